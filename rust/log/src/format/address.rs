@@ -1,0 +1,69 @@
+//! One number for a place in a log.
+
+/// Where a byte of a log stands: segment sequence in the upper half, position divided by eight in
+/// the lower. Addresses rise along the log, also across a cut: a segment that supersedes others has
+/// a higher sequence than they.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Address(pub u64);
+
+/// Positions in a segment are multiples of this.
+pub const ALIGN: u64 = 8;
+
+/// No segment reaches further than this: what 32 bits of eighths can name.
+pub const MAX_POSITION: u64 = (u32::MAX as u64) * ALIGN;
+
+/// Highest sequence of a segment that an address can name.
+pub const MAX_SEQUENCE: u64 = u32::MAX as u64;
+
+impl Address {
+    /// Address of a position in the segment of a sequence number.
+    ///
+    /// # Panics
+    /// In debug builds, when the position is unaligned or either number is out of range; callers
+    /// check before.
+    #[inline]
+    pub fn new(sequence: u64, position: u64) -> Self {
+        debug_assert!(position % ALIGN == 0 && position <= MAX_POSITION);
+        debug_assert!(sequence <= MAX_SEQUENCE);
+        Self(sequence << 32 | position / ALIGN)
+    }
+
+    /// Sequence number of the segment.
+    #[inline]
+    pub fn sequence(self) -> u64 {
+        self.0 >> 32
+    }
+
+    /// Position in the segment, bytes.
+    #[inline]
+    pub fn position(self) -> u64 {
+        (self.0 & 0xffff_ffff) * ALIGN
+    }
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.sequence(), self.position())
+    }
+}
+
+/// Round up to where the next block may start.
+#[inline]
+pub fn align(position: u64) -> u64 {
+    position.next_multiple_of(ALIGN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_rise_with_sequence_then_position() {
+        let places = [(0, 4096), (0, MAX_POSITION), (1, 4096), (7, 8), (MAX_SEQUENCE, 0)];
+        let addresses: Vec<_> = places.iter().map(|&(s, p)| Address::new(s, p)).collect();
+        assert!(addresses.windows(2).all(|pair| pair[0] < pair[1]));
+        for (address, place) in addresses.iter().zip(places) {
+            assert_eq!((address.sequence(), address.position()), place);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The block: what one append writes.
+//!
+//! ```text
+//!  0        8       12       16       20       24           30      32
+//!  +--------+-------+--------+--------+--------+------------+-------+-- - - --+---------+-----+
+//!  | commit | body  | header | offset | count  | time (µs,  | flags | by flag | body    | pad |
+//!  | word   | CRC   | CRC    | (rel.) |        | rel., 48b) | codec |         |         | to 8|
+//!  +--------+-------+--------+--------+--------+------------+-------+-- - - --+---------+-----+
+//! ```
+//!
+//! The commit word makes the block exist: it is stored last, with release ordering; zero means
+//! "never written". Invariant: a word that [`CommitWord::parse`] accepts was written for exactly
+//! this segment (its tag holds salt and position), and a header that [`Header::verify`] accepts is
+//! what a writer wrote there, bit for bit. Layout: `docs/FORMAT.md`, "Block".
+
+use super::address::{align, ALIGN};
+use super::checksum::crc32_from;
+use super::{put, u32_at, u64_at, Decoded, Malformed};
+
+/// Bytes of a header without extensions.
+pub const HEADER_LEN: usize = 32;
+/// Bytes of a header with every extension.
+pub const MAX_HEADER_LEN: usize = HEADER_LEN + 4 + 4 + 4 + 16;
+/// Relative times beyond this need a new segment.
+pub const MAX_RELATIVE_TIME: u64 = (1 << 48) - 1;
+
+/// Offset of each field, also used by the tests that hold `docs/FORMAT.md` against the code.
+pub mod at {
+    /// Commit word, 8 bytes.
+    pub const COMMIT: usize = 0;
+    /// CRC-32 of the body, 4 bytes.
+    pub const BODY_CRC: usize = 8;
+    /// CRC-32 of the header, 4 bytes.
+    pub const HEADER_CRC: usize = 12;
+    /// First offset, relative to the topic's base in this segment, 4 bytes.
+    pub const OFFSET: usize = 16;
+    /// Number of records, 4 bytes.
+    pub const COUNT: usize = 20;
+    /// Microseconds since the segment's time base, 6 bytes.
+    pub const TIME: usize = 24;
+    /// Flags and codec, 2 bytes.
+    pub const FLAGS: usize = 30;
+}
+const _: () = assert!(at::FLAGS + 2 == HEADER_LEN && HEADER_LEN % ALIGN as usize == 0);
+
+/// What a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Records of one topic.
+    Data = 1,
+    /// Covers what a dead writer left half done; skipped.
+    Void = 2,
+    /// Facts about the log: topics, trims, tokens, cursors.
+    Meta = 3,
+    /// What the log knows at this point, so that older segments may go.
+    Snapshot = 4,
+    /// Last block of a segment; names the next one.
+    End = 5,
+    /// A kind of a newer version; never written by this one.
+    Newer = 0xff,
+}
+
+/// The aligned eight bytes that make a block exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitWord {
+    /// Bytes from the block's start to the end of its body, padding not counted.
+    pub len: u32,
+    /// What the block is for.
+    pub kind: Kind,
+}
+
+/// 24 bits that tie a commit word to its segment and position.
+#[inline]
+fn tag(salt: u64, position: u64) -> u64 {
+    (salt ^ position).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+}
+
+impl CommitWord {
+    /// The word for a position of the segment with this salt.
+    #[inline]
+    pub fn pack(self, salt: u64, position: u64) -> u64 {
+        u64::from(self.len) | (self.kind as u64) << 32 | tag(salt, position) << 40
+    }
+
+    /// Take a non-zero word apart.
+    ///
+    /// # Errors
+    /// `Damaged` when the tag, the length or the kind is none that a writer stores here. A kind of a
+    /// newer version is no error yet: [`Header::refuse_newer`] says so once the checksum has spoken.
+    #[inline]
+    pub fn parse(word: u64, salt: u64, position: u64) -> Decoded<Self> {
+        if word >> 40 != tag(salt, position) {
+            return Err(Malformed::Damaged("the commit word's tag is not this place's"));
+        }
+        let len = word as u32;
+        if (len as usize) < HEADER_LEN {
+            return Err(Malformed::Damaged("a block shorter than its header"));
+        }
+        let kind = match (word >> 32) as u8 {
+            1 => Kind::Data,
+            2 => Kind::Void,
+            3 => Kind::Meta,
+            4 => Kind::Snapshot,
+            5 => Kind::End,
+            0 => return Err(Malformed::Damaged("a block of no kind")),
+            _ => Kind::Newer,
+        };
+        Ok(Self { len, kind })
+    }
+
+    /// Bytes up to where the next block starts.
+    #[inline]
+    pub fn padded(self) -> u64 {
+        align(u64::from(self.len))
+    }
+}
+
+/// Bits of the flags field.
+pub mod flag {
+    /// Codec number of the body, lowest four bits.
+    pub const CODEC: u16 = 0x000f;
+    /// A topic number follows (else the topic is 0).
+    pub const TOPIC: u16 = 1 << 4;
+    /// First block of a group; the group's length follows.
+    pub const GROUP: u16 = 1 << 5;
+    /// Later block of a group.
+    pub const MEMBER: u16 = 1 << 6;
+    /// Offsets have gaps: the span follows, each record carries its delta.
+    pub const SPARSE: u16 = 1 << 7;
+    /// A producer id and sequence follow.
+    pub const PRODUCER: u16 = 1 << 8;
+    /// Each record has an attribute byte (key, headers, event time, no value).
+    pub const RICH: u16 = 1 << 9;
+    /// The body begins with a base event time.
+    pub const EVENT_TIME: u16 = 1 << 10;
+    /// All that this version knows.
+    pub const KNOWN: u16 = CODEC | TOPIC | GROUP | MEMBER | SPARSE | PRODUCER | RICH | EVENT_TIME;
+}
+
+/// How a body is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// Records one after the other, as [`super::record`] lays them out.
+    Plain,
+    /// Kept for bodies compressed with LZ4.
+    Lz4,
+    /// Kept for bodies compressed with Zstandard.
+    Zstd,
+    /// Kept for a Kafka record batch (magic 2), stored verbatim.
+    KafkaBatch,
+}
+
+impl Codec {
+    /// Number in the header.
+    pub fn number(self) -> u16 {
+        match self {
+            Codec::Plain => 0,
+            Codec::Lz4 => 1,
+            Codec::Zstd => 2,
+            Codec::KafkaBatch => 8,
+        }
+    }
+
+    fn parse(flags: u16) -> Decoded<Self> {
+        match flags & flag::CODEC {
+            0 => Ok(Codec::Plain),
+            1 => Ok(Codec::Lz4),
+            2 => Ok(Codec::Zstd),
+            8 => Ok(Codec::KafkaBatch),
+            _ => Err(Malformed::Unknown("a body codec of a newer version")),
+        }
+    }
+}
+
+/// Who sent a block, for dropping repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Producer {
+    /// Id of the producer.
+    pub id: u64,
+    /// Its running number for this block.
+    pub sequence: u64,
+}
+
+/// Everything that a block's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the block is for.
+    pub kind: Kind,
+    /// Bytes from the block's start to the end of its body.
+    pub len: u32,
+    /// CRC-32 of the body.
+    pub body_crc: u32,
+    /// First offset, relative to the topic's base in this segment.
+    pub offset: u32,
+    /// Number of records.
+    pub count: u32,
+    /// Offsets from the first to the last, both counted; equals `count` unless sparse.
+    pub span: u32,
+    /// Microseconds since the segment's time base.
+    pub time: u64,
+    /// Flags, codec included.
+    pub flags: u16,
+    /// Topic number in the log.
+    pub topic: u32,
+    /// Bytes of the whole group, padding counted, in the head of a group; else 0.
+    pub group_len: u32,
+    /// Who sent it.
+    pub producer: Option<Producer>,
+}
+
+impl Header {
+    /// A header for a block of this kind with nothing in it.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            len: HEADER_LEN as u32,
+            body_crc: 0,
+            offset: 0,
+            count: 0,
+            span: 0,
+            time: 0,
+            flags: 0,
+            topic: 0,
+            group_len: 0,
+            producer: None,
+        }
+    }
+
+    /// Bytes of a header with these flags.
+    #[inline]
+    pub fn len_for(flags: u16) -> usize {
+        let quads = (flags & (flag::TOPIC | flag::GROUP | flag::SPARSE)).count_ones() as usize;
+        HEADER_LEN + 4 * quads + if flags & flag::PRODUCER != 0 { 16 } else { 0 }
+    }
+
+    /// Bytes of this header, where the body starts.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        Self::len_for(self.flags)
+    }
+
+    /// Bytes of the body.
+    #[inline]
+    pub fn body_len(&self) -> usize {
+        self.len as usize - self.header_len()
+    }
+
+    /// Bytes up to where the next block starts.
+    #[inline]
+    pub fn padded(&self) -> u64 {
+        align(u64::from(self.len))
+    }
+
+    /// How the body is encoded.
+    ///
+    /// # Errors
+    /// `Unknown` for a codec of a newer version.
+    pub fn codec(&self) -> Decoded<Codec> {
+        Codec::parse(self.flags)
+    }
+
+    /// True for the second and later blocks of a group.
+    #[inline]
+    pub fn is_member(&self) -> bool {
+        self.flags & flag::MEMBER != 0
+    }
+
+    /// Lay the header out for a position. Returns the commit word and how many bytes of `out` are
+    /// the header; the first eight stay zero, for the commit word is stored last.
+    #[inline]
+    pub fn encode(
+        &self,
+        salt: u64,
+        seed: u32,
+        position: u64,
+        out: &mut [u8; MAX_HEADER_LEN],
+    ) -> (u64, usize) {
+        let word = CommitWord { len: self.len, kind: self.kind }.pack(salt, position);
+        let len = self.lay_out(out);
+        put(out, at::COMMIT, &word.to_le_bytes());
+        put(out, at::HEADER_CRC, &((position / ALIGN) as u32).to_le_bytes());
+        let crc = crc32_from(seed, &out[..len]);
+        put(out, at::COMMIT, &[0; 8]);
+        put(out, at::HEADER_CRC, &crc.to_le_bytes());
+        (word, len)
+    }
+
+    #[inline]
+    fn lay_out(&self, out: &mut [u8; MAX_HEADER_LEN]) -> usize {
+        put(out, at::BODY_CRC, &self.body_crc.to_le_bytes());
+        put(out, at::OFFSET, &self.offset.to_le_bytes());
+        put(out, at::COUNT, &self.count.to_le_bytes());
+        let time_flags = self.time | u64::from(self.flags) << 48;
+        put(out, at::TIME, &time_flags.to_le_bytes());
+        if self.flags & (flag::TOPIC | flag::GROUP | flag::SPARSE | flag::PRODUCER) == 0 {
+            return HEADER_LEN;
+        }
+        let mut end = HEADER_LEN;
+        let mut extend = |present: u16, bytes: &[u8]| {
+            if self.flags & present != 0 {
+                put(out, end, bytes);
+                end += bytes.len();
+            }
+        };
+        extend(flag::TOPIC, &self.topic.to_le_bytes());
+        extend(flag::GROUP, &self.group_len.to_le_bytes());
+        extend(flag::SPARSE, &self.span.to_le_bytes());
+        if let Some(producer) = self.producer {
+            extend(flag::PRODUCER, &producer.id.to_le_bytes());
+            extend(flag::PRODUCER, &producer.sequence.to_le_bytes());
+        }
+        end
+    }
+
+    /// Read a header whose commit word is `word`. `bytes` starts at the block and holds at least
+    /// the shorter of [`MAX_HEADER_LEN`] and the block's length. Checks structure, not the checksum.
+    ///
+    /// # Errors
+    /// `Damaged` where no writer leaves such a header.
+    #[inline]
+    pub fn parse(word: CommitWord, bytes: &[u8]) -> Decoded<Self> {
+        if bytes.len() < HEADER_LEN {
+            return Err(Malformed::Damaged("a block cut off in its header"));
+        }
+        let time_flags = u64_at(bytes, at::TIME);
+        let flags = (time_flags >> 48) as u16;
+        let count = u32_at(bytes, at::COUNT);
+        let mut header = Self {
+            kind: word.kind,
+            len: word.len,
+            body_crc: u32_at(bytes, at::BODY_CRC),
+            offset: u32_at(bytes, at::OFFSET),
+            count,
+            span: count,
+            time: time_flags & MAX_RELATIVE_TIME,
+            flags,
+            topic: 0,
+            group_len: 0,
+            producer: None,
+        };
+        if flags & !(flag::CODEC | flag::RICH | flag::EVENT_TIME) != 0 {
+            header.parse_extensions(bytes)?;
+        }
+        Ok(header)
+    }
+
+    #[inline(never)]
+    fn parse_extensions(&mut self, bytes: &[u8]) -> Decoded<()> {
+        let len = self.header_len();
+        if len > self.len as usize || len > bytes.len() {
+            return Err(Malformed::Damaged("a block shorter than its header"));
+        }
+        let mut at = HEADER_LEN;
+        let mut take = |bytes_wanted: usize| {
+            at += bytes_wanted;
+            at - bytes_wanted
+        };
+        if self.flags & flag::TOPIC != 0 {
+            self.topic = u32_at(bytes, take(4));
+        }
+        if self.flags & flag::GROUP != 0 {
+            self.group_len = u32_at(bytes, take(4));
+            let whole = u64::from(self.group_len);
+            if self.is_member() || whole < self.padded() || whole % ALIGN != 0 {
+                return Err(Malformed::Damaged("a group that does not hold its first block"));
+            }
+        }
+        if self.flags & flag::SPARSE != 0 {
+            self.span = u32_at(bytes, take(4));
+            if self.span < self.count {
+                return Err(Malformed::Damaged("more records than offsets"));
+            }
+        }
+        if self.flags & flag::PRODUCER != 0 {
+            let at = take(16);
+            let (id, sequence) = (u64_at(bytes, at), u64_at(bytes, at + 8));
+            self.producer = Some(Producer { id, sequence });
+        }
+        Ok(())
+    }
+
+    /// Check the header's checksum against the bytes it was parsed from.
+    #[inline]
+    pub fn verify(&self, word: u64, bytes: &[u8], seed: u32, position: u64) -> bool {
+        let len = self.header_len();
+        let mut copy = [0; MAX_HEADER_LEN];
+        copy[..len].copy_from_slice(&bytes[..len]);
+        put(&mut copy, at::COMMIT, &word.to_le_bytes());
+        put(&mut copy, at::HEADER_CRC, &((position / ALIGN) as u32).to_le_bytes());
+        crc32_from(seed, &copy[..len]) == u32_at(bytes, at::HEADER_CRC)
+    }
+
+    /// Refuse what only a newer version understands. To be asked after [`Header::verify`]: before,
+    /// a strange bit is more likely damage.
+    ///
+    /// # Errors
+    /// `Unknown`, with what it is.
+    #[inline]
+    pub fn refuse_newer(&self) -> Decoded<()> {
+        if self.kind == Kind::Newer {
+            return Err(Malformed::Unknown("a block kind of a newer version"));
+        }
+        if self.flags & !flag::KNOWN != 0 {
+            return Err(Malformed::Unknown("a block flag of a newer version"));
+        }
+        Ok(())
+    }
+
+    /// True when the body's checksum is part of what makes the block valid. A void block covers
+    /// what happened to be there.
+    #[inline]
+    pub fn has_checked_body(&self) -> bool {
+        self.kind != Kind::Void
+    }
+}
+
+#[cfg(test)]
+#[path = "block_tests.rs"]
+mod tests;

@@ -1,0 +1,96 @@
+use super::*;
+use crate::format::checksum;
+
+const SALT: u64 = 0x1234_5678_9abc_def1;
+
+fn sample(flags: u16) -> Header {
+    let producer = (flags & flag::PRODUCER != 0).then_some(Producer { id: 7, sequence: u64::MAX });
+    Header {
+        len: (Header::len_for(flags) + 100) as u32,
+        body_crc: 0xdead_beef,
+        offset: 77,
+        count: 3,
+        span: if flags & flag::SPARSE != 0 { 9 } else { 3 },
+        time: MAX_RELATIVE_TIME - 1,
+        flags,
+        topic: if flags & flag::TOPIC != 0 { 42 } else { 0 },
+        group_len: if flags & flag::GROUP != 0 { 4096 } else { 0 },
+        producer,
+        ..Header::new(Kind::Data)
+    }
+}
+
+fn encoded(header: &Header, position: u64) -> (u64, Vec<u8>) {
+    let mut out = [0; MAX_HEADER_LEN];
+    let (word, len) = header.encode(SALT, checksum::seed(SALT), position, &mut out);
+    assert_eq!(&out[..8], [0; 8], "the commit word is stored last, not with the header");
+    (word, out[..len].to_vec())
+}
+
+fn every_flag_combination() -> impl Iterator<Item = u16> {
+    (0..=flag::KNOWN >> 4)
+        .map(|bits| bits << 4)
+        .filter(|flags| flags & (flag::GROUP | flag::MEMBER) != flag::GROUP | flag::MEMBER)
+}
+
+#[test]
+fn headers_come_back_with_every_combination_of_extensions() {
+    for flags in every_flag_combination() {
+        let header = sample(flags);
+        let (word, bytes) = encoded(&header, 8192);
+        let parsed = Header::parse(CommitWord::parse(word, SALT, 8192).unwrap(), &bytes).unwrap();
+        assert_eq!(parsed, header);
+        assert!(parsed.verify(word, &bytes, checksum::seed(SALT), 8192));
+    }
+}
+
+#[test]
+fn a_header_is_valid_at_its_own_place_only() {
+    let (word, bytes) = encoded(&sample(0), 8192);
+    let parsed = Header::parse(CommitWord::parse(word, SALT, 8192).unwrap(), &bytes).unwrap();
+    assert!(!parsed.verify(word, &bytes, checksum::seed(SALT), 8200));
+    assert!(!parsed.verify(word, &bytes, checksum::seed(SALT ^ 1), 8192));
+    assert!(CommitWord::parse(word, SALT, 8200).is_err());
+    assert!(CommitWord::parse(word, SALT ^ 1, 8192).is_err());
+}
+
+#[test]
+fn every_flipped_bit_of_a_header_is_noticed() {
+    for flags in every_flag_combination() {
+        let (word, bytes) = encoded(&sample(flags), 8192);
+        for bit in 0..bytes.len() * 8 {
+            let (mut word, mut bytes) = (word, bytes.clone());
+            if bit < 64 {
+                word ^= 1 << bit;
+            } else {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            let accepted = CommitWord::parse(word, SALT, 8192)
+                .and_then(|commit| Header::parse(commit, &bytes))
+                .is_ok_and(|h| {
+                    h.header_len() <= bytes.len()
+                        && h.verify(word, &bytes, checksum::seed(SALT), 8192)
+                });
+            assert!(!accepted, "bit {bit} of a header with flags {flags:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_zero_header_is_no_block() {
+    assert!(CommitWord::parse(0, 0, 0).is_err());
+}
+
+#[test]
+fn what_a_newer_version_writes_is_called_unknown_not_damaged() {
+    let word = CommitWord { len: 40, kind: Kind::Data }.pack(SALT, 64);
+    let newer_kind = word & !(0xff << 32) | 9 << 32;
+    assert_eq!(CommitWord::parse(newer_kind, SALT, 64).unwrap().kind, Kind::Newer);
+    let mut header = sample(0);
+    header.flags = 1 << 15;
+    let (word, bytes) = encoded(&header, 64);
+    let parsed = Header::parse(CommitWord::parse(word, SALT, 64).unwrap(), &bytes).unwrap();
+    assert!(parsed.verify(word, &bytes, checksum::seed(SALT), 64));
+    assert!(matches!(parsed.refuse_newer(), Err(Malformed::Unknown(_))));
+    assert_eq!(sample(flag::KNOWN & !flag::MEMBER & !flag::CODEC).refuse_newer(), Ok(()));
+}

@@ -1,0 +1,127 @@
+//! The page that the processes of a log share: lock words, ends, wake words.
+//!
+//! Everything in it is derived: it can be made anew from the segments, and recovery does. Words
+//! that different processes change at the same time stand on cache lines of their own. The page is
+//! trusted only while its incarnation is the store's. Layout: `docs/FORMAT.md`, "Control".
+
+use super::checksum::crc32;
+use super::{put, u32_at, u64_at, Decoded, Malformed, VERSION};
+
+/// First bytes of every control file.
+pub const MAGIC: [u8; 8] = *b"FALAJCTL";
+/// Bytes of the file.
+pub const LEN: u64 = 4096;
+/// Bytes of the part that never changes.
+pub const HEADER_LEN: usize = 64;
+
+/// Positions of the words, eight bytes each.
+pub mod at {
+    /// Incarnation for which the page is valid; stored last by recovery.
+    pub const INCARNATION: u64 = 64;
+    /// Append lock.
+    pub const APPEND_LOCK: u64 = 128;
+    /// Sync lock.
+    pub const SYNC_LOCK: u64 = 192;
+    /// Address up to which the lock's owner may have stored bytes.
+    pub const DIRTY: u64 = 256;
+    /// Address where the next block goes: everything before is committed.
+    pub const TAIL: u64 = 264;
+    /// Entries in the active segment's index.
+    pub const INDEXED: u64 = 272;
+    /// Address up to which everything is on the medium.
+    pub const DURABLE: u64 = 320;
+    /// Latch and deletion, see [`super::flag`].
+    pub const FLAGS: u64 = 384;
+    /// Address up to which the active segment is allocated.
+    pub const ALLOCATED: u64 = 392;
+    /// Counter on whose low half followers sleep.
+    pub const WAKE: u64 = 448;
+    /// Non-zero when somebody may be sleeping.
+    pub const WAITING: u64 = 512;
+}
+
+/// Bits of the flags word.
+pub mod flag {
+    /// A sync failed, or its outcome is unknown: what is not durable must be written anew.
+    pub const LATCHED: u64 = 1;
+    /// The log was deleted: nobody appends any more.
+    pub const DELETED: u64 = 2;
+}
+
+const WORDS: [u64; 11] = [
+    at::INCARNATION,
+    at::APPEND_LOCK,
+    at::SYNC_LOCK,
+    at::DIRTY,
+    at::TAIL,
+    at::INDEXED,
+    at::DURABLE,
+    at::FLAGS,
+    at::ALLOCATED,
+    at::WAKE,
+    at::WAITING,
+];
+const _: () = {
+    let mut i = 0;
+    while i < WORDS.len() {
+        assert!(WORDS[i] % 8 == 0 && WORDS[i] >= HEADER_LEN as u64 && WORDS[i] + 8 <= LEN);
+        i += 1;
+    }
+};
+
+/// Lay out the part that never changes: the log's generation and the control file's own id.
+pub fn encode_header(log: [u8; 16], id: u64) -> [u8; HEADER_LEN] {
+    let mut out = [0; HEADER_LEN];
+    put(&mut out, 0, &MAGIC);
+    put(&mut out, 8, &VERSION.to_le_bytes());
+    put(&mut out, 16, &log);
+    put(&mut out, 32, &id.to_le_bytes());
+    let crc = crc32(&out[..HEADER_LEN - 4]);
+    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+    out
+}
+
+/// Read the part that never changes; returns the id.
+///
+/// # Errors
+/// `Damaged` when it is torn or another log's, `Newer` for a newer version.
+pub fn decode_header(bytes: &[u8], log: [u8; 16]) -> Decoded<u64> {
+    if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
+        return Err(Malformed::Damaged("not a control file"));
+    }
+    if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
+        return Err(Malformed::Damaged("the control file's checksum does not match"));
+    }
+    if u32_at(bytes, 8) > VERSION {
+        return Err(Malformed::Newer(u32_at(bytes, 8)));
+    }
+    if bytes[16..32] != log {
+        return Err(Malformed::Damaged("the control file of another log"));
+    }
+    Ok(u64_at(bytes, 32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_file_is_its_own_logs_only() {
+        let header = encode_header([3; 16], 77);
+        assert_eq!(decode_header(&header, [3; 16]), Ok(77));
+        assert!(decode_header(&header, [4; 16]).is_err());
+        for bit in 0..HEADER_LEN * 8 {
+            let mut flipped = header;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_header(&flipped, [3; 16]).is_err());
+        }
+    }
+
+    #[test]
+    fn words_that_different_processes_change_share_no_cache_line() {
+        let lines = [at::INCARNATION, at::APPEND_LOCK, at::SYNC_LOCK, at::DIRTY, at::DURABLE];
+        let lines = lines.iter().chain(&[at::FLAGS, at::WAKE, at::WAITING]).map(|w| w / 64);
+        let distinct: std::collections::HashSet<_> = lines.clone().collect();
+        assert_eq!(distinct.len(), lines.count());
+    }
+}

@@ -1,0 +1,118 @@
+//! The sparse index beside a segment: where to start looking.
+//!
+//! A header of 64 bytes, then entries of 32, in the order of their positions; the first entry whose
+//! position is zero ends it. The index is a hint: an entry is believed only after the block header
+//! it points at was verified, so neither a torn nor a hostile index can do more than cost time.
+//! Layout: `docs/FORMAT.md`, "Index".
+
+use super::checksum::{crc32_from, seed};
+use super::{put, u32_at, u64_at, Decoded, Malformed, VERSION};
+
+/// First bytes of every index.
+pub const MAGIC: [u8; 8] = *b"FALAJIDX";
+/// Bytes of the header; entries begin there.
+pub const HEADER_LEN: usize = 64;
+/// Bytes of an entry.
+pub const ENTRY_LEN: usize = 32;
+/// About how many bytes of the segment one entry stands for.
+pub const STRIDE: u64 = 4096;
+
+/// Lay out the header of the index of a segment.
+pub fn encode_header(log: [u8; 16], sequence: u64, salt: u64) -> [u8; HEADER_LEN] {
+    let mut out = [0; HEADER_LEN];
+    put(&mut out, 0, &MAGIC);
+    put(&mut out, 8, &VERSION.to_le_bytes());
+    put(&mut out, 16, &log);
+    put(&mut out, 32, &sequence.to_le_bytes());
+    put(&mut out, 40, &salt.to_le_bytes());
+    let crc = crc32_from(0, &out[..HEADER_LEN - 4]);
+    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+    out
+}
+
+/// Check that bytes are the header of the index of this segment.
+///
+/// # Errors
+/// `Damaged` when they are torn or another segment's.
+pub fn check_header(bytes: &[u8], log: [u8; 16], sequence: u64, salt: u64) -> Decoded<()> {
+    if bytes.len() < HEADER_LEN || bytes[..HEADER_LEN] != encode_header(log, sequence, salt) {
+        return Err(Malformed::Damaged("not the index of this segment"));
+    }
+    Ok(())
+}
+
+/// Bytes of an index file for a segment of this many bytes.
+pub const fn file_len(segment_bytes: u64) -> u64 {
+    HEADER_LEN as u64 + (segment_bytes / STRIDE + 2) * ENTRY_LEN as u64
+}
+
+/// One place to start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Topic number.
+    pub topic: u32,
+    /// First offset of the block.
+    pub offset: u64,
+    /// Position of the block, or of its group's head, in the segment.
+    pub position: u64,
+    /// Highest timestamp of the topic's records before this block, over the whole log, nanoseconds
+    /// since 1970; `i64::MIN` where there are none.
+    pub highest_ns: i64,
+}
+
+impl Entry {
+    /// Lay it out for the index of the segment with this salt.
+    #[inline]
+    pub fn encode(&self, salt: u64) -> [u8; ENTRY_LEN] {
+        let mut out = [0; ENTRY_LEN];
+        put(&mut out, 4, &self.topic.to_le_bytes());
+        put(&mut out, 8, &self.offset.to_le_bytes());
+        put(&mut out, 16, &self.position.to_le_bytes());
+        put(&mut out, 24, &self.highest_ns.to_le_bytes());
+        let crc = crc32_from(seed(salt), &out[4..]);
+        put(&mut out, 0, &crc.to_le_bytes());
+        out
+    }
+
+    /// Read an entry; `None` where none was written, or a damaged one.
+    pub fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
+        if bytes.len() < ENTRY_LEN || crc32_from(seed(salt), &bytes[4..ENTRY_LEN]) != u32_at(bytes, 0) {
+            return None;
+        }
+        let entry = Self {
+            topic: u32_at(bytes, 4),
+            offset: u64_at(bytes, 8),
+            position: u64_at(bytes, 16),
+            highest_ns: u64_at(bytes, 24) as i64,
+        };
+        (entry.position != 0).then_some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back_and_flipped_ones_do_not() {
+        let entry = Entry { topic: 3, offset: 1 << 40, position: 4096, highest_ns: -7 };
+        let bytes = entry.encode(11);
+        assert_eq!(Entry::decode(&bytes, 11), Some(entry));
+        assert_eq!(Entry::decode(&bytes, 12), None);
+        assert_eq!(Entry::decode(&[0; ENTRY_LEN], 11), None);
+        for bit in 0..ENTRY_LEN * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Entry::decode(&flipped, 11), None);
+        }
+    }
+
+    #[test]
+    fn an_index_of_another_segment_is_refused() {
+        let header = encode_header([1; 16], 5, 6);
+        assert!(check_header(&header, [1; 16], 5, 6).is_ok());
+        assert!(check_header(&header, [1; 16], 5, 7).is_err());
+        assert!(check_header(&header, [2; 16], 5, 6).is_err());
+        assert!(check_header(&header[..60], [1; 16], 5, 6).is_err());
+    }
+}

@@ -1,0 +1,68 @@
+//! Bytes only: what stands on the medium and in shared pages, and nothing that moves.
+//!
+//! This room owns every layout of format version 1 (`docs/FORMAT.md` has the byte tables; the
+//! compile-time asserts beside each layout are their proof). Its functions take bytes and return
+//! values or a [`Malformed`]; they open no file, read no clock, hold no lock. All integers are
+//! little-endian.
+//!
+//! | part | layout |
+//! |---|---|
+//! | [`segment`] | header page of a segment: identity, chain, durable mark |
+//! | [`block`] | commit word, block header, extensions |
+//! | [`record`] | records inside a data block |
+//! | [`state`] | bodies of snapshot, meta and end blocks |
+//! | [`index`] | sparse index beside a segment |
+//! | [`control`] | words of the page that processes share |
+//! | [`settings`] | `falaj.json`, `topic.json` |
+//! | [`names`] | topic and file names |
+//! | [`address`] | one number for a place in a log |
+
+pub mod address;
+pub mod block;
+pub mod checksum;
+pub mod control;
+pub mod index;
+pub mod names;
+pub mod record;
+pub mod segment;
+pub mod settings;
+pub mod state;
+pub mod varint;
+
+/// The format version that this crate writes, and the newest it reads.
+pub const VERSION: u32 = 1;
+
+/// Bytes of the header page of a segment; its first block starts there.
+pub const PAGE: u64 = 4096;
+
+/// What bytes can be instead of what they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Not what a writer of any version leaves: torn, flipped, foreign. Says what is wrong.
+    Damaged(&'static str),
+    /// Well formed, but by a version that knows more than this one. Says which feature.
+    Unknown(&'static str),
+    /// A whole newer format, by its version number.
+    Newer(u32),
+}
+
+/// Result of a decoder.
+pub type Decoded<T> = Result<T, Malformed>;
+
+/// Read a little-endian `u32` at a constant place of a slice that is long enough.
+#[inline]
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Read a little-endian `u64` at a constant place of a slice that is long enough.
+#[inline]
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]))
+}
+
+/// Write bytes at a constant place of a slice that is long enough.
+#[inline]
+pub(crate) fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
+    bytes[at..at + what.len()].copy_from_slice(what);
+}

@@ -1,0 +1,109 @@
+//! Names: what a topic may be called, and what the files are called.
+//!
+//! A topic's name becomes part of a path, so it is checked before any path is made: 1 to 249 of
+//! `[A-Za-z0-9._-]`, neither `.` nor `..` (what Kafka takes as well). File names that are not
+//! exactly as this room writes them belong to somebody else and are left alone.
+
+use std::fmt::Write as _;
+
+/// Longest name of a topic or log, bytes.
+pub const MAX_NAME: usize = 249;
+
+/// What is wrong with a name, `None` when it is good.
+pub fn complaint(name: &str) -> Option<String> {
+    if name.is_empty() {
+        return Some("a name needs at least one character".into());
+    }
+    if name.len() > MAX_NAME {
+        return Some(format!("a name has at most {MAX_NAME} characters, this one has {}", name.len()));
+    }
+    if name == "." || name == ".." {
+        return Some("`.` and `..` are directories, not names".into());
+    }
+    let strange = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c)))?;
+    Some(format!("{strange:?} is not among the letters, digits, `.`, `_` and `-` that a name may hold"))
+}
+
+/// A random id as 32 hexadecimal digits.
+pub fn hex(id: &[u8; 16]) -> String {
+    id.iter().fold(String::with_capacity(32), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// Read what [`hex`] wrote.
+pub fn unhex(text: &str) -> Option<[u8; 16]> {
+    let canonical = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    canonical.then(|| u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)).flatten()
+}
+
+/// Directory of a log: `<name>@<generation>`.
+pub fn log_dir(name: &str, generation: &[u8; 16]) -> String {
+    format!("{name}@{}", hex(generation))
+}
+
+/// Take the name of a log's directory apart.
+pub fn parse_log_dir(dir: &str) -> Option<(&str, [u8; 16])> {
+    let (name, generation) = dir.rsplit_once('@')?;
+    complaint(name).is_none().then(|| unhex(generation).map(|id| (name, id))).flatten()
+}
+
+/// File of a segment: twenty digits and `.log`.
+pub fn segment(sequence: u64) -> String {
+    format!("{sequence:020}.log")
+}
+
+/// Index file of a segment.
+pub fn index(sequence: u64) -> String {
+    format!("{sequence:020}.idx")
+}
+
+/// Sequence of a segment file; `None` for any other file.
+pub fn parse_segment(file: &str) -> Option<u64> {
+    parse_numbered(file, ".log")
+}
+
+/// Sequence of an index file; `None` for any other file.
+pub fn parse_index(file: &str) -> Option<u64> {
+    parse_numbered(file, ".idx")
+}
+
+fn parse_numbered(file: &str, ending: &str) -> Option<u64> {
+    let digits = file.strip_suffix(ending)?;
+    (digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+/// Prepared segment of the process in a slot.
+pub fn prepared(slot: u32) -> String {
+    format!("next.{slot}.tmp")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_leave_the_store_are_refused() {
+        let long = "x".repeat(250);
+        for bad in ["", ".", "..", "a/b", "a\0b", "a b", "ä", "a\\b", "a@b", "a\n", &long] {
+            assert!(complaint(bad).is_some(), "{bad:?}");
+        }
+        for good in ["a", "...", "-", "A.b_c-9", &long[..249]] {
+            assert_eq!(complaint(good), None, "{good:?}");
+        }
+    }
+
+    #[test]
+    fn file_names_come_back_and_strange_ones_are_left_alone() {
+        assert_eq!(parse_segment(&segment(u64::MAX)), Some(u64::MAX));
+        assert_eq!(parse_index(&index(5)), Some(5));
+        for strange in ["5.log", "x0000000000000000005.log", "00000000000000000005.idx", "99999999999999999999.log"] {
+            assert_eq!(parse_segment(strange), None, "{strange}");
+        }
+        let id = [0xa5; 16];
+        assert_eq!(parse_log_dir(&log_dir("a.b", &id)), Some(("a.b", id)));
+        assert_eq!(parse_log_dir("a@A5"), None);
+        assert_eq!(unhex(&hex(&id).to_uppercase()), None);
+    }
+}

@@ -1,0 +1,360 @@
+//! Records inside the body of a data block with codec 0.
+//!
+//! ```text
+//! body   = [base event time: i64 ns, if EVENT_TIME] record*
+//! record = [offset delta: varint, if SPARSE] [attributes: 1, if RICH]
+//!          [key len: varint, key] [event time delta: zigzag varint ns]
+//!          [header count: varint, (name len: varint, name, value len + 1 or 0: varint, value)*]
+//!          [value len: varint, value]
+//! ```
+//!
+//! Which optional parts a record has stands in its attribute byte; a block without `RICH` holds
+//! values only, and nothing is spent on what is not there. The value is contiguous, so that a view
+//! of it needs no copy. Layout: `docs/FORMAT.md`, "Record".
+
+use std::ops::Range;
+
+use super::block::flag;
+use super::{u64_at, varint, Decoded, Malformed};
+
+/// Bits of the attribute byte.
+pub mod attribute {
+    /// The record has a key.
+    pub const KEY: u8 = 1;
+    /// The record has headers.
+    pub const HEADERS: u8 = 2;
+    /// The record has an event time of its own.
+    pub const EVENT_TIME: u8 = 4;
+    /// The record has no value: a tombstone.
+    pub const NO_VALUE: u8 = 8;
+    /// All that this version knows.
+    pub const KNOWN: u8 = KEY | HEADERS | EVENT_TIME | NO_VALUE;
+}
+
+/// A record to be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The payload; `None` is a tombstone, which compaction understands.
+    pub value: Option<&'a [u8]>,
+    /// What the record is about.
+    pub key: Option<&'a [u8]>,
+    /// Ordered names and values; a name may stand twice, a value may be missing.
+    pub headers: &'a [(&'a str, Option<&'a [u8]>)],
+    /// When it happened, nanoseconds since 1970; the time of the append where absent.
+    pub event_time_ns: Option<i64>,
+}
+
+impl<'a> Record<'a> {
+    /// A record that is only a value.
+    #[inline]
+    pub fn value(value: &'a [u8]) -> Self {
+        Self { value: Some(value), ..Self::default() }
+    }
+
+    /// True when a block needs the attribute byte for it.
+    #[inline]
+    pub fn is_rich(&self) -> bool {
+        self.key.is_some()
+            || !self.headers.is_empty()
+            || self.event_time_ns.is_some()
+            || self.value.is_none()
+    }
+
+    /// Upper bound of its encoded size, bytes.
+    pub fn max_len(&self) -> usize {
+        let headers = self.headers.iter();
+        let headers: usize = headers.map(|(name, v)| name.len() + v.map_or(0, <[u8]>::len) + 20).sum();
+        let key = self.key.map_or(0, <[u8]>::len);
+        let value = self.value.map_or(0, <[u8]>::len);
+        headers + key + value + 1 + 4 * varint::MAX_LEN
+    }
+}
+
+/// Encodes the body of one block; keeps its memory from block to block.
+#[derive(Debug, Default)]
+pub struct BodyWriter {
+    body: Vec<u8>,
+    flags: u16,
+    base_ns: i64,
+    count: u32,
+    highest_ns: Option<i64>,
+    plain: bool,
+}
+
+impl BodyWriter {
+    /// Begin a body. `rich` when any record of the block will be [`Record::is_rich`]; `base_ns`
+    /// when any has an event time, as the base of their deltas.
+    #[inline]
+    pub fn begin(&mut self, rich: bool, base_ns: Option<i64>) {
+        self.body.clear();
+        self.count = 0;
+        self.highest_ns = None;
+        self.plain = false;
+        self.flags = if rich { flag::RICH } else { 0 };
+        self.base_ns = base_ns.unwrap_or(0);
+        if base_ns.is_some() {
+            self.flags |= flag::EVENT_TIME;
+            self.body.extend_from_slice(&self.base_ns.to_le_bytes());
+        }
+    }
+
+    /// Append a value to a body that is not rich.
+    #[inline]
+    pub fn push_value(&mut self, value: &[u8]) {
+        debug_assert_eq!(self.flags, 0);
+        self.plain = true;
+        self.count += 1;
+        varint::put(&mut self.body, value.len() as u64);
+        self.body.extend_from_slice(value);
+    }
+
+    /// Append a record.
+    pub fn push(&mut self, record: &Record<'_>) {
+        if self.flags & flag::RICH == 0 {
+            debug_assert!(!record.is_rich());
+            return self.push_value(record.value.unwrap_or_default());
+        }
+        self.count += 1;
+        let mut attributes = 0;
+        attributes |= if record.key.is_some() { attribute::KEY } else { 0 };
+        attributes |= if record.headers.is_empty() { 0 } else { attribute::HEADERS };
+        attributes |= if record.event_time_ns.is_some() { attribute::EVENT_TIME } else { 0 };
+        attributes |= if record.value.is_none() { attribute::NO_VALUE } else { 0 };
+        self.body.push(attributes);
+        if let Some(key) = record.key {
+            self.put_bytes(key);
+        }
+        self.put_event_time(record.event_time_ns);
+        if !record.headers.is_empty() {
+            varint::put(&mut self.body, record.headers.len() as u64);
+            for (name, value) in record.headers {
+                self.put_bytes(name.as_bytes());
+                varint::put(&mut self.body, value.map_or(0, |v| v.len() as u64 + 1));
+                self.body.extend_from_slice(value.unwrap_or_default());
+            }
+        }
+        if let Some(value) = record.value {
+            self.put_bytes(value);
+        }
+    }
+
+    fn put_event_time(&mut self, event_time_ns: Option<i64>) {
+        let Some(time) = event_time_ns else {
+            self.plain = true;
+            return;
+        };
+        let delta = time.wrapping_sub(self.base_ns);
+        varint::put(&mut self.body, varint::zigzag(delta));
+        self.highest_ns = self.highest_ns.max(Some(time));
+    }
+
+    #[inline]
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        varint::put(&mut self.body, bytes.len() as u64);
+        self.body.extend_from_slice(bytes);
+    }
+
+    /// What was encoded so far.
+    #[inline]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Header flags that belong to this body.
+    #[inline]
+    pub fn flags(&self) -> u16 {
+        self.flags
+    }
+
+    /// Records so far.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The highest event time in it, and whether a record goes by the time of the append.
+    #[inline]
+    pub fn times(&self) -> (Option<i64>, bool) {
+        (self.highest_ns, self.plain)
+    }
+
+    /// Free memory beyond this many bytes that one large block left behind.
+    pub fn shrink(&mut self, keep: usize) {
+        if self.body.capacity() > keep {
+            self.body.clear();
+            self.body.shrink_to(keep);
+        }
+    }
+}
+
+/// Where the parts of a record stand in its block's body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Offset relative to the block's first one.
+    pub offset_delta: u32,
+    /// The value; `None` for a tombstone.
+    pub value: Option<Range<usize>>,
+    /// The key.
+    pub key: Option<Range<usize>>,
+    /// All headers, still encoded (see [`headers`]); empty when there are none.
+    pub headers: Range<usize>,
+    /// Event time, nanoseconds since 1970.
+    pub event_time_ns: Option<i64>,
+    /// Where the next record begins.
+    pub end: usize,
+}
+
+/// Walks the records of a body.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    at: usize,
+    index: u32,
+    count: u32,
+    flags: u16,
+    base_ns: i64,
+}
+
+const CUT_OFF: Malformed = Malformed::Damaged("a record that reaches beyond its block");
+
+fn take(body: &[u8], at: &mut usize) -> Option<Range<usize>> {
+    let len = varint::get(body, at)?;
+    let end = at.checked_add(usize::try_from(len).ok()?)?;
+    if end > body.len() {
+        return None;
+    }
+    let range = *at..end;
+    *at = end;
+    Some(range)
+}
+
+impl Walk {
+    /// Begin at a body's first record.
+    ///
+    /// # Errors
+    /// `Damaged` when the body is too short for its base event time.
+    #[inline]
+    pub fn new(flags: u16, count: u32, body: &[u8]) -> Decoded<Self> {
+        let mut walk = Self { at: 0, index: 0, count, flags, base_ns: 0 };
+        if flags & flag::EVENT_TIME != 0 {
+            if body.len() < 8 {
+                return Err(CUT_OFF);
+            }
+            walk.base_ns = u64_at(body, 0) as i64;
+            walk.at = 8;
+        }
+        Ok(walk)
+    }
+
+    /// Records not walked yet.
+    #[inline]
+    pub fn left(&self) -> u32 {
+        self.count - self.index
+    }
+
+    /// True when every record is only a value, one offset after the other.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.flags & (flag::RICH | flag::SPARSE) == 0
+    }
+
+    /// The next value of a body of plain values; `None` after the last or when it is cut off.
+    #[inline]
+    pub fn next_plain(&mut self, body: &[u8]) -> Option<Range<usize>> {
+        if self.index == self.count {
+            return None;
+        }
+        let range = take(body, &mut self.at)?;
+        self.index += 1;
+        Some(range)
+    }
+
+    /// The next record; `None` after the last.
+    ///
+    /// # Errors
+    /// `Damaged` when it reaches beyond the body, `Unknown` for attributes of a newer version.
+    #[inline]
+    pub fn next(&mut self, body: &[u8]) -> Decoded<Option<Parts>> {
+        if self.index == self.count {
+            return Ok(None);
+        }
+        if self.is_plain() {
+            let offset_delta = self.index;
+            let value = self.next_plain(body).ok_or(CUT_OFF)?;
+            return Ok(Some(Parts { offset_delta, value: Some(value), end: self.at, ..Parts::default() }));
+        }
+        let parts = self.next_rich(body)?;
+        self.index += 1;
+        self.at = parts.end;
+        Ok(Some(parts))
+    }
+
+    fn next_rich(&self, body: &[u8]) -> Decoded<Parts> {
+        let mut at = self.at;
+        let mut parts = Parts { offset_delta: self.index, ..Parts::default() };
+        if self.flags & flag::SPARSE != 0 {
+            let delta = varint::get(body, &mut at).ok_or(CUT_OFF)?;
+            parts.offset_delta = u32::try_from(delta).map_err(|_| CUT_OFF)?;
+        }
+        let mut attributes = 0;
+        if self.flags & flag::RICH != 0 {
+            attributes = *body.get(at).ok_or(CUT_OFF)?;
+            at += 1;
+        }
+        if attributes & !attribute::KNOWN != 0 {
+            return Err(Malformed::Unknown("a record attribute of a newer version"));
+        }
+        if attributes & attribute::KEY != 0 {
+            parts.key = Some(take(body, &mut at).ok_or(CUT_OFF)?);
+        }
+        if attributes & attribute::EVENT_TIME != 0 {
+            let delta = varint::get(body, &mut at).ok_or(CUT_OFF)?;
+            parts.event_time_ns = Some(self.base_ns.wrapping_add(varint::unzigzag(delta)));
+        }
+        if attributes & attribute::HEADERS != 0 {
+            let start = at;
+            let count = varint::get(body, &mut at).ok_or(CUT_OFF)?;
+            for _ in 0..count {
+                next_header(body, &mut at).ok_or(CUT_OFF)?;
+            }
+            parts.headers = start..at;
+        }
+        if attributes & attribute::NO_VALUE == 0 {
+            parts.value = Some(take(body, &mut at).ok_or(CUT_OFF)?);
+        }
+        parts.end = at;
+        Ok(parts)
+    }
+}
+
+fn next_header(body: &[u8], at: &mut usize) -> Option<(Range<usize>, Option<Range<usize>>)> {
+    let name = take(body, at)?;
+    std::str::from_utf8(&body[name.clone()]).ok()?;
+    let len = varint::get(body, at)?;
+    if len == 0 {
+        return Some((name, None));
+    }
+    let start = *at;
+    let end = start.checked_add(usize::try_from(len - 1).ok()?)?;
+    if end > body.len() {
+        return None;
+    }
+    *at = end;
+    Some((name, Some(start..end)))
+}
+
+/// The headers of a record, in order: names and values. `encoded` is [`Parts::headers`] of a body
+/// that was walked.
+pub fn headers(encoded: &[u8]) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
+    let mut at = 0;
+    let mut left = if encoded.is_empty() { 0 } else { varint::get(encoded, &mut at).unwrap_or(0) };
+    std::iter::from_fn(move || {
+        left = left.checked_sub(1)?;
+        let (name, value) = next_header(encoded, &mut at)?;
+        let name = std::str::from_utf8(&encoded[name]).ok()?;
+        Some((name, value.map(|range| &encoded[range])))
+    })
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

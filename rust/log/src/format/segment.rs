@@ -1,0 +1,264 @@
+//! The first page of a segment: who it is, what it continues, how far it is on the medium.
+//!
+//! ```text
+//!    0  header, one sector, never changes once the segment has its name
+//!  512  durable mark, slot 0   \ written in turn; each sector tears alone, so one of them is
+//! 1024  durable mark, slot 1   / always whole
+//! 4096  first block
+//! ```
+//!
+//! Invariant: of two valid marks the one with the higher serial holds, and marks only rise. A mark
+//! carries the salt in its checksum, so that a page copied to another segment marks nothing there.
+//! Layout: `docs/FORMAT.md`, "Segment".
+
+use super::address::{ALIGN, MAX_POSITION, MAX_SEQUENCE};
+use super::checksum::{crc32, crc32_from, seed};
+use super::{put, u32_at, u64_at, Decoded, Malformed, PAGE, VERSION};
+
+/// First bytes of every segment.
+pub const MAGIC: [u8; 8] = *b"FALAJSEG";
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 512;
+/// Bytes of a mark.
+pub const MARK_LEN: usize = 64;
+/// Positions of the two marks.
+pub const MARKS: [u64; 2] = [512, 1024];
+
+const MARK_MAGIC: [u8; 8] = *b"FALAJMRK";
+const NONE: u64 = u64::MAX;
+const _: () = assert!(MARKS[1] + HEADER_LEN as u64 <= PAGE && MARK_LEN <= 512);
+
+/// Bits of the header's flags.
+pub mod flag {
+    /// The segment continues `prev` by itself: no end block names it. Recovery and the clearing of
+    /// a latch make such segments; whatever lies behind `prev` is superseded.
+    pub const SUPERSEDES: u32 = 1;
+    /// All that this version knows.
+    pub const KNOWN: u32 = SUPERSEDES;
+}
+
+/// What a segment continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Previous {
+    /// Sequence of the segment before.
+    pub sequence: u64,
+    /// Its salt.
+    pub salt: u64,
+    /// Where its content ends, bytes.
+    pub end: u64,
+}
+
+/// Header of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Generation of the log.
+    pub log: [u8; 16],
+    /// Sequence number, never used twice in a log.
+    pub sequence: u64,
+    /// Random number that ties all checksums to this segment.
+    pub salt: u64,
+    /// True when no end block names it, see [`flag::SUPERSEDES`].
+    pub supersedes: bool,
+    /// What it continues; `None` for the first of a log.
+    pub previous: Option<Previous>,
+    /// Sequences that it stands for after compaction, first and last.
+    pub replaces: Option<(u64, u64)>,
+    /// Microseconds since 1970 from which block times count.
+    pub time_base_us: i64,
+}
+
+impl Header {
+    /// Lay it out as the first sector of a segment.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut out = [0; HEADER_LEN];
+        let none = Previous { sequence: NONE, salt: 0, end: 0 };
+        let previous = self.previous.unwrap_or(none);
+        let (first, last) = self.replaces.unwrap_or((NONE, NONE));
+        let flags = if self.supersedes { flag::SUPERSEDES } else { 0 };
+        put(&mut out, 0, &MAGIC);
+        put(&mut out, 8, &VERSION.to_le_bytes());
+        put(&mut out, 12, &flags.to_le_bytes());
+        put(&mut out, 16, &self.log);
+        let words = [self.sequence, self.salt, previous.sequence, previous.salt, previous.end, first, last];
+        for (i, word) in words.into_iter().enumerate() {
+            put(&mut out, 32 + 8 * i, &word.to_le_bytes());
+        }
+        put(&mut out, 88, &self.time_base_us.to_le_bytes());
+        let crc = crc32(&out[..HEADER_LEN - 4]);
+        put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+        out
+    }
+
+    /// Read the first sector of a segment.
+    ///
+    /// # Errors
+    /// `Damaged`, `Unknown` or `Newer`, as the bytes are.
+    pub fn decode(bytes: &[u8]) -> Decoded<Self> {
+        if bytes.len() < HEADER_LEN {
+            return Err(Malformed::Damaged("a file shorter than a segment header"));
+        }
+        if bytes[..8] != MAGIC {
+            return Err(Malformed::Damaged("no segment begins like this"));
+        }
+        if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
+            return Err(Malformed::Damaged("the segment header's checksum does not match"));
+        }
+        let version = u32_at(bytes, 8);
+        if version > VERSION {
+            return Err(Malformed::Newer(version));
+        }
+        let flags = u32_at(bytes, 12);
+        if flags & !flag::KNOWN != 0 {
+            return Err(Malformed::Unknown("a segment flag of a newer version"));
+        }
+        let word = |i: usize| u64_at(bytes, 32 + 8 * i);
+        let previous = Previous { sequence: word(2), salt: word(3), end: word(4) };
+        let header = Self {
+            log: bytes[16..32].try_into().unwrap_or_default(),
+            sequence: word(0),
+            salt: word(1),
+            supersedes: flags & flag::SUPERSEDES != 0,
+            previous: (previous.sequence != NONE).then_some(previous),
+            replaces: (word(5) != NONE).then(|| (word(5), word(6))),
+            time_base_us: u64_at(bytes, 88) as i64,
+        };
+        header.check()?;
+        Ok(header)
+    }
+
+    fn check(&self) -> Decoded<()> {
+        let previous_fits = self.previous.is_none_or(|p| {
+            p.sequence < self.sequence && (PAGE..=MAX_POSITION).contains(&p.end) && p.end % ALIGN == 0
+        });
+        if self.sequence <= MAX_SEQUENCE && previous_fits {
+            return Ok(());
+        }
+        Err(Malformed::Damaged("a segment header whose numbers contradict each other"))
+    }
+}
+
+
+/// How far a segment is known to be on the medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Rises with every mark of the segment.
+    pub serial: u64,
+    /// Everything before this position is on the medium.
+    pub position: u64,
+    /// Nothing was written behind the mark when it was made: the log was closed.
+    pub clean: bool,
+    /// The segment's content ends at the mark, and the next segment is on the medium as well.
+    pub succeeded: bool,
+    /// Id of the control file that belongs to the log.
+    pub control: u64,
+}
+
+impl Mark {
+    /// Lay it out for the segment with this salt.
+    pub fn encode(&self, salt: u64) -> [u8; MARK_LEN] {
+        let mut out = [0; MARK_LEN];
+        let flags = u64::from(self.clean) | u64::from(self.succeeded) << 1;
+        put(&mut out, 0, &MARK_MAGIC);
+        for (i, word) in [self.serial, self.position, flags, self.control].into_iter().enumerate() {
+            put(&mut out, 8 + 8 * i, &word.to_le_bytes());
+        }
+        let crc = crc32_from(seed(salt), &out[..MARK_LEN - 4]);
+        put(&mut out, MARK_LEN - 4, &crc.to_le_bytes());
+        out
+    }
+
+    /// Read a mark of the segment with this salt; `None` where none was written or it is torn.
+    pub fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
+        if bytes.len() < MARK_LEN || bytes[..8] != MARK_MAGIC {
+            return None;
+        }
+        if crc32_from(seed(salt), &bytes[..MARK_LEN - 4]) != u32_at(bytes, MARK_LEN - 4) {
+            return None;
+        }
+        let word = |i: usize| u64_at(bytes, 8 + 8 * i);
+        let mark = Self {
+            serial: word(0),
+            position: word(1),
+            clean: word(2) & 1 != 0,
+            succeeded: word(2) & 2 != 0,
+            control: word(3),
+        };
+        let fits = (PAGE..=MAX_POSITION).contains(&mark.position) && mark.position % ALIGN == 0;
+        fits.then_some(mark)
+    }
+
+    /// The valid mark of a segment page, the newer of the two.
+    pub fn newest(page: &[u8], salt: u64) -> Option<Self> {
+        let slots = MARKS.map(|at| page.get(at as usize..).and_then(|b| Self::decode(b, salt)));
+        slots.into_iter().flatten().max_by_key(|mark| mark.serial)
+    }
+
+    /// Which slot the mark with this serial goes to: never that of its predecessor.
+    pub fn slot(&self) -> u64 {
+        MARKS[(self.serial % 2) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Header {
+        Header {
+            log: [9; 16],
+            sequence: 7,
+            salt: 0xfeed,
+            supersedes: true,
+            previous: Some(Previous { sequence: 6, salt: 0xbeef, end: 8192 }),
+            replaces: Some((1, 3)),
+            time_base_us: -5,
+        }
+    }
+
+    #[test]
+    fn headers_come_back() {
+        let bare = Header { previous: None, replaces: None, supersedes: false, ..sample() };
+        for header in [sample(), bare] {
+            assert_eq!(Header::decode(&header.encode()), Ok(header));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_header_or_mark_is_noticed() {
+        let bytes = sample().encode();
+        let mark = Mark { serial: 3, position: 4096, ..Mark::default() }.encode(1);
+        for bit in 0..HEADER_LEN * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&flipped).is_err(), "header bit {bit}");
+            if bit < MARK_LEN * 8 {
+                let mut flipped = mark;
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Mark::decode(&flipped, 1), None, "mark bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_named() {
+        let mut bytes = sample().encode();
+        put(&mut bytes, 8, &2u32.to_le_bytes());
+        let crc = crc32(&bytes[..508]);
+        put(&mut bytes, 508, &crc.to_le_bytes());
+        assert_eq!(Header::decode(&bytes), Err(Malformed::Newer(2)));
+    }
+
+    #[test]
+    fn the_newer_of_two_whole_marks_holds() {
+        let mut page = vec![0; PAGE as usize];
+        assert_eq!(Mark::newest(&page, 5), None);
+        let marks = [1, 2, 3].map(|n| Mark { serial: n, position: 4096 * n, ..Mark::default() });
+        for mark in marks {
+            put(&mut page, mark.slot() as usize, &mark.encode(5));
+            assert_eq!(Mark::newest(&page, 5), Some(mark));
+            assert_eq!(Mark::newest(&page, 6), None, "a mark of another segment marks nothing");
+        }
+        page[marks[2].slot() as usize + 9] ^= 1;
+        assert_eq!(Mark::newest(&page, 5), Some(marks[1]), "a torn mark leaves the one before");
+    }
+}

@@ -1,0 +1,263 @@
+//! The two JSON files of a store: `falaj.json` and `topic.json`.
+//!
+//! Each is one JSON object on one line. Its last member is `"checksum"`: the CRC-32, as eight
+//! hexadecimal digits, of all bytes before the comma in front of that member. A person can read
+//! the files; whoever edits them is found out. Layout: `docs/FORMAT.md`, "Settings files".
+
+use serde_json::{Map, Value};
+
+use super::checksum::crc32;
+use super::{names, Decoded, Malformed, VERSION};
+
+/// How a store is written to, fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteMode {
+    /// Stores into mapped memory; locks are words in it.
+    Mapped,
+    /// `pwrite`, and `flock` for the locks, where allocation is no promise.
+    Pwrite,
+}
+
+impl WriteMode {
+    /// Name in `falaj.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            WriteMode::Mapped => "mapped",
+            WriteMode::Pwrite => "pwrite",
+        }
+    }
+}
+
+/// `falaj.json`: what a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// Random id of the store.
+    pub id: [u8; 16],
+    /// When it was created, microseconds since 1970.
+    pub created_us: i64,
+    /// How it is written to.
+    pub write_mode: WriteMode,
+}
+
+/// `topic.json`: what a topic is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicSettings {
+    /// Its name.
+    pub name: String,
+    /// Random id that it got when it was created.
+    pub generation: [u8; 16],
+    /// Name of the log it lives in.
+    pub log: String,
+    /// Generation of that log.
+    pub log_generation: [u8; 16],
+    /// How many partitions it has; partition `p` is topic number `number + p` of the log.
+    pub partitions: u32,
+    /// Topic number of partition 0.
+    pub number: u32,
+    /// Name of the codec that makes values of payloads; the engine only keeps it.
+    pub codec: String,
+    /// Bytes at which a segment is full.
+    pub segment_bytes: u64,
+    /// Milliseconds between syncs in interval mode.
+    pub sync_interval_ms: u64,
+    /// True when compaction may remove records, so that offsets may have gaps.
+    pub compacted: bool,
+    /// When it was created, microseconds since 1970.
+    pub created_us: i64,
+}
+
+impl StoreSettings {
+    /// The file's text.
+    pub fn encode(&self) -> String {
+        seal(vec![
+            ("format", VERSION.into()),
+            ("store", names::hex(&self.id).into()),
+            ("created_us", self.created_us.into()),
+            ("write_mode", self.write_mode.name().into()),
+        ])
+    }
+
+    /// Read the file's bytes.
+    ///
+    /// # Errors
+    /// `Damaged`, `Unknown` or `Newer`, as they are.
+    pub fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let mut members = Members::open(bytes)?;
+        let write_mode = match members.text("write_mode")?.as_str() {
+            "mapped" => WriteMode::Mapped,
+            "pwrite" => WriteMode::Pwrite,
+            _ => return Err(Malformed::Unknown("a write mode of a newer version")),
+        };
+        let settings =
+            Self { id: members.id("store")?, created_us: members.signed("created_us")?, write_mode };
+        members.finish()?;
+        Ok(settings)
+    }
+}
+
+impl TopicSettings {
+    /// The file's text.
+    pub fn encode(&self) -> String {
+        seal(vec![
+            ("format", VERSION.into()),
+            ("topic", self.name.as_str().into()),
+            ("generation", names::hex(&self.generation).into()),
+            ("log", self.log.as_str().into()),
+            ("log_generation", names::hex(&self.log_generation).into()),
+            ("partitions", self.partitions.into()),
+            ("number", self.number.into()),
+            ("codec", self.codec.as_str().into()),
+            ("segment_bytes", self.segment_bytes.into()),
+            ("sync_interval_ms", self.sync_interval_ms.into()),
+            ("compacted", self.compacted.into()),
+            ("created_us", self.created_us.into()),
+        ])
+    }
+
+    /// Read the file's bytes.
+    ///
+    /// # Errors
+    /// `Damaged`, `Unknown` or `Newer`, as they are.
+    pub fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let mut members = Members::open(bytes)?;
+        let narrow = |n: u64| u32::try_from(n).map_err(|_| WRONG_MEMBER);
+        let settings = Self {
+            name: members.text("topic")?,
+            generation: members.id("generation")?,
+            log: members.text("log")?,
+            log_generation: members.id("log_generation")?,
+            partitions: narrow(members.number("partitions")?)?,
+            number: narrow(members.number("number")?)?,
+            codec: members.text("codec")?,
+            segment_bytes: members.number("segment_bytes")?,
+            sync_interval_ms: members.number("sync_interval_ms")?,
+            compacted: members.flag("compacted")?,
+            created_us: members.signed("created_us")?,
+        };
+        members.finish()?;
+        let named = names::complaint(&settings.name).is_none() && names::complaint(&settings.log).is_none();
+        if named && settings.partitions > 0 {
+            return Ok(settings);
+        }
+        Err(WRONG_MEMBER)
+    }
+
+    /// Directory of its log, under `logs/`.
+    pub fn log_dir(&self) -> String {
+        names::log_dir(&self.log, &self.log_generation)
+    }
+}
+
+const WRONG_MEMBER: Malformed = Malformed::Damaged("a member is missing or of the wrong type");
+const CHECKSUM: &str = ",\"checksum\":\"";
+
+fn seal(members: Vec<(&str, Value)>) -> String {
+    let members: Vec<_> =
+        members.iter().map(|(name, value)| format!("{}:{value}", Value::from(*name))).collect();
+    let text = format!("{{{}", members.join(","));
+    format!("{text}{CHECKSUM}{:08x}\"}}\n", crc32(text.as_bytes()))
+}
+
+struct Members(Map<String, Value>);
+
+impl Members {
+    fn open(bytes: &[u8]) -> Decoded<Self> {
+        let text = std::str::from_utf8(bytes).map_err(|_| Malformed::Damaged("not text"))?;
+        let (sealed, rest) =
+            text.rsplit_once(CHECKSUM).ok_or(Malformed::Damaged("the checksum is missing"))?;
+        if rest.trim_end() != format!("{:08x}\"}}", crc32(sealed.as_bytes())) {
+            return Err(Malformed::Damaged("the checksum does not match"));
+        }
+        let value = serde_json::from_str(text).map_err(|_| Malformed::Damaged("not JSON"))?;
+        let Value::Object(members) = value else {
+            return Err(Malformed::Damaged("not a JSON object"));
+        };
+        let mut members = Self(members);
+        members.text("checksum")?;
+        match members.number("format")? {
+            version if version <= u64::from(VERSION) => Ok(members),
+            version => Err(Malformed::Newer(u32::try_from(version).unwrap_or(u32::MAX))),
+        }
+    }
+
+    fn take<T>(&mut self, name: &str, read: impl Fn(&Value) -> Option<T>) -> Decoded<T> {
+        self.0.remove(name).as_ref().and_then(read).ok_or(WRONG_MEMBER)
+    }
+
+    fn text(&mut self, name: &str) -> Decoded<String> {
+        self.take(name, |v| v.as_str().map(str::to_owned))
+    }
+
+    fn number(&mut self, name: &str) -> Decoded<u64> {
+        self.take(name, Value::as_u64)
+    }
+
+    fn signed(&mut self, name: &str) -> Decoded<i64> {
+        self.take(name, Value::as_i64)
+    }
+
+    fn flag(&mut self, name: &str) -> Decoded<bool> {
+        self.take(name, Value::as_bool)
+    }
+
+    fn id(&mut self, name: &str) -> Decoded<[u8; 16]> {
+        self.take(name, |v| names::unhex(v.as_str()?))
+    }
+
+    fn finish(self) -> Decoded<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        Err(Malformed::Unknown("a setting of a newer version"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic() -> TopicSettings {
+        TopicSettings {
+            name: "orders".into(),
+            generation: [1; 16],
+            log: "shop".into(),
+            log_generation: [2; 16],
+            partitions: 3,
+            number: 4,
+            codec: "json".into(),
+            segment_bytes: 1 << 26,
+            sync_interval_ms: 100,
+            compacted: false,
+            created_us: 5,
+        }
+    }
+
+    #[test]
+    fn settings_come_back() {
+        for write_mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+            let store = StoreSettings { id: [3; 16], created_us: -1, write_mode };
+            assert_eq!(StoreSettings::decode(store.encode().as_bytes()), Ok(store));
+        }
+        assert_eq!(TopicSettings::decode(topic().encode().as_bytes()), Ok(topic()));
+    }
+
+    #[test]
+    fn an_edited_or_cut_file_is_found_out() {
+        let text = topic().encode();
+        let edited = text.replace("orders", "arders");
+        assert!(matches!(TopicSettings::decode(edited.as_bytes()), Err(Malformed::Damaged(_))));
+        for cut in 0..text.len() - 1 {
+            assert!(TopicSettings::decode(&text.as_bytes()[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn members_and_versions_of_the_future_are_refused_by_name() {
+        let newer = seal(vec![("format", 2.into())]);
+        assert_eq!(StoreSettings::decode(newer.as_bytes()), Err(Malformed::Newer(2)));
+        let text = topic().encode();
+        let body = text.split(CHECKSUM).next().unwrap().to_owned() + ",\"colour\":\"red\"";
+        let text = format!("{body}{CHECKSUM}{:08x}\"}}\n", crc32(body.as_bytes()));
+        assert!(matches!(TopicSettings::decode(text.as_bytes()), Err(Malformed::Unknown(_))));
+    }
+}

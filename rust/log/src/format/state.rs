@@ -1,0 +1,337 @@
+//! What a log knows at a point, and the bodies of the blocks that say so.
+//!
+//! A snapshot block begins every segment (its bulk prepared early, a second one with what changed
+//! since), meta blocks record facts in between, and both hold the same entries, so that whoever
+//! walks a segment from its first block knows the whole [`LogState`] without the segments before.
+//! That is why retention may drop any older segment.
+//!
+//! ```text
+//! body  = entry*        entry = type: varint, length: varint, payload
+//! ```
+//!
+//! The base of a topic's relative offsets in a segment is the `next` of the last topic entry for it
+//! in that segment. Entries that this version only carries along (producers, tokens, cursors) are
+//! kept and written again. Layout: `docs/FORMAT.md`, "Snapshot and meta".
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::block::{Header, Producer};
+use super::{put, u32_at, u64_at, varint, Decoded, Malformed};
+
+/// Most topics that one log holds.
+pub const MAX_TOPICS: u32 = 10_000;
+/// Most producers that a log remembers.
+pub const MAX_PRODUCERS: usize = 65_536;
+/// Most sink tokens that a log remembers.
+pub const MAX_TOKENS: usize = 1_024;
+/// Sequences remembered of a producer.
+pub const PRODUCER_SEQUENCES: usize = 5;
+
+mod kind {
+    pub const TOPIC: u64 = 1;
+    pub const TOPIC_DELETED: u64 = 2;
+    pub const TRIMMED: u64 = 3;
+    pub const PRODUCER: u64 = 4;
+    pub const TOKEN: u64 = 5;
+    pub const CURSOR: u64 = 6;
+}
+
+const TOPIC_LEN: usize = 56;
+const END_LEN: usize = 24;
+
+/// What a log knows of one of its topics (one partition of what users call a topic).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopicState {
+    /// Generation of the topic.
+    pub generation: [u8; 16],
+    /// Which partition of it.
+    pub partition: u32,
+    /// Lowest offset that is still there.
+    pub first: u64,
+    /// Offset of the next record.
+    pub next: u64,
+    /// CRC of the body of its last block.
+    pub last_crc: u32,
+    /// Highest timestamp so far, nanoseconds since 1970; `i64::MIN` before the first record.
+    pub highest_ns: i64,
+}
+
+impl TopicState {
+    /// A topic without records.
+    pub fn empty(generation: [u8; 16], partition: u32) -> Self {
+        Self { generation, partition, first: 0, next: 0, last_crc: 0, highest_ns: i64::MIN }
+    }
+}
+
+/// A consumer's place, kept in the log that it writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CursorState {
+    /// Offset of the next record to be handed out.
+    pub offset: u64,
+    /// CRC of the body of the block before it.
+    pub crc: u32,
+}
+
+/// What a job's token says was appended under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenState {
+    /// Address after which the job's records begin.
+    pub address: u64,
+    /// Number of records.
+    pub count: u64,
+}
+
+/// A producer's last sequences, each with the first offset it got.
+pub type ProducerState = VecDeque<(u64, u64)>;
+
+/// Everything a log knows at a point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogState {
+    topics: Vec<Option<TopicState>>,
+    producers: BTreeMap<(u32, u64), ProducerState>,
+    tokens: BTreeMap<Vec<u8>, TokenState>,
+    cursors: BTreeMap<Vec<u8>, CursorState>,
+}
+
+impl LogState {
+    /// Topics by number; numbers of deleted ones stay empty for ever.
+    pub fn topics(&self) -> impl Iterator<Item = (u32, &TopicState)> {
+        (0u32..).zip(&self.topics).filter_map(|(number, topic)| Some((number, topic.as_ref()?)))
+    }
+
+    /// One topic.
+    #[inline]
+    pub fn topic(&self, number: u32) -> Option<&TopicState> {
+        self.topics.get(number as usize)?.as_ref()
+    }
+
+    /// One topic, to be changed.
+    #[inline]
+    pub fn topic_mut(&mut self, number: u32) -> Option<&mut TopicState> {
+        self.topics.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Add or replace a topic; `false` when its number is beyond [`MAX_TOPICS`].
+    pub fn set_topic(&mut self, number: u32, topic: TopicState) -> bool {
+        let index = number as usize;
+        if number >= MAX_TOPICS {
+            return false;
+        }
+        if self.topics.len() <= index {
+            self.topics.resize(index + 1, None);
+        }
+        self.topics[index] = Some(topic);
+        true
+    }
+
+    /// Note a data block that starts at `first`: its header, and the highest timestamp in it.
+    /// Returns `false` when the log does not know the block's topic.
+    #[inline]
+    pub fn apply_data(&mut self, header: &Header, first: u64, highest_ns: i64) -> bool {
+        let Some(topic) = self.topic_mut(header.topic) else { return false };
+        topic.next = first + u64::from(header.span);
+        topic.last_crc = header.body_crc;
+        topic.highest_ns = topic.highest_ns.max(highest_ns);
+        if let Some(producer) = header.producer {
+            self.note_producer(header.topic, producer, first);
+        }
+        true
+    }
+
+    fn note_producer(&mut self, topic: u32, producer: Producer, first: u64) {
+        let known = self.producers.entry((topic, producer.id)).or_default();
+        known.push_back((producer.sequence, first));
+        while known.len() > PRODUCER_SEQUENCES {
+            known.pop_front();
+        }
+    }
+
+    /// What a block must say so that `since` becomes `self`; everything, from the empty state.
+    pub fn encode_since(&self, since: &LogState) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (number, slot) in (0u32..).zip(&self.topics) {
+            let before = since.topics.get(number as usize).copied().flatten();
+            match slot {
+                Some(topic) if before != Some(*topic) => {
+                    entry(&mut out, kind::TOPIC, &encode_topic(number, topic));
+                }
+                None if before.is_some() => {
+                    entry(&mut out, kind::TOPIC_DELETED, &number.to_le_bytes());
+                }
+                _ => {}
+            }
+        }
+        for ((topic, id), sequences) in changed(&self.producers, &since.producers) {
+            let mut payload = topic.to_le_bytes().to_vec();
+            payload.extend(id.to_le_bytes());
+            for (sequence, offset) in sequences {
+                payload.extend(sequence.to_le_bytes());
+                payload.extend(offset.to_le_bytes());
+            }
+            entry(&mut out, kind::PRODUCER, &payload);
+        }
+        for (name, token) in changed(&self.tokens, &since.tokens) {
+            entry(&mut out, kind::TOKEN, &words_then_name(token.address, token.count, name));
+        }
+        for (name, cursor) in changed(&self.cursors, &since.cursors) {
+            entry(&mut out, kind::CURSOR, &words_then_name(cursor.offset, cursor.crc.into(), name));
+        }
+        out
+    }
+
+    /// Apply the body of a snapshot or meta block; `seen_topic` is told the number and the new state
+    /// of each topic that an entry sets.
+    ///
+    /// # Errors
+    /// `Damaged` for entries that contradict themselves, `Unknown` for those of a newer version. The
+    /// state is then half applied and must be thrown away.
+    pub fn apply_body(
+        &mut self,
+        body: &[u8],
+        mut seen_topic: impl FnMut(u32, &TopicState),
+    ) -> Decoded<()> {
+        let mut at = 0;
+        while at < body.len() {
+            let kind = varint::get(body, &mut at).ok_or(CUT_OFF)?;
+            let len = varint::get(body, &mut at).ok_or(CUT_OFF)?;
+            let len = usize::try_from(len).map_err(|_| CUT_OFF)?;
+            let end = at.checked_add(len).filter(|end| *end <= body.len()).ok_or(CUT_OFF)?;
+            self.apply_entry(kind, &body[at..end], &mut seen_topic)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn apply_entry(
+        &mut self,
+        kind: u64,
+        payload: &[u8],
+        seen_topic: &mut impl FnMut(u32, &TopicState),
+    ) -> Decoded<()> {
+        match (kind, payload.len()) {
+            (kind::TOPIC, TOPIC_LEN) => {
+                let (number, topic) = decode_topic(payload);
+                if !self.set_topic(number, topic) {
+                    return Err(Malformed::Damaged("a topic number beyond the limit"));
+                }
+                seen_topic(number, &topic);
+            }
+            (kind::TOPIC_DELETED, 4) => {
+                if let Some(slot) = self.topics.get_mut(u32_at(payload, 0) as usize) {
+                    *slot = None;
+                }
+            }
+            (kind::TRIMMED, 12) => {
+                if let Some(topic) = self.topic_mut(u32_at(payload, 0)) {
+                    topic.first = topic.first.max(u64_at(payload, 4));
+                }
+            }
+            (kind::PRODUCER, 12..) if (payload.len() - 12) % 16 == 0 => {
+                let pairs = payload[12..].chunks_exact(16);
+                let known = pairs.map(|p| (u64_at(p, 0), u64_at(p, 8))).collect();
+                self.producers.insert((u32_at(payload, 0), u64_at(payload, 4)), known);
+            }
+            (kind::TOKEN, 16..) => {
+                let state = TokenState { address: u64_at(payload, 0), count: u64_at(payload, 8) };
+                self.tokens.insert(payload[16..].to_vec(), state);
+            }
+            (kind::CURSOR, 16..) => {
+                let crc = u64_at(payload, 8) as u32;
+                let state = CursorState { offset: u64_at(payload, 0), crc };
+                self.cursors.insert(payload[16..].to_vec(), state);
+            }
+            (kind::TOPIC..=kind::CURSOR, _) => {
+                return Err(Malformed::Damaged("a log fact of the wrong length"));
+            }
+            _ => return Err(Malformed::Unknown("a log fact of a newer version")),
+        }
+        Ok(())
+    }
+}
+
+const CUT_OFF: Malformed = Malformed::Damaged("a log fact that reaches beyond its block");
+
+fn changed<'a, K: Ord, V: PartialEq>(
+    now: &'a BTreeMap<K, V>,
+    before: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = (&'a K, &'a V)> {
+    now.iter().filter(|(key, value)| before.get(key) != Some(value))
+}
+
+fn entry(out: &mut Vec<u8>, kind: u64, payload: &[u8]) {
+    varint::put(out, kind);
+    varint::put(out, payload.len() as u64);
+    out.extend_from_slice(payload);
+}
+
+fn words_then_name(first: u64, second: u64, name: &[u8]) -> Vec<u8> {
+    let mut payload = first.to_le_bytes().to_vec();
+    payload.extend(second.to_le_bytes());
+    payload.extend_from_slice(name);
+    payload
+}
+
+fn encode_topic(number: u32, topic: &TopicState) -> [u8; TOPIC_LEN] {
+    let mut out = [0; TOPIC_LEN];
+    put(&mut out, 0, &number.to_le_bytes());
+    put(&mut out, 4, &topic.partition.to_le_bytes());
+    put(&mut out, 8, &topic.generation);
+    put(&mut out, 24, &topic.first.to_le_bytes());
+    put(&mut out, 32, &topic.next.to_le_bytes());
+    put(&mut out, 40, &topic.highest_ns.to_le_bytes());
+    put(&mut out, 48, &topic.last_crc.to_le_bytes());
+    out
+}
+
+fn decode_topic(payload: &[u8]) -> (u32, TopicState) {
+    let topic = TopicState {
+        partition: u32_at(payload, 4),
+        generation: payload[8..24].try_into().unwrap_or_default(),
+        first: u64_at(payload, 24),
+        next: u64_at(payload, 32),
+        highest_ns: u64_at(payload, 40) as i64,
+        last_crc: u32_at(payload, 48),
+    };
+    (u32_at(payload, 0), topic)
+}
+
+/// Body of an end block: which segment comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Its sequence.
+    pub sequence: u64,
+    /// Its salt.
+    pub salt: u64,
+}
+
+impl End {
+    /// Bytes of the body.
+    pub const LEN: usize = END_LEN;
+
+    /// Lay it out.
+    pub fn encode(&self) -> [u8; END_LEN] {
+        let mut out = [0; END_LEN];
+        put(&mut out, 0, &self.sequence.to_le_bytes());
+        put(&mut out, 8, &self.salt.to_le_bytes());
+        out
+    }
+
+    /// Read it.
+    ///
+    /// # Errors
+    /// `Damaged` when it is too short; `Unknown` when it lists staged segments that come in between,
+    /// which this version does not read.
+    pub fn decode(body: &[u8]) -> Decoded<Self> {
+        if body.len() < END_LEN {
+            return Err(Malformed::Damaged("an end block that names no successor"));
+        }
+        if u64_at(body, 16) != 0 || body.len() > END_LEN {
+            return Err(Malformed::Unknown("staged segments of a newer version"));
+        }
+        Ok(Self { sequence: u64_at(body, 0), salt: u64_at(body, 8) })
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

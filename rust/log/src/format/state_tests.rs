@@ -1,0 +1,102 @@
+use super::*;
+use crate::format::block::{flag, Kind};
+
+fn rich_state() -> LogState {
+    let mut state = LogState::default();
+    for number in [0, 3] {
+        let topic = TopicState { next: 7, last_crc: 9, highest_ns: -1, ..TopicState::empty([number as u8; 16], 1) };
+        assert!(state.set_topic(number, topic));
+    }
+    state.note_producer(0, Producer { id: 5, sequence: 1 }, 2);
+    state.tokens.insert(b"job".to_vec(), TokenState { address: 1, count: 2 });
+    state.cursors.insert(b"billing".to_vec(), CursorState { offset: 8, crc: 4 });
+    state
+}
+
+#[test]
+fn a_snapshot_says_all_that_the_log_knows() {
+    let state = rich_state();
+    let mut read = LogState::default();
+    let mut seen = Vec::new();
+    let body = state.encode_since(&LogState::default());
+    read.apply_body(&body, |number, topic| seen.push((number, topic.next))).unwrap();
+    assert_eq!(read, state);
+    assert_eq!(seen, [(0, 7), (3, 7)]);
+}
+
+#[test]
+fn a_second_snapshot_says_only_what_changed() {
+    let before = rich_state();
+    let mut after = before.clone();
+    let header = Header { topic: 3, count: 2, span: 2, body_crc: 1, ..Header::new(Kind::Data) };
+    assert!(after.apply_data(&header, 7, 100));
+    after.topics[0] = None;
+    let body = after.encode_since(&before);
+    assert!(body.len() < 80, "{} bytes", body.len());
+    let mut read = before.clone();
+    read.apply_body(&body, |_, _| ()).unwrap();
+    assert_eq!(read, after);
+    assert_eq!(read.topic(3).unwrap().next, 9);
+    assert_eq!(read.topic(0), None);
+}
+
+#[test]
+fn the_last_five_sequences_of_a_producer_are_known() {
+    let mut state = rich_state();
+    for sequence in 10..20 {
+        let producer = Some(Producer { id: 5, sequence });
+        let flags = flag::PRODUCER;
+        let header = Header { producer, flags, span: 1, ..Header::new(Kind::Data) };
+        state.apply_data(&header, sequence * 2, 0);
+    }
+    let known: Vec<_> = state.producers[&(0, 5)].iter().copied().collect();
+    assert_eq!(known, [(15, 30), (16, 32), (17, 34), (18, 36), (19, 38)]);
+}
+
+#[test]
+fn a_trim_only_rises() {
+    let mut state = rich_state();
+    let trim = |first: u64| {
+        let mut body = Vec::new();
+        let payload = [&0u32.to_le_bytes()[..], &first.to_le_bytes()].concat();
+        entry(&mut body, kind::TRIMMED, &payload);
+        body
+    };
+    state.apply_body(&trim(5), |_, _| ()).unwrap();
+    state.apply_body(&trim(3), |_, _| ()).unwrap();
+    assert_eq!(state.topic(0).unwrap().first, 5);
+}
+
+#[test]
+fn cut_and_newer_bodies_are_told_apart() {
+    let body = rich_state().encode_since(&LogState::default());
+    let whole: Vec<usize> = entry_ends(&body);
+    for cut in 0..body.len() {
+        let result = LogState::default().apply_body(&body[..cut], |_, _| ());
+        assert_eq!(result.is_ok(), cut == 0 || whole.contains(&cut), "cut at {cut}");
+    }
+    let mut newer = Vec::new();
+    entry(&mut newer, 99, b"?");
+    let result = LogState::default().apply_body(&newer, |_, _| ());
+    assert!(matches!(result, Err(Malformed::Unknown(_))));
+}
+
+fn entry_ends(body: &[u8]) -> Vec<usize> {
+    let (mut at, mut ends) = (0, Vec::new());
+    while at < body.len() {
+        varint::get(body, &mut at).unwrap();
+        at += varint::get(body, &mut at).unwrap() as usize;
+        ends.push(at);
+    }
+    ends
+}
+
+#[test]
+fn an_end_block_with_staged_segments_is_refused_as_newer() {
+    let end = End { sequence: 4, salt: 5 };
+    assert_eq!(End::decode(&end.encode()), Ok(end));
+    let mut staged = end.encode();
+    staged[16] = 1;
+    assert!(matches!(End::decode(&staged), Err(Malformed::Unknown(_))));
+    assert!(matches!(End::decode(&staged[..20]), Err(Malformed::Damaged(_))));
+}

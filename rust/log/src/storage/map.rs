@@ -1,0 +1,300 @@
+//! A mapped file: loads, and the only door through which bytes are stored.
+//!
+//! The room owns every raw pointer into mapped memory. Its invariant, on which all readers rely:
+//! a store changes only bytes that no [`Map::committed`] slice covers. The engine keeps it by never
+//! writing a byte twice at or below a non-zero commit word (see `docs/PROTOCOL.md`).
+//!
+//! ```text
+//! engine --write / store_release / word--> Map --sink: none--> memory (one copy, one store)
+//!                                              --sink: some--> journal (memory twin), pwrite
+//! ```
+//!
+//! Bounds are checked here, always: a corrupt length becomes a panic-free `None` or an error in the
+//! rooms above, which check before they call; what still slips through panics instead of reading
+//! foreign memory.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sync::{SharedWord, Slept};
+
+/// Takes stores in place of memory: the journal of the memory twin, or `pwrite`.
+///
+/// After a call returns, loads from the map see what was stored. `store_u64` is a single store of
+/// eight aligned bytes with at least release ordering.
+pub trait StoreSink: Send + Sync {
+    /// Store bytes at a position of the file.
+    fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Store eight aligned bytes at once, after everything stored before.
+    fn store_u64(&self, position: u64, value: u64) -> io::Result<()>;
+    /// True where compare-and-swap on mapped memory is possible (then [`StoreSink::noted`] is told
+    /// of each change).
+    fn shares_memory(&self) -> bool;
+    /// A word was changed in place, in memory that [`StoreSink::shares_memory`].
+    fn noted(&self, position: u64, value: u64);
+}
+
+/// A mapped file, `len` bytes from its beginning.
+///
+/// Cloning is cheap; the memory stays mapped until the last clone is gone, also after the file was
+/// unlinked.
+#[derive(Clone)]
+pub struct Map {
+    base: NonNull<u8>,
+    len: u64,
+    sink: Option<Arc<dyn StoreSink>>,
+    writable: bool,
+    _owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the memory belongs to `_owner`, which is Send + Sync and lives as long as any clone; all
+// access through `base` is by atomic words, by copies into bytes that no slice covers, or by slices
+// of bytes that never change again.
+unsafe impl Send for Map {}
+// SAFETY: as above; no method needs exclusive access.
+unsafe impl Sync for Map {}
+
+impl std::fmt::Debug for Map {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Map({} bytes{})", self.len, if self.writable { ", writable" } else { "" })
+    }
+}
+
+impl Map {
+    /// Take over mapped memory.
+    ///
+    /// # Safety
+    /// `base` points to `len` bytes, page aligned, that stay mapped while `owner` lives and are
+    /// changed by this process through `Map`s only. If `writable` and no sink is given, they are
+    /// mapped for writing.
+    pub unsafe fn new(
+        base: NonNull<u8>,
+        len: u64,
+        writable: bool,
+        sink: Option<Arc<dyn StoreSink>>,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { base, len, sink, writable, _owner: owner }
+    }
+
+    /// Length in bytes. Not all of them need to be allocated in the file yet.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True when stores are allowed, in whatever way they are done.
+    #[inline]
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Words are changed in place, which a map that stores by `pwrite` cannot do.
+    #[inline]
+    fn assert_shared(&self) {
+        let shared = self.sink.as_ref().is_none_or(|sink| sink.shares_memory());
+        assert!(self.writable && shared, "compare-and-swap on a map that is not mapped for writing");
+    }
+
+    #[inline]
+    fn check(&self, position: u64, len: u64) {
+        let fits = position.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(fits, "{len} bytes at {position} lie outside a map of {} bytes", self.len);
+    }
+
+    #[inline]
+    fn at(&self, position: u64, len: u64) -> *mut u8 {
+        self.check(position, len);
+        self.base.as_ptr().wrapping_add(position as usize)
+    }
+
+    /// Eight aligned bytes as an atomic.
+    ///
+    /// # Panics
+    /// When they are not aligned or outside the map.
+    #[inline]
+    fn atomic(&self, position: u64) -> &AtomicU64 {
+        assert!(position.is_multiple_of(8), "word at {position} is not aligned");
+        let word = self.at(position, 8).cast::<u64>();
+        // SAFETY: aligned (the base is page aligned, position a multiple of eight) and inside the
+        // map, which `self` keeps mapped for the returned lifetime. Other processes change the word
+        // by atomic instructions only.
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+
+    /// Load eight aligned bytes with acquire: what was stored before them is visible.
+    #[inline]
+    pub fn load(&self, position: u64) -> u64 {
+        self.atomic(position).load(Ordering::Acquire)
+    }
+
+    /// Bytes that never change again.
+    ///
+    /// # Safety
+    /// `[position, position + len)` lies below a committed end that the caller loaded with acquire,
+    /// or in a file that nobody writes, and inside what is allocated in the file.
+    #[inline]
+    pub unsafe fn committed(&self, position: u64, len: u64) -> &[u8] {
+        let start = self.at(position, len);
+        // SAFETY: in bounds (checked by `at`), kept mapped by `self`; the caller vouches that nobody
+        // writes these bytes any more.
+        unsafe { std::slice::from_raw_parts(start, len as usize) }
+    }
+
+    /// Copy bytes that may be changing meanwhile, word by word; what is read must be checked before
+    /// it is believed.
+    pub fn copy(&self, position: u64, into: &mut [u8]) {
+        let mut done = 0;
+        while done < into.len() {
+            let at = position + done as u64;
+            let word = self.load(at & !7).to_le_bytes();
+            let skip = (at & 7) as usize;
+            let take = (8 - skip).min(into.len() - done);
+            into[done..done + take].copy_from_slice(&word[skip..skip + take]);
+            done += take;
+        }
+    }
+
+    /// Store bytes. They become visible to others in no particular order.
+    ///
+    /// # Errors
+    /// Those of `pwrite` where stores go through it; none in mapped memory.
+    #[inline]
+    pub fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        debug_assert!(self.writable, "store into a read-only map");
+        let Some(sink) = &self.sink else {
+            assert!(self.writable, "store into a read-only map");
+            let target = self.at(position, bytes.len() as u64);
+            // SAFETY: in bounds and mapped for writing; the regions cannot overlap, `bytes` being a
+            // live shared slice and the target bytes covered by none (the room's invariant).
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+            return Ok(());
+        };
+        self.check(position, bytes.len() as u64);
+        sink.write(position, bytes)
+    }
+
+    /// Store eight aligned bytes with release: whoever loads them sees what was stored before.
+    ///
+    /// # Errors
+    /// As [`Map::write`].
+    #[inline]
+    pub fn store(&self, position: u64, value: u64) -> io::Result<()> {
+        let word = self.atomic(position);
+        let Some(sink) = &self.sink else {
+            assert!(self.writable, "store into a read-only map");
+            word.store(value, Ordering::Release);
+            return Ok(());
+        };
+        sink.store_u64(position, value)
+    }
+
+    /// A word that processes change by compare-and-swap.
+    #[inline]
+    pub fn word(&self, position: u64) -> Word<'_> {
+        Word { atomic: self.atomic(position), position, map: self }
+    }
+
+    /// Touch pages ahead of a writer, so that its stores find them there. Only a hint: errors and
+    /// kernels without it are ignored.
+    pub fn populate(&self, position: u64, len: u64) {
+        let start = position & !4095;
+        let len = (position + len).min(self.len).saturating_sub(start);
+        if self.sink.is_some() || !self.writable || len == 0 {
+            return;
+        }
+        let target = self.at(start, len);
+        let advice = rustix::mm::Advice::LinuxPopulateWrite;
+        // SAFETY: the range lies in this map; populating faults pages in and changes no byte.
+        let _ = unsafe { rustix::mm::madvise(target.cast(), len as usize, advice) };
+    }
+
+    /// The address of a committed byte, for exporters that keep a clone of this map beside it.
+    #[inline]
+    pub fn address(&self, position: u64, len: u64) -> *const u8 {
+        self.at(position, len)
+    }
+}
+
+/// A shared word of a map, see [`SharedWord`].
+#[derive(Clone, Copy)]
+pub struct Word<'a> {
+    atomic: &'a AtomicU64,
+    position: u64,
+    map: &'a Map,
+}
+
+impl Word<'_> {
+    #[inline]
+    fn note(&self) {
+        if let Some(sink) = &self.map.sink {
+            sink.noted(self.position, self.atomic.load(Ordering::Relaxed));
+        }
+    }
+
+    fn low_half(&self) -> &std::sync::atomic::AtomicU32 {
+        let low = self.atomic.as_ptr().cast::<u32>();
+        // SAFETY: the low half of a mapped, aligned word (little-endian machines only, see
+        // `lib.rs`); the kernel compares and this process only passes the address.
+        unsafe { std::sync::atomic::AtomicU32::from_ptr(low) }
+    }
+}
+
+impl SharedWord for Word<'_> {
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        self.atomic.load(order)
+    }
+
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        self.map.assert_shared();
+        self.atomic.store(value, order);
+        self.note();
+    }
+
+    #[inline]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.map.assert_shared();
+        let old = self.atomic.swap(value, order);
+        self.note();
+        old
+    }
+
+    #[inline]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.map.assert_shared();
+        let result = self.atomic.compare_exchange(current, new, success, failure);
+        if result.is_ok() {
+            self.note();
+        }
+        result
+    }
+
+    #[inline]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.map.assert_shared();
+        let old = self.atomic.fetch_add(value, order);
+        self.note();
+        old
+    }
+
+    fn sleep(&self, low: u32, mask: u32, bound: Duration) -> Slept {
+        super::real::futex::sleep(self.low_half(), low, mask, bound)
+    }
+
+    fn wake(&self, count: u32, mask: u32) {
+        super::real::futex::wake(self.low_half(), count, mask);
+    }
+}

@@ -1,0 +1,153 @@
+//! The seam between falaj and the machine: files, maps, locks, clocks, random numbers.
+//!
+//! Everything above this room touches the outside world through [`Storage`] and [`File`], and every
+//! byte that is stored into a map goes through [`Map`]. That is what lets one engine run on a real
+//! disk, on an in-memory twin that remembers what would survive a power cut, and on a faulty twin
+//! that fails the k-th call.
+//!
+//! | implementation | for |
+//! |---|---|
+//! | [`real`] | the kernel's files, `mmap`, `flock`, `futex` |
+//! | [`memory`] | crash images: live and durable bytes apart, in 512-byte sectors |
+//! | [`faulty`] | any of the two, with errors planted at the k-th call |
+//!
+//! The room knows nothing of segments or topics. Errors are plain [`std::io::Error`]s with the
+//! kernel's number kept (`raw_os_error`); the rooms above add path, position and remedy.
+
+pub mod faulty;
+pub mod map;
+pub mod memory;
+pub mod real;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use map::{Map, StoreSink, Word};
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// An existing file, for reading only.
+    Read,
+    /// An existing file, for reading and writing.
+    ReadWrite,
+    /// A file that must not exist yet, for reading and writing, with these permission bits (the
+    /// umask applies).
+    CreateNew(u32),
+}
+
+/// What `stat` tells about a path or an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Device number.
+    pub device: u64,
+    /// Inode number: with `device`, the identity of a file.
+    pub inode: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Bytes that are allocated on the medium.
+    pub allocated: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// True for a directory.
+    pub is_dir: bool,
+    /// Last modification, microseconds since 1970.
+    pub modified_us: i64,
+}
+
+/// What kind of file system a path lies on, as far as falaj cares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filesystem {
+    /// Allocation is a promise: a mapped store into allocated space cannot fail.
+    Promises(&'static str),
+    /// Copy-on-write or layered: allocation is no promise, so nothing is mapped for writing.
+    CopyOnWrite(&'static str),
+    /// Network or user-space: locks and maps of other machines are not coherent.
+    Remote(&'static str),
+    /// Unknown magic number: treated like [`Filesystem::CopyOnWrite`].
+    Unknown(i64),
+}
+
+/// A kind of `flock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// Any number of holders.
+    Shared,
+    /// One holder.
+    Exclusive,
+}
+
+/// The machine as falaj sees it.
+pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
+    /// Open a file. Symbolic links are not followed in the last component; descriptors are
+    /// close-on-exec.
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>>;
+    /// Rename; the target must not exist (`AlreadyExists` otherwise).
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Rename over whatever is at the target.
+    fn rename_over(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Remove a file's name.
+    fn unlink(&self, path: &Path) -> io::Result<()>;
+    /// Make one directory with these permission bits (the umask applies).
+    fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()>;
+    /// Remove one empty directory.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// Names in a directory, sorted, without `.` and `..`. Names that are not UTF-8 are left out:
+    /// falaj makes none.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+    /// `fsync` of a directory: names made, renamed and removed in it are on the medium afterwards.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// What is at a path; `NotFound` where nothing is. Symbolic links are not followed.
+    fn stat(&self, path: &Path) -> io::Result<Stat>;
+    /// The kind of file system a directory lies on.
+    fn filesystem(&self, path: &Path) -> io::Result<Filesystem>;
+    /// Wall clock, microseconds since 1970. May jump; no correctness decision reads it.
+    fn now_us(&self) -> i64;
+    /// A random number, from the kernel on a real machine, from a seed in tests.
+    fn random(&self) -> io::Result<u64>;
+}
+
+/// An open file.
+pub trait File: Send + Sync + std::fmt::Debug {
+    /// What `fstat` tells.
+    fn stat(&self) -> io::Result<Stat>;
+    /// Read at a position, up to the end of the file; returns how many bytes came.
+    fn read_at(&self, bytes: &mut [u8], position: u64) -> io::Result<usize>;
+    /// Write all of `bytes` at a position, short writes continued.
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
+    /// Allocate `[0, len)` for real (`fallocate`, the kernel's error number kept); the file's
+    /// length becomes at least `len`. Costs nothing for what is allocated already.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Give `[position, position + len)` back to the file system; the length stays, the range reads
+    /// as zero.
+    fn punch(&self, position: u64, len: u64) -> io::Result<()>;
+    /// First position at or after `position` that may hold something other than a hole
+    /// (`SEEK_DATA`); `None` when only holes follow.
+    fn next_data(&self, position: u64) -> io::Result<Option<u64>>;
+    /// `fdatasync`: bytes and the length are on the medium afterwards.
+    fn sync_data(&self) -> io::Result<()>;
+    /// `fsync`: also the rest of the metadata.
+    fn sync_all(&self) -> io::Result<()>;
+    /// Map `[0, len)`, which may reach beyond the end of the file: only allocated bytes may be
+    /// touched.
+    fn map(&self, len: u64, access: Access) -> io::Result<Map>;
+    /// Take a lock if that is possible at once; `false` when somebody else's is in the way.
+    fn try_lock(&self, kind: LockKind) -> io::Result<bool>;
+    /// Give the lock back (it also ends with the last descriptor of this open file).
+    fn unlock(&self) -> io::Result<()>;
+    /// Close the descriptor now, whoever else holds the `Arc`; later calls fail with `EBADF`. A
+    /// forked child calls it for lock files, so that a dead parent's locks end with the parent.
+    fn close(&self);
+}
+
+/// What a map may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads only.
+    Read,
+    /// Loads and direct stores: the memory is mapped for writing.
+    Write,
+    /// Loads from a map, stores by `pwrite`: for file systems where allocation is no promise.
+    WriteThrough,
+}
