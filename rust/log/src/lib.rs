@@ -4,5 +4,6 @@
 #[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]
 compile_error!("falaj runs on 64-bit little-endian Linux: its words are mapped and its waits are futexes");
 
+pub mod error;
 pub mod format;
 pub mod sync;

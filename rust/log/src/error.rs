@@ -1,0 +1,260 @@
+//! Errors: situations of the caller, each with the path, the place and what to do next.
+//!
+//! One enum, so that a caller matches what happened and not where; [`Error::remedy`] groups the
+//! situations by what helps. Messages are one sentence for a person.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::format::Malformed;
+
+/// Result with falaj's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, told as the caller's situation.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused. Next: what its message says.
+    Io { what: &'static str, path: PathBuf, source: io::Error },
+    /// Disk, quota or inode table are full, or a file-size limit was hit. Nothing that was
+    /// committed is lost. Next: make room, then go on; no reopening is needed.
+    NoSpace { what: &'static str, path: PathBuf, source: io::Error },
+    /// The path is not a falaj store. Next: check the path, or open it for writing to create one.
+    NotAStore { path: PathBuf, why: String },
+    /// Written by a newer version. Next: upgrade falaj.
+    Newer { path: PathBuf, position: Option<u64>, what: String },
+    /// Bytes are not what was written. Next: `falaj verify` tells how much; readers may skip it.
+    Corrupt { path: PathBuf, position: u64, what: &'static str },
+    /// The end of the log was not recovered since the last crash. Next: open the store for writing
+    /// once, or run `falaj repair`.
+    NeedsRecovery { path: PathBuf, position: u64, what: &'static str },
+    /// A sync failed and the bytes could not be saved elsewhere: reads go on, appends do not. Next:
+    /// free or replace the disk, then append again, or `falaj repair`.
+    Latched { path: PathBuf, why: String },
+    /// The lock was not had in time. Next: wait longer, or look at the process that holds it.
+    LockTimeout { path: PathBuf, waited: Duration, holder: String },
+    /// A lock or control file was replaced while in use. Next: restore the store from a backup made
+    /// by `falaj backup`, or stop all its processes and open it again.
+    LockFileReplaced { path: PathBuf },
+    /// All slots for writing processes are taken. Next: close some process.
+    NoSlot { path: PathBuf, limit: u32 },
+    /// The file system cannot keep falaj's promises. Next: use a local one, or force it knowingly.
+    Filesystem { path: PathBuf, kind: String },
+    /// A name that no topic can have. Next: choose another.
+    BadName { name: String, why: String },
+    /// An argument that cannot be right. Next: what the message says.
+    Invalid { what: String },
+    /// A record or batch is larger than a block may be. Next: split it, or choose larger segments.
+    TooLarge { bytes: u64, limit: u64 },
+    /// No topic of this name. Next: create it by opening it for writing.
+    NoSuchTopic { name: String, store: PathBuf },
+    /// The topic was deleted while in use. Next: open it anew, which creates it.
+    TopicDeleted { name: String },
+    /// The topic exists with other settings. Next: open it without, or with the stored ones.
+    SettingsMismatch { topic: String, setting: &'static str, stored: String, asked: String },
+    /// No record has this offset. Next: read from `first`, or wait for the offset to be written.
+    OffsetOutOfRange { topic: String, offset: i128, first: u64, end: u64 },
+    /// Compaction removed this record; a newer one has its key. Next: read the next offset.
+    Compacted { topic: String, offset: u64 },
+    /// Appending through a store or topic that was opened for reading. Next: open it for writing.
+    ReadOnly { path: PathBuf },
+    /// The handle was closed. Next: open a new one.
+    Closed { what: &'static str },
+    /// The append may be visible, but it is not known to be on the medium. Next: read back from
+    /// `offset` before appending it again.
+    DurabilityUnknown { offset: u64, source: Box<Error> },
+    /// The caller asked to stop waiting.
+    Interrupted,
+}
+
+/// What helps, for callers that decide by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Try again, perhaps later.
+    Retry,
+    /// Change the call.
+    FixInput,
+    /// Make room or mend the machine, then go on.
+    FixMachine,
+    /// Run recovery, verification or repair.
+    Repair,
+    /// Install a newer falaj.
+    Upgrade,
+    /// Open the handle anew.
+    Reopen,
+}
+
+impl Error {
+    /// An operating system error, sorted: full disks are a situation of their own.
+    pub fn io(what: &'static str, path: &Path, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Error::NoSpace { what, path, source },
+            _ => Error::Io { what, path, source },
+        }
+    }
+
+    /// What a decoder said of a place in a file.
+    pub fn malformed(path: &Path, position: u64, what: Malformed) -> Self {
+        let path = path.to_path_buf();
+        match what {
+            Malformed::Damaged(what) => Error::Corrupt { path, position, what },
+            Malformed::Unknown(what) => {
+                Error::Newer { path, position: Some(position), what: what.into() }
+            }
+            Malformed::Newer(version) => {
+                Error::Newer { path, position: None, what: format!("format version {version}") }
+            }
+        }
+    }
+
+    /// What helps.
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Error::LockTimeout { .. } | Error::Interrupted => Remedy::Retry,
+            Error::BadName { .. }
+            | Error::Invalid { .. }
+            | Error::TooLarge { .. }
+            | Error::NotAStore { .. }
+            | Error::NoSuchTopic { .. }
+            | Error::SettingsMismatch { .. }
+            | Error::OffsetOutOfRange { .. }
+            | Error::Compacted { .. }
+            | Error::ReadOnly { .. }
+            | Error::Filesystem { .. } => Remedy::FixInput,
+            Error::Io { .. } | Error::NoSpace { .. } | Error::NoSlot { .. } => Remedy::FixMachine,
+            Error::Corrupt { .. }
+            | Error::NeedsRecovery { .. }
+            | Error::Latched { .. }
+            | Error::LockFileReplaced { .. } => Remedy::Repair,
+            Error::Newer { .. } => Remedy::Upgrade,
+            Error::Closed { .. } | Error::TopicDeleted { .. } => Remedy::Reopen,
+            Error::DurabilityUnknown { source, .. } => source.remedy(),
+        }
+    }
+
+    /// The operating system's error number, where one is behind it.
+    pub fn os_error(&self) -> Option<i32> {
+        match self {
+            Error::Io { source, .. } | Error::NoSpace { source, .. } => source.raw_os_error(),
+            Error::DurabilityUnknown { source, .. } => source.os_error(),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io { what, path, source } => {
+                write!(f, "cannot {what} {}: {source}", path.display())
+            }
+            Error::NoSpace { what, path, source } => write!(
+                f,
+                "cannot {what} {}: {source}; nothing committed is lost, make room and go on",
+                path.display()
+            ),
+            Error::NotAStore { path, why } => {
+                write!(f, "{} is not a falaj store: {why}", path.display())
+            }
+            Error::Newer { path, position, what } => {
+                write!(f, "{}", path.display())?;
+                if let Some(position) = position {
+                    write!(f, " at byte {position}")?;
+                }
+                write!(f, " needs a newer falaj ({what}): upgrade to read it")
+            }
+            Error::Corrupt { path, position, what } => write!(
+                f,
+                "{} is corrupt at byte {position}: {what}; run `falaj verify` to see how much is hurt",
+                path.display()
+            ),
+            Error::NeedsRecovery { path, position, what } => write!(
+                f,
+                "{} was not recovered since a crash, byte {position}: {what}; open the store for \
+                 writing once, or run `falaj repair`",
+                path.display()
+            ),
+            Error::Latched { path, why } => write!(
+                f,
+                "{} takes no appends after a failed sync ({why}); what is there stays readable: \
+                 mend or free the disk and append again, or run `falaj repair`",
+                path.display()
+            ),
+            Error::LockTimeout { path, waited, holder } => write!(
+                f,
+                "the lock of {} was not free within {:.3} s, {holder} holds it; wait longer or look \
+                 at that process",
+                path.display(),
+                waited.as_secs_f64()
+            ),
+            Error::LockFileReplaced { path } => write!(
+                f,
+                "{} was replaced while in use; stop all processes of this store and open it again, \
+                 or restore a backup",
+                path.display()
+            ),
+            Error::NoSlot { path, limit } => write!(
+                f,
+                "all {limit} slots for writing processes in {} are taken; close one of them",
+                path.display()
+            ),
+            Error::Filesystem { path, kind } => write!(
+                f,
+                "{} lies on {kind}, where falaj cannot keep its promises; use a local disk, or force \
+                 it if only one machine uses the store",
+                path.display()
+            ),
+            Error::BadName { name, why } => write!(f, "{name:?} cannot name a topic: {why}"),
+            Error::Invalid { what } => f.write_str(what),
+            Error::TooLarge { bytes, limit } => write!(
+                f,
+                "{bytes} bytes are more than one append may hold ({limit}); split them, or create \
+                 the topic with larger segments"
+            ),
+            Error::NoSuchTopic { name, store } => {
+                write!(f, "there is no topic {name:?} in {}", store.display())
+            }
+            Error::TopicDeleted { name } => {
+                write!(f, "topic {name:?} was deleted; open it again to create it anew")
+            }
+            Error::SettingsMismatch { topic, setting, stored, asked } => write!(
+                f,
+                "topic {topic:?} has {setting} = {stored}, not {asked}; open it without that setting \
+                 or with the stored one"
+            ),
+            Error::OffsetOutOfRange { topic, offset, first, end } => write!(
+                f,
+                "topic {topic:?} has no record {offset}: it holds offsets from {first} up to, not \
+                 including, {end}"
+            ),
+            Error::Compacted { topic, offset } => write!(
+                f,
+                "record {offset} of topic {topic:?} was removed by compaction; read the next one"
+            ),
+            Error::ReadOnly { path } => {
+                write!(f, "{} was opened for reading; open it for writing", path.display())
+            }
+            Error::Closed { what } => write!(f, "this {what} is closed; open it again"),
+            Error::DurabilityUnknown { offset, source } => write!(
+                f,
+                "the append is visible from offset {offset} on, but not known to be on the medium: \
+                 {source}"
+            ),
+            Error::Interrupted => f.write_str("the wait was interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } | Error::NoSpace { source, .. } => Some(source),
+            Error::DurabilityUnknown { source, .. } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+}
