@@ -92,7 +92,9 @@ impl Error {
     pub fn io(what: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Error::NoSpace { what, path, source },
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => {
+                Error::NoSpace { what, path, source }
+            }
             _ => Error::Io { what, path, source },
         }
     }

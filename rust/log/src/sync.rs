@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{fence, AtomicU64, Ordering};
+pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub use std::sync::atomic::{fence, AtomicU64, Ordering};
+pub use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// How a bounded sleep on a word ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

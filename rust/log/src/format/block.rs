@@ -13,9 +13,9 @@
 //! this segment (its tag holds salt and position), and a header that [`Header::verify`] accepts is
 //! what a writer wrote there, bit for bit. Layout: `docs/FORMAT.md`, "Block".
 
-use super::address::{align, ALIGN};
+use super::address::{ALIGN, align};
 use super::checksum::crc32_from;
-use super::{put, u32_at, u64_at, Decoded, Malformed};
+use super::{Decoded, Malformed, put, u32_at, u64_at};
 
 /// Bytes of a header without extensions.
 pub const HEADER_LEN: usize = 32;

@@ -5,7 +5,7 @@
 //! trusted only while its incarnation is the store's. Layout: `docs/FORMAT.md`, "Control".
 
 use super::checksum::crc32;
-use super::{put, u32_at, u64_at, Decoded, Malformed, VERSION};
+use super::{Decoded, Malformed, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every control file.
 pub const MAGIC: [u8; 8] = *b"FALAJCTL";

@@ -6,7 +6,7 @@
 //! Layout: `docs/FORMAT.md`, "Index".
 
 use super::checksum::{crc32_from, seed};
-use super::{put, u32_at, u64_at, Decoded, Malformed, VERSION};
+use super::{Decoded, Malformed, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every index.
 pub const MAGIC: [u8; 8] = *b"FALAJIDX";
@@ -76,7 +76,9 @@ impl Entry {
 
     /// Read an entry; `None` where none was written, or a damaged one.
     pub fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
-        if bytes.len() < ENTRY_LEN || crc32_from(seed(salt), &bytes[4..ENTRY_LEN]) != u32_at(bytes, 0) {
+        if bytes.len() < ENTRY_LEN
+            || crc32_from(seed(salt), &bytes[4..ENTRY_LEN]) != u32_at(bytes, 0)
+        {
             return None;
         }
         let entry = Self {

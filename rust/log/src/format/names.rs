@@ -15,13 +15,18 @@ pub fn complaint(name: &str) -> Option<String> {
         return Some("a name needs at least one character".into());
     }
     if name.len() > MAX_NAME {
-        return Some(format!("a name has at most {MAX_NAME} characters, this one has {}", name.len()));
+        return Some(format!(
+            "a name has at most {MAX_NAME} characters, this one has {}",
+            name.len()
+        ));
     }
     if name == "." || name == ".." {
         return Some("`.` and `..` are directories, not names".into());
     }
     let strange = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c)))?;
-    Some(format!("{strange:?} is not among the letters, digits, `.`, `_` and `-` that a name may hold"))
+    Some(format!(
+        "{strange:?} is not among the letters, digits, `.`, `_` and `-` that a name may hold"
+    ))
 }
 
 /// A random id as 32 hexadecimal digits.
@@ -34,7 +39,8 @@ pub fn hex(id: &[u8; 16]) -> String {
 
 /// Read what [`hex`] wrote.
 pub fn unhex(text: &str) -> Option<[u8; 16]> {
-    let canonical = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let canonical =
+        text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     canonical.then(|| u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)).flatten()
 }
 
@@ -71,7 +77,8 @@ pub fn parse_index(file: &str) -> Option<u64> {
 
 fn parse_numbered(file: &str, ending: &str) -> Option<u64> {
     let digits = file.strip_suffix(ending)?;
-    (digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+    (digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| digits.parse().ok())?
 }
 
 /// Prepared segment of the process in a slot.
@@ -98,7 +105,12 @@ mod tests {
     fn file_names_come_back_and_strange_ones_are_left_alone() {
         assert_eq!(parse_segment(&segment(u64::MAX)), Some(u64::MAX));
         assert_eq!(parse_index(&index(5)), Some(5));
-        for strange in ["5.log", "x0000000000000000005.log", "00000000000000000005.idx", "99999999999999999999.log"] {
+        for strange in [
+            "5.log",
+            "x0000000000000000005.log",
+            "00000000000000000005.idx",
+            "99999999999999999999.log",
+        ] {
             assert_eq!(parse_segment(strange), None, "{strange}");
         }
         let id = [0xa5; 16];

@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use super::block::flag;
-use super::{u64_at, varint, Decoded, Malformed};
+use super::{Decoded, Malformed, u64_at, varint};
 
 /// Bits of the attribute byte.
 pub mod attribute {
@@ -63,7 +63,8 @@ impl<'a> Record<'a> {
     /// Upper bound of its encoded size, bytes.
     pub fn max_len(&self) -> usize {
         let headers = self.headers.iter();
-        let headers: usize = headers.map(|(name, v)| name.len() + v.map_or(0, <[u8]>::len) + 20).sum();
+        let headers: usize =
+            headers.map(|(name, v)| name.len() + v.map_or(0, <[u8]>::len) + 20).sum();
         let key = self.key.map_or(0, <[u8]>::len);
         let value = self.value.map_or(0, <[u8]>::len);
         headers + key + value + 1 + 4 * varint::MAX_LEN
@@ -280,7 +281,12 @@ impl Walk {
         if self.is_plain() {
             let offset_delta = self.index;
             let value = self.next_plain(body).ok_or(CUT_OFF)?;
-            return Ok(Some(Parts { offset_delta, value: Some(value), end: self.at, ..Parts::default() }));
+            return Ok(Some(Parts {
+                offset_delta,
+                value: Some(value),
+                end: self.at,
+                ..Parts::default()
+            }));
         }
         let parts = self.next_rich(body)?;
         self.index += 1;

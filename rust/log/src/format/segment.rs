@@ -13,7 +13,7 @@
 
 use super::address::{ALIGN, MAX_POSITION, MAX_SEQUENCE};
 use super::checksum::{crc32, crc32_from, seed};
-use super::{put, u32_at, u64_at, Decoded, Malformed, PAGE, VERSION};
+use super::{Decoded, Malformed, PAGE, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every segment.
 pub const MAGIC: [u8; 8] = *b"FALAJSEG";
@@ -79,7 +79,8 @@ impl Header {
         put(&mut out, 8, &VERSION.to_le_bytes());
         put(&mut out, 12, &flags.to_le_bytes());
         put(&mut out, 16, &self.log);
-        let words = [self.sequence, self.salt, previous.sequence, previous.salt, previous.end, first, last];
+        let words =
+            [self.sequence, self.salt, previous.sequence, previous.salt, previous.end, first, last];
         for (i, word) in words.into_iter().enumerate() {
             put(&mut out, 32 + 8 * i, &word.to_le_bytes());
         }
@@ -128,7 +129,9 @@ impl Header {
 
     fn check(&self) -> Decoded<()> {
         let previous_fits = self.previous.is_none_or(|p| {
-            p.sequence < self.sequence && (PAGE..=MAX_POSITION).contains(&p.end) && p.end % ALIGN == 0
+            p.sequence < self.sequence
+                && (PAGE..=MAX_POSITION).contains(&p.end)
+                && p.end % ALIGN == 0
         });
         if self.sequence <= MAX_SEQUENCE && previous_fits {
             return Ok(());
@@ -137,13 +140,13 @@ impl Header {
     }
 }
 
-
 /// How far a segment is known to be on the medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// Rises with every mark of the segment.
     pub serial: u64,
-    /// Everything before this position is on the medium.
+    /// Everything before this position, older segments included, is on the medium; zero when the
+    /// mark claims nothing.
     pub position: u64,
     /// Nothing was written behind the mark when it was made: the log was closed.
     pub clean: bool,
@@ -151,6 +154,8 @@ pub struct Mark {
     pub succeeded: bool,
     /// Id of the control file that belongs to the log.
     pub control: u64,
+    /// Incarnation in which the mark was made.
+    pub incarnation: u64,
 }
 
 impl Mark {
@@ -159,7 +164,8 @@ impl Mark {
         let mut out = [0; MARK_LEN];
         let flags = u64::from(self.clean) | u64::from(self.succeeded) << 1;
         put(&mut out, 0, &MARK_MAGIC);
-        for (i, word) in [self.serial, self.position, flags, self.control].into_iter().enumerate() {
+        let words = [self.serial, self.position, flags, self.control, self.incarnation];
+        for (i, word) in words.into_iter().enumerate() {
             put(&mut out, 8 + 8 * i, &word.to_le_bytes());
         }
         let crc = crc32_from(seed(salt), &out[..MARK_LEN - 4]);
@@ -182,8 +188,10 @@ impl Mark {
             clean: word(2) & 1 != 0,
             succeeded: word(2) & 2 != 0,
             control: word(3),
+            incarnation: word(4),
         };
-        let fits = (PAGE..=MAX_POSITION).contains(&mark.position) && mark.position % ALIGN == 0;
+        let in_segment = (PAGE..=MAX_POSITION).contains(&mark.position);
+        let fits = mark.position == 0 || in_segment && mark.position % ALIGN == 0;
         fits.then_some(mark)
     }
 

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::checksum::crc32;
-use super::{names, Decoded, Malformed, VERSION};
+use super::{Decoded, Malformed, VERSION, names};
 
 /// How a store is written to, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,8 +88,11 @@ impl StoreSettings {
             "pwrite" => WriteMode::Pwrite,
             _ => return Err(Malformed::Unknown("a write mode of a newer version")),
         };
-        let settings =
-            Self { id: members.id("store")?, created_us: members.signed("created_us")?, write_mode };
+        let settings = Self {
+            id: members.id("store")?,
+            created_us: members.signed("created_us")?,
+            write_mode,
+        };
         members.finish()?;
         Ok(settings)
     }
@@ -135,7 +138,8 @@ impl TopicSettings {
             created_us: members.signed("created_us")?,
         };
         members.finish()?;
-        let named = names::complaint(&settings.name).is_none() && names::complaint(&settings.log).is_none();
+        let named =
+            names::complaint(&settings.name).is_none() && names::complaint(&settings.log).is_none();
         if named && settings.partitions > 0 {
             return Ok(settings);
         }

@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::block::{Header, Producer};
-use super::{put, u32_at, u64_at, varint, Decoded, Malformed};
+use super::{Decoded, Malformed, put, u32_at, u64_at, varint};
 
 /// Most topics that one log holds.
 pub const MAX_TOPICS: u32 = 10_000;

@@ -1,10 +1,15 @@
 use super::*;
-use crate::format::block::{flag, Kind};
+use crate::format::block::{Kind, flag};
 
 fn rich_state() -> LogState {
     let mut state = LogState::default();
     for number in [0, 3] {
-        let topic = TopicState { next: 7, last_crc: 9, highest_ns: -1, ..TopicState::empty([number as u8; 16], 1) };
+        let topic = TopicState {
+            next: 7,
+            last_crc: 9,
+            highest_ns: -1,
+            ..TopicState::empty([number as u8; 16], 1)
+        };
         assert!(state.set_topic(number, topic));
     }
     state.note_producer(0, Producer { id: 5, sequence: 1 }, 2);

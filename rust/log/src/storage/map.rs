@@ -17,10 +17,11 @@
 use std::any::Any;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::publish::{observe, publish};
 use crate::sync::{SharedWord, Slept};
 
 /// Takes stores in place of memory: the journal of the memory twin, or `pwrite`.
@@ -88,17 +89,41 @@ impl Map {
         self.len
     }
 
+    /// Always false: the kernel maps no empty range.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Let stores go through another sink, which may pass them on to the one before. A map that
+    /// stores directly stays as it is.
+    pub(crate) fn with_sink(
+        mut self,
+        wrap: impl FnOnce(Arc<dyn StoreSink>) -> Arc<dyn StoreSink>,
+    ) -> Self {
+        self.sink = self.sink.take().map(wrap);
+        self
+    }
+
     /// True when stores are allowed, in whatever way they are done.
     #[inline]
     pub fn writable(&self) -> bool {
         self.writable
     }
 
+    /// True when words can be changed in place, by compare-and-swap.
+    #[inline]
+    pub fn shares_memory(&self) -> bool {
+        self.sink.as_ref().is_none_or(|sink| sink.shares_memory())
+    }
+
     /// Words are changed in place, which a map that stores by `pwrite` cannot do.
     #[inline]
     fn assert_shared(&self) {
-        let shared = self.sink.as_ref().is_none_or(|sink| sink.shares_memory());
-        assert!(self.writable && shared, "compare-and-swap on a map that is not mapped for writing");
+        assert!(
+            self.writable && self.shares_memory(),
+            "compare-and-swap on a map that is not mapped for writing"
+        );
     }
 
     #[inline]
@@ -119,7 +144,7 @@ impl Map {
     /// When they are not aligned or outside the map.
     #[inline]
     fn atomic(&self, position: u64) -> &AtomicU64 {
-        assert!(position.is_multiple_of(8), "word at {position} is not aligned");
+        assert!(position % 8 == 0, "word at {position} is not aligned");
         let word = self.at(position, 8).cast::<u64>();
         // SAFETY: aligned (the base is page aligned, position a multiple of eight) and inside the
         // map, which `self` keeps mapped for the returned lifetime. Other processes change the word
@@ -130,7 +155,7 @@ impl Map {
     /// Load eight aligned bytes with acquire: what was stored before them is visible.
     #[inline]
     pub fn load(&self, position: u64) -> u64 {
-        self.atomic(position).load(Ordering::Acquire)
+        observe(&self.word(position))
     }
 
     /// Bytes that never change again.
@@ -185,10 +210,9 @@ impl Map {
     /// As [`Map::write`].
     #[inline]
     pub fn store(&self, position: u64, value: u64) -> io::Result<()> {
-        let word = self.atomic(position);
+        let word = self.word(position);
         let Some(sink) = &self.sink else {
-            assert!(self.writable, "store into a read-only map");
-            word.store(value, Ordering::Release);
+            publish(&word, value);
             return Ok(());
         };
         sink.store_u64(position, value)

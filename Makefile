@@ -1,0 +1,97 @@
+# What one does with falaj. `make` lists it; `make test` is the command that proves a change.
+# Everything is built into .venv and $(TARGET); stamp files keep what is done from being redone.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+ifndef PYTHON
+PYTHON := $(shell tools/find-python)
+endif
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BIN := .venv/bin
+CORE := python/falaj/_core.abi3.so
+# A wheel goes to others: its panic messages name no folder of the machine that built it.
+NO_PATHS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo --remap-path-prefix=$(CURDIR)=falaj
+RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+
+export PYO3_PYTHON := $(abspath $(BIN)/python)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help check-tools build test lint lint-rust lint-python test-rust test-loom test-python \
+	bench demo wheel format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+check-tools: ## say what this machine lacks, if anything
+	@tools/check-tools "$(PYTHON)"
+
+build: $(CORE) ## build the compiled module and install falaj into .venv
+
+test: lint test-rust test-loom test-python ## everything that must be green before a change lands
+
+lint: lint-rust lint-python ## formatting, clippy, rustdoc, ruff, mypy, stubtest; warnings are errors
+
+lint-rust: .venv/.dev
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
+
+lint-python: $(CORE)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	MYPYPATH=python $(BIN)/python -m mypy.stubtest falaj._core --mypy-config-file pyproject.toml
+
+test-rust: .venv/.dev ## unit, integration and documentation tests of the crates
+	cargo test --workspace --locked
+
+test-loom: | check-tools ## every interleaving of the models in rust/log/tests/loom.rs
+	RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \
+		cargo test -p falaj --release --locked --test loom
+
+test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once
+	$(BIN)/python -m pytest
+
+bench: $(CORE) ## time the benchmarks; figures in benches/results
+	mkdir -p benches/results
+	$(BIN)/python -m pytest benches --benchmark-enable --benchmark-only \
+		--benchmark-json=benches/results/python.json
+
+demo: $(CORE) .venv/.demo ## the main job on real flights; under three minutes after the build
+	$(BIN)/falaj demo
+
+wheel: .venv/.dev ## the abi3 wheel and the source package, in dist/
+	rm -rf dist
+	RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" CARGO_TARGET_DIR="$(TARGET)/wheel" \
+		$(BIN)/maturin build --release --locked --out dist
+	$(BIN)/maturin sdist --out dist
+
+format: $(CORE) ## let the formatters have their way
+	cargo fmt --all
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## remove what the targets above made
+	rm -rf .venv dist $(CORE) benches/results .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find python tests tools benches -name __pycache__ -prune -exec rm -rf {} +
+	cargo clean
+
+# The stamps. Everything comes after check-tools, which never makes anything out of date.
+.venv/.made: | check-tools
+	$(PYTHON) -m venv --clear .venv
+	touch $@
+
+.venv/.dev: pyproject.toml tools/extras.py .venv/.made | check-tools
+	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py dev)
+	touch $@
+
+.venv/.demo: pyproject.toml tools/extras.py .venv/.made | check-tools
+	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py demo)
+	touch $@
+
+$(CORE): $(RUST_SOURCES) pyproject.toml .venv/.dev | check-tools
+	$(BIN)/maturin develop --release --locked
+	touch $@

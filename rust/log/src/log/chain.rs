@@ -1,0 +1,208 @@
+//! Which segments are the log.
+//!
+//! Owns the list of segments that the newest connected one reaches backwards, and the open maps. A
+//! segment is connected to its predecessor when that one's end block names it, or when its own
+//! header says that it supersedes; everything else in the directory is an orphan of a crash. The
+//! end of a segment's content is where its successor says (`previous.end`), not where its bytes
+//! stop being valid. See `docs/PROTOCOL.md`, "The chain".
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crate::error::{Error, Result};
+use crate::format::block::Kind;
+use crate::format::segment::Header;
+use crate::format::state::End;
+use crate::format::{Malformed, names};
+use crate::segment::{Check, Segment, read_header};
+use crate::storage::{Access, Open, Storage};
+
+use super::{LogSettings, enter};
+
+/// Maps that stay open although nobody uses them.
+const KEPT_OPEN: usize = 64;
+
+#[derive(Debug)]
+pub struct Chain {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    generation: [u8; 16],
+    reach: u64,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    sequences: Vec<u64>,
+    headers: HashMap<u64, Header>,
+    open: HashMap<u64, (Arc<Segment>, u64)>,
+    uses: u64,
+}
+
+impl Chain {
+    pub fn new(storage: Arc<dyn Storage>, dir: &Path, settings: &LogSettings) -> Self {
+        let (generation, reach) = (settings.generation, settings.segment_bytes);
+        Self { storage, dir: dir.to_path_buf(), generation, reach, known: Mutex::default() }
+    }
+
+    /// The segment with this sequence, open for reading.
+    pub fn segment(&self, sequence: u64) -> Result<Arc<Segment>> {
+        let mut known = enter(&self.known);
+        known.uses += 1;
+        let now = known.uses;
+        if let Some((segment, used)) = known.open.get_mut(&sequence) {
+            *used = now;
+            return Ok(Arc::clone(segment));
+        }
+        let (storage, access) = (&*self.storage, Access::Read);
+        let segment =
+            Segment::open(storage, &self.dir, self.generation, sequence, access, self.reach);
+        let segment = Arc::new(segment.map_err(|e| missing(e, &self.dir, sequence))?);
+        known.headers.insert(sequence, segment.header().clone());
+        known.open.insert(sequence, (Arc::clone(&segment), now));
+        if known.open.len() > KEPT_OPEN {
+            close_oldest_unused(&mut known.open);
+        }
+        Ok(segment)
+    }
+
+    /// Sequences of the log's segments, oldest first, as the directory holds them now.
+    pub fn refresh(&self) -> Result<Vec<u64>> {
+        let mut sequences = list_segments(&*self.storage, &self.dir)?;
+        while let Some(newest) = sequences.last().copied() {
+            if sequences.len() == 1 || self.is_connected(newest, &sequences) {
+                break;
+            }
+            sequences.pop();
+        }
+        if sequences.is_empty() {
+            let path = self.dir.clone();
+            return Err(Error::Corrupt { path, position: 0, what: "a log without any segment" });
+        }
+        self.drop_superseded(&mut sequences)?;
+        enter(&self.known).sequences.clone_from(&sequences);
+        Ok(sequences)
+    }
+
+    /// What lies between a superseding segment and its predecessor is no part of the log; recovery
+    /// may not have had the time to put it away.
+    fn drop_superseded(&self, sequences: &mut Vec<u64>) -> Result<()> {
+        let Some(newest) = sequences.last().copied() else { return Ok(()) };
+        let header = self.header(newest)?;
+        if let Some(previous) = header.previous.filter(|_| header.supersedes) {
+            sequences.retain(|s| *s <= previous.sequence || *s == newest);
+        }
+        Ok(())
+    }
+
+    /// Sequences as last listed.
+    pub fn sequences(&self) -> Result<Vec<u64>> {
+        let known = enter(&self.known).sequences.clone();
+        if known.is_empty() { self.refresh() } else { Ok(known) }
+    }
+
+    fn is_connected(&self, sequence: u64, listed: &[u64]) -> bool {
+        let Ok(header) = self.header(sequence) else { return false };
+        let Some(previous) = header.previous else { return false };
+        if !listed.contains(&previous.sequence) {
+            return false;
+        }
+        let Ok(before) = self.segment(previous.sequence) else { return false };
+        before.salt() == previous.salt
+            && (header.supersedes || names_successor(&before, previous.end, &header))
+    }
+
+    /// Header of the segment with this sequence.
+    pub fn header(&self, sequence: u64) -> Result<Header> {
+        if let Some(header) = enter(&self.known).headers.get(&sequence) {
+            return Ok(header.clone());
+        }
+        let path = self.dir.join(names::segment(sequence));
+        let file = self.storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e));
+        let file = file.map_err(|e| missing(e, &self.dir, sequence))?;
+        let header = read_header(&*file, &path)?;
+        enter(&self.known).headers.insert(sequence, header.clone());
+        Ok(header)
+    }
+
+    /// The segment that continues this one, and where this one's content ends; `None` when it is
+    /// the newest. Orphans in between are passed over.
+    pub fn successor(&self, segment: &Segment) -> Result<Option<(u64, u64)>> {
+        for fresh in [false, true] {
+            let listed = if fresh { self.refresh()? } else { self.sequences()? };
+            let later = listed.iter().filter(|s| **s > segment.sequence()).rev();
+            let mut wanted = None;
+            // From the newest backwards: what is not reached that way is no part of the log.
+            for &sequence in later {
+                if wanted.is_some_and(|wanted| sequence > wanted) {
+                    continue;
+                }
+                let Some(previous) = self.header(sequence)?.previous else { continue };
+                if previous.sequence == segment.sequence() {
+                    if previous.salt != segment.salt() {
+                        let what = Malformed::Damaged("a segment that continues another one");
+                        let path = self.dir.join(names::segment(sequence));
+                        return Err(Error::malformed(&path, 0, what));
+                    }
+                    return Ok(Some((sequence, previous.end)));
+                }
+                wanted = Some(previous.sequence);
+            }
+            if let Some(sequence) = wanted.filter(|wanted| *wanted > segment.sequence()) {
+                let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+                let path = self.dir.join(names::segment(sequence));
+                return Err(missing(Error::io("open", &path, gone), &self.dir, sequence));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Forget what is known of files that recovery or the clearing of a latch replaced.
+    pub fn forget(&self) {
+        let mut known = enter(&self.known);
+        known.sequences.clear();
+        known.headers.clear();
+        known.open.clear();
+    }
+}
+
+/// A segment that the chain names and the directory lacks is damage, whatever the kernel calls it.
+fn missing(error: Error, dir: &Path, sequence: u64) -> Error {
+    match error {
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            Error::Corrupt {
+                path: dir.join(names::segment(sequence)),
+                position: 0,
+                what: "the segment is missing",
+            }
+        }
+        other => other,
+    }
+}
+
+fn close_oldest_unused(open: &mut HashMap<u64, (Arc<Segment>, u64)>) {
+    let unused = open.iter().filter(|(_, (segment, _))| Arc::strong_count(segment) == 1);
+    if let Some(oldest) = unused.min_by_key(|(_, (_, used))| *used).map(|(sequence, _)| *sequence) {
+        open.remove(&oldest);
+    }
+}
+
+/// True when the block at `end` is a sound end block that names this segment.
+pub fn names_successor(before: &Segment, end: u64, header: &Header) -> bool {
+    let Ok(Some(block)) = before.block(end, Check::Full) else { return false };
+    if block.header.kind != Kind::End {
+        return false;
+    }
+    let named = End::decode(before.body(&block));
+    named == Ok(End { sequence: header.sequence, salt: header.salt })
+}
+
+/// Sequences of all segment files in a log's directory, lowest first.
+pub fn list_segments(storage: &dyn Storage, dir: &Path) -> Result<Vec<u64>> {
+    let names = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    let mut sequences: Vec<_> =
+        names.iter().filter_map(|name| names::parse_segment(name)).collect();
+    sequences.sort_unstable();
+    Ok(sequences)
+}

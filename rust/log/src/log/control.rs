@@ -1,0 +1,190 @@
+//! The control page of a log, by name instead of by position.
+//!
+//! Owns the mapped page and the meaning of its words; it decides nothing. All of it is derived
+//! state: recovery makes it anew from the segments. In `pwrite` stores the page is mapped for
+//! reading and changed by writes; the lock words then stay zero, the lock being a file's.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::control::{HEADER_LEN, LEN, at, decode_header, encode_header, flag};
+use crate::segment::index::write_file;
+use crate::storage::{Access, Map, Open, Stat, Storage, Word};
+use crate::wake;
+
+/// An open control page.
+#[derive(Debug)]
+pub struct Control {
+    map: Map,
+    path: PathBuf,
+    id: u64,
+    stat: Stat,
+}
+
+impl Control {
+    /// Open and check a log's control file.
+    ///
+    /// # Errors
+    /// `Io` when it is missing, `Corrupt` or `Newer` when it cannot be used.
+    pub fn open(storage: &dyn Storage, dir: &Path, log: [u8; 16], access: Access) -> Result<Self> {
+        let path = dir.join("control");
+        let how = if access == Access::Read { Open::Read } else { Open::ReadWrite };
+        let file = storage.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
+        let mut header = [0; HEADER_LEN];
+        let got = file.read_at(&mut header, 0).map_err(|e| Error::io("read", &path, e))?;
+        let malformed = |what| Error::malformed(&path, 0, what);
+        let id = decode_header(&header[..got], log).map_err(malformed)?;
+        let stat = file.stat().map_err(|e| Error::io("stat", &path, e))?;
+        if stat.len < LEN {
+            let what = "the control file was cut off";
+            return Err(Error::Corrupt { path, position: stat.len, what });
+        }
+        let map = file.map(LEN, access).map_err(|e| Error::io("map", &path, e))?;
+        Ok(Self { map, path, id, stat })
+    }
+
+    /// Make a control file under its temporary name, for nobody yet: its incarnation is zero.
+    /// [`Control::publish`] gives it its name.
+    ///
+    /// # Errors
+    /// `Io` or `NoSpace`.
+    pub fn create(storage: &dyn Storage, dir: &Path, log: [u8; 16], mode: u32) -> Result<u64> {
+        let id = storage.random().map_err(|e| Error::io("draw a random number for", dir, e))?;
+        let temporary = dir.join("control.tmp");
+        write_file(storage, &temporary, &encode_header(log, id), LEN, mode)?;
+        Ok(id)
+    }
+
+    /// Give a created control file its name.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn publish(storage: &dyn Storage, dir: &Path) -> Result<()> {
+        let temporary = dir.join("control.tmp");
+        let renamed = storage.rename_over(&temporary, &dir.join("control"));
+        renamed.map_err(|e| Error::io("rename", &temporary, e))
+    }
+
+    /// Its random id, which the segments' marks repeat.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Check that the path still leads to this file.
+    ///
+    /// # Errors
+    /// `LockFileReplaced` when it does not.
+    pub fn check_in_place(&self, storage: &dyn Storage) -> Result<()> {
+        match storage.stat(&self.path) {
+            Ok(now) if (now.device, now.inode) == (self.stat.device, self.stat.inode) => Ok(()),
+            _ => Err(Error::LockFileReplaced { path: self.path.clone() }),
+        }
+    }
+
+    /// Incarnation for which the page is valid.
+    pub fn incarnation(&self) -> u64 {
+        self.map.load(at::INCARNATION)
+    }
+
+    /// Where the next block goes.
+    #[inline]
+    pub fn tail(&self) -> Address {
+        Address(self.map.load(at::TAIL))
+    }
+
+    /// Up to where the lock's owner may have stored bytes.
+    #[inline]
+    pub fn dirty(&self) -> Address {
+        Address(self.map.load(at::DIRTY))
+    }
+
+    /// Up to where everything is on the medium.
+    #[inline]
+    pub fn durable(&self) -> Address {
+        Address(self.map.load(at::DURABLE))
+    }
+
+    /// Up to where the active segment is allocated.
+    #[inline]
+    pub fn allocated(&self) -> Address {
+        Address(self.map.load(at::ALLOCATED))
+    }
+
+    /// Entries in the active segment's index.
+    #[inline]
+    pub fn indexed(&self) -> u64 {
+        self.map.load(at::INDEXED)
+    }
+
+    /// A word by its position.
+    pub fn word_value(&self, position: u64) -> u64 {
+        self.map.load(position)
+    }
+
+    /// See [`flag`].
+    #[inline]
+    pub fn flags(&self) -> u64 {
+        self.map.load(at::FLAGS)
+    }
+
+    /// True when a sync failed and what is not durable must be written anew.
+    pub fn is_latched(&self) -> bool {
+        self.flags() & flag::LATCHED != 0
+    }
+
+    /// Store one of the words that only the owner of a lock changes.
+    ///
+    /// # Errors
+    /// `Io` or `NoSpace` where stores are writes.
+    #[inline]
+    pub fn set(&self, position: u64, value: u64) -> Result<()> {
+        self.map.store(position, value).map_err(|e| self.failed(e))
+    }
+
+    #[cold]
+    fn failed(&self, source: std::io::Error) -> Error {
+        Error::io("write", &self.path, source)
+    }
+
+    /// A word that processes change by compare-and-swap; only in mapped stores.
+    #[inline]
+    pub fn word(&self, position: u64) -> Word<'_> {
+        self.map.word(position)
+    }
+
+    /// True when waiters can leave a flag and writers can wake them.
+    #[inline]
+    pub fn can_wait(&self) -> bool {
+        self.map.writable() && self.map.shares_memory()
+    }
+
+    /// Wake everybody who may be sleeping on the log.
+    pub fn rouse(&self) {
+        if self.can_wait() {
+            wake::rouse(&self.word(at::WAKE));
+        } else {
+            // Where nothing is mapped for writing nobody can leave a flag; sleepers have bounds.
+            let _ = self.set(at::WAKE, self.map.load(at::WAKE).wrapping_add(1));
+        }
+    }
+
+    /// Wake followers after an append or a sync; `unlocked` when an append lock was just released.
+    #[inline]
+    pub fn notify(&self, unlocked: bool) {
+        if !self.can_wait() {
+            return;
+        }
+        let (counter, flag) = (self.word(at::WAKE), self.word(at::WAITING));
+        if unlocked {
+            wake::notify_after_unlock(&counter, &flag);
+        } else {
+            wake::notify(&counter, &flag);
+        }
+    }
+}

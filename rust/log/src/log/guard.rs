@@ -1,0 +1,167 @@
+//! The two locks of a log, as guards.
+//!
+//! In mapped stores a lock is a word of the control page ([`crate::lock`]); in `pwrite` stores it is
+//! the flock of a file, and waiting is polling: slower and true. Either way a mutex of this process
+//! stands before it (the caller holds it), and whoever gets the lock from a dead owner is told.
+
+use std::any::Any;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::format::control::at;
+use crate::format::settings::WriteMode;
+use crate::lock::{self, Acquired, Fate, Holders, Identity, LockError};
+use crate::storage::{File, LockKind, Open};
+
+use super::{Control, Log, Member};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Who holds it may write blocks.
+    Append,
+    /// Who holds it may say what is durable.
+    Sync,
+}
+
+impl Which {
+    fn word(self) -> u64 {
+        match self {
+            Which::Append => at::APPEND_LOCK,
+            Which::Sync => at::SYNC_LOCK,
+        }
+    }
+
+    fn file(self) -> &'static str {
+        match self {
+            Which::Append => "lock.append",
+            Which::Sync => "lock.sync",
+        }
+    }
+}
+
+/// A lock that is held until this is dropped.
+#[must_use]
+pub struct Guard<'a> {
+    held: Held<'a>,
+    /// The owner before died: what it was doing may be half done.
+    pub taken_over: bool,
+}
+
+enum Held<'a> {
+    Word(&'a Control, Which, Identity),
+    File(Arc<dyn File>),
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        match &self.held {
+            Held::Word(control, which, me) => {
+                lock::unlock(&control.word(which.word()), *me);
+            }
+            // Closing gives the flock back too, so an error here changes nothing.
+            Held::File(file) => drop(file.unlock()),
+        }
+    }
+}
+
+struct Members<'a>(&'a dyn Member);
+
+impl Holders for Members<'_> {
+    type Proof = Box<dyn Any>;
+
+    fn fate(&self, holder: Identity) -> io::Result<Fate<Self::Proof>> {
+        self.0.fate(holder)
+    }
+}
+
+impl Log {
+    /// Take a lock. The caller holds the mutex that stands before it.
+    ///
+    /// # Errors
+    /// `LockTimeout` when a living process keeps it, `LockFileReplaced` when the page is not one
+    /// that falaj writes.
+    #[inline]
+    pub(super) fn lock(&self, which: Which) -> Result<Guard<'_>> {
+        let (control, member) = self.writing()?;
+        if self.settings.write_mode == WriteMode::Pwrite {
+            return self.lock_file(which);
+        }
+        let word = control.word(which.word());
+        let me = member.identity();
+        if lock::try_lock(&word, me) {
+            let held = Held::Word(control, which, me);
+            return Ok(Guard { held, taken_over: false });
+        }
+        self.lock_contended(which, control, member)
+    }
+
+    #[cold]
+    fn lock_contended<'a>(
+        &'a self,
+        which: Which,
+        control: &'a Control,
+        member: &dyn Member,
+    ) -> Result<Guard<'a>> {
+        let me = member.identity();
+        let timeout = self.settings.lock_timeout;
+        let word = control.word(which.word());
+        let got = lock::lock(&word, me, &Members(member), timeout, lock::stopwatch());
+        let path = control.path().to_path_buf();
+        let acquired = got.map_err(|e| match e {
+            LockError::Timeout { holder } => Error::LockTimeout {
+                path,
+                waited: timeout.unwrap_or_default(),
+                holder: member.describe(holder),
+            },
+            LockError::Damaged { .. } => Error::Corrupt {
+                path,
+                position: which.word(),
+                what: "the lock word is none that falaj writes",
+            },
+            LockError::Io(source) => Error::io("look for the lock's holder in", &path, source),
+        })?;
+        let held = Held::Word(control, which, me);
+        Ok(Guard { held, taken_over: matches!(acquired, Acquired::TakenOver(_)) })
+    }
+
+    fn lock_file(&self, which: Which) -> Result<Guard<'_>> {
+        let timeout = self.settings.lock_timeout;
+        let file = lock_file(self, which.file(), timeout)?;
+        // A flock does not tell how its holder before ended; unequal ends do (see `repair`).
+        Ok(Guard { held: Held::File(file), taken_over: false })
+    }
+}
+
+fn lock_file(log: &Log, name: &str, timeout: Option<Duration>) -> Result<Arc<dyn File>> {
+    let path = log.dir.join(name);
+    let file = log.storage.open(&path, Open::ReadWrite).map_err(|e| Error::io("open", &path, e))?;
+    wait_for_flock(&*file, &path, timeout)?;
+    Ok(file)
+}
+
+/// Poll for the exclusive flock of an open file.
+///
+/// # Errors
+/// `LockTimeout` after `timeout`, `Io`.
+pub fn wait_for_flock(
+    file: &dyn File,
+    path: &std::path::Path,
+    timeout: Option<Duration>,
+) -> Result<()> {
+    let start = Instant::now();
+    let mut nap = Duration::from_micros(50);
+    while !file.try_lock(LockKind::Exclusive).map_err(|e| Error::io("lock", path, e))? {
+        if timeout.is_some_and(|timeout| start.elapsed() >= timeout) {
+            let waited = start.elapsed();
+            let holder = "another process".to_owned();
+            return Err(Error::LockTimeout { path: path.to_path_buf(), waited, holder });
+        }
+        std::thread::sleep(nap);
+        nap = (nap * 2).min(Duration::from_millis(5));
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Clearing a latch: saving what a failed sync left in doubt.
+//!
+//! The bytes between the durable end and the committed end are still in the page cache, and readers
+//! may have seen them. They are copied, checksums verified, into a new segment that supersedes them
+//! at the same offsets, and that one is synced. If it fails, the log stays latched: reads go on,
+//! appends raise. See `docs/PROTOCOL.md`, "Latch".
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::control::{at, flag};
+use crate::format::segment::Previous;
+use crate::segment::Segment;
+
+use super::guard::Which;
+use super::roll::quarantine;
+use super::supersede::{Carried, Cut, Maker, NewEnd, collect, supersede};
+use super::{Control, Log, Member, enter};
+use crate::format::names;
+
+impl Log {
+    /// Clear the latch, if there is one.
+    ///
+    /// # Errors
+    /// `Latched` when the bytes could not be saved; the reason is in it.
+    pub(super) fn clear_latch(&self) -> Result<()> {
+        let (control, member) = self.writing()?;
+        let _turn = enter(&self.syncer);
+        let _sync = self.lock(Which::Sync)?;
+        if !control.is_latched() {
+            return Ok(());
+        }
+        // Whoever appends from here on sees the flag under the append lock; whoever was in the
+        // middle of it is done, or dead and not yet repaired.
+        let append = self.lock(Which::Append)?;
+        let tail = control.tail();
+        drop(append);
+        let moved = self
+            .save(control, member, tail)
+            .map_err(|error| Error::Latched { path: self.dir.clone(), why: error.to_string() })?;
+        let _append = self.lock(Which::Append)?;
+        publish_end(control, moved)?;
+        self.chain.forget();
+        enter(&self.syncer_files).clear();
+        control.set(at::FLAGS, control.flags() & !flag::LATCHED)?;
+        control.rouse();
+        Ok(())
+    }
+
+    /// Carry everything that is committed and not durable into a new segment.
+    fn save(&self, control: &Control, member: &dyn Member, tail: Address) -> Result<NewEnd> {
+        let durable = control.durable();
+        let (cut, carried) = self.collect_since(durable, tail)?;
+        let maker = Maker { control: control.id(), incarnation: member.incarnation() };
+        let storage = &*self.storage;
+        let moved = supersede(storage, &self.dir, &self.settings, &cut, &carried, maker)?;
+        for sequence in self.chain.refresh()?.into_iter().rev() {
+            if sequence > durable.sequence() && sequence < moved.tail.sequence() {
+                self.put_away(sequence)?;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn put_away(&self, sequence: u64) -> Result<()> {
+        let path = self.dir.join(names::segment(sequence));
+        quarantine(&*self.storage, &path, self.settings.file_mode)?;
+        // An index without its segment is never read.
+        let _ = self.storage.unlink(&self.dir.join(names::index(sequence)));
+        Ok(())
+    }
+
+    /// What the log knew at an address, and the blocks from there to another one.
+    fn collect_since(&self, from: Address, to: Address) -> Result<(Cut, Vec<Carried>)> {
+        let mut segment: Arc<Segment> = self.chain.segment(from.sequence())?;
+        let mut walk = segment.opening()?.clone();
+        collect(&segment, &mut walk, from.position(), &mut Vec::new())?;
+        let previous =
+            Previous { sequence: from.sequence(), salt: segment.salt(), end: walk.position };
+        let cut = Cut { previous, state: walk.state.clone(), durable: true };
+        let mut carried = Vec::new();
+        loop {
+            if segment.sequence() == to.sequence() {
+                collect(&segment, &mut walk, to.position(), &mut carried)?;
+                return Ok((cut, carried));
+            }
+            let Some((next, end)) = self.chain.successor(&segment)? else {
+                let (path, position) = (segment.path().to_path_buf(), walk.position);
+                let what = "a segment that should have a successor";
+                return Err(Error::Corrupt { path, position, what });
+            };
+            collect(&segment, &mut walk, end, &mut carried)?;
+            segment = self.chain.segment(next)?;
+            walk = segment.opening()?.clone();
+        }
+    }
+}
+
+/// Let the log go on at a new end, all of which is on the medium.
+pub fn publish_end(control: &Control, end: NewEnd) -> Result<()> {
+    control.set(at::ALLOCATED, end.allocated.0)?;
+    control.set(at::INDEXED, end.indexed)?;
+    control.set(at::DURABLE, end.tail.0)?;
+    control.set(at::TAIL, end.tail.0)?;
+    control.set(at::DIRTY, end.tail.0)
+}

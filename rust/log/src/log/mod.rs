@@ -1,0 +1,203 @@
+//! One log: segments, a control page, one writer at a time, any number of readers.
+//!
+//! Owns the protocols of `docs/PROTOCOL.md`; each has a file:
+//!
+//! | file | protocol |
+//! |---|---|
+//! | [`append`](self) | lock, catch up, place, commit, unlock |
+//! | `guard` | the two locks, by word or by file |
+//! | `repair` | what follows a writer that died in the middle |
+//! | `roll` | the next segment |
+//! | `supersede` | a new segment that cuts what lies behind a point |
+//! | `recover` | what follows an incarnation change |
+//! | `sync`, `latch` | what is on the medium, and what if that fails |
+//! | `chain` | which segments are the log |
+//! | `read` | cursors over committed blocks |
+//! | `follow` | waiting for more |
+//!
+//! Invariants, which the unsafe code of the rooms below stands on: no byte at or below a non-zero
+//! commit word is written again; a file with a name is never truncated. Only `repair` writes after a
+//! death, only `recover` and `latch` cut.
+
+mod append;
+mod chain;
+mod control;
+mod create;
+mod follow;
+mod guard;
+mod latch;
+mod read;
+mod recover;
+mod repair;
+mod roll;
+mod supersede;
+mod sync;
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::format::control::at;
+use crate::format::settings::WriteMode;
+use crate::lock::{Fate, Identity};
+use crate::storage::{Access, Storage};
+
+pub use append::{Appended, Outgoing};
+pub use create::{LogSpec, create, mark_deleted};
+pub use follow::{Interrupt, Wait};
+pub use read::{Cursor, DataBlock};
+
+use append::Writer;
+use chain::Chain;
+use control::Control;
+
+/// Who this process is among those that write to the store.
+pub trait Member: Send + Sync + fmt::Debug {
+    /// Its slot and generation.
+    fn identity(&self) -> Identity;
+    /// The store's incarnation, never zero.
+    fn incarnation(&self) -> u64;
+    /// Whether this process still is who it was: false after a fork.
+    ///
+    /// # Errors
+    /// `Closed` when the membership belongs to another process.
+    fn check(&self) -> Result<()>;
+    /// What became of another process, see [`crate::lock::Holders`].
+    ///
+    /// # Errors
+    /// When it cannot be found out.
+    fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>>;
+    /// Another process, for a message.
+    fn describe(&self, holder: Identity) -> String;
+}
+
+/// What does not change about a log.
+#[derive(Clone, Debug)]
+pub struct LogSettings {
+    /// Generation of the log.
+    pub generation: [u8; 16],
+    /// Bytes at which a segment is full.
+    pub segment_bytes: u64,
+    /// How the store is written to.
+    pub write_mode: WriteMode,
+    /// Permission bits of new files.
+    pub file_mode: u32,
+    /// How long to wait for a lock whose holder lives.
+    pub lock_timeout: Option<Duration>,
+}
+
+/// An open log.
+#[derive(Debug)]
+pub struct Log {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    settings: LogSettings,
+    member: Option<Arc<dyn Member>>,
+    control: Option<Control>,
+    chain: Chain,
+    writer: Mutex<Option<Writer>>,
+    syncer: Mutex<()>,
+    syncer_files: Mutex<sync::Files>,
+}
+
+impl Log {
+    /// Open a log for reading and, with a member, for writing. A log that was not recovered since
+    /// the store's incarnation changed is recovered first.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, `Newer`, `LockFileReplaced`, `LockTimeout`, as recovery and files have them.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        settings: LogSettings,
+        member: Option<Arc<dyn Member>>,
+    ) -> Result<Arc<Self>> {
+        let control = match &member {
+            Some(member) => {
+                recover::ensure(&storage, dir, &settings, &**member)?;
+                let access = write_access(&settings);
+                Some(Control::open(&*storage, dir, settings.generation, access)?)
+            }
+            None => Control::open(&*storage, dir, settings.generation, Access::Read).ok(),
+        };
+        let chain = Chain::new(Arc::clone(&storage), dir, &settings);
+        let dir = dir.to_path_buf();
+        let writer = Mutex::new(None);
+        let (syncer, syncer_files) = Default::default();
+        let log =
+            Self { storage, dir, settings, member, control, chain, writer, syncer, syncer_files };
+        log.check_control()?;
+        Ok(Arc::new(log))
+    }
+
+    /// The control page of a log that is open for writing: it must be the one that the active
+    /// segment's mark names.
+    fn check_control(&self) -> Result<()> {
+        let (Some(control), Some(member)) = (&self.control, &self.member) else { return Ok(()) };
+        let active = self.chain.segment(control.tail().sequence())?;
+        let replaced = active.mark().is_some_and(|mark| {
+            mark.incarnation == member.incarnation() && mark.control != control.id()
+        });
+        if replaced {
+            return Err(Error::LockFileReplaced { path: control.path().to_path_buf() });
+        }
+        Ok(())
+    }
+
+    /// What does not change about it.
+    pub fn settings(&self) -> &LogSettings {
+        &self.settings
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// True when it can be appended to.
+    pub fn is_writable(&self) -> bool {
+        self.member.is_some()
+    }
+
+    fn writing(&self) -> Result<(&Control, &dyn Member)> {
+        let (Some(control), Some(member)) = (&self.control, &self.member) else {
+            return Err(Error::ReadOnly { path: self.dir.clone() });
+        };
+        Ok((control, &**member))
+    }
+
+    /// Address up to which everything is committed; what a reader of an unrecovered log finds when
+    /// there is no control page to ask is for its cursor to say.
+    pub fn committed(&self) -> Option<crate::format::address::Address> {
+        self.control.as_ref().map(Control::tail)
+    }
+
+    /// Address up to which everything is on the medium, as far as this process can know.
+    pub fn durable(&self) -> Option<crate::format::address::Address> {
+        self.control.as_ref().map(Control::durable)
+    }
+
+    /// Words that change with every wake, for messages and tests.
+    pub fn wakes(&self) -> u64 {
+        use crate::sync::SharedWord as _;
+        let control = self.control.as_ref();
+        control.map_or(0, |c| c.word(at::WAKE).load(crate::sync::Ordering::Relaxed))
+    }
+}
+
+fn write_access(settings: &LogSettings) -> Access {
+    match settings.write_mode {
+        WriteMode::Mapped => Access::Write,
+        WriteMode::Pwrite => Access::WriteThrough,
+    }
+}
+
+/// Lock a mutex of this process. A panic elsewhere does not poison the log: what it left half done
+/// is repaired like a dead writer's (the lock word still names this process).
+fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

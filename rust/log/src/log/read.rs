@@ -1,0 +1,531 @@
+//! Reading: cursors over the committed blocks of one topic.
+//!
+//! A cursor takes no lock and writes nothing. It loads commit words in order and believes a zero
+//! only after asking whether the log's tail lies behind it: zero below the tail is damage, never an
+//! end. It leaves a segment where the successor's header says, not where valid bytes stop, so that
+//! what a cut left behind is not read. Invariant: the blocks handed out hold offsets without a gap.
+//! See `docs/PROTOCOL.md`, "Read".
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::Malformed;
+use crate::format::address::Address;
+use crate::format::block::{Codec, Kind, flag};
+use crate::format::index::Entry;
+use crate::format::record::{Parts, Walk as Records};
+use crate::format::state::{End, LogState, TopicState};
+use crate::segment::walk::{appended_ns, highest_ns};
+use crate::segment::{Bad, Block, Check, Segment};
+
+use super::Log;
+
+/// A committed block of records, and what is needed to read them. Holds the segment's map.
+#[derive(Clone, Debug)]
+pub struct DataBlock {
+    segment: Arc<Segment>,
+    block: Block,
+    first: u64,
+}
+
+impl DataBlock {
+    /// Offset of its first record.
+    #[inline]
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Offset behind its last record.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.first + u64::from(self.block.header.span)
+    }
+
+    /// Number of records.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.block.header.count
+    }
+
+    /// When it was appended, nanoseconds since 1970.
+    #[inline]
+    pub fn appended_ns(&self) -> i64 {
+        appended_ns(&self.segment, &self.block)
+    }
+
+    /// The encoded records, in mapped memory.
+    #[inline]
+    pub fn body(&self) -> &[u8] {
+        self.segment.body(&self.block)
+    }
+
+    /// CRC-32 of the body, which positions of consumers keep.
+    #[inline]
+    pub fn body_crc(&self) -> u32 {
+        self.block.header.body_crc
+    }
+
+    /// Where it ends in the log.
+    #[inline]
+    pub fn address(&self) -> Address {
+        Address::new(self.segment.sequence(), self.block.end())
+    }
+
+    /// Walks its records.
+    ///
+    /// # Errors
+    /// `Newer` for a codec that this version does not read, `Corrupt` when the body is too short.
+    #[inline]
+    pub fn records(&self) -> Result<Records> {
+        let header = &self.block.header;
+        let codec = header.codec();
+        let plain = codec.and_then(|codec| match codec {
+            Codec::Plain => Ok(()),
+            _ => Err(Malformed::Unknown("a body codec of a newer version")),
+        });
+        plain
+            .and_then(|()| Records::new(header.flags, header.count, self.body()))
+            .map_err(|what| self.damaged(what))
+    }
+
+    /// The record with this offset; `None` where compaction removed it.
+    ///
+    /// # Errors
+    /// As [`DataBlock::records`], and when a record is damaged.
+    pub fn find(&self, offset: u64) -> Result<Option<Parts>> {
+        let mut records = self.records()?;
+        let body = self.body();
+        while let Some(parts) = records.next(body).map_err(|what| self.damaged(what))? {
+            let found = self.first + u64::from(parts.offset_delta);
+            if found >= offset {
+                return Ok((found == offset).then_some(parts));
+            }
+        }
+        Ok(None)
+    }
+
+    /// An error that names the block.
+    pub fn damaged(&self, what: Malformed) -> Error {
+        self.segment.error(Bad { position: self.block.position, what })
+    }
+
+    /// Address of a range of the body in memory, valid while a clone of this block lives.
+    pub fn address_of(&self, range: &Range<usize>) -> *const u8 {
+        self.body()[range.clone()].as_ptr()
+    }
+
+    /// Path of its segment, for messages.
+    pub fn path(&self) -> &Path {
+        self.segment.path()
+    }
+}
+
+/// A place in one topic of a log, from which blocks are read onwards.
+#[derive(Clone, Debug)]
+pub struct Cursor {
+    log: Arc<Log>,
+    topic: u32,
+    check: Check,
+    segment: Arc<Segment>,
+    position: u64,
+    base: Option<u64>,
+    limit: Option<u64>,
+    expected: Option<u64>,
+}
+
+/// What a cursor does where there is no block.
+enum Turn {
+    Again,
+    End,
+}
+
+impl Cursor {
+    /// The next block of the topic; `None` at the committed end.
+    ///
+    /// # Errors
+    /// `Corrupt`, `NeedsRecovery`, `Newer`; the cursor stays where it is.
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<DataBlock>> {
+        loop {
+            if self.limit == Some(self.position) {
+                self.leave()?;
+            }
+            match self.segment.block(self.position, self.check) {
+                Ok(Some(block)) => {
+                    if let Some(data) = self.accept(block)? {
+                        return Ok(Some(data));
+                    }
+                }
+                Ok(None) => match self.at_zero()? {
+                    Turn::Again => {}
+                    Turn::End => return Ok(None),
+                },
+                Err(bad) => self.at_damage(bad)?,
+            }
+        }
+    }
+
+    #[inline]
+    fn accept(&mut self, block: Block) -> Result<Option<DataBlock>> {
+        if block.header.kind == Kind::Data {
+            if block.header.group_len > 0 && self.check == Check::Full {
+                let whole = self.segment.check_group(&block);
+                if let Err(bad) = whole {
+                    self.at_damage(bad)?;
+                    return Ok(None);
+                }
+            }
+            if block.header.topic != self.topic {
+                self.position = block.end();
+                return Ok(None);
+            }
+            let first = self.first_offset(&block)?;
+            self.position = block.end();
+            self.expected = Some(first + u64::from(block.header.span));
+            return Ok(Some(DataBlock { segment: Arc::clone(&self.segment), block, first }));
+        }
+        self.pass(block)?;
+        Ok(None)
+    }
+
+    #[inline]
+    fn first_offset(&self, block: &Block) -> Result<u64> {
+        let base =
+            self.base.ok_or(Malformed::Damaged("a block of a topic that the log does not know"));
+        let first = base.map(|base| base.saturating_add(u64::from(block.header.offset)));
+        let dense = first.and_then(|first| match self.expected {
+            Some(expected) if expected != first => Err(Malformed::Damaged("offsets with a gap")),
+            _ => Ok(first),
+        });
+        dense.map_err(|what| self.segment.error(Bad { position: block.position, what }))
+    }
+
+    #[cold]
+    fn pass(&mut self, block: Block) -> Result<()> {
+        match block.header.kind {
+            Kind::End => {
+                let end = End::decode(self.segment.body(&block));
+                let bad = |what| Bad { position: block.position, what };
+                let end = end.map_err(|what| self.segment.error(bad(what)))?;
+                return self.follow_end(end);
+            }
+            Kind::Meta | Kind::Snapshot => {
+                let (topic, mut base) = (self.topic, self.base);
+                let seen = |number, state: &TopicState| {
+                    if number == topic {
+                        base = Some(state.next);
+                    }
+                };
+                let applied = LogState::default().apply_body(self.segment.body(&block), seen);
+                let bad = |what| Bad { position: block.position, what };
+                applied.map_err(|what| self.segment.error(bad(what)))?;
+                self.base = base;
+            }
+            Kind::Data | Kind::Void | Kind::Newer => {}
+        }
+        self.position = block.end();
+        Ok(())
+    }
+
+    /// Go where an end block leads, unless what it names was cut away.
+    fn follow_end(&mut self, end: End) -> Result<()> {
+        let next = self.log.chain.segment(end.sequence);
+        match next {
+            Ok(next) if next.salt() == end.salt => self.enter(next),
+            _ => self.leave(),
+        }
+    }
+
+    /// Go to the segment that continues this one.
+    #[cold]
+    fn leave(&mut self) -> Result<()> {
+        let successor = self.log.chain.successor(&self.segment)?;
+        let Some((sequence, end)) = successor else {
+            let what = Malformed::Damaged("the segment that follows is missing");
+            return Err(self.doubt(Bad { position: self.position, what }));
+        };
+        if self.position > end {
+            // What was read behind the cut stands in the new segment at the same offsets.
+            return self.reenter();
+        }
+        let next = self.log.chain.segment(sequence)?;
+        self.enter(next)
+    }
+
+    fn enter(&mut self, segment: Arc<Segment>) -> Result<()> {
+        let opening = segment.opening()?;
+        self.position = opening.position;
+        self.base = opening.bases.get(self.topic).or(self.base);
+        self.limit = self.log.limit(&segment)?;
+        self.segment = segment;
+        Ok(())
+    }
+
+    fn reenter(&mut self) -> Result<()> {
+        let Some(expected) = self.expected else {
+            return self.log.chain.refresh().map(drop);
+        };
+        self.log.chain.refresh()?;
+        let other = self.log.cursor_at(self.topic, expected, self.check)?;
+        *self = Self { expected: Some(expected), ..other };
+        Ok(())
+    }
+
+    #[cold]
+    fn at_zero(&mut self) -> Result<Turn> {
+        let Some(tail) = self.log.committed() else { return Ok(Turn::End) };
+        // The tail was loaded after the word: whatever lies below it must be there now.
+        if self.segment.word(self.position) != 0 {
+            return Ok(Turn::Again);
+        }
+        let sequence = self.segment.sequence();
+        if tail.sequence() < sequence || tail == Address::new(sequence, self.position) {
+            return Ok(Turn::End);
+        }
+        if tail.sequence() > sequence {
+            if let Some((_, end)) = self.log.chain.successor(&self.segment)? {
+                if self.position >= end {
+                    self.limit = Some(end);
+                    self.leave()?;
+                    return Ok(Turn::Again);
+                }
+            }
+        } else if tail.position() < self.position {
+            return Ok(Turn::End);
+        }
+        let what = Malformed::Damaged("nothing where a committed block should be");
+        Err(self.doubt(Bad { position: self.position, what }))
+    }
+
+    /// Bytes that are no block: perhaps a cut was made here since the cursor came.
+    #[cold]
+    fn at_damage(&mut self, bad: Bad) -> Result<()> {
+        if !matches!(bad.what, Malformed::Unknown(_)) && self.limit.is_none() {
+            if let Some((_, end)) = self.log.chain.successor(&self.segment)? {
+                if self.position >= end {
+                    return self.leave();
+                }
+            }
+        }
+        Err(self.doubt(bad))
+    }
+
+    /// What damage means here: corruption, or a log that nobody recovered yet.
+    fn doubt(&self, bad: Bad) -> Error {
+        let Malformed::Damaged(what) = bad.what else { return self.segment.error(bad) };
+        let durable = self.segment.mark().is_some_and(|mark| mark.position > bad.position);
+        if self.log.is_writable() || durable || self.limit.is_some() {
+            return self.segment.error(bad);
+        }
+        let path = self.segment.path().to_path_buf();
+        Error::NeedsRecovery { path, position: bad.position, what }
+    }
+
+    /// Step over damage, to the next sound block; returns the offset that it begins with. Only for
+    /// readers that were told to: what lies between is lost to them.
+    ///
+    /// # Errors
+    /// As [`Cursor::next`], also when nothing sound follows.
+    pub fn skip_damage(&mut self) -> Result<u64> {
+        self.expected = None;
+        let from = self.position;
+        let limit = self.limit.unwrap_or(self.segment.map().len());
+        if let Some(position) = self.segment.next_sound(from + 8, limit) {
+            self.position = position;
+        } else if let Some((sequence, _)) = self.log.chain.successor(&self.segment)? {
+            let next = self.log.chain.segment(sequence)?;
+            self.enter(next)?;
+        } else if let Some(tail) = self.log.committed() {
+            self.position = tail.position();
+        }
+        let mut ahead = self.clone();
+        let next = ahead.next()?;
+        Ok(next.map_or_else(|| self.expected.unwrap_or_default(), |block| block.first()))
+    }
+
+    /// Where it stands.
+    pub fn address(&self) -> Address {
+        Address::new(self.segment.sequence(), self.position)
+    }
+
+    /// Move to the block that holds an offset, or to the end when it was not written yet. Blocks on
+    /// the way are passed over by their headers.
+    fn skip_to(&mut self, offset: u64) -> Result<()> {
+        let check = std::mem::replace(&mut self.check, Check::Header);
+        let reached = loop {
+            let before = self.clone_place();
+            match self.next() {
+                Ok(Some(block)) if block.end() > offset => {
+                    self.restore(before);
+                    break Ok(());
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.check = check;
+        reached
+    }
+
+    fn clone_place(&self) -> (Arc<Segment>, u64, Option<u64>, Option<u64>, Option<u64>) {
+        (Arc::clone(&self.segment), self.position, self.base, self.limit, self.expected)
+    }
+
+    fn restore(&mut self, place: (Arc<Segment>, u64, Option<u64>, Option<u64>, Option<u64>)) {
+        (self.segment, self.position, self.base, self.limit, self.expected) = place;
+    }
+}
+
+impl Log {
+    /// Where a segment's content ends, unless it is the newest.
+    fn limit(&self, segment: &Segment) -> Result<Option<u64>> {
+        if self.committed().is_some_and(|tail| tail.sequence() == segment.sequence()) {
+            return Ok(None);
+        }
+        Ok(self.chain.successor(segment)?.map(|(_, end)| end))
+    }
+
+    /// A cursor at the block that holds an offset of a topic, or at the end. The offset is not
+    /// checked against what was trimmed.
+    ///
+    /// # Errors
+    /// `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
+    pub fn cursor_at(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<Cursor> {
+        let segment = self.last_segment_where(|segment| {
+            let base = segment.opening()?.bases.get(topic);
+            Ok(base.is_none_or(|base| base <= offset))
+        })?;
+        let mut cursor = self.cursor_in(segment, topic, check)?;
+        let entry = cursor.segment.index(&*self.storage).find(topic, |e| e.offset <= offset);
+        cursor.jump(entry);
+        if offset > 0 {
+            cursor.skip_to(offset)?;
+        }
+        Ok(cursor)
+    }
+
+    /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn offset_at_time(
+        self: &Arc<Self>,
+        topic: u32,
+        time_ns: i64,
+        check: Check,
+    ) -> Result<Option<u64>> {
+        let segment = self.last_segment_where(|segment| {
+            let known = segment.opening()?.state.topic(topic).map(|topic| topic.highest_ns);
+            Ok(known.is_none_or(|highest| highest < time_ns))
+        })?;
+        let mut cursor = self.cursor_in(segment, topic, check)?;
+        let entry = cursor.segment.index(&*self.storage).find(topic, |e| e.highest_ns < time_ns);
+        cursor.jump(entry);
+        while let Some(data) = cursor.next()? {
+            let highest =
+                highest_ns(&data.segment, &data.block).map_err(|what| data.damaged(what))?;
+            if highest < time_ns {
+                continue;
+            }
+            let (mut records, body) = (data.records()?, data.body());
+            while let Some(parts) = records.next(body).map_err(|what| data.damaged(what))? {
+                if parts.event_time_ns.unwrap_or(data.appended_ns()) >= time_ns {
+                    return Ok(Some(data.first + u64::from(parts.offset_delta)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Offset of the first record of a topic at or after an address: what is committed or durable,
+    /// told in offsets.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn offset_at(self: &Arc<Self>, topic: u32, address: Address) -> Result<u64> {
+        let segment = self.chain.segment(address.sequence())?;
+        let mut cursor = self.cursor_in(segment, topic, Check::Header)?;
+        let base = cursor.base.unwrap_or(0);
+        let until = address.position();
+        let entry = cursor.segment.index(&*self.storage).find(topic, |e| e.position < until);
+        cursor.jump(entry);
+        let mut next = entry.filter(|_| cursor.position > 0).map_or(base, |entry| entry.offset);
+        next = next.max(base);
+        while cursor.position < until && cursor.segment.sequence() == address.sequence() {
+            match cursor.next()? {
+                Some(data) => next = data.end(),
+                None => break,
+            }
+        }
+        Ok(next)
+    }
+
+    /// Lowest offset of a topic that is still there.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn first_offset(&self, topic: u32) -> Result<u64> {
+        let sequences = self.chain.sequences()?;
+        let oldest = self.chain.segment(sequences[0])?;
+        let newest = self.chain.segment(sequences[sequences.len() - 1])?;
+        let base = oldest.opening()?.bases.get(topic).unwrap_or(0);
+        let trimmed = newest.opening()?.state.topic(topic).map_or(0, |topic| topic.first);
+        Ok(base.max(trimmed))
+    }
+
+    fn cursor_in(
+        self: &Arc<Self>,
+        segment: Arc<Segment>,
+        topic: u32,
+        check: Check,
+    ) -> Result<Cursor> {
+        let limit = self.limit(&segment)?;
+        let opening = segment.opening()?;
+        let (position, base) = (opening.position, opening.bases.get(topic));
+        let log = Arc::clone(self);
+        Ok(Cursor { log, topic, check, segment, position, base, limit, expected: None })
+    }
+
+    /// The last segment for which `before` holds; it must hold for a prefix of them.
+    fn last_segment_where(
+        &self,
+        before: impl Fn(&Segment) -> Result<bool>,
+    ) -> Result<Arc<Segment>> {
+        let mut sequences = self.chain.sequences()?;
+        if self.committed().is_some_and(|tail| sequences.last() != Some(&tail.sequence())) {
+            sequences = self.chain.refresh()?;
+        }
+        let (mut low, mut high) = (0, sequences.len() - 1);
+        while low < high {
+            let middle = high - (high - low) / 2;
+            let segment = self.chain.segment(sequences[middle])?;
+            if before(&segment)? {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        self.chain.segment(sequences[low])
+    }
+}
+
+impl Cursor {
+    /// Go to an index entry, if the block there is what it says.
+    fn jump(&mut self, entry: Option<Entry>) {
+        let Some(entry) = entry else { return };
+        let found = self.segment.block(entry.position, Check::Header);
+        let Ok(Some(head)) = found else { return };
+        if head.header.is_member() || self.limit.is_some_and(|limit| entry.position >= limit) {
+            return;
+        }
+        let own = head.header.kind == Kind::Data && head.header.topic == self.topic;
+        let in_group = head.header.flags & flag::GROUP != 0;
+        let first = self.base.map(|base| base + u64::from(head.header.offset));
+        if (own && first == Some(entry.offset)) || (!own && in_group) {
+            self.position = entry.position;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Repair: what the next owner of the append lock does about one that died in the middle.
+//!
+//! The dead one may have stopped at any instruction. What it had committed counts, wherever it
+//! stopped afterwards; what it had not is covered by one void block, from the first zero commit word
+//! to the dirty end. Nothing that anybody could have seen is touched: the void block's header lies
+//! where the word was zero. If this process dies in the middle of it, the next one does the same
+//! again. See `docs/PROTOCOL.md`, "Repair".
+
+use crate::error::Error;
+use crate::format::Malformed;
+use crate::format::address::{Address, align};
+use crate::format::block::HEADER_LEN;
+use crate::format::control::at;
+use crate::format::settings::WriteMode;
+use crate::segment::create::{commit, put_header, void_header};
+use crate::segment::walk::Step;
+use crate::segment::{Bad, Check, Segment};
+
+use super::append::{Obstacle, Writer};
+use super::guard::Guard;
+use super::{Control, Log};
+
+impl Writer {
+    /// Make the log's end sound. The guard shows that the append lock is held.
+    #[cold]
+    pub fn repair(
+        &mut self,
+        log: &Log,
+        control: &Control,
+        _guard: &Guard<'_>,
+    ) -> Result<(), Obstacle> {
+        let tail = control.tail();
+        if tail.sequence() != self.tail.sequence() {
+            return Err(Obstacle::Moved);
+        }
+        self.walk_to(tail)?;
+        while let Some(step) = self.committed_step()? {
+            if let Step::End { end, .. } = step {
+                return Err(self.finish_roll(log, control, end.sequence));
+            }
+        }
+        let from = self.walk.position;
+        let to = self.dirty_end(log, control)?;
+        if to > from {
+            let header = void_header(from, to);
+            let place = self.place_at(from);
+            let stored = put_header(place, &header);
+            stored.and_then(|word| commit(place, word)).map_err(|e| self.failed(e))?;
+            self.walk.position += header.padded();
+        }
+        self.tail = Address::new(self.segment.sequence(), self.walk.position);
+        control.set(at::TAIL, self.tail.0)?;
+        control.set(at::DIRTY, self.tail.0)?;
+        Ok(())
+    }
+
+    /// A block that the dead one had committed without moving the tail.
+    fn committed_step(&mut self) -> Result<Option<Step>, Error> {
+        let step = self.walk.step(&self.segment, Check::Full);
+        let step = step.map_err(|bad| self.segment.error(bad))?;
+        if let Some(Step::Data { block, .. }) = step {
+            if !block.header.is_member() {
+                self.pacer.is_due(block.header.topic, block.position);
+            }
+        }
+        Ok(step)
+    }
+
+    /// The dead one had sealed the segment: move the tail to where it could not.
+    fn finish_roll(&mut self, log: &Log, control: &Control, next: u64) -> Obstacle {
+        let finish = || {
+            let segment = log.chain.segment(next)?;
+            let stat = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?;
+            let tail = Address::new(next, segment.opening()?.position);
+            control.set(at::ALLOCATED, Address::new(next, stat.len & !7).0)?;
+            control.set(at::INDEXED, 0)?;
+            control.set(at::TAIL, tail.0)?;
+            control.set(at::DIRTY, tail.0)
+        };
+        finish().map_or_else(Obstacle::Failed, |()| Obstacle::Moved)
+    }
+
+    /// Up to where the dead one may have stored bytes.
+    fn dirty_end(&self, log: &Log, control: &Control) -> Result<u64, Error> {
+        let (from, dirty) = (self.walk.position, control.dirty());
+        let mut to = if dirty.sequence() == self.tail.sequence() { dirty.position() } else { 0 };
+        if log.settings.write_mode == WriteMode::Pwrite {
+            to = to.max(last_written(&self.segment, from)?);
+        }
+        let limit = self.segment.map().len();
+        if to > limit {
+            let what = Malformed::Damaged("a dirty end beyond the segment");
+            return Err(self.segment.error(Bad { position: to, what }));
+        }
+        Ok(if to > from { to.max(from + HEADER_LEN as u64) } else { from })
+    }
+}
+
+/// Where the last non-zero byte at or after `from` ends, aligned; `from` when there is none.
+pub fn last_written(segment: &Segment, from: u64) -> Result<u64, Error> {
+    let failed = |e| Error::io("read", segment.path(), e);
+    let mut end = from;
+    let mut at = from;
+    let mut buffer = vec![0; 1 << 16];
+    while let Some(data) = segment.file().next_data(at).map_err(failed)? {
+        let got = segment.file().read_at(&mut buffer, data).map_err(failed)?;
+        if got == 0 {
+            break;
+        }
+        if let Some(last) = buffer[..got].iter().rposition(|byte| *byte != 0) {
+            end = align(data + last as u64 + 1);
+        }
+        at = data + got as u64;
+    }
+    Ok(end)
+}

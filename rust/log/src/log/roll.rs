@@ -1,0 +1,223 @@
+//! Room for the next append: more allocation, or the next segment.
+//!
+//! The next segment is prepared whole under a temporary name, outside the lock: allocated, with the
+//! bulk of its snapshot, synced. Under the lock it gets what only then is known (its header and what
+//! changed since), its name, and the end block that names it. The end block is the commit point:
+//! before it the file is an orphan, whatever its name; after it the log goes on there. The directory
+//! is synced by the next sync, before anything in the new segment counts as durable. See
+//! `docs/PROTOCOL.md`, "Roll".
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::address::{Address, MAX_SEQUENCE};
+use crate::format::block::Kind;
+use crate::format::control::at;
+use crate::format::segment::{Header, Mark, Previous};
+use crate::format::state::{End, LogState};
+use crate::format::{PAGE, index, names};
+use crate::segment::Segment;
+use crate::segment::create::{Builder, commit, own_header, own_len, put_block};
+use crate::segment::index::{Pacer, write_file};
+use crate::storage::Storage;
+
+use super::append::{Obstacle, RESERVE, Writer, end_len, open_index};
+use super::create::{FIRST_ALLOCATION, dir_mode};
+use super::guard::{Guard, Which};
+use super::{Control, Log, Member, enter, write_access};
+
+/// The next segment of a process, ready but for what is known only under the lock.
+#[derive(Debug)]
+pub struct Prepared {
+    builder: Builder,
+    state: LogState,
+    time_base_us: i64,
+    index: std::path::PathBuf,
+}
+
+impl Log {
+    /// See to it that `needs` bytes fit behind the tail. The append lock is not held.
+    pub(super) fn make_room(
+        &self,
+        writer: &mut Writer,
+        control: &Control,
+        member: &dyn Member,
+        needs: u64,
+    ) -> Result<()> {
+        let required = writer.tail.position() + needs + RESERVE;
+        let allocated = control.allocated();
+        let active = allocated.sequence() == writer.tail.sequence();
+        let has_room = active && allocated.position() >= required;
+        if !has_room && required <= self.settings.segment_bytes {
+            return self.grow(writer, control, required);
+        }
+        self.roll(writer, control, member, needs)
+    }
+
+    /// Allocate more of the active segment, by doubling.
+    fn grow(&self, writer: &Writer, control: &Control, required: u64) -> Result<()> {
+        let segment = &writer.segment;
+        let len = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?.len;
+        let wanted = (len * 2).min(self.settings.segment_bytes).max(required);
+        let wanted = wanted.next_multiple_of(PAGE).min(self.settings.segment_bytes);
+        segment.file().allocate(wanted).map_err(|e| Error::io("allocate", segment.path(), e))?;
+        let _guard = self.lock(Which::Append)?;
+        let grown = Address::new(segment.sequence(), wanted);
+        if control.tail().sequence() == segment.sequence() && control.allocated() < grown {
+            control.set(at::ALLOCATED, grown.0)?;
+        }
+        Ok(())
+    }
+
+    fn roll(
+        &self,
+        writer: &mut Writer,
+        control: &Control,
+        member: &dyn Member,
+        needs: u64,
+    ) -> Result<()> {
+        let mut prepared = match writer.prepared.take() {
+            Some(prepared) => prepared,
+            None => self.prepare(writer, member)?,
+        };
+        // The second snapshot repeats at most all of the first.
+        let most = prepared.builder.position() * 2 + needs + RESERVE + PAGE;
+        prepared.builder.grow(most.next_multiple_of(PAGE))?;
+        let guard = self.lock(Which::Append)?;
+        let before = writer.tail.sequence();
+        let outcome = match writer.under_lock(self, control, &guard) {
+            Ok(()) => self.hand_over(writer, control, member, prepared, &guard),
+            Err(obstacle) => {
+                writer.prepared = Some(prepared);
+                Err(obstacle)
+            }
+        };
+        drop(guard);
+        match outcome {
+            Ok(segment) => {
+                let segment = Arc::new(segment);
+                let tail = Address::new(segment.sequence(), segment.opening()?.position);
+                debug_assert!(segment.sequence() > before);
+                enter(&self.syncer_files).note_open(&segment, tail);
+                writer.index = open_index(self, &segment);
+                writer.walk = segment.opening()?.clone();
+                (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
+                control.notify(true);
+                Ok(())
+            }
+            Err(Obstacle::Failed(error)) => Err(error),
+            // Somebody else rolled, latched or deleted the log: the append's next turn sees to it.
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn prepare(&self, writer: &Writer, member: &dyn Member) -> Result<Prepared> {
+        let storage = &*self.storage;
+        let slot = member.identity().slot();
+        let path = self.dir.join(names::prepared(slot.into()));
+        let state = writer.walk.state.clone();
+        let body = state.encode_since(&LogState::default());
+        let len = FIRST_ALLOCATION.min(self.settings.segment_bytes).max(PAGE + own_len(body.len()));
+        let (reach, mode) = (self.settings.segment_bytes, self.settings.file_mode);
+        let access = write_access(&self.settings);
+        let mut builder = Builder::new(storage, path, len, reach, mode, access)?;
+        builder.block(&own_header(Kind::Snapshot, &body, 0), &body)?;
+        builder.sync()?;
+        let index = self.dir.join(format!("next.{slot}.idx.tmp"));
+        write_file(storage, &index, &[], index::file_len(self.settings.segment_bytes), mode)?;
+        Ok(Prepared { builder, state, time_base_us: storage.now_us(), index })
+    }
+
+    /// Under the append lock: finish the prepared segment, name it, and end the active one.
+    fn hand_over(
+        &self,
+        writer: &Writer,
+        control: &Control,
+        member: &dyn Member,
+        prepared: Prepared,
+        _guard: &Guard<'_>,
+    ) -> std::result::Result<Segment, Obstacle> {
+        let tail = writer.tail;
+        let sequence = tail.sequence() + 1;
+        if sequence > MAX_SEQUENCE {
+            let what = "the log used up all its segment numbers: create the topic anew".to_owned();
+            return Err(Error::Invalid { what }.into());
+        }
+        let Prepared { mut builder, state, time_base_us, index } = prepared;
+        let changes = writer.walk.state.encode_since(&state);
+        builder.block(&own_header(Kind::Snapshot, &changes, 0), &changes)?;
+        let (salt, end) = (writer.segment.salt(), tail.position());
+        let header = Header {
+            log: self.settings.generation,
+            sequence,
+            salt: builder.salt(),
+            supersedes: false,
+            previous: Some(Previous { sequence: tail.sequence(), salt, end }),
+            replaces: None,
+            time_base_us,
+        };
+        let (control_id, incarnation) = (control.id(), member.incarnation());
+        let mark = Mark { serial: 1, control: control_id, incarnation, ..Mark::default() };
+        builder.header(&header, &mark)?;
+        self.name_index(&index, &header)?;
+        let path = self.dir.join(names::segment(sequence));
+        name_segment(&*self.storage, builder.path(), &path, self.settings.file_mode)?;
+
+        let next = Address::new(sequence, builder.position());
+        let allocated = Address::new(sequence, builder.len());
+        let place = writer.place_at(tail.position());
+        control.set(at::DIRTY, Address::new(tail.sequence(), tail.position() + end_len()).0)?;
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        let body = End { sequence, salt: header.salt }.encode();
+        let stored = put_block(place, &own_header(Kind::End, &body, 0), &body);
+        stored.and_then(|word| commit(place, word)).map_err(|e| writer.failed(e))?;
+        control.set(at::ALLOCATED, allocated.0)?;
+        control.set(at::INDEXED, 0)?;
+        control.set(at::TAIL, next.0)?;
+        control.set(at::DIRTY, next.0)?;
+        Ok(builder.into_segment(path, header))
+    }
+
+    fn name_index(&self, prepared: &Path, header: &Header) -> Result<()> {
+        let storage = &*self.storage;
+        let failed = |e| Error::io("write", prepared, e);
+        let file = storage.open(prepared, crate::storage::Open::ReadWrite).map_err(failed)?;
+        let bytes = index::encode_header(header.log, header.sequence, header.salt);
+        file.write_at(&bytes, 0).map_err(failed)?;
+        let path = self.dir.join(names::index(header.sequence));
+        storage.rename_over(prepared, &path).map_err(|e| Error::io("rename", prepared, e))
+    }
+}
+
+/// Give a prepared segment its name. What has that name already is the orphan of a roll that died
+/// before its commit point; it moves out of the way.
+fn name_segment(storage: &dyn Storage, from: &Path, to: &Path, mode: u32) -> Result<()> {
+    for _ in 0..2 {
+        match storage.rename_new(from, to) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => quarantine(storage, to, mode)?,
+            other => return other.map_err(|e| Error::io("rename", from, e)),
+        }
+    }
+    let source = std::io::Error::from(ErrorKind::AlreadyExists);
+    Err(Error::io("rename", from, source))
+}
+
+/// Move a file of a log out of the way, into `quarantine/` beside it; its bytes are kept.
+pub fn quarantine(storage: &dyn Storage, path: &Path, file_mode: u32) -> Result<()> {
+    let dir = path.parent().unwrap_or(Path::new(".")).join("quarantine");
+    match storage.create_dir(&dir, dir_mode(file_mode)) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(Error::io("create", &dir, e)),
+        _ => {}
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for attempt in 0u32.. {
+        let target = if attempt == 0 { name.clone() } else { format!("{name}.{attempt}") };
+        match storage.rename_new(path, &dir.join(target)) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            other => return other.map_err(|e| Error::io("quarantine", path, e)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! A segment that supersedes: how a log goes on after a cut.
+//!
+//! Nothing is truncated and nothing is written over. The new segment's header says where its
+//! predecessor's content ends, and whatever lies behind that point is no longer part of the log.
+//! Blocks between that point and the log's end may be carried over: their bodies are copied as they
+//! are, checksums included, and their offsets stay. The file is synced whole before it gets its
+//! name, so the log changes from the old end to the new one in a single step.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::block::{Header as BlockHeader, Kind};
+use crate::format::segment::{Header, Mark, Previous};
+use crate::format::state::LogState;
+use crate::format::{PAGE, checksum, names};
+use crate::segment::create::{Builder, own_header, own_len};
+use crate::segment::index::Index;
+use crate::segment::walk::{Step, Walk, appended_ns};
+use crate::segment::{Block, Check, Segment};
+use crate::storage::Storage;
+
+use super::append::RESERVE;
+use super::chain::list_segments;
+use super::create::FIRST_ALLOCATION;
+use super::{LogSettings, write_access};
+
+/// Where a log is cut, and what it knew there.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    /// Segment and position behind which everything is superseded.
+    pub previous: Previous,
+    /// What the log knew at that point.
+    pub state: LogState,
+    /// True when everything before that point is on the medium.
+    pub durable: bool,
+}
+
+/// A block to be carried over.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    segment: Arc<Segment>,
+    block: Block,
+    first: u64,
+}
+
+/// Who makes the segment: goes into its mark.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker {
+    /// Id of the control file.
+    pub control: u64,
+    /// Incarnation of the store.
+    pub incarnation: u64,
+}
+
+/// The new end of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEnd {
+    /// Where the next block goes.
+    pub tail: Address,
+    /// Up to where the segment is allocated.
+    pub allocated: Address,
+    /// Entries in its index.
+    pub indexed: u64,
+}
+
+/// Make the segment that continues a log at a cut.
+///
+/// # Errors
+/// `Io`, `NoSpace`, `Corrupt` when a block to be carried is damaged; then the log is as it was.
+pub fn supersede(
+    storage: &dyn Storage,
+    dir: &Path,
+    settings: &LogSettings,
+    cut: &Cut,
+    carried: &[Carried],
+    maker: Maker,
+) -> Result<NewEnd> {
+    let temporary = dir.join("supersede.tmp");
+    let snapshot = cut.state.encode_since(&LogState::default());
+    let content: u64 = carried.iter().map(|c| c.block.header.padded()).sum();
+    let needs = PAGE + own_len(snapshot.len()) + content + RESERVE;
+    let len = FIRST_ALLOCATION.min(settings.segment_bytes).max(needs).next_multiple_of(PAGE);
+    let (mode, access) = (settings.file_mode, write_access(settings));
+    let mut builder = Builder::new(storage, temporary, len, len, mode, access)?;
+    let filled = fill(&mut builder, storage, dir, settings, cut, carried, maker);
+    let header = match filled {
+        Ok(header) => header,
+        Err(error) => {
+            builder.discard(storage);
+            return Err(error);
+        }
+    };
+    let path = dir.join(names::segment(header.sequence));
+    let named = storage.rename_new(builder.path(), &path);
+    if let Err(e) = named {
+        let error = Error::io("rename", builder.path(), e);
+        builder.discard(storage);
+        return Err(error);
+    }
+    storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+    let tail = Address::new(header.sequence, builder.position());
+    let allocated = Address::new(header.sequence, builder.len());
+    let segment = builder.into_segment(path, header);
+    let index = Index::build(&segment);
+    let indexed = index.save(storage, dir, &segment, settings.segment_bytes, mode)?;
+    Ok(NewEnd { tail, allocated, indexed })
+}
+
+fn fill(
+    builder: &mut Builder,
+    storage: &dyn Storage,
+    dir: &Path,
+    settings: &LogSettings,
+    cut: &Cut,
+    carried: &[Carried],
+    maker: Maker,
+) -> Result<Header> {
+    let body = cut.state.encode_since(&LogState::default());
+    builder.block(&own_header(Kind::Snapshot, &body, 0), &body)?;
+    let earliest = carried.iter().map(|c| c.segment.header().time_base_us).min();
+    let header = Header {
+        log: settings.generation,
+        sequence: next_sequence(storage, dir)?,
+        salt: builder.salt(),
+        supersedes: true,
+        previous: Some(cut.previous),
+        replaces: None,
+        time_base_us: earliest.unwrap_or_else(|| storage.now_us()),
+    };
+    for block in carried {
+        carry(builder, block, &cut.state, header.time_base_us)?;
+    }
+    // Everything in this file is on the medium before it has a name; what came before it may not be,
+    // so the mark claims something only where the cut is at a durable point.
+    let position = if cut.durable { builder.position() } else { 0 };
+    let Maker { control, incarnation } = maker;
+    let mark = Mark { serial: 1, position, control, incarnation, ..Mark::default() };
+    builder.header(&header, &mark)?;
+    builder.sync()?;
+    Ok(header)
+}
+
+fn carry(
+    builder: &mut Builder,
+    carried: &Carried,
+    base: &LogState,
+    time_base_us: i64,
+) -> Result<()> {
+    let Carried { segment, block, first } = carried;
+    let body = segment.body(block);
+    let damaged = |what| {
+        let what = crate::format::Malformed::Damaged(what);
+        segment.error(crate::segment::Bad { position: block.position, what })
+    };
+    if checksum::crc32(body) != block.header.body_crc {
+        return Err(damaged("a block that cannot be carried over: its checksum does not match"));
+    }
+    let mut header: BlockHeader = block.header;
+    if header.kind == Kind::Data {
+        let base = base.topic(header.topic).map_or(0, |topic| topic.next);
+        let relative = first.checked_sub(base).and_then(|offset| u32::try_from(offset).ok());
+        header.offset =
+            relative.ok_or_else(|| damaged("an offset that does not fit its segment"))?;
+        let appended_us = appended_ns(segment, block) / 1000;
+        header.time = appended_us.saturating_sub(time_base_us).max(0) as u64;
+    }
+    builder.block(&header, body)
+}
+
+/// A sequence number that no segment has or had, as far as the directory and the quarantine tell.
+fn next_sequence(storage: &dyn Storage, dir: &Path) -> Result<u64> {
+    let kept = storage.list(&dir.join("quarantine")).unwrap_or_default();
+    let kept = kept.iter().filter_map(|name| names::parse_segment(name.get(..24)?));
+    let highest = list_segments(storage, dir)?.into_iter().chain(kept).max();
+    Ok(highest.map_or(0, |highest| highest + 1))
+}
+
+/// Blocks of a segment from a position up to another, to be carried over. `walk` must have reached
+/// the first; it ends at the second.
+pub fn collect(
+    segment: &Arc<Segment>,
+    walk: &mut Walk,
+    until: u64,
+    into: &mut Vec<Carried>,
+) -> Result<()> {
+    while walk.position < until {
+        let position = walk.position;
+        let missing = crate::segment::Bad {
+            position,
+            what: crate::format::Malformed::Damaged("nothing where a committed block should be"),
+        };
+        let step = walk.step(segment, Check::Full).and_then(|step| step.ok_or(missing));
+        match step.map_err(|bad| segment.error(bad))? {
+            Step::Data { block, first, .. } => {
+                into.push(Carried { segment: Arc::clone(segment), block, first });
+            }
+            Step::Other(block) if block.header.kind == Kind::Meta => {
+                into.push(Carried { segment: Arc::clone(segment), block, first: 0 });
+            }
+            Step::Other(_) => {}
+            Step::End { .. } => return Ok(()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Durable: what is on the medium, for all processes at once.
+//!
+//! Whoever holds the sync lock syncs every segment that is not wholly on the medium, in order, and
+//! says how far that reached: one `fdatasync` serves all who wait. A failure latches the log. It is
+//! never tried again on the same bytes, because the kernel forgets: after a failed sync the next one
+//! succeeds and the pages are gone. See `docs/PROTOCOL.md`, "Durable" and "Latch".
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::PAGE;
+use crate::format::address::Address;
+use crate::format::control::{at, flag};
+use crate::format::segment::Mark;
+use crate::segment::Segment;
+
+use super::guard::{Guard, Which};
+use super::{Control, Log, Member, enter, write_access};
+
+/// Descriptors kept from before the bytes were written that they are to sync: an error that the
+/// kernel met in between is told to them.
+#[derive(Debug, Default)]
+pub struct Files(BTreeMap<u64, (Arc<Segment>, Address)>);
+
+impl Files {
+    /// Keep the descriptor of a segment; `tail` is the log's end as it was opened.
+    pub fn note_open(&mut self, segment: &Arc<Segment>, tail: Address) {
+        self.0.entry(segment.sequence()).or_insert_with(|| (Arc::clone(segment), tail));
+    }
+
+    fn forget_before(&mut self, sequence: u64) {
+        self.0 = self.0.split_off(&sequence);
+    }
+
+    /// Drop everything, after a cut.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Log {
+    /// Return once everything before an address is on the medium.
+    ///
+    /// # Errors
+    /// `Latched` when a sync failed and the bytes could not be saved elsewhere, `LockTimeout`, `Io`.
+    pub fn sync_to(&self, target: Address) -> Result<()> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        loop {
+            if control.durable() >= target {
+                return Ok(());
+            }
+            let _turn = enter(&self.syncer);
+            let guard = self.lock(Which::Sync)?;
+            if control.durable() >= target {
+                return Ok(());
+            }
+            if self.sync_under_lock(control, member, &guard)? {
+                drop(guard);
+                control.notify(false);
+                return Ok(());
+            }
+            drop((guard, _turn));
+            self.clear_latch()?;
+        }
+    }
+
+    /// Put everything committed so far on the medium.
+    ///
+    /// # Errors
+    /// As [`Log::sync_to`].
+    pub fn sync(&self) -> Result<Address> {
+        let (control, _) = self.writing()?;
+        let tail = control.tail();
+        self.sync_to(tail)?;
+        Ok(tail)
+    }
+
+    /// Sync everything and leave a clean mark: nothing needs checking when the log is opened next.
+    ///
+    /// # Errors
+    /// As [`Log::sync_to`].
+    pub fn sync_clean(&self) -> Result<()> {
+        let tail = self.sync()?;
+        let (control, member) = self.writing()?;
+        let _turn = enter(&self.syncer);
+        let _guard = self.lock(Which::Sync)?;
+        if control.tail() != tail || control.is_latched() {
+            return Ok(());
+        }
+        let segment = self.synced_segment(tail.sequence(), control)?;
+        if segment.mark().is_some_and(|mark| mark.clean && mark.position == tail.position()) {
+            return Ok(());
+        }
+        let mark = Mark { clean: true, ..next_mark(&segment, tail.position(), control, member) };
+        segment.set_mark(&mark)?;
+        segment.file().sync_data().map_err(|e| Error::io("sync", segment.path(), e))
+    }
+
+    /// One sync. `false` when the log is, or now got, latched.
+    fn sync_under_lock(
+        &self,
+        control: &Control,
+        member: &dyn Member,
+        guard: &Guard<'_>,
+    ) -> Result<bool> {
+        let (from, to) = (control.durable(), control.tail());
+        if control.is_latched() {
+            return Ok(false);
+        }
+        if guard.taken_over && !self.knows_of_errors_since(from, to) {
+            self.latch(control)?;
+            return Ok(false);
+        }
+        let segments = self.segments_between(from, to, control)?;
+        if self.sync_segments(&segments).is_err() {
+            self.latch(control)?;
+            return Ok(false);
+        }
+        for (segment, end) in &segments {
+            let succeeded = segment.sequence() != to.sequence();
+            let mark = Mark { succeeded, ..next_mark(segment, *end, control, member) };
+            segment.set_mark(&mark)?;
+            if succeeded {
+                punch_rest(segment, *end);
+            }
+        }
+        control.set(at::DURABLE, to.0)?;
+        enter(&self.syncer_files).forget_before(to.sequence());
+        Ok(true)
+    }
+
+    /// True when this process's descriptors are older than all that is not yet durable: an error that
+    /// a dead syncer was told is then told to this process as well.
+    fn knows_of_errors_since(&self, from: Address, to: Address) -> bool {
+        let files = enter(&self.syncer_files);
+        let known = files.0.range(from.sequence()..=to.sequence());
+        let old = known.filter(|(_, (_, opened))| *opened <= from.max(first_of(*opened))).count();
+        let listed = self.chain.refresh().unwrap_or_default();
+        let unsynced =
+            listed.iter().filter(|s| (from.sequence()..=to.sequence()).contains(s)).count();
+        unsynced > 0 && old >= unsynced
+    }
+
+    /// The segments that hold `[from, to)`, oldest first, each with the end of its content.
+    fn segments_between(
+        &self,
+        from: Address,
+        to: Address,
+        control: &Control,
+    ) -> Result<Vec<(Arc<Segment>, u64)>> {
+        let mut segments = Vec::new();
+        let mut sequence = from.sequence();
+        while sequence != to.sequence() {
+            let segment = self.synced_segment(sequence, control)?;
+            let Some((next, end)) = self.chain.successor(&segment)? else {
+                let (path, position) = (segment.path().to_path_buf(), 0);
+                let what = "a segment that should have a successor";
+                return Err(Error::Corrupt { path, position, what });
+            };
+            segments.push((segment, end));
+            sequence = next;
+        }
+        segments.push((self.synced_segment(sequence, control)?, to.position()));
+        Ok(segments)
+    }
+
+    fn synced_segment(&self, sequence: u64, control: &Control) -> Result<Arc<Segment>> {
+        if let Some((segment, _)) = enter(&self.syncer_files).0.get(&sequence) {
+            return Ok(Arc::clone(segment));
+        }
+        let access = write_access(&self.settings);
+        let (generation, reach) = (self.settings.generation, self.settings.segment_bytes);
+        let opened = control.tail();
+        let storage = &*self.storage;
+        let segment = Segment::open(storage, &self.dir, generation, sequence, access, reach)?;
+        let segment = Arc::new(segment);
+        enter(&self.syncer_files).note_open(&segment, opened);
+        Ok(segment)
+    }
+
+    fn sync_segments(&self, segments: &[(Arc<Segment>, u64)]) -> std::io::Result<()> {
+        for (i, (segment, _)) in segments.iter().enumerate() {
+            if i == 1 {
+                // The names of all later segments, before anything in them counts.
+                self.storage.sync_dir(&self.dir)?;
+            }
+            segment.file().sync_data()?;
+        }
+        Ok(())
+    }
+
+    /// Set the latch, for all processes.
+    fn latch(&self, control: &Control) -> Result<()> {
+        control.set(at::FLAGS, control.flags() | flag::LATCHED)?;
+        control.rouse();
+        Ok(())
+    }
+}
+
+/// The address at which a segment opened by its maker begins.
+fn first_of(opened: Address) -> Address {
+    Address::new(opened.sequence(), PAGE)
+}
+
+fn next_mark(segment: &Segment, end: u64, control: &Control, member: &dyn Member) -> Mark {
+    let before = segment.mark().unwrap_or_default();
+    Mark {
+        serial: before.serial + 1,
+        position: end.max(before.position),
+        clean: false,
+        succeeded: false,
+        control: control.id(),
+        incarnation: member.incarnation(),
+    }
+}
+
+/// Give the unused rest of a sealed segment back. Only a saving: errors change nothing.
+fn punch_rest(segment: &Segment, end: u64) {
+    let from = (end + super::append::end_len()).next_multiple_of(PAGE);
+    if let Ok(stat) = segment.file().stat() {
+        if stat.len > from {
+            let _ = segment.file().punch(from, stat.len - from);
+        }
+    }
+}

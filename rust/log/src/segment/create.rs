@@ -1,0 +1,199 @@
+//! Laying out blocks, and whole new segments that nobody sees yet.
+//!
+//! A new segment is built in a file with a temporary name: first its blocks, then its header page,
+//! and it counts only after both have their name. [`put_block`] is the one place where a block's
+//! bytes are stored, in new segments and in the active one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::address::align;
+use crate::format::block::{self, Header, Kind};
+use crate::format::segment::{Header as SegmentHeader, Mark};
+use crate::format::{PAGE, checksum};
+use crate::storage::{Access, File, Map, Open, Storage};
+
+use super::Segment;
+
+/// Where a block goes: map, position, and what ties checksums to the segment.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// Map of the segment's file.
+    pub map: &'a Map,
+    /// Position of the block.
+    pub position: u64,
+    /// Salt of the segment.
+    pub salt: u64,
+    /// [`checksum::seed`] of the salt.
+    pub seed: u32,
+}
+
+/// Store header and body of a block, not yet its commit word; returns that word.
+///
+/// # Errors
+/// Those of `pwrite` where stores go through it; none in mapped memory.
+#[inline]
+pub fn put_block(place: Place<'_>, header: &Header, body: &[u8]) -> io::Result<u64> {
+    debug_assert_eq!(header.body_len(), body.len());
+    place.map.write(place.position + header.header_len() as u64, body)?;
+    put_header(place, header)
+}
+
+/// Store the header of a block whose body is there already, or does not matter.
+///
+/// # Errors
+/// As [`put_block`].
+#[inline]
+pub fn put_header(place: Place<'_>, header: &Header) -> io::Result<u64> {
+    let mut bytes = [0; block::MAX_HEADER_LEN];
+    let (word, len) = header.encode(place.salt, place.seed, place.position, &mut bytes);
+    place.map.write(place.position + 8, &bytes[8..len])?;
+    Ok(word)
+}
+
+/// Store a commit word: with it the block is there, for everybody.
+///
+/// # Errors
+/// As [`put_block`].
+#[inline]
+pub fn commit(place: Place<'_>, word: u64) -> io::Result<()> {
+    place.map.store(place.position, word)
+}
+
+/// Header of a block of the log's own, for a body.
+pub fn own_header(kind: Kind, body: &[u8], time: u64) -> Header {
+    Header {
+        len: (block::HEADER_LEN + body.len()) as u32,
+        body_crc: checksum::crc32(body),
+        time,
+        ..Header::new(kind)
+    }
+}
+
+/// Bytes that a block of the log's own takes.
+pub fn own_len(body: usize) -> u64 {
+    align((block::HEADER_LEN + body) as u64)
+}
+
+/// Header of the void block that covers `[from, to)`.
+pub fn void_header(from: u64, to: u64) -> Header {
+    let len = (to - from).max(block::HEADER_LEN as u64);
+    Header { len: len as u32, ..Header::new(Kind::Void) }
+}
+
+/// A segment in the making, under a temporary name.
+#[derive(Debug)]
+pub struct Builder {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    map: Map,
+    salt: u64,
+    seed: u32,
+    position: u64,
+    len: u64,
+}
+
+impl Builder {
+    /// Make the file, `len` bytes allocated and `reach` bytes mapped. What had the name is removed:
+    /// temporary names belong to one process, or to whoever holds the log's recovery lock.
+    ///
+    /// # Errors
+    /// `Io` or `NoSpace`; then nothing is left behind.
+    pub fn new(
+        storage: &dyn Storage,
+        path: PathBuf,
+        len: u64,
+        reach: u64,
+        mode: u32,
+        access: Access,
+    ) -> Result<Self> {
+        let _ = storage.unlink(&path);
+        let salt = storage.random().map_err(|e| Error::io("draw a random number for", &path, e))?;
+        let file = storage
+            .open(&path, Open::CreateNew(mode))
+            .map_err(|e| Error::io("create", &path, e))?;
+        let mapped = file.allocate(len).and_then(|()| file.map(reach.max(len), access));
+        let map = mapped.map_err(|e| {
+            let _ = storage.unlink(&path);
+            Error::io("allocate", &path, e)
+        })?;
+        Ok(Self { path, file, map, salt, seed: checksum::seed(salt), position: PAGE, len })
+    }
+
+    /// Its salt.
+    pub fn salt(&self) -> u64 {
+        self.salt
+    }
+
+    /// Where the next block goes.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Bytes allocated.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Its temporary path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Allocate at least this many bytes.
+    ///
+    /// # Errors
+    /// `Io` or `NoSpace`.
+    pub fn grow(&mut self, len: u64) -> Result<()> {
+        if len > self.len {
+            self.file.allocate(len).map_err(|e| Error::io("allocate", &self.path, e))?;
+            self.len = len;
+        }
+        Ok(())
+    }
+
+    /// Append a block; the caller sees to it that it fits.
+    ///
+    /// # Errors
+    /// `Io` or `NoSpace` where stores are writes.
+    pub fn block(&mut self, header: &Header, body: &[u8]) -> Result<()> {
+        let place =
+            Place { map: &self.map, position: self.position, salt: self.salt, seed: self.seed };
+        let stored = put_block(place, header, body).and_then(|word| commit(place, word));
+        stored.map_err(|e| Error::io("write", &self.path, e))?;
+        self.position += header.padded();
+        Ok(())
+    }
+
+    /// Store the header page: identity, and a first mark.
+    ///
+    /// # Errors
+    /// As [`Builder::block`].
+    pub fn header(&self, header: &SegmentHeader, mark: &Mark) -> Result<()> {
+        let mark_bytes = mark.encode(self.salt);
+        let stored = self.map.write(mark.slot(), &mark_bytes);
+        let stored = stored.and_then(|()| self.map.write(0, &header.encode()));
+        stored.map_err(|e| Error::io("write", &self.path, e))
+    }
+
+    /// Put everything stored so far on the medium.
+    ///
+    /// # Errors
+    /// `Io`; the file must then be thrown away.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
+    }
+
+    /// Remove the file, after a failure.
+    pub fn discard(self, storage: &dyn Storage) {
+        // A leftover temporary file is swept by the next recovery; nothing else can be done here.
+        let _ = storage.unlink(&self.path);
+    }
+
+    /// The segment, under the name that its file was given.
+    pub fn into_segment(self, path: PathBuf, header: SegmentHeader) -> Segment {
+        Segment::from_map(path, self.file, header, self.map, self.len)
+    }
+}

@@ -1,0 +1,243 @@
+//! The sparse index of a segment, as a hint to start from.
+//!
+//! Read from its file where that is sound, else built by walking the segment. Whatever it says is
+//! checked against the block it points at before anyone relies on it; the worst that a missing,
+//! torn or hostile index can do is cost a walk.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::format::index::{
+    ENTRY_LEN, Entry, HEADER_LEN, STRIDE, check_header, encode_header, file_len,
+};
+use crate::format::names;
+use crate::storage::{Access, Map, Open, Storage};
+
+use super::walk::{Step, Walk};
+use super::{Check, Segment};
+
+/// Where entries come from.
+#[derive(Debug)]
+pub enum Index {
+    /// The mapped file.
+    Mapped { map: Map, salt: u64, entries: u64 },
+    /// Built in memory, in the order of positions.
+    Built(Vec<Entry>),
+}
+
+impl Index {
+    /// Open the index of a segment, or build it in memory when the file is missing or not its own.
+    pub fn open(storage: &dyn Storage, dir: &Path, segment: &Segment, access: Access) -> Self {
+        Self::open_file(storage, dir, segment, access).unwrap_or_else(|_| Self::build(segment))
+    }
+
+    /// Open the index file of a segment.
+    ///
+    /// # Errors
+    /// `Io` when it cannot be opened, `Corrupt` when it is not this segment's.
+    pub fn open_file(
+        storage: &dyn Storage,
+        dir: &Path,
+        segment: &Segment,
+        access: Access,
+    ) -> Result<Self> {
+        let path = dir.join(names::index(segment.sequence()));
+        let how = if access == Access::Read { Open::Read } else { Open::ReadWrite };
+        let file = storage.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
+        let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
+        let mut header = [0; HEADER_LEN];
+        let got = file.read_at(&mut header, 0).map_err(|e| Error::io("read", &path, e))?;
+        check_header(&header[..got], segment.header().log, segment.sequence(), segment.salt())
+            .map_err(|what| Error::malformed(&path, 0, what))?;
+        let map = file.map(len, access).map_err(|e| Error::io("map", &path, e))?;
+        let entries = (len - HEADER_LEN as u64) / ENTRY_LEN as u64;
+        Ok(Self::Mapped { map, salt: segment.salt(), entries })
+    }
+
+    /// Walk a segment as far as it is sound and note where to start from.
+    pub fn build(segment: &Segment) -> Self {
+        let mut entries = Vec::new();
+        let mut pacer = Pacer::default();
+        let mut walk = Walk::new();
+        let mut head = walk.position;
+        while let Ok(Some(step)) = walk.step(segment, Check::Header) {
+            match step {
+                Step::Data { block, first, highest_before_ns } => {
+                    if !block.header.is_member() {
+                        head = block.position;
+                    }
+                    let topic = block.header.topic;
+                    if pacer.is_due(topic, head) {
+                        let highest_ns = highest_before_ns;
+                        entries.push(Entry { topic, offset: first, position: head, highest_ns });
+                    }
+                }
+                Step::Other(_) => {}
+                Step::End { .. } => break,
+            }
+        }
+        Self::Built(entries)
+    }
+
+    /// Write a new index file for a segment and put it in place of whatever has its name.
+    ///
+    /// # Errors
+    /// `Io` or `NoSpace`.
+    pub fn replace(
+        storage: &dyn Storage,
+        dir: &Path,
+        segment: &Segment,
+        segment_bytes: u64,
+        entries: &[Entry],
+        mode: u32,
+    ) -> Result<()> {
+        let path = dir.join(names::index(segment.sequence()));
+        let temporary = dir.join(format!("{}.tmp", names::index(segment.sequence())));
+        let header = segment.header();
+        let mut bytes = encode_header(header.log, header.sequence, header.salt).to_vec();
+        entries.iter().for_each(|entry| bytes.extend(entry.encode(header.salt)));
+        let len = file_len(segment_bytes).max(bytes.len() as u64);
+        write_file(storage, &temporary, &bytes, len, mode)?;
+        storage.rename_over(&temporary, &path).map_err(|e| Error::io("rename", &temporary, e))
+    }
+
+    /// Write this index, built in memory, as the segment's index file. Returns its entries.
+    ///
+    /// # Errors
+    /// As [`Index::replace`].
+    pub fn save(
+        &self,
+        storage: &dyn Storage,
+        dir: &Path,
+        segment: &Segment,
+        segment_bytes: u64,
+        mode: u32,
+    ) -> Result<u64> {
+        let entries: Vec<_> = (0..self.capacity()).map_while(|i| self.entry(i)).collect();
+        Self::replace(storage, dir, segment, segment_bytes, &entries, mode)?;
+        Ok(entries.len() as u64)
+    }
+
+    fn entry(&self, i: u64) -> Option<Entry> {
+        match self {
+            Self::Built(entries) => entries.get(i as usize).copied(),
+            Self::Mapped { map, salt, entries } => {
+                if i >= *entries {
+                    return None;
+                }
+                let mut bytes = [0; ENTRY_LEN];
+                map.copy(entry_position(i), &mut bytes);
+                Entry::decode(&bytes, *salt)
+            }
+        }
+    }
+
+    fn capacity(&self) -> u64 {
+        match self {
+            Self::Built(entries) => entries.len() as u64,
+            Self::Mapped { entries, .. } => *entries,
+        }
+    }
+
+    /// The last entry of a topic for which `at_or_before` holds; it must hold for a prefix of them.
+    /// Damaged entries hide what follows them, which costs time only.
+    pub fn find(&self, topic: u32, at_or_before: impl Fn(&Entry) -> bool) -> Option<Entry> {
+        let (mut low, mut high) = (0, self.capacity());
+        let mut best = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry(middle).is_none() {
+                high = middle;
+                continue;
+            }
+            let of_topic =
+                (low..=middle).rev().find_map(|i| self.entry(i).filter(|e| e.topic == topic));
+            match of_topic {
+                Some(entry) if !at_or_before(&entry) => high = middle,
+                Some(entry) => (best, low) = (Some(entry), middle + 1),
+                None => low = middle + 1,
+            }
+        }
+        best
+    }
+
+    /// Store the `i`-th entry of a writable index; beyond its capacity nothing happens.
+    ///
+    /// # Errors
+    /// Those of `pwrite` where stores go through it.
+    #[inline]
+    pub fn put(&self, i: u64, entry: &Entry) -> std::io::Result<bool> {
+        let Self::Mapped { map, salt, entries } = self else { return Ok(false) };
+        if i >= *entries {
+            return Ok(false);
+        }
+        map.write(entry_position(i), &entry.encode(*salt))?;
+        Ok(true)
+    }
+
+    /// Position of the `i`-th entry's block, if it is sound.
+    pub fn position(&self, i: u64) -> Option<u64> {
+        self.entry(i).map(|entry| entry.position)
+    }
+}
+
+fn entry_position(i: u64) -> u64 {
+    HEADER_LEN as u64 + i * ENTRY_LEN as u64
+}
+
+/// Make a file of `len` allocated bytes that begins with these.
+///
+/// # Errors
+/// `Io` or `NoSpace`; what was begun is removed.
+pub fn write_file(
+    storage: &dyn Storage,
+    path: &Path,
+    bytes: &[u8],
+    len: u64,
+    mode: u32,
+) -> Result<()> {
+    let _ = storage.unlink(path);
+    let file =
+        storage.open(path, Open::CreateNew(mode)).map_err(|e| Error::io("create", path, e))?;
+    let filled = file.allocate(len).and_then(|()| file.write_at(bytes, 0));
+    filled.map_err(|e| {
+        let _ = storage.unlink(path);
+        Error::io("write", path, e)
+    })
+}
+
+/// Decides which blocks get an entry: the first of a topic in the segment, and one each
+/// [`STRIDE`] bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Pacer {
+    last: Option<u64>,
+    seen: Vec<u64>,
+}
+
+impl Pacer {
+    /// True when the block (or group) at this position is due for an entry, which it then has.
+    #[inline]
+    pub fn is_due(&mut self, topic: u32, position: u64) -> bool {
+        let far = self.last.is_none_or(|last| position >= last + STRIDE);
+        if !far && self.has_seen(topic) {
+            return false;
+        }
+        self.note(topic, position);
+        true
+    }
+
+    #[inline]
+    fn has_seen(&self, topic: u32) -> bool {
+        self.seen.get(topic as usize / 64).is_some_and(|bits| bits & 1 << (topic % 64) != 0)
+    }
+
+    /// Note an entry that somebody else wrote.
+    pub fn note(&mut self, topic: u32, position: u64) {
+        let word = topic as usize / 64;
+        if self.seen.len() <= word {
+            self.seen.resize(word + 1, 0);
+        }
+        self.seen[word] |= 1 << (topic % 64);
+        self.last = self.last.max(Some(position));
+    }
+}

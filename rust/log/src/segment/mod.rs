@@ -1,0 +1,390 @@
+//! One segment: a file of blocks, mapped, and the checks that stand between bytes and belief.
+//!
+//! Owns how blocks are found in a segment ([`Segment::block`]), walked ([`walk`]), indexed
+//! ([`index`]) and laid out in new files ([`create`]). Invariant: a [`Block`] that was asked for
+//! with [`Check::Full`] is bit for bit what a writer committed at that place of this segment.
+//!
+//! Zero where a commit word belongs is an answer, not an error: whether it is the end or damage is
+//! known only to the rooms that know the tail (`log`). Bytes: `docs/FORMAT.md`.
+
+// The one unsafe operation is the slice of committed bytes; its obligation is met here.
+#![allow(unsafe_code)]
+
+pub mod create;
+pub mod index;
+pub mod walk;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::error::{Error, Result};
+use crate::format::block::{self, CommitWord};
+use crate::format::segment::{HEADER_LEN, Header, Mark};
+use crate::format::{Decoded, Malformed, PAGE, checksum, names};
+use crate::storage::{Access, File, Map, Open, Storage};
+
+/// How much of a block is checked before it is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Structure only: the tag of the commit word, and lengths.
+    None,
+    /// The header's checksum as well.
+    Header,
+    /// Header and body, each block once per map.
+    Full,
+}
+
+/// A block of a segment: where it stands and what its header says.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// Position of its commit word.
+    pub position: u64,
+    /// Its header.
+    pub header: block::Header,
+}
+
+impl Block {
+    /// Where the next block starts.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.position + self.header.padded()
+    }
+
+    /// Where its body starts.
+    #[inline]
+    pub fn body(&self) -> u64 {
+        self.position + self.header.header_len() as u64
+    }
+}
+
+/// Bytes at a position that are no block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bad {
+    /// Where.
+    pub position: u64,
+    /// What they are.
+    pub what: Malformed,
+}
+
+/// An open, mapped segment.
+pub struct Segment {
+    header: Header,
+    seed: u32,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    map: Map,
+    known_len: AtomicU64,
+    checked: Checked,
+    opening: OnceLock<walk::Walk>,
+    index: OnceLock<index::Index>,
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Segment({}, {} bytes)",
+            self.path.display(),
+            self.known_len.load(Ordering::Relaxed)
+        )
+    }
+}
+
+impl Segment {
+    /// Open and map the segment with this sequence in a log's directory. The map reaches at least to
+    /// `reach`, so that a growing file need not be mapped again.
+    ///
+    /// # Errors
+    /// `Io` when there is no such file, `Corrupt` when its header is damaged or another's, `Newer`.
+    pub fn open(
+        storage: &dyn Storage,
+        dir: &Path,
+        log: [u8; 16],
+        sequence: u64,
+        access: Access,
+        reach: u64,
+    ) -> Result<Self> {
+        let path = dir.join(names::segment(sequence));
+        let how = if access == Access::Read { Open::Read } else { Open::ReadWrite };
+        let file = storage.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
+        let header = read_header(&*file, &path)?;
+        if header.log != log || header.sequence != sequence {
+            let what = Malformed::Damaged("a segment of another log, or under another's name");
+            return Err(Error::malformed(&path, 0, what));
+        }
+        Self::from_file(path, file, header, access, reach)
+    }
+
+    /// Map a file whose header is known.
+    ///
+    /// # Errors
+    /// `Io` when it cannot be mapped.
+    pub fn from_file(
+        path: PathBuf,
+        file: Arc<dyn File>,
+        header: Header,
+        access: Access,
+        reach: u64,
+    ) -> Result<Self> {
+        let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
+        let reach = reach.max(len).next_multiple_of(PAGE);
+        let map = file.map(reach, access).map_err(|e| Error::io("map", &path, e))?;
+        Ok(Self::from_map(path, file, header, map, len))
+    }
+
+    /// A segment whose file is mapped already.
+    pub fn from_map(
+        path: PathBuf,
+        file: Arc<dyn File>,
+        header: Header,
+        map: Map,
+        len: u64,
+    ) -> Self {
+        let seed = checksum::seed(header.salt);
+        let checked = Checked::new(map.len());
+        let known_len = AtomicU64::new(len);
+        let (opening, index) = Default::default();
+        Self { header, seed, path, file, map, known_len, checked, opening, index }
+    }
+
+    /// What the log knew when the segment began: the walk behind its snapshot. Read once.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Newer` when the snapshot is.
+    pub fn opening(&self) -> Result<&walk::Walk> {
+        if let Some(opening) = self.opening.get() {
+            return Ok(opening);
+        }
+        let opening = walk::Walk::through_snapshot(self)?;
+        Ok(self.opening.get_or_init(|| opening))
+    }
+
+    /// Its index, opened or built once.
+    pub fn index(&self, storage: &dyn Storage) -> &index::Index {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        self.index.get_or_init(|| index::Index::open(storage, dir, self, Access::Read))
+    }
+
+    /// What its first page says.
+    #[inline]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Its sequence number.
+    #[inline]
+    pub fn sequence(&self) -> u64 {
+        self.header.sequence
+    }
+
+    /// Its salt.
+    #[inline]
+    pub fn salt(&self) -> u64 {
+        self.header.salt
+    }
+
+    /// Seed of its header checksums.
+    #[inline]
+    pub fn seed(&self) -> u32 {
+        self.seed
+    }
+
+    /// Path of its file, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its file.
+    pub fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// Its map.
+    #[inline]
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// Its valid durable mark.
+    pub fn mark(&self) -> Option<Mark> {
+        let mut page = [0; PAGE as usize];
+        self.map.copy(0, &mut page);
+        Mark::newest(&page, self.header.salt)
+    }
+
+    /// Store a mark; it is on the medium after the next sync.
+    ///
+    /// # Errors
+    /// `Io` where stores are writes.
+    pub fn set_mark(&self, mark: &Mark) -> Result<()> {
+        self.map
+            .write(mark.slot(), &mark.encode(self.header.salt))
+            .map_err(|e| Error::io("mark", &self.path, e))
+    }
+
+    /// True when `[0, end)` is inside the file; asks the kernel when it was not at the last look.
+    #[inline]
+    fn reaches(&self, end: u64) -> bool {
+        end <= self.known_len.load(Ordering::Relaxed) || self.reaches_now(end)
+    }
+
+    #[cold]
+    fn reaches_now(&self, end: u64) -> bool {
+        let len = self.file.stat().map_or(0, |stat| stat.len).min(self.map.len());
+        self.known_len.store(len, Ordering::Relaxed);
+        end <= len
+    }
+
+    /// The commit word at a position; zero beyond the end of the file.
+    #[inline]
+    pub fn word(&self, position: u64) -> u64 {
+        if position % 8 == 0 && position <= u64::MAX - 8 && self.reaches(position + 8) {
+            return self.map.load(position);
+        }
+        0
+    }
+
+    /// The block at a position; `None` where the commit word is zero.
+    ///
+    /// # Errors
+    /// [`Bad`] when the bytes are no block that a writer of this segment committed there.
+    #[inline]
+    pub fn block(&self, position: u64, check: Check) -> std::result::Result<Option<Block>, Bad> {
+        let word = self.word(position);
+        if word == 0 {
+            return Ok(None);
+        }
+        self.parse(word, position, check).map(Some).map_err(|what| Bad { position, what })
+    }
+
+    #[inline]
+    fn parse(&self, word: u64, position: u64, check: Check) -> Decoded<Block> {
+        let commit = CommitWord::parse(word, self.header.salt, position)?;
+        if !self.reaches(position + u64::from(commit.len)) {
+            return Err(Malformed::Damaged("a block that reaches beyond its file"));
+        }
+        let head =
+            self.committed(position, u64::from(commit.len).min(block::MAX_HEADER_LEN as u64));
+        let header = block::Header::parse(commit, head)?;
+        let block = Block { position, header };
+        if check != Check::None && !self.checked.contains(position) {
+            self.verify(word, &block, head, check)?;
+        }
+        Ok(block)
+    }
+
+    fn verify(&self, word: u64, block: &Block, head: &[u8], check: Check) -> Decoded<()> {
+        if !block.header.verify(word, head, self.seed, block.position) {
+            return Err(Malformed::Damaged("the block header's checksum does not match"));
+        }
+        block.header.refuse_newer()?;
+        if check == Check::Full {
+            if block.header.has_checked_body()
+                && checksum::crc32(self.body(block)) != block.header.body_crc
+            {
+                return Err(Malformed::Damaged("the block body's checksum does not match"));
+            }
+            self.checked.insert(block.position);
+        }
+        Ok(())
+    }
+
+    /// Position of the next sound block that begins a group, at or after `from` and before `limit`:
+    /// where to go on after damage. Looks at every eighth byte.
+    pub fn next_sound(&self, from: u64, limit: u64) -> Option<u64> {
+        let mut position = from.next_multiple_of(8).max(PAGE);
+        while position + block::HEADER_LEN as u64 <= limit {
+            let found = self.block(position, Check::Header);
+            if found.is_ok_and(|block| block.is_some_and(|b| !b.header.is_member())) {
+                return Some(position);
+            }
+            position += 8;
+        }
+        None
+    }
+
+    /// The body of a block of this segment.
+    #[inline]
+    pub fn body(&self, block: &Block) -> &[u8] {
+        self.committed(block.body(), block.header.body_len() as u64)
+    }
+
+    /// Bytes behind a commit word that was seen non-zero.
+    #[inline]
+    fn committed(&self, position: u64, len: u64) -> &[u8] {
+        debug_assert!(self.known_len.load(Ordering::Relaxed) >= position + len);
+        // SAFETY: callers loaded the block's non-zero commit word with acquire (`word`), found its
+        // length inside the file (`reaches`), and bytes at or below a non-zero commit word are
+        // never written again by anyone (invariant 2 of docs/ARCHITECTURE.md).
+        unsafe { self.map.committed(position, len) }
+    }
+
+    /// Check a group that was entered at its head: every block of it, fully.
+    ///
+    /// # Errors
+    /// [`Bad`] for the first block that is not whole, also one that is missing.
+    pub fn check_group(&self, head: &Block) -> std::result::Result<(), Bad> {
+        let end = head.position + u64::from(head.header.group_len);
+        let mut position = head.end();
+        while position < end {
+            let missing = Bad { position, what: Malformed::Damaged("a group that is not whole") };
+            let member = self.block(position, Check::Full)?.ok_or(missing)?;
+            if !member.header.is_member() || member.end() > end {
+                return Err(missing);
+            }
+            position = member.end();
+        }
+        Ok(())
+    }
+
+    /// An error that names this segment.
+    pub fn error(&self, bad: Bad) -> Error {
+        Error::malformed(&self.path, bad.position, bad.what)
+    }
+}
+
+/// Read and decode the header of a segment file.
+///
+/// # Errors
+/// `Io`, `Corrupt` or `Newer`.
+pub fn read_header(file: &dyn File, path: &Path) -> Result<Header> {
+    let mut bytes = [0; HEADER_LEN];
+    let got = file.read_at(&mut bytes, 0).map_err(|e| Error::io("read", path, e))?;
+    Header::decode(&bytes[..got]).map_err(|what| Error::malformed(path, 0, what))
+}
+
+/// Which blocks were checked already: a bit for each 32 bytes, for no two blocks start within one.
+struct Checked {
+    bits: OnceLock<Box<[AtomicU64]>>,
+    words: usize,
+}
+
+impl Checked {
+    fn new(map_len: u64) -> Self {
+        Self { bits: OnceLock::new(), words: (map_len / (32 * 64) + 1) as usize }
+    }
+
+    #[inline]
+    fn place(position: u64) -> (usize, u64) {
+        let granule = position / block::HEADER_LEN as u64;
+        ((granule / 64) as usize, 1 << (granule % 64))
+    }
+
+    #[inline]
+    fn contains(&self, position: u64) -> bool {
+        let (word, bit) = Self::place(position);
+        let bits = self.bits.get();
+        bits.and_then(|b| b.get(word)).is_some_and(|w| w.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    #[inline]
+    fn insert(&self, position: u64) {
+        let (word, bit) = Self::place(position);
+        let bits = self.bits.get_or_init(|| (0..self.words).map(|_| AtomicU64::new(0)).collect());
+        if let Some(word) = bits.get(word) {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+}

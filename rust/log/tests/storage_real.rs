@@ -1,0 +1,191 @@
+//! What only the kernel can show: forked children, descriptors and numbers, links, FIFOs.
+#![cfg(not(loom))]
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use falaj::storage::real::RealStorage;
+use falaj::storage::{File, LockKind, Open, Storage};
+
+fn create(path: &Path) -> Arc<dyn File> {
+    RealStorage::new().open(path, Open::CreateNew(0o600)).unwrap()
+}
+
+/// A child inherits whatever is open: tests that fork take turns.
+static FORKING: Mutex<()> = Mutex::new(());
+
+/// A forked child that runs `then`, reports, and sleeps until it is killed.
+struct Child(libc::pid_t);
+
+impl Child {
+    fn idle_after(then: impl FnOnce()) -> Self {
+        let mut pipe = [0; 2];
+        // SAFETY: `pipe` has room for two descriptors.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        // SAFETY: the child calls nothing but `then`, which makes system calls only, and these.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            then();
+            // SAFETY: writes one byte of a live buffer.
+            unsafe { libc::write(pipe[1], [1u8].as_ptr().cast(), 1) };
+            loop {
+                // SAFETY: waits for a signal.
+                unsafe { libc::pause() };
+            }
+        }
+        let mut told = [0u8];
+        // SAFETY: reads one byte into a live buffer.
+        assert_eq!(unsafe { libc::read(pipe[0], told.as_mut_ptr().cast(), 1) }, 1);
+        for end in pipe {
+            // SAFETY: both are ours and not used again.
+            unsafe { libc::close(end) };
+        }
+        Self(child)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: our own child, not yet waited for.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+        // SAFETY: as above; no status is asked for.
+        unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
+    }
+}
+
+#[test]
+fn a_child_that_closed_keeps_no_lock_when_the_parent_is_gone() {
+    let _turn = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("slot");
+    let other = |path: &Path| RealStorage::new().open(path, Open::ReadWrite).unwrap();
+    let holder = create(&path);
+    assert!(holder.try_lock(LockKind::Exclusive).unwrap());
+    let idle = Child::idle_after(|| {});
+    holder.close();
+    assert!(!other(&path).try_lock(LockKind::Exclusive).unwrap(), "the trap: its child holds it");
+    drop(idle);
+    assert!(other(&path).try_lock(LockKind::Exclusive).unwrap());
+
+    let holder = other(&path);
+    assert!(holder.try_lock(LockKind::Exclusive).unwrap());
+    let _idle = Child::idle_after(|| holder.close());
+    assert!(!other(&path).try_lock(LockKind::Exclusive).unwrap(), "closing there frees nothing");
+    holder.close();
+    assert!(other(&path).try_lock(LockKind::Exclusive).unwrap());
+}
+
+#[test]
+fn a_child_forked_in_the_middle_of_calls_can_close() {
+    let _turn = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("slot");
+    let holder = create(&path);
+    holder.write_at(&[1; 4096], 0).unwrap();
+    assert!(holder.try_lock(LockKind::Exclusive).unwrap());
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy = {
+        let (holder, stop) = (holder.clone(), stop.clone());
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = holder.read_at(&mut [0; 4096], 0);
+                let _ = holder.sync_data();
+            }
+        })
+    };
+    let idle: Vec<_> = (0..20).map(|_| Child::idle_after(|| holder.close())).collect();
+    stop.store(true, Ordering::Relaxed);
+    busy.join().unwrap();
+    holder.close();
+    let other = RealStorage::new().open(&path, Open::ReadWrite).unwrap();
+    assert!(other.try_lock(LockKind::Exclusive).unwrap(), "twenty idle children hold nothing");
+    drop(idle);
+}
+
+#[test]
+fn a_call_that_races_with_close_never_lands_in_another_file() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..200 {
+        let victim = create(&directory.path().join(format!("victim{round}")));
+        let writer = {
+            let victim = victim.clone();
+            std::thread::spawn(move || while victim.write_at(b"victim", 0).is_ok() {})
+        };
+        std::thread::yield_now();
+        victim.close();
+        let others: Vec<_> = (0..4)
+            .map(|other| create(&directory.path().join(format!("other{round}-{other}"))))
+            .collect();
+        writer.join().unwrap();
+        for other in others {
+            assert_eq!(other.stat().unwrap().len, 0, "a foreign write in round {round}");
+        }
+    }
+}
+
+#[test]
+fn closing_gives_the_number_back_with_the_last_handle() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("many");
+    drop(create(&path));
+    // More than the usual limit of descriptors.
+    for _ in 0..3_000 {
+        RealStorage::new().open(&path, Open::Read).unwrap().close();
+    }
+}
+
+#[test]
+fn descriptors_are_not_inherited_by_other_programs() {
+    let directory = tempfile::tempdir().unwrap();
+    let (open, closed) = (create(&directory.path().join("open")), directory.path().join("closed"));
+    let closed = create(&closed);
+    closed.close();
+    let listed = std::process::Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(!listed.contains(directory.path().to_str().unwrap()), "{listed}");
+    assert!(!listed.contains("-> /\n"), "the inert descriptor neither: {listed}");
+    drop((open, closed));
+}
+
+#[test]
+fn symbolic_links_are_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, link) = (directory.path().join("target"), directory.path().join("link"));
+    create(&target).write_at(b"secret", 0).unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let storage = RealStorage::new();
+    for how in [Open::Read, Open::ReadWrite] {
+        assert_eq!(storage.open(&link, how).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+    }
+    let taken = storage.open(&link, Open::CreateNew(0o600)).unwrap_err();
+    assert_eq!(taken.raw_os_error(), Some(libc::EEXIST));
+    assert!(storage.stat(&link).unwrap().len != 6, "stat tells of the link itself");
+    std::os::unix::fs::symlink(directory.path(), directory.path().join("d")).unwrap();
+    let refused = storage.sync_dir(&directory.path().join("d")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::ENOTDIR));
+}
+
+#[test]
+fn a_planted_fifo_is_refused_without_waiting_for_its_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("00000000000000000000.log");
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: a path that ends with NUL.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let storage = RealStorage::new();
+    for how in [Open::Read, Open::ReadWrite] {
+        assert_eq!(storage.open(&path, how).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
+}
+
+#[test]
+fn a_full_disk_tells_its_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = create(&directory.path().join("huge"));
+    // More than any disk has: the kernel says "no space" or "too big", never "success" (trap 10).
+    let refused = file.allocate(1 << 60).unwrap_err().raw_os_error();
+    assert!(matches!(refused, Some(libc::ENOSPC | libc::EFBIG)), "{refused:?}");
+}

@@ -1,0 +1,469 @@
+"""The house keeps its own rules: a lint as a test.
+
+Each claim is a test of its own; beside it stands one that feeds the rule a bad sample, so that no
+rule can be one that never complains. The rules themselves are in house.py.
+"""
+
+import json
+import re
+import subprocess
+import tomllib
+from functools import cache
+
+import pytest
+
+import falaj
+import house
+from house import ENGINE, PACKAGE, ROOT, complaints, matching
+
+
+@cache
+def files() -> dict[str, str]:
+    return house.tracked_files()
+
+
+def rust_files() -> dict[str, str]:
+    return matching(files(), "**/*.rs")
+
+
+def engine_files() -> dict[str, str]:
+    return matching(files(), ENGINE + "**/*.rs")
+
+
+def python_files() -> dict[str, str]:
+    return matching(files(), "python/**/*.py", "tests/**/*.py", "tools/**/*.py", "benches/**/*.py")
+
+
+def package_files() -> dict[str, str]:
+    return matching(files(), PACKAGE + "**/*.py")
+
+
+def test_files_written_in_the_test_tree_are_seen() -> None:
+    assert {"Cargo.toml", "tests/test_house.py", ENGINE + "lib.rs"} <= files().keys()
+
+
+def test_a_rule_that_looked_at_nothing_complains() -> None:
+    assert complaints(house.things_left_undone, {}) == [
+        "things_left_undone found no file to look at"
+    ]
+
+
+def test_patterns_match_files_at_any_depth_and_no_others() -> None:
+    tree = dict.fromkeys(["a.rs", "x/a.rs", "x/y/a.rs", "x/a.rst", "y/a.rs"], "")
+    assert list(matching(tree, "x/**/*.rs")) == ["x/a.rs", "x/y/a.rs"]
+    assert list(matching(tree, "**/*.rs")) == ["a.rs", "x/a.rs", "x/y/a.rs", "y/a.rs"]
+
+
+# --- Unsafe --------------------------------------------------------------------------------------
+
+
+def unsafe_table() -> list[str]:
+    return house.table_keys(files()["docs/ARCHITECTURE.md"], "Which files hold unsafe")
+
+
+def test_unsafe_stands_in_the_files_that_architecture_names_and_only_there() -> None:
+    assert rust_files()
+    holders = [path for path, text in rust_files().items() if house.holds_unsafe(text)]
+    assert house.differences(unsafe_table(), holders, "the unsafe table of ARCHITECTURE.md") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("fn f() { unsafe { g() } }", True),
+        ("unsafe impl Send for X {}", True),
+        ("let quote = '\"'; unsafe { g() } // \"", True),
+        ("fn f<'a>(x: &'a str) { unsafe { g() } }", True),
+        ('// unsafe\n/* unsafe */ let s = "unsafe"; let r = r#"unsafe " "#;', False),
+        ("#![deny(unsafe_code)]", False),
+    ],
+)
+def test_unsafe_is_told_from_words_about_it(text: str, expected: bool) -> None:
+    assert house.holds_unsafe(text) is expected
+
+
+def test_a_table_that_differs_from_the_files_is_complained_of() -> None:
+    rows = "| file | why |\n|---|---|\n| `a.rs` | x |\n| `b.rs` | y |\n"
+    table = f"# A\n\n## Which\n\n{rows}\n## Next\n\n| `c` | z |\n"
+    assert house.table_keys(table, "Which") == ["a.rs", "b.rs"]
+    assert house.differences(["a.rs", "b.rs", "b.rs"], ["a.rs", "d.rs"], "T") == [
+        "d.rs is missing in T",
+        "b.rs is in T and nowhere else",
+        "b.rs is twice in T",
+    ]
+
+
+def test_every_unsafe_block_has_its_reason_right_above() -> None:
+    assert complaints(house.unsafe_without_reason, rust_files()) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "fn f() {\n    unsafe { g() }\n}\n",
+        "// SAFETY: far away\n\nlet x = 1;\nunsafe { g() }\n",
+        "unsafe impl Sync for X {}\n",
+        "// a comment that gives no reason\nlet x = unsafe { g() };\n",
+        "let x = unsafe\n{ g() };\n",
+    ],
+)
+def test_unsafe_without_its_reason_is_complained_of(bad: str) -> None:
+    assert len(house.unsafe_without_reason("a.rs", bad)) == 1
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        "// SAFETY: the map is held by this Arc\n// while the view lives.\nunsafe { g() }\n",
+        "// SAFETY: checked above\n#[inline]\nunsafe impl Sync for X {}\n",
+        "// SAFETY: checked above\nlet value =\n    unsafe { g() };\n",
+        "/// # Safety\npub unsafe fn f() {}\n",
+    ],
+)
+def test_unsafe_with_its_reason_is_fine(good: str) -> None:
+    assert house.unsafe_without_reason("a.rs", good) == []
+
+
+# --- Who may know whom ---------------------------------------------------------------------------
+
+
+def test_only_the_lock_file_of_storage_knows_fs2() -> None:
+    assert complaints(house.locks_outside_storage, rust_files()) == []
+
+
+def test_fs2_elsewhere_is_complained_of() -> None:
+    text = "use fs2::FileExt;\n"
+    assert house.locks_outside_storage(ENGINE + "log/mod.rs", text)
+    assert not house.locks_outside_storage(house.MAY_LOCK[0], text)
+    assert not house.locks_outside_storage(ENGINE + "log/mod.rs", "// fs2 is elsewhere\n")
+
+
+def test_the_engine_opens_files_in_storage_only() -> None:
+    assert complaints(house.files_outside_storage, engine_files()) == []
+
+
+def test_a_file_opened_elsewhere_is_complained_of() -> None:
+    text = "use std::fs::File;\n"
+    assert house.files_outside_storage(ENGINE + "segment/writer.rs", text)
+    assert not house.files_outside_storage(ENGINE + "storage/real/file.rs", text)
+    in_tests = "#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n"
+    assert not house.files_outside_storage(ENGINE + "segment/writer.rs", in_tests)
+
+
+def test_rooms_of_the_engine_use_only_the_rooms_below_them() -> None:
+    assert complaints(house.uses_against_the_layers, engine_files()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "bad"),
+    [
+        ("format/block.rs", "use crate::storage::Map;"),
+        ("format/block.rs", "use crate::error::Error;"),
+        ("storage/map.rs", "use crate::{format::block, segment::Reader};"),
+        ("storage/mod.rs", "use super::segment;"),
+        ("storage/real/file.rs", "use super::super::super::log::Log;"),
+        ("segment/reader.rs", "fn f(log: &crate::log::Log) {}"),
+        ("log/append.rs", "use crate::Store;"),
+        ("attic/mod.rs", "fn f() {}"),
+        ("attic.rs", "fn f() {}"),
+    ],
+)
+def test_a_room_that_reaches_upwards_is_complained_of(path: str, bad: str) -> None:
+    assert len(house.uses_against_the_layers(ENGINE + path, bad)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "good"),
+    [
+        ("lib.rs", "pub mod log; pub use crate::log::Log;"),
+        ("format/block.rs", "use crate::format::varint; use super::checksum; pub(crate) fn f() {}"),
+        ("log/append.rs", "use crate::{segment::{Reader, Writer}, storage::Map, error::Error};"),
+        ("segment/writer.rs", "// crate::log calls this\nuse super::super::storage::Map;"),
+        ("format/block.rs", "\n#[cfg(test)]\nmod tests {\n    use crate::storage::memory;\n}\n"),
+        ("format/tests.rs", "use crate::storage::memory;"),
+    ],
+)
+def test_a_room_that_reaches_downwards_is_fine(path: str, good: str) -> None:
+    assert house.uses_against_the_layers(ENGINE + path, good) == []
+
+
+def optional_packages() -> set[str]:
+    extras = tomllib.loads(files()["pyproject.toml"])["project"]["optional-dependencies"]
+    users = {name: wanted for name, wanted in extras.items() if name != "dev"}
+    return {re.split(r"[^\w-]", entry)[0] for wanted in users.values() for entry in wanted}
+
+
+def python_layer_rule() -> house.Rule:
+    return house.python_imports_against_the_layers(optional_packages())
+
+
+def test_the_python_core_knows_no_room_above_it_and_no_third_party() -> None:
+    assert {"typer", "msgpack", "pyarrow"} <= optional_packages()
+    assert complaints(python_layer_rule(), package_files()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "bad"),
+    [
+        ("topics.py", "import falaj.cli"),
+        ("topics.py", "from falaj import spark"),
+        ("topics.py", "from . import pipeline"),
+        ("topics.py", "from .spark import reader"),
+        ("topics.py", "def f():\n    from falaj.spark.reader import Reader"),
+        ("topics.py", "import pyarrow"),
+        ("topics.py", "import requests"),
+        ("topics.py", "def f():\n    import requests"),
+        ("topics.py", "try:\n    import msgpack\nexcept ImportError:\n    pass"),
+        ("topics.py", "class C:\n    import numpy.linalg"),
+        ("spark/reader.py", "from falaj._core import Store"),
+        ("spark/reader.py", "from falaj import cli"),
+        ("pipeline/jobs.py", "import falaj._core"),
+    ],
+)
+def test_a_python_import_against_the_layers_is_complained_of(path: str, bad: str) -> None:
+    assert len(python_layer_rule()(PACKAGE + path, bad)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "good"),
+    [
+        ("topics.py", "import json\nfrom falaj._core import Topic\nfrom falaj.errors import Error"),
+        ("topics.py", "def f():\n    import pyarrow as pa"),
+        ("topics.py", "if TYPE_CHECKING:\n    import pyarrow as pa"),
+        ("pytest_plugin.py", "import pytest"),
+        ("cli.py", "import typer\nfrom falaj import demo, topics"),
+        ("spark/reader.py", "import pyarrow\nfrom falaj.topics import Topic"),
+        ("pipeline/jobs.py", "from falaj.spark import reader"),
+    ],
+)
+def test_a_python_import_along_the_layers_is_fine(path: str, good: str) -> None:
+    assert python_layer_rule()(PACKAGE + path, good) == []
+
+
+# --- Crates --------------------------------------------------------------------------------------
+
+
+@cache
+def cargo_metadata() -> dict[str, list[dict[str, str]]]:
+    done = subprocess.run(
+        ["cargo", "metadata", "--format-version", "1", "--locked"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def crate_edges(lock: str) -> list[tuple[str, str]]:
+    packages = tomllib.loads(lock)["package"]
+    return [(p["name"], d.split(" ")[0]) for p in packages for d in p.get("dependencies", [])]
+
+
+def test_banned_crates_come_in_only_where_deny_toml_grants_it() -> None:
+    edges = crate_edges(files()["Cargo.lock"])
+    assert ("falaj-py", "pyo3") in edges
+    assert house.banned_edges(files()["deny.toml"], edges) == []
+
+
+def test_a_banned_crate_is_complained_of() -> None:
+    edges = [("falaj", "pyo3"), ("falaj-py", "pyo3"), ("falaj", "tokio"), ("falaj", "libc")]
+    assert house.banned_edges(files()["deny.toml"], edges) == [
+        "falaj depends on pyo3, which deny.toml bans there",
+        "falaj depends on tokio, which deny.toml bans there",
+    ]
+
+
+def test_every_crate_has_a_licence_that_deny_toml_allows() -> None:
+    allowed = set(tomllib.loads(files()["deny.toml"])["licenses"]["allow"])
+    packages = cargo_metadata()["packages"]
+    assert len(packages) > 10
+    refused = {
+        p["name"]: p["license"]
+        for p in packages
+        if not house.licence_is_allowed(p["license"] or "none", allowed)
+    }
+    assert refused == {}
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowed"),
+    [
+        ("MIT", True),
+        ("MIT/GPL-3.0", True),
+        ("(MIT OR GPL-3.0) AND ISC", True),
+        ("GPL-3.0", False),
+        ("MIT AND GPL-3.0", False),
+        ("ISC AND (GPL-3.0 OR LGPL-3.0)", False),
+        ("none", False),
+    ],
+)
+def test_licence_expressions_are_evaluated(expression: str, allowed: bool) -> None:
+    assert house.licence_is_allowed(expression, {"MIT", "ISC"}) is allowed
+
+
+def test_architecture_gives_a_reason_for_every_dependency() -> None:
+    manifests = matching(files(), "rust/**/Cargo.toml")
+    assert len(manifests) >= 2
+    wanted = set[str]().union(*map(house.direct_dependencies, manifests.values()))
+    table = house.table_keys(files()["docs/ARCHITECTURE.md"], "What we depend on")
+    assert house.differences(table, wanted, "the dependencies of ARCHITECTURE.md") == []
+
+
+def test_dependencies_of_every_kind_are_read() -> None:
+    manifest = """
+        dependencies = { a = "1", own = { path = "../own" } }
+        dev-dependencies = { b = { version = "1" } }
+        [target.'cfg(loom)'.dependencies]
+        c = "1"
+    """
+    assert house.direct_dependencies(manifest) == {"a", "b", "c"}
+
+
+# --- Headers, sizes, lists -----------------------------------------------------------------------
+
+
+def test_every_rust_file_says_what_it_is_for() -> None:
+    assert complaints(house.rust_header_missing, rust_files()) == []
+
+
+def test_a_rust_file_without_a_header_is_complained_of() -> None:
+    short, room = "//! One line.\n", "//! Owns\n" * 5
+    assert house.rust_header_missing("rust/py/src/store.rs", "use std::fmt;\n")
+    assert house.rust_header_missing(ENGINE + "log/mod.rs", short)
+    assert house.rust_header_missing(ENGINE + "error.rs", short)
+    assert not house.rust_header_missing(ENGINE + "log/mod.rs", room)
+    assert not house.rust_header_missing(ENGINE + "log/append.rs", short)
+
+
+def test_every_python_module_says_what_it_is_for() -> None:
+    assert complaints(house.python_header_missing, python_files()) == []
+
+
+def test_a_python_module_without_a_docstring_is_complained_of() -> None:
+    assert house.python_header_missing("a.py", "import os\n")
+    assert not house.python_header_missing("a.py", '"""What it is for."""\n')
+
+
+def test_lib_rs_only_lists() -> None:
+    libraries = matching(files(), "rust/**/src/lib.rs")
+    assert complaints(house.lib_does_more_than_list, libraries) == []
+
+
+def test_code_in_lib_rs_is_complained_of() -> None:
+    assert len(house.lib_does_more_than_list("lib.rs", "pub fn f() {}\nimpl X {}\n")) == 2
+    assert not house.lib_does_more_than_list("lib.rs", "//! fn\nmod log;\npub use log::Log;\n")
+
+
+def test_init_py_only_lists() -> None:
+    packages = matching(files(), "python/**/__init__.py")
+    assert complaints(house.init_does_more_than_list, packages) == []
+
+
+def test_code_in_init_py_is_complained_of() -> None:
+    bad = "def f(): ...\nlimit = 3\nif limit:\n    import os\n"
+    assert len(house.init_does_more_than_list("__init__.py", bad)) == 3
+    good = '"""Doc."""\nimport os\n__all__ = ["os"]\nif TYPE_CHECKING:\n    import re\n'
+    assert not house.init_does_more_than_list("__init__.py", good)
+
+
+def test_no_file_is_too_long() -> None:
+    assert complaints(house.file_too_long, rust_files() | python_files()) == []
+
+
+def test_every_long_file_that_is_excused_exists_and_is_long() -> None:
+    sources = rust_files() | python_files()
+    for path, reason in house.LONG_FILES.items():
+        assert reason
+        assert house.code_lines(path, sources[path]) > house.CODE_LINES_ASK
+
+
+def test_a_file_that_is_too_long_is_complained_of() -> None:
+    assert house.file_too_long("a.rs", "x();\n" * 801)
+    assert house.file_too_long("a.rs", "x();\n" * 501)
+    assert house.file_too_long("a.py", "x()\n" * 501)
+    assert not house.file_too_long("a.rs", "x();\n// why\n\n" * 500)
+    assert not house.file_too_long("a.py", '"""Doc.\n' + "doc\n" * 900 + '"""\n# why\nx()\n')
+    assert not house.file_too_long("a.rs", "x();\n#[cfg(test)]\nmod tests {\n" + "x();\n" * 900)
+    assert house.file_too_long("tests/a.rs", "#[cfg(test)]\nmod tests {\n" + "x();\n" * 900)
+
+
+def test_long_rust_tests_have_left_their_file() -> None:
+    assert complaints(house.inline_tests_too_long, rust_files()) == []
+
+
+def test_long_inline_tests_are_complained_of() -> None:
+    head = "fn f() {}\n#[cfg(test)]\nmod tests {\n"
+    assert house.inline_tests_too_long("a.rs", head + "x();\n" * 150)
+    assert not house.inline_tests_too_long("a.rs", head + "x();\n" * 140)
+    assert not house.inline_tests_too_long("a.rs", "#[cfg(test)]\nmod tests;\n" + "x();\n" * 200)
+
+
+# --- Words ---------------------------------------------------------------------------------------
+
+
+def test_nothing_undone_hides_in_a_comment() -> None:
+    assert complaints(house.things_left_undone, files()) == []
+
+
+@pytest.mark.parametrize("word", ["TO" + "DO", "FIX" + "ME"])
+def test_an_undone_thing_is_complained_of(word: str) -> None:
+    assert house.things_left_undone("a.rs", f"// {word}: later\n")
+    assert not house.things_left_undone("a.rs", f"// {word}ISH is a word of its own\n")
+
+
+def test_no_file_names_a_path_of_somebodys_machine() -> None:
+    assert complaints(house.machine_paths, files()) == []
+
+
+@pytest.mark.parametrize("path", ["/wo" + "rk/main", '"/ro' + 'ot/.cargo"'])
+def test_a_machine_path_is_complained_of(path: str) -> None:
+    assert house.machine_paths("a.md", f"see {path}/x\n")
+    assert not house.machine_paths("a.md", f"see docs{path.strip(chr(34))}/x\n")
+
+
+def test_tests_do_not_sleep_without_a_reason() -> None:
+    sources = matching(files(), "**/*.rs", "tests/**/*.py", "benches/**/*.py")
+    assert complaints(house.sleeps_without_reason, sources) == []
+
+
+def test_a_sleep_without_a_reason_is_complained_of() -> None:
+    nap = "sl" + "eep"
+    in_tests = "fn f() {}\n#[cfg(test)]\nmod tests {\n    thread::" + nap + "(ms);\n}\n"
+    assert house.sleeps_without_reason("tests/test_a.py", f"time.{nap}(1)\n")
+    assert house.sleeps_without_reason("rust/log/tests/a.rs", f"thread::{nap}(ms);\n")
+    assert house.sleeps_without_reason(ENGINE + "a.rs", in_tests)
+    assert not house.sleeps_without_reason(ENGINE + "a.rs", f"storage.{nap}(word);\n")
+    reason = "# sl" + "eep: the kernel's timer is what is tested"
+    assert not house.sleeps_without_reason("tests/test_a.py", f"time.{nap}(1)  {reason}\n")
+    assert not house.sleeps_without_reason("tests/test_a.py", f"{reason}\ntime.{nap}(1)\n")
+
+
+# --- Papers --------------------------------------------------------------------------------------
+
+
+def test_contributing_is_short() -> None:
+    lines = files()["CONTRIBUTING.md"].splitlines()
+    assert 10 < len(lines) <= house.CONTRIBUTING_LINES_MAX
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    papers = (files()[name] for name in ("Cargo.toml", "pyproject.toml", "CHANGELOG.md"))
+    assert house.versions_that_differ(*papers) == []
+
+
+def test_a_version_that_differs_is_complained_of() -> None:
+    cargo = '[workspace.package]\nversion = "1.2.0"\n'
+    dynamic, fixed = '[project]\ndynamic = ["version"]\n', '[project]\nversion = "1.1.0"\n'
+    fresh, old = "## [Unreleased]\n## [1.2.0] - 2027-01-01\n", "## [Unreleased]\n## [1.1.0]\n"
+    assert house.versions_that_differ(cargo, dynamic, fresh) == []
+    assert len(house.versions_that_differ(cargo, fixed, old)) == 2
+    assert len(house.versions_that_differ(cargo, dynamic, "nothing")) == 1
+
+
+def test_the_module_that_is_tested_was_built_from_this_version() -> None:
+    version = tomllib.loads(files()["Cargo.toml"])["workspace"]["package"]["version"]
+    assert falaj.__version__ == version
+
+
+def test_the_tree_has_models_for_loom_to_explore() -> None:
+    assert "loom::model(" in house.rust_code(files()["rust/log/tests/loom.rs"])

@@ -1,0 +1,112 @@
+"""`make` says what a machine lacks before anything fails half-way.
+
+Each test gives tools/check-tools a PATH of its own, in which only what it needs itself is real.
+"""
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from house import ROOT
+
+NEEDED_BY_THE_CHECK_ITSELF = (
+    "awk cut df dirname getconf head mktemp rm sed sh sort uname".split()  # noqa: SIM905
+)
+GIB = 1024 * 1024  # in KiB, the unit of df -k
+
+
+class Machine:
+    """A PATH with some programs in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in NEEDED_BY_THE_CHECK_ITSELF:
+            real = shutil.which(name)
+            assert real, name
+            (folder / name).symlink_to(real)
+
+    def has(self, name: str, script: str) -> None:
+        program = self.folder / name
+        program.unlink(missing_ok=True)
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+    def has_everything(self) -> None:
+        self.has("cargo", "echo cargo 1.99.0-nightly")
+        self.has("cc", "exit 0")
+        self.has("git", "exit 0")
+        self.has("python", f'exec "{sys.executable}" "$@"')
+        self.has_free(100 * GIB)
+
+    def has_free(self, kib: int) -> None:
+        self.has("df", f"echo Filesystem; echo /dev/a 1 1 {kib} 1% /")
+
+    def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            command, env={"PATH": str(self.folder)}, capture_output=True, text=True
+        )
+
+    def lacks(self) -> list[str]:
+        """Run the check; return its sentences."""
+        done = self.run(str(ROOT / "tools/check-tools"), "python")
+        sentences = done.stderr.splitlines()
+        assert done.returncode == (1 if sentences else 0), done
+        return sentences
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_a_machine_that_has_everything_passes(machine: Machine) -> None:
+    machine.has_everything()
+    assert machine.lacks() == []
+
+
+def test_everything_that_is_missing_is_reported_at_once(machine: Machine) -> None:
+    machine.has_free(GIB)
+    sentences = machine.lacks()
+    for what in ("Python 3.11", "no cargo", "no C compiler", "no git", "free and a build takes"):
+        assert sum(what in sentence for sentence in sentences) == 1, (what, sentences)
+    assert len(sentences) == 5
+    assert all(line.startswith("missing: ") and line.endswith(".") for line in sentences)
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "expected"),
+    [
+        ("cargo", "echo cargo 1.84.1", "cargo is 1.84.1 and falaj needs 1.85 or newer"),
+        ("cargo", "echo cargo 1.9.0", "cargo is 1.9.0 and falaj needs 1.85 or newer"),
+        ("cargo", '[ "$1" = --version ] && echo cargo 1.85.0', "cargo has no 'clippy'"),
+        ("cc", "exit 1", "no C compiler that links"),
+        ("python", "exit 127", "no working Python 3.11 or newer (python is none)"),
+        ("python", 'case "$2" in *venv*) exit 1;; esac', "python has no venv module"),
+        ("uname", "echo Darwin", "falaj runs on 64-bit Linux and this is Darwin"),
+    ],
+)
+def test_a_program_that_does_not_do_is_as_good_as_missing(
+    machine: Machine, name: str, script: str, expected: str
+) -> None:
+    machine.has_everything()
+    machine.has(name, script)
+    assert expected in machine.lacks()[0]
+
+
+def test_the_python_that_is_found_is_one_that_runs(machine: Machine) -> None:
+    find = str(ROOT / "tools/find-python")
+    assert machine.run(find).stdout == ""
+    machine.has("python3.13", "echo a shim without its interpreter >&2; exit 127")
+    machine.has("python3", f'exec "{sys.executable}" "$@"')
+    assert machine.run(find).stdout == "python3\n"
+
+
+def test_an_extra_that_names_another_brings_what_that_one_asks_for() -> None:
+    requirements = runpy.run_path(os.fspath(ROOT / "tools/extras.py"))["requirements"]
+    extras = {"cli": ["rich>=13"], "dev": ["falaj[cli]", "ruff", "rich>=13"]}
+    assert requirements(extras, ["dev"]) == ["rich>=13", "ruff"]
