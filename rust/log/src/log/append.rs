@@ -46,6 +46,8 @@ pub struct Outgoing<'a> {
     pub highest_event_ns: Option<i64>,
     /// True when some record goes by the time of the append.
     pub uses_append_time: bool,
+    /// True when it is to be on the medium within the log's interval.
+    pub interval: bool,
 }
 
 /// Where an append went.
@@ -127,14 +129,28 @@ impl Log {
         }
     }
 
-    /// Append one block that is no group. The fast path of [`Log::append`].
+    /// Append one block if that needs no waiting and no system call; `None` when it does, and
+    /// nothing was appended.
     ///
     /// # Errors
-    /// As [`Log::append`].
+    /// `Closed`, `ReadOnly`, `TooLarge`.
     #[inline]
-    pub fn append_one(&self, block: &Outgoing<'_>) -> Result<Appended> {
-        let mut first = [0];
-        self.append(std::slice::from_ref(block), &mut first)
+    pub fn try_append(&self, block: &Outgoing<'_>) -> Result<Option<Appended>> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        let blocks = std::slice::from_ref(block);
+        let needs = self.check_size(blocks)?;
+        let Ok(mut slot) = self.writer.try_lock() else { return Ok(None) };
+        let Some(writer) = slot.as_mut() else { return Ok(None) };
+        let Some(guard) = self.try_lock(Which::Append)? else { return Ok(None) };
+        let outcome = writer
+            .under_lock(self, control, &guard)
+            .and_then(|()| writer.place(self, control, blocks, needs, &mut [0]));
+        drop(guard);
+        // What is in the way is met again, and reported, by the append that may wait.
+        let Ok(appended) = outcome else { return Ok(None) };
+        control.notify(true);
+        Ok(Some(appended))
     }
 
     fn check_size(&self, blocks: &[Outgoing<'_>]) -> Result<u64> {
@@ -303,6 +319,9 @@ impl Writer {
         self.note_appended(control, blocks, firsts, start, time)?;
         control.set(at::TAIL, end.0)?;
         control.set(at::DIRTY, end.0)?;
+        if blocks.iter().any(|block| block.interval) {
+            control.set(at::WANTED, end.0)?;
+        }
         self.walk.position = position;
         self.tail = end;
         Ok(Appended { first: firsts[0], end })

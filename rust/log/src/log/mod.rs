@@ -88,6 +88,8 @@ pub struct LogSettings {
     pub file_mode: u32,
     /// How long to wait for a lock whose holder lives.
     pub lock_timeout: Option<Duration>,
+    /// Time between syncs of what was appended in interval mode.
+    pub sync_interval: Duration,
 }
 
 /// An open log.
@@ -181,11 +183,37 @@ impl Log {
         self.control.as_ref().map(Control::durable)
     }
 
+    /// Sync what was appended in interval mode, by any process, and is not on the medium yet.
+    ///
+    /// # Errors
+    /// As [`Log::sync_to`].
+    pub fn keep_interval(&self) -> Result<()> {
+        let (control, _) = self.writing()?;
+        let wanted = control.wanted();
+        if wanted <= control.durable() { Ok(()) } else { self.sync_to(wanted) }
+    }
+
     /// Words that change with every wake, for messages and tests.
     pub fn wakes(&self) -> u64 {
         use crate::sync::SharedWord as _;
         let control = self.control.as_ref();
         control.map_or(0, |c| c.word(at::WAKE).load(crate::sync::Ordering::Relaxed))
+    }
+}
+
+impl Drop for Log {
+    /// Closing syncs. Who wants to know whether that worked calls [`Log::sync_clean`] before.
+    fn drop(&mut self) {
+        let ours = self.member.as_ref().is_some_and(|member| member.check().is_ok());
+        if !ours {
+            return;
+        }
+        if self.durable() != self.committed() {
+            let _ = self.sync_clean();
+        }
+        if let Some(prepared) = enter(&self.writer).take().and_then(|writer| writer.prepared) {
+            prepared.discard(&*self.storage);
+        }
     }
 }
 

@@ -37,6 +37,15 @@ pub struct Prepared {
     index: std::path::PathBuf,
 }
 
+impl Prepared {
+    /// Remove the files.
+    pub fn discard(self, storage: &dyn Storage) {
+        // A leftover is swept by the next recovery.
+        let _ = storage.unlink(&self.index);
+        self.builder.discard(storage);
+    }
+}
+
 impl Log {
     /// See to it that `needs` bytes fit behind the tail. The append lock is not held.
     pub(super) fn make_room(

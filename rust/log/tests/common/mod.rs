@@ -83,6 +83,7 @@ pub fn settings(write_mode: WriteMode) -> LogSettings {
         write_mode,
         file_mode: 0o600,
         lock_timeout: Some(Duration::from_secs(5)),
+        sync_interval: Duration::from_millis(100),
     }
 }
 
@@ -132,6 +133,7 @@ pub fn append_groups(log: &Log, groups: &[(u32, &[&[u8]])]) -> Result<(Appended,
             body_crc: crc32(body.body()),
             highest_event_ns: None,
             uses_append_time: true,
+            interval: false,
         })
         .collect();
     let mut firsts = vec![0; groups.len()];
