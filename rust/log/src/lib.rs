@@ -6,4 +6,10 @@ compile_error!("falaj runs on 64-bit little-endian Linux: its words are mapped a
 
 pub mod error;
 pub mod format;
+pub mod lock;
+pub mod log;
+pub mod publish;
+pub mod storage;
+pub mod store;
 pub mod sync;
+pub mod wake;

@@ -88,6 +88,22 @@ impl Map {
         self.len
     }
 
+    /// Always false: the kernel maps no empty range.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Let stores go through another sink, which may pass them on to the one before. A map that
+    /// stores directly stays as it is.
+    pub(crate) fn with_sink(
+        mut self,
+        wrap: impl FnOnce(Arc<dyn StoreSink>) -> Arc<dyn StoreSink>,
+    ) -> Self {
+        self.sink = self.sink.take().map(wrap);
+        self
+    }
+
     /// True when stores are allowed, in whatever way they are done.
     #[inline]
     pub fn writable(&self) -> bool {

@@ -1,0 +1,179 @@
+//! The live bytes of one file of the twin: memory that maps share.
+//!
+//! The room owns the memory and the twin's only unsafe code. Its invariant: the memory has a fixed
+//! place and size from the first byte to the last map, so growing a file moves nothing; every access
+//! is by aligned atomic words, so threads may look while others store.
+//!
+//! The memory is anonymous and zeroed lazily by the kernel: an image of a thousand files costs what
+//! its bytes cost, not what its capacity would. Memory that nobody maps any more is cleaned where it
+//! was touched and used again: mapping and unmapping would be the dearest part of an image, and more
+//! so with every thread.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+use super::super::{Map, StoreSink};
+use super::disk::PAGE;
+
+/// Above this size the kernel may hand out huge pages, whose zeroing costs more than a small test.
+const HUGE: u64 = 2 << 20;
+
+/// How many pieces of memory, none larger than [`HUGE`], wait to be used again at most.
+const SPARE: usize = 64;
+
+/// Clean memory that nobody uses.
+fn spare() -> MutexGuard<'static, Vec<MmapRaw>> {
+    static POOL: Mutex<Vec<MmapRaw>> = Mutex::new(Vec::new());
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Zeroed, page aligned memory.
+pub(super) struct Memory {
+    /// Taken out when dropped only.
+    raw: Option<MmapRaw>,
+    /// A bit for each page that was stored to.
+    touched: Box<[AtomicU64]>,
+}
+
+impl Memory {
+    /// `capacity` bytes, a multiple of the page size.
+    pub(super) fn new(capacity: u64) -> io::Result<Self> {
+        let pages = (capacity / PAGE).div_ceil(64) as usize;
+        let touched = (0..pages).map(|_| AtomicU64::new(0)).collect();
+        let mut pool = spare();
+        let fits = pool.iter().rposition(|spare| spare.len() as u64 == capacity);
+        let reused = fits.map(|index| pool.swap_remove(index));
+        drop(pool);
+        let raw = match reused {
+            Some(raw) => raw,
+            None => fresh(capacity)?,
+        };
+        Ok(Self { raw: Some(raw), touched })
+    }
+
+    fn raw(&self) -> &MmapRaw {
+        self.raw.as_ref().expect("the memory is there until it is dropped")
+    }
+
+    /// Remember that `[position, position + len)` was stored to. Every store must be told.
+    pub(super) fn touch(&self, position: u64, len: usize) {
+        for page in position / PAGE..(position + len as u64).div_ceil(PAGE) {
+            self.touched[(page / 64) as usize].fetch_or(1 << (page % 64), Ordering::Relaxed);
+        }
+    }
+
+    /// Zero every page that was stored to.
+    fn clean(&self) {
+        for (index, bits) in self.touched.iter().enumerate() {
+            let bits = bits.load(Ordering::Relaxed);
+            for page in (0..64).filter(|page| bits >> page & 1 == 1) {
+                let first = (index * 64 + page) * (PAGE / 8) as usize;
+                for word in &self.words()[first..first + (PAGE / 8) as usize] {
+                    word.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        let words = self.raw().as_mut_ptr().cast::<AtomicU64>();
+        debug_assert!(words.is_aligned() && self.raw().len().is_multiple_of(8));
+        // SAFETY: page aligned, zero-initialised memory of this length that `self` keeps mapped;
+        // nobody accesses it but through atomics and through `Map`s, whose slices cover bytes that
+        // change no more.
+        unsafe { std::slice::from_raw_parts(words, self.raw().len() / 8) }
+    }
+
+    /// The aligned word at a position.
+    pub(super) fn word(&self, position: u64) -> u64 {
+        self.words()[position as usize / 8].load(Ordering::Acquire)
+    }
+
+    /// Copy out.
+    pub(super) fn read(&self, position: u64, into: &mut [u8]) {
+        let mut done = 0;
+        while done < into.len() {
+            let at = position + done as u64;
+            let (skip, word) = ((at % 8) as usize, self.word(at & !7).to_le_bytes());
+            let take = (8 - skip).min(into.len() - done);
+            into[done..done + take].copy_from_slice(&word[skip..skip + take]);
+            done += take;
+        }
+    }
+
+    /// Copy in; each word is stored at once, with release, in rising order.
+    pub(super) fn write(&self, position: u64, bytes: &[u8]) {
+        self.touch(position, bytes.len());
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = position + done as u64;
+            let skip = (at % 8) as usize;
+            let take = (8 - skip).min(bytes.len() - done);
+            let word = &self.words()[at as usize / 8];
+            let mut new = word.load(Ordering::Relaxed).to_le_bytes();
+            new[skip..skip + take].copy_from_slice(&bytes[done..done + take]);
+            word.store(u64::from_le_bytes(new), Ordering::Release);
+            done += take;
+        }
+    }
+
+    /// A map of the first `len` bytes, which `owner` outlives with this memory.
+    pub(super) fn map(
+        self: &Arc<Self>,
+        len: u64,
+        writable: bool,
+        sink: Option<Arc<dyn StoreSink>>,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Map {
+        assert!(len <= self.raw().len() as u64, "a map longer than its memory");
+        let base = NonNull::new(self.raw().as_mut_ptr()).expect("mmap returns no null pointer");
+        // SAFETY: `len` bytes from a page boundary, which the owner keeps mapped by holding this
+        // memory; they are mapped for writing, and this process changes them through maps and the
+        // twin's own stores only, which the journal orders.
+        unsafe { Map::new(base, len, writable, sink, Arc::new((self.clone(), owner))) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let Some(raw) = self.raw.take() else { return };
+        let mut pool = spare();
+        if raw.len() as u64 <= HUGE && pool.len() < SPARE {
+            pool.push(raw);
+        }
+    }
+}
+
+fn fresh(capacity: u64) -> io::Result<MmapRaw> {
+    let memory = MmapOptions::new().len(capacity as usize).map_anon()?;
+    if capacity >= HUGE {
+        memory.advise(Advice::NoHugePage)?;
+    }
+    Ok(memory.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_used_again_is_zero() {
+        // A size of our own, so that no other test takes from this pool.
+        const CAPACITY: u64 = 77 * PAGE;
+        let address = |memory: &Memory| memory.raw().as_ptr() as usize;
+        let first = Memory::new(CAPACITY).unwrap();
+        first.write(70 * PAGE - 3, b"across");
+        first.write(0, &[1; 9]);
+        let place = address(&first);
+        drop(first);
+        let again = Memory::new(CAPACITY).unwrap();
+        assert_eq!(address(&again), place);
+        assert!((0..CAPACITY / 8).all(|word| again.word(word * 8) == 0));
+    }
+}

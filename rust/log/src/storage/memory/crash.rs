@@ -1,0 +1,406 @@
+//! What may be on the disk after a power cut, one image at a time.
+//!
+//! The room owns the *choices*: everything that was not synced at the crash point and may or may not
+//! have reached the medium, each on its own. An image is one pick for each choice.
+//!
+//! ```text
+//! journal --crash_at(t)--> Crash { what is sure } + [choice, choice, …]
+//!                            | image([0, 0, …])  nothing that was pending
+//!                            | image(latest)     all of it
+//!                            v explore(limit)    all combinations, or a sample
+//! ```
+//!
+//! Sectors are atomic, and so are names; a store over several sectors may arrive in part. What an
+//! image means to the engine is left to its tests; the campaign belongs to the reliability harness.
+
+use std::sync::Arc;
+
+use super::disk::{mix, Disk, DiskFile, Node, Sector, Tree};
+use super::journal::{Event, Journal, NameOp, Pending, Replay};
+use super::world::{inode, Settings};
+use super::MemoryStorage;
+
+/// What a choice is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undecided {
+    /// One 512-byte sector of a file.
+    Sector(u64),
+    /// The length of a file.
+    Length,
+    /// One operation on a name, in words.
+    Name(String),
+}
+
+/// One thing of which it is not known what the medium holds. Pick 0 is what was surely there before.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The file's inode number; 0 for names.
+    pub inode: u64,
+    /// The file's path as processes saw it, or `(unlinked)`; empty for names.
+    pub path: Arc<str>,
+    /// What is undecided.
+    pub what: Undecided,
+    /// How many different picks there are, at least two.
+    pub arity: usize,
+    /// The pick that holds what processes saw.
+    pub latest: usize,
+}
+
+/// A file with open choices.
+struct Open {
+    number: u32,
+    /// What is sure.
+    base: Arc<DiskFile>,
+    /// Choice, sector, picks.
+    sectors: Vec<(usize, u32, Vec<Arc<Sector>>)>,
+    /// Choice and picks.
+    len: Option<(usize, Vec<u64>)>,
+}
+
+/// What may be on the disk when power is lost at one point: see [`Journal::crash_at`].
+pub struct Crash {
+    settings: Settings,
+    now_us: i64,
+    random: u64,
+    time: usize,
+    choices: Vec<Choice>,
+    pinned: Vec<Option<usize>>,
+    tree: Tree,
+    ops: Vec<(NameOp, Option<usize>)>,
+    /// Files without a choice, by number; the others are in `open`.
+    sure: Vec<Option<Arc<DiskFile>>>,
+    open: Vec<Open>,
+}
+
+/// How much [`Crash::explore`] has visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explored {
+    /// Images that were made.
+    pub images: u64,
+    /// True when they were all combinations.
+    pub complete: bool,
+}
+
+impl Crash {
+    pub(super) fn new(replay: &Replay, journal: &Journal) -> Self {
+        let mut crash = Self {
+            settings: journal.settings.clone(),
+            now_us: journal.now_us,
+            random: journal.random,
+            time: replay.time,
+            choices: Vec::new(),
+            pinned: Vec::new(),
+            tree: replay.durable.clone(),
+            ops: Vec::new(),
+            sure: Vec::new(),
+            open: Vec::new(),
+        };
+        for op in &replay.ops {
+            let choice = (!op.synced).then(|| crash.choose_name(op));
+            crash.ops.push((op.clone(), choice));
+        }
+        crash.add_files(replay);
+        crash.pinned = vec![None; crash.choices.len()];
+        crash
+    }
+
+    fn add_files(&mut self, replay: &Replay) {
+        // A file that no pick can give a name to is not on any image.
+        let mut named = vec![false; replay.files.len()];
+        let pending = replay.ops.iter().filter_map(NameOp::node);
+        for node in self.tree.nodes().chain(pending) {
+            if let Node::File(number) = node {
+                named[number as usize] = true;
+            }
+        }
+        let mut paths = vec![None; replay.files.len()];
+        for (path, node) in replay.names.paths() {
+            if let Node::File(number) = node {
+                paths[number as usize] = Some(Arc::from(path));
+            }
+        }
+        for (number, file) in replay.files.iter().enumerate() {
+            let Some(file) = file.as_ref().filter(|_| named[number]) else {
+                self.sure.push(None);
+                continue;
+            };
+            let path = paths[number].take().unwrap_or_else(|| "(unlinked)".into());
+            let sure = self.add_file(number as u32, file, &path);
+            self.sure.push(sure);
+        }
+    }
+
+    /// The file if everything about it is sure; else it goes to `open`.
+    fn add_file(&mut self, number: u32, file: &Pending, path: &Arc<str>) -> Option<Arc<DiskFile>> {
+        let (mut sure, mut sectors) = (Vec::new(), Vec::new());
+        for (sector, versions) in &file.sectors {
+            let (picks, latest) = distinct(&versions.durable, &versions.later);
+            if picks.len() > 1 {
+                let what = Undecided::Sector(u64::from(*sector));
+                let choice = self.choose(inode(number), path.clone(), what, picks.len(), latest);
+                sectors.push((choice, *sector, picks));
+            } else {
+                sure.push((*sector, picks[0].clone()));
+            }
+        }
+        let lens = &file.lens;
+        let len = (lens.len() > 1).then(|| {
+            let latest = lens.len() - 1;
+            let what = Undecided::Length;
+            (self.choose(inode(number), path.clone(), what, lens.len(), latest), lens.clone())
+        });
+        let changed = !sure.is_empty() || file.lens[0] != file.base.len;
+        let changed = changed || file.allocated != file.base.allocated;
+        let base = if changed || len.is_some() || !sectors.is_empty() {
+            let mut base = file.base.with(sure, file.len());
+            base.allocated = file.allocated.clone();
+            Arc::new(base)
+        } else {
+            file.base.clone()
+        };
+        if sectors.is_empty() && len.is_none() {
+            return Some(base);
+        }
+        self.open.push(Open { number, base, sectors, len });
+        None
+    }
+
+    fn choose(
+        &mut self,
+        inode: u64,
+        path: Arc<str>,
+        what: Undecided,
+        arity: usize,
+        latest: usize,
+    ) -> usize {
+        self.choices.push(Choice { inode, path, what, arity, latest });
+        self.choices.len() - 1
+    }
+
+    fn choose_name(&mut self, op: &NameOp) -> usize {
+        let what = match &*op.event {
+            Event::Link { name, .. } => format!("create {name}"),
+            Event::Unlink { name, .. } => format!("unlink {name}"),
+            Event::Rename { from_name, to_name, .. } => format!("rename {from_name} to {to_name}"),
+            _ => unreachable!("no operation on a name"),
+        };
+        self.choose(0, "".into(), Undecided::Name(what), 2, 1)
+    }
+
+    /// How many events had happened.
+    pub fn time(&self) -> usize {
+        self.time
+    }
+
+    /// What is undecided. A selection has one pick for each, in this order.
+    pub fn choices(&self) -> &[Choice] {
+        &self.choices
+    }
+
+    /// Decide some choices once and for all, so that exploring varies the others only: the closure
+    /// returns the pick. For what no test can tell apart, such as pages that are derived state.
+    ///
+    /// # Panics
+    /// When a pick is not below the choice's arity.
+    #[must_use]
+    pub fn pin(mut self, pick: impl Fn(&Choice) -> Option<usize>) -> Self {
+        for (pinned, choice) in self.pinned.iter_mut().zip(&self.choices) {
+            *pinned = pick(choice).or(*pinned);
+            assert!(pinned.is_none_or(|pick| pick < choice.arity), "no such pick of {choice:?}");
+        }
+        self
+    }
+
+    /// The selection where nothing that was pending has reached the medium.
+    pub fn nothing(&self) -> Vec<usize> {
+        self.select(|_, _| 0)
+    }
+
+    /// The selection where everything has.
+    pub fn everything(&self) -> Vec<usize> {
+        self.select(|_, choice| choice.latest)
+    }
+
+    /// A selection by a closure, pinned picks kept.
+    fn select(&self, mut pick: impl FnMut(usize, &Choice) -> usize) -> Vec<usize> {
+        let choices = self.choices.iter().zip(&self.pinned).enumerate();
+        choices.map(|(index, (choice, pin))| pin.unwrap_or_else(|| pick(index, choice))).collect()
+    }
+
+    /// How many combinations there are, at most `u64::MAX`.
+    pub fn combinations(&self) -> u64 {
+        let open = self.choices.iter().zip(&self.pinned).filter(|(_, pin)| pin.is_none());
+        open.fold(1, |product: u64, (choice, _)| product.saturating_mul(choice.arity as u64))
+    }
+
+    /// The machine after the cut, when the medium holds this selection: what is live is durable, and
+    /// no lock is held.
+    ///
+    /// # Panics
+    /// When the selection does not fit [`Crash::choices`].
+    pub fn image(&self, selection: &[usize]) -> MemoryStorage {
+        let disk = Arc::new(self.disk(selection));
+        let live = (*disk).clone();
+        let journal = Journal {
+            settings: self.settings.clone(),
+            base: disk.clone(),
+            events: Vec::new(),
+            now_us: self.now_us,
+            random: self.random,
+        };
+        MemoryStorage::born(&journal, disk, Vec::new(), live)
+    }
+
+    /// The fingerprint that the image would have, for the cost of building no storage.
+    pub fn fingerprint(&self, selection: &[usize]) -> u64 {
+        let disk = self.disk(selection);
+        super::disk::fingerprint(&disk.tree, |number| match &disk.files[number as usize] {
+            Some(file) => (file.len, file.print()),
+            None => (0, 0),
+        })
+    }
+
+    fn disk(&self, selection: &[usize]) -> Disk {
+        assert_eq!(selection.len(), self.choices.len(), "one pick for each choice");
+        let mut tree = self.tree.clone();
+        for (op, choice) in &self.ops {
+            if choice.is_none_or(|choice| selection[choice] == 1) {
+                op.apply(&mut tree);
+            }
+        }
+        let mut files = self.sure.clone();
+        for file in &self.open {
+            files[file.number as usize] = Some(Arc::new(file.picked(selection)));
+        }
+        Disk { files, tree }
+    }
+
+    /// A sentence for a failing test: what of this selection differs from everything.
+    pub fn describe(&self, selection: &[usize]) -> String {
+        let mut words = format!("power lost after event {}", self.time);
+        for (choice, pick) in self.choices.iter().zip(selection) {
+            if *pick != choice.latest {
+                let Choice { path, what, arity, latest, .. } = choice;
+                words += &format!("; {path} {what:?}: {pick} of {arity}, latest {latest}");
+            }
+        }
+        words
+    }
+
+    /// Visit images: all combinations when there are at most `limit`, else `limit` of them drawn with
+    /// `seed`. The sample always holds nothing, everything, each choice alone arrived, and each
+    /// choice alone missing, even when these are more than `limit`.
+    pub fn explore(
+        &self,
+        limit: u64,
+        seed: u64,
+        mut visit: impl FnMut(&[usize], MemoryStorage),
+    ) -> Explored {
+        let complete = self.combinations() <= limit;
+        let mut images = 0;
+        let mut visit = |selection: &[usize]| {
+            visit(selection, self.image(selection));
+            images += 1;
+        };
+        if complete {
+            self.combine(&mut visit);
+        } else {
+            self.sample(limit, seed, &mut visit);
+        }
+        Explored { images, complete }
+    }
+
+    fn combine(&self, visit: &mut impl FnMut(&[usize])) {
+        let mut selection = self.nothing();
+        loop {
+            visit(&selection);
+            // Count up, the first open choice fastest; a wrapped one carries on to the next.
+            let open = (0..selection.len()).filter(|index| self.pinned[*index].is_none());
+            let mut carried = true;
+            for index in open {
+                selection[index] = (selection[index] + 1) % self.choices[index].arity;
+                carried = selection[index] == 0;
+                if !carried {
+                    break;
+                }
+            }
+            if carried {
+                return;
+            }
+        }
+    }
+
+    fn sample(&self, limit: u64, seed: u64, visit: &mut impl FnMut(&[usize])) {
+        visit(&self.nothing());
+        visit(&self.everything());
+        let mut visited = 2;
+        for (one, _) in self.pinned.iter().enumerate().filter(|(_, pin)| pin.is_none()) {
+            // Pick 0 is the latest where a sector was changed and changed back.
+            let other = |choice: &Choice| if choice.latest == 0 { 1 } else { choice.latest };
+            visit(&self.select(|index, choice| if index == one { other(choice) } else { 0 }));
+            let lost = |choice: &Choice| usize::from(choice.latest == 0);
+            visit(&self.select(|index, choice| {
+                if index == one {
+                    lost(choice)
+                } else {
+                    choice.latest
+                }
+            }));
+            visited += 2;
+        }
+        let mut random = Random(seed);
+        for _ in visited..limit {
+            // Some samples lose nearly everything, some nearly nothing, most toss a coin.
+            let bias = [128, 128, 16, 240][random.below(4)];
+            visit(&self.select(|_, choice| match random.below(256) < bias {
+                true if random.below(2) == 0 => random.below(choice.arity),
+                true => choice.latest,
+                false => 0,
+            }));
+        }
+    }
+}
+
+impl std::fmt::Debug for Crash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Crash(after event {}, {} choices)", self.time, self.choices.len())
+    }
+}
+
+impl Open {
+    fn picked(&self, selection: &[usize]) -> DiskFile {
+        let sectors = self.sectors.iter();
+        let picks = sectors.map(|(choice, number, picks)| (*number, picks[selection[*choice]].clone()));
+        let len = match &self.len {
+            Some((choice, lens)) => lens[selection[*choice]],
+            None => self.base.len,
+        };
+        self.base.with(picks.collect(), len)
+    }
+}
+
+/// The different contents among the versions of a sector, and which of them is the last.
+fn distinct(durable: &Arc<Sector>, later: &[Arc<Sector>]) -> (Vec<Arc<Sector>>, usize) {
+    let mut picks = vec![durable.clone()];
+    let mut latest = 0;
+    for version in later {
+        latest = match picks.iter().position(|pick| pick.same(version)) {
+            Some(known) => known,
+            None => {
+                picks.push(version.clone());
+                picks.len() - 1
+            }
+        };
+    }
+    (picks, latest)
+}
+
+/// Random numbers for samples.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        (mix(self.0, 0) % end as u64) as usize
+    }
+}

@@ -1,0 +1,363 @@
+//! What a disk holds, unchanging: sectors, lengths and names.
+//!
+//! The room owns the immutable side of the twin: a [`Disk`] is what a storage begins with and what a
+//! crash image is made of. Sectors are shared between images, so an image costs its differences.
+//! Zero sectors are left out everywhere: a sector that is absent reads as zero.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::Errno;
+
+/// What a disk writes at once or not at all.
+pub(super) const SECTOR: u64 = 512;
+/// What is allocated, and told apart from a hole, at once.
+pub(super) const PAGE: u64 = 4096;
+
+/// 512 bytes that never change.
+pub(super) struct Sector {
+    bytes: [u8; SECTOR as usize],
+    hash: u64,
+}
+
+impl Sector {
+    pub(super) fn new(bytes: [u8; SECTOR as usize]) -> Arc<Self> {
+        let hash = hash(&bytes);
+        Arc::new(Self { bytes, hash })
+    }
+
+    /// The sector that is everywhere where none is.
+    pub(super) fn zero() -> Arc<Self> {
+        static ZERO: OnceLock<Arc<Sector>> = OnceLock::new();
+        ZERO.get_or_init(|| Self::new([0; SECTOR as usize])).clone()
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; SECTOR as usize] {
+        &self.bytes
+    }
+
+    pub(super) fn is_zero(&self) -> bool {
+        self.bytes.iter().all(|byte| *byte == 0)
+    }
+
+    pub(super) fn same(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.bytes == other.bytes
+    }
+
+    /// What this sector adds to the fingerprint of a file; nothing when it is zero.
+    pub(super) fn print(&self, number: u32) -> u64 {
+        if self.is_zero() {
+            return 0;
+        }
+        mix(self.hash, u64::from(number))
+    }
+}
+
+/// A set of pages.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Pages(Vec<u64>);
+
+impl Pages {
+    /// Add every page that `[from, to)` touches.
+    pub(super) fn add(&mut self, from: u64, to: u64) {
+        for page in from / PAGE..to.div_ceil(PAGE) {
+            let word = (page / 64) as usize;
+            if word >= self.0.len() {
+                self.0.resize(word + 1, 0);
+            }
+            self.0[word] |= 1 << (page % 64);
+        }
+    }
+
+    /// Take out every page that lies wholly in `[from, to)`.
+    pub(super) fn remove(&mut self, from: u64, to: u64) {
+        let end = (to / PAGE).min(self.0.len() as u64 * 64);
+        for page in from.div_ceil(PAGE)..end {
+            self.0[(page / 64) as usize] &= !(1 << (page % 64));
+        }
+    }
+
+    /// True when `[from, to)` lies in pages of the set.
+    pub(super) fn cover(&self, from: u64, to: u64) -> bool {
+        (from / PAGE..to.div_ceil(PAGE)).all(|page| self.has(page))
+    }
+
+    fn has(&self, page: u64) -> bool {
+        self.0.get((page / 64) as usize).is_some_and(|word| word >> (page % 64) & 1 == 1)
+    }
+
+    /// The first byte at or after `position` that lies in a page of the set.
+    pub(super) fn next(&self, position: u64) -> Option<u64> {
+        let end = self.0.len() as u64 * 64;
+        let page = (position / PAGE..end).find(|page| self.has(*page))?;
+        Some((page * PAGE).max(position))
+    }
+
+    /// How many bytes the pages hold.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum::<u64>() * PAGE
+    }
+}
+
+/// One file.
+#[derive(Clone, Default)]
+pub(super) struct DiskFile {
+    pub(super) mode: u32,
+    pub(super) modified_us: i64,
+    pub(super) len: u64,
+    pub(super) allocated: Pages,
+    /// Sorted by number, none of them zero, none beyond the length.
+    pub(super) sectors: Vec<(u32, Arc<Sector>)>,
+}
+
+impl DiskFile {
+    /// The sector with that number.
+    pub(super) fn sector(&self, number: u32) -> Arc<Sector> {
+        match self.sectors.binary_search_by_key(&number, |(number, _)| *number) {
+            Ok(found) => self.sectors[found].1.clone(),
+            Err(_) => Sector::zero(),
+        }
+    }
+
+    /// Copy out of `[position, position + into.len())`.
+    pub(super) fn read(&self, position: u64, into: &mut [u8]) {
+        into.fill(0);
+        let end = position + into.len() as u64;
+        let first = self.sectors.partition_point(|(number, _)| {
+            (u64::from(*number) + 1) * SECTOR <= position
+        });
+        for (number, sector) in &self.sectors[first..] {
+            let start = u64::from(*number) * SECTOR;
+            if start >= end {
+                break;
+            }
+            let (from, to) = (start.max(position), (start + SECTOR).min(end));
+            into[(from - position) as usize..(to - position) as usize]
+                .copy_from_slice(&sector.bytes()[(from - start) as usize..(to - start) as usize]);
+        }
+    }
+
+    /// This file with other sectors, cut at a length: what lies beyond it is lost, and so is
+    /// what was allocated there.
+    pub(super) fn with(&self, mut changed: Vec<(u32, Arc<Sector>)>, len: u64) -> Self {
+        changed.sort_by_key(|(number, _)| *number);
+        let mut sectors = Vec::with_capacity(self.sectors.len() + changed.len());
+        let mut old = self.sectors.iter().cloned().peekable();
+        for (number, sector) in changed {
+            while let Some(kept) = old.next_if(|(other, _)| *other < number) {
+                sectors.push(kept);
+            }
+            old.next_if(|(other, _)| *other == number);
+            sectors.push((number, sector));
+        }
+        sectors.extend(old);
+        sectors.retain(|(_, sector)| !sector.is_zero());
+        let mut file = Self {
+            mode: self.mode,
+            modified_us: self.modified_us,
+            len,
+            allocated: self.allocated.clone(),
+            sectors,
+        };
+        file.cut();
+        file
+    }
+
+    fn cut(&mut self) {
+        let len = self.len;
+        self.allocated.remove(len.next_multiple_of(PAGE), u64::MAX);
+        self.sectors.retain(|(number, _)| u64::from(*number) * SECTOR < len);
+        let Some((number, last)) = self.sectors.last_mut() else { return };
+        let keep = len - u64::from(*number) * SECTOR;
+        if keep < SECTOR {
+            let mut bytes = *last.bytes();
+            bytes[keep as usize..].fill(0);
+            *last = Sector::new(bytes);
+        }
+        if last.is_zero() {
+            self.sectors.pop();
+        }
+    }
+
+    /// The pages that hold anything but zeros.
+    pub(super) fn data(&self) -> Pages {
+        let mut pages = Pages::default();
+        for (number, _) in &self.sectors {
+            let start = u64::from(*number) * SECTOR;
+            pages.add(start, start + SECTOR);
+        }
+        pages
+    }
+
+    /// A hash of the bytes.
+    pub(super) fn print(&self) -> u64 {
+        self.sectors.iter().fold(0, |sum, (number, sector)| sum.wrapping_add(sector.print(*number)))
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Node {
+    File(u32),
+    Dir(u32),
+}
+
+/// One directory.
+#[derive(Clone, Default)]
+pub(super) struct Directory {
+    pub(super) mode: u32,
+    pub(super) names: BTreeMap<Arc<str>, Node>,
+}
+
+/// All directories by number; number 0 is the root.
+#[derive(Clone)]
+pub(super) struct Tree(pub(super) Vec<Arc<Directory>>);
+
+impl Tree {
+    pub(super) fn new() -> Self {
+        Self(vec![Arc::new(Directory { mode: 0o755, names: BTreeMap::new() })])
+    }
+
+    /// Add an empty directory that no name stands for yet.
+    pub(super) fn add(&mut self, mode: u32) -> u32 {
+        self.0.push(Arc::new(Directory { mode, names: BTreeMap::new() }));
+        self.0.len() as u32 - 1
+    }
+
+    pub(super) fn names(&self, dir: u32) -> &BTreeMap<Arc<str>, Node> {
+        &self.0[dir as usize].names
+    }
+
+    pub(super) fn names_mut(&mut self, dir: u32) -> &mut BTreeMap<Arc<str>, Node> {
+        &mut Arc::make_mut(&mut self.0[dir as usize]).names
+    }
+
+    pub(super) fn get(&self, dir: u32, name: &str) -> Option<Node> {
+        self.names(dir).get(name).copied()
+    }
+
+    /// Every file that a path leads to, with its path, in a fixed order; directories end with `/`.
+    pub(super) fn paths(&self) -> Vec<(String, Node)> {
+        let mut found = Vec::new();
+        self.collect(0, "/", &mut found);
+        found
+    }
+
+    fn collect(&self, dir: u32, path: &str, found: &mut Vec<(String, Node)>) {
+        for (name, node) in self.names(dir) {
+            match node {
+                Node::File(_) => found.push((format!("{path}{name}"), *node)),
+                Node::Dir(inner) => {
+                    let path = format!("{path}{name}/");
+                    found.push((path.clone(), *node));
+                    self.collect(*inner, &path, found);
+                }
+            }
+        }
+    }
+
+    /// Names that any directory holds, reachable or not.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = Node> + '_ {
+        self.0.iter().flat_map(|dir| dir.names.values().copied())
+    }
+
+    /// Where a node's name is: it has one at most.
+    pub(super) fn place(&self, node: Node) -> Option<(u32, Arc<str>)> {
+        (0..self.0.len() as u32).find_map(|dir| {
+            let (name, _) = self.names(dir).iter().find(|(_, other)| **other == node)?;
+            Some((dir, name.clone()))
+        })
+    }
+
+    /// Split a path into the directory that holds its last name, and that name.
+    pub(super) fn split(&self, path: &std::path::Path) -> Result<(u32, Arc<str>), Errno> {
+        let mut parts = parts(path)?;
+        let last = parts.pop().ok_or(Errno::BUSY)?;
+        Ok((self.walk(&parts)?, last.into()))
+    }
+
+    /// What a path stands for.
+    pub(super) fn find(&self, path: &std::path::Path) -> Result<Node, Errno> {
+        let mut parts = parts(path)?;
+        let Some(last) = parts.pop() else { return Ok(Node::Dir(0)) };
+        let dir = self.walk(&parts)?;
+        self.get(dir, last).ok_or(Errno::NOENT)
+    }
+
+    /// The directory that a path stands for.
+    pub(super) fn dir(&self, path: &std::path::Path) -> Result<u32, Errno> {
+        self.walk(&parts(path)?)
+    }
+
+    fn walk(&self, parts: &[&str]) -> Result<u32, Errno> {
+        parts.iter().try_fold(0, |dir, part| match self.get(dir, part) {
+            Some(Node::Dir(inner)) => Ok(inner),
+            Some(Node::File(_)) => Err(Errno::NOTDIR),
+            None => Err(Errno::NOENT),
+        })
+    }
+}
+
+fn parts(path: &std::path::Path) -> Result<Vec<&str>, Errno> {
+    use std::path::Component;
+    let mut parts = Vec::new();
+    for part in path.components() {
+        match part {
+            Component::RootDir | Component::CurDir => {}
+            Component::Normal(name) => {
+                let name = name.to_str().filter(|name| !name.contains('\0')).ok_or(Errno::INVAL)?;
+                if name.len() > 255 {
+                    return Err(Errno::NAMETOOLONG);
+                }
+                parts.push(name);
+            }
+            Component::ParentDir | Component::Prefix(_) => return Err(Errno::INVAL),
+        }
+    }
+    Ok(parts)
+}
+
+/// Files and names.
+#[derive(Clone)]
+pub(super) struct Disk {
+    /// By number; a number is never used twice.
+    pub(super) files: Vec<Option<Arc<DiskFile>>>,
+    pub(super) tree: Tree,
+}
+
+impl Disk {
+    pub(super) fn new() -> Self {
+        Self { files: Vec::new(), tree: Tree::new() }
+    }
+}
+
+/// A hash over names, lengths and bytes: `file` tells length and bytes of a file by its number.
+pub(super) fn fingerprint(tree: &Tree, mut file: impl FnMut(u32) -> (u64, u64)) -> u64 {
+    tree.paths().iter().fold(0, |sum, (path, node)| {
+        let sum = mix(sum, hash(path.as_bytes()));
+        match node {
+            Node::File(number) => {
+                let (len, bytes) = file(*number);
+                mix(mix(sum, len), bytes)
+            }
+            Node::Dir(_) => sum,
+        }
+    })
+}
+
+/// A hash for telling states apart; not for anything on a medium.
+pub(super) fn hash(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(bytes.len() as u64, |sum, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        mix(sum, u64::from_le_bytes(word))
+    })
+}
+
+/// Mix a value into a hash (a round of splitmix64).
+pub(super) fn mix(sum: u64, value: u64) -> u64 {
+    let mut z = (sum.rotate_left(23) ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

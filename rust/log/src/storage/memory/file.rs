@@ -1,0 +1,219 @@
+//! An open file of the twin, and the two ways in which its maps store.
+//!
+//! The room owns what an *open file* is: its lock and its place in the count of failed syncs end
+//! with it. As in the kernel, a map keeps its open file alive, and with it the lock.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+use super::super::{Access, File, LockKind, Map, Stat, StoreSink};
+use super::world::World;
+use super::{Process, Shared};
+
+/// One result of one `open`.
+pub(super) struct Opened {
+    shared: Arc<Shared>,
+    process: Arc<Process>,
+    file: u32,
+    number: u64,
+    writable: bool,
+    closed: AtomicBool,
+    /// How many failed syncs of the file this open file was told of.
+    seen: AtomicU32,
+}
+
+impl Opened {
+    /// Run a call on the world; `EBADF` once the file is closed or the process dead.
+    fn with<T>(&self, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
+        if self.closed.load(Ordering::SeqCst) || !self.process.alive() {
+            return Err(Errno::BADF.into());
+        }
+        call(&mut self.shared.world())
+    }
+
+    fn for_writing<T>(&self, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
+        if !self.writable {
+            return Err(Errno::BADF.into());
+        }
+        self.with(call)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let seen = self.seen.load(Ordering::SeqCst);
+        self.with(|world| {
+            world.sync(self.file, seen).map_err(|errors| {
+                self.seen.store(errors, Ordering::SeqCst);
+                Errno::IO.into()
+            })
+        })
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.shared.world().unlock(self.file, self.number);
+    }
+}
+
+/// A file of a [`super::MemoryStorage`].
+pub struct MemoryFile {
+    opened: Mutex<Option<Arc<Opened>>>,
+}
+
+impl std::fmt::Debug for MemoryFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.opened() {
+            Ok(opened) => write!(f, "MemoryFile({})", opened.file),
+            Err(_) => f.write_str("MemoryFile(closed)"),
+        }
+    }
+}
+
+impl MemoryFile {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        process: Arc<Process>,
+        file: u32,
+        (number, errors): (u64, u32),
+        writable: bool,
+    ) -> Self {
+        let (closed, seen) = (AtomicBool::new(false), AtomicU32::new(errors));
+        let opened = Opened { shared, process, file, number, writable, closed, seen };
+        Self { opened: Mutex::new(Some(Arc::new(opened))) }
+    }
+
+    fn opened(&self) -> io::Result<Arc<Opened>> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.clone().ok_or_else(|| Errno::BADF.into())
+    }
+}
+
+impl File for MemoryFile {
+    fn stat(&self) -> io::Result<Stat> {
+        let opened = self.opened()?;
+        opened.with(|world| Ok(world.stat(opened.file)))
+    }
+
+    fn read_at(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
+        let opened = self.opened()?;
+        opened.with(|world| Ok(world.read(opened.file, bytes, position)))
+    }
+
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        let opened = self.opened()?;
+        opened.for_writing(|world| world.write(opened.file, bytes, position))
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let opened = self.opened()?;
+        opened.for_writing(|world| world.allocate(opened.file, len))
+    }
+
+    fn punch(&self, position: u64, len: u64) -> io::Result<()> {
+        let opened = self.opened()?;
+        opened.for_writing(|world| world.punch(opened.file, position, len))
+    }
+
+    fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
+        let opened = self.opened()?;
+        opened.with(|world| Ok(world.next_data(opened.file, position)))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.opened()?.sync()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.opened()?.sync()
+    }
+
+    fn map(&self, len: u64, access: Access) -> io::Result<Map> {
+        let opened = self.opened()?;
+        let writable = access != Access::Read;
+        if writable && !opened.writable {
+            return Err(Errno::ACCESS.into());
+        }
+        let memory = opened.with(|world| world.map(opened.file, len))?;
+        let sink: Option<Arc<dyn StoreSink>> = match access {
+            Access::Read => None,
+            Access::Write => Some(Arc::new(Journaled(opened.clone()))),
+            Access::WriteThrough => Some(Arc::new(WriteThrough(opened.clone()))),
+        };
+        Ok(memory.map(len, writable, sink, opened))
+    }
+
+    fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
+        let opened = self.opened()?;
+        let process = opened.process.number;
+        opened.with(|world| Ok(world.try_lock(opened.file, opened.number, process, kind)))
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        let opened = self.opened()?;
+        opened.with(|world| {
+            world.unlock(opened.file, opened.number);
+            Ok(())
+        })
+    }
+
+    fn close(&self) {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(opened) = opened {
+            opened.closed.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Stores into shared memory, each with an event in the journal. The memory outlives `close`, as a
+/// real map does; only death of the process ends its stores.
+struct Journaled(Arc<Opened>);
+
+impl Journaled {
+    fn store(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        if !self.0.process.alive() {
+            return Err(Errno::BADF.into());
+        }
+        self.0.shared.world().store(self.0.file, bytes, position);
+        Ok(())
+    }
+}
+
+impl StoreSink for Journaled {
+    fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        self.store(position, bytes)
+    }
+
+    fn store_u64(&self, position: u64, value: u64) -> io::Result<()> {
+        self.store(position, &value.to_le_bytes())
+    }
+
+    fn shares_memory(&self) -> bool {
+        true
+    }
+
+    fn noted(&self, position: u64, _value: u64) {
+        self.0.shared.world().noted(self.0.file, position);
+    }
+}
+
+/// Stores by `pwrite`.
+struct WriteThrough(Arc<Opened>);
+
+impl StoreSink for WriteThrough {
+    fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.for_writing(|world| world.write(self.0.file, bytes, position))
+    }
+
+    fn store_u64(&self, position: u64, value: u64) -> io::Result<()> {
+        self.write(position, &value.to_le_bytes())
+    }
+
+    fn shares_memory(&self) -> bool {
+        false
+    }
+
+    fn noted(&self, _position: u64, _value: u64) {}
+}

@@ -1,0 +1,372 @@
+//! Everything that happened to a twin, in order, and its replay up to any point.
+//!
+//! The room owns the rules of what is durable when. They are those of Linux, at their harshest:
+//!
+//! | event | on the medium |
+//! |---|---|
+//! | store, allocate, punch | pending: each sector, and the length, on its own |
+//! | sync of a file | its bytes and its length, not its name |
+//! | create, rename, unlink | pending: each on its own, a rename whole or not at all |
+//! | sync of a directory | the names made, renamed and removed in it |
+//! | failed sync (`drop_dirty`) | nothing; what was pending is forgotten by later syncs |
+//!
+//! A sector holds what was last durable, or its content after any later store: what a replay keeps
+//! as *versions*. From them [`super::crash`] makes images.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::crash::Crash;
+use super::disk::{Disk, DiskFile, Node, Sector, Tree, SECTOR};
+use super::world::Settings;
+use super::MemoryStorage;
+
+/// One thing that happened.
+pub(super) enum Event {
+    /// A name was made for a new file or directory.
+    Link { dir: u32, name: Arc<str>, node: Node, mode: u32 },
+    /// A name was moved.
+    Rename { from_dir: u32, from_name: Arc<str>, to_dir: u32, to_name: Arc<str>, node: Node },
+    /// A name was removed.
+    Unlink { dir: u32, name: Arc<str>, node: Node },
+    /// Bytes were stored; beyond the length, they moved it.
+    Store { file: u32, position: u64, bytes: Box<[u8]> },
+    /// Space was allocated from the beginning.
+    Allocate { file: u32, len: u64 },
+    /// A range was given back.
+    Punch { file: u32, position: u64, len: u64 },
+    /// A sync of a file returned success.
+    Sync { file: u32 },
+    /// A sync of a file failed, and its pages count as clean.
+    DropDirty { file: u32 },
+    /// A sync of a directory returned success.
+    SyncDir { dir: u32 },
+}
+
+/// The history of a storage, frozen: see [`MemoryStorage::journal`].
+pub struct Journal {
+    pub(super) settings: Settings,
+    pub(super) base: Arc<Disk>,
+    pub(super) events: Vec<Arc<Event>>,
+    pub(super) now_us: i64,
+    /// Where the images' random numbers begin.
+    pub(super) random: u64,
+}
+
+impl Journal {
+    /// How many events there are. Crash points are `0..=len()`: that many have happened.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// True when nothing has happened yet.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// What may be on the disk when power is lost after the first `time` events. Linear in them; for
+    /// every point in turn see [`Journal::crashes`].
+    ///
+    /// # Panics
+    /// When there are fewer events.
+    pub fn crash_at(&self, time: usize) -> Crash {
+        self.replay(time).crash(self)
+    }
+
+    /// The crashes at all points, in order, each for the cost of one more event.
+    pub fn crashes(&self) -> impl Iterator<Item = Crash> + '_ {
+        let mut replay = Replay::new(&self.base);
+        (0..=self.events.len()).map(move |time| {
+            if time > 0 {
+                replay.step(&self.events[time - 1]);
+            }
+            replay.crash(self)
+        })
+    }
+
+    /// What processes see that start after all others were killed at that point: everything that was
+    /// stored, no lock held, and what was pending still pending.
+    ///
+    /// # Panics
+    /// When there are fewer events.
+    pub fn killed_at(&self, time: usize) -> MemoryStorage {
+        let live = self.replay(time).live();
+        MemoryStorage::born(self, self.base.clone(), self.events[..time].to_vec(), live)
+    }
+
+    pub(super) fn replay(&self, time: usize) -> Replay {
+        let mut replay = Replay::new(&self.base);
+        for event in &self.events[..time] {
+            replay.step(event);
+        }
+        replay
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Journal({} events)", self.events.len())
+    }
+}
+
+/// What one sector may hold on the medium.
+pub(super) struct Versions {
+    /// What it surely held before `later`.
+    pub(super) durable: Arc<Sector>,
+    /// What was stored since, in order; the last is what processes see.
+    pub(super) later: Vec<Arc<Sector>>,
+    /// True when the next sync writes it.
+    dirty: bool,
+}
+
+impl Versions {
+    fn last(&self) -> &Arc<Sector> {
+        self.later.last().unwrap_or(&self.durable)
+    }
+}
+
+/// One file in a replay.
+pub(super) struct Pending {
+    /// What was durable, `sectors` aside.
+    pub(super) base: Arc<DiskFile>,
+    /// Sectors that were touched since.
+    pub(super) sectors: BTreeMap<u32, Versions>,
+    /// Durable length, then those it had since.
+    pub(super) lens: Vec<u64>,
+    /// What is allocated now.
+    pub(super) allocated: super::disk::Pages,
+}
+
+impl Pending {
+    fn new(base: Arc<DiskFile>) -> Self {
+        let (lens, allocated) = (vec![base.len], base.allocated.clone());
+        Self { base, sectors: BTreeMap::new(), lens, allocated }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        *self.lens.last().expect("the durable length is always there")
+    }
+
+    fn grow(&mut self, len: u64) {
+        if len > self.len() {
+            self.lens.push(len);
+        }
+    }
+
+    fn store(&mut self, position: u64, bytes: &[u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = position + done as u64;
+            let skip = (at % SECTOR) as usize;
+            let take = (SECTOR as usize - skip).min(bytes.len() - done);
+            self.change((at / SECTOR) as u32, skip, &bytes[done..done + take]);
+            done += take;
+        }
+    }
+
+    /// Store zeros, whole sectors of zeros left alone.
+    fn clear(&mut self, position: u64, len: u64) {
+        let end = position + len;
+        let mut at = position;
+        while at < end {
+            let skip = (at % SECTOR) as usize;
+            let take = (SECTOR - at % SECTOR).min(end - at);
+            if !self.now((at / SECTOR) as u32).is_zero() {
+                self.change((at / SECTOR) as u32, skip, &[0; SECTOR as usize][..take as usize]);
+            }
+            at += take;
+        }
+    }
+
+    fn now(&self, number: u32) -> Arc<Sector> {
+        match self.sectors.get(&number) {
+            Some(versions) => versions.last().clone(),
+            None => self.base.sector(number),
+        }
+    }
+
+    fn change(&mut self, number: u32, skip: usize, bytes: &[u8]) {
+        let base = &self.base;
+        let versions = self.sectors.entry(number).or_insert_with(|| Versions {
+            durable: base.sector(number),
+            later: Vec::new(),
+            dirty: false,
+        });
+        let mut new = *versions.last().bytes();
+        new[skip..skip + bytes.len()].copy_from_slice(bytes);
+        versions.later.push(Sector::new(new));
+        versions.dirty = true;
+    }
+
+    fn sync(&mut self) {
+        for versions in self.sectors.values_mut().filter(|versions| versions.dirty) {
+            versions.durable = versions.last().clone();
+            versions.later.clear();
+            versions.dirty = false;
+        }
+        self.lens = vec![self.len()];
+    }
+
+    fn drop_dirty(&mut self) {
+        for versions in self.sectors.values_mut() {
+            versions.dirty = false;
+        }
+    }
+
+    /// What processes see.
+    fn live(&self) -> DiskFile {
+        let changed = self.sectors.iter().map(|(number, versions)| {
+            (*number, versions.last().clone())
+        });
+        let mut file = self.base.with(changed.collect(), self.len());
+        file.allocated = self.allocated.clone();
+        file
+    }
+}
+
+/// An operation on names that is not yet part of [`Replay::durable`].
+#[derive(Clone)]
+pub(super) struct NameOp {
+    pub(super) event: Arc<Event>,
+    /// A sync of its directory came after it.
+    pub(super) synced: bool,
+}
+
+impl NameOp {
+    fn touches(&self, dir: u32) -> bool {
+        match &*self.event {
+            Event::Link { dir: its, .. } | Event::Unlink { dir: its, .. } => *its == dir,
+            Event::Rename { from_dir, to_dir, .. } => *from_dir == dir || *to_dir == dir,
+            _ => false,
+        }
+    }
+
+    /// The file or directory whose name it is.
+    pub(super) fn node(&self) -> Option<Node> {
+        match &*self.event {
+            Event::Link { node, .. } | Event::Unlink { node, .. } | Event::Rename { node, .. } => {
+                Some(*node)
+            }
+            _ => None,
+        }
+    }
+
+    /// Do it to a tree that may lack some of the operations before it: a node keeps one name.
+    pub(super) fn apply(&self, tree: &mut Tree) {
+        match &*self.event {
+            Event::Link { dir, name, node, .. } => {
+                tree.names_mut(*dir).insert(name.clone(), *node);
+            }
+            Event::Unlink { dir, name, node } if tree.get(*dir, name) == Some(*node) => {
+                tree.names_mut(*dir).remove(name);
+            }
+            Event::Rename { from_dir, from_name, to_dir, to_name, node } => {
+                if tree.get(*from_dir, from_name) == Some(*node) {
+                    tree.names_mut(*from_dir).remove(from_name);
+                } else if let Some((dir, name)) = tree.place(*node) {
+                    tree.names_mut(dir).remove(&name);
+                }
+                tree.names_mut(*to_dir).insert(to_name.clone(), *node);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The state after some events: what is surely durable, and what is pending.
+pub(super) struct Replay {
+    /// Names that are surely on the medium, `ops` aside.
+    pub(super) durable: Tree,
+    /// Operations on names, in order; the first is never synced.
+    pub(super) ops: Vec<NameOp>,
+    pub(super) files: Vec<Option<Pending>>,
+    /// Names as processes see them.
+    pub(super) names: Tree,
+    /// How many events were replayed.
+    pub(super) time: usize,
+}
+
+impl Replay {
+    fn new(base: &Disk) -> Self {
+        let files = base.files.iter().map(|file| file.clone().map(Pending::new)).collect();
+        let (durable, names) = (base.tree.clone(), base.tree.clone());
+        Self { durable, ops: Vec::new(), files, names, time: 0 }
+    }
+
+    fn file(&mut self, file: u32) -> &mut Pending {
+        self.files[file as usize].as_mut().expect("the journal names files that exist")
+    }
+
+    fn step(&mut self, event: &Arc<Event>) {
+        self.time += 1;
+        match &**event {
+            Event::Link { node, mode, .. } => {
+                self.make(*node, *mode);
+                self.name(event);
+            }
+            Event::Rename { .. } | Event::Unlink { .. } => self.name(event),
+            Event::Store { file, position, bytes } => {
+                let file = self.file(*file);
+                let end = position + bytes.len() as u64;
+                file.store(*position, bytes);
+                file.allocated.add(*position, end);
+                file.grow(end);
+            }
+            Event::Allocate { file, len } => {
+                let file = self.file(*file);
+                file.allocated.add(0, *len);
+                file.grow(*len);
+            }
+            Event::Punch { file, position, len } => {
+                let file = self.file(*file);
+                file.clear(*position, *len);
+                file.allocated.remove(*position, *position + *len);
+            }
+            Event::Sync { file } => self.file(*file).sync(),
+            Event::DropDirty { file } => self.file(*file).drop_dirty(),
+            Event::SyncDir { dir } => self.sync_dir(*dir),
+        }
+    }
+
+    /// An inode without a name.
+    fn make(&mut self, node: Node, mode: u32) {
+        match node {
+            Node::File(file) => {
+                debug_assert_eq!(file as usize, self.files.len());
+                let empty = DiskFile { mode, ..DiskFile::default() };
+                self.files.push(Some(Pending::new(Arc::new(empty))));
+            }
+            Node::Dir(dir) => {
+                let made = (self.durable.add(mode), self.names.add(mode));
+                debug_assert_eq!(made, (dir, dir));
+            }
+        }
+    }
+
+    fn name(&mut self, event: &Arc<Event>) {
+        let op = NameOp { event: event.clone(), synced: false };
+        op.apply(&mut self.names);
+        self.ops.push(op);
+    }
+
+    fn sync_dir(&mut self, dir: u32) {
+        for op in self.ops.iter_mut().filter(|op| op.touches(dir)) {
+            op.synced = true;
+        }
+        // What was synced before anything that is pending needs no memory of its order.
+        let done = self.ops.iter().take_while(|op| op.synced).count();
+        for op in self.ops.drain(..done) {
+            op.apply(&mut self.durable);
+        }
+    }
+
+    /// What processes see, files without a name included.
+    pub(super) fn live(&self) -> Disk {
+        let files = self.files.iter().map(|file| Some(Arc::new(file.as_ref()?.live()))).collect();
+        Disk { files, tree: self.names.clone() }
+    }
+
+    fn crash(&self, journal: &Journal) -> Crash {
+        Crash::new(self, journal)
+    }
+}

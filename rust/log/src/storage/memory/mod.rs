@@ -1,0 +1,289 @@
+//! An in-memory twin of a machine's files, for tests: it remembers what a power cut would leave.
+//!
+//! The room owns the [`Storage`] side: paths, processes, a clock that stands still and random numbers
+//! from a seed. Everything that changes is journaled ([`Journal`]); from the journal come the images:
+//!
+//! | after | what is there | who makes it |
+//! |---|---|---|
+//! | power loss | what was synced, and any choice of what was not | [`Journal::crash_at`] → [`Crash::image`] |
+//! | death of all processes | everything that was stored, no lock held | [`MemoryStorage::survivor`], [`Journal::killed_at`] |
+//! | an orderly restart | everything, durable | [`MemoryStorage::restart`] |
+//! | death of one process | its locks are free | [`MemoryStorage::process`], [`MemoryStorage::kill`] |
+//!
+//! | file | owns |
+//! |---|---|
+//! | `world` | what is now: names, files, locks, under one mutex |
+//! | `bytes` | memory that maps share |
+//! | `file` | open files and their maps |
+//! | `disk` | sectors, lengths, names that never change |
+//! | `journal` | what happened, and the rules of what is durable when |
+//! | `crash` | choices and images |
+//!
+//! Not imitated: permissions, symbolic links, space shared between files (each has a capacity of its
+//! own), and loads beyond the end of a file, which read as zero where the kernel raises SIGBUS.
+
+mod bytes;
+mod crash;
+mod disk;
+mod file;
+mod journal;
+mod world;
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+
+use super::{File, Filesystem, Open, Stat, Storage};
+use disk::{mix, Disk, PAGE};
+use journal::Event;
+use world::{Settings, World};
+
+pub use crash::{Choice, Crash, Explored, Undecided};
+pub use file::MemoryFile;
+pub use journal::Journal;
+
+/// Capacity of a file unless asked otherwise.
+const CAPACITY: u64 = 1 << 20;
+/// Where the clock stands unless set: 2026-01-01.
+const NOW_US: i64 = 1_767_225_600_000_000;
+
+/// What all processes of one machine share.
+struct Shared {
+    world: Mutex<World>,
+    random: AtomicU64,
+    processes: AtomicU64,
+}
+
+impl Shared {
+    /// A panic elsewhere (a store that would be SIGBUS) leaves the world whole.
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One process of the machine.
+struct Process {
+    number: u64,
+    dead: AtomicBool,
+}
+
+impl Process {
+    fn new(number: u64) -> Arc<Self> {
+        Arc::new(Self { number, dead: AtomicBool::new(false) })
+    }
+
+    fn alive(&self) -> bool {
+        !self.dead.load(Ordering::SeqCst)
+    }
+}
+
+/// Files in memory, as one process sees them. A clone is the same process.
+#[derive(Clone)]
+pub struct MemoryStorage {
+    shared: Arc<Shared>,
+    process: Arc<Process>,
+}
+
+impl Default for MemoryStorage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for MemoryStorage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MemoryStorage(process {})", self.process.number)
+    }
+}
+
+impl MemoryStorage {
+    /// An empty machine: the directory `/`, files of up to 1 MiB.
+    pub fn new() -> Self {
+        Self::with_capacity(CAPACITY)
+    }
+
+    /// An empty machine whose files hold up to `capacity` bytes each; beyond that the disk is full.
+    /// No map can be longer.
+    pub fn with_capacity(capacity: u64) -> Self {
+        let capacity = capacity.next_multiple_of(PAGE);
+        let settings = Settings { capacity, filesystem: Filesystem::Promises("memory") };
+        let disk = Arc::new(Disk::new());
+        let (now_us, random) = (NOW_US, 0);
+        let journal = Journal { settings, base: disk.clone(), events: Vec::new(), now_us, random };
+        let live = (*disk).clone();
+        Self::born(&journal, disk, Vec::new(), live)
+    }
+
+    /// A machine that goes on from a journal.
+    fn born(journal: &Journal, base: Arc<Disk>, events: Vec<Arc<Event>>, live: Disk) -> Self {
+        // A number of its own: registries keyed by (device, inode) never take two machines for one.
+        static DEVICES: AtomicU64 = AtomicU64::new(1);
+        let device = DEVICES.fetch_add(1, Ordering::Relaxed);
+        let mut world = World::new(journal.settings.clone(), device, base, events, live);
+        world.now_us = journal.now_us;
+        let shared = Shared {
+            world: Mutex::new(world),
+            random: AtomicU64::new(journal.random),
+            processes: AtomicU64::new(1),
+        };
+        Self { shared: Arc::new(shared), process: Process::new(0) }
+    }
+
+    /// Begin the random numbers anew with a seed.
+    #[must_use]
+    pub fn seeded(self, seed: u64) -> Self {
+        self.shared.random.store(seed, Ordering::SeqCst);
+        self
+    }
+
+    /// Pretend another kind of file system, such as one where allocation is no promise.
+    #[must_use]
+    pub fn on(self, filesystem: Filesystem) -> Self {
+        self.shared.world().settings.filesystem = filesystem;
+        self
+    }
+
+    /// Set the clock, which else stands still.
+    pub fn set_now_us(&self, now_us: i64) {
+        self.shared.world().now_us = now_us;
+    }
+
+    /// Another process of the same machine, with locks of its own.
+    #[must_use]
+    pub fn process(&self) -> Self {
+        let number = self.shared.processes.fetch_add(1, Ordering::Relaxed);
+        Self { shared: self.shared.clone(), process: Process::new(number) }
+    }
+
+    /// Kill this process: its locks are free, and whatever it still tries fails with `EBADF`.
+    pub fn kill(&self) {
+        self.process.dead.store(true, Ordering::SeqCst);
+        self.shared.world().unlock_all(self.process.number);
+    }
+
+    /// How many events have happened: the crash point "now".
+    pub fn events(&self) -> usize {
+        self.shared.world().events.len()
+    }
+
+    /// What has happened so far. Later events are not part of it.
+    pub fn journal(&self) -> Journal {
+        // Images draw other numbers than this machine goes on to draw, or salts would repeat.
+        let random = mix(self.shared.random.load(Ordering::SeqCst), 0x00f0_1da7);
+        let world = self.shared.world();
+        Journal {
+            settings: world.settings.clone(),
+            base: world.base.clone(),
+            events: world.events.clone(),
+            now_us: world.now_us,
+            random,
+        }
+    }
+
+    /// What processes see that start after all of now were killed; the power stayed on. What was
+    /// pending is still pending. This machine goes on, apart from it.
+    #[must_use]
+    pub fn survivor(&self) -> Self {
+        let journal = self.journal();
+        journal.killed_at(journal.len())
+    }
+
+    /// The machine after an orderly restart: all that was stored is durable, no lock is held. This
+    /// machine goes on, apart from it.
+    #[must_use]
+    pub fn restart(&self) -> Self {
+        let journal = self.journal();
+        let live = journal.replay(journal.len()).live();
+        Self::born(&journal, Arc::new(live.clone()), Vec::new(), live)
+    }
+
+    /// What Linux does when a sync of this file fails: what is dirty counts as clean, so later syncs
+    /// succeed without writing it, and what of it is on the medium stays unknown until it is stored
+    /// anew. Each open file is told once, by an `EIO` from its next sync.
+    ///
+    /// # Errors
+    /// `ENOENT` when no file has this inode number.
+    pub fn drop_dirty(&self, inode: u64) -> io::Result<()> {
+        let mut world = self.shared.world();
+        let file = world.by_inode(inode)?;
+        world.drop_dirty(file);
+        Ok(())
+    }
+
+    /// A hash over names, lengths and bytes, to tell states apart.
+    pub fn fingerprint(&self) -> u64 {
+        self.shared.world().fingerprint()
+    }
+
+    fn with<T>(&self, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
+        if !self.process.alive() {
+            return Err(Errno::BADF.into());
+        }
+        call(&mut self.shared.world())
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        let (file, opened) = self.with(|world| {
+            let file = match how {
+                Open::CreateNew(mode) => world.create(path, mode)?,
+                Open::Read | Open::ReadWrite => world.find(path)?,
+            };
+            Ok((file, world.opened(file)))
+        })?;
+        let (shared, process) = (self.shared.clone(), self.process.clone());
+        Ok(Arc::new(MemoryFile::new(shared, process, file, opened, how != Open::Read)))
+    }
+
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.with(|world| world.rename(from, to, false))
+    }
+
+    fn rename_over(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.with(|world| world.rename(from, to, true))
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.with(|world| world.unlink(path))
+    }
+
+    fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
+        self.with(|world| world.create_dir(path, mode))
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.with(|world| world.remove_dir(path))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.with(|world| world.list(path))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.with(|world| world.sync_dir(path))
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        self.with(|world| world.stat_path(path))
+    }
+
+    fn filesystem(&self, path: &Path) -> io::Result<Filesystem> {
+        self.with(|world| {
+            world.stat_path(path)?;
+            Ok(world.settings.filesystem.clone())
+        })
+    }
+
+    fn now_us(&self) -> i64 {
+        self.shared.world().now_us
+    }
+
+    fn random(&self) -> io::Result<u64> {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        Ok(mix(self.shared.random.fetch_add(STEP, Ordering::SeqCst), STEP))
+    }
+}

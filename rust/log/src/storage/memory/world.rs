@@ -1,0 +1,453 @@
+//! The live side of the twin: what processes see now, and the journal of how it came to be.
+//!
+//! The room owns the names, the files and the locks behind one mutex. Its invariant, on which crash
+//! images rely: whatever changes is journaled under the same mutex, in the order in which it
+//! happened, and what is read equals the replay of the journal over the base.
+//!
+//! It is as strict as the kernel where code could go wrong unseen: a mapped store beyond the end of
+//! a file or into a hole, which a real machine may answer with SIGBUS, panics.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::super::{Filesystem, LockKind, Stat};
+use super::bytes::Memory;
+use super::disk::{fingerprint, Disk, DiskFile, Node, Pages, Sector, Tree, PAGE, SECTOR};
+use super::journal::Event;
+
+/// Permission bits that creating takes away.
+const UMASK: u32 = 0o022;
+
+/// What stays the same for the life of a storage and is handed on to its images.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// Most bytes a file can hold, a multiple of the page size.
+    pub(super) capacity: u64,
+    pub(super) filesystem: Filesystem,
+}
+
+/// A lock that is held.
+struct Held {
+    open: u64,
+    process: u64,
+    kind: LockKind,
+}
+
+/// One file as it is now.
+struct Live {
+    /// Its content until `memory` exists.
+    begun: Arc<DiskFile>,
+    memory: Option<Arc<Memory>>,
+    mode: u32,
+    len: u64,
+    modified_us: i64,
+    allocated: Pages,
+    data: Pages,
+    locks: Vec<Held>,
+    /// How many syncs of this file have failed.
+    errors: u32,
+}
+
+impl Live {
+    fn new(begun: Arc<DiskFile>) -> Self {
+        Self {
+            memory: None,
+            mode: begun.mode,
+            len: begun.len,
+            modified_us: begun.modified_us,
+            allocated: begun.allocated.clone(),
+            data: begun.data(),
+            locks: Vec::new(),
+            errors: 0,
+            begun,
+        }
+    }
+
+    fn memory(&mut self, capacity: u64) -> io::Result<Arc<Memory>> {
+        if let Some(memory) = &self.memory {
+            return Ok(memory.clone());
+        }
+        let memory = Arc::new(Memory::new(capacity)?);
+        for (number, sector) in &self.begun.sectors {
+            memory.write(u64::from(*number) * SECTOR, sector.bytes());
+        }
+        self.memory = Some(memory.clone());
+        Ok(memory)
+    }
+
+    fn print(&self) -> u64 {
+        let Some(memory) = &self.memory else { return self.begun.print() };
+        let (mut sum, mut next) = (0u64, 0);
+        while let Some(page) = self.data.next(next) {
+            next = page + PAGE;
+            for position in (page..next).step_by(SECTOR as usize) {
+                let mut bytes = [0; SECTOR as usize];
+                memory.read(position, &mut bytes);
+                sum = sum.wrapping_add(Sector::new(bytes).print((position / SECTOR) as u32));
+            }
+        }
+        sum
+    }
+}
+
+/// Everything that is now.
+pub(super) struct World {
+    pub(super) settings: Settings,
+    /// What was on the medium when this storage began.
+    pub(super) base: Arc<Disk>,
+    /// What has happened since.
+    pub(super) events: Vec<Arc<Event>>,
+    pub(super) now_us: i64,
+    device: u64,
+    tree: Tree,
+    files: Vec<Option<Live>>,
+    opened: u64,
+}
+
+impl World {
+    /// A world whose live content is `live`, come from `base` by `events`.
+    pub(super) fn new(
+        settings: Settings,
+        device: u64,
+        base: Arc<Disk>,
+        events: Vec<Arc<Event>>,
+        live: Disk,
+    ) -> Self {
+        let files = live.files.into_iter().map(|file| file.map(Live::new)).collect();
+        let tree = live.tree;
+        Self { settings, base, events, now_us: 0, device, tree, files, opened: 0 }
+    }
+
+    fn note(&mut self, event: Event) {
+        self.events.push(Arc::new(event));
+    }
+
+    fn live(&mut self, file: u32) -> &mut Live {
+        self.files[file as usize].as_mut().expect("an open file exists")
+    }
+
+    fn file(&self, file: u32) -> &Live {
+        self.files[file as usize].as_ref().expect("an open file exists")
+    }
+
+    /// A number for an open file, and the file's count of failed syncs.
+    pub(super) fn opened(&mut self, file: u32) -> (u64, u32) {
+        self.opened += 1;
+        (self.opened, self.file(file).errors)
+    }
+
+    /// The file that a path stands for.
+    pub(super) fn find(&self, path: &Path) -> io::Result<u32> {
+        match self.tree.find(path)? {
+            Node::File(file) => Ok(file),
+            Node::Dir(_) => Err(Errno::ISDIR.into()),
+        }
+    }
+
+    /// The file with an inode number.
+    pub(super) fn by_inode(&self, inode: u64) -> io::Result<u32> {
+        let number = inode.checked_sub(INODE_FILE).and_then(|number| u32::try_from(number).ok());
+        let known = |number: &u32| matches!(self.files.get(*number as usize), Some(Some(_)));
+        Ok(number.filter(known).ok_or(Errno::NOENT)?)
+    }
+
+    /// Make an empty file.
+    pub(super) fn create(&mut self, path: &Path, mode: u32) -> io::Result<u32> {
+        let (dir, name) = self.tree.split(path)?;
+        if self.tree.get(dir, &name).is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let file = self.files.len() as u32;
+        let mode = mode & 0o7777 & !UMASK;
+        let begun = DiskFile { mode, modified_us: self.now_us, ..DiskFile::default() };
+        self.files.push(Some(Live::new(Arc::new(begun))));
+        self.tree.names_mut(dir).insert(name.clone(), Node::File(file));
+        self.note(Event::Link { dir, name, node: Node::File(file), mode });
+        Ok(file)
+    }
+
+    /// Make an empty directory.
+    pub(super) fn create_dir(&mut self, path: &Path, mode: u32) -> io::Result<()> {
+        if self.tree.find(path).is_ok() {
+            return Err(Errno::EXIST.into());
+        }
+        let (dir, name) = self.tree.split(path)?;
+        let mode = mode & 0o7777 & !UMASK;
+        let node = Node::Dir(self.tree.add(mode));
+        self.tree.names_mut(dir).insert(name.clone(), node);
+        self.note(Event::Link { dir, name, node, mode });
+        Ok(())
+    }
+
+    /// Rename, over what is at the target only if `replace`.
+    pub(super) fn rename(&mut self, from: &Path, to: &Path, replace: bool) -> io::Result<()> {
+        let (from_dir, from_name) = self.tree.split(from)?;
+        let node = self.tree.get(from_dir, &from_name).ok_or(Errno::NOENT)?;
+        let (to_dir, to_name) = self.tree.split(to)?;
+        match (self.tree.get(to_dir, &to_name), node) {
+            (None, _) => {}
+            (Some(_), _) if !replace => return Err(Errno::EXIST.into()),
+            (Some(old), _) if old == node => return Ok(()),
+            (Some(Node::File(_)), Node::File(_)) => {}
+            (Some(Node::Dir(old)), Node::Dir(_)) if self.tree.names(old).is_empty() => {}
+            (Some(Node::Dir(_)), Node::Dir(_)) => return Err(Errno::NOTEMPTY.into()),
+            (Some(Node::Dir(_)), Node::File(_)) => return Err(Errno::ISDIR.into()),
+            (Some(Node::File(_)), Node::Dir(_)) => return Err(Errno::NOTDIR.into()),
+        }
+        if matches!(node, Node::Dir(_)) && to.starts_with(from) {
+            return Err(Errno::INVAL.into());
+        }
+        self.tree.names_mut(from_dir).remove(&from_name);
+        self.tree.names_mut(to_dir).insert(to_name.clone(), node);
+        self.note(Event::Rename { from_dir, from_name, to_dir, to_name, node });
+        Ok(())
+    }
+
+    /// Remove a file's name.
+    pub(super) fn unlink(&mut self, path: &Path) -> io::Result<()> {
+        let (dir, name) = self.tree.split(path)?;
+        let node = self.tree.get(dir, &name).ok_or(Errno::NOENT)?;
+        if matches!(node, Node::Dir(_)) {
+            return Err(Errno::ISDIR.into());
+        }
+        self.tree.names_mut(dir).remove(&name);
+        self.note(Event::Unlink { dir, name, node });
+        Ok(())
+    }
+
+    /// Remove an empty directory.
+    pub(super) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
+        let (dir, name) = self.tree.split(path)?;
+        let node = self.tree.get(dir, &name).ok_or(Errno::NOENT)?;
+        let Node::Dir(inner) = node else { return Err(Errno::NOTDIR.into()) };
+        if !self.tree.names(inner).is_empty() {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        self.tree.names_mut(dir).remove(&name);
+        self.note(Event::Unlink { dir, name, node });
+        Ok(())
+    }
+
+    /// Names in a directory, sorted.
+    pub(super) fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        Ok(self.tree.names(self.tree.dir(path)?).keys().map(ToString::to_string).collect())
+    }
+
+    /// Names of a directory are on the medium from here on.
+    pub(super) fn sync_dir(&mut self, path: &Path) -> io::Result<()> {
+        let dir = self.tree.dir(path)?;
+        self.note(Event::SyncDir { dir });
+        Ok(())
+    }
+
+    pub(super) fn stat_path(&self, path: &Path) -> io::Result<Stat> {
+        match self.tree.find(path)? {
+            Node::File(file) => Ok(self.stat(file)),
+            Node::Dir(dir) => Ok(Stat {
+                device: self.device,
+                inode: INODE_DIR + u64::from(dir),
+                len: PAGE,
+                allocated: PAGE,
+                mode: self.tree.0[dir as usize].mode,
+                is_dir: true,
+                modified_us: self.now_us,
+            }),
+        }
+    }
+
+    pub(super) fn stat(&self, number: u32) -> Stat {
+        let file = self.file(number);
+        Stat {
+            device: self.device,
+            inode: INODE_FILE + u64::from(number),
+            len: file.len,
+            allocated: file.allocated.bytes(),
+            mode: file.mode,
+            is_dir: false,
+            modified_us: file.modified_us,
+        }
+    }
+
+    pub(super) fn read(&self, number: u32, bytes: &mut [u8], position: u64) -> usize {
+        let file = self.file(number);
+        let len = file.len.saturating_sub(position).min(bytes.len() as u64) as usize;
+        let bytes = &mut bytes[..len];
+        match &file.memory {
+            Some(memory) => memory.read(position, bytes),
+            None => file.begun.read(position, bytes),
+        }
+        len
+    }
+
+    /// A store by `pwrite`: the file grows as far as it must.
+    pub(super) fn write(&mut self, number: u32, bytes: &[u8], position: u64) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let end = self.within(position, bytes.len() as u64)?;
+        let capacity = self.settings.capacity;
+        let file = self.live(number);
+        file.memory(capacity)?.write(position, bytes);
+        file.len = file.len.max(end);
+        file.allocated.add(position, end);
+        self.changed(number, position, bytes.into());
+        Ok(())
+    }
+
+    /// A store into a map.
+    pub(super) fn store(&mut self, number: u32, bytes: &[u8], position: u64) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.assert_mapped(number, position, bytes.len() as u64);
+        let memory = self.file(number).memory.as_ref().expect("a mapped file has memory");
+        memory.write(position, bytes);
+        self.changed(number, position, bytes.into());
+    }
+
+    /// A word was changed in place. It is read again here, so that the last event of two that race
+    /// holds what is in memory.
+    pub(super) fn noted(&mut self, number: u32, position: u64) {
+        let memory = self.file(number).memory.as_ref().expect("a mapped file has memory");
+        memory.touch(position, 8);
+        self.assert_mapped(number, position, 8);
+        let value = memory.word(position).to_le_bytes();
+        self.changed(number, position, value.into());
+    }
+
+    fn assert_mapped(&self, number: u32, position: u64, len: u64) {
+        let file = self.file(number);
+        let (end, stat) = (position + len, self.stat(number));
+        assert!(end <= file.len, "mapped store at {position}..{end} beyond the end: SIGBUS; {stat:?}");
+        let solid = file.allocated.cover(position, end);
+        assert!(solid, "mapped store at {position}..{end} into a hole: SIGBUS on a full disk; {stat:?}");
+    }
+
+    fn changed(&mut self, number: u32, position: u64, bytes: Box<[u8]>) {
+        let now = self.now_us;
+        let file = self.live(number);
+        file.data.add(position, position + bytes.len() as u64);
+        file.modified_us = now;
+        self.note(Event::Store { file: number, position, bytes });
+    }
+
+    /// `fallocate`.
+    pub(super) fn allocate(&mut self, number: u32, len: u64) -> io::Result<()> {
+        self.within(0, len)?;
+        let file = self.live(number);
+        if len <= file.len && file.allocated.cover(0, len) {
+            return Ok(());
+        }
+        file.allocated.add(0, len);
+        file.len = file.len.max(len);
+        self.note(Event::Allocate { file: number, len });
+        Ok(())
+    }
+
+    /// Give a range back; it reads as zero.
+    pub(super) fn punch(&mut self, number: u32, position: u64, len: u64) -> io::Result<()> {
+        let capacity = self.settings.capacity;
+        let end = position.saturating_add(len).min(capacity);
+        if position >= end {
+            return Ok(());
+        }
+        let file = self.live(number);
+        let memory = file.memory(capacity)?;
+        let mut next = position;
+        while let Some(start) = file.data.next(next).filter(|start| *start < end) {
+            next = ((start / PAGE + 1) * PAGE).min(end);
+            memory.write(start, &[0; PAGE as usize][..(next - start) as usize]);
+        }
+        file.allocated.remove(position, end);
+        file.data.remove(position, end);
+        self.note(Event::Punch { file: number, position, len: end - position });
+        Ok(())
+    }
+
+    pub(super) fn next_data(&self, number: u32, position: u64) -> Option<u64> {
+        let file = self.file(number);
+        file.data.next(position).filter(|found| *found < file.len)
+    }
+
+    /// Bytes and length are on the medium from here on, unless a sync failed that this open file has
+    /// not been told of (`seen` counts what it was told).
+    pub(super) fn sync(&mut self, number: u32, seen: u32) -> Result<(), u32> {
+        let errors = self.file(number).errors;
+        if errors != seen {
+            return Err(errors);
+        }
+        self.note(Event::Sync { file: number });
+        Ok(())
+    }
+
+    /// A sync failed: see `MemoryStorage::drop_dirty`.
+    pub(super) fn drop_dirty(&mut self, number: u32) {
+        self.live(number).errors += 1;
+        self.note(Event::DropDirty { file: number });
+    }
+
+    /// The memory behind a file, for a map of `len` bytes.
+    pub(super) fn map(&mut self, number: u32, len: u64) -> io::Result<Arc<Memory>> {
+        let capacity = self.settings.capacity;
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        if len > capacity {
+            return Err(Errno::NOMEM.into());
+        }
+        self.live(number).memory(capacity)
+    }
+
+    pub(super) fn try_lock(&mut self, number: u32, open: u64, process: u64, kind: LockKind) -> bool {
+        let locks = &mut self.live(number).locks;
+        let mine = locks.iter().position(|held| held.open == open);
+        if mine.is_some_and(|mine| locks[mine].kind == kind) {
+            return true;
+        }
+        // As the kernel does: what this open file held is given up before the other kind is tried.
+        locks.retain(|held| held.open != open);
+        let free = match kind {
+            LockKind::Exclusive => locks.is_empty(),
+            LockKind::Shared => locks.iter().all(|held| held.kind == LockKind::Shared),
+        };
+        if free {
+            locks.push(Held { open, process, kind });
+        }
+        free
+    }
+
+    pub(super) fn unlock(&mut self, number: u32, open: u64) {
+        self.live(number).locks.retain(|held| held.open != open);
+    }
+
+    /// A process died: its locks are free.
+    pub(super) fn unlock_all(&mut self, process: u64) {
+        for file in self.files.iter_mut().flatten() {
+            file.locks.retain(|held| held.process != process);
+        }
+    }
+
+    pub(super) fn fingerprint(&self) -> u64 {
+        fingerprint(&self.tree, |number| (self.file(number).len, self.file(number).print()))
+    }
+
+    fn within(&self, position: u64, len: u64) -> io::Result<u64> {
+        let end = position.checked_add(len).ok_or(Errno::FBIG)?;
+        if end > self.settings.capacity {
+            return Err(Errno::NOSPC.into());
+        }
+        Ok(end)
+    }
+}
+
+/// Inode numbers: files and directories count apart.
+const INODE_DIR: u64 = 1;
+const INODE_FILE: u64 = 1 << 32;
+
+/// The inode number of a file.
+pub(super) fn inode(file: u32) -> u64 {
+    INODE_FILE + u64::from(file)
+}

@@ -1,0 +1,179 @@
+//! One open file, and a `close` that is safe at any moment, in a forked child too.
+//!
+//! The room owns the descriptor. Its invariant: a descriptor number is given back to the kernel only
+//! when nobody can use it any more, so that a call that runs while another thread closes never lands
+//! in a foreign file that got the same number.
+//!
+//! `close` therefore does not close the number. It lays an *inert* descriptor over it (`dup3` of an
+//! `O_PATH` one, which refuses reads, writes, locks and maps with `EBADF`): the kernel drops the open
+//! file behind it at once, its locks too, while the number stays taken until the last owner is gone.
+//!
+//! ```text
+//! open ----> number -> open file ----close (dup3)----> number -> inert ----last drop----> free
+//! ```
+//!
+//! There is no lock and no counter in it, so a child forked while another thread was in the middle of
+//! a call can close as well: that thread does not exist there and is not waited for. A call that was
+//! under way ends on the file it began on.
+//!
+//! A *map* keeps its open file alive in the kernel, locks included: lock files are never mapped.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::{fallocate, fstat, seek, FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::io::{dup3, retry_on_intr, DupFlags, Errno};
+
+use super::super::{Access, File, LockKind, Map, Stat};
+use super::{lock, map, told};
+
+/// A file of the kernel's.
+#[derive(Debug)]
+pub struct RealFile {
+    descriptor: Arc<Descriptor>,
+}
+
+impl RealFile {
+    pub(super) fn new(file: OwnedFd, writable: bool) -> io::Result<Self> {
+        inert()?;
+        let closed = AtomicBool::new(false);
+        let descriptor = Descriptor { file: file.into(), writable, closed };
+        Ok(Self { descriptor: Arc::new(descriptor) })
+    }
+}
+
+impl File for RealFile {
+    fn stat(&self) -> io::Result<Stat> {
+        self.descriptor.with(|file| Ok(told(&retry_on_intr(|| fstat(file))?)))
+    }
+
+    fn read_at(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
+        self.descriptor.with(|file| read_to_end(file, bytes, position))
+    }
+
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.descriptor.with(|file| file.write_all_at(bytes, position))
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.descriptor.with(|file| {
+            Ok(retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len))?)
+        })
+    }
+
+    fn punch(&self, position: u64, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let how = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
+        self.descriptor.with(|file| Ok(retry_on_intr(|| fallocate(file, how, position, len))?))
+    }
+
+    fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
+        // Moves the shared file position, which nothing else here uses.
+        self.descriptor.with(|file| match retry_on_intr(|| seek(file, SeekFrom::Data(position))) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(other) => Err(other.into()),
+        })
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.descriptor.with(|file| Ok(retry_on_intr(|| rustix::fs::fdatasync(file))?))
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.descriptor.with(|file| Ok(retry_on_intr(|| rustix::fs::fsync(file))?))
+    }
+
+    fn map(&self, len: u64, access: Access) -> io::Result<Map> {
+        map::map(&self.descriptor, len, access)
+    }
+
+    fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
+        self.descriptor.with(|file| lock::try_lock(file, kind))
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        self.descriptor.with(lock::unlock)
+    }
+
+    fn close(&self) {
+        self.descriptor.close();
+    }
+}
+
+/// A descriptor number, held until the last owner is gone, and what lies behind it.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    file: std::fs::File,
+    writable: bool,
+    closed: AtomicBool,
+}
+
+impl Descriptor {
+    /// True when the file was opened for writing.
+    pub(super) fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Run a call on the open file; `EBADF` once it is closed.
+    pub(super) fn with<T>(
+        &self,
+        call: impl FnOnce(&std::fs::File) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Errno::BADF.into());
+        }
+        let result = call(&self.file);
+        // The call may have met the inert descriptor, of which `fstat` tells happily.
+        if self.closed.load(Ordering::SeqCst) && result.is_ok() {
+            return Err(Errno::BADF.into());
+        }
+        result
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let Ok(inert) = inert() else { return };
+        let number = self.file.as_raw_fd();
+        // SAFETY: `self.file` owns this open number and outlives `target`, which never closes it
+        // (`ManuallyDrop`); `dup3` replaces what lies behind the number without freeing it.
+        let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+        // EBADF is left: somebody closed our numbers behind our back, and the lock is gone with them.
+        let _ = retry_on_intr(|| dup3(inert, &mut target, DupFlags::CLOEXEC));
+    }
+}
+
+/// The descriptor that closed ones turn into: made with the first file, so that closing in a forked
+/// child neither allocates nor waits.
+fn inert() -> io::Result<&'static OwnedFd> {
+    static INERT: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(made) = INERT.get() {
+        return Ok(made);
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let made = retry_on_intr(|| rustix::fs::open("/", flags, Mode::empty()))?;
+    Ok(INERT.get_or_init(|| made))
+}
+
+fn read_to_end(file: &std::fs::File, bytes: &mut [u8], position: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], position + done as u64) {
+            Ok(0) => break,
+            Ok(more) => done += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,71 @@
+//! Maps of real files, and stores by `pwrite` beside a read-only map.
+//!
+//! The room owns the `mmap` calls. A map may be longer than its file: only what is allocated in the
+//! file may be touched (the rest is SIGBUS), and what is allocated later is there without mapping
+//! anew. `pwrite` and shared maps meet in the page cache, so loads see such stores at once.
+//!
+//! What may be touched, and that nobody truncates a mapped file, is left to the rooms above
+//! (invariant 3 in `docs/ARCHITECTURE.md`).
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+use std::sync::atomic::{fence, Ordering};
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::io::Errno;
+
+use super::super::{Access, Map, StoreSink};
+use super::file::Descriptor;
+
+/// Map `[0, len)` of an open file.
+pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: Access) -> io::Result<Map> {
+    let writable = access != Access::Read;
+    if writable && !descriptor.writable() {
+        return Err(Errno::ACCESS.into());
+    }
+    let size = usize::try_from(len).ok().filter(|size| *size > 0).ok_or(Errno::INVAL)?;
+    let mut options = MmapOptions::new();
+    options.len(size);
+    let memory = descriptor.with(|file| match access {
+        Access::Write => options.map_raw(file),
+        Access::Read | Access::WriteThrough => options.map_raw_read_only(file),
+    })?;
+    let sink: Option<Arc<dyn StoreSink>> = match access {
+        Access::WriteThrough => Some(Arc::new(WriteThrough(descriptor.clone()))),
+        Access::Read | Access::Write => None,
+    };
+    Ok(owned(memory, len, writable, sink))
+}
+
+fn owned(memory: MmapRaw, len: u64, writable: bool, sink: Option<Arc<dyn StoreSink>>) -> Map {
+    let base = NonNull::new(memory.as_mut_ptr()).expect("mmap returns no null pointer");
+    debug_assert!(memory.len() as u64 == len && (base.as_ptr() as usize).is_multiple_of(4096));
+    // SAFETY: `memory` maps `len` bytes from a page boundary until the owner is dropped; it is mapped
+    // for writing unless a sink is given or `writable` is false; only this `Map` knows its address.
+    unsafe { Map::new(base, len, writable, sink, Arc::new(memory)) }
+}
+
+/// Stores by `pwrite`, for file systems where a store into allocated memory can fail.
+struct WriteThrough(Arc<Descriptor>);
+
+impl StoreSink for WriteThrough {
+    fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.with(|file| file.write_all_at(bytes, position))
+    }
+
+    fn store_u64(&self, position: u64, value: u64) -> io::Result<()> {
+        // One aligned `pwrite` of eight bytes lies in one page, which the kernel copies under that
+        // page's lock after the calls before it; the fence keeps our own stores before it, too.
+        fence(Ordering::Release);
+        self.0.with(|file| file.write_all_at(&value.to_le_bytes(), position))
+    }
+
+    fn shares_memory(&self) -> bool {
+        false
+    }
+
+    fn noted(&self, _position: u64, _value: u64) {}
+}
