@@ -18,7 +18,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::claim::{Claim, Patience};
-use super::fork;
+use super::{files, fork};
 use super::layout::Layout;
 use super::lockfile::LockFile;
 use super::modes::Modes;
@@ -65,6 +65,8 @@ impl Membership {
         fork::install().map_err(|error| Error::io("note a fork handler for", layout.root(), error))?;
         let epoch = fork::epoch();
         let slots = Slots::new(storage, layout);
+        // A store that was restored from a backup has no lock files, nor a place for them.
+        files::make_dir(storage.as_ref(), &layout.slots(), modes.directory)?;
         let presence = LockFile::find_or_create(storage.as_ref(), layout.presence(), modes.lock)?;
         let here = enter(storage.as_ref(), layout, &presence, &slots, patience)?;
         let (slot, identity) = slots.take(modes, here.seen)?;
@@ -79,24 +81,30 @@ impl Membership {
     }
 
     /// This process's membership of the store, shared by all its handles; a new one where it has
-    /// none, as in a forked child.
+    /// none, as in a forked child. `alone` is called, still under the claim, if nobody else was
+    /// there.
     ///
     /// # Errors
-    /// As for [`Membership::acquire`], and [`Error::LockTimeout`] for the claim.
+    /// As for [`Membership::acquire`], [`Error::LockTimeout`] for the claim, and those of `alone`.
     pub(super) fn join(
         storage: &Arc<dyn Storage>,
         layout: &Layout,
         modes: Modes,
         patience: Patience,
-    ) -> Result<Joined> {
+        alone: impl FnOnce(&Claim) -> Result<()>,
+    ) -> Result<Arc<Self>> {
         let key = key(storage.as_ref(), layout)?;
         if let Some(member) = registry::member(key) {
-            return Ok(Joined { member, alone: false });
+            return Ok(member);
         }
         let claim = Claim::take(storage, layout, modes.lock, patience)?;
         let joined = Self::acquire(storage, layout, modes, &claim, patience)?;
+        if joined.alone {
+            alone(&claim)?;
+        }
+        claim.verify()?;
         // Two threads may have come here: the slower one's slot is given back.
-        Ok(Joined { member: registry::adopt(key, joined.member), ..joined })
+        Ok(registry::adopt(key, joined.member))
     }
 
     /// Who this process is in lock words.

@@ -71,21 +71,22 @@ pub(super) fn close(number: u64) {
 /// The living membership of a store, if this process has one.
 pub(super) fn member(key: Key) -> Option<Arc<Membership>> {
     let found = registry().members.get(&key).and_then(Weak::upgrade);
-    // Checked, and perhaps dropped, after the registry is released.
-    found.filter(|member| member.check().is_ok())
+    // Looked at, and perhaps dropped, after the registry is released. The number of a directory that
+    // was deleted is soon another's: then the lock files are not in place.
+    found.filter(|member| member.verify().is_ok())
 }
 
 /// Note a membership down as this process's, unless another thread was faster: then that one's.
 pub(super) fn adopt(key: Key, fresh: Arc<Membership>) -> Arc<Membership> {
     let mut registry = registry();
     let other = registry.members.get(&key).and_then(Weak::upgrade);
-    let other_lives = other.as_ref().is_some_and(|other| other.check().is_ok());
-    if !other_lives {
+    let faster = other.as_ref().is_some_and(|other| other.verify().is_ok());
+    if !faster {
         registry.members.insert(key, Arc::downgrade(&fresh));
     }
     registry.members.retain(|_, member| member.strong_count() > 0);
     drop(registry);
-    other.filter(|_| other_lives).unwrap_or(fresh)
+    other.filter(|_| faster).unwrap_or(fresh)
 }
 
 /// A handle's place, where its membership is kept.
