@@ -276,6 +276,10 @@ impl Storage for FaultyStorage {
         self.plan.check(Call::Random)?;
         self.inner.random()
     }
+
+    fn process_number(&self) -> u64 {
+        self.inner.process_number()
+    }
 }
 
 /// A file of a [`FaultyStorage`].

@@ -106,6 +106,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     fn now_us(&self) -> i64;
     /// A random number, from the kernel on a real machine, from a seed in tests.
     fn random(&self) -> io::Result<u64>;
+    /// Which of the processes that the memory twin imitates this is; 0 where there is nothing to
+    /// imitate.
+    fn process_number(&self) -> u64 {
+        0
+    }
 }
 
 /// An open file.

@@ -24,7 +24,12 @@ impl Topic {
     /// `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`, `ReadOnly`, `Closed` in
     /// a forked child: nothing was appended. `DurabilityUnknown`: it is visible, and perhaps not on
     /// the medium.
-    pub fn append(&self, partition: u32, record: &Record<'_>, sync: Option<SyncMode>) -> Result<u64> {
+    pub fn append(
+        &self,
+        partition: u32,
+        record: &Record<'_>,
+        sync: Option<SyncMode>,
+    ) -> Result<u64> {
         let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), |block| {
             self.write(&[block], &mut [0], sync).map(|appended| appended.first)
@@ -37,7 +42,12 @@ impl Topic {
     /// # Errors
     /// As [`Topic::append`].
     #[inline]
-    pub fn try_append_value(&self, number: u32, value: &[u8], interval: bool) -> Result<Option<u64>> {
+    pub fn try_append_value(
+        &self,
+        number: u32,
+        value: &[u8],
+        interval: bool,
+    ) -> Result<Option<u64>> {
         BODY.with_borrow_mut(|body| {
             body.begin(false, None);
             body.push_value(value);

@@ -135,7 +135,8 @@ impl Topic {
             return Ok(self.settings.number + partition);
         }
         let (name, partitions) = (&self.settings.name, self.settings.partitions);
-        let what = format!("topic {name:?} has {partitions} partitions, so none numbered {partition}");
+        let what =
+            format!("topic {name:?} has {partitions} partitions, so none numbered {partition}");
         Err(Error::Invalid { what })
     }
 

@@ -190,7 +190,8 @@ impl Topic {
     /// # Errors
     /// When the topic's bounds cannot be read.
     pub fn out_of_range(&self, partition: u32, offset: i128) -> Result<Error> {
-        let (topic, first, end) = (self.name().to_owned(), self.first(partition)?, self.end(partition)?);
+        let (topic, first, end) =
+            (self.name().to_owned(), self.first(partition)?, self.end(partition)?);
         Ok(Error::OffsetOutOfRange { topic, offset, first, end })
     }
 
@@ -216,5 +217,4 @@ impl Topic {
     pub fn offset_at_time(&self, partition: u32, time_ns: i64) -> Result<Option<u64>> {
         self.log.offset_at_time(self.number(partition)?, time_ns, Check::Full)
     }
-
 }

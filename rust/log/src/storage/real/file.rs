@@ -148,8 +148,7 @@ impl Descriptor {
         // (`ManuallyDrop`); `dup3` replaces what lies behind the number without freeing it.
         let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
         // EBADF is left: somebody closed our numbers behind our back, and the lock is gone with them.
-        let _ = inert;
-        ManuallyDrop::into_inner(target);
+        let _ = retry_on_intr(|| dup3(inert, &mut target, DupFlags::CLOEXEC));
     }
 }
 
