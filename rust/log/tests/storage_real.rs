@@ -1,5 +1,6 @@
 //! What only the kernel can show: forked children, descriptors and numbers, links, FIFOs.
 #![cfg(not(loom))]
+#![allow(unsafe_code, reason = "a test that calls the system the way other programs do")]
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
