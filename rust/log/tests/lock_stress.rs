@@ -4,7 +4,10 @@
 //! the machine is; a promise that breaks shows as a wrong count, a wrong answer, or a test that
 //! does not end.
 #![cfg(not(loom))]
-#![allow(unsafe_code, reason = "the test shares plain memory between threads, as processes share a page")]
+#![allow(
+    unsafe_code,
+    reason = "the test shares plain memory between threads, as processes share a page"
+)]
 
 use std::io;
 use std::num::NonZeroU32;

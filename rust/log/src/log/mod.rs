@@ -14,6 +14,7 @@
 //! | `chain` | which segments are the log |
 //! | `read` | cursors over committed blocks |
 //! | `follow` | waiting for more |
+//! | `touch` | pages touched ahead of the writer, by a helper thread |
 //!
 //! Invariants, which the unsafe code of the rooms below stands on: no byte at or below a non-zero
 //! commit word is written again; a file with a name is never truncated. Only `repair` writes after a
@@ -32,6 +33,7 @@ mod repair;
 mod roll;
 mod supersede;
 mod sync;
+mod touch;
 
 use std::any::Any;
 use std::fmt;
@@ -104,6 +106,7 @@ pub struct Log {
     writer: Mutex<Option<Writer>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
+    ahead: touch::Ahead,
 }
 
 impl Log {
@@ -129,9 +132,11 @@ impl Log {
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
-        let (syncer, syncer_files) = Default::default();
-        let log =
-            Self { storage, dir, settings, member, control, chain, writer, syncer, syncer_files };
+        let (syncer, syncer_files, ahead) = Default::default();
+        #[rustfmt::skip]
+        let log = Self {
+            storage, dir, settings, member, control, chain, writer, syncer, syncer_files, ahead,
+        };
         log.check_control()?;
         Ok(Arc::new(log))
     }

@@ -272,6 +272,10 @@ impl Storage for FaultyStorage {
         self.inner.now_us()
     }
 
+    fn tick_us(&self) -> i64 {
+        self.inner.tick_us()
+    }
+
     fn random(&self) -> io::Result<u64> {
         self.plan.check(Call::Random)?;
         self.inner.random()

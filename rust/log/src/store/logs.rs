@@ -3,13 +3,14 @@
 //! A process takes part in a log's locks under one identity, so it must not have two objects for one
 //! log that could both wait. Logs open for writing are kept, weakly, by the [`Membership`]; a thread
 //! of the process, the *keeper*, syncs what was appended in interval mode, also by processes that
-//! died since. It ends with the membership. Logs open for reading are not shared: they hold no lock.
+//! died since, and touches pages ahead of the writer. It ends with the membership. Logs open for reading are not shared: they hold no lock.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::{Membership, Store};
@@ -21,6 +22,8 @@ use crate::log::{Log, LogSettings, Member};
 /// Longest nap of the keeper, so that it soon notices that it is no longer needed.
 const NAP: Duration = Duration::from_millis(100);
 
+const SHORTEST_NAP: Duration = Duration::from_micros(500);
+
 /// The logs that a process has open for writing.
 #[derive(Debug, Default)]
 pub(super) struct OpenLogs(Mutex<Inner>);
@@ -28,7 +31,7 @@ pub(super) struct OpenLogs(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     logs: HashMap<PathBuf, Weak<Log>>,
-    kept: bool,
+    keeper: Option<Thread>,
 }
 
 impl OpenLogs {
@@ -45,9 +48,11 @@ impl OpenLogs {
         let log = open()?;
         inner.logs.retain(|_, log| log.strong_count() > 0);
         inner.logs.insert(dir.to_path_buf(), Arc::downgrade(&log));
-        if !inner.kept {
-            start_keeper(Arc::downgrade(member), dir)?;
-            inner.kept = true;
+        if inner.keeper.is_none() {
+            inner.keeper = Some(start_keeper(Arc::downgrade(member), dir)?);
+        }
+        if let Some(keeper) = &inner.keeper {
+            log.set_helper(keeper.clone());
         }
         Ok(log)
     }
@@ -86,30 +91,33 @@ impl Store {
 }
 
 /// Start the thread that keeps the intervals of a membership's logs.
-fn start_keeper(member: Weak<Membership>, dir: &Path) -> Result<()> {
+fn start_keeper(member: Weak<Membership>, dir: &Path) -> Result<Thread> {
     let thread = std::thread::Builder::new().name("falaj-keeper".into());
     let started = thread.spawn(move || keep(&member));
-    started.map(drop).map_err(|e| Error::io("start a thread for", dir, e))
+    started
+        .map(|keeper| keeper.thread().clone())
+        .map_err(|e| Error::io("start a thread for", dir, e))
 }
 
 fn keep(member: &Weak<Membership>) {
     let mut synced: HashMap<PathBuf, Instant> = HashMap::new();
     let mut nap = NAP;
     loop {
-        std::thread::sleep(nap);
+        std::thread::park_timeout(nap);
         let Some(member) = member.upgrade() else { return };
         let logs = member.logs().living();
         drop(member);
         nap = NAP;
         for log in logs {
+            log.touch();
             let interval = log.settings().sync_interval;
-            nap = nap.min(interval);
             let last = synced.entry(log.dir().to_path_buf()).or_insert_with(Instant::now);
-            if last.elapsed() + nap / 2 >= interval {
+            if last.elapsed() >= interval {
                 *last = Instant::now();
                 // A failure latches the log: whoever appends next is told.
                 let _ = log.keep_interval();
             }
+            nap = nap.min(interval.saturating_sub(last.elapsed())).max(SHORTEST_NAP);
         }
     }
 }

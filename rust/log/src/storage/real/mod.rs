@@ -124,6 +124,12 @@ impl Storage for RealStorage {
         }
     }
 
+    #[inline]
+    fn tick_us(&self) -> i64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        now.tv_sec.wrapping_mul(1_000_000).wrapping_add(now.tv_nsec / 1000)
+    }
+
     fn random(&self) -> io::Result<u64> {
         let mut bytes = [0u8; 8];
         // Up to 256 bytes come whole or not at all.
