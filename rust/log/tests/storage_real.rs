@@ -29,6 +29,8 @@ impl Child {
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {
+            // SAFETY: asks for a signal at the parent's end, so that a failing test leaves nobody.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             then();
             // SAFETY: writes one byte of a live buffer.
             unsafe { libc::write(pipe[1], [1u8].as_ptr().cast(), 1) };

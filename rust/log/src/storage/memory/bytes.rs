@@ -142,6 +142,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        self.clean();
         let Some(raw) = self.raw.take() else { return };
         let mut pool = spare();
         if raw.len() as u64 <= HUGE && pool.len() < SPARE {
