@@ -1,5 +1,6 @@
 //! What only the kernel can show: forked children, descriptors and numbers, links, FIFOs.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 #![allow(unsafe_code, reason = "a test that calls the system the way other programs do")]
 
 use std::os::unix::ffi::OsStrExt;
@@ -94,8 +95,8 @@ fn a_child_forked_in_the_middle_of_calls_can_close() {
         let (holder, stop) = (holder.clone(), stop.clone());
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                let _ = holder.read_at(&mut [0; 4096], 0);
-                let _ = holder.sync_data();
+                drop(holder.read_at(&mut [0; 4096], 0));
+                drop(holder.sync_data());
             }
         })
     };
