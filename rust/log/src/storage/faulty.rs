@@ -304,7 +304,7 @@ impl FaultyFile {
         if let Some(memory) = &self.plan.memory {
             memory.drop_dirty(self.inner.stat()?.inode)?;
             // This open file is told now: the twin's own EIO stands for the planned error.
-            let _ = sync();
+            drop(sync());
         }
         Err(planned)
     }

@@ -78,7 +78,8 @@ pub enum LockKind {
     Exclusive,
 }
 
-/// The machine as falaj sees it.
+/// The machine as falaj sees it. Every call fails with the kernel's error number.
+#[allow(clippy::missing_errors_doc, reason = "said once, for all calls")]
 pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     /// Open a file. Symbolic links are not followed in the last component; descriptors are
     /// close-on-exec.
@@ -118,7 +119,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     }
 }
 
-/// An open file.
+/// An open file. Every call fails with the kernel's error number.
+#[allow(clippy::missing_errors_doc, reason = "said once, for all calls")]
 pub trait File: Send + Sync + std::fmt::Debug {
     /// What `fstat` tells.
     fn stat(&self) -> io::Result<Stat>;

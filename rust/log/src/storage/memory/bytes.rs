@@ -82,8 +82,9 @@ impl Memory {
     }
 
     fn words(&self) -> &[AtomicU64] {
+        #[allow(clippy::cast_ptr_alignment, reason = "mapped memory begins at a page")]
         let words = self.raw().as_mut_ptr().cast::<AtomicU64>();
-        debug_assert!(words.is_aligned() && self.raw().len().is_multiple_of(8));
+        debug_assert!(words.is_aligned() && self.raw().len() % 8 == 0);
         // SAFETY: page aligned, zero-initialised memory of this length that `self` keeps mapped;
         // nobody accesses it but through atomics and through `Map`s, whose slices cover bytes that
         // change no more.
@@ -142,6 +143,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        self.clean();
         let Some(raw) = self.raw.take() else { return };
         let mut pool = spare();
         if raw.len() as u64 <= HUGE && pool.len() < SPARE {

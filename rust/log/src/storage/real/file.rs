@@ -129,6 +129,7 @@ impl Descriptor {
         &self,
         call: impl FnOnce(&std::fs::File) -> io::Result<T>,
     ) -> io::Result<T> {
+        // The inert descriptor refuses most calls anyway; this holds where laying it down failed, too.
         if self.closed.load(Ordering::SeqCst) {
             return Err(Errno::BADF.into());
         }
