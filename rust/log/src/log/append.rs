@@ -74,6 +74,8 @@ pub struct Writer {
     pub prepared: Option<super::roll::Prepared>,
     /// Block times never fall: the last one, relative to the segment's time base.
     pub time: u64,
+    /// Position up to which the segment was allocated at the last look.
+    pub room: u64,
     /// Position up to which pages were asked to be touched ahead.
     pub touched: u64,
 }
@@ -136,30 +138,6 @@ impl Log {
         }
     }
 
-    /// Append one block if that needs no waiting and no system call; `None` when it does, and
-    /// nothing was appended.
-    ///
-    /// # Errors
-    /// `Closed`, `ReadOnly`, `TooLarge`.
-    #[inline]
-    pub fn try_append(&self, block: &Outgoing<'_>) -> Result<Option<Appended>> {
-        let (control, member) = self.writing()?;
-        member.check()?;
-        let blocks = std::slice::from_ref(block);
-        let needs = self.check_size(blocks)?;
-        let Ok(mut slot) = self.writer.try_lock() else { return Ok(None) };
-        let Some(writer) = slot.as_mut() else { return Ok(None) };
-        let Some(guard) = self.try_lock(Which::Append)? else { return Ok(None) };
-        let outcome = writer
-            .under_lock(self, control, &guard)
-            .and_then(|()| writer.place(self, control, blocks, needs, &mut [0]));
-        drop(guard);
-        // What is in the way is met again, and reported, by the append that may wait.
-        let Ok(appended) = outcome else { return Ok(None) };
-        control.notify(true);
-        Ok(Some(appended))
-    }
-
     fn check_size(&self, blocks: &[Outgoing<'_>]) -> Result<u64> {
         let limit = self.max_group_len();
         let mut needs = 0;
@@ -209,7 +187,7 @@ impl Writer {
         let walk = segment.opening()?.clone();
         let tail = Address::new(sequence, walk.position);
         let (pacer, touched) = (Pacer::default(), walk.position);
-        Ok(Self { segment, index, pacer, walk, tail, prepared: None, time: 0, touched })
+        Ok(Self { segment, index, pacer, walk, tail, prepared: None, time: 0, room: 0, touched })
     }
 
     /// Walk over what others appended, outside the lock; the segment may change on the way.
@@ -297,6 +275,7 @@ impl Writer {
         let sequence = self.tail.sequence();
         let allocated = control.allocated();
         let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
+        self.room = room;
         if start + needs + RESERVE > room {
             return Err(Obstacle::Full { needs });
         }

@@ -4,7 +4,7 @@
 //!
 //! | file | protocol |
 //! |---|---|
-//! | [`append`](self) | lock, catch up, place, commit, unlock |
+//! | `append`, `fast` | lock, catch up, place, commit, unlock |
 //! | `guard` | the two locks, by word or by file |
 //! | `repair` | what follows a writer that died in the middle |
 //! | `roll` | the next segment |
@@ -24,6 +24,7 @@ mod append;
 mod chain;
 mod control;
 mod create;
+mod fast;
 mod follow;
 mod guard;
 mod latch;
@@ -107,6 +108,8 @@ pub struct Log {
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
     ahead: touch::Ahead,
+    /// This process in lock words, where appends go by them.
+    fast: Option<Identity>,
 }
 
 impl Log {
@@ -133,9 +136,13 @@ impl Log {
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
         let (syncer, syncer_files, ahead) = Default::default();
+        let fast = match settings.write_mode {
+            WriteMode::Mapped => member.as_ref().map(|member| member.identity()),
+            WriteMode::Pwrite => None,
+        };
         #[rustfmt::skip]
         let log = Self {
-            storage, dir, settings, member, control, chain, writer, syncer, syncer_files, ahead,
+            storage, dir, settings, member, control, chain, writer, syncer, syncer_files, ahead, fast,
         };
         log.check_control()?;
         Ok(Arc::new(log))

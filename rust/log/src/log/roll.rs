@@ -113,7 +113,7 @@ impl Log {
                 writer.index = open_index(self, &segment);
                 writer.walk = segment.opening()?.clone();
                 (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
-                (writer.time, writer.touched) = (0, tail.position());
+                (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
                 control.notify(true);
                 Ok(())
             }

@@ -32,7 +32,11 @@ impl Topic {
     ) -> Result<u64> {
         let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            self.write(&[block], &mut [0], sync).map(|appended| appended.first)
+            let appended = match self.log.try_append(&block)? {
+                Some(appended) => self.settle(appended, sync)?,
+                None => self.write(&[block], &mut [0], sync)?,
+            };
+            Ok(appended.first)
         })
     }
 
@@ -139,6 +143,12 @@ impl Topic {
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
         let appended = self.log.append(blocks, firsts)?;
+        self.settle(appended, sync)
+    }
+
+    /// Wait for what the mode promises.
+    #[inline]
+    fn settle(&self, appended: Appended, sync: Option<SyncMode>) -> Result<Appended> {
         if sync.unwrap_or(self.sync) == SyncMode::Durable {
             self.log.sync_to(appended.end).map_err(|error| Error::DurabilityUnknown {
                 offset: appended.first,
