@@ -7,12 +7,12 @@
 
 use std::io;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use falaj::lock::{self, decode, stopwatch, Acquired, Fate, Holders, Identity, LockError};
+use falaj::lock::{self, Acquired, Fate, Holders, Identity, LockError, decode, stopwatch};
 use falaj::sync::{SharedWord, Slept};
 use falaj::{publish, wake};
 use rustix::io::Errno;
