@@ -44,6 +44,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::format::address::Address;
 use crate::format::control::at;
 use crate::format::settings::WriteMode;
 use crate::lock::{Fate, Identity};
@@ -103,6 +104,8 @@ pub struct Log {
     settings: LogSettings,
     member: Option<Arc<dyn Member>>,
     control: Option<Control>,
+    /// A tail that the segments contradict: left over from before a crash, see [`contradicted`].
+    stale_tail: Option<Address>,
     chain: Chain,
     writer: Mutex<Option<Writer>>,
     syncer: Mutex<()>,
@@ -133,6 +136,8 @@ impl Log {
             None => Control::open(&*storage, dir, settings.generation, Access::Read).ok(),
         };
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);
+        let reads = control.as_ref().filter(|_| member.is_none());
+        let stale_tail = reads.and_then(|control| contradicted(control, &chain));
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
         let (syncer, syncer_files, ahead) = Default::default();
@@ -140,9 +145,19 @@ impl Log {
             WriteMode::Mapped => member.as_ref().map(|member| member.identity()),
             WriteMode::Pwrite => None,
         };
-        #[rustfmt::skip]
         let log = Self {
-            storage, dir, settings, member, control, chain, writer, syncer, syncer_files, ahead, fast,
+            storage,
+            dir,
+            settings,
+            member,
+            control,
+            stale_tail,
+            chain,
+            writer,
+            syncer,
+            syncer_files,
+            ahead,
+            fast,
         };
         log.check_control()?;
         Ok(Arc::new(log))
@@ -186,12 +201,13 @@ impl Log {
 
     /// Address up to which everything is committed; what a reader of an unrecovered log finds when
     /// there is no control page to ask is for its cursor to say.
-    pub fn committed(&self) -> Option<crate::format::address::Address> {
-        self.control.as_ref().map(Control::tail)
+    pub fn committed(&self) -> Option<Address> {
+        let tail = self.control.as_ref().map(Control::tail);
+        tail.filter(|tail| self.stale_tail != Some(*tail))
     }
 
     /// Address up to which everything is on the medium, as far as this process can know.
-    pub fn durable(&self) -> Option<crate::format::address::Address> {
+    pub fn durable(&self) -> Option<Address> {
         self.control.as_ref().map(Control::durable)
     }
 
@@ -227,6 +243,14 @@ impl Drop for Log {
             prepared.discard(&*self.storage);
         }
     }
+}
+
+/// The tail in a control page, when a later segment is part of the log: a reader may be the first to
+/// see the page after a crash, and must not believe it until somebody has recovered the log.
+fn contradicted(control: &Control, chain: &Chain) -> Option<Address> {
+    let tail = control.tail();
+    let newest = chain.refresh().ok()?.last().copied()?;
+    (newest > tail.sequence()).then_some(tail)
 }
 
 fn write_access(settings: &LogSettings) -> Access {

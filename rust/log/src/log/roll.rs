@@ -65,6 +65,28 @@ impl Log {
         self.roll(writer, control, member, needs)
     }
 
+    /// Seal the active segment and go on in a new one, however little it holds.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    #[doc(hidden)]
+    pub fn roll_now(&self) -> Result<()> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        let mut slot = enter(&self.writer);
+        let mut writer = match slot.take() {
+            Some(writer) => writer,
+            None => Writer::open(self, control.tail())?,
+        };
+        let before = control.tail().sequence();
+        while control.tail().sequence() == before {
+            writer.catch_up(self, control)?;
+            self.roll(&mut writer, control, member, 0)?;
+        }
+        *slot = Some(writer);
+        Ok(())
+    }
+
     /// Allocate more of the active segment, by doubling.
     fn grow(&self, writer: &Writer, control: &Control, required: u64) -> Result<()> {
         let segment = &writer.segment;
