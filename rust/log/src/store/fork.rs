@@ -21,8 +21,7 @@
 
 use std::io;
 use std::ptr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
@@ -55,8 +54,23 @@ fn begin(word: &AtomicU64) -> u64 {
 /// The word that a child finds zeroed.
 #[inline]
 fn word() -> &'static AtomicU64 {
-    static WORD: OnceLock<&'static AtomicU64> = OnceLock::new();
-    WORD.get_or_init(|| wiped_page().unwrap_or_else(|_| Box::leak(Box::default())))
+    static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+    let known = WORD.load(Ordering::Acquire);
+    let word = if known.is_null() { note(&WORD) } else { known };
+    // SAFETY: once set it points to an atomic that is never freed or unmapped, see `note`.
+    unsafe { &*word }
+}
+
+/// Make the word, unless another thread is faster. No lock and no `Once`: a child could inherit them
+/// in the middle, and wait for a thread that it does not have.
+#[cold]
+fn note(place: &AtomicPtr<AtomicU64>) -> *mut AtomicU64 {
+    let made = wiped_page().unwrap_or_else(|_| Box::leak(Box::default()));
+    let made = ptr::from_ref(made).cast_mut();
+    match place.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        Err(others) => others,
+    }
 }
 
 /// A page for the life of the process. Where the kernel cannot wipe it (before 4.14), the handlers
@@ -73,20 +87,28 @@ fn wiped_page() -> io::Result<&'static AtomicU64> {
     Ok(unsafe { AtomicU64::from_ptr(page.cast()) })
 }
 
-/// Have the handlers run around every `fork` from now on.
+/// Have the handlers run around every `fork` from now on. Comes before the first lock file and the
+/// first use of the registry.
+///
+/// Two threads may both note them down (a lock against that could be inherited locked): handlers
+/// that run twice do no more than once.
 ///
 /// # Errors
 /// When there is no memory to note them down.
 pub(super) fn install() -> io::Result<()> {
-    static INSTALLED: OnceLock<i32> = OnceLock::new();
-    let failure = *INSTALLED.get_or_init(|| {
-        epoch();
-        // SAFETY: the handlers are functions of this library, which unregisters them if it is ever
-        // unloaded (the C library ties them to it); they unwind nowhere.
-        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) }
-    });
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if INSTALLED.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    epoch();
+    // SAFETY: the handlers are functions of this library, which unregisters them if it is ever
+    // unloaded (the C library ties them to it); they unwind nowhere.
+    let failure = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     match failure {
-        0 => Ok(()),
+        0 => {
+            INSTALLED.store(true, Ordering::Release);
+            Ok(())
+        }
         number => Err(io::Error::from_raw_os_error(number)),
     }
 }

@@ -64,8 +64,6 @@ impl Membership {
         claim: &Claim,
         patience: Patience,
     ) -> Result<Joined> {
-        fork::install()
-            .map_err(|error| Error::io("note a fork handler for", layout.root(), error))?;
         let epoch = fork::epoch();
         let slots = Slots::new(storage, layout);
         // A store that was restored from a backup has no lock files, nor a place for them.

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::fork;
 use super::membership::Membership;
 use crate::storage::File;
 
@@ -39,6 +40,12 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 ///
 /// Whoever holds this must not drop a membership or a lock file: both come back here.
 fn registry() -> MutexGuard<'static, Registry> {
+    // Where that fails, opening a lock file fails too.
+    let _ = fork::install();
+    locked()
+}
+
+fn locked() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -53,6 +60,7 @@ impl Registry {
 pub(super) fn open(
     open: impl FnOnce() -> io::Result<Arc<dyn File>>,
 ) -> io::Result<(u64, Arc<dyn File>)> {
+    fork::install()?;
     let mut registry = registry();
     let file = open()?;
     let number = registry.number();
@@ -128,9 +136,11 @@ thread_local! {
 
 /// Take the registry: no lock file is half opened and no entry half made when the fork happens.
 pub(super) fn before_fork() {
-    let guard = registry();
-    // A thread at its very end has no such variables left: its guard ends here, and so do promises.
-    let _ = HELD.try_with(|held| held.replace(Some(guard)));
+    // A thread at its very end has no such variables left, and no way to hold on. Two handlers may be
+    // noted down: the second finds it held.
+    let _ = HELD.try_with(|held| {
+        held.borrow_mut().get_or_insert_with(locked);
+    });
 }
 
 /// Release it.

@@ -67,15 +67,16 @@ impl Store {
     /// append or read: [`Error::TopicDeleted`].
     ///
     /// # Errors
-    /// [`Error::NoSuchTopic`], [`Error::ReadOnly`], [`Error::LockTimeout`], [`Error::Corrupt`] when
+    /// [`Error::BadName`], [`Error::NoSuchTopic`], [`Error::ReadOnly`], [`Error::LockTimeout`],
+    /// [`Error::Corrupt`] when
     /// it is not known which log is its, or those of the file system. After an error the topic is
     /// there whole, or gone and only its files still take room, until the next opening.
     pub fn delete_topic(&self, name: &str) -> Result<()> {
         let shared = &*self.shared;
+        let path = shared.layout.topic_settings(name)?;
         let claim = shared.claim()?;
         let topic = self.topic_settings(name)?;
         let others = shared.all_topics()?;
-        let path = shared.layout.topic_settings(name)?;
         let away = deleted(&path);
         let renamed = shared.storage().rename_over(&path, &away);
         renamed.map_err(|error| Error::io("rename", &path, error))?;
