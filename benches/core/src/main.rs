@@ -48,7 +48,7 @@ fn measure(
 ) -> Row {
     let mut row = Row { name, floor, ours_ns: Vec::new(), floor_ns: Vec::new() };
     // The first round touches the memory and is thrown away.
-    (ours(), theirs());
+    let _ = (ours(), theirs());
     for _ in 0..ROUNDS {
         row.ours_ns.push(ours());
         row.floor_ns.push(theirs());
@@ -80,7 +80,7 @@ fn scan_row(topic: &Topic, name: &'static str, check: Check, floor: &floor::Floo
             // A cursor of a log opened anew: nothing was checked before.
             let fresh = topic.reopen_to_read().expect("the log opens");
             let mut cursor = fresh.cursor_at(0, 0, check).expect("a cursor");
-            while let Some(block) = cursor.next().expect("a block") {
+            while let Some(block) = cursor.next_block().expect("a block") {
                 seen += u64::from(black_box(block.body()[0])) & 1;
                 black_box(&seen);
             }

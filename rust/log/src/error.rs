@@ -16,6 +16,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What went wrong, told as the caller's situation.
 #[derive(Debug)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "a variant's sentence says what its fields are")]
 pub enum Error {
     /// The operating system refused. Next: what its message says.
     Io { what: &'static str, path: PathBuf, source: io::Error },

@@ -4,6 +4,8 @@
 //! talks with it by lines. Processes are killed by the numbers that they had when they were started
 //! here, never by name.
 #![allow(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "how a child tells its parent how far it is")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -231,7 +233,9 @@ fn fork_amid_openings(path: &Path) {
             });
         }
         for _ in 0..60 {
-            let child = fork(|| drop(Place::of(&open(path))));
+            let child = fork(|| {
+                Place::of(&open(path));
+            });
             assert!(ended_well(child));
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -198,7 +198,7 @@ impl Log {
         name_segment(&*self.storage, builder.path(), &path, self.settings.file_mode)?;
 
         let next = Address::new(sequence, builder.position());
-        let allocated = Address::new(sequence, builder.len());
+        let allocated = Address::new(sequence, builder.allocated());
         let place = writer.place_at(tail.position());
         control.set(at::DIRTY, Address::new(tail.sequence(), tail.position() + end_len()).0)?;
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);

@@ -18,8 +18,9 @@ use super::{Check, Segment};
 
 /// Where entries come from.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "a variant's sentence says what its fields are")]
 pub enum Index {
-    /// The mapped file.
+    /// The mapped file: how many entries fit it, and the salt of their checksums.
     Mapped { map: Map, salt: u64, entries: u64 },
     /// Built in memory, in the order of positions.
     Built(Vec<Entry>),

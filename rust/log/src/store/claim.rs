@@ -73,14 +73,14 @@ impl Claim {
         mode: u32,
         mut patience: Patience,
     ) -> Result<Self> {
-        let mut file = LockFile::find_or_create(storage.as_ref(), layout.claim(), mode)?;
+        let mut file = LockFile::find_or_create(storage.as_ref(), &layout.claim(), mode)?;
         loop {
             if file.try_lock(LockKind::Exclusive)? {
                 if file.in_place(storage.as_ref())? {
                     break;
                 }
                 // Replaced between opening and locking: what is there now is as good.
-                file = LockFile::find_or_create(storage.as_ref(), layout.claim(), mode)?;
+                file = LockFile::find_or_create(storage.as_ref(), &layout.claim(), mode)?;
             }
             if !patience.rest() {
                 return Err(timeout(&file, layout.claim(), patience.waited()));

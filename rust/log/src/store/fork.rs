@@ -82,7 +82,7 @@ fn wiped_page() -> io::Result<&'static AtomicU64> {
     // SAFETY: the range is exactly the mapping made above; the advice changes what children inherit
     // and no byte here.
     let _ = unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) };
-    debug_assert!(!page.is_null() && (page as usize).is_multiple_of(PAGE));
+    debug_assert!(!page.is_null() && (page as usize) % PAGE == 0);
     // SAFETY: page aligned, zeroed by the kernel, never unmapped, and used as this atomic only.
     Ok(unsafe { AtomicU64::from_ptr(page.cast()) })
 }

@@ -61,24 +61,24 @@ pub(super) struct LockFile {
 
 impl LockFile {
     /// Open one that exists; `None` when it does not.
-    pub(super) fn find(storage: &dyn Storage, path: PathBuf) -> Result<Option<Self>> {
-        match Self::open(storage, &path, Open::ReadWrite) {
+    pub(super) fn find(storage: &dyn Storage, path: &Path) -> Result<Option<Self>> {
+        match Self::open(storage, path, Open::ReadWrite) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("open", &path, error)),
+            Err(error) => Err(Error::io("open", path, error)),
         }
     }
 
     /// Open one, creating it where there is none.
-    pub(super) fn find_or_create(storage: &dyn Storage, path: PathBuf, mode: u32) -> Result<Self> {
+    pub(super) fn find_or_create(storage: &dyn Storage, path: &Path, mode: u32) -> Result<Self> {
         loop {
-            if let Some(file) = Self::find(storage, path.clone())? {
+            if let Some(file) = Self::find(storage, path)? {
                 return Ok(file);
             }
-            match Self::open(storage, &path, Open::CreateNew(mode)) {
+            match Self::open(storage, path, Open::CreateNew(mode)) {
                 Ok(file) => return Ok(file),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(Error::io("create", &path, error)),
+                Err(error) => return Err(Error::io("create", path, error)),
             }
         }
     }

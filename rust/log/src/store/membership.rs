@@ -68,7 +68,7 @@ impl Membership {
         let slots = Slots::new(storage, layout);
         // A store that was restored from a backup has no lock files, nor a place for them.
         files::make_dir(storage.as_ref(), &layout.slots(), modes.directory)?;
-        let presence = LockFile::find_or_create(storage.as_ref(), layout.presence(), modes.lock)?;
+        let presence = LockFile::find_or_create(storage.as_ref(), &layout.presence(), modes.lock)?;
         let here = enter(storage.as_ref(), layout, &presence, &slots, patience)?;
         let (slot, identity) = slots.take(modes, here.seen)?;
         if identity.slot() >= here.seen {

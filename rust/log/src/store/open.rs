@@ -13,7 +13,7 @@
 //! Two that create at once meet at the claim; the second finds `falaj.json` and adopts it.
 //! (`docs/PROTOCOL.md`, "Opening for writing".)
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::claim::{Claim, Patience};
@@ -305,7 +305,7 @@ impl Opening<'_> {
 
 /// True for files at the top that an interrupted creation leaves.
 fn is_made_by_creation(name: &str) -> bool {
-    let is_temporary = |of: &str| temporary(Path::new(of)) == PathBuf::from(name);
+    let is_temporary = |of: &str| temporary(Path::new(of)) == Path::new(name);
     matches!(name, top::SETTINGS | top::CLAIM | top::PRESENCE | top::WAKE)
         || is_temporary(top::SETTINGS)
         || is_temporary(top::WAKE)

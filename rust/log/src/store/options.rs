@@ -182,7 +182,7 @@ fn is_codec(name: &str) -> bool {
 }
 
 fn is_segment_bytes(bytes: u64) -> bool {
-    (MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&bytes) && bytes.is_multiple_of(PAGE)
+    (MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&bytes) && bytes % PAGE == 0
 }
 
 fn is_sync_interval(ms: u64) -> bool {

@@ -54,7 +54,7 @@ impl Slots {
         let names = self.storage.list(&path).map_err(|error| Error::io("list", &path, error))?;
         let mut patience = Patience::new(DYING);
         for slot in names.iter().filter_map(|name| layout::parse_slot(name)) {
-            let Some(file) = LockFile::find(self.storage.as_ref(), self.layout.slot(slot))? else {
+            let Some(file) = LockFile::find(self.storage.as_ref(), &self.layout.slot(slot))? else {
                 continue;
             };
             while !file.try_lock(LockKind::Exclusive)? {
@@ -90,9 +90,9 @@ impl Slots {
         let path = self.layout.slot(slot);
         let file = if seen {
             let replaced = Error::LockFileReplaced { path: path.clone() };
-            LockFile::find(storage, path)?.ok_or(replaced)?
+            LockFile::find(storage, &path)?.ok_or(replaced)?
         } else {
-            LockFile::find_or_create(storage, path, modes.lock)?
+            LockFile::find_or_create(storage, &path, modes.lock)?
         };
         if !file.try_lock(LockKind::Exclusive)? {
             return Ok(None);
@@ -121,7 +121,7 @@ impl Slots {
         let storage = self.storage.as_ref();
         let path = self.layout.slot(holder.slot());
         let replaced = Error::LockFileReplaced { path: path.clone() };
-        let file = LockFile::find(storage, path)?.ok_or(replaced)?;
+        let file = LockFile::find(storage, &path)?.ok_or(replaced)?;
         let free = file.try_lock(LockKind::Exclusive)?;
         file.expect_in_place(storage)?;
         let now = file.read()?.number::<u32>("generation");
@@ -140,7 +140,7 @@ impl Slots {
     /// The process behind an identity, for people.
     pub(super) fn describe(&self, holder: Identity) -> String {
         let slot = holder.slot();
-        let file = LockFile::find(self.storage.as_ref(), self.layout.slot(slot)).ok().flatten();
+        let file = LockFile::find(self.storage.as_ref(), &self.layout.slot(slot)).ok().flatten();
         let content = file.and_then(|file| file.read().ok());
         let found =
             content.as_ref().and_then(|c| Some((c.number("generation")?, c.number("process")?)));

@@ -146,7 +146,7 @@ fn a_slots_generation_goes_round_past_the_highest() {
     let store = open(&machine).unwrap();
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
     let spare = store.layout().slot(1);
-    let file = lockfile::LockFile::find_or_create(&machine, spare, 0o600).unwrap();
+    let file = lockfile::LockFile::find_or_create(&machine, &spare, 0o600).unwrap();
     file.write(&format!("generation {GENERATION_MAX} process 1 since_us 1")).unwrap();
     drop(file);
     let slots = slots::Slots::new(&storage, store.layout());
@@ -347,7 +347,8 @@ fn damaged_emptied_and_newer_settings_are_told_apart() {
         let good = read(&machine, path);
         let mut flipped = good.clone();
         flipped[20] ^= 4;
-        let cases: [(&[u8], fn(&Error) -> bool); 4] = [
+        type Expected = fn(&Error) -> bool;
+        let cases: [(&[u8], Expected); 4] = [
             (&flipped, |error| matches!(error, Error::Corrupt { .. })),
             (&good[..good.len() / 2], |error| matches!(error, Error::Corrupt { .. })),
             (b"", |error| matches!(error, Error::Corrupt { .. })),

@@ -114,7 +114,7 @@ impl Scan {
                 self.next = offset + 1;
                 return Ok(Some(RecordView { block: block.clone(), parts }));
             }
-            let Some(block) = self.cursor.next()? else { return Ok(None) };
+            let Some(block) = self.cursor.next_block()? else { return Ok(None) };
             let records = block.records()?;
             self.current = Some((block, records));
         }
@@ -133,7 +133,7 @@ impl Scan {
             }
             let block = match self.current.take() {
                 Some((block, _)) => block,
-                None => match self.cursor.next()? {
+                None => match self.cursor.next_block()? {
                     Some(block) => block,
                     None => return Ok(None),
                 },
@@ -175,7 +175,8 @@ impl Topic {
     pub fn get(&self, partition: u32, offset: u64) -> Result<RecordView> {
         let number = self.number(partition)?;
         let mut cursor = self.log.cursor_at(number, offset, self.check)?;
-        let block = cursor.next()?.filter(|block| (block.first()..block.end()).contains(&offset));
+        let block =
+            cursor.next_block()?.filter(|block| (block.first()..block.end()).contains(&offset));
         let Some(block) = block else {
             return Err(self.out_of_range(partition, offset.into())?);
         };
