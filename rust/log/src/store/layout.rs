@@ -189,15 +189,20 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 /// True for the names that falaj gives to files in a log's directory, exactly.
 pub(crate) fn is_log_file(name: &str) -> bool {
     let whole = name.strip_suffix(TEMPORARY).unwrap_or(name);
-    let named = matches!(whole, in_log::CONTROL | in_log::LOCK);
+    let locks = [in_log::LOCK, "lock.append", "lock.sync"];
+    let named = whole == in_log::CONTROL || locks.contains(&whole);
     named
+        || name == "supersede.tmp"
         || names::parse_segment(whole).is_some()
         || names::parse_index(whole).is_some()
         || is_prepared(name)
 }
 
-/// `next.<slot>.tmp`, the slot written as we write it.
+/// `next.<slot>.tmp` or `next.<slot>.idx.tmp`, the slot written as we write it.
 fn is_prepared(name: &str) -> bool {
+    let name = name
+        .strip_suffix(".idx.tmp")
+        .map_or(name.to_owned(), |segment| segment.to_owned() + ".tmp");
     let slot = name.strip_prefix("next.").and_then(|rest| rest.strip_suffix(TEMPORARY));
     slot.is_some_and(|digits| digits.parse().is_ok_and(|slot| names::prepared(slot) == name))
 }
@@ -231,7 +236,10 @@ mod tests {
     #[test]
     fn only_names_exactly_as_falaj_writes_them_are_its_own() {
         let segment = names::segment(7);
-        for ours in ["control", "lock", "control.tmp", "next.0.tmp", "next.1023.tmp", &segment] {
+        let plain = ["control", "lock", "lock.append", "lock.sync", "control.tmp", "supersede.tmp"];
+        for ours in
+            plain.into_iter().chain(["next.0.tmp", "next.1023.tmp", "next.3.idx.tmp", &segment])
+        {
             assert!(is_log_file(ours), "{ours}");
         }
         for other in

@@ -1,6 +1,6 @@
 //! Membership: this process is one of those that have the store open for writing.
 //!
-//! Owns `presence`, held shared for life, and through [`super::slots`] one slot. Invariants on which
+//! Owns `presence`, held shared for life, and through `slots` one slot. Invariants on which
 //! every log relies: an *incarnation* begins only when no process had the store open for writing,
 //! and all members of one incarnation know the same number; a member's identity is nobody else's
 //! while a lock word may name it.
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A forked child is no member: its copy refuses ([`Membership::check`]), and its parent's locks are
-//! not its to keep ([`super::fork`]). Who shares a membership is left to [`super::registry`], what a
+//! not its to keep ([`super::fork`]). Who shares a membership is left to `registry`, what a
 //! new incarnation means for a log to its recovery. Races: `docs/PROTOCOL.md`, "Opening for writing".
 
 use std::io;

@@ -388,8 +388,7 @@ fn settings_of_another_topic_and_a_missing_log_are_corruption() {
     assert!(matches!(topic(&store, "other"), Err(Error::Corrupt { .. })));
     overwrite(&machine, &path("other"), &good);
     let log = store.log_dir(&made).unwrap();
-    machine.unlink(&log.join(names::segment(0))).unwrap();
-    machine.remove_dir(&log).unwrap();
+    sweep::remove_log(&machine, &log).unwrap();
     let error = topic(&store, "orders").unwrap_err();
     assert!(matches!(&error, Error::Corrupt { path, .. } if *path == log), "{error}");
     topic(&store, "other").unwrap();
@@ -487,8 +486,7 @@ fn deleting_a_topic_removes_its_files_and_no_others() {
     let store = open(&machine).unwrap();
     let (gone, kept) = (topic(&store, "gone").unwrap(), topic(&store, "kept").unwrap());
     let log = store.log_dir(&gone).unwrap();
-    machine.create_dir(&log.join("quarantine"), 0o700).unwrap();
-    for ours in ["control", "lock", "next.3.tmp", "quarantine/00000000000000000004.log.1"] {
+    for ours in ["control", "next.3.tmp", "quarantine/00000000000000000004.log.1"] {
         machine.open(&log.join(ours), Open::CreateNew(0o600)).unwrap();
     }
     store.delete_topic("gone").unwrap();
