@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use falaj::error::Error;
@@ -272,10 +273,17 @@ fn await_death(store: &Store, identity: Identity) -> Duration {
     }
 }
 
-fn store_dir() -> (tempfile::TempDir, std::path::PathBuf) {
+/// A directory for one test, and its turn: they run one after the other. A program that another
+/// thread is just starting has copies of all our descriptors until it begins, and our locks with
+/// them; what is asserted here is what holds when there is none.
+struct Turn(tempfile::TempDir, #[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+fn store_dir() -> (Turn, std::path::PathBuf) {
+    static TURNS: Mutex<()> = Mutex::new(());
+    let turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
-    (dir, path)
+    (Turn(dir, turn), path)
 }
 
 #[test]
@@ -419,7 +427,7 @@ fn replaced_lock_files_are_noticed_between_processes() {
 #[test]
 fn symbolic_links_in_a_store_are_not_followed_and_one_to_it_is() {
     use std::os::unix::fs::symlink;
-    let (dir, path) = store_dir();
+    let (Turn(dir, _turn), path) = store_dir();
     let store = open(&path);
     let topic = store.open_topic("orders", &TopicOptions::default()).unwrap();
     let log = store.log_dir(&topic).unwrap();
@@ -455,7 +463,7 @@ fn symbolic_links_in_a_store_are_not_followed_and_one_to_it_is() {
 
 #[test]
 fn what_is_no_directory_is_no_store() {
-    let dir = tempfile::tempdir().unwrap();
+    let (Turn(dir, _turn), _) = store_dir();
     let file = dir.path().join("file");
     std::fs::write(&file, "x").unwrap();
     for options in [StoreOptions::default(), StoreOptions::reading()] {

@@ -15,7 +15,7 @@
 //! Invariant: in a process that came from `fork`, no lock file of its parent is open after `fork`
 //! has returned, and no handle made before has the current epoch. What a handle does then is left to
 //! [`super::membership`]. `vfork` and `posix_spawn` run no handlers and need none: lock files are
-//! close-on-exec. A bare `clone` runs none either; there only the epoch speaks.
+//! close-on-exec; until the new program begins they are held a moment longer. A bare `clone` runs none either; there only the epoch speaks.
 //! (`docs/PROTOCOL.md`, "Fork".)
 #![allow(unsafe_code)]
 

@@ -189,8 +189,8 @@ impl Opening<'_> {
         }
         let id = files::random_id(self.storage(), root)?;
         let settings = StoreSettings { id, created_us: self.storage.now_us(), write_mode };
+        // This has all names in the store's directory on the medium; the store's own comes next.
         self.make_wake_page(&settings, modes)?;
-        files::sync_dir(self.storage(), root)?;
         files::sync_dir(self.storage(), self.layout.parent())?;
         claim.verify()?;
         let text = settings.encode();
