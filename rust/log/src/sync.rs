@@ -31,7 +31,10 @@ pub trait SharedWord {
     fn store(&self, value: u64, order: Ordering);
     /// Replace, returning what was there.
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Replace if it still holds `current`; the error holds what was there instead.
+    /// Replace if it still holds `current`.
+    ///
+    /// # Errors
+    /// What it holds instead.
     fn compare_exchange(
         &self,
         current: u64,

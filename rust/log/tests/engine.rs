@@ -1,4 +1,5 @@
 //! The log on real files: appends come back, across rolls, processes, deaths and reopening.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
@@ -73,14 +74,14 @@ fn any_offset_is_found_through_the_index() {
     for log in [Arc::clone(&log), open_to_read(&storage, &dir).unwrap()] {
         for offset in (0..3000).step_by(7) {
             let mut cursor = log.cursor_at(0, offset, Check::Full).unwrap();
-            let block = cursor.next().unwrap().unwrap();
+            let block = cursor.next_block().unwrap().unwrap();
             let parts = block.find(offset).unwrap().unwrap();
             assert_eq!(block.body()[parts.value.unwrap()], value(offset));
         }
         let mut cursor = log.cursor_at(1, 1999, Check::Full).unwrap();
-        let block = cursor.next().unwrap().unwrap();
+        let block = cursor.next_block().unwrap().unwrap();
         assert_eq!((block.first(), block.end()), (1998, 2000));
-        assert!(cursor.next().unwrap().is_none());
+        assert!(cursor.next_block().unwrap().is_none());
         let tail = log.committed().unwrap();
         assert_eq!(log.offset_at(0, tail).unwrap(), 3000);
         assert_eq!(log.offset_at(1, tail).unwrap(), 2000);
@@ -129,14 +130,14 @@ fn times_lead_to_the_first_record_at_or_after_them() {
         append(&log, 0, &[&value(i)]).unwrap();
     }
     let mut cursor = log.cursor_at(0, 500, Check::Full).unwrap();
-    let block = cursor.next().unwrap().unwrap();
+    let block = cursor.next_block().unwrap().unwrap();
     let found = log.offset_at_time(0, block.appended_ns(), Check::Full).unwrap().unwrap();
     let mut cursor = log.cursor_at(0, found, Check::Full).unwrap();
-    assert_eq!(cursor.next().unwrap().unwrap().appended_ns(), block.appended_ns());
+    assert_eq!(cursor.next_block().unwrap().unwrap().appended_ns(), block.appended_ns());
     assert!(found <= 500);
     if found > 0 {
         let mut before = log.cursor_at(0, found - 1, Check::Full).unwrap();
-        assert!(before.next().unwrap().unwrap().appended_ns() < block.appended_ns());
+        assert!(before.next_block().unwrap().unwrap().appended_ns() < block.appended_ns());
     }
     assert_eq!(log.offset_at_time(0, i64::MIN + 1, Check::Full).unwrap(), Some(0));
     assert_eq!(log.offset_at_time(0, i64::MAX, Check::Full).unwrap(), None);

@@ -4,6 +4,11 @@
 //! the machine is; a promise that breaks shows as a wrong count, a wrong answer, or a test that
 //! does not end.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(
+    unsafe_code,
+    reason = "the test shares plain memory between threads, as processes share a page"
+)]
 
 use std::io;
 use std::num::NonZeroU32;

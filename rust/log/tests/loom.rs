@@ -4,6 +4,10 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p falaj --release --test loom`. A model that cannot fail
 //! proves nothing, so next to the models stand broken copies of single steps, which must fail.
 #![cfg(loom)]
+#![allow(
+    unsafe_code,
+    reason = "the models share plain memory between threads, as processes share a page"
+)]
 
 use std::io;
 use std::sync::Arc; // loom's own cannot be dropped in the panic that a deadlock is

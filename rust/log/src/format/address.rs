@@ -25,7 +25,7 @@ impl Address {
     pub fn new(sequence: u64, position: u64) -> Self {
         debug_assert!(position % ALIGN == 0 && position <= MAX_POSITION);
         debug_assert!(sequence <= MAX_SEQUENCE);
-        Self(sequence << 32 | position / ALIGN)
+        Self((sequence << 32) | (position / ALIGN))
     }
 
     /// Sequence number of the segment.

@@ -15,7 +15,8 @@ fn any_record() -> impl Strategy<Value = Owned> {
 }
 
 fn with_borrowed<R>(records: &[Owned], use_them: impl FnOnce(&[Record<'_>]) -> R) -> R {
-    let headers: Vec<Vec<(&str, Option<&[u8]>)>> = records
+    type Header<'a> = (&'a str, Option<&'a [u8]>);
+    let headers: Vec<Vec<Header<'_>>> = records
         .iter()
         .map(|r| r.2.iter().map(|(n, v)| (n.as_str(), v.as_deref())).collect())
         .collect();

@@ -69,7 +69,7 @@ pub struct TopicSettings {
 impl StoreSettings {
     /// The file's text.
     pub fn encode(&self) -> String {
-        seal(vec![
+        seal(&[
             ("format", VERSION.into()),
             ("store", names::hex(&self.id).into()),
             ("created_us", self.created_us.into()),
@@ -101,7 +101,7 @@ impl StoreSettings {
 impl TopicSettings {
     /// The file's text.
     pub fn encode(&self) -> String {
-        seal(vec![
+        seal(&[
             ("format", VERSION.into()),
             ("topic", self.name.as_str().into()),
             ("generation", names::hex(&self.generation).into()),
@@ -155,7 +155,7 @@ impl TopicSettings {
 const WRONG_MEMBER: Malformed = Malformed::Damaged("a member is missing or of the wrong type");
 const CHECKSUM: &str = ",\"checksum\":\"";
 
-fn seal(members: Vec<(&str, Value)>) -> String {
+fn seal(members: &[(&str, Value)]) -> String {
     let members: Vec<_> =
         members.iter().map(|(name, value)| format!("{}:{value}", Value::from(*name))).collect();
     let text = format!("{{{}", members.join(","));
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn members_and_versions_of_the_future_are_refused_by_name() {
-        let newer = seal(vec![("format", 2.into())]);
+        let newer = seal(&[("format", 2.into())]);
         assert_eq!(StoreSettings::decode(newer.as_bytes()), Err(Malformed::Newer(2)));
         let text = topic().encode();
         let body = text.split(CHECKSUM).next().unwrap().to_owned() + ",\"colour\":\"red\"";

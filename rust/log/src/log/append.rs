@@ -27,6 +27,9 @@ use super::{Control, Log, Member, enter, write_access};
 /// an end block.
 pub const RESERVE: u64 = 4096 + HEADER_LEN as u64 + state::End::LEN as u64 + 8;
 
+/// How far ahead of the tail pages are touched by the helper thread, bytes.
+const TOUCH_AHEAD: u64 = 2 << 20;
+
 const NOTHING_THERE: Malformed = Malformed::Damaged("nothing where a committed block should be");
 
 /// Records on their way into the log: the encoded body of one block of one topic.
@@ -69,6 +72,12 @@ pub struct Writer {
     /// Address that `walk` has reached.
     pub tail: Address,
     pub prepared: Option<super::roll::Prepared>,
+    /// Block times never fall: the last one, relative to the segment's time base.
+    pub time: u64,
+    /// Position up to which the segment was allocated at the last look.
+    pub room: u64,
+    /// Position up to which pages were asked to be touched ahead.
+    pub touched: u64,
 }
 
 /// Why an attempt under the lock came to nothing.
@@ -129,30 +138,6 @@ impl Log {
         }
     }
 
-    /// Append one block if that needs no waiting and no system call; `None` when it does, and
-    /// nothing was appended.
-    ///
-    /// # Errors
-    /// `Closed`, `ReadOnly`, `TooLarge`.
-    #[inline]
-    pub fn try_append(&self, block: &Outgoing<'_>) -> Result<Option<Appended>> {
-        let (control, member) = self.writing()?;
-        member.check()?;
-        let blocks = std::slice::from_ref(block);
-        let needs = self.check_size(blocks)?;
-        let Ok(mut slot) = self.writer.try_lock() else { return Ok(None) };
-        let Some(writer) = slot.as_mut() else { return Ok(None) };
-        let Some(guard) = self.try_lock(Which::Append)? else { return Ok(None) };
-        let outcome = writer
-            .under_lock(self, control, &guard)
-            .and_then(|()| writer.place(self, control, blocks, needs, &mut [0]));
-        drop(guard);
-        // What is in the way is met again, and reported, by the append that may wait.
-        let Ok(appended) = outcome else { return Ok(None) };
-        control.notify(true);
-        Ok(Some(appended))
-    }
-
     fn check_size(&self, blocks: &[Outgoing<'_>]) -> Result<u64> {
         let limit = self.max_group_len();
         let mut needs = 0;
@@ -201,7 +186,8 @@ impl Writer {
         let index = open_index(log, &segment);
         let walk = segment.opening()?.clone();
         let tail = Address::new(sequence, walk.position);
-        Ok(Self { segment, index, pacer: Pacer::default(), walk, tail, prepared: None })
+        let (pacer, touched) = (Pacer::default(), walk.position);
+        Ok(Self { segment, index, pacer, walk, tail, prepared: None, time: 0, room: 0, touched })
     }
 
     /// Walk over what others appended, outside the lock; the segment may change on the way.
@@ -228,6 +214,7 @@ impl Writer {
             match self.walk.step(&self.segment, Check::Header) {
                 Ok(Some(Step::Data { block, .. })) => {
                     head = if block.header.is_member() { head } else { block.position };
+                    self.time = self.time.max(block.header.time);
                     // Whoever wrote it decided by the same rule whether it got an entry.
                     self.pacer.is_due(block.header.topic, head);
                 }
@@ -288,11 +275,14 @@ impl Writer {
         let sequence = self.tail.sequence();
         let allocated = control.allocated();
         let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
+        self.room = room;
         if start + needs + RESERVE > room {
             return Err(Obstacle::Full { needs });
         }
-        let base_us = self.segment.header().time_base_us;
-        let time = log.storage.now_us().saturating_sub(base_us).max(0) as u64;
+        let time = self.next_time(log, blocks);
+        if start + needs > self.touched {
+            self.touch_ahead(log, start + needs);
+        }
         if time > MAX_RELATIVE_TIME {
             return Err(Obstacle::Full { needs });
         }
@@ -325,6 +315,24 @@ impl Writer {
         self.walk.position = position;
         self.tail = end;
         Ok(Appended { first: firsts[0], end })
+    }
+
+    /// Time of the next block. A record on its own goes by the kernel's tick, which costs a fraction
+    /// of reading the clock.
+    #[inline]
+    fn next_time(&mut self, log: &Log, blocks: &[Outgoing<'_>]) -> u64 {
+        let single = blocks.len() == 1 && blocks[0].count == 1;
+        let now = if single { log.storage.tick_us() } else { log.storage.now_us() };
+        let relative = now.saturating_sub(self.segment.header().time_base_us);
+        self.time = self.time.max(relative.max(0) as u64);
+        self.time
+    }
+
+    #[cold]
+    fn touch_ahead(&mut self, log: &Log, needed: u64) {
+        let until = needed + TOUCH_AHEAD;
+        log.ask_to_touch(&self.segment, self.touched.max(needed), until);
+        self.touched = until - TOUCH_AHEAD / 2;
     }
 
     #[inline]

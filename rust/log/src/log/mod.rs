@@ -4,7 +4,7 @@
 //!
 //! | file | protocol |
 //! |---|---|
-//! | [`append`](self) | lock, catch up, place, commit, unlock |
+//! | `append`, `fast` | lock, catch up, place, commit, unlock |
 //! | `guard` | the two locks, by word or by file |
 //! | `repair` | what follows a writer that died in the middle |
 //! | `roll` | the next segment |
@@ -14,6 +14,7 @@
 //! | `chain` | which segments are the log |
 //! | `read` | cursors over committed blocks |
 //! | `follow` | waiting for more |
+//! | `touch` | pages touched ahead of the writer, by a helper thread |
 //!
 //! Invariants, which the unsafe code of the rooms below stands on: no byte at or below a non-zero
 //! commit word is written again; a file with a name is never truncated. Only `repair` writes after a
@@ -23,6 +24,7 @@ mod append;
 mod chain;
 mod control;
 mod create;
+mod fast;
 mod follow;
 mod guard;
 mod latch;
@@ -32,6 +34,7 @@ mod repair;
 mod roll;
 mod supersede;
 mod sync;
+mod touch;
 
 use std::any::Any;
 use std::fmt;
@@ -107,6 +110,9 @@ pub struct Log {
     writer: Mutex<Option<Writer>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
+    ahead: touch::Ahead,
+    /// This process in lock words, where appends go by them.
+    fast: Option<Identity>,
 }
 
 impl Log {
@@ -134,7 +140,11 @@ impl Log {
         let stale_tail = reads.and_then(|control| contradicted(control, &chain));
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
-        let (syncer, syncer_files) = Default::default();
+        let (syncer, syncer_files, ahead) = Default::default();
+        let fast = match settings.write_mode {
+            WriteMode::Mapped => member.as_ref().map(|member| member.identity()),
+            WriteMode::Pwrite => None,
+        };
         let log = Self {
             storage,
             dir,
@@ -146,6 +156,8 @@ impl Log {
             writer,
             syncer,
             syncer_files,
+            ahead,
+            fast,
         };
         log.check_control()?;
         Ok(Arc::new(log))

@@ -147,7 +147,7 @@ impl Cursor {
     /// # Errors
     /// `Corrupt`, `NeedsRecovery`, `Newer`; the cursor stays where it is.
     #[inline]
-    pub fn next(&mut self) -> Result<Option<DataBlock>> {
+    pub fn next_block(&mut self) -> Result<Option<DataBlock>> {
         loop {
             // Again for a segment that was cut at its beginning: what lies there is not read.
             while self.limit == Some(self.position) {
@@ -340,7 +340,7 @@ impl Cursor {
     /// readers that were told to: what lies between is lost to them.
     ///
     /// # Errors
-    /// As [`Cursor::next`], also when nothing sound follows.
+    /// As [`Cursor::next_block`], also when nothing sound follows.
     pub fn skip_damage(&mut self) -> Result<u64> {
         self.expected = None;
         let from = self.position;
@@ -354,7 +354,7 @@ impl Cursor {
             self.position = tail.position();
         }
         let mut ahead = self.clone();
-        let next = ahead.next()?;
+        let next = ahead.next_block()?;
         Ok(next.map_or_else(|| self.expected.unwrap_or_default(), |block| block.first()))
     }
 
@@ -369,7 +369,7 @@ impl Cursor {
         let check = std::mem::replace(&mut self.check, Check::Header);
         let reached = loop {
             let before = self.clone_place();
-            match self.next() {
+            match self.next_block() {
                 Ok(Some(block)) if block.end() > offset => {
                     self.restore(before);
                     break Ok(());
@@ -412,7 +412,7 @@ impl Log {
             Ok(base.is_none_or(|base| base <= offset))
         })?;
         let mut cursor = self.cursor_in(segment, topic, check)?;
-        let entry = cursor.segment.index(&*self.storage).find(topic, |e| e.offset <= offset);
+        let entry = cursor.segment.open_index(&*self.storage).find(topic, |e| e.offset <= offset);
         cursor.jump(entry);
         if offset > 0 {
             cursor.skip_to(offset)?;
@@ -435,9 +435,10 @@ impl Log {
             Ok(known.is_none_or(|highest| highest < time_ns))
         })?;
         let mut cursor = self.cursor_in(segment, topic, check)?;
-        let entry = cursor.segment.index(&*self.storage).find(topic, |e| e.highest_ns < time_ns);
+        let entry =
+            cursor.segment.open_index(&*self.storage).find(topic, |e| e.highest_ns < time_ns);
         cursor.jump(entry);
-        while let Some(data) = cursor.next()? {
+        while let Some(data) = cursor.next_block()? {
             let highest =
                 highest_ns(&data.segment, &data.block).map_err(|what| data.damaged(what))?;
             if highest < time_ns {
@@ -463,12 +464,12 @@ impl Log {
         let mut cursor = self.cursor_in(segment, topic, Check::Header)?;
         let base = cursor.base.unwrap_or(0);
         let until = address.position();
-        let entry = cursor.segment.index(&*self.storage).find(topic, |e| e.position < until);
+        let entry = cursor.segment.open_index(&*self.storage).find(topic, |e| e.position < until);
         cursor.jump(entry);
         let mut next = entry.filter(|_| cursor.position > 0).map_or(base, |entry| entry.offset);
         next = next.max(base);
         while cursor.position < until && cursor.segment.sequence() == address.sequence() {
-            match cursor.next()? {
+            match cursor.next_block()? {
                 Some(data) => next = data.end(),
                 None => break,
             }
@@ -483,7 +484,7 @@ impl Log {
     /// As [`Log::cursor_at`].
     pub fn last_offset(self: &Arc<Self>, topic: u32) -> Result<u64> {
         let mut cursor = self.cursor_at(topic, u64::MAX, Check::Header)?;
-        while cursor.next()?.is_some() {}
+        while cursor.next_block()?.is_some() {}
         Ok(cursor.expected.or(cursor.base).unwrap_or(0))
     }
 

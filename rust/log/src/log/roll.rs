@@ -135,6 +135,7 @@ impl Log {
                 writer.index = open_index(self, &segment);
                 writer.walk = segment.opening()?.clone();
                 (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
+                (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
                 control.notify(true);
                 Ok(())
             }
@@ -197,7 +198,7 @@ impl Log {
         name_segment(&*self.storage, builder.path(), &path, self.settings.file_mode)?;
 
         let next = Address::new(sequence, builder.position());
-        let allocated = Address::new(sequence, builder.len());
+        let allocated = Address::new(sequence, builder.allocated());
         let place = writer.place_at(tail.position());
         control.set(at::DIRTY, Address::new(tail.sequence(), tail.position() + end_len()).0)?;
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);

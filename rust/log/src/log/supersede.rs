@@ -101,7 +101,7 @@ pub fn supersede(
     }
     storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
     let tail = Address::new(header.sequence, builder.position());
-    let allocated = Address::new(header.sequence, builder.len());
+    let allocated = Address::new(header.sequence, builder.allocated());
     let segment = builder.into_segment(path, header);
     let index = Index::build(&segment);
     let indexed = index.save(storage, dir, &segment, settings.segment_bytes, mode)?;

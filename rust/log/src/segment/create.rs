@@ -18,7 +18,7 @@ use crate::storage::{Access, File, Map, Open, Storage};
 use super::Segment;
 
 /// Where a block goes: map, position, and what ties checksums to the segment.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// Map of the segment's file.
     pub map: &'a Map,
@@ -133,7 +133,7 @@ impl Builder {
     }
 
     /// Bytes allocated.
-    pub fn len(&self) -> u64 {
+    pub fn allocated(&self) -> u64 {
         self.len
     }
 

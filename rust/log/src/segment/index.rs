@@ -18,8 +18,9 @@ use super::{Check, Segment};
 
 /// Where entries come from.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "a variant's sentence says what its fields are")]
 pub enum Index {
-    /// The mapped file.
+    /// The mapped file: how many entries fit it, and the salt of their checksums.
     Mapped { map: Map, salt: u64, entries: u64 },
     /// Built in memory, in the order of positions.
     Built(Vec<Entry>),
@@ -224,6 +225,12 @@ impl Pacer {
         }
         self.note(topic, position);
         true
+    }
+
+    /// True when [`Pacer::is_due`] could say yes for topic 0: a cheap look for the fast path.
+    #[inline]
+    pub fn is_near(&self, position: u64) -> bool {
+        self.last.is_none_or(|last| position >= last + STRIDE)
     }
 
     #[inline]

@@ -162,7 +162,7 @@ impl Segment {
     }
 
     /// Its index, opened or built once.
-    pub fn index(&self, storage: &dyn Storage) -> &index::Index {
+    pub fn open_index(&self, storage: &dyn Storage) -> &index::Index {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         self.index.get_or_init(|| index::Index::open(storage, dir, self, Access::Read))
     }

@@ -35,6 +35,7 @@ impl Bases {
 
 /// What a step of a walk found.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "a variant's sentence says what its fields are")]
 pub enum Step {
     /// Records of a topic: the offset of the first, and the highest timestamp of the topic before
     /// them.
@@ -87,7 +88,7 @@ impl Walk {
             Kind::Meta | Kind::Snapshot => {
                 let bases = &mut self.bases;
                 let seen = |number, topic: &crate::format::state::TopicState| {
-                    bases.set(number, topic.next)
+                    bases.set(number, topic.next);
                 };
                 self.state.apply_body(segment.body(&block), seen).map_err(bad)?;
                 Step::Other(block)

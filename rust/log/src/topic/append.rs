@@ -24,10 +24,19 @@ impl Topic {
     /// `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`, `ReadOnly`, `Closed` in
     /// a forked child: nothing was appended. `DurabilityUnknown`: it is visible, and perhaps not on
     /// the medium.
-    pub fn append(&self, partition: u32, record: &Record<'_>, sync: Option<SyncMode>) -> Result<u64> {
+    pub fn append(
+        &self,
+        partition: u32,
+        record: &Record<'_>,
+        sync: Option<SyncMode>,
+    ) -> Result<u64> {
         let number = self.number(partition)?;
-        self.with_block(number, std::slice::from_ref(record), |block| {
-            self.write(&[block], &mut [0], sync).map(|appended| appended.first)
+        self.with_block(number, std::slice::from_ref(record), sync, |block| {
+            let appended = match self.log.try_append(&block)? {
+                Some(appended) => self.settle(appended, sync)?,
+                None => self.write(&[block], &mut [0], sync)?,
+            };
+            Ok(appended.first)
         })
     }
 
@@ -37,12 +46,16 @@ impl Topic {
     /// # Errors
     /// As [`Topic::append`].
     #[inline]
-    pub fn try_append_value(&self, number: u32, value: &[u8], interval: bool) -> Result<Option<u64>> {
+    pub fn try_append_value(
+        &self,
+        number: u32,
+        value: &[u8],
+        interval: bool,
+    ) -> Result<Option<u64>> {
         BODY.with_borrow_mut(|body| {
             body.begin(false, None);
             body.push_value(value);
-            let block = Outgoing { topic: number, interval, ..outgoing(number, body) };
-            let appended = self.log.try_append(&block);
+            let appended = self.log.try_append(&outgoing(number, body, interval));
             shrink(body);
             appended.map(|appended| appended.map(|appended| appended.first))
         })
@@ -62,7 +75,7 @@ impl Topic {
         if records.is_empty() {
             return Err(nothing());
         }
-        self.with_block(number, records, |block| {
+        self.with_block(number, records, sync, |block| {
             let first = self.write(&[block], &mut [0], sync)?.first;
             Ok(first..first + u64::from(block.count))
         })
@@ -91,7 +104,9 @@ impl Topic {
             encode(&mut body, records);
             bodies.push((self.number(*partition)?, body));
         }
-        let blocks: Vec<_> = bodies.iter().map(|(number, body)| outgoing(*number, body)).collect();
+        let interval = self.is_interval(sync);
+        let blocks: Vec<_> =
+            bodies.iter().map(|(number, body)| outgoing(*number, body, interval)).collect();
         let mut firsts = vec![0; blocks.len()];
         if blocks.is_empty() {
             return Err(nothing());
@@ -105,15 +120,20 @@ impl Topic {
         &self,
         number: u32,
         records: &[Record<'_>],
+        sync: Option<SyncMode>,
         use_it: impl FnOnce(Outgoing<'_>) -> Result<T>,
     ) -> Result<T> {
         // Taken out while it is in use: what happens inside may come here again.
         let mut body = BODY.take();
         encode(&mut body, records);
-        let result = use_it(outgoing(number, &body));
+        let result = use_it(outgoing(number, &body, self.is_interval(sync)));
         shrink(&mut body);
         BODY.set(body);
         result
+    }
+
+    fn is_interval(&self, sync: Option<SyncMode>) -> bool {
+        sync.unwrap_or(self.sync) == SyncMode::Interval
     }
 
     fn write(
@@ -122,15 +142,14 @@ impl Topic {
         firsts: &mut [u64],
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        let sync = sync.unwrap_or(self.sync);
-        let interval = sync == SyncMode::Interval;
-        let appended = if interval {
-            let blocks: Vec<_> = blocks.iter().map(|b| Outgoing { interval, ..*b }).collect();
-            self.log.append(&blocks, firsts)?
-        } else {
-            self.log.append(blocks, firsts)?
-        };
-        if sync == SyncMode::Durable {
+        let appended = self.log.append(blocks, firsts)?;
+        self.settle(appended, sync)
+    }
+
+    /// Wait for what the mode promises.
+    #[inline]
+    fn settle(&self, appended: Appended, sync: Option<SyncMode>) -> Result<Appended> {
+        if sync.unwrap_or(self.sync) == SyncMode::Durable {
             self.log.sync_to(appended.end).map_err(|error| Error::DurabilityUnknown {
                 offset: appended.first,
                 source: Box::new(error),
@@ -155,7 +174,7 @@ fn shrink(body: &mut BodyWriter) {
 }
 
 #[inline]
-fn outgoing(topic: u32, body: &BodyWriter) -> Outgoing<'_> {
+fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> Outgoing<'_> {
     let (highest_event_ns, uses_append_time) = body.times();
     Outgoing {
         topic,
@@ -165,6 +184,6 @@ fn outgoing(topic: u32, body: &BodyWriter) -> Outgoing<'_> {
         body_crc: crc32(body.body()),
         highest_event_ns,
         uses_append_time,
-        interval: false,
+        interval,
     }
 }

@@ -82,6 +82,16 @@ impl Topic {
         Ok(Self { log, ..self.clone() })
     }
 
+    /// The topic's log, opened anew for reading only: with maps of its own, on which nothing was
+    /// checked yet.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Newer`, `Io`.
+    pub fn reopen_to_read(&self) -> Result<Arc<Log>> {
+        let (storage, settings) = (Arc::clone(self.store.storage()), self.log.settings().clone());
+        Log::open(storage, self.log.dir(), settings, None)
+    }
+
     /// The same topic with another sync mode.
     #[must_use]
     pub fn with_sync(&self, sync: SyncMode) -> Self {
@@ -135,7 +145,8 @@ impl Topic {
             return Ok(self.settings.number + partition);
         }
         let (name, partitions) = (&self.settings.name, self.settings.partitions);
-        let what = format!("topic {name:?} has {partitions} partitions, so none numbered {partition}");
+        let what =
+            format!("topic {name:?} has {partitions} partitions, so none numbered {partition}");
         Err(Error::Invalid { what })
     }
 

@@ -114,7 +114,7 @@ impl Scan {
                 self.next = offset + 1;
                 return Ok(Some(RecordView { block: block.clone(), parts }));
             }
-            let Some(block) = self.cursor.next()? else { return Ok(None) };
+            let Some(block) = self.cursor.next_block()? else { return Ok(None) };
             let records = block.records()?;
             self.current = Some((block, records));
         }
@@ -133,7 +133,7 @@ impl Scan {
             }
             let block = match self.current.take() {
                 Some((block, _)) => block,
-                None => match self.cursor.next()? {
+                None => match self.cursor.next_block()? {
                     Some(block) => block,
                     None => return Ok(None),
                 },
@@ -175,7 +175,8 @@ impl Topic {
     pub fn get(&self, partition: u32, offset: u64) -> Result<RecordView> {
         let number = self.number(partition)?;
         let mut cursor = self.log.cursor_at(number, offset, self.check)?;
-        let block = cursor.next()?.filter(|block| (block.first()..block.end()).contains(&offset));
+        let block =
+            cursor.next_block()?.filter(|block| (block.first()..block.end()).contains(&offset));
         let Some(block) = block else {
             return Err(self.out_of_range(partition, offset.into())?);
         };
@@ -190,7 +191,8 @@ impl Topic {
     /// # Errors
     /// When the topic's bounds cannot be read.
     pub fn out_of_range(&self, partition: u32, offset: i128) -> Result<Error> {
-        let (topic, first, end) = (self.name().to_owned(), self.first(partition)?, self.end(partition)?);
+        let (topic, first, end) =
+            (self.name().to_owned(), self.first(partition)?, self.end(partition)?);
         Ok(Error::OffsetOutOfRange { topic, offset, first, end })
     }
 
@@ -216,5 +218,4 @@ impl Topic {
     pub fn offset_at_time(&self, partition: u32, time_ns: i64) -> Result<Option<u64>> {
         self.log.offset_at_time(self.number(partition)?, time_ns, Check::Full)
     }
-
 }

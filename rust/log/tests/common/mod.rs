@@ -178,7 +178,7 @@ pub fn read_all(log: &Arc<Log>, topic: u32, from: u64) -> (Vec<(u64, Vec<u8>)>, 
         Err(error) => return (found, Err(error)),
     };
     loop {
-        match cursor.next() {
+        match cursor.next_block() {
             Ok(Some(block)) => found.extend(values(&block)),
             Ok(None) => return (found, Ok(())),
             Err(error) => return (found, Err(error)),

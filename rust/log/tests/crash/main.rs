@@ -13,6 +13,8 @@
 //! `FALAJ_CRASH_STATES` says how many states the workloads may visit; without it a few seconds'
 //! worth. Samples are drawn with seeds that a failure names.
 #![cfg(not(loom))]
+#![allow(clippy::print_stdout, reason = "how many states were seen is part of the result")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../common/mod.rs"]
 mod common;
