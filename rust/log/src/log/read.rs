@@ -149,7 +149,8 @@ impl Cursor {
     #[inline]
     pub fn next_block(&mut self) -> Result<Option<DataBlock>> {
         loop {
-            if self.limit == Some(self.position) {
+            // Again for a segment that was cut at its beginning: what lies there is not read.
+            while self.limit == Some(self.position) {
                 self.leave()?;
             }
             match self.segment.block(self.position, self.check) {
@@ -199,7 +200,7 @@ impl Cursor {
             Some(expected) if expected != first => Err(Malformed::Damaged("offsets with a gap")),
             _ => Ok(first),
         });
-        dense.map_err(|what| self.segment.error(Bad { position: block.position, what }))
+        dense.map_err(|what| self.doubt(Bad { position: block.position, what }))
     }
 
     #[cold]
@@ -313,14 +314,26 @@ impl Cursor {
     }
 
     /// What damage means here: corruption, or a log that nobody recovered yet.
+    #[cold]
     fn doubt(&self, bad: Bad) -> Error {
         let Malformed::Damaged(what) = bad.what else { return self.segment.error(bad) };
-        let durable = self.segment.mark().is_some_and(|mark| mark.position > bad.position);
-        if self.log.is_writable() || durable || self.limit.is_some() {
+        if self.log.is_writable() || self.was_durable(bad.position) {
             return self.segment.error(bad);
         }
         let path = self.segment.path().to_path_buf();
         Error::NeedsRecovery { path, position: bad.position, what }
+    }
+
+    /// True when a mark says so: this segment's, or any of a later one.
+    fn was_durable(&self, position: u64) -> bool {
+        let chain = &self.log.chain;
+        let claims = |sequence: &u64| {
+            let later = *sequence > self.segment.sequence();
+            later
+                && chain.segment(*sequence).is_ok_and(|s| s.mark().is_some_and(|m| m.position > 0))
+        };
+        self.segment.mark().is_some_and(|mark| mark.position > position)
+            || chain.sequences().is_ok_and(|all| all.iter().any(claims))
     }
 
     /// Step over damage, to the next sound block; returns the offset that it begins with. Only for

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use falaj::error::Result;
+use falaj::error::{Error, Result};
 use falaj::format::checksum::crc32;
 use falaj::format::record::{BodyWriter, Record};
 use falaj::format::settings::WriteMode;
@@ -63,7 +63,8 @@ impl Member for TestMember {
     }
 
     fn check(&self) -> Result<()> {
-        Ok(())
+        let dead = self.dead.lock().unwrap().contains(&self.identity.bits());
+        if dead { Err(Error::Closed { what: "store" }) } else { Ok(()) }
     }
 
     fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {

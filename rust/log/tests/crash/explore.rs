@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use falaj::format::settings::WriteMode;
+use falaj::log::Log;
 use falaj::storage::memory::{Crash, Journal, MemoryStorage};
 
 use crate::common::TestMember;
@@ -13,11 +15,21 @@ use crate::world::{append_group, open, open_to_read};
 /// How much is looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
+    /// How likely a crash point is looked at.
+    pub chance: f64,
     /// Images of a crash point; all of them when there are no more than this.
     pub images: usize,
-    /// Images, all crash points together, of the recovery and the append that follow; `None` for
-    /// each crash point with as many images as the first.
-    pub deeper: Option<usize>,
+    /// Images of crashes inside the recovery and the append that follow, for each of the first.
+    pub deeper: usize,
+}
+
+impl Effort {
+    /// About so many states for each crash point.
+    pub fn of(states: f64) -> Self {
+        let images = states.sqrt().max(1.0);
+        let deeper = (states / images - 2.0).max(1.0);
+        Self { chance: states / 3.0, images: images as usize, deeper: deeper as usize }
+    }
 }
 
 /// Looks at images and counts the different ones.
@@ -42,6 +54,18 @@ struct Expected<'a> {
     /// What else a reader may see before recovery: by the index it may come to records behind the
     /// place where recovery will cut.
     before: Option<&'a Truth>,
+}
+
+/// A process that does not close its log in an orderly way.
+struct Process {
+    log: Arc<Log>,
+    obituary: Box<dyn Fn()>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        (self.obituary)();
+    }
 }
 
 impl Expected<'_> {
@@ -75,11 +99,12 @@ impl Explorer {
             }
             self.states += 1;
             let image = crash.image(&selection);
-            let looked = self.look(&image, expected).and_then(|(truth, all)| {
+            let looked = self.look(&image, expected).and_then(|(process, truth)| {
+                let all = truth.0.len();
                 let before = Some(expected.truth);
                 let expected =
                     Expected { truth: &truth, least: all - 1, most: all, before, ..expected };
-                self.look_deeper(&image, expected, effort, &mut random)
+                self.look_deeper(&image, &process, expected, effort, &mut random)
             });
             looked.map_err(|e| format!("{e}\n  {}", crash.describe(&selection)))?;
         }
@@ -94,12 +119,13 @@ impl Explorer {
         self.seen.insert((crash.fingerprint(selection) ^ mark, least, most))
     }
 
-    /// Read, recover, append, read: what every image must pass. Returns what the log holds then.
+    /// Read, recover, append, read: what every image must pass. Returns the process that did it, and
+    /// what the log holds then.
     fn look(
         &self,
         image: &MemoryStorage,
         expected: Expected<'_>,
-    ) -> Result<(Truth, usize), String> {
+    ) -> Result<(Process, Truth), String> {
         let Expected { truth, incarnation, .. } = expected;
         let reader = open_to_read(image, self.mode).map_err(|e| format!("open to read: {e}"))?;
         let seen = truth.found_before_recovery(&reader, expected.allowed());
@@ -107,27 +133,32 @@ impl Explorer {
             Some(before) => before.found_before_recovery(&reader, expected.least..=before.0.len()),
             None => Err(e),
         })?;
-        let log = open(image, self.mode, TestMember::new(0, incarnation + 1))
-            .map_err(|e| format!("recover: {e}"))?;
-        let found =
-            truth.found(&log, expected.allowed()).map_err(|e| format!("after recovery: {e}"))?;
+        let process = self.start(image, TestMember::new(0, incarnation + 1))?;
+        let found = truth
+            .found(&process.log, expected.allowed())
+            .map_err(|e| format!("after recovery: {e}"))?;
         let lost = truth.0.get(found).cloned();
         let new = lost.unwrap_or(Group::one(0, vec![vec![b'~'; 40]])).twin(b'~');
         let longer = truth.first(found).and(new);
-        self.go_on(&log, &longer)?;
+        self.go_on(&process.log, &longer)?;
         let again = open_to_read(image, self.mode).map_err(|e| format!("open once more: {e}"))?;
         let all = found + 1;
         let same = longer.found(&again, all..=all);
         same.map_err(|e| format!("a second reader after recovery: {e}"))?;
         let restarted = image.restart();
-        let log = open(&restarted, self.mode, TestMember::new(0, incarnation + 2))
-            .map_err(|e| format!("recover what was recovered: {e}"))?;
-        let same = longer.found(&log, all..=all);
+        let next = self.start(&restarted, TestMember::new(0, incarnation + 2))?;
+        let same = longer.found(&next.log, all..=all);
         same.map_err(|e| format!("after recovering what was recovered: {e}"))?;
-        Ok((longer, all))
+        Ok((process, longer))
     }
 
-    fn go_on(&self, log: &std::sync::Arc<falaj::log::Log>, longer: &Truth) -> Result<(), String> {
+    fn start(&self, storage: &MemoryStorage, member: TestMember) -> Result<Process, String> {
+        let obituary = Box::new(member.obituary());
+        let log = open(storage, self.mode, member).map_err(|e| format!("open: {e}"))?;
+        Ok(Process { log, obituary })
+    }
+
+    fn go_on(&self, log: &Arc<Log>, longer: &Truth) -> Result<(), String> {
         let all = longer.0.len();
         let new = &longer.0[all - 1];
         let firsts = append_group(log, new).map_err(|e| format!("append after recovery: {e}"))?;
@@ -143,25 +174,20 @@ impl Explorer {
     fn look_deeper(
         &mut self,
         image: &MemoryStorage,
+        process: &Process,
         expected: Expected<'_>,
         effort: Effort,
         random: &mut Random,
     ) -> Result<(), String> {
         let journal = image.journal();
-        match effort.deeper {
-            None => {
-                for crash in journal.crashes() {
-                    self.second(&crash, expected, effort.images, random)?;
-                }
-            }
-            Some(count) => {
-                for _ in 0..count {
-                    let crash = journal.crash_at(random.below(journal.len() + 1));
-                    self.second(&crash, expected, 1, random)?;
-                }
-            }
+        for _ in 0..effort.deeper {
+            let crash = journal.crash_at(random.below(journal.len() + 1));
+            self.second(&crash, expected, 1, random)?;
         }
-        self.sync_and_look(image, expected, random)
+        process.log.sync().map_err(|e| format!("sync after recovery: {e}"))?;
+        let expected = Expected { least: expected.most, ..expected };
+        let crash = now(&image.journal());
+        self.second(&crash, expected, 2, random).map_err(|e| format!("{e} (synced)"))
     }
 
     fn second(
@@ -181,20 +207,6 @@ impl Explorer {
             looked.map_err(|e| format!("{e}\n  second {}", crash.describe(&selection)))?;
         }
         Ok(())
-    }
-
-    fn sync_and_look(
-        &mut self,
-        image: &MemoryStorage,
-        expected: Expected<'_>,
-        random: &mut Random,
-    ) -> Result<(), String> {
-        let heir = TestMember::new(0, expected.incarnation + 1).beside(1);
-        let log = open(image, self.mode, heir).map_err(|e| format!("open beside: {e}"))?;
-        log.sync().map_err(|e| format!("sync after recovery: {e}"))?;
-        let expected = Expected { least: expected.most, ..expected };
-        let crash = now(&image.journal());
-        self.second(&crash, expected, 2, random).map_err(|e| format!("{e} (synced)"))
     }
 
     /// All processes die after an event, but the machine goes on: everything committed is there,
@@ -230,11 +242,11 @@ impl Explorer {
         let Expected { truth, .. } = expected;
         let reader = open_to_read(survivor, self.mode).map_err(|e| format!("open to read: {e}"))?;
         truth.found_before_recovery(&reader, expected.allowed())?;
-        let log = open(survivor, self.mode, member).map_err(|e| format!("open: {e}"))?;
-        let found = truth.found(&log, expected.allowed())?;
+        let Process { log, .. } = &self.start(survivor, member)?;
+        let found = truth.found(log, expected.allowed())?;
         let new = Group::one(0, vec![vec![b'~'; 40]]);
         let longer = truth.first(found).and(new);
-        self.go_on(&log, &longer)?;
+        self.go_on(log, &longer)?;
         let all = found + 1;
         log.sync().map_err(|e| format!("sync: {e}"))?;
         let crash = now(&survivor.journal());
@@ -323,6 +335,10 @@ pub struct Random(u64);
 impl Random {
     pub fn new(seed: u64) -> Self {
         Self(seed)
+    }
+
+    pub fn chance(&mut self, chance: f64) -> bool {
+        (self.below(1 << 30) as f64) < chance * f64::from(1 << 30)
     }
 
     pub fn below(&mut self, end: usize) -> usize {

@@ -80,6 +80,13 @@ pub struct World {
     durable: Moments,
 }
 
+/// A test that ends here leaves no process behind that would sync.
+impl Drop for World {
+    fn drop(&mut self) {
+        self.all_die();
+    }
+}
+
 impl World {
     /// A machine with an empty log that was never opened.
     pub fn empty(mode: WriteMode) -> Self {
@@ -140,8 +147,10 @@ impl World {
             }
             Op::Other => {
                 let member = self.new_member();
+                let dies = member.obituary();
                 let log = open(&self.storage, self.mode, member).unwrap();
                 self.append(&log, self.group(Op::Append));
+                dies();
             }
             Op::Roll => self.log().roll_now().unwrap(),
             Op::Sync => {
@@ -155,6 +164,7 @@ impl World {
             }
             Op::Reopen => {
                 self.log();
+                self.all_die();
                 self.end_incarnation();
             }
             Op::DieBegun | Op::DieUncommitted | Op::DieCommitted => self.die(op),
@@ -194,8 +204,8 @@ impl World {
         let start = self.storage.events();
         self.append(&log, group);
         let end = self.storage.events();
-        drop(log);
         let journal = self.storage.journal();
+        self.all_die();
         let visible = |time: &usize| {
             let reader = open_to_read(&journal.killed_at(*time), self.mode).unwrap();
             self.truth.found(&reader, 0..=self.truth.0.len()) == Ok(self.truth.0.len())
@@ -207,7 +217,6 @@ impl World {
             _ => committed,
         };
         self.storage = journal.killed_at(time);
-        self.log = None;
         if op != Op::DieCommitted {
             self.truth.0.pop();
             for moments in [&mut self.begun, &mut self.committed] {
@@ -217,15 +226,15 @@ impl World {
             self.committed.pop();
             self.committed.push((time, self.truth.0.len()));
         }
-        self.all_die();
         let log = self.log();
         self.append(&log, self.group(Op::Append));
     }
 
+    /// Nothing that the processes of this incarnation have open is closed in an orderly way.
     fn all_die(&mut self) {
-        let first = TestMember::new(0, self.incarnation);
+        let first = self.member.get_or_insert_with(|| TestMember::new(0, self.incarnation));
         (1..=self.slot).for_each(|slot| first.beside(slot).dies());
-        self.member = Some(first);
+        self.log = None;
     }
 
     /// A process of the same incarnation on a machine where all others of this one are dead.
