@@ -53,7 +53,8 @@ pub enum Error {
     NoSuchTopic { name: String, store: PathBuf },
     /// The topic was deleted while in use. Next: open it anew, which creates it.
     TopicDeleted { name: String },
-    /// The topic exists with other settings. Next: open it without, or with the stored ones.
+    /// The topic, or the store of this path, exists with other settings. Next: open it without, or
+    /// with the stored ones.
     SettingsMismatch { topic: String, setting: &'static str, stored: String, asked: String },
     /// No record has this offset. Next: read from `first`, or wait for the offset to be written.
     OffsetOutOfRange { topic: String, offset: i128, first: u64, end: u64 },
@@ -225,8 +226,8 @@ impl fmt::Display for Error {
             }
             Error::SettingsMismatch { topic, setting, stored, asked } => write!(
                 f,
-                "topic {topic:?} has {setting} = {stored}, not {asked}; open it without that setting \
-                 or with the stored one"
+                "{topic:?} has {setting} = {stored}, not {asked}; open it without that setting or with \
+                 the stored one"
             ),
             Error::OffsetOutOfRange { topic, offset, first, end } => write!(
                 f,

@@ -18,5 +18,9 @@ pub mod publish;
 pub mod segment;
 #[cfg(not(loom))]
 pub mod storage;
+#[cfg(not(loom))]
+pub mod store;
 pub mod sync;
+#[cfg(not(loom))]
+pub mod topic;
 pub mod wake;

@@ -36,7 +36,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::sync::{Ordering, SharedWord, EVERYONE};
+use crate::sync::{EVERYONE, Ordering, SharedWord};
 
 /// How many slots there are, hence how many processes may write to a store at once.
 pub const SLOTS: u16 = 1 << SLOT_BITS;

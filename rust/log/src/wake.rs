@@ -27,7 +27,7 @@
 
 use std::time::Duration;
 
-use crate::sync::{fence, Ordering, SharedWord, Slept, EVERYONE};
+use crate::sync::{EVERYONE, Ordering, SharedWord, Slept, fence};
 
 /// More sleepers than there can be; the kernel counts in `i32`.
 const ALL: u32 = i32::MAX as u32;

@@ -1,6 +1,7 @@
 //! What the memory twin leaves after a power cut, a kill and a restart: the rules that every crash
 //! test of the engine stands on.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -750,7 +751,7 @@ fn after_syncing_everything_there_is_one_image() {
                     file.sync_data().or_else(|_| file.sync_data()).unwrap();
                 }
             }
-            let _ = storage.sync_dir(path(directory));
+            drop(storage.sync_dir(path(directory)));
         }
         let crash = now(&storage);
         assert_eq!(crash.image(&crash.nothing()).fingerprint(), storage.fingerprint(), "{seed}");

@@ -1,5 +1,6 @@
 //! The faulty storage fails what was planned, and nothing else.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
 use std::path::Path;
 use std::sync::Arc;

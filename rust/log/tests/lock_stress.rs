@@ -4,15 +4,19 @@
 //! the machine is; a promise that breaks shows as a wrong count, a wrong answer, or a test that
 //! does not end.
 #![cfg(not(loom))]
+#![allow(
+    unsafe_code,
+    reason = "the test shares plain memory between threads, as processes share a page"
+)]
 
 use std::io;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use falaj::lock::{self, decode, stopwatch, Acquired, Fate, Holders, Identity, LockError};
+use falaj::lock::{self, Acquired, Fate, Holders, Identity, LockError, decode, stopwatch};
 use falaj::sync::{SharedWord, Slept};
 use falaj::{publish, wake};
 use rustix::io::Errno;

@@ -4,15 +4,19 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p falaj --release --test loom`. A model that cannot fail
 //! proves nothing, so next to the models stand broken copies of single steps, which must fail.
 #![cfg(loom)]
+#![allow(
+    unsafe_code,
+    reason = "the models share plain memory between threads, as processes share a page"
+)]
 
 use std::io;
-use std::sync::atomic::{AtomicUsize as Tally, Ordering::Relaxed as Counted};
 use std::sync::Arc; // loom's own cannot be dropped in the panic that a deadlock is
+use std::sync::atomic::{AtomicUsize as Tally, Ordering::Relaxed as Counted};
 use std::time::Duration;
 
-use falaj::lock::{self, decode, Acquired, Fate, Holders, Identity, LockError};
+use falaj::lock::{self, Acquired, Fate, Holders, Identity, LockError, decode};
 use falaj::publish;
-use falaj::sync::{fence, AtomicU64, Ordering, SharedWord, Slept, EVERYONE};
+use falaj::sync::{AtomicU64, EVERYONE, Ordering, SharedWord, Slept, fence};
 use falaj::wake;
 use loom::cell::UnsafeCell;
 use loom::sync::{Mutex, MutexGuard};

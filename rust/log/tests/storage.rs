@@ -1,6 +1,7 @@
 //! One suite that every storage passes: the kernel's, the memory twin, and the faulty one without
 //! faults. What differs between them would be a difference between tests and the world.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! What only the kernel can show: forked children, descriptors and numbers, links, FIFOs.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
+#![allow(unsafe_code, reason = "a test that calls the system the way other programs do")]
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -28,6 +30,8 @@ impl Child {
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {
+            // SAFETY: asks for a signal at the parent's end, so that a failing test leaves nobody.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             then();
             // SAFETY: writes one byte of a live buffer.
             unsafe { libc::write(pipe[1], [1u8].as_ptr().cast(), 1) };
@@ -91,8 +95,8 @@ fn a_child_forked_in_the_middle_of_calls_can_close() {
         let (holder, stop) = (holder.clone(), stop.clone());
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                let _ = holder.read_at(&mut [0; 4096], 0);
-                let _ = holder.sync_data();
+                drop(holder.read_at(&mut [0; 4096], 0));
+                drop(holder.sync_data());
             }
         })
     };

@@ -94,3 +94,15 @@ fn what_a_newer_version_writes_is_called_unknown_not_damaged() {
     assert!(matches!(parsed.refuse_newer(), Err(Malformed::Unknown(_))));
     assert_eq!(sample(flag::KNOWN & !flag::MEMBER & !flag::CODEC).refuse_newer(), Ok(()));
 }
+
+#[test]
+fn the_fast_path_lays_out_the_same_bytes() {
+    for flags in [0, flag::RICH, flag::RICH | flag::EVENT_TIME] {
+        let header = sample(flags);
+        let Header { kind, len, body_crc, offset, count, time, flags, .. } = header;
+        let plain = PlainHeader { kind, len, body_crc, offset, count, time, flags };
+        let (word, bytes) = encoded(&header, 8192);
+        let (same_word, rest) = plain.encode(SALT, checksum::seed(SALT), 8192);
+        assert_eq!((same_word, &rest[..]), (word, &bytes[8..]));
+    }
+}

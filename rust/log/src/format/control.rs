@@ -28,6 +28,8 @@ pub mod at {
     pub const TAIL: u64 = 264;
     /// Entries in the active segment's index.
     pub const INDEXED: u64 = 272;
+    /// Address up to which interval mode wants everything on the medium.
+    pub const WANTED: u64 = 280;
     /// Address up to which everything is on the medium.
     pub const DURABLE: u64 = 320;
     /// Latch and deletion, see [`super::flag`].
@@ -48,13 +50,14 @@ pub mod flag {
     pub const DELETED: u64 = 2;
 }
 
-const WORDS: [u64; 11] = [
+const WORDS: [u64; 12] = [
     at::INCARNATION,
     at::APPEND_LOCK,
     at::SYNC_LOCK,
     at::DIRTY,
     at::TAIL,
     at::INDEXED,
+    at::WANTED,
     at::DURABLE,
     at::FLAGS,
     at::ALLOCATED,

@@ -13,6 +13,7 @@
 //! | [`state`] | bodies of snapshot, meta and end blocks |
 //! | [`index`] | sparse index beside a segment |
 //! | [`control`] | words of the page that processes share |
+//! | [`wake`] | page that waiters of a store share |
 //! | [`settings`] | `falaj.json`, `topic.json` |
 //! | [`names`] | topic and file names |
 //! | [`address`] | one number for a place in a log |
@@ -28,6 +29,7 @@ pub mod segment;
 pub mod settings;
 pub mod state;
 pub mod varint;
+pub mod wake;
 
 /// The format version that this crate writes, and the newest it reads.
 pub const VERSION: u32 = 1;

@@ -9,6 +9,10 @@ use std::fmt::Write as _;
 /// Longest name of a topic or log, bytes.
 pub const MAX_NAME: usize = 249;
 
+/// How much of a log's name goes into its directory's: with the generation and an ending it must
+/// stay within the 255 bytes that file systems allow.
+pub const MAX_IN_DIR: usize = 200;
+
 /// What is wrong with a name, `None` when it is good.
 pub fn complaint(name: &str) -> Option<String> {
     if name.is_empty() {
@@ -44,12 +48,14 @@ pub fn unhex(text: &str) -> Option<[u8; 16]> {
     canonical.then(|| u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)).flatten()
 }
 
-/// Directory of a log: `<name>@<generation>`.
+/// Directory of a log: `<name>@<generation>`, of a long name its first [`MAX_IN_DIR`] bytes. It is
+/// the generation that tells logs apart; the name is for people.
 pub fn log_dir(name: &str, generation: &[u8; 16]) -> String {
-    format!("{name}@{}", hex(generation))
+    let shown = name.get(..MAX_IN_DIR).unwrap_or(name);
+    format!("{shown}@{}", hex(generation))
 }
 
-/// Take the name of a log's directory apart.
+/// Take the name of a log's directory apart: what it shows of the log's name, and the generation.
 pub fn parse_log_dir(dir: &str) -> Option<(&str, [u8; 16])> {
     let (name, generation) = dir.rsplit_once('@')?;
     complaint(name).is_none().then(|| unhex(generation).map(|id| (name, id))).flatten()
@@ -116,6 +122,7 @@ mod tests {
         let id = [0xa5; 16];
         assert_eq!(parse_log_dir(&log_dir("a.b", &id)), Some(("a.b", id)));
         assert_eq!(parse_log_dir("a@A5"), None);
+        assert!(log_dir(&"x".repeat(MAX_NAME), &id).len() + ".deleted".len() <= 255);
         assert_eq!(unhex(&hex(&id).to_uppercase()), None);
     }
 }

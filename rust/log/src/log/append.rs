@@ -27,6 +27,9 @@ use super::{Control, Log, Member, enter, write_access};
 /// an end block.
 pub const RESERVE: u64 = 4096 + HEADER_LEN as u64 + state::End::LEN as u64 + 8;
 
+/// How far ahead of the tail pages are touched by the helper thread, bytes.
+const TOUCH_AHEAD: u64 = 2 << 20;
+
 const NOTHING_THERE: Malformed = Malformed::Damaged("nothing where a committed block should be");
 
 /// Records on their way into the log: the encoded body of one block of one topic.
@@ -46,6 +49,8 @@ pub struct Outgoing<'a> {
     pub highest_event_ns: Option<i64>,
     /// True when some record goes by the time of the append.
     pub uses_append_time: bool,
+    /// True when it is to be on the medium within the log's interval.
+    pub interval: bool,
 }
 
 /// Where an append went.
@@ -67,6 +72,12 @@ pub struct Writer {
     /// Address that `walk` has reached.
     pub tail: Address,
     pub prepared: Option<super::roll::Prepared>,
+    /// Block times never fall: the last one, relative to the segment's time base.
+    pub time: u64,
+    /// Position up to which the segment was allocated at the last look.
+    pub room: u64,
+    /// Position up to which pages were asked to be touched ahead.
+    pub touched: u64,
 }
 
 /// Why an attempt under the lock came to nothing.
@@ -127,16 +138,6 @@ impl Log {
         }
     }
 
-    /// Append one block that is no group. The fast path of [`Log::append`].
-    ///
-    /// # Errors
-    /// As [`Log::append`].
-    #[inline]
-    pub fn append_one(&self, block: &Outgoing<'_>) -> Result<Appended> {
-        let mut first = [0];
-        self.append(std::slice::from_ref(block), &mut first)
-    }
-
     fn check_size(&self, blocks: &[Outgoing<'_>]) -> Result<u64> {
         let limit = self.max_group_len();
         let mut needs = 0;
@@ -185,7 +186,8 @@ impl Writer {
         let index = open_index(log, &segment);
         let walk = segment.opening()?.clone();
         let tail = Address::new(sequence, walk.position);
-        Ok(Self { segment, index, pacer: Pacer::default(), walk, tail, prepared: None })
+        let (pacer, touched) = (Pacer::default(), walk.position);
+        Ok(Self { segment, index, pacer, walk, tail, prepared: None, time: 0, room: 0, touched })
     }
 
     /// Walk over what others appended, outside the lock; the segment may change on the way.
@@ -212,6 +214,7 @@ impl Writer {
             match self.walk.step(&self.segment, Check::Header) {
                 Ok(Some(Step::Data { block, .. })) => {
                     head = if block.header.is_member() { head } else { block.position };
+                    self.time = self.time.max(block.header.time);
                     // Whoever wrote it decided by the same rule whether it got an entry.
                     self.pacer.is_due(block.header.topic, head);
                 }
@@ -272,11 +275,14 @@ impl Writer {
         let sequence = self.tail.sequence();
         let allocated = control.allocated();
         let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
+        self.room = room;
         if start + needs + RESERVE > room {
             return Err(Obstacle::Full { needs });
         }
-        let base_us = self.segment.header().time_base_us;
-        let time = log.storage.now_us().saturating_sub(base_us).max(0) as u64;
+        let time = self.next_time(log, blocks);
+        if start + needs > self.touched {
+            self.touch_ahead(log, start + needs);
+        }
         if time > MAX_RELATIVE_TIME {
             return Err(Obstacle::Full { needs });
         }
@@ -303,9 +309,30 @@ impl Writer {
         self.note_appended(control, blocks, firsts, start, time)?;
         control.set(at::TAIL, end.0)?;
         control.set(at::DIRTY, end.0)?;
+        if blocks.iter().any(|block| block.interval) {
+            control.set(at::WANTED, end.0)?;
+        }
         self.walk.position = position;
         self.tail = end;
         Ok(Appended { first: firsts[0], end })
+    }
+
+    /// Time of the next block. A record on its own goes by the kernel's tick, which costs a fraction
+    /// of reading the clock.
+    #[inline]
+    fn next_time(&mut self, log: &Log, blocks: &[Outgoing<'_>]) -> u64 {
+        let single = blocks.len() == 1 && blocks[0].count == 1;
+        let now = if single { log.storage.tick_us() } else { log.storage.now_us() };
+        let relative = now.saturating_sub(self.segment.header().time_base_us);
+        self.time = self.time.max(relative.max(0) as u64);
+        self.time
+    }
+
+    #[cold]
+    fn touch_ahead(&mut self, log: &Log, needed: u64) {
+        let until = needed + TOUCH_AHEAD;
+        log.ask_to_touch(&self.segment, self.touched.max(needed), until);
+        self.touched = until - TOUCH_AHEAD / 2;
     }
 
     #[inline]

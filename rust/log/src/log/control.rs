@@ -116,6 +116,12 @@ impl Control {
         Address(self.map.load(at::ALLOCATED))
     }
 
+    /// Up to where interval mode wants everything on the medium.
+    #[inline]
+    pub fn wanted(&self) -> Address {
+        Address(self.map.load(at::WANTED))
+    }
+
     /// Entries in the active segment's index.
     #[inline]
     pub fn indexed(&self) -> u64 {

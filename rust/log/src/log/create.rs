@@ -93,11 +93,13 @@ pub fn dir_mode(file_mode: u32) -> u32 {
 }
 
 /// Tell all processes that have the log open that it was deleted. A log without a usable control
-/// page is open nowhere.
+/// page, or whose directory was never finished, is open nowhere.
 ///
 /// # Errors
 /// `Io` when the page cannot be written.
-pub fn mark_deleted(storage: &dyn Storage, dir: &Path, generation: [u8; 16]) -> Result<()> {
+pub fn mark_deleted(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let Some((_, generation)) = names::parse_log_dir(&name) else { return Ok(()) };
     let opened = Control::open(storage, dir, generation, Access::WriteThrough);
     let Ok(control) = opened else { return Ok(()) };
     control.set(at::FLAGS, control.flags() | flag::DELETED)?;

@@ -99,6 +99,21 @@ impl Log {
         self.lock_contended(which, control, member)
     }
 
+    /// Take a lock if nobody has it. In `pwrite` stores always `None`: asking is a system call.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    #[inline]
+    pub(super) fn try_lock(&self, which: Which) -> Result<Option<Guard<'_>>> {
+        let (control, member) = self.writing()?;
+        if self.settings.write_mode == WriteMode::Pwrite {
+            return Ok(None);
+        }
+        let me = member.identity();
+        let got = lock::try_lock(&control.word(which.word()), me);
+        Ok(got.then(|| Guard { held: Held::Word(control, which, me), taken_over: false }))
+    }
+
     #[cold]
     fn lock_contended<'a>(
         &'a self,

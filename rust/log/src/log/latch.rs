@@ -5,17 +5,13 @@
 //! at the same offsets, and that one is synced. If it fails, the log stays latched: reads go on,
 //! appends raise. See `docs/PROTOCOL.md`, "Latch".
 
-use std::sync::Arc;
-
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::control::{at, flag};
-use crate::format::segment::Previous;
-use crate::segment::Segment;
 
 use super::guard::Which;
 use super::roll::quarantine;
-use super::supersede::{Carried, Cut, Maker, NewEnd, collect, supersede};
+use super::supersede::{Maker, NewEnd, collect_between, supersede};
 use super::{Control, Log, Member, enter};
 use crate::format::names;
 
@@ -51,7 +47,7 @@ impl Log {
     /// Carry everything that is committed and not durable into a new segment.
     fn save(&self, control: &Control, member: &dyn Member, tail: Address) -> Result<NewEnd> {
         let durable = control.durable();
-        let (cut, carried) = self.collect_since(durable, tail)?;
+        let (cut, carried) = collect_between(&self.chain, durable, tail)?;
         let maker = Maker { control: control.id(), incarnation: member.incarnation() };
         let storage = &*self.storage;
         let moved = supersede(storage, &self.dir, &self.settings, &cut, &carried, maker)?;
@@ -69,31 +65,6 @@ impl Log {
         // An index without its segment is never read.
         let _ = self.storage.unlink(&self.dir.join(names::index(sequence)));
         Ok(())
-    }
-
-    /// What the log knew at an address, and the blocks from there to another one.
-    fn collect_since(&self, from: Address, to: Address) -> Result<(Cut, Vec<Carried>)> {
-        let mut segment: Arc<Segment> = self.chain.segment(from.sequence())?;
-        let mut walk = segment.opening()?.clone();
-        collect(&segment, &mut walk, from.position(), &mut Vec::new())?;
-        let previous =
-            Previous { sequence: from.sequence(), salt: segment.salt(), end: walk.position };
-        let cut = Cut { previous, state: walk.state.clone(), durable: true };
-        let mut carried = Vec::new();
-        loop {
-            if segment.sequence() == to.sequence() {
-                collect(&segment, &mut walk, to.position(), &mut carried)?;
-                return Ok((cut, carried));
-            }
-            let Some((next, end)) = self.chain.successor(&segment)? else {
-                let (path, position) = (segment.path().to_path_buf(), walk.position);
-                let what = "a segment that should have a successor";
-                return Err(Error::Corrupt { path, position, what });
-            };
-            collect(&segment, &mut walk, end, &mut carried)?;
-            segment = self.chain.segment(next)?;
-            walk = segment.opening()?.clone();
-        }
     }
 }
 

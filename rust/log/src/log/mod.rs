@@ -4,7 +4,7 @@
 //!
 //! | file | protocol |
 //! |---|---|
-//! | [`append`](self) | lock, catch up, place, commit, unlock |
+//! | `append`, `fast` | lock, catch up, place, commit, unlock |
 //! | `guard` | the two locks, by word or by file |
 //! | `repair` | what follows a writer that died in the middle |
 //! | `roll` | the next segment |
@@ -14,6 +14,7 @@
 //! | `chain` | which segments are the log |
 //! | `read` | cursors over committed blocks |
 //! | `follow` | waiting for more |
+//! | `touch` | pages touched ahead of the writer, by a helper thread |
 //!
 //! Invariants, which the unsafe code of the rooms below stands on: no byte at or below a non-zero
 //! commit word is written again; a file with a name is never truncated. Only `repair` writes after a
@@ -23,6 +24,7 @@ mod append;
 mod chain;
 mod control;
 mod create;
+mod fast;
 mod follow;
 mod guard;
 mod latch;
@@ -32,6 +34,7 @@ mod repair;
 mod roll;
 mod supersede;
 mod sync;
+mod touch;
 
 use std::any::Any;
 use std::fmt;
@@ -41,6 +44,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::format::address::Address;
 use crate::format::control::at;
 use crate::format::settings::WriteMode;
 use crate::lock::{Fate, Identity};
@@ -88,6 +92,8 @@ pub struct LogSettings {
     pub file_mode: u32,
     /// How long to wait for a lock whose holder lives.
     pub lock_timeout: Option<Duration>,
+    /// Time between syncs of what was appended in interval mode.
+    pub sync_interval: Duration,
 }
 
 /// An open log.
@@ -98,10 +104,15 @@ pub struct Log {
     settings: LogSettings,
     member: Option<Arc<dyn Member>>,
     control: Option<Control>,
+    /// A tail that the segments contradict: left over from before a crash, see [`contradicted`].
+    stale_tail: Option<Address>,
     chain: Chain,
     writer: Mutex<Option<Writer>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
+    ahead: touch::Ahead,
+    /// This process in lock words, where appends go by them.
+    fast: Option<Identity>,
 }
 
 impl Log {
@@ -125,11 +136,29 @@ impl Log {
             None => Control::open(&*storage, dir, settings.generation, Access::Read).ok(),
         };
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);
+        let reads = control.as_ref().filter(|_| member.is_none());
+        let stale_tail = reads.and_then(|control| contradicted(control, &chain));
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
-        let (syncer, syncer_files) = Default::default();
-        let log =
-            Self { storage, dir, settings, member, control, chain, writer, syncer, syncer_files };
+        let (syncer, syncer_files, ahead) = Default::default();
+        let fast = match settings.write_mode {
+            WriteMode::Mapped => member.as_ref().map(|member| member.identity()),
+            WriteMode::Pwrite => None,
+        };
+        let log = Self {
+            storage,
+            dir,
+            settings,
+            member,
+            control,
+            stale_tail,
+            chain,
+            writer,
+            syncer,
+            syncer_files,
+            ahead,
+            fast,
+        };
         log.check_control()?;
         Ok(Arc::new(log))
     }
@@ -172,13 +201,24 @@ impl Log {
 
     /// Address up to which everything is committed; what a reader of an unrecovered log finds when
     /// there is no control page to ask is for its cursor to say.
-    pub fn committed(&self) -> Option<crate::format::address::Address> {
-        self.control.as_ref().map(Control::tail)
+    pub fn committed(&self) -> Option<Address> {
+        let tail = self.control.as_ref().map(Control::tail);
+        tail.filter(|tail| self.stale_tail != Some(*tail))
     }
 
     /// Address up to which everything is on the medium, as far as this process can know.
-    pub fn durable(&self) -> Option<crate::format::address::Address> {
+    pub fn durable(&self) -> Option<Address> {
         self.control.as_ref().map(Control::durable)
+    }
+
+    /// Sync what was appended in interval mode, by any process, and is not on the medium yet.
+    ///
+    /// # Errors
+    /// As [`Log::sync_to`].
+    pub fn keep_interval(&self) -> Result<()> {
+        let (control, _) = self.writing()?;
+        let wanted = control.wanted();
+        if wanted <= control.durable() { Ok(()) } else { self.sync_to(wanted) }
     }
 
     /// Words that change with every wake, for messages and tests.
@@ -187,6 +227,30 @@ impl Log {
         let control = self.control.as_ref();
         control.map_or(0, |c| c.word(at::WAKE).load(crate::sync::Ordering::Relaxed))
     }
+}
+
+impl Drop for Log {
+    /// Closing syncs. Who wants to know whether that worked calls [`Log::sync_clean`] before.
+    fn drop(&mut self) {
+        let ours = self.member.as_ref().is_some_and(|member| member.check().is_ok());
+        if !ours {
+            return;
+        }
+        if self.durable() != self.committed() {
+            let _ = self.sync_clean();
+        }
+        if let Some(prepared) = enter(&self.writer).take().and_then(|writer| writer.prepared) {
+            prepared.discard(&*self.storage);
+        }
+    }
+}
+
+/// The tail in a control page, when a later segment is part of the log: a reader may be the first to
+/// see the page after a crash, and must not believe it until somebody has recovered the log.
+fn contradicted(control: &Control, chain: &Chain) -> Option<Address> {
+    let tail = control.tail();
+    let newest = chain.refresh().ok()?.last().copied()?;
+    (newest > tail.sequence()).then_some(tail)
 }
 
 fn write_access(settings: &LogSettings) -> Access {

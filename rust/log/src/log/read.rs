@@ -463,6 +463,17 @@ impl Log {
         Ok(next)
     }
 
+    /// Offset behind the last record of a topic in a log without a control page: as far as its
+    /// blocks are sound.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn last_offset(self: &Arc<Self>, topic: u32) -> Result<u64> {
+        let mut cursor = self.cursor_at(topic, u64::MAX, Check::Header)?;
+        while cursor.next()?.is_some() {}
+        Ok(cursor.expected.or(cursor.base).unwrap_or(0))
+    }
+
     /// Lowest offset of a topic that is still there.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ use super::guard::wait_for_flock;
 use super::latch::publish_end;
 use super::repair::last_written;
 use super::roll::quarantine;
-use super::supersede::{Carried, Cut, Maker, NewEnd, collect, supersede};
+use super::supersede::{Carried, Cut, Maker, NewEnd, collect_between, supersede};
 use super::{LogSettings, Member, write_access};
 
 /// Recover a log unless that was done in this incarnation.
@@ -103,7 +103,9 @@ impl Recovery<'_> {
             self.put_away(sequence)?;
         }
         let (new_end, durable) = if doubtful {
-            let (cut, carried) = self.doubtful(&chain, durable, &end)?;
+            // Nobody knows how the last sync ended: everything since the mark is written anew.
+            let found = Address::new(end.segment.sequence(), end.walk.position);
+            let (cut, carried) = collect_between(&chain, durable, found)?;
             let moved = self.supersede(&cut, &carried, maker)?;
             (moved, moved.tail)
         } else if end.cut {
@@ -228,36 +230,6 @@ impl Recovery<'_> {
 
     fn supersede(&self, cut: &Cut, carried: &[Carried], maker: Maker) -> Result<NewEnd> {
         supersede(&**self.storage, self.dir, self.settings, cut, carried, maker)
-    }
-
-    /// After a sync whose outcome nobody knows: everything from the durable mark to the end, to be
-    /// written anew.
-    fn doubtful(
-        &self,
-        chain: &Chain,
-        durable: Address,
-        end: &SoundEnd,
-    ) -> Result<(Cut, Vec<Carried>)> {
-        let mut segment = chain.segment(durable.sequence())?;
-        let mut walk = segment.opening()?.clone();
-        collect(&segment, &mut walk, durable.position(), &mut Vec::new())?;
-        let previous =
-            Previous { sequence: segment.sequence(), salt: segment.salt(), end: walk.position };
-        let cut = Cut { previous, state: walk.state.clone(), durable: true };
-        let mut carried = Vec::new();
-        while segment.sequence() != end.segment.sequence() {
-            collect(&segment, &mut walk, u64::MAX, &mut carried)?;
-            let missing = || Error::Corrupt {
-                path: segment.path().to_path_buf(),
-                position: 0,
-                what: "a segment that should have a successor",
-            };
-            let (next, _) = chain.successor(&segment)?.ok_or_else(missing)?;
-            segment = chain.segment(next)?;
-            walk = segment.opening()?.clone();
-        }
-        collect(&segment, &mut walk, end.walk.position, &mut carried)?;
-        Ok((cut, carried))
     }
 
     /// Move a segment that is no longer part of the log out of the way; its bytes are kept.

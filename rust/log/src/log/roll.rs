@@ -37,6 +37,15 @@ pub struct Prepared {
     index: std::path::PathBuf,
 }
 
+impl Prepared {
+    /// Remove the files.
+    pub fn discard(self, storage: &dyn Storage) {
+        // A leftover is swept by the next recovery.
+        let _ = storage.unlink(&self.index);
+        self.builder.discard(storage);
+    }
+}
+
 impl Log {
     /// See to it that `needs` bytes fit behind the tail. The append lock is not held.
     pub(super) fn make_room(
@@ -54,6 +63,28 @@ impl Log {
             return self.grow(writer, control, required);
         }
         self.roll(writer, control, member, needs)
+    }
+
+    /// Seal the active segment and go on in a new one, however little it holds.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    #[doc(hidden)]
+    pub fn roll_now(&self) -> Result<()> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        let mut slot = enter(&self.writer);
+        let mut writer = match slot.take() {
+            Some(writer) => writer,
+            None => Writer::open(self, control.tail())?,
+        };
+        let before = control.tail().sequence();
+        while control.tail().sequence() == before {
+            writer.catch_up(self, control)?;
+            self.roll(&mut writer, control, member, 0)?;
+        }
+        *slot = Some(writer);
+        Ok(())
     }
 
     /// Allocate more of the active segment, by doubling.
@@ -104,6 +135,7 @@ impl Log {
                 writer.index = open_index(self, &segment);
                 writer.walk = segment.opening()?.clone();
                 (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
+                (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
                 control.notify(true);
                 Ok(())
             }

@@ -22,7 +22,7 @@ use crate::segment::{Block, Check, Segment};
 use crate::storage::Storage;
 
 use super::append::RESERVE;
-use super::chain::list_segments;
+use super::chain::{Chain, list_segments};
 use super::create::FIRST_ALLOCATION;
 use super::{LogSettings, write_access};
 
@@ -177,9 +177,35 @@ fn next_sequence(storage: &dyn Storage, dir: &Path) -> Result<u64> {
     Ok(highest.map_or(0, |highest| highest + 1))
 }
 
+/// What the log knew at an address that is durable, and the blocks from there to another one.
+///
+/// # Errors
+/// `Corrupt` when one of them is damaged, or a segment in between is missing.
+pub fn collect_between(chain: &Chain, from: Address, to: Address) -> Result<(Cut, Vec<Carried>)> {
+    let mut segment = chain.segment(from.sequence())?;
+    let mut walk = segment.opening()?.clone();
+    collect(&segment, &mut walk, from.position(), &mut Vec::new())?;
+    let previous = Previous { sequence: from.sequence(), salt: segment.salt(), end: walk.position };
+    let cut = Cut { previous, state: walk.state.clone(), durable: true };
+    let mut carried = Vec::new();
+    while segment.sequence() != to.sequence() {
+        let Some((next, end)) = chain.successor(&segment)? else {
+            let (path, position) = (segment.path().to_path_buf(), walk.position);
+            let what = "a segment that should have a successor";
+            return Err(Error::Corrupt { path, position, what });
+        };
+        // Not further: what lies behind the end was cut away, whatever it looks like.
+        collect(&segment, &mut walk, end, &mut carried)?;
+        segment = chain.segment(next)?;
+        walk = segment.opening()?.clone();
+    }
+    collect(&segment, &mut walk, to.position(), &mut carried)?;
+    Ok((cut, carried))
+}
+
 /// Blocks of a segment from a position up to another, to be carried over. `walk` must have reached
 /// the first; it ends at the second.
-pub fn collect(
+fn collect(
     segment: &Arc<Segment>,
     walk: &mut Walk,
     until: u64,

@@ -226,6 +226,12 @@ impl Pacer {
         true
     }
 
+    /// True when [`Pacer::is_due`] could say yes for topic 0: a cheap look for the fast path.
+    #[inline]
+    pub fn is_near(&self, position: u64) -> bool {
+        self.last.is_none_or(|last| position >= last + STRIDE)
+    }
+
     #[inline]
     fn has_seen(&self, topic: u32) -> bool {
         self.seen.get(topic as usize / 64).is_some_and(|bits| bits & 1 << (topic % 64) != 0)

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
-use crate::format::block::{self, CommitWord};
+use crate::format::block::{self, CommitWord, Kind};
 use crate::format::segment::{HEADER_LEN, Header, Mark};
 use crate::format::{Decoded, Malformed, PAGE, checksum, names};
 use crate::storage::{Access, File, Map, Open, Storage};
@@ -244,6 +244,19 @@ impl Segment {
             return self.map.load(position);
         }
         0
+    }
+
+    /// What the commit word at a position says the block is; `None` where it is zero.
+    ///
+    /// # Errors
+    /// [`Bad`] when the word is none of this place.
+    pub fn kind(&self, position: u64) -> std::result::Result<Option<Kind>, Bad> {
+        let word = self.word(position);
+        if word == 0 {
+            return Ok(None);
+        }
+        let commit = CommitWord::parse(word, self.header.salt, position);
+        commit.map(|commit| Some(commit.kind)).map_err(|what| Bad { position, what })
     }
 
     /// The block at a position; `None` where the commit word is zero.

@@ -120,12 +120,10 @@ impl Walk {
     /// `Corrupt` or `Newer` when they are damaged; also when there is none.
     pub fn through_snapshot(segment: &Segment) -> Result<Self> {
         let mut walk = Self::new();
-        loop {
-            let block =
-                segment.block(walk.position, Check::Full).map_err(|bad| segment.error(bad))?;
-            if !block.is_some_and(|b| b.header.kind == Kind::Snapshot) {
-                break;
-            }
+        // By its commit word alone: what follows the snapshot may be torn, which is for whoever
+        // reads it.
+        while segment.kind(walk.position).map_err(|bad| segment.error(bad))? == Some(Kind::Snapshot)
+        {
             walk.step(segment, Check::Full).map_err(|bad| segment.error(bad))?;
         }
         if walk.position == PAGE {

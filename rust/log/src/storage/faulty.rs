@@ -272,9 +272,17 @@ impl Storage for FaultyStorage {
         self.inner.now_us()
     }
 
+    fn tick_us(&self) -> i64 {
+        self.inner.tick_us()
+    }
+
     fn random(&self) -> io::Result<u64> {
         self.plan.check(Call::Random)?;
         self.inner.random()
+    }
+
+    fn process_number(&self) -> u64 {
+        self.inner.process_number()
     }
 }
 
@@ -296,7 +304,7 @@ impl FaultyFile {
         if let Some(memory) = &self.plan.memory {
             memory.drop_dirty(self.inner.stat()?.inode)?;
             // This open file is told now: the twin's own EIO stands for the planned error.
-            let _ = sync();
+            drop(sync());
         }
         Err(planned)
     }

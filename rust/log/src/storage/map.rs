@@ -30,8 +30,14 @@ use crate::sync::{SharedWord, Slept};
 /// eight aligned bytes with at least release ordering.
 pub trait StoreSink: Send + Sync {
     /// Store bytes at a position of the file.
+    ///
+    /// # Errors
+    /// Those of `pwrite`.
     fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
     /// Store eight aligned bytes at once, after everything stored before.
+    ///
+    /// # Errors
+    /// Those of `pwrite`.
     fn store_u64(&self, position: u64, value: u64) -> io::Result<()>;
     /// True where compare-and-swap on mapped memory is possible (then [`StoreSink::noted`] is told
     /// of each change).
@@ -145,6 +151,7 @@ impl Map {
     #[inline]
     fn atomic(&self, position: u64) -> &AtomicU64 {
         assert!(position % 8 == 0, "word at {position} is not aligned");
+        #[allow(clippy::cast_ptr_alignment, reason = "the base is page aligned, and see above")]
         let word = self.at(position, 8).cast::<u64>();
         // SAFETY: aligned (the base is page aligned, position a multiple of eight) and inside the
         // map, which `self` keeps mapped for the returned lifetime. Other processes change the word
@@ -189,6 +196,9 @@ impl Map {
     ///
     /// # Errors
     /// Those of `pwrite` where stores go through it; none in mapped memory.
+    ///
+    /// # Panics
+    /// Outside the map, and when it is not for writing.
     #[inline]
     pub fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(self.writable, "store into a read-only map");
@@ -246,7 +256,7 @@ impl Map {
 }
 
 /// A shared word of a map, see [`SharedWord`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Word<'a> {
     atomic: &'a AtomicU64,
     position: u64,

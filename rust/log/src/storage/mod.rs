@@ -78,7 +78,8 @@ pub enum LockKind {
     Exclusive,
 }
 
-/// The machine as falaj sees it.
+/// The machine as falaj sees it. Every call fails with the kernel's error number.
+#[allow(clippy::missing_errors_doc, reason = "said once, for all calls")]
 pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     /// Open a file. Symbolic links are not followed in the last component; descriptors are
     /// close-on-exec.
@@ -104,11 +105,22 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     fn filesystem(&self, path: &Path) -> io::Result<Filesystem>;
     /// Wall clock, microseconds since 1970. May jump; no correctness decision reads it.
     fn now_us(&self) -> i64;
+    /// Wall clock as of the kernel's last tick (1 to 10 ms ago), microseconds since 1970: several
+    /// times cheaper than [`Storage::now_us`].
+    fn tick_us(&self) -> i64 {
+        self.now_us()
+    }
     /// A random number, from the kernel on a real machine, from a seed in tests.
     fn random(&self) -> io::Result<u64>;
+    /// Which of the processes that the memory twin imitates this is; 0 where there is nothing to
+    /// imitate.
+    fn process_number(&self) -> u64 {
+        0
+    }
 }
 
-/// An open file.
+/// An open file. Every call fails with the kernel's error number.
+#[allow(clippy::missing_errors_doc, reason = "said once, for all calls")]
 pub trait File: Send + Sync + std::fmt::Debug {
     /// What `fstat` tells.
     fn stat(&self) -> io::Result<Stat>;

@@ -83,15 +83,26 @@ pub fn settings(write_mode: WriteMode) -> LogSettings {
         write_mode,
         file_mode: 0o600,
         lock_timeout: Some(Duration::from_secs(5)),
+        sync_interval: Duration::from_millis(100),
     }
 }
 
 /// Make a log with this many topics at `dir`, synced, its name included.
 pub fn create_log(storage: &dyn Storage, dir: &Path, topics: u32, write_mode: WriteMode) {
+    create_log_of(storage, dir, topics, write_mode, SEGMENT);
+}
+
+/// As [`create_log`], with segments of another size.
+pub fn create_log_of(
+    storage: &dyn Storage,
+    dir: &Path,
+    topics: u32,
+    write_mode: WriteMode,
+    segment_bytes: u64,
+) {
     storage.create_dir(dir, 0o700).unwrap();
     let topics = (0..topics).map(|n| (n, TopicState::empty([1; 16], n))).collect();
-    let spec =
-        LogSpec { generation: LOG, segment_bytes: SEGMENT, topics, write_mode, file_mode: 0o600 };
+    let spec = LogSpec { generation: LOG, segment_bytes, topics, write_mode, file_mode: 0o600 };
     create(storage, dir, &spec).unwrap();
     storage.sync_dir(dir.parent().unwrap()).unwrap();
 }
@@ -132,6 +143,7 @@ pub fn append_groups(log: &Log, groups: &[(u32, &[&[u8]])]) -> Result<(Appended,
             body_crc: crc32(body.body()),
             highest_event_ns: None,
             uses_append_time: true,
+            interval: false,
         })
         .collect();
     let mut firsts = vec![0; groups.len()];

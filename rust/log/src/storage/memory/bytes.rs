@@ -82,6 +82,7 @@ impl Memory {
     }
 
     fn words(&self) -> &[AtomicU64] {
+        #[allow(clippy::cast_ptr_alignment, reason = "mapped memory begins at a page")]
         let words = self.raw().as_mut_ptr().cast::<AtomicU64>();
         debug_assert!(words.is_aligned() && self.raw().len() % 8 == 0);
         // SAFETY: page aligned, zero-initialised memory of this length that `self` keeps mapped;

@@ -286,4 +286,8 @@ impl Storage for MemoryStorage {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         Ok(mix(self.shared.random.fetch_add(STEP, Ordering::SeqCst), STEP))
     }
+
+    fn process_number(&self) -> u64 {
+        self.process.number
+    }
 }

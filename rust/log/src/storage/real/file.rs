@@ -129,6 +129,7 @@ impl Descriptor {
         &self,
         call: impl FnOnce(&std::fs::File) -> io::Result<T>,
     ) -> io::Result<T> {
+        // The inert descriptor refuses most calls anyway; this holds where laying it down failed, too.
         if self.closed.load(Ordering::SeqCst) {
             return Err(Errno::BADF.into());
         }
@@ -148,8 +149,7 @@ impl Descriptor {
         // (`ManuallyDrop`); `dup3` replaces what lies behind the number without freeing it.
         let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
         // EBADF is left: somebody closed our numbers behind our back, and the lock is gone with them.
-        let _ = inert;
-        ManuallyDrop::into_inner(target);
+        let _ = retry_on_intr(|| dup3(inert, &mut target, DupFlags::CLOEXEC));
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: Access) -> io:
 
 fn owned(memory: MmapRaw, len: u64, writable: bool, sink: Option<Arc<dyn StoreSink>>) -> Map {
     let base = NonNull::new(memory.as_mut_ptr()).expect("mmap returns no null pointer");
-    debug_assert!(memory.len() as u64 == len && (base.as_ptr() as usize) % 4096 == 0);
+    debug_assert!(memory.len() as u64 == len && base.as_ptr() as usize % 4096 == 0);
     // SAFETY: `memory` maps `len` bytes from a page boundary until the owner is dropped; it is mapped
     // for writing unless a sink is given or `writable` is false; only this `Map` knows its address.
     unsafe { Map::new(base, len, writable, sink, Arc::new(memory)) }

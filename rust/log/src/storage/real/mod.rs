@@ -114,6 +114,7 @@ impl Storage for RealStorage {
 
     fn filesystem(&self, path: &Path) -> io::Result<Filesystem> {
         // The width of `f_type` differs between libraries; every magic number fits 32 bits.
+        #[allow(clippy::cast_sign_loss, reason = "a bit pattern, not a number")]
         Ok(kind(retry_on_intr(|| statfs(path))?.f_type as u32))
     }
 
@@ -122,6 +123,12 @@ impl Storage for RealStorage {
             Ok(after) => i64::try_from(after.as_micros()).unwrap_or(i64::MAX),
             Err(before) => -i64::try_from(before.duration().as_micros()).unwrap_or(i64::MAX),
         }
+    }
+
+    #[inline]
+    fn tick_us(&self) -> i64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        now.tv_sec.wrapping_mul(1_000_000).wrapping_add(now.tv_nsec / 1000)
     }
 
     fn random(&self) -> io::Result<u64> {
@@ -134,6 +141,7 @@ impl Storage for RealStorage {
 
 /// The kernel's `stat` in our words.
 fn told(stat: &rustix::fs::Stat) -> Stat {
+    let microseconds = i64::try_from(stat.st_mtime_nsec / 1_000).unwrap_or(0);
     Stat {
         device: stat.st_dev,
         inode: stat.st_ino,
@@ -141,7 +149,7 @@ fn told(stat: &rustix::fs::Stat) -> Stat {
         allocated: u64::try_from(stat.st_blocks).unwrap_or(0) * 512,
         mode: stat.st_mode & 0o7777,
         is_dir: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
-        modified_us: stat.st_mtime * 1_000_000 + stat.st_mtime_nsec as i64 / 1_000,
+        modified_us: stat.st_mtime * 1_000_000 + microseconds,
     }
 }
 

@@ -1,0 +1,69 @@
+//! Floors: the least that a log of this kind can do, without being one.
+//!
+//! A mapped, allocated file into which each append does a compare-and-swap, a copy, a checksum and a
+//! release store of a commit word. It wraps around in place, so its memory is warm.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use falaj::storage::real::RealStorage;
+use falaj::storage::{Access, File, Map, Open, Storage};
+use falaj::sync::SharedWord;
+
+const BLOCK: u64 = 136;
+
+/// A file to append to as fast as can be.
+pub(crate) struct Floor {
+    file: Arc<dyn File>,
+    map: Map,
+    at: AtomicU64,
+    blocks: u64,
+}
+
+impl Floor {
+    pub(crate) fn new(path: &Path, blocks: u64) -> Self {
+        let storage = RealStorage::new();
+        let file = storage.open(path, Open::CreateNew(0o600)).expect("a file");
+        let len = 4096 + blocks * BLOCK;
+        file.allocate(len).expect("room");
+        let map = file.map(len, Access::Write).expect("a map");
+        map.populate(0, len);
+        Self { file, map, at: AtomicU64::new(0), blocks }
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    #[inline]
+    pub(crate) fn append(&self, value: &[u8]) {
+        let lock = self.map.word(0);
+        let taken = lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
+        assert!(taken.is_ok(), "nobody else is here");
+        let at = self.at.load(Ordering::Relaxed);
+        let position = 4096 + at * BLOCK;
+        self.at.store(if at + 1 == self.blocks { 0 } else { at + 1 }, Ordering::Relaxed);
+        let crc = crc32fast::hash(value);
+        self.map.write(position + 32, value).expect("a store");
+        self.map.write(position + 8, &crc.to_le_bytes()).expect("a store");
+        self.map.store(position, BLOCK).expect("a store");
+        lock.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn walk(&self) {
+        let mut position = 4096;
+        let mut seen = 0u64;
+        for _ in 0..self.blocks {
+            let len = self.map.load(position);
+            // The value's first byte, as the contestants read it.
+            seen = seen.wrapping_add(self.map.load(position + 32));
+            position += len;
+        }
+        std::hint::black_box(seen);
+    }
+
+    pub(crate) fn sync(&self) {
+        self.file.sync_data().expect("a sync");
+    }
+}

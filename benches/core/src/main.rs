@@ -1,0 +1,143 @@
+//! Rust rows of the benchmark table, each beside its floor, interleaved, as JSON on standard output.
+//!
+//! What is measured and why stands in `benches/README.md`. Figures are nanoseconds per record,
+//! medians of [`ROUNDS`] rounds in which the contestants take turns.
+
+mod floor;
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use falaj::segment::Check;
+use falaj::store::{Store, StoreOptions, TopicOptions};
+use falaj::topic::{Record, SyncMode, Topic};
+
+/// Rounds in which every contestant runs once.
+const ROUNDS: usize = 7;
+/// Records that one round appends or reads.
+const RECORDS: u64 = 300_000;
+/// Records that one round appends durably.
+const DURABLE: u64 = 1_000;
+/// Bytes of a value.
+const VALUE: usize = 100;
+
+struct Row {
+    name: &'static str,
+    floor: &'static str,
+    ours_ns: Vec<f64>,
+    floor_ns: Vec<f64>,
+}
+
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+fn per_record(records: u64, run: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    run();
+    start.elapsed().as_nanos() as f64 / records as f64
+}
+
+fn measure(
+    name: &'static str,
+    floor: &'static str,
+    mut ours: impl FnMut() -> f64,
+    mut theirs: impl FnMut() -> f64,
+) -> Row {
+    let mut row = Row { name, floor, ours_ns: Vec::new(), floor_ns: Vec::new() };
+    // The first round touches the memory and is thrown away.
+    (ours(), theirs());
+    for _ in 0..ROUNDS {
+        row.ours_ns.push(ours());
+        row.floor_ns.push(theirs());
+    }
+    row
+}
+
+fn append_row(topic: &Topic, floor: &floor::Floor) -> Row {
+    let value = [b'v'; VALUE];
+    let ours = || {
+        per_record(RECORDS, || {
+            for _ in 0..RECORDS {
+                let offset =
+                    topic.append(0, &Record::value(black_box(&value)), Some(SyncMode::None));
+                black_box(offset.expect("an append succeeds"));
+            }
+        })
+    };
+    let theirs =
+        || per_record(RECORDS, || (0..RECORDS).for_each(|_| floor.append(black_box(&value))));
+    measure("rust append, one per call", "compare-and-swap, copy, crc, commit word", ours, theirs)
+}
+
+fn scan_row(topic: &Topic, name: &'static str, check: Check, floor: &floor::Floor) -> Row {
+    let end = topic.end(0).expect("the end is known");
+    let ours = || {
+        let mut seen = 0u64;
+        let taken = per_record(end, || {
+            // A cursor of a log opened anew: nothing was checked before.
+            let fresh = topic.reopen_to_read().expect("the log opens");
+            let mut cursor = fresh.cursor_at(0, 0, check).expect("a cursor");
+            while let Some(block) = cursor.next().expect("a block") {
+                seen += u64::from(black_box(block.body()[0])) & 1;
+                black_box(&seen);
+            }
+        });
+        black_box(seen);
+        taken
+    };
+    let theirs = || per_record(floor.blocks(), || floor.walk());
+    measure(name, "bare walk over headers", ours, theirs)
+}
+
+fn durable_row(topic: &Topic, floor: &floor::Floor) -> Row {
+    let value = [b'v'; VALUE];
+    let ours = || {
+        per_record(DURABLE, || {
+            for _ in 0..DURABLE {
+                let appended = topic.append(0, &Record::value(&value), Some(SyncMode::Durable));
+                black_box(appended.expect("an append succeeds"));
+            }
+        })
+    };
+    let theirs = || {
+        per_record(DURABLE, || {
+            for _ in 0..DURABLE {
+                floor.append(&value);
+                floor.sync();
+            }
+        })
+    };
+    measure("rust durable append", "mapped store + fdatasync", ours, theirs)
+}
+
+fn open(dir: &std::path::Path, name: &str) -> Topic {
+    let store = Store::open(dir, &StoreOptions::default()).expect("the store opens");
+    Topic::open(&store, name, &TopicOptions::default()).expect("the topic opens")
+}
+
+#[allow(clippy::print_stdout, reason = "the program's result")]
+fn main() {
+    let place = tempfile::tempdir_in(std::env::args().nth(1).unwrap_or_else(|| ".".into()));
+    let place = place.expect("a directory to work in");
+    let floor = floor::Floor::new(&place.path().join("floor"), RECORDS);
+    let topic = open(&place.path().join("store"), "single");
+    let rows = [
+        append_row(&topic, &floor),
+        scan_row(&topic, "rust scan, unverified", Check::None, &floor),
+        scan_row(&topic, "rust scan, verified", Check::Full, &floor),
+        durable_row(&topic, &floor),
+    ];
+    for row in rows {
+        let (ours, floor) = (median(&row.ours_ns), median(&row.floor_ns));
+        println!(
+            "{}",
+            serde_json::json!({
+                "name": row.name, "floor": row.floor, "ours_ns": ours, "floor_ns": floor,
+                "ratio": floor / ours, "rounds_ns": row.ours_ns,
+            })
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! The page on which those sleep who wait for anything in a store.
+//!
+//! A header that never changes, then the two words of the wake protocol, each on a cache line of its
+//! own. Like a log's control it is derived: it can be made anew while nobody writes. Layout:
+//! `docs/FORMAT.md`, "Wake page".
+
+use super::checksum::crc32;
+use super::{Decoded, Malformed, VERSION, put, u32_at};
+
+/// First bytes of the file.
+pub const MAGIC: [u8; 8] = *b"FALAJWAK";
+/// Bytes of the file.
+pub const LEN: u64 = 4096;
+/// Bytes of the part that never changes.
+pub const HEADER_LEN: usize = 64;
+
+/// Positions of the words, eight bytes each.
+pub mod at {
+    /// Counter on whose low half waiters sleep.
+    pub const COUNTER: u64 = 64;
+    /// Non-zero when somebody may be sleeping.
+    pub const WAITING: u64 = 128;
+}
+
+const _: () = assert!(at::COUNTER >= HEADER_LEN as u64 && at::WAITING + 8 <= LEN);
+const _: () = assert!(at::COUNTER / 64 != at::WAITING / 64);
+
+/// Lay out the part that never changes: whose page it is.
+pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
+    let mut out = [0; HEADER_LEN];
+    put(&mut out, 0, &MAGIC);
+    put(&mut out, 8, &VERSION.to_le_bytes());
+    put(&mut out, 16, &store);
+    let crc = crc32(&out[..HEADER_LEN - 4]);
+    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+    out
+}
+
+/// Check the part that never changes.
+///
+/// # Errors
+/// `Damaged` when it is torn or another store's, `Newer` for a newer version.
+pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<()> {
+    if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
+        return Err(Malformed::Damaged("not a wake page"));
+    }
+    if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
+        return Err(Malformed::Damaged("the wake page's checksum does not match"));
+    }
+    if u32_at(bytes, 8) > VERSION {
+        return Err(Malformed::Newer(u32_at(bytes, 8)));
+    }
+    if bytes[16..32] != store {
+        return Err(Malformed::Damaged("the wake page of another store"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_page_is_its_own_stores_only() {
+        let header = encode_header([3; 16]);
+        assert_eq!(check_header(&header, [3; 16]), Ok(()));
+        assert!(check_header(&header, [4; 16]).is_err());
+        for bit in 0..HEADER_LEN * 8 {
+            let mut flipped = header;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(check_header(&flipped, [3; 16]).is_err());
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Small files and directories, made whole or not at all.
+//!
+//! Owns the one way in which the store makes a file that others may find: temporary name, content,
+//! `fsync`, rename without replacing, `fsync` of the directory. After a crash at any point the file
+//! is there whole or it is not there; what a crash leaves has a name that [`super::sweep`] knows.
+//! All that writes here happens under the claim.
+
+use std::io;
+use std::path::Path;
+
+use super::layout::temporary;
+use crate::error::{Error, Result};
+use crate::storage::{Open, Stat, Storage};
+
+/// More than any settings file has.
+const MAX_SETTINGS: usize = 64 << 10;
+
+/// Read a settings file; `None` when there is none.
+pub(super) fn read(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
+    let file = match storage.open(path, Open::Read) {
+        Ok(file) => file,
+        Err(error) if is_missing(&error) => return Ok(None),
+        Err(error) => return Err(Error::io("open", path, error)),
+    };
+    let mut bytes = vec![0; MAX_SETTINGS];
+    let len = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
+    bytes.truncate(len);
+    Ok(Some(bytes))
+}
+
+/// Make a file that does not exist yet, durable when this returns.
+pub(super) fn put_new(storage: &dyn Storage, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let temporary = prepare(storage, path, bytes, bytes.len() as u64, mode)?;
+    rename_new(storage, &temporary, path)
+}
+
+/// Make the temporary file, `len` bytes long and allocated, and have it on the medium.
+pub(super) fn prepare(
+    storage: &dyn Storage,
+    path: &Path,
+    bytes: &[u8],
+    len: u64,
+    mode: u32,
+) -> Result<std::path::PathBuf> {
+    let temporary = temporary(path);
+    let path = temporary.as_path();
+    // Left by somebody who died here; nobody is here now but the holder of the claim.
+    unlink(storage, path)?;
+    let file = storage.open(path, Open::CreateNew(mode));
+    let file = file.map_err(|error| Error::io("create", path, error))?;
+    file.allocate(len).map_err(|error| Error::io("allocate", path, error))?;
+    file.write_at(bytes, 0).map_err(|error| Error::io("write", path, error))?;
+    file.sync_all().map_err(|error| Error::io("sync", path, error))?;
+    Ok(temporary)
+}
+
+/// Rename without replacing, and have that on the medium.
+pub(super) fn rename_new(storage: &dyn Storage, from: &Path, to: &Path) -> Result<()> {
+    storage.rename_new(from, to).map_err(|error| Error::io("rename to", to, error))?;
+    sync_parent(storage, to)
+}
+
+/// Have the names in the directory of a path on the medium.
+pub(super) fn sync_parent(storage: &dyn Storage, path: &Path) -> Result<()> {
+    path.parent().map_or(Ok(()), |directory| sync_dir(storage, directory))
+}
+
+/// Have the names in a directory on the medium.
+pub(super) fn sync_dir(storage: &dyn Storage, path: &Path) -> Result<()> {
+    storage.sync_dir(path).map_err(|error| Error::io("sync", path, error))
+}
+
+/// Make a directory, or take the one that is there; true when it was made.
+pub(super) fn make_dir(storage: &dyn Storage, path: &Path, mode: u32) -> Result<bool> {
+    match storage.create_dir(path, mode) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            expect_dir(storage, path).map(|_| false)
+        }
+        Err(error) => Err(Error::io("create", path, error)),
+    }
+}
+
+/// What is at a path; `None` where nothing is.
+pub(super) fn stat(storage: &dyn Storage, path: &Path) -> Result<Option<Stat>> {
+    match storage.stat(path) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(Error::io("look at", path, error)),
+    }
+}
+
+/// A directory of a store: there, and no symbolic link to one.
+pub(super) fn expect_dir(storage: &dyn Storage, path: &Path) -> Result<Stat> {
+    let stat = storage.stat(path).map_err(|error| Error::io("look at", path, error))?;
+    if stat.is_dir {
+        return Ok(stat);
+    }
+    Err(Error::io("use", path, io::Error::from_raw_os_error(libc::ENOTDIR)))
+}
+
+/// Names in a directory.
+pub(super) fn list(storage: &dyn Storage, path: &Path) -> Result<Vec<String>> {
+    storage.list(path).map_err(|error| Error::io("list", path, error))
+}
+
+/// Remove a file if it is there.
+pub(super) fn unlink(storage: &dyn Storage, path: &Path) -> Result<()> {
+    match storage.unlink(path) {
+        Err(error) if !is_missing(&error) => Err(Error::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Remove a directory if it is there and empty; one that holds something stays.
+pub(super) fn remove_dir(storage: &dyn Storage, path: &Path) -> Result<()> {
+    match storage.remove_dir(path) {
+        Err(error) if !is_missing(&error) && !holds_something(&error) => {
+            Err(Error::io("remove", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+fn holds_something(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST))
+}
+
+/// Sixteen random bytes.
+pub(super) fn random_id(storage: &dyn Storage, for_what: &Path) -> Result<[u8; 16]> {
+    let mut id = [0; 16];
+    for half in id.chunks_exact_mut(8) {
+        let drawn = storage.random();
+        let drawn = drawn.map_err(|error| Error::io("draw a random id for", for_what, error))?;
+        half.copy_from_slice(&drawn.to_le_bytes());
+    }
+    Ok(id)
+}

@@ -1,0 +1,254 @@
+//! Every path inside a store, made in one place.
+//!
+//! Invariant: a path that this room makes lies inside the store. Names of topics and consumers are
+//! checked here, before a path is made of them, so no caller can forget to. What is at the paths,
+//! and when it is made, is left to the other rooms of the store (`docs/FORMAT.md`, "Directories").
+//!
+//! ```text
+//! store/
+//!   falaj.json                       what the store is; the last thing creation makes
+//!   claim  presence  slots/<n>       lock files, never deleted
+//!   wake                             page for those who wait for anything in the store
+//!   topics/<name>/topic.json         what a topic is; the last thing its creation makes
+//!   logs/<log>@<generation>/…        one log; `.tmp` behind it while it is being made
+//!   consumers/<name>
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::format::names;
+use crate::format::settings::TopicSettings;
+
+/// Ending of what is still being made. A rename takes it away; sweeping removes what kept it.
+pub(crate) const TEMPORARY: &str = ".tmp";
+
+/// Ending of what was renamed away to be deleted.
+pub(crate) const DELETED: &str = ".deleted";
+
+/// Names at the top of a store.
+pub(crate) mod top {
+    pub const SETTINGS: &str = "falaj.json";
+    pub const CLAIM: &str = "claim";
+    pub const PRESENCE: &str = "presence";
+    pub const WAKE: &str = "wake";
+    pub const SLOTS: &str = "slots";
+    pub const TOPICS: &str = "topics";
+    pub const LOGS: &str = "logs";
+    pub const CONSUMERS: &str = "consumers";
+    /// Directories, in the order in which creation makes them after [`SLOTS`].
+    pub const DIRECTORIES: [&str; 3] = [TOPICS, LOGS, CONSUMERS];
+}
+
+/// Name of a topic's settings file in its directory.
+pub(crate) const TOPIC_SETTINGS: &str = "topic.json";
+
+/// Files that a log's directory may hold beside segments and indexes.
+pub(crate) mod in_log {
+    pub const CONTROL: &str = "control";
+    pub const LOCK: &str = "lock";
+    pub const QUARANTINE: &str = "quarantine";
+}
+
+/// The paths of one store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// The paths of the store in a directory.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_path_buf() }
+    }
+
+    /// The store's directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The directory itself, also where the path to it is a symbolic link: looking at `link/.` looks
+    /// at what the link leads to. Links *inside* a store are followed nowhere.
+    pub(crate) fn root_itself(&self) -> PathBuf {
+        self.root.join(".")
+    }
+
+    /// The directory that the store's directory is in.
+    pub(crate) fn parent(&self) -> &Path {
+        match self.root.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => &self.root,
+        }
+    }
+
+    /// `falaj.json`.
+    pub fn settings(&self) -> PathBuf {
+        self.root.join(top::SETTINGS)
+    }
+
+    /// Lock file that is held while something is created, deleted or claimed.
+    pub fn claim(&self) -> PathBuf {
+        self.root.join(top::CLAIM)
+    }
+
+    /// Lock file that every writing process holds shared.
+    pub fn presence(&self) -> PathBuf {
+        self.root.join(top::PRESENCE)
+    }
+
+    /// Page on which those sleep who wait for anything in the store.
+    pub fn wake(&self) -> PathBuf {
+        self.root.join(top::WAKE)
+    }
+
+    /// Directory of the slot files.
+    pub fn slots(&self) -> PathBuf {
+        self.root.join(top::SLOTS)
+    }
+
+    /// Lock file that one writing process holds.
+    pub fn slot(&self, slot: u16) -> PathBuf {
+        self.slots().join(slot.to_string())
+    }
+
+    /// Directory of the topics.
+    pub fn topics(&self) -> PathBuf {
+        self.root.join(top::TOPICS)
+    }
+
+    /// Directory of a topic.
+    ///
+    /// # Errors
+    /// [`Error::BadName`].
+    pub fn topic(&self, name: &str) -> Result<PathBuf> {
+        checked(name)?;
+        Ok(self.topics().join(name))
+    }
+
+    /// `topic.json` of a topic.
+    ///
+    /// # Errors
+    /// [`Error::BadName`].
+    pub fn topic_settings(&self, name: &str) -> Result<PathBuf> {
+        Ok(self.topic(name)?.join(TOPIC_SETTINGS))
+    }
+
+    /// Directory of the logs.
+    pub fn logs(&self) -> PathBuf {
+        self.root.join(top::LOGS)
+    }
+
+    /// Directory of the log that a topic lives in.
+    ///
+    /// # Errors
+    /// [`Error::BadName`] for settings that nobody could have read from a file.
+    pub fn log(&self, topic: &TopicSettings) -> Result<PathBuf> {
+        checked(&topic.log)?;
+        Ok(self.logs().join(topic.log_dir()))
+    }
+
+    /// Directory of the consumers.
+    pub fn consumers(&self) -> PathBuf {
+        self.root.join(top::CONSUMERS)
+    }
+
+    /// File of a consumer.
+    ///
+    /// # Errors
+    /// [`Error::BadName`].
+    pub fn consumer(&self, name: &str) -> Result<PathBuf> {
+        checked(name)?;
+        Ok(self.consumers().join(name))
+    }
+}
+
+fn checked(name: &str) -> Result<()> {
+    match names::complaint(name) {
+        Some(why) => Err(Error::BadName { name: name.to_owned(), why }),
+        None => Ok(()),
+    }
+}
+
+/// Where something stands while it is being made.
+pub(crate) fn temporary(path: &Path) -> PathBuf {
+    with_ending(path, TEMPORARY)
+}
+
+/// Where something stands while it is being deleted.
+pub(crate) fn deleted(path: &Path) -> PathBuf {
+    with_ending(path, DELETED)
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(ending);
+    path.into()
+}
+
+/// True for the names that falaj gives to files in a log's directory, exactly.
+pub(crate) fn is_log_file(name: &str) -> bool {
+    let whole = name.strip_suffix(TEMPORARY).unwrap_or(name);
+    let named = matches!(whole, in_log::CONTROL | in_log::LOCK);
+    named
+        || names::parse_segment(whole).is_some()
+        || names::parse_index(whole).is_some()
+        || is_prepared(name)
+}
+
+/// `next.<slot>.tmp`, the slot written as we write it.
+fn is_prepared(name: &str) -> bool {
+    let slot = name.strip_prefix("next.").and_then(|rest| rest.strip_suffix(TEMPORARY));
+    slot.is_some_and(|digits| digits.parse().is_ok_and(|slot| names::prepared(slot) == name))
+}
+
+/// Number of a slot file; `None` for any other file.
+pub(crate) fn parse_slot(name: &str) -> Option<u16> {
+    let slot: u16 = name.parse().ok()?;
+    (slot.to_string() == name && slot < crate::lock::SLOTS).then_some(slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_makes_a_path_outside_the_store() {
+        let layout = Layout::new(Path::new("/s"));
+        let long = "x".repeat(250);
+        for bad in ["", ".", "..", "../x", "a/b", "/etc", "a\0", "a b", "ä", "a@b", "a\n", &long] {
+            for made in [layout.topic(bad), layout.topic_settings(bad), layout.consumer(bad)] {
+                assert!(matches!(made, Err(Error::BadName { .. })), "{bad:?}");
+            }
+        }
+        let longest = "x".repeat(249);
+        for good in ["a", "...", "-", "a.tmp", "topic.json", &longest] {
+            let path = layout.topic(good).unwrap();
+            assert_eq!(path.parent(), Some(layout.topics().as_path()), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn only_names_exactly_as_falaj_writes_them_are_its_own() {
+        let segment = names::segment(7);
+        for ours in ["control", "lock", "control.tmp", "next.0.tmp", "next.1023.tmp", &segment] {
+            assert!(is_log_file(ours), "{ours}");
+        }
+        for other in
+            ["Control", "next.01.tmp", "next.x.tmp", "7.log", "notes.txt", "quarantine", ".tmp"]
+        {
+            assert!(!is_log_file(other), "{other}");
+        }
+        assert_eq!(parse_slot("1023"), Some(1023));
+        for other in ["1024", "01", "-1", "+1", "x", ""] {
+            assert_eq!(parse_slot(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_store_in_the_working_directory_has_a_parent_too() {
+        assert_eq!(Layout::new(Path::new("events")).parent(), Path::new("."));
+        assert_eq!(Layout::new(Path::new("/a/b")).parent(), Path::new("/a"));
+        assert_eq!(Layout::new(Path::new("/")).parent(), Path::new("/"));
+    }
+}

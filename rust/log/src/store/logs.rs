@@ -1,0 +1,149 @@
+//! Which logs this process has open: each once, however many handles there are.
+//!
+//! A process takes part in a log's locks under one identity, so it must not have two objects for one
+//! log that could both wait. Logs open for writing are kept, weakly, by the [`Membership`]; a thread
+//! of the process, the *keeper*, syncs what was appended in interval mode, also by processes that
+//! died since, and touches pages ahead of the writer. It ends with the membership. Logs open for reading are not shared: they hold no lock.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use super::{Membership, Store};
+use crate::error::{Error, Result};
+use crate::format::settings::TopicSettings;
+use crate::lock::{Fate, Holders, Identity};
+use crate::log::{Log, LogSettings, Member};
+
+/// Longest nap of the keeper, so that it soon notices that it is no longer needed.
+const NAP: Duration = Duration::from_millis(100);
+
+const SHORTEST_NAP: Duration = Duration::from_micros(500);
+
+/// The logs that a process has open for writing.
+#[derive(Debug, Default)]
+pub(super) struct OpenLogs(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    logs: HashMap<PathBuf, Weak<Log>>,
+    keeper: Option<Thread>,
+}
+
+impl OpenLogs {
+    fn find_or_open(
+        &self,
+        member: &Arc<Membership>,
+        dir: &Path,
+        open: impl FnOnce() -> Result<Arc<Log>>,
+    ) -> Result<Arc<Log>> {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(log) = inner.logs.get(dir).and_then(Weak::upgrade) {
+            return Ok(log);
+        }
+        let log = open()?;
+        inner.logs.retain(|_, log| log.strong_count() > 0);
+        inner.logs.insert(dir.to_path_buf(), Arc::downgrade(&log));
+        if inner.keeper.is_none() {
+            inner.keeper = Some(start_keeper(Arc::downgrade(member), dir)?);
+        }
+        if let Some(keeper) = &inner.keeper {
+            log.set_helper(keeper.clone());
+        }
+        Ok(log)
+    }
+
+    fn living(&self) -> Vec<Arc<Log>> {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.logs.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Store {
+    /// Open the log of a topic; for writing where the store is.
+    ///
+    /// # Errors
+    /// `Corrupt`, `NeedsRecovery`, `Newer`, `LockFileReplaced`, `LockTimeout`, `NoSpace`, `Io`.
+    pub fn open_log(&self, topic: &TopicSettings) -> Result<Arc<Log>> {
+        let dir = self.log_dir(topic)?;
+        let storage = Arc::clone(self.storage());
+        let settings = LogSettings {
+            generation: topic.log_generation,
+            segment_bytes: topic.segment_bytes,
+            write_mode: self.settings().write_mode,
+            file_mode: self.modes().file,
+            lock_timeout: Some(self.shared.lock_timeout),
+            sync_interval: Duration::from_millis(topic.sync_interval_ms),
+        };
+        if self.access() == super::Access::Read {
+            return Log::open(storage, &dir, settings, None);
+        }
+        let member = self.membership()?;
+        member.logs().find_or_open(&member, &dir, || {
+            let as_member: Arc<dyn Member> = Arc::clone(&member) as Arc<dyn Member>;
+            Log::open(storage, &dir, settings, Some(as_member))
+        })
+    }
+}
+
+/// Start the thread that keeps the intervals of a membership's logs.
+fn start_keeper(member: Weak<Membership>, dir: &Path) -> Result<Thread> {
+    let thread = std::thread::Builder::new().name("falaj-keeper".into());
+    let started = thread.spawn(move || keep(&member));
+    started
+        .map(|keeper| keeper.thread().clone())
+        .map_err(|e| Error::io("start a thread for", dir, e))
+}
+
+fn keep(member: &Weak<Membership>) {
+    let mut synced: HashMap<PathBuf, Instant> = HashMap::new();
+    let mut nap = NAP;
+    loop {
+        std::thread::park_timeout(nap);
+        let Some(member) = member.upgrade() else { return };
+        let logs = member.logs().living();
+        drop(member);
+        nap = NAP;
+        for log in logs {
+            log.touch();
+            let interval = log.settings().sync_interval;
+            let last = synced.entry(log.dir().to_path_buf()).or_insert_with(Instant::now);
+            if last.elapsed() >= interval {
+                *last = Instant::now();
+                // A failure latches the log: whoever appends next is told.
+                let _ = log.keep_interval();
+            }
+            nap = nap.min(interval.saturating_sub(last.elapsed())).max(SHORTEST_NAP);
+        }
+    }
+}
+
+impl Member for Membership {
+    fn identity(&self) -> Identity {
+        Membership::identity(self)
+    }
+
+    fn incarnation(&self) -> u64 {
+        Membership::incarnation(self)
+    }
+
+    #[inline]
+    fn check(&self) -> Result<()> {
+        Membership::check(self)
+    }
+
+    fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {
+        Ok(match Holders::fate(self, holder)? {
+            Fate::Alive => Fate::Alive,
+            Fate::Dead(proof) => Fate::Dead(Box::new(proof)),
+        })
+    }
+
+    fn describe(&self, holder: Identity) -> String {
+        Membership::describe(self, holder)
+    }
+}

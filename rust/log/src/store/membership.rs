@@ -1,0 +1,244 @@
+//! Membership: this process is one of those that have the store open for writing.
+//!
+//! Owns `presence`, held shared for life, and through [`super::slots`] one slot. Invariants on which
+//! every log relies: an *incarnation* begins only when no process had the store open for writing,
+//! and all members of one incarnation know the same number; a member's identity is nobody else's
+//! while a lock word may name it.
+//!
+//! ```text
+//! claim ─> presence exclusively? ─ yes ─> every slot free? ─> new incarnation ─> shared ─┐
+//!              └─ no ─> shared, read the incarnation ────────────────────────────────────┴─> slot
+//! ```
+//!
+//! A forked child is no member: its copy refuses ([`Membership::check`]), and its parent's locks are
+//! not its to keep ([`super::fork`]). Who shares a membership is left to [`super::registry`], what a
+//! new incarnation means for a log to its recovery. Races: `docs/PROTOCOL.md`, "Opening for writing".
+
+use std::io;
+use std::sync::Arc;
+
+use super::claim::{Claim, Patience};
+use super::layout::Layout;
+use super::lockfile::LockFile;
+use super::logs::OpenLogs;
+use super::modes::Modes;
+use super::registry::{self, Key};
+use super::slots::{DeadSlot, Slots};
+use super::{files, fork};
+use crate::error::{Error, Result};
+use crate::lock::{Fate, Holders, Identity};
+use crate::storage::{LockKind, Storage};
+
+/// A process's place among those that write. Ends with its last `Arc`.
+#[derive(Debug)]
+pub struct Membership {
+    storage: Arc<dyn Storage>,
+    slots: Slots,
+    identity: Identity,
+    incarnation: u64,
+    epoch: u64,
+    // In this order: a slot that is held without presence looks like a replaced lock file.
+    slot: LockFile,
+    presence: LockFile,
+    logs: OpenLogs,
+}
+
+/// What a process finds when it joins.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) member: Arc<Membership>,
+    /// True when nobody else was there, so that a new incarnation has begun.
+    pub(super) alone: bool,
+}
+
+impl Membership {
+    /// Become a member, under the claim.
+    ///
+    /// # Errors
+    /// [`Error::NoSlot`], [`Error::LockFileReplaced`], [`Error::LockTimeout`] when a stranger holds
+    /// `presence`, or those of the file system.
+    pub(super) fn acquire(
+        storage: &Arc<dyn Storage>,
+        layout: &Layout,
+        modes: Modes,
+        claim: &Claim,
+        patience: Patience,
+    ) -> Result<Joined> {
+        let epoch = fork::epoch();
+        let slots = Slots::new(storage, layout);
+        // A store that was restored from a backup has no lock files, nor a place for them.
+        files::make_dir(storage.as_ref(), &layout.slots(), modes.directory)?;
+        let presence = LockFile::find_or_create(storage.as_ref(), layout.presence(), modes.lock)?;
+        let here = enter(storage.as_ref(), layout, &presence, &slots, patience)?;
+        let (slot, identity) = slots.take(modes, here.seen)?;
+        if identity.slot() >= here.seen {
+            presence.write(&line(here.incarnation, identity.slot() + 1))?;
+        }
+        // Whoever had a replaced claim meanwhile cannot have been kept out.
+        claim.verify()?;
+        let (storage, incarnation) = (storage.clone(), here.incarnation);
+        let logs = OpenLogs::default();
+        let member = Self { storage, slots, identity, incarnation, epoch, slot, presence, logs };
+        Ok(Joined { member: Arc::new(member), alone: here.alone })
+    }
+
+    /// This process's membership of the store, shared by all its handles; a new one where it has
+    /// none, as in a forked child. `alone` is called, still under the claim, if nobody else was
+    /// there.
+    ///
+    /// # Errors
+    /// As for [`Membership::acquire`], [`Error::LockTimeout`] for the claim, and those of `alone`.
+    pub(super) fn join(
+        storage: &Arc<dyn Storage>,
+        layout: &Layout,
+        modes: Modes,
+        patience: Patience,
+        alone: impl FnOnce(&Claim) -> Result<()>,
+    ) -> Result<Arc<Self>> {
+        let key = key(storage.as_ref(), layout)?;
+        if let Some(member) = registry::member(key) {
+            return Ok(member);
+        }
+        let claim = Claim::take(storage, layout, modes.lock, patience)?;
+        let joined = Self::acquire(storage, layout, modes, &claim, patience)?;
+        if joined.alone {
+            alone(&claim)?;
+        }
+        claim.verify()?;
+        // Two threads may have come here: the slower one's slot is given back.
+        Ok(registry::adopt(key, joined.member))
+    }
+
+    /// Who this process is in lock words.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// What began when the first of the present members came; never 0.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Make sure that this is still the process that became a member. Costs one load.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] in a forked child: open the store anew there.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if fork::epoch() == self.epoch {
+            return Ok(());
+        }
+        Err(Error::Closed { what: "handle was made before a fork and" })
+    }
+
+    /// Make sure that the lock files are still the ones that everybody locks. Two system calls each:
+    /// for those who wait, once a second.
+    ///
+    /// # Errors
+    /// [`Error::LockFileReplaced`], or [`Error::Closed`] in a forked child.
+    pub fn verify(&self) -> Result<()> {
+        self.check()?;
+        self.presence.expect_in_place(self.storage.as_ref())?;
+        self.slot.expect_in_place(self.storage.as_ref())
+    }
+
+    /// The logs that this process has open for writing.
+    pub(super) fn logs(&self) -> &OpenLogs {
+        &self.logs
+    }
+
+    /// The process behind an identity, for people: `process 4711 (slot 3)`.
+    pub fn describe(&self, holder: Identity) -> String {
+        self.slots.describe(holder)
+    }
+}
+
+impl Holders for Membership {
+    type Proof = DeadSlot;
+
+    fn fate(&self, holder: Identity) -> io::Result<Fate<DeadSlot>> {
+        self.check().map_err(io::Error::other)?;
+        if holder == self.identity {
+            return Ok(Fate::Alive);
+        }
+        self.slots.fate(holder).map_err(|error| match error {
+            Error::Io { source, .. } => source,
+            other => io::Error::other(other),
+        })
+    }
+}
+
+/// The incarnation that a process has entered.
+struct Here {
+    incarnation: u64,
+    /// How many slots, from 0 on, were ever taken in it.
+    seen: u16,
+    alone: bool,
+}
+
+fn enter(
+    storage: &dyn Storage,
+    layout: &Layout,
+    presence: &LockFile,
+    slots: &Slots,
+    mut patience: Patience,
+) -> Result<Here> {
+    let alone = presence.try_lock(LockKind::Exclusive)?;
+    presence.expect_in_place(storage)?;
+    let begun = if alone {
+        slots.expect_all_free()?;
+        let incarnation = random(storage, layout)?;
+        presence.write(&line(incarnation, 0))?;
+        Some((incarnation, 0))
+    } else {
+        None
+    };
+    // Giving the exclusive lock up for a shared one is not atomic: the claim, which everybody needs
+    // who wants either, is held across it. Only a stranger's lock can be in the way.
+    while !presence.try_lock(LockKind::Shared)? {
+        if !patience.rest() {
+            let holder = "a process that is none of falaj's".into();
+            return Err(Error::LockTimeout {
+                path: layout.presence(),
+                waited: patience.waited(),
+                holder,
+            });
+        }
+    }
+    presence.expect_in_place(storage)?;
+    let (incarnation, seen) = match begun {
+        Some(begun) => begun,
+        None => read(presence)?,
+    };
+    Ok(Here { incarnation, seen, alone })
+}
+
+/// What the first member wrote. While there are members it cannot be damaged, unless the file is
+/// another.
+fn read(presence: &LockFile) -> Result<(u64, u16)> {
+    let content = presence.read()?;
+    let incarnation = content.word("incarnation").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    let seen = content.number("slots");
+    incarnation.filter(|id| *id != 0).zip(seen).ok_or_else(|| presence.replaced())
+}
+
+fn line(incarnation: u64, seen: u16) -> String {
+    format!("incarnation {incarnation:016x} slots {seen}")
+}
+
+fn random(storage: &dyn Storage, layout: &Layout) -> Result<u64> {
+    loop {
+        let drawn = storage.random();
+        let number =
+            drawn.map_err(|error| Error::io("draw a random number for", layout.root(), error))?;
+        if number != 0 {
+            return Ok(number);
+        }
+    }
+}
+
+fn key(storage: &dyn Storage, layout: &Layout) -> Result<Key> {
+    let stat = storage.stat(&layout.root_itself());
+    let stat = stat.map_err(|error| Error::io("look at", layout.root(), error))?;
+    Ok((stat.device, stat.inode, storage.process_number()))
+}

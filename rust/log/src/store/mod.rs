@@ -1,0 +1,176 @@
+//! A store: a directory that processes share, its topics, and who is writing to it.
+//!
+//! Owns everything between a path that a user names and a log that can be opened: that a store is
+//! created whole or not at all, that those who write know of each other and of their dead, and which
+//! topics there are. What is inside a log is left to [`crate::log`].
+//!
+//! | file | owns |
+//! |---|---|
+//! | `layout` | paths |
+//! | `modes` | permission bits |
+//! | `claim` | one at a time creates, deletes, joins |
+//! | `membership`, `slots` | who writes, and who is dead |
+//! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
+//! | `options`, `open`, `files` | opening and creating a store |
+//! | `logs` | which logs this process has open, and the thread that syncs them |
+//! | `topics`, `sweep` | creating, listing, deleting topics; removing what was left half-way |
+//!
+//! Invariant: everything is created under a temporary name and gets its own name whole, logs first,
+//! `topic.json` and `falaj.json` last, under the claim. Protocol and races: `docs/PROTOCOL.md`.
+
+mod claim;
+mod files;
+pub mod fork;
+pub mod layout;
+mod lockfile;
+mod logs;
+pub mod membership;
+pub mod modes;
+mod open;
+pub mod options;
+mod registry;
+mod slots;
+mod sweep;
+mod topics;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use layout::Layout;
+pub use membership::Membership;
+pub use modes::Modes;
+pub use options::{Access, StoreOptions, TopicOptions};
+pub use slots::DeadSlot;
+
+use crate::error::{Error, Result};
+use crate::format::settings::{StoreSettings, TopicSettings};
+use crate::storage::real::RealStorage;
+use crate::storage::{Map, Storage};
+use claim::Patience;
+use registry::Seat;
+
+/// An open store. A clone is the same one; it is closed with the last.
+#[derive(Clone, Debug)]
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    storage: Arc<dyn Storage>,
+    layout: Layout,
+    settings: StoreSettings,
+    modes: Modes,
+    wake: Option<Map>,
+    /// Where the membership is kept; none for a reader.
+    seat: Option<Seat>,
+    lock_timeout: Duration,
+}
+
+impl Store {
+    /// Open the store in a directory. When it is opened for writing and the directory is missing or
+    /// empty, it is created; the directory that it lies in must exist.
+    ///
+    /// A process that opens a store again shares the first opening's place among the writers.
+    /// Opening for reading takes no lock and changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`] for anything else in the directory, or nothing to read;
+    /// [`Error::Newer`]; [`Error::Corrupt`] when `falaj.json` is damaged;
+    /// [`Error::Filesystem`] where falaj's promises cannot be kept; [`Error::SettingsMismatch`] for
+    /// another write mode than the stored one; [`Error::Invalid`] for a mode that makes no store;
+    /// [`Error::LockTimeout`], [`Error::NoSlot`], [`Error::LockFileReplaced`] of the lock files;
+    /// [`Error::NoSpace`]; [`Error::Io`] for missing permissions and all else.
+    pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
+        Self::open_on(Arc::new(RealStorage::new()), path, options)
+    }
+
+    /// As [`Store::open`], on another storage than the machine's files.
+    ///
+    /// # Errors
+    /// As for [`Store::open`].
+    pub fn open_on(
+        storage: Arc<dyn Storage>,
+        path: impl AsRef<Path>,
+        options: &StoreOptions,
+    ) -> Result<Self> {
+        open::open(storage, path.as_ref(), options)
+    }
+
+    /// The store's directory, absolute.
+    pub fn path(&self) -> &Path {
+        self.shared.layout.root()
+    }
+
+    /// What the store is.
+    pub fn settings(&self) -> &StoreSettings {
+        &self.shared.settings
+    }
+
+    /// What it was opened for.
+    pub fn access(&self) -> Access {
+        if self.shared.seat.is_some() { Access::Write } else { Access::Read }
+    }
+
+    /// Permission bits of what is in it.
+    pub fn modes(&self) -> Modes {
+        self.shared.modes
+    }
+
+    /// Its paths.
+    pub fn layout(&self) -> &Layout {
+        &self.shared.layout
+    }
+
+    /// What it lies on.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.shared.storage
+    }
+
+    /// The page on which those sleep who wait for anything in the store ([`crate::format::wake`]);
+    /// `None` for readers who may not read it.
+    pub fn wake_page(&self) -> Option<&Map> {
+        self.shared.wake.as_ref()
+    }
+
+    /// This process's place among those that write. In a forked child it is another one than the
+    /// parent's, had when it is first asked for.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] for a store opened for reading; in a child also those of [`Store::open`]
+    /// that concern lock files.
+    pub fn membership(&self) -> Result<Arc<Membership>> {
+        self.shared.membership()
+    }
+
+    /// The directory of the log that a topic lives in.
+    ///
+    /// # Errors
+    /// [`Error::BadName`] for settings that come from no store.
+    pub fn log_dir(&self, topic: &TopicSettings) -> Result<std::path::PathBuf> {
+        self.shared.layout.log(topic)
+    }
+}
+
+impl Shared {
+    fn storage(&self) -> &dyn Storage {
+        self.storage.as_ref()
+    }
+
+    fn membership(&self) -> Result<Arc<Membership>> {
+        let read_only = || Error::ReadOnly { path: self.layout.root().to_path_buf() };
+        let seat = self.seat.as_ref().ok_or_else(read_only)?;
+        if let Some(member) = seat.get().filter(|member| member.check().is_ok()) {
+            return Ok(member);
+        }
+        let patience = Patience::new(self.lock_timeout);
+        let member =
+            Membership::join(&self.storage, &self.layout, self.modes, patience, |_| Ok(()))?;
+        seat.set(member.clone());
+        Ok(member)
+    }
+}
+
+#[cfg(test)]
+mod tests;

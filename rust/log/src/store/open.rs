@@ -1,0 +1,312 @@
+//! Opening a store, and creating it where there is none.
+//!
+//! Owns the order in which a store comes to be, and the refusals: what is no store, what a newer
+//! version wrote, what lies where falaj's promises cannot be kept. Invariant: where `falaj.json` is,
+//! the store is whole; what an interrupted creation leaves is taken for nothing else, and the next
+//! opening goes on with it.
+//!
+//! ```text
+//! directory ─> topics (its mode is the store's) ─> claim ─> the other directories, wake page
+//!           ─> all synced ─> falaj.json.tmp ─> falaj.json
+//! ```
+//!
+//! Two that create at once meet at the claim; the second finds `falaj.json` and adopts it.
+//! (`docs/PROTOCOL.md`, "Opening for writing".)
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::claim::{Claim, Patience};
+use super::files;
+use super::layout::{Layout, temporary, top};
+use super::modes::Modes;
+use super::options::{Access, StoreOptions};
+use super::registry::Seat;
+use super::sweep;
+use super::{Membership, Shared, Store};
+use crate::error::{Error, Result};
+use crate::format::settings::{StoreSettings, WriteMode};
+use crate::format::wake;
+use crate::storage::{self, Filesystem, Map, Open, Storage};
+
+/// Open a store on any storage.
+pub(super) fn open(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    options: &StoreOptions,
+) -> Result<Store> {
+    let root = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;
+    let opening = Opening { storage, layout: Layout::new(&root), options };
+    let shared = match options.access {
+        Access::Read => opening.for_reading()?,
+        Access::Write => opening.for_writing()?,
+    };
+    Ok(Store { shared: Arc::new(shared) })
+}
+
+struct Opening<'a> {
+    storage: Arc<dyn Storage>,
+    layout: Layout,
+    options: &'a StoreOptions,
+}
+
+impl Opening<'_> {
+    fn storage(&self) -> &dyn Storage {
+        self.storage.as_ref()
+    }
+
+    fn for_reading(self) -> Result<Shared> {
+        let Some(settings) = self.settings()? else {
+            return Err(self.no_store(match self.root_exists()? {
+                true => "it holds no falaj.json",
+                false => "there is nothing here",
+            }));
+        };
+        self.check_settings(&settings)?;
+        let modes = self.modes()?;
+        // Who may not even read the page, or finds none, looks from time to time instead.
+        let wake = self.wake_page(&settings).ok().flatten();
+        Ok(self.finish(settings, modes, wake, None))
+    }
+
+    fn for_writing(self) -> Result<Shared> {
+        let patience = Patience::new(self.options.lock_timeout);
+        Modes::asked(self.options.mode)?;
+        let settings = match self.settings()? {
+            Some(settings) => settings,
+            None => self.create(patience)?,
+        };
+        self.check_settings(&settings)?;
+        let modes = self.modes()?;
+        let alone = |claim: &Claim| {
+            self.restore_wake_page(&settings, modes)?;
+            // Leftovers take room and nothing else: what cannot be removed today is tomorrow's.
+            let _ = sweep::sweep(self.storage(), &self.layout, claim);
+            Ok(())
+        };
+        let member = Membership::join(&self.storage, &self.layout, modes, patience, alone)?;
+        let wake = self.wake_page(&settings)?;
+        let wake = wake.ok_or_else(|| Error::LockFileReplaced { path: self.layout.wake() })?;
+        Ok(self.finish(settings, modes, Some(wake), Some(Seat::new(member))))
+    }
+
+    fn finish(
+        self,
+        settings: StoreSettings,
+        modes: Modes,
+        wake: Option<Map>,
+        seat: Option<Seat>,
+    ) -> Shared {
+        let Self { storage, layout, options } = self;
+        Shared { storage, layout, settings, modes, wake, seat, lock_timeout: options.lock_timeout }
+    }
+
+    /// What `falaj.json` says; `None` when there is none.
+    fn settings(&self) -> Result<Option<StoreSettings>> {
+        let path = self.layout.settings();
+        let bytes = match files::read(self.storage(), &path) {
+            Err(error) if error.os_error() == Some(libc::ENOTDIR) => {
+                return Err(self.no_store("it is not a directory"));
+            }
+            other => other?,
+        };
+        let decoded = bytes.map(|bytes| StoreSettings::decode(&bytes)).transpose();
+        decoded.map_err(|what| Error::malformed(&path, 0, what))
+    }
+
+    /// Refuse a store that lies, or is written to, in a way that cannot work.
+    fn check_settings(&self, settings: &StoreSettings) -> Result<()> {
+        let stored = settings.write_mode;
+        if let Some(asked) = self.options.write_mode.filter(|asked| *asked != stored) {
+            return Err(Error::SettingsMismatch {
+                topic: self.layout.root().display().to_string(),
+                setting: "write_mode",
+                stored: stored.name().into(),
+                asked: asked.name().into(),
+            });
+        }
+        let writes = (self.options.access == Access::Write).then_some(stored);
+        self.check_filesystem(self.filesystem(&self.layout.root_itself())?, writes)
+    }
+
+    fn filesystem(&self, path: &Path) -> Result<Filesystem> {
+        self.storage
+            .filesystem(path)
+            .map_err(|error| Error::io("look at the file system of", path, error))
+    }
+
+    fn check_filesystem(&self, found: Filesystem, writes: Option<WriteMode>) -> Result<()> {
+        if self.options.force_filesystem {
+            return Ok(());
+        }
+        let kind = match (found, writes) {
+            (Filesystem::Remote(kind), _) => kind.to_owned(),
+            (Filesystem::CopyOnWrite(kind), Some(WriteMode::Mapped)) => {
+                format!("{kind}, where a store made for mapped writing can crash its writers,")
+            }
+            (Filesystem::Unknown(kind), Some(WriteMode::Mapped)) => {
+                format!("an unknown file system ({kind:#x})")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Filesystem { path: self.layout.root().to_path_buf(), kind })
+    }
+
+    /// Permission bits of the store, taken from the directory that was made first.
+    fn modes(&self) -> Result<Modes> {
+        files::expect_dir(self.storage(), &self.layout.logs())?;
+        Ok(Modes::of(files::expect_dir(self.storage(), &self.layout.topics())?.mode))
+    }
+
+    fn root_exists(&self) -> Result<bool> {
+        Ok(files::stat(self.storage(), &self.layout.root_itself())?.is_some())
+    }
+
+    fn no_store(&self, why: &str) -> Error {
+        Error::NotAStore { path: self.layout.root().to_path_buf(), why: why.to_owned() }
+    }
+
+    /// Create the store, or adopt the one that somebody else creates meanwhile.
+    fn create(&self, patience: Patience) -> Result<StoreSettings> {
+        let asked = Modes::asked(self.options.mode)?;
+        let write_mode = self.choose_write_mode()?;
+        self.make_root(asked)?;
+        if let Some(why) = self.stranger()? {
+            // What looks strange may be a store that was finished just now.
+            return self.settings()?.ok_or_else(|| self.no_store(&why));
+        }
+        let modes = self.make_first_directory(asked)?;
+        let claim = Claim::take(&self.storage, &self.layout, modes.lock, patience)?;
+        if let Some(adopted) = self.settings()? {
+            return Ok(adopted);
+        }
+        if let Some(why) = self.stranger()? {
+            return Err(self.no_store(&why));
+        }
+        let root = self.layout.root();
+        for name in top::DIRECTORIES {
+            files::make_dir(self.storage(), &root.join(name), modes.directory)?;
+        }
+        let id = files::random_id(self.storage(), root)?;
+        let settings = StoreSettings { id, created_us: self.storage.now_us(), write_mode };
+        self.make_wake_page(&settings, modes)?;
+        files::sync_dir(self.storage(), root)?;
+        files::sync_dir(self.storage(), self.layout.parent())?;
+        claim.verify()?;
+        let text = settings.encode();
+        files::put_new(self.storage(), &self.layout.settings(), text.as_bytes(), modes.file)?;
+        Ok(settings)
+    }
+
+    fn choose_write_mode(&self) -> Result<WriteMode> {
+        let at = if self.root_exists()? {
+            self.layout.root_itself()
+        } else {
+            self.layout.parent().into()
+        };
+        let found = self.filesystem(&at)?;
+        let suits = match found {
+            Filesystem::Promises(_) => WriteMode::Mapped,
+            _ => WriteMode::Pwrite,
+        };
+        let chosen = self.options.write_mode.unwrap_or(suits);
+        self.check_filesystem(found, Some(chosen))?;
+        Ok(chosen)
+    }
+
+    fn make_root(&self, modes: Modes) -> Result<()> {
+        if self.root_exists()? {
+            return Ok(());
+        }
+        files::make_dir(self.storage(), self.layout.root(), modes.directory).map(|_| ())
+    }
+
+    /// The directory whose permission bits say what the store's are. The `umask` may have taken some
+    /// away: then the store would not be what was asked for.
+    fn make_first_directory(&self, asked: Modes) -> Result<Modes> {
+        let path = self.layout.topics();
+        let made = files::make_dir(self.storage(), &path, asked.directory)?;
+        let modes = Modes::of(files::expect_dir(self.storage(), &path)?.mode);
+        if made && modes != asked {
+            // Empty, so nobody has built on it yet; should somebody have, it is theirs.
+            files::remove_dir(self.storage(), &path)?;
+            return Err(Error::Invalid {
+                what: format!(
+                    "mode {:#o} became {:#o} through the umask; change the umask, or ask for that mode",
+                    asked.directory, modes.directory
+                ),
+            });
+        }
+        Ok(modes)
+    }
+
+    /// Why a directory without `falaj.json` cannot be what an interrupted creation left. Anything in
+    /// the directories means that there was a store: it must not become another one.
+    fn stranger(&self) -> Result<Option<String>> {
+        let root = self.layout.root();
+        for name in files::list(self.storage(), root)? {
+            if top::DIRECTORIES.contains(&name.as_str()) || name == top::SLOTS {
+                let inside = root.join(&name);
+                files::expect_dir(self.storage(), &inside)?;
+                if !files::list(self.storage(), &inside)?.is_empty() {
+                    return Ok(Some(format!("falaj.json is missing, but {name}/ is not empty")));
+                }
+            } else if !is_made_by_creation(&name) {
+                return Ok(Some(format!("it holds no falaj.json, but {name:?}")));
+            }
+        }
+        Ok(None)
+    }
+
+    fn make_wake_page(&self, settings: &StoreSettings, modes: Modes) -> Result<()> {
+        let path = self.layout.wake();
+        let header = wake::encode_header(settings.id);
+        let made = files::prepare(self.storage(), &path, &header, wake::LEN, modes.file)?;
+        // One that is there already is of a creation that was interrupted, or damaged.
+        let renamed = self.storage.rename_over(&made, &path);
+        renamed.map_err(|error| Error::io("rename to", &path, error))?;
+        files::sync_parent(self.storage(), &path)
+    }
+
+    /// A store that was restored from a backup has no wake page. Nobody is here who would sleep on
+    /// another one.
+    fn restore_wake_page(&self, settings: &StoreSettings, modes: Modes) -> Result<()> {
+        match self.wake_page(settings) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) | Err(Error::Corrupt { .. }) => self.make_wake_page(settings, modes),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Map the wake page; `None` when there is none.
+    fn wake_page(&self, settings: &StoreSettings) -> Result<Option<Map>> {
+        let path = self.layout.wake();
+        let (how, access) = match (self.options.access, settings.write_mode) {
+            (Access::Read, _) => (Open::Read, storage::Access::Read),
+            (Access::Write, WriteMode::Mapped) => (Open::ReadWrite, storage::Access::Write),
+            (Access::Write, WriteMode::Pwrite) => (Open::ReadWrite, storage::Access::WriteThrough),
+        };
+        if files::stat(self.storage(), &path)?.is_none() {
+            return Ok(None);
+        }
+        let file =
+            self.storage.open(&path, how).map_err(|error| Error::io("open", &path, error))?;
+        let len = file.stat().map_err(|error| Error::io("look at", &path, error))?.len;
+        let mut header = [0; wake::HEADER_LEN];
+        file.read_at(&mut header, 0).map_err(|error| Error::io("read", &path, error))?;
+        wake::check_header(&header, settings.id)
+            .map_err(|what| Error::malformed(&path, 0, what))?;
+        if len != wake::LEN {
+            return Err(Error::Corrupt { path, position: len, what: "not as long as a wake page" });
+        }
+        file.map(wake::LEN, access).map(Some).map_err(|error| Error::io("map", &path, error))
+    }
+}
+
+/// True for files at the top that an interrupted creation leaves.
+fn is_made_by_creation(name: &str) -> bool {
+    let is_temporary = |of: &str| temporary(Path::new(of)) == PathBuf::from(name);
+    matches!(name, top::SETTINGS | top::CLAIM | top::PRESENCE | top::WAKE)
+        || is_temporary(top::SETTINGS)
+        || is_temporary(top::WAKE)
+}

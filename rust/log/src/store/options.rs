@@ -1,0 +1,264 @@
+//! What can be asked for when a store or a topic is opened, and the limits.
+//!
+//! Owns defaults, limits and the comparison of what is asked with what is stored. Whatever is asked
+//! for explicitly is either had or refused by name: a setting that is quietly another one is how
+//! data gets lost.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::format::PAGE;
+use crate::format::address::MAX_POSITION;
+use crate::format::names;
+use crate::format::settings::{TopicSettings, WriteMode};
+use crate::format::state::MAX_TOPICS;
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Access {
+    /// Reading only: nothing is ever created or changed, no lock is taken.
+    Read,
+    /// Reading and writing; what is missing is created.
+    #[default]
+    Write,
+}
+
+/// How a store is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// What for.
+    pub access: Access,
+    /// Permission bits of its directories when it is created: 0o700, 0o750 (a group may read), 0o770
+    /// (a group may write), and so on. Those of its files follow.
+    pub mode: u32,
+    /// How it is written to; `None` takes what suits the file system, or what is stored.
+    pub write_mode: Option<WriteMode>,
+    /// Use it although the file system cannot keep the promises.
+    pub force_filesystem: bool,
+    /// How long to wait for others who open or change the store right now.
+    pub lock_timeout: Duration,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            access: Access::Write,
+            mode: 0o700,
+            write_mode: None,
+            force_filesystem: false,
+            lock_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl StoreOptions {
+    /// The default, for reading only.
+    pub fn reading() -> Self {
+        Self { access: Access::Read, ..Self::default() }
+    }
+}
+
+/// Fewest bytes of a segment.
+pub const MIN_SEGMENT_BYTES: u64 = 64 << 10;
+/// Most bytes of a segment: the last whole page that an address can name.
+pub const MAX_SEGMENT_BYTES: u64 = MAX_POSITION / PAGE * PAGE;
+/// Bytes of a segment unless asked otherwise.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+/// Milliseconds between two syncs unless asked otherwise.
+pub const SYNC_INTERVAL_MS: u64 = 100;
+/// Most milliseconds between two syncs: an hour.
+pub const MAX_SYNC_INTERVAL_MS: u64 = 3_600_000;
+/// Longest name of a codec.
+pub const MAX_CODEC: usize = 64;
+/// The codec that leaves values as they are.
+pub const CODEC: &str = "bytes";
+
+/// How a topic is opened. `None` takes what is stored, or the default when it is created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopicOptions {
+    /// Name of the log it lives in; a log of its own, of the topic's name, by default.
+    pub log: Option<String>,
+    /// How many partitions it has; 1 by default.
+    pub partitions: Option<u32>,
+    /// Name of the codec of its values; [`CODEC`] by default.
+    pub codec: Option<String>,
+    /// Bytes at which a segment is full; [`SEGMENT_BYTES`] by default.
+    pub segment_bytes: Option<u64>,
+    /// Milliseconds between syncs; [`SYNC_INTERVAL_MS`] by default.
+    pub sync_interval_ms: Option<u64>,
+    /// True when compaction may remove records; false by default.
+    pub compacted: Option<bool>,
+}
+
+impl TopicOptions {
+    /// Check what is asked for, before anything is looked at.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the limit, [`Error::BadName`] for a log's name.
+    pub fn validate(&self) -> Result<()> {
+        if let Some((name, why)) =
+            self.log.as_ref().and_then(|name| Some((name, names::complaint(name)?)))
+        {
+            return Err(Error::BadName { name: name.clone(), why });
+        }
+        if let Some(n) = self.partitions.filter(|n| !(1..=MAX_TOPICS).contains(n)) {
+            return invalid(format!("a topic has 1 to {MAX_TOPICS} partitions, not {n}"));
+        }
+        if let Some(codec) = self.codec.as_ref().filter(|codec| !is_codec(codec)) {
+            return invalid(format!(
+                "{codec:?} cannot name a codec: 1 to {MAX_CODEC} letters, digits, `.`, `_` and `-`"
+            ));
+        }
+        if let Some(bytes) = self.segment_bytes.filter(|bytes| !is_segment_bytes(*bytes)) {
+            return invalid(format!(
+                "a segment has {MIN_SEGMENT_BYTES} to {MAX_SEGMENT_BYTES} bytes, a multiple of \
+                 {PAGE}, not {bytes}"
+            ));
+        }
+        if let Some(ms) = self.sync_interval_ms.filter(|ms| !is_sync_interval(*ms)) {
+            return invalid(format!(
+                "the sync interval is 1 to {MAX_SYNC_INTERVAL_MS} milliseconds, not {ms}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Compare what is asked for with what is stored.
+    ///
+    /// # Errors
+    /// [`Error::SettingsMismatch`] naming the first that differs.
+    pub fn compare(&self, stored: &TopicSettings) -> Result<()> {
+        let same = Comparison { topic: &stored.name };
+        same.check("log", self.log.as_ref(), &stored.log)?;
+        same.check("partitions", self.partitions.as_ref(), &stored.partitions)?;
+        same.check("codec", self.codec.as_ref(), &stored.codec)?;
+        same.check("segment_bytes", self.segment_bytes.as_ref(), &stored.segment_bytes)?;
+        same.check("sync_interval_ms", self.sync_interval_ms.as_ref(), &stored.sync_interval_ms)?;
+        same.check("compacted", self.compacted.as_ref(), &stored.compacted)
+    }
+
+    /// The settings of a topic that is created with these options, alone in a log.
+    pub(super) fn settle(&self, name: &str, ids: [[u8; 16]; 2], created_us: i64) -> TopicSettings {
+        let [generation, log_generation] = ids;
+        TopicSettings {
+            name: name.to_owned(),
+            generation,
+            log: self.log.clone().unwrap_or_else(|| name.to_owned()),
+            log_generation,
+            partitions: self.partitions.unwrap_or(1),
+            number: 0,
+            codec: self.codec.clone().unwrap_or_else(|| CODEC.to_owned()),
+            segment_bytes: self.segment_bytes.unwrap_or(SEGMENT_BYTES),
+            sync_interval_ms: self.sync_interval_ms.unwrap_or(SYNC_INTERVAL_MS),
+            compacted: self.compacted.unwrap_or(false),
+            created_us,
+        }
+    }
+}
+
+struct Comparison<'a> {
+    topic: &'a str,
+}
+
+impl Comparison<'_> {
+    fn check<T: PartialEq + std::fmt::Display>(
+        &self,
+        setting: &'static str,
+        asked: Option<&T>,
+        stored: &T,
+    ) -> Result<()> {
+        let Some(asked) = asked.filter(|asked| *asked != stored) else { return Ok(()) };
+        let (stored, asked) = (stored.to_string(), asked.to_string());
+        Err(Error::SettingsMismatch { topic: self.topic.to_owned(), setting, stored, asked })
+    }
+}
+
+fn invalid(what: String) -> Result<()> {
+    Err(Error::Invalid { what })
+}
+
+fn is_codec(name: &str) -> bool {
+    name.len() <= MAX_CODEC && names::complaint(name).is_none()
+}
+
+fn is_segment_bytes(bytes: u64) -> bool {
+    (MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&bytes) && bytes.is_multiple_of(PAGE)
+}
+
+fn is_sync_interval(ms: u64) -> bool {
+    (1..=MAX_SYNC_INTERVAL_MS).contains(&ms)
+}
+
+/// True for settings that some version of falaj could have written.
+pub(super) fn within_limits(topic: &TopicSettings) -> bool {
+    let last = topic.number.checked_add(topic.partitions);
+    last.is_some_and(|last| topic.partitions >= 1 && last <= MAX_TOPICS)
+        && is_codec(&topic.codec)
+        && is_segment_bytes(topic.segment_bytes)
+        && is_sync_interval(topic.sync_interval_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_beyond_a_limit_is_refused_and_the_limit_named() {
+        let with = |change: fn(&mut TopicOptions)| {
+            let mut options = TopicOptions::default();
+            change(&mut options);
+            options.validate()
+        };
+        let refused: [(Result<()>, &str); 11] = [
+            (with(|o| o.partitions = Some(0)), "10000"),
+            (with(|o| o.partitions = Some(MAX_TOPICS + 1)), "10000"),
+            (with(|o| o.segment_bytes = Some(MIN_SEGMENT_BYTES - PAGE)), "65536"),
+            (with(|o| o.segment_bytes = Some(MIN_SEGMENT_BYTES + 8)), "4096"),
+            (with(|o| o.segment_bytes = Some(MAX_SEGMENT_BYTES + PAGE)), "34359734272"),
+            (with(|o| o.codec = Some(String::new())), "64"),
+            (with(|o| o.codec = Some("x".repeat(65))), "64"),
+            (with(|o| o.codec = Some("a/b".into())), "64"),
+            (with(|o| o.sync_interval_ms = Some(0)), "3600000"),
+            (with(|o| o.sync_interval_ms = Some(3_600_001)), "3600000"),
+            (with(|o| o.log = Some("..".into())), "directories"),
+        ];
+        for (result, named) in refused {
+            let message = result.unwrap_err().to_string();
+            assert!(message.contains(named), "{message}");
+        }
+        for good in [
+            with(|o| o.partitions = Some(MAX_TOPICS)),
+            with(|o| o.segment_bytes = Some(MIN_SEGMENT_BYTES)),
+            with(|o| o.segment_bytes = Some(MAX_SEGMENT_BYTES)),
+            with(|o| o.codec = Some("x".repeat(64))),
+            with(|o| o.sync_interval_ms = Some(1)),
+        ] {
+            good.unwrap();
+        }
+    }
+
+    #[test]
+    fn each_setting_that_differs_is_named() {
+        let stored = TopicOptions::default().settle("orders", [[1; 16], [2; 16]], 0);
+        let asked = |change: fn(&mut TopicOptions)| {
+            let mut options = TopicOptions::default();
+            change(&mut options);
+            options.compare(&stored)
+        };
+        for (result, name) in [
+            (asked(|o| o.log = Some("shop".into())), "log"),
+            (asked(|o| o.partitions = Some(2)), "partitions"),
+            (asked(|o| o.codec = Some("json".into())), "codec"),
+            (asked(|o| o.segment_bytes = Some(1 << 20)), "segment_bytes"),
+            (asked(|o| o.sync_interval_ms = Some(5)), "sync_interval_ms"),
+            (asked(|o| o.compacted = Some(true)), "compacted"),
+        ] {
+            let error = result.unwrap_err();
+            assert!(
+                matches!(&error, Error::SettingsMismatch { setting, .. } if *setting == name),
+                "{error}"
+            );
+        }
+        asked(|o| o.partitions = Some(1)).unwrap();
+    }
+}

@@ -1,0 +1,159 @@
+//! What this process holds open for writing: its lock files and its memberships.
+//!
+//! One registry a process, behind one mutex that is held for moments only, never across a wait. It
+//! keeps two promises. A lock file is in the registry from before its descriptor exists until after
+//! it is gone, so that a forked child closes all of them ([`super::fork`] takes the mutex around
+//! every `fork`). And one process has one [`Membership`] of a store, however often it opens it:
+//! found by device and inode of the store's directory, as paths may differ.
+//!
+//! It is also where a handle keeps its membership ([`Seat`]): a mutex in the handle could be
+//! inherited by a child in the locked state, this one cannot.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::fork;
+use super::membership::Membership;
+use crate::storage::File;
+
+/// Which store, for which process. The last number is 0 but for the memory twin, which imitates
+/// several processes in one.
+pub(super) type Key = (u64, u64, u64);
+
+struct Registry {
+    lock_files: BTreeMap<u64, Arc<dyn File>>,
+    members: BTreeMap<Key, Weak<Membership>>,
+    seats: BTreeMap<u64, Arc<Membership>>,
+    last: u64,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    lock_files: BTreeMap::new(),
+    members: BTreeMap::new(),
+    seats: BTreeMap::new(),
+    last: 0,
+});
+
+/// No call below leaves the registry half changed, so a panic elsewhere does not poison it.
+///
+/// Whoever holds this must not drop a membership or a lock file: both come back here.
+fn registry() -> MutexGuard<'static, Registry> {
+    // Where that fails, opening a lock file fails too.
+    let _ = fork::install();
+    locked()
+}
+
+fn locked() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+}
+
+/// Open a lock file and note it down, with no fork in between.
+pub(super) fn open(
+    open: impl FnOnce() -> io::Result<Arc<dyn File>>,
+) -> io::Result<(u64, Arc<dyn File>)> {
+    fork::install()?;
+    let mut registry = registry();
+    let file = open()?;
+    let number = registry.number();
+    registry.lock_files.insert(number, file.clone());
+    Ok((number, file))
+}
+
+/// Close a lock file, with no fork in between.
+pub(super) fn close(number: u64) {
+    let mut registry = registry();
+    if let Some(file) = registry.lock_files.remove(&number) {
+        file.close();
+    }
+}
+
+/// The living membership of a store, if this process has one.
+pub(super) fn member(key: Key) -> Option<Arc<Membership>> {
+    let found = registry().members.get(&key).and_then(Weak::upgrade);
+    // Looked at, and perhaps dropped, after the registry is released. The number of a directory that
+    // was deleted is soon another's: then the lock files are not in place.
+    found.filter(|member| member.verify().is_ok())
+}
+
+/// Note a membership down as this process's, unless another thread was faster: then that one's.
+pub(super) fn adopt(key: Key, fresh: Arc<Membership>) -> Arc<Membership> {
+    let mut registry = registry();
+    let other = registry.members.get(&key).and_then(Weak::upgrade);
+    let faster = other.as_ref().is_some_and(|other| other.verify().is_ok());
+    if !faster {
+        registry.members.insert(key, Arc::downgrade(&fresh));
+    }
+    registry.members.retain(|_, member| member.strong_count() > 0);
+    drop(registry);
+    other.filter(|_| faster).unwrap_or(fresh)
+}
+
+/// A handle's place, where its membership is kept.
+#[derive(Debug)]
+pub(super) struct Seat(u64);
+
+impl Seat {
+    /// Take a place with a membership.
+    pub(super) fn new(member: Arc<Membership>) -> Self {
+        let mut registry = registry();
+        let number = registry.number();
+        registry.seats.insert(number, member);
+        Self(number)
+    }
+
+    /// The membership kept here.
+    pub(super) fn get(&self) -> Option<Arc<Membership>> {
+        registry().seats.get(&self.0).cloned()
+    }
+
+    /// Keep another one.
+    pub(super) fn set(&self, member: Arc<Membership>) {
+        let before = registry().seats.insert(self.0, member);
+        drop(before);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let member = registry().seats.remove(&self.0);
+        drop(member);
+    }
+}
+
+thread_local! {
+    /// The registry, held by the thread that forks, from before the fork until after it.
+    static HELD: RefCell<Option<MutexGuard<'static, Registry>>> = const { RefCell::new(None) };
+}
+
+/// Take the registry: no lock file is half opened and no entry half made when the fork happens.
+pub(super) fn before_fork() {
+    // A thread at its very end has no such variables left, and no way to hold on. Two handlers may be
+    // noted down: the second finds it held.
+    let _ = HELD.try_with(|held| {
+        held.borrow_mut().get_or_insert_with(locked);
+    });
+}
+
+/// Release it.
+pub(super) fn after_fork_in_parent() {
+    let guard = HELD.try_with(RefCell::take).ok().flatten();
+    drop(guard);
+}
+
+/// Close what was inherited, and release the registry. Close, never unlock: the lock is the
+/// parent's. Nothing is dropped or allocated here.
+pub(super) fn after_fork_in_child() {
+    let guard = HELD.try_with(RefCell::take).ok().flatten();
+    if let Some(registry) = &guard {
+        registry.lock_files.values().for_each(|file| file.close());
+    }
+}

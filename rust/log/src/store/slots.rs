@@ -1,0 +1,182 @@
+//! Slots: files whose lock a writing process holds for life, so that the dead are known.
+//!
+//! Owns `slots/<n>`: taking one, and finding out what became of the process that took one. A slot's
+//! *generation* says how often it was taken; slot and generation are the [`Identity`] that lock
+//! words name. Invariants: a generation is raised only by who holds the slot's lock, and before the
+//! identity is shown to anybody; an identity is dead as soon as somebody else has had the lock of
+//! its slot, and that is the only way in which it is ever called dead.
+//!
+//! ```text
+//! claimed ── holder lives: locked, generation g ──┬─ dies: lock free, generation g ──> dead
+//!                                                 └─ next claim: locked, generation g+1 ─> g is dead
+//! ```
+//!
+//! When a slot may be taken is left to [`super::membership`] (under the claim). Process ids and
+//! times stand in the files to explain; nothing is decided by them (`docs/PROTOCOL.md`, "Slots").
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::claim::Patience;
+use super::layout::{self, Layout};
+use super::lockfile::{Content, LockFile};
+use super::modes::Modes;
+use crate::error::{Error, Result};
+use crate::lock::{Fate, GENERATION_MAX, Identity, SLOTS};
+use crate::storage::{LockKind, Storage};
+
+/// A dying process's files are closed one after the other: so long a slot may stay locked after
+/// presence is free.
+const DYING: Duration = Duration::from_secs(1);
+
+/// What shows that a process is dead: the lock of its slot, unless its slot is taken anew.
+#[derive(Debug)]
+pub struct DeadSlot(#[allow(dead_code, reason = "holding it is its use")] Option<LockFile>);
+
+/// The slots of a store.
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    storage: Arc<dyn Storage>,
+    layout: Layout,
+}
+
+impl Slots {
+    pub(super) fn new(storage: &Arc<dyn Storage>, layout: &Layout) -> Self {
+        Self { storage: storage.clone(), layout: layout.clone() }
+    }
+
+    /// Make sure that no slot is held, by one who has presence to itself.
+    ///
+    /// # Errors
+    /// [`Error::LockFileReplaced`] when one is: its holder holds another presence file than ours.
+    pub(super) fn expect_all_free(&self) -> Result<()> {
+        let path = self.layout.slots();
+        let names = self.storage.list(&path).map_err(|error| Error::io("list", &path, error))?;
+        let mut patience = Patience::new(DYING);
+        for slot in names.iter().filter_map(|name| layout::parse_slot(name)) {
+            let Some(file) = LockFile::find(self.storage.as_ref(), self.layout.slot(slot))? else {
+                continue;
+            };
+            while !file.try_lock(LockKind::Exclusive)? {
+                if !patience.rest() {
+                    return Err(Error::LockFileReplaced { path: self.layout.presence() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Take the first slot that is free. `seen` says how many were ever taken in this incarnation:
+    /// below that, a slot file that is missing or empty was replaced while its holder may live.
+    ///
+    /// # Errors
+    /// [`Error::NoSlot`], [`Error::LockFileReplaced`], or those of the file system.
+    pub(super) fn take(&self, modes: Modes, seen: u16) -> Result<(LockFile, Identity)> {
+        for slot in 0..SLOTS {
+            if let Some(taken) = self.try_take(slot, modes, slot < seen)? {
+                return Ok(taken);
+            }
+        }
+        Err(Error::NoSlot { path: self.layout.slots(), limit: SLOTS.into() })
+    }
+
+    fn try_take(
+        &self,
+        slot: u16,
+        modes: Modes,
+        seen: bool,
+    ) -> Result<Option<(LockFile, Identity)>> {
+        let storage = self.storage.as_ref();
+        let path = self.layout.slot(slot);
+        let file = if seen {
+            let replaced = Error::LockFileReplaced { path: path.clone() };
+            LockFile::find(storage, path)?.ok_or(replaced)?
+        } else {
+            LockFile::find_or_create(storage, path, modes.lock)?
+        };
+        if !file.try_lock(LockKind::Exclusive)? {
+            return Ok(None);
+        }
+        file.expect_in_place(storage)?;
+        let generation = match (file.read()?, seen) {
+            // Nobody of this incarnation has had it: what a lock word says of it is of an earlier
+            // one, and those words are reset before anybody waits for them.
+            (Content::Nothing | Content::Damaged, false) => 1,
+            (Content::Nothing, true) => return Err(file.replaced()),
+            // Its generation is lost, so whoever had it could not be told from us.
+            (Content::Damaged, true) => return Ok(None),
+            (line, _) => match line.number("generation") {
+                Some(generation) => next_generation(generation),
+                None => return Ok(None),
+            },
+        };
+        let Some(identity) = Identity::new(slot, generation) else { return Ok(None) };
+        let (process, now_us) = (std::process::id(), storage.now_us());
+        file.write(&format!("generation {generation} process {process} since_us {now_us}"))?;
+        Ok(Some((file, identity)))
+    }
+
+    /// What became of a process, by its identity. Not to be asked of the process's own.
+    pub(super) fn fate(&self, holder: Identity) -> Result<Fate<DeadSlot>> {
+        let storage = self.storage.as_ref();
+        let path = self.layout.slot(holder.slot());
+        let replaced = Error::LockFileReplaced { path: path.clone() };
+        let file = LockFile::find(storage, path)?.ok_or(replaced)?;
+        let free = file.try_lock(LockKind::Exclusive)?;
+        file.expect_in_place(storage)?;
+        let now = file.read()?.number::<u32>("generation");
+        match now {
+            // Who raised it had the lock, so the one before had lost it.
+            Some(now) if is_later(now, holder.generation()) => {
+                Ok(Fate::Dead(DeadSlot(free.then_some(file))))
+            }
+            Some(now) if free && now == holder.generation() => Ok(Fate::Dead(DeadSlot(Some(file)))),
+            _ if free => Err(file.replaced()),
+            // Its holder, or somebody who looks as we do, or one who is about to raise it.
+            _ => Ok(Fate::Alive),
+        }
+    }
+
+    /// The process behind an identity, for people.
+    pub(super) fn describe(&self, holder: Identity) -> String {
+        let slot = holder.slot();
+        let file = LockFile::find(self.storage.as_ref(), self.layout.slot(slot)).ok().flatten();
+        let content = file.and_then(|file| file.read().ok());
+        let found =
+            content.as_ref().and_then(|c| Some((c.number("generation")?, c.number("process")?)));
+        match found {
+            Some((generation, process)) if generation == holder.generation() => {
+                let process: u32 = process;
+                format!("process {process} (slot {slot})")
+            }
+            Some((generation, _)) if is_later(generation, holder.generation()) => {
+                format!("a process that has ended (slot {slot})")
+            }
+            _ => format!("an unknown process (slot {slot})"),
+        }
+    }
+}
+
+/// One more, from 1 again after the highest: 0 is none.
+fn next_generation(generation: u32) -> u32 {
+    if generation >= GENERATION_MAX { 1 } else { generation + 1 }
+}
+
+/// True when `now` came after `then`. Generations go round; half of the round is the past.
+fn is_later(now: u32, then: u32) -> bool {
+    let ahead = now.wrapping_sub(then) & GENERATION_MAX;
+    ahead != 0 && ahead <= GENERATION_MAX / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_go_round_without_zero_and_stay_ordered() {
+        assert_eq!(next_generation(0), 1);
+        assert_eq!(next_generation(GENERATION_MAX), 1);
+        assert!(is_later(2, 1) && !is_later(1, 2) && !is_later(1, 1));
+        assert!(is_later(1, GENERATION_MAX) && !is_later(GENERATION_MAX, 1));
+    }
+}

@@ -1,0 +1,128 @@
+//! Sweeping: removing what was left half-way, and nothing else.
+//!
+//! Owns removal inside a store. Invariant: a thing is removed only if its name is exactly one that
+//! falaj gives, in the place where falaj puts it, and no `topic.json` can be meant to have it: as
+//! long as a single `topic.json` cannot be read, no finished log is touched. Symbolic links are
+//! never followed; strange files stay, and with them the directories they are in. All of it happens
+//! under the claim, so nothing is half-way *now*.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::claim::Claim;
+use super::files;
+use super::layout::{
+    Layout, TEMPORARY, TOPIC_SETTINGS, deleted, in_log, is_log_file, temporary, top,
+};
+use crate::error::Result;
+use crate::format::names;
+use crate::format::settings::TopicSettings;
+use crate::log;
+use crate::storage::Storage;
+
+/// Remove what interrupted creations and deletions left.
+///
+/// # Errors
+/// The first that occurs; what remains is for the next time.
+pub(super) fn sweep(storage: &dyn Storage, layout: &Layout, _claim: &Claim) -> Result<()> {
+    for name in [top::SETTINGS, top::WAKE] {
+        files::unlink(storage, &temporary(&layout.root().join(name)))?;
+    }
+    let named = sweep_topics(storage, layout)?;
+    sweep_logs(storage, layout, named.as_ref())
+}
+
+/// Remove leftovers among the topics. Returns the directories of all logs that are named by one;
+/// `None` when that cannot be known.
+fn sweep_topics(storage: &dyn Storage, layout: &Layout) -> Result<Option<BTreeSet<String>>> {
+    let mut named = Some(BTreeSet::new());
+    for name in files::list(storage, &layout.topics())? {
+        let Ok(path) = layout.topic_settings(&name) else { continue };
+        if !is_dir(storage, &layout.topics().join(&name))? {
+            // A link where a topic should be hides what it names.
+            named = None;
+            continue;
+        }
+        match files::read(storage, &path) {
+            Ok(None) => remove_topic(storage, layout, &name)?,
+            Ok(Some(bytes)) => match TopicSettings::decode(&bytes) {
+                Ok(topic) => {
+                    named.iter_mut().for_each(|logs| logs.extend([topic.log_dir()]));
+                    remove_leftovers(storage, &path)?;
+                }
+                Err(_) => named = None,
+            },
+            Err(_) => named = None,
+        }
+    }
+    Ok(named)
+}
+
+fn sweep_logs(
+    storage: &dyn Storage,
+    layout: &Layout,
+    named: Option<&BTreeSet<String>>,
+) -> Result<()> {
+    for name in files::list(storage, &layout.logs())? {
+        let path = layout.logs().join(&name);
+        let whole = name.strip_suffix(TEMPORARY);
+        if names::parse_log_dir(whole.unwrap_or(&name)).is_none() || !is_dir(storage, &path)? {
+            continue;
+        }
+        if whole.is_none() {
+            let Some(named) = named else { continue };
+            if named.contains(&name) {
+                continue;
+            }
+            // Somebody may have it open still: who deleted it died before telling.
+            log::mark_deleted(storage, &path)?;
+        }
+        remove_log(storage, &path)?;
+    }
+    Ok(())
+}
+
+/// Remove the directory of a topic that has no `topic.json` any more, or not yet.
+pub(super) fn remove_topic(storage: &dyn Storage, layout: &Layout, name: &str) -> Result<()> {
+    let directory = layout.topic(name)?;
+    remove_leftovers(storage, &directory.join(TOPIC_SETTINGS))?;
+    files::remove_dir(storage, &directory)?;
+    files::sync_parent(storage, &directory)
+}
+
+fn remove_leftovers(storage: &dyn Storage, topic_settings: &Path) -> Result<()> {
+    files::unlink(storage, &temporary(topic_settings))?;
+    files::unlink(storage, &deleted(topic_settings))
+}
+
+/// Remove a log's directory that nothing names. Maps of its files stay valid.
+pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
+    let quarantine = path.join(in_log::QUARANTINE);
+    if is_dir(storage, &quarantine)? {
+        for name in files::list(storage, &quarantine)? {
+            if is_quarantined(&name) {
+                files::unlink(storage, &quarantine.join(name))?;
+            }
+        }
+        files::remove_dir(storage, &quarantine)?;
+    }
+    for name in files::list(storage, path)? {
+        if is_log_file(&name) {
+            files::unlink(storage, &path.join(name))?;
+        }
+    }
+    files::remove_dir(storage, path)?;
+    files::sync_parent(storage, path)
+}
+
+/// A file of a log, perhaps with more behind its name to tell several of them apart.
+fn is_quarantined(name: &str) -> bool {
+    let segment = name.get(..24).is_some_and(|head| {
+        names::parse_segment(head).is_some() || names::parse_index(head).is_some()
+    });
+    segment || is_log_file(name)
+}
+
+fn is_dir(storage: &dyn Storage, path: &Path) -> Result<bool> {
+    Ok(files::stat(storage, path)?.is_some_and(|stat| stat.is_dir))
+}

@@ -1,0 +1,227 @@
+//! Topics: creating, listing, deleting.
+//!
+//! Owns `topics/` and the names in `logs/`. Invariant: where a `topic.json` is, the log that it
+//! names is whole; a log that no `topic.json` names is nobody's. So creating makes the log first and
+//! `topic.json` last, deleting renames `topic.json` away first, each step on the medium before the
+//! next; whatever happens in between leaves only what [`super::sweep`] removes.
+//!
+//! ```text
+//! create: logs/x@g.tmp ─> logs/x@g ─> topics/x/topic.json.tmp ─> topics/x/topic.json
+//! delete: topics/x/topic.json ─> topic.json.deleted ─> log told and removed ─> topics/x removed
+//! ```
+//!
+//! Creating and deleting happen under the claim; looking takes no lock. What is in a log's directory
+//! is left to [`crate::log`]. (`docs/PROTOCOL.md`, "Topics".)
+
+use super::claim::{Claim, Patience};
+use super::layout::{deleted, temporary};
+use super::options::{TopicOptions, within_limits};
+use super::{Shared, Store, files, sweep};
+use crate::error::{Error, Result};
+use crate::format::settings::TopicSettings;
+use crate::format::state::TopicState;
+use crate::log::{self, LogSpec};
+
+impl Store {
+    /// Open a topic, creating it where there is none and the store is open for writing.
+    ///
+    /// When it exists, what is asked for is compared with what is stored. When two processes create
+    /// it at once, one does and the other gets the first one's, compared likewise.
+    ///
+    /// # Errors
+    /// [`Error::BadName`]; [`Error::Invalid`] for settings beyond their limits;
+    /// [`Error::SettingsMismatch`]; [`Error::NoSuchTopic`] when the store is open for reading;
+    /// [`Error::Corrupt`] when `topic.json` or its log is damaged or missing; [`Error::Newer`];
+    /// [`Error::LockTimeout`] when others change the store all the time; [`Error::NoSpace`].
+    pub fn open_topic(&self, name: &str, options: &TopicOptions) -> Result<TopicSettings> {
+        self.shared.layout.topic(name)?;
+        options.validate()?;
+        let found = match self.shared.topic(name)? {
+            Some(found) => found,
+            None if self.shared.seat.is_none() => return Err(self.shared.no_such_topic(name)),
+            None => self.create_topic(name, options)?,
+        };
+        options.compare(&found)?;
+        Ok(found)
+    }
+
+    /// The settings of a topic that exists.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTopic`], and as for [`Store::open_topic`] when it is damaged or newer.
+    pub fn topic_settings(&self, name: &str) -> Result<TopicSettings> {
+        self.shared.topic(name)?.ok_or_else(|| self.shared.no_such_topic(name))
+    }
+
+    /// All topics, sorted by name; one that is damaged does not hide the others.
+    ///
+    /// # Errors
+    /// When the directory cannot be read. What is wrong with a single topic stands beside its name.
+    pub fn topics(&self) -> Result<Vec<(String, Result<TopicSettings>)>> {
+        self.shared.all_topics()
+    }
+
+    /// Delete a topic and what is in it.
+    ///
+    /// Values that were read stay valid. Processes that have it open learn of it at their next
+    /// append or read: [`Error::TopicDeleted`].
+    ///
+    /// # Errors
+    /// [`Error::BadName`], [`Error::NoSuchTopic`], [`Error::ReadOnly`], [`Error::LockTimeout`],
+    /// [`Error::Corrupt`] when
+    /// it is not known which log is its, or those of the file system. After an error the topic is
+    /// there whole, or gone and only its files still take room, until the next opening.
+    pub fn delete_topic(&self, name: &str) -> Result<()> {
+        let shared = &*self.shared;
+        let path = shared.layout.topic_settings(name)?;
+        let claim = shared.claim()?;
+        let topic = self.topic_settings(name)?;
+        let others = shared.all_topics()?;
+        let away = deleted(&path);
+        let renamed = shared.storage().rename_over(&path, &away);
+        renamed.map_err(|error| Error::io("rename", &path, error))?;
+        files::sync_parent(shared.storage(), &path)?;
+        // From here on the topic is gone. A log goes with the last topic that names it; one whose
+        // settings cannot be read might.
+        let is_used =
+            others.iter().filter(|(other, _)| other != name).any(|(_, other)| match other {
+                Ok(other) => other.log_generation == topic.log_generation,
+                Err(_) => true,
+            });
+        if !is_used {
+            let log = shared.layout.log(&topic)?;
+            log::mark_deleted(shared.storage(), &log)?;
+            sweep::remove_log(shared.storage(), &log)?;
+        }
+        sweep::remove_topic(shared.storage(), &shared.layout, name)?;
+        claim.verify()
+    }
+
+    fn create_topic(&self, name: &str, options: &TopicOptions) -> Result<TopicSettings> {
+        let shared = &*self.shared;
+        let claim = shared.claim()?;
+        if let Some(adopted) = shared.topic(name)? {
+            return Ok(adopted);
+        }
+        let storage = shared.storage();
+        let ids = [
+            files::random_id(storage, shared.layout.root())?,
+            files::random_id(storage, shared.layout.root())?,
+        ];
+        let topic = options.settle(name, ids, storage.now_us());
+        shared.expect_new_log(&topic)?;
+        shared.create_log(&topic)?;
+        let directory = shared.layout.topic(name)?;
+        files::make_dir(storage, &directory, shared.modes.directory)?;
+        files::sync_parent(storage, &directory)?;
+        claim.verify()?;
+        let path = shared.layout.topic_settings(name)?;
+        files::put_new(storage, &path, topic.encode().as_bytes(), shared.modes.file)?;
+        Ok(topic)
+    }
+}
+
+impl Shared {
+    /// The claim, for who may write.
+    fn claim(&self) -> Result<Claim> {
+        self.membership()?;
+        let patience = Patience::new(self.lock_timeout);
+        Claim::take(&self.storage, &self.layout, self.modes.lock, patience)
+    }
+
+    fn no_such_topic(&self, name: &str) -> Error {
+        Error::NoSuchTopic { name: name.to_owned(), store: self.layout.root().to_path_buf() }
+    }
+
+    /// A topic whose log is there; `None` when there is no such topic.
+    fn topic(&self, name: &str) -> Result<Option<TopicSettings>> {
+        let mut missing = None;
+        loop {
+            let Some(topic) = read_settings(self, name)? else { return Ok(None) };
+            let path = self.layout.log(&topic)?;
+            match files::stat(self.storage(), &path)? {
+                Some(stat) if stat.is_dir => return Ok(Some(topic)),
+                // It may have been deleted, or deleted and made anew, between the two looks.
+                None if missing != Some(topic.generation) => missing = Some(topic.generation),
+                None => {
+                    let what = "the topic's log is missing";
+                    return Err(Error::Corrupt { path, position: 0, what });
+                }
+                Some(_) => {
+                    let what = "the topic's log is not a directory";
+                    return Err(Error::Corrupt { path, position: 0, what });
+                }
+            }
+        }
+    }
+
+    fn all_topics(&self) -> Result<Vec<(String, Result<TopicSettings>)>> {
+        let names = files::list(self.storage(), &self.layout.topics())?;
+        let names = names.into_iter().filter(|name| self.layout.topic(name).is_ok());
+        Ok(names
+            .filter_map(|name| {
+                let topic = self.topic(&name).transpose()?;
+                Some((name, topic))
+            })
+            .collect())
+    }
+
+    /// A log's name is one topic's: this version cannot add a topic to a log that exists.
+    fn expect_new_log(&self, topic: &TopicSettings) -> Result<()> {
+        for (other, settings) in self.all_topics()? {
+            if settings.is_ok_and(|settings| settings.log == topic.log) {
+                return Err(Error::Invalid {
+                    what: format!(
+                        "the log {:?} of topic {other:?} exists already, and this version of falaj \
+                         cannot add a topic to it; choose another log for {:?}",
+                        topic.log, topic.name
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn create_log(&self, topic: &TopicSettings) -> Result<()> {
+        let path = self.layout.log(topic)?;
+        let unfinished = temporary(&path);
+        files::make_dir(self.storage(), &unfinished, self.modes.directory)?;
+        let topics = (0..topic.partitions)
+            .map(|p| (topic.number + p, TopicState::empty(topic.generation, p)))
+            .collect();
+        let spec = LogSpec {
+            generation: topic.log_generation,
+            segment_bytes: topic.segment_bytes,
+            topics,
+            write_mode: self.settings.write_mode,
+            file_mode: self.modes.file,
+        };
+        log::create(self.storage(), &unfinished, &spec)?;
+        files::sync_dir(self.storage(), &unfinished)?;
+        files::rename_new(self.storage(), &unfinished, &path)
+    }
+}
+
+/// What a topic's `topic.json` says; `None` when there is none.
+fn read_settings(shared: &Shared, name: &str) -> Result<Option<TopicSettings>> {
+    let path = shared.layout.topic_settings(name)?;
+    let directory = shared.layout.topic(name)?;
+    match files::stat(shared.storage(), &directory)? {
+        None => return Ok(None),
+        Some(stat) if stat.is_dir => {}
+        Some(_) => return Err(corrupt(directory, "the topic is not a directory")),
+    }
+    let Some(bytes) = files::read(shared.storage(), &path)? else { return Ok(None) };
+    let topic = TopicSettings::decode(&bytes).map_err(|what| Error::malformed(&path, 0, what))?;
+    if topic.name != name {
+        return Err(corrupt(path, "the settings of another topic"));
+    }
+    if !within_limits(&topic) {
+        return Err(corrupt(path, "settings that no topic can have"));
+    }
+    Ok(Some(topic))
+}
+
+fn corrupt(path: std::path::PathBuf, what: &'static str) -> Error {
+    Error::Corrupt { path, position: 0, what }
+}

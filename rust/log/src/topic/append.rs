@@ -1,0 +1,189 @@
+//! Appending records: encode outside the lock, append, and sync as the mode says.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::format::checksum::crc32;
+use crate::format::record::{BodyWriter, Record};
+use crate::log::{Appended, Outgoing};
+
+use super::{SyncMode, Topic};
+
+/// Memory that a thread keeps for encoding, bytes; what one large block took beyond it is freed.
+const KEPT: usize = 1 << 20;
+
+thread_local! {
+    static BODY: RefCell<BodyWriter> = RefCell::default();
+}
+
+impl Topic {
+    /// Append a record; returns its offset. `sync` overrides the topic's mode.
+    ///
+    /// # Errors
+    /// `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`, `ReadOnly`, `Closed` in
+    /// a forked child: nothing was appended. `DurabilityUnknown`: it is visible, and perhaps not on
+    /// the medium.
+    pub fn append(
+        &self,
+        partition: u32,
+        record: &Record<'_>,
+        sync: Option<SyncMode>,
+    ) -> Result<u64> {
+        let number = self.number(partition)?;
+        self.with_block(number, std::slice::from_ref(record), sync, |block| {
+            let appended = match self.log.try_append(&block)? {
+                Some(appended) => self.settle(appended, sync)?,
+                None => self.write(&[block], &mut [0], sync)?,
+            };
+            Ok(appended.first)
+        })
+    }
+
+    /// Append a value if that needs no waiting: no other thread or process has the log, and there is
+    /// room. `None` when it does; nothing was appended then. Not for durable appends.
+    ///
+    /// # Errors
+    /// As [`Topic::append`].
+    #[inline]
+    pub fn try_append_value(
+        &self,
+        number: u32,
+        value: &[u8],
+        interval: bool,
+    ) -> Result<Option<u64>> {
+        BODY.with_borrow_mut(|body| {
+            body.begin(false, None);
+            body.push_value(value);
+            let appended = self.log.try_append(&outgoing(number, body, interval));
+            shrink(body);
+            appended.map(|appended| appended.map(|appended| appended.first))
+        })
+    }
+
+    /// Append records to one partition as one block; returns their offsets.
+    ///
+    /// # Errors
+    /// As [`Topic::append`]; `Invalid` when there are none.
+    pub fn extend(
+        &self,
+        partition: u32,
+        records: &[Record<'_>],
+        sync: Option<SyncMode>,
+    ) -> Result<Range<u64>> {
+        let number = self.number(partition)?;
+        if records.is_empty() {
+            return Err(nothing());
+        }
+        self.with_block(number, records, sync, |block| {
+            let first = self.write(&[block], &mut [0], sync)?.first;
+            Ok(first..first + u64::from(block.count))
+        })
+    }
+
+    /// Append records to several partitions at once: all become visible together. Returns the
+    /// offsets in each. A partition may stand once.
+    ///
+    /// # Errors
+    /// As [`Topic::extend`].
+    pub fn extend_partitions(
+        &self,
+        parts: &[(u32, &[Record<'_>])],
+        sync: Option<SyncMode>,
+    ) -> Result<Vec<Range<u64>>> {
+        let mut bodies = Vec::with_capacity(parts.len());
+        for (i, (partition, records)) in parts.iter().enumerate() {
+            if records.is_empty() {
+                return Err(nothing());
+            }
+            if parts[..i].iter().any(|(other, _)| other == partition) {
+                let what = format!("partition {partition} stands twice in one append");
+                return Err(Error::Invalid { what });
+            }
+            let mut body = BodyWriter::default();
+            encode(&mut body, records);
+            bodies.push((self.number(*partition)?, body));
+        }
+        let interval = self.is_interval(sync);
+        let blocks: Vec<_> =
+            bodies.iter().map(|(number, body)| outgoing(*number, body, interval)).collect();
+        let mut firsts = vec![0; blocks.len()];
+        if blocks.is_empty() {
+            return Err(nothing());
+        }
+        self.write(&blocks, &mut firsts, sync)?;
+        let ranges = firsts.iter().zip(&blocks);
+        Ok(ranges.map(|(first, block)| *first..first + u64::from(block.count)).collect())
+    }
+
+    fn with_block<T>(
+        &self,
+        number: u32,
+        records: &[Record<'_>],
+        sync: Option<SyncMode>,
+        use_it: impl FnOnce(Outgoing<'_>) -> Result<T>,
+    ) -> Result<T> {
+        // Taken out while it is in use: what happens inside may come here again.
+        let mut body = BODY.take();
+        encode(&mut body, records);
+        let result = use_it(outgoing(number, &body, self.is_interval(sync)));
+        shrink(&mut body);
+        BODY.set(body);
+        result
+    }
+
+    fn is_interval(&self, sync: Option<SyncMode>) -> bool {
+        sync.unwrap_or(self.sync) == SyncMode::Interval
+    }
+
+    fn write(
+        &self,
+        blocks: &[Outgoing<'_>],
+        firsts: &mut [u64],
+        sync: Option<SyncMode>,
+    ) -> Result<Appended> {
+        let appended = self.log.append(blocks, firsts)?;
+        self.settle(appended, sync)
+    }
+
+    /// Wait for what the mode promises.
+    #[inline]
+    fn settle(&self, appended: Appended, sync: Option<SyncMode>) -> Result<Appended> {
+        if sync.unwrap_or(self.sync) == SyncMode::Durable {
+            self.log.sync_to(appended.end).map_err(|error| Error::DurabilityUnknown {
+                offset: appended.first,
+                source: Box::new(error),
+            })?;
+        }
+        Ok(appended)
+    }
+}
+
+fn nothing() -> Error {
+    Error::Invalid { what: "there is nothing to append: give at least one record".into() }
+}
+
+fn encode(body: &mut BodyWriter, records: &[Record<'_>]) {
+    let rich = records.iter().any(Record::is_rich);
+    body.begin(rich, records.iter().find_map(|record| record.event_time_ns));
+    records.iter().for_each(|record| body.push(record));
+}
+
+fn shrink(body: &mut BodyWriter) {
+    body.shrink(KEPT);
+}
+
+#[inline]
+fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> Outgoing<'_> {
+    let (highest_event_ns, uses_append_time) = body.times();
+    Outgoing {
+        topic,
+        flags: body.flags(),
+        count: body.count(),
+        body: body.body(),
+        body_crc: crc32(body.body()),
+        highest_event_ns,
+        uses_append_time,
+        interval,
+    }
+}

@@ -1,0 +1,224 @@
+//! A topic: appending records to it and reading them back.
+//!
+//! Owns the handle that native services and the Python bindings use: records are encoded here, the
+//! sync mode is applied here, and partitions are told apart here. What is in a log is left to
+//! [`crate::log`], what a store is to [`crate::store`]. Reading needs no lock and no permission to
+//! write.
+//!
+//! ```no_run
+//! use falaj::store::{Store, StoreOptions, TopicOptions};
+//! use falaj::topic::{Record, Topic};
+//!
+//! let store = Store::open("events", &StoreOptions::default())?;
+//! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+//! let offset = orders.append(0, &Record::value(b"first"), None)?;
+//! assert_eq!(orders.get(0, offset)?.value(), Some(b"first".as_slice()));
+//! # Ok::<(), falaj::error::Error>(())
+//! ```
+
+mod append;
+mod read;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::format::settings::TopicSettings;
+use crate::log::{Interrupt, Log, Wait};
+use crate::segment::Check;
+use crate::store::{Store, TopicOptions};
+
+pub use crate::format::record::Record;
+pub use read::{RecordView, Scan, Slice};
+
+/// When an append returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum SyncMode {
+    /// Once everybody can see it.
+    None,
+    /// Likewise; and within the topic's interval it is on the medium, while a process lives that has
+    /// the log open for writing.
+    #[default]
+    Interval,
+    /// Once it is on the medium.
+    Durable,
+}
+
+/// An open topic. Clones share everything.
+#[derive(Clone)]
+pub struct Topic {
+    store: Store,
+    settings: Arc<TopicSettings>,
+    log: Arc<Log>,
+    sync: SyncMode,
+    check: Check,
+}
+
+impl fmt::Debug for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Topic({:?} in {})", self.settings.name, self.store.path().display())
+    }
+}
+
+impl Topic {
+    /// Open a topic, creating it where the store is open for writing.
+    ///
+    /// # Errors
+    /// Those of [`Store::open_topic`], and `Corrupt`, `NeedsRecovery` or `Newer` as its log is.
+    pub fn open(store: &Store, name: &str, options: &TopicOptions) -> Result<Self> {
+        let settings = Arc::new(store.open_topic(name, options)?);
+        let log = store.open_log(&settings)?;
+        let (sync, check) = (SyncMode::default(), Check::Full);
+        Ok(Self { store: store.clone(), settings, log, sync, check })
+    }
+
+    /// The same topic, for a forked child: with a place of its own among the writers.
+    ///
+    /// # Errors
+    /// As [`Topic::open`].
+    pub fn reopen(&self) -> Result<Self> {
+        let log = self.store.open_log(&self.settings)?;
+        Ok(Self { log, ..self.clone() })
+    }
+
+    /// The topic's log, opened anew for reading only: with maps of its own, on which nothing was
+    /// checked yet.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Newer`, `Io`.
+    pub fn reopen_to_read(&self) -> Result<Arc<Log>> {
+        let (storage, settings) = (Arc::clone(self.store.storage()), self.log.settings().clone());
+        Log::open(storage, self.log.dir(), settings, None)
+    }
+
+    /// The same topic with another sync mode.
+    #[must_use]
+    pub fn with_sync(&self, sync: SyncMode) -> Self {
+        Self { sync, ..self.clone() }
+    }
+
+    /// The same topic, read without or with checksums. Unverified reads still check structure.
+    #[must_use]
+    pub fn with_verify(&self, verify: bool) -> Self {
+        let check = if verify { Check::Full } else { Check::None };
+        Self { check, ..self.clone() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// What does not change about it.
+    pub fn settings(&self) -> &TopicSettings {
+        &self.settings
+    }
+
+    /// The store that it is in.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The log that it is in.
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// How appends sync unless they say otherwise.
+    pub fn sync_mode(&self) -> SyncMode {
+        self.sync
+    }
+
+    /// How many partitions it has.
+    pub fn partitions(&self) -> u32 {
+        self.settings.partitions
+    }
+
+    /// The partition that records with a key go to: CRC-32 of the key, modulo their number.
+    pub fn partition_of(&self, key: &[u8]) -> u32 {
+        crate::format::checksum::crc32(key) % self.settings.partitions
+    }
+
+    fn number(&self, partition: u32) -> Result<u32> {
+        if partition < self.settings.partitions {
+            return Ok(self.settings.number + partition);
+        }
+        let (name, partitions) = (&self.settings.name, self.settings.partitions);
+        let what =
+            format!("topic {name:?} has {partitions} partitions, so none numbered {partition}");
+        Err(Error::Invalid { what })
+    }
+
+    /// Lowest offset that is still there.
+    ///
+    /// # Errors
+    /// `Invalid` for a partition that is not there; `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
+    pub fn first(&self, partition: u32) -> Result<u64> {
+        self.log.first_offset(self.number(partition)?)
+    }
+
+    /// Offset behind the last committed record.
+    ///
+    /// # Errors
+    /// As [`Topic::first`].
+    pub fn end(&self, partition: u32) -> Result<u64> {
+        let number = self.number(partition)?;
+        match self.log.committed() {
+            Some(tail) => self.log.offset_at(number, tail),
+            None => self.log.last_offset(number),
+        }
+    }
+
+    /// Offset behind the last record that is known to be on the medium.
+    ///
+    /// # Errors
+    /// As [`Topic::first`].
+    pub fn durable(&self, partition: u32) -> Result<u64> {
+        let number = self.number(partition)?;
+        self.log.durable().map_or(Ok(0), |durable| self.log.offset_at(number, durable))
+    }
+
+    /// Put everything committed so far on the medium.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Latched`, `LockTimeout`, `Io`.
+    pub fn flush(&self) -> Result<()> {
+        self.log.sync().map(drop)
+    }
+
+    /// Sync, and leave the log so that nothing needs checking when it is opened next.
+    ///
+    /// # Errors
+    /// As [`Topic::flush`].
+    pub fn sync_clean(&self) -> Result<()> {
+        self.log.sync_clean()
+    }
+
+    /// Wait until records up to, not including, an offset are on the medium. Where this process may
+    /// write it syncs; else it waits for others to.
+    ///
+    /// # Errors
+    /// As [`Topic::flush`]; `OffsetOutOfRange` when they were not written yet.
+    pub fn wait_durable(
+        &self,
+        partition: u32,
+        offset: u64,
+        timeout: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Wait> {
+        let end = self.end(partition)?;
+        if offset > end {
+            let (topic, first) = (self.name().to_owned(), self.first(partition)?);
+            return Err(Error::OffsetOutOfRange { topic, offset: offset.into(), first, end });
+        }
+        if self.durable(partition)? >= offset {
+            return Ok(Wait::News);
+        }
+        if self.log.is_writable() {
+            return self.flush().map(|()| Wait::News);
+        }
+        let target = self.log.committed().unwrap_or_default();
+        self.log.wait_for_durable(target, timeout, interrupt)
+    }
+}

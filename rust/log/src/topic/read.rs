@@ -1,0 +1,220 @@
+//! Reading records: one by offset, ranges, and scans that go on as the topic grows.
+//!
+//! A [`RecordView`] holds the map of its segment, so it stays valid after the topic, the store and
+//! the file are gone. Nothing is copied.
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::format::record::{Parts, Walk as Records, headers};
+use crate::log::{Cursor, DataBlock};
+use crate::segment::Check;
+
+use super::Topic;
+
+/// A committed record, where it lies in mapped memory.
+#[derive(Clone, Debug)]
+pub struct RecordView {
+    block: DataBlock,
+    parts: Parts,
+}
+
+impl RecordView {
+    /// Its offset.
+    #[inline]
+    pub fn offset(&self) -> u64 {
+        self.block.first() + u64::from(self.parts.offset_delta)
+    }
+
+    /// Its value; `None` for a tombstone.
+    #[inline]
+    pub fn value(&self) -> Option<&[u8]> {
+        self.parts.value.clone().map(|range| &self.block.body()[range])
+    }
+
+    /// Its key.
+    #[inline]
+    pub fn key(&self) -> Option<&[u8]> {
+        self.parts.key.clone().map(|range| &self.block.body()[range])
+    }
+
+    /// Its headers, in order.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
+        headers(&self.block.body()[self.parts.headers.clone()])
+    }
+
+    /// When it happened, or else was appended: nanoseconds since 1970.
+    #[inline]
+    pub fn timestamp_ns(&self) -> i64 {
+        self.parts.event_time_ns.unwrap_or_else(|| self.block.appended_ns())
+    }
+
+    /// The block that it is in.
+    pub fn block(&self) -> &DataBlock {
+        &self.block
+    }
+
+    /// Where its parts lie in the block's body.
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+/// Records of one block, within the bounds of a scan.
+#[derive(Clone, Debug)]
+pub struct Slice {
+    /// The block.
+    pub block: DataBlock,
+    /// Offsets wanted of it.
+    pub offsets: Range<u64>,
+}
+
+/// Goes through a partition from an offset on. At the end it returns `None`, and goes on when there
+/// is more, unless it was given an end.
+#[derive(Debug)]
+pub struct Scan {
+    cursor: Cursor,
+    current: Option<(DataBlock, Records)>,
+    next: u64,
+    end: u64,
+}
+
+impl Scan {
+    /// Offset of the next record that it will return.
+    #[inline]
+    pub fn next_offset(&self) -> u64 {
+        self.next
+    }
+
+    /// The next record; `None` at the end.
+    ///
+    /// # Errors
+    /// `Corrupt`, `NeedsRecovery`, `Newer`. The scan stays where it is; [`Scan::skip_damage`] goes on.
+    #[inline]
+    pub fn next_record(&mut self) -> Result<Option<RecordView>> {
+        loop {
+            if self.next >= self.end {
+                return Ok(None);
+            }
+            if let Some((block, records)) = &mut self.current {
+                let parts = records.next(block.body()).map_err(|what| block.damaged(what))?;
+                let Some(parts) = parts else {
+                    self.next = self.next.max(block.end());
+                    self.current = None;
+                    continue;
+                };
+                let offset = block.first() + u64::from(parts.offset_delta);
+                if offset < self.next {
+                    continue;
+                }
+                if offset >= self.end {
+                    self.next = self.end;
+                    return Ok(None);
+                }
+                self.next = offset + 1;
+                return Ok(Some(RecordView { block: block.clone(), parts }));
+            }
+            let Some(block) = self.cursor.next()? else { return Ok(None) };
+            let records = block.records()?;
+            self.current = Some((block, records));
+        }
+    }
+
+    /// The next block, or what is wanted of it; `None` at the end. Do not mix with
+    /// [`Scan::next_record`] within one block: what that returned already is left out.
+    ///
+    /// # Errors
+    /// As [`Scan::next_record`].
+    #[inline]
+    pub fn next_slice(&mut self) -> Result<Option<Slice>> {
+        loop {
+            if self.next >= self.end {
+                return Ok(None);
+            }
+            let block = match self.current.take() {
+                Some((block, _)) => block,
+                None => match self.cursor.next()? {
+                    Some(block) => block,
+                    None => return Ok(None),
+                },
+            };
+            let offsets = block.first().max(self.next)..block.end().min(self.end);
+            if !offsets.is_empty() {
+                self.next = offsets.end;
+                return Ok(Some(Slice { block, offsets }));
+            }
+        }
+    }
+
+    /// Step over damage, for readers that were told to; returns the offset with which it goes on.
+    ///
+    /// # Errors
+    /// As [`Scan::next_record`].
+    pub fn skip_damage(&mut self) -> Result<u64> {
+        self.current = None;
+        self.next = self.cursor.skip_damage()?.max(self.next);
+        Ok(self.next)
+    }
+
+    /// Stop at this offset from now on.
+    pub fn set_end(&mut self, end: u64) {
+        self.end = end;
+    }
+
+    /// Where it stands in the log.
+    pub fn cursor(&self) -> &Cursor {
+        &self.cursor
+    }
+}
+
+impl Topic {
+    /// The record with this offset.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange`, `Compacted`; `Corrupt`, `NeedsRecovery`, `Newer`.
+    pub fn get(&self, partition: u32, offset: u64) -> Result<RecordView> {
+        let number = self.number(partition)?;
+        let mut cursor = self.log.cursor_at(number, offset, self.check)?;
+        let block = cursor.next()?.filter(|block| (block.first()..block.end()).contains(&offset));
+        let Some(block) = block else {
+            return Err(self.out_of_range(partition, offset.into())?);
+        };
+        let Some(parts) = block.find(offset)? else {
+            return Err(Error::Compacted { topic: self.name().to_owned(), offset });
+        };
+        Ok(RecordView { block, parts })
+    }
+
+    /// The error for an offset that no record has.
+    ///
+    /// # Errors
+    /// When the topic's bounds cannot be read.
+    pub fn out_of_range(&self, partition: u32, offset: i128) -> Result<Error> {
+        let (topic, first, end) =
+            (self.name().to_owned(), self.first(partition)?, self.end(partition)?);
+        Ok(Error::OffsetOutOfRange { topic, offset, first, end })
+    }
+
+    /// Go through a partition from an offset on. With an `end` it stops there; without one it goes on
+    /// as records are appended.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` for what retention took or was never written (the end itself is fine);
+    /// `Corrupt`, `NeedsRecovery`, `Newer`.
+    pub fn scan(&self, partition: u32, from: u64, end: Option<u64>) -> Result<Scan> {
+        let number = self.number(partition)?;
+        if from < self.first(partition)? {
+            return Err(self.out_of_range(partition, from.into())?);
+        }
+        let cursor = self.log.cursor_at(number, from, self.check)?;
+        Ok(Scan { cursor, current: None, next: from, end: end.unwrap_or(u64::MAX) })
+    }
+
+    /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// As [`Topic::first`].
+    pub fn offset_at_time(&self, partition: u32, time_ns: i64) -> Result<Option<u64>> {
+        self.log.offset_at_time(self.number(partition)?, time_ns, Check::Full)
+    }
+}
