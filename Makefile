@@ -48,7 +48,7 @@ lint-python: $(CORE)
 test-rust: .venv/.dev ## unit, integration and documentation tests of the crates
 	cargo test --workspace --locked
 
-test-loom: | check-tools ## every interleaving of the models in rust/log/tests/loom.rs
+test-loom: | check-tools ## every interleaving of the models in rust/log/tests/loom
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \
 		cargo test -p falaj --release --locked --test loom
 

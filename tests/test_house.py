@@ -466,4 +466,4 @@ def test_the_module_that_is_tested_was_built_from_this_version() -> None:
 
 
 def test_the_tree_has_models_for_loom_to_explore() -> None:
-    assert "loom::model(" in house.rust_code(files()["rust/log/tests/loom.rs"])
+    assert "loom::model::Builder" in house.rust_code(files()["rust/log/tests/loom/main.rs"])

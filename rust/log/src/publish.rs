@@ -15,7 +15,7 @@
 //!
 //! What a word holds, and which bytes follow it, is for the segment to say. After a restart
 //! the word proves nothing (pages reach the medium in any order); checksums do. The model is in
-//! `tests/loom.rs`; the protocol in `docs/PROTOCOL.md`, "Append".
+//! `tests/loom`; the protocol in `docs/PROTOCOL.md`, "Append".
 
 use crate::sync::{Ordering, SharedWord};
 

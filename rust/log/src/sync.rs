@@ -3,7 +3,7 @@
 //! The lock-free rooms ([`crate::lock`], [`crate::wake`], [`crate::publish`]) are written over
 //! [`SharedWord`]. In the shipped crate that is eight aligned bytes of a mapped page
 //! ([`crate::storage::Word`]); under `cfg(loom)` it is a loom atomic, and the very same functions
-//! run through every interleaving that the memory model allows (`tests/loom.rs`).
+//! run through every interleaving that the memory model allows (`tests/loom`).
 
 use std::time::Duration;
 

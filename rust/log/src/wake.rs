@@ -23,7 +23,7 @@
 //! follower that is killed leaves the flag set, which costs one needless wake. Followers that may
 //! not write cannot set the flag and poll instead; they do not come here.
 //!
-//! Models: `tests/loom.rs`. Prose: `docs/PROTOCOL.md`, "Follow".
+//! Models: `tests/loom`. Prose: `docs/PROTOCOL.md`, "Follow".
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@
 //! code really lays out: samples whose fields all differ are encoded, and every row is looked up in
 //! them. A number that is changed on one side only makes a test fail; so does a table that nobody
 //! here looks at.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

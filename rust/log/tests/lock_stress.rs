@@ -244,6 +244,7 @@ fn waiters_get_the_lock_from_one_that_lets_go_only_for_an_instant() {
         }
         let mut rounds = 0;
         while served.load(Ordering::SeqCst) < WAITERS as u32 && rounds < ROUNDS_MAX {
+            // sleep: the owner works for a while, longer than an heir waits
             thread::sleep(Duration::from_micros(300));
             assert!(lock::unlock(&word, owner));
             let got = lock::lock(&word, owner, &&slots, None, stopwatch()).unwrap();
@@ -313,6 +314,7 @@ fn a_dead_heir_costs_a_wait_but_not_the_lock() {
             got
         });
         // Long enough for the waiter to have asked about the living owner.
+        // sleep: the waiter asks about the living owner meanwhile
         thread::sleep(3 * lock::ASK_EVERY);
         assert_eq!(decode(word.load(Ordering::SeqCst)).unwrap().unwrap().owner, owner);
         assert!(lock::unlock(&word, owner));
@@ -399,6 +401,7 @@ fn waiters_that_give_up_all_the_time_leave_the_lock_to_the_others() {
                     protected.step();
                     had.fetch_add(1, Ordering::Relaxed);
                     if round % 16 == 0 {
+                        // sleep: now and then an owner holds the lock long enough for heirs
                         thread::sleep(Duration::from_micros(600));
                     }
                     assert!(lock::unlock(word, process(slot)));

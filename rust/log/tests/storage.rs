@@ -415,6 +415,7 @@ fn a_sleeper_on_one_map_is_woken_through_another(storage: &dyn Storage, base: &P
             assert_ne!(slept, Slept::TimedOut, "the wake was lost");
         }
     });
+    // sleep: lets the sleeper fall asleep; a wake before that is seen as `Changed`
     std::thread::sleep(Duration::from_millis(20));
     map.word(0).fetch_add(1, Ordering::SeqCst);
     map.word(0).wake(u32::MAX, EVERYONE);

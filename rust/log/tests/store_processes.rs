@@ -168,6 +168,7 @@ fn race(path: &Path) {
 
 fn fork_an_idle_child(path: &Path) {
     let store = open(path);
+    // sleep: the child is idle until it is killed
     let child = fork(|| std::thread::sleep(LONG * 3));
     say(&format!("{} {child}", Place::of(&store).say()));
     wait_for_word();
@@ -269,6 +270,7 @@ fn await_death(store: &Store, identity: Identity) -> Duration {
             Fate::Dead(_) => return began.elapsed(),
             Fate::Alive => assert!(began.elapsed() < LONG, "still alive"),
         }
+        // sleep: asks again until the kernel has let go, with a bound above
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -71,7 +71,7 @@ mod tests {
     fn a_bounded_sleep_ends_at_its_bound() {
         let word = AtomicU32::new(7);
         let began = Instant::now();
-        assert_eq!(sleep(&word, 7, EVERYONE, Duration::from_millis(20)), Slept::TimedOut);
+        assert_eq!(super::sleep(&word, 7, EVERYONE, Duration::from_millis(20)), Slept::TimedOut);
         assert!(began.elapsed() >= Duration::from_millis(20));
         assert!(began.elapsed() < Duration::from_secs(5));
     }
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_changed_word_is_not_slept_on() {
         let word = AtomicU32::new(7);
-        assert_eq!(sleep(&word, 8, EVERYONE, Duration::from_secs(60)), Slept::Changed);
+        assert_eq!(super::sleep(&word, 8, EVERYONE, Duration::from_secs(60)), Slept::Changed);
     }
 
     #[test]
@@ -89,15 +89,18 @@ mod tests {
             let word = word.clone();
             std::thread::spawn(move || {
                 loop {
-                    let slept = sleep(&word, 0, mask, Duration::from_millis(200));
+                    let slept = super::sleep(&word, 0, mask, Duration::from_millis(200));
                     if slept != Slept::Changed && word.load(Ordering::SeqCst) == 0 {
                         return slept;
                     }
                 }
             })
         });
-        std::thread::sleep(Duration::from_millis(50));
-        wake(&word, u32::MAX, 2);
+        while !sleepers[1].is_finished() {
+            wake(&word, u32::MAX, 2);
+            // sleep: the second may not have fallen asleep yet; it is woken again then
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let slept = sleepers.map(|sleeper| sleeper.join().unwrap());
         assert_eq!(slept, [Slept::TimedOut, Slept::Woken]);
     }
@@ -108,9 +111,12 @@ mod tests {
         let sleepers: Vec<_> = (0..3)
             .map(|_| {
                 let word = word.clone();
-                std::thread::spawn(move || sleep(&word, 0, EVERYONE, Duration::from_secs(20)))
+                std::thread::spawn(move || {
+                    super::sleep(&word, 0, EVERYONE, Duration::from_secs(20))
+                })
             })
             .collect();
+        // sleep: lets all three fall asleep before the one wake
         std::thread::sleep(Duration::from_millis(100));
         wake(&word, u32::MAX, EVERYONE);
         let began = Instant::now();

@@ -1,0 +1,176 @@
+//! Deleting, sweeping, and creation that was interrupted anywhere.
+
+use super::*;
+
+#[test]
+fn deleting_a_topic_removes_its_files_and_no_others() {
+    let machine = machine();
+    let store = open(&machine).unwrap();
+    let (gone, kept) = (topic(&store, "gone").unwrap(), topic(&store, "kept").unwrap());
+    let log = store.log_dir(&gone).unwrap();
+    for ours in ["control", "next.3.tmp", "quarantine/00000000000000000004.log.1"] {
+        machine.open(&log.join(ours), Open::CreateNew(0o600)).unwrap();
+    }
+    store.delete_topic("gone").unwrap();
+    assert!(matches!(store.delete_topic("gone"), Err(Error::NoSuchTopic { .. })));
+    assert!(matches!(store.topic_settings("gone"), Err(Error::NoSuchTopic { .. })));
+    assert_eq!(store.topic_settings("kept").unwrap(), kept);
+    assert_tidy(&machine);
+    assert_ne!(topic(&store, "gone").unwrap().generation, gone.generation);
+}
+
+#[test]
+fn sweeping_takes_leftovers_and_nothing_that_is_strange_or_may_be_needed() {
+    let machine = machine();
+    let store = open(&machine).unwrap();
+    let kept = topic(&store, "kept").unwrap();
+    let orphan = topic(&store, "orphan").unwrap();
+    let layout = store.layout().clone();
+    let path = layout.topic_settings("orphan").unwrap();
+    machine.rename_over(&path, &deleted(&path)).unwrap();
+    let file = |path: &Path| drop(machine.open(path, Open::CreateNew(0o600)).unwrap());
+    let strange = [
+        layout.logs().join("notes"),
+        layout.logs().join("x@123.tmp"),
+        layout.log(&kept).unwrap().join("notes"),
+        layout.topics().join("a b"),
+        layout.root().join("README"),
+    ];
+    strange.iter().for_each(|path| file(path));
+    let unfinished = temporary(&layout.logs().join(names::log_dir("x", &[1; 16])));
+    machine.create_dir(&unfinished, 0o700).unwrap();
+    file(&unfinished.join(names::segment(0)));
+    file(&temporary(&layout.settings()));
+    file(&temporary(&layout.topic_settings("kept").unwrap()));
+    drop(store);
+
+    // As long as one topic cannot be read, no finished log goes: it might be that one's.
+    let kept_json = layout.topic_settings("kept").unwrap();
+    let good = read(&machine, &kept_json);
+    overwrite(&machine, &kept_json, b"");
+    drop(open(&machine).unwrap());
+    assert!(machine.stat(&layout.log(&orphan).unwrap()).is_ok());
+    assert!(machine.stat(&unfinished).is_err());
+    overwrite(&machine, &kept_json, &good);
+
+    let store = open(&machine).unwrap();
+    assert!(machine.stat(&layout.log(&orphan).unwrap()).is_err());
+    assert!(machine.stat(&temporary(&layout.settings())).is_err());
+    assert_eq!(list(&machine, "topics"), ["a b", "kept"]);
+    assert_eq!(topic(&store, "kept").unwrap(), kept);
+    for path in &strange {
+        assert!(machine.stat(path).is_ok(), "{path:?}");
+    }
+}
+
+#[test]
+fn nobody_sweeps_while_others_are_there() {
+    let machine = machine();
+    let _other = open(&machine.process()).unwrap();
+    let store = open(&machine).unwrap();
+    let unfinished = temporary(&store.layout().logs().join(names::log_dir("x", &[1; 16])));
+    machine.create_dir(&unfinished, 0o700).unwrap();
+    drop(store);
+    let _store = open(&machine).unwrap();
+    assert!(machine.stat(&unfinished).is_ok());
+}
+
+/// What users do first, and its reverse.
+fn workload(storage: Arc<dyn Storage>) -> Result<()> {
+    let store = Store::open_on(storage, ROOT, &impatient())?;
+    topic(&store, "orders")?;
+    topic(&store, "other")?;
+    store.delete_topic("other")
+}
+
+/// The next one who comes finds a store that works, and tidies up.
+fn assert_works(storage: &MemoryStorage, story: &str) {
+    let store = open(storage).unwrap_or_else(|error| panic!("{story}: {error}"));
+    let before = store.topics().unwrap();
+    for (name, settings) in before {
+        let settings = settings.unwrap_or_else(|error| panic!("{story}: {name}: {error}"));
+        let segment = store.log_dir(&settings).unwrap().join(names::segment(0));
+        assert!(storage.stat(&segment).is_ok(), "{story}: {name} has no log");
+    }
+    topic(&store, "orders").unwrap_or_else(|error| panic!("{story}: {error}"));
+    assert_tidy(storage);
+}
+
+#[test]
+fn creation_interrupted_by_an_error_at_any_call_is_gone_on_with() {
+    let whole = FaultyStorage::over_memory(machine());
+    workload(Arc::new(whole.clone())).unwrap();
+    for (how, errno) in
+        [(How::Errno(libc::EIO), libc::EIO), (How::HalfWritten(libc::ENOSPC), libc::ENOSPC)]
+    {
+        for k in 1..=whole.total() {
+            let machine = machine();
+            let faulty = FaultyStorage::over_memory(machine.clone());
+            faulty.plan(Fault::at(k, how));
+            let story = format!("error {errno} at call {k}");
+            match workload(Arc::new(faulty.clone())) {
+                Ok(()) => {}
+                Err(error) => assert!(error.to_string().contains('/'), "{story}, no path: {error}"),
+            }
+            assert_works(&machine, &story);
+        }
+    }
+}
+
+#[test]
+fn creation_interrupted_by_death_at_any_call_is_gone_on_with() {
+    let whole = FaultyStorage::over_memory(machine());
+    workload(Arc::new(whole.clone())).unwrap();
+    for k in 1..=whole.total() {
+        let machine = machine();
+        let victim = machine.process();
+        let faulty = FaultyStorage::over_memory(victim.clone());
+        faulty.plan(Fault::at(k, How::Errno(libc::EIO)).forever());
+        let _ = workload(Arc::new(faulty));
+        victim.kill();
+        assert_works(&machine, &format!("dead from call {k} on"));
+    }
+}
+
+#[test]
+fn creation_interrupted_by_a_power_cut_anywhere_leaves_whole_topics_only() {
+    let machine = machine();
+    let store = open(&machine).unwrap();
+    let orders = topic(&store, "orders").unwrap();
+    let created = machine.events();
+    topic(&store, "other").unwrap();
+    store.delete_topic("other").unwrap();
+    let deleted = machine.events();
+    let journal = machine.journal();
+    let mut images = 0;
+    for crash in journal.crashes() {
+        images += crash
+            .explore(64, 11, |selection, image| {
+                let story = format!("cut at {}: {}", crash.time(), crash.describe(selection));
+                assert_works(&image, &story);
+                let store = open(&image).unwrap();
+                let found = topic(&store, "orders").unwrap();
+                // What was acknowledged is there, and what was deleted is not.
+                assert!(crash.time() < created || found == orders, "{story}");
+                assert!(crash.time() < deleted || store.topics().unwrap().len() == 1, "{story}");
+            })
+            .images;
+    }
+    assert!(images > 500, "{images}");
+}
+
+#[test]
+fn locks_of_a_store_are_gone_with_its_last_handle() {
+    let machine = machine();
+    let store = open(&machine).unwrap();
+    let member = store.membership().unwrap();
+    let layout = store.layout().clone();
+    let free = |path: &Path| {
+        let file = machine.open(path, Open::ReadWrite).unwrap();
+        file.try_lock(LockKind::Exclusive).unwrap()
+    };
+    drop(store);
+    assert!(!free(&layout.slot(0)) && !free(&layout.presence()));
+    drop(member);
+    assert!(free(&layout.slot(0)) && free(&layout.presence()) && free(&layout.claim()));
+}

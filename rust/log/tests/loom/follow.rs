@@ -1,0 +1,188 @@
+//! Followers that sleep and writers that wake them.
+
+use std::sync::Arc;
+
+use falaj::publish;
+use falaj::sync::{EVERYONE, Ordering, SharedWord, fence};
+use falaj::wake;
+use loom::thread;
+
+use crate::word::{Bytes, LoomWord};
+use crate::{FOREVER, model};
+
+/// A log of one block, or of one per writer.
+pub struct Log {
+    commits: [LoomWord; 2],
+    pub bytes: [Bytes; 2],
+    pub counter: LoomWord,
+    pub flag: LoomWord,
+    pub lock: LoomWord,
+}
+
+impl Log {
+    pub fn new() -> Self {
+        Self {
+            commits: [LoomWord::new(0), LoomWord::new(0)],
+            bytes: [Bytes::new(), Bytes::new()],
+            counter: LoomWord::new(0),
+            flag: LoomWord::new(0),
+            lock: LoomWord::new(0),
+        }
+    }
+
+    pub fn append(&self, block: usize) {
+        self.bytes[block].write(5);
+        publish::publish(&self.commits[block], 1);
+    }
+
+    fn has(&self, block: usize) -> bool {
+        publish::observe(&self.commits[block]) != 0
+    }
+
+    fn notify(&self) {
+        wake::notify(&self.counter, &self.flag);
+    }
+}
+
+/// One turn of a follower: true if the block is there, else it slept.
+type Turn = fn(&Log, usize) -> bool;
+
+pub fn turn(log: &Log, block: usize) -> bool {
+    let ticket = wake::observe(&log.counter);
+    if log.has(block) {
+        return true;
+    }
+    wake::park(&log.counter, &log.flag, ticket, FOREVER, || log.has(block));
+    false
+}
+
+fn turn_without_second_look(log: &Log, block: usize) -> bool {
+    let ticket = log.counter.load(Ordering::Acquire) as u32;
+    if log.has(block) {
+        return true;
+    }
+    log.flag.store(1, Ordering::Release);
+    fence(Ordering::SeqCst);
+    log.counter.sleep(ticket, EVERYONE, FOREVER);
+    false
+}
+
+fn turn_without_fence(log: &Log, block: usize) -> bool {
+    let ticket = log.counter.load(Ordering::Acquire) as u32;
+    if log.has(block) {
+        return true;
+    }
+    log.flag.store(1, Ordering::Release);
+    if !log.has(block) {
+        log.counter.sleep(ticket, EVERYONE, FOREVER);
+    }
+    false
+}
+
+fn turn_with_late_ticket(log: &Log, block: usize) -> bool {
+    if log.has(block) {
+        return true;
+    }
+    log.flag.store(1, Ordering::Release);
+    fence(Ordering::SeqCst);
+    if !log.has(block) {
+        let ticket = log.counter.load(Ordering::Acquire) as u32;
+        log.counter.sleep(ticket, EVERYONE, FOREVER);
+    }
+    false
+}
+
+fn notify_without_fence(log: &Log) {
+    if log.flag.load(Ordering::Relaxed) != 0 && log.flag.swap(0, Ordering::Acquire) != 0 {
+        wake::rouse(&log.counter);
+    }
+}
+
+/// Followers wait for all blocks; each writer appends one. Sleeps have no bound.
+fn follow(turn: Turn, notify: fn(&Log), writers: usize, followers: usize) {
+    model(move || {
+        let log = Arc::new(Log::new());
+        let follower = move |log: &Log| {
+            for block in 0..writers {
+                while !turn(log, block) {}
+                assert_eq!(log.bytes[block].read(), 5);
+            }
+        };
+        let spawned: Vec<_> = (1..followers)
+            .map(|_| Arc::clone(&log))
+            .map(|log| thread::spawn(move || follower(&log)))
+            .collect();
+        let writers: Vec<_> = (0..writers)
+            .map(|block| (block, Arc::clone(&log)))
+            .map(|(block, log)| {
+                thread::spawn(move || {
+                    log.append(block);
+                    notify(&log);
+                })
+            })
+            .collect();
+        follower(&log);
+        for thread in spawned.into_iter().chain(writers) {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_follower_is_never_left_asleep() {
+    follow(turn, Log::notify, 1, 1);
+}
+
+#[test]
+fn two_followers_are_both_woken_by_one_writer() {
+    follow(turn, Log::notify, 1, 2);
+}
+
+#[test]
+fn a_follower_of_two_writers_misses_neither() {
+    follow(turn, Log::notify, 2, 1);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_follower_that_does_not_look_again_sleeps_for_ever() {
+    follow(turn_without_second_look, Log::notify, 1, 1);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_follower_without_its_fence_sleeps_for_ever() {
+    follow(turn_without_fence, Log::notify, 1, 1);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_follower_that_takes_its_ticket_last_sleeps_for_ever() {
+    follow(turn_with_late_ticket, Log::notify, 1, 1);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_writer_without_its_fence_leaves_a_follower_asleep() {
+    follow(turn, notify_without_fence, 1, 1);
+}
+
+#[test]
+fn closing_wakes_a_follower_that_has_no_news() {
+    model(|| {
+        let log = Arc::new(Log::new());
+        let closer = Arc::clone(&log);
+        let closer = thread::spawn(move || {
+            publish::publish(&closer.commits[1], 1); // stands for "closed"
+            wake::rouse(&closer.counter);
+        });
+        loop {
+            let ticket = wake::observe(&log.counter);
+            if log.has(1) {
+                break;
+            }
+            wake::park(&log.counter, &log.flag, ticket, FOREVER, || false);
+        }
+        closer.join().unwrap();
+    });
+}

@@ -1,0 +1,149 @@
+//! The shared word as the models see it: one whose sleepers are woken or sleep for ever.
+
+use std::sync::Arc; // loom's own cannot be dropped in the panic that a deadlock is
+use std::time::Duration;
+
+use falaj::sync::{AtomicU64, Ordering, SharedWord, Slept};
+use loom::cell::UnsafeCell;
+use loom::sync::Mutex;
+use loom::thread;
+
+/// A word whose sleepers are woken or sleep for ever: a lost wake-up is a deadlock, which loom
+/// reports. The queue under the mutex is what the kernel's hash bucket is to a futex.
+pub struct LoomWord {
+    value: AtomicU64,
+    asleep: Mutex<Vec<Sleeper>>,
+}
+
+struct Sleeper {
+    mask: u32,
+    thread: thread::Thread,
+    ended: Arc<Mutex<Option<Slept>>>,
+}
+
+impl LoomWord {
+    pub fn new(value: u64) -> Self {
+        Self { value: AtomicU64::new(value), asleep: Mutex::new(Vec::new()) }
+    }
+
+    pub fn end(&self, count: u32, mask: u32, how: Slept) {
+        let mut asleep = self.asleep.lock().unwrap();
+        for _ in 0..count {
+            let Some(first) = asleep.iter().position(|other| other.mask & mask != 0) else { break };
+            let sleeper = asleep.remove(first);
+            *sleeper.ended.lock().unwrap() = Some(how);
+            sleeper.thread.unpark();
+        }
+    }
+
+    /// The bound of all who sleep under this mask is reached.
+    pub fn expire(&self, mask: u32) {
+        self.end(u32::MAX, mask, Slept::TimedOut);
+    }
+}
+
+impl SharedWord for LoomWord {
+    fn load(&self, order: Ordering) -> u64 {
+        self.value.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.value.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.value.swap(value, order)
+    }
+    fn compare_exchange(
+        &self,
+        old: u64,
+        new: u64,
+        yes: Ordering,
+        no: Ordering,
+    ) -> Result<u64, u64> {
+        self.value.compare_exchange(old, new, yes, no)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.value.fetch_add(value, order)
+    }
+
+    fn sleep(&self, low: u32, mask: u32, _bound: Duration) -> Slept {
+        let ended = Arc::new(Mutex::new(None));
+        {
+            let mut asleep = self.asleep.lock().unwrap();
+            if self.value.load(Ordering::Relaxed) as u32 != low {
+                return Slept::Changed;
+            }
+            asleep.push(Sleeper { mask, thread: thread::current(), ended: Arc::clone(&ended) });
+        }
+        loop {
+            let how = *ended.lock().unwrap();
+            match how {
+                Some(how) => return how,
+                None => thread::park(),
+            }
+        }
+    }
+
+    fn wake(&self, count: u32, mask: u32) {
+        self.end(count, mask, Slept::Woken);
+    }
+}
+
+/// The same word, slept on with a bound that is always reached at once.
+pub struct Impatient<'a>(pub &'a LoomWord);
+
+impl SharedWord for Impatient<'_> {
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.0.swap(value, order)
+    }
+    fn compare_exchange(
+        &self,
+        old: u64,
+        new: u64,
+        yes: Ordering,
+        no: Ordering,
+    ) -> Result<u64, u64> {
+        self.0.compare_exchange(old, new, yes, no)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(value, order)
+    }
+    fn sleep(&self, _low: u32, _mask: u32, _bound: Duration) -> Slept {
+        thread::yield_now();
+        Slept::TimedOut
+    }
+    fn wake(&self, count: u32, mask: u32) {
+        self.0.wake(count, mask);
+    }
+}
+
+/// Bytes that one thread writes while no other looks; loom reports it if one does.
+pub struct Bytes(UnsafeCell<u64>);
+
+// SAFETY: every access goes through loom's cell, which fails the model when two of them race.
+unsafe impl Sync for Bytes {}
+// SAFETY: as above; the cell holds a plain number.
+unsafe impl Send for Bytes {}
+
+impl Bytes {
+    pub fn new() -> Self {
+        Self(UnsafeCell::new(0))
+    }
+    pub fn write(&self, value: u64) {
+        // SAFETY: loom checks that nobody reads or writes meanwhile.
+        self.0.with_mut(|cell| unsafe { *cell = value });
+    }
+    pub fn read(&self) -> u64 {
+        // SAFETY: loom checks that nobody writes meanwhile.
+        self.0.with(|cell| unsafe { *cell })
+    }
+    pub fn add_one(&self) {
+        // SAFETY: loom checks that nobody reads or writes meanwhile.
+        self.0.with_mut(|cell| unsafe { *cell += 1 });
+    }
+}
