@@ -19,21 +19,20 @@ PACKAGE = "python/falaj/"
 
 Rule = Callable[[str, str], list[str]]
 
-# Which room of the engine may use which. A room that is not here gets its place when it is made.
-VOCABULARY = {"format", "error", "options", "sync"}
+# Which room of the engine may use which, from the lowest to the highest. A room that is not here
+# gets its place when it is made; one that is here has no use for more than it is granted.
 ROOMS: dict[str, set[str]] = {
     "format": set(),
     "sync": set(),
     "error": {"format"},
-    "options": {"format", "error"},
-    "storage": {"format", "error", "sync"},
-    "view": VOCABULARY | {"storage"},
-    "segment": VOCABULARY | {"storage", "view"},
-    "log": VOCABULARY | {"storage", "view", "segment"},
-    "topic": VOCABULARY | {"storage", "view", "segment", "log"},
-    "store": VOCABULARY | {"storage", "view", "segment", "log", "topic"},
-    "transaction": VOCABULARY | {"storage", "view", "log", "topic", "store"},
-    "consumer": VOCABULARY | {"storage", "view", "log", "topic", "store"},
+    "publish": {"sync"},
+    "lock": {"sync"},
+    "wake": {"sync"},
+    "storage": {"format", "sync", "publish"},
+    "segment": {"format", "error", "storage"},
+    "log": {"format", "error", "sync", "lock", "wake", "storage", "segment"},
+    "store": {"format", "error", "lock", "storage", "log"},
+    "topic": {"format", "error", "segment", "log", "store"},
 }
 
 # Rooms of the Python package above the core, and what each must not know.

@@ -154,6 +154,16 @@ def test_rooms_of_the_engine_use_only_the_rooms_below_them() -> None:
     assert complaints(house.uses_against_the_layers, engine_files()) == []
 
 
+def test_the_rooms_have_an_order_in_which_each_uses_only_earlier_ones() -> None:
+    for place, (room, granted) in enumerate(house.ROOMS.items()):
+        assert granted <= set(list(house.ROOMS)[:place]), room
+
+
+def test_every_room_that_has_a_place_exists() -> None:
+    there = {house.room_of(path) for path in engine_files()} - {None}
+    assert house.differences(house.ROOMS, {room for room in there if room}, "ROOMS") == []
+
+
 @pytest.mark.parametrize(
     ("path", "bad"),
     [
@@ -466,4 +476,5 @@ def test_the_module_that_is_tested_was_built_from_this_version() -> None:
 
 
 def test_the_tree_has_models_for_loom_to_explore() -> None:
-    assert "loom::model::Builder" in house.rust_code(files()["rust/log/tests/loom/main.rs"])
+    models = matching(files(), "rust/log/tests/loom/**/*.rs")
+    assert "loom::model::Builder" in "".join(map(house.rust_code, models.values()))

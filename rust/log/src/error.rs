@@ -1,7 +1,10 @@
 //! Errors: situations of the caller, each with the path, the place and what to do next.
 //!
-//! One enum, so that a caller matches what happened and not where; [`Error::remedy`] groups the
-//! situations by what helps. Messages are one sentence for a person.
+//! Owns the one enum that every call of the engine fails with, so that a caller matches what happened
+//! and not where; [`Error::remedy`] groups the situations by what helps. Invariant: a message is one
+//! sentence for a person, an error of the kernel keeps its number ([`Error::os_error`]), and a full
+//! disk is a situation of its own, not one of many. Which exception each becomes in Python is left to
+//! the bindings; what a user may rely on after each stands in `docs/GUARANTEES.md`.
 
 use std::fmt;
 use std::io;

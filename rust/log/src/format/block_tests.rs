@@ -1,3 +1,5 @@
+//! Blocks: what is encoded comes back, and no single wrong bit, salt or place is believed.
+
 use super::*;
 use crate::format::checksum;
 

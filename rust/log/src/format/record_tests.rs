@@ -1,3 +1,5 @@
+//! Records: whatever is put into a body comes back, and a damaged body ends in an error.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! The state of a log: snapshots and meta blocks say the same, and their limits hold.
+
 use super::*;
 use crate::format::block::{Kind, flag};
 
