@@ -4,10 +4,6 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p falaj --release --test loom`. A model that cannot fail
 //! proves nothing, so next to the models stand broken copies of single steps, which must fail.
 #![cfg(loom)]
-#![allow(
-    unsafe_code,
-    reason = "the models share plain memory between threads, as processes share a page"
-)]
 
 mod follow;
 mod lock;

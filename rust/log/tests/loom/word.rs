@@ -1,4 +1,8 @@
 //! The shared word as the models see it: one whose sleepers are woken or sleep for ever.
+#![allow(
+    unsafe_code,
+    reason = "the models share plain memory between threads, as processes share a page"
+)]
 
 use std::sync::Arc; // loom's own cannot be dropped in the panic that a deadlock is
 use std::time::Duration;
