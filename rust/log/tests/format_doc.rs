@@ -572,6 +572,7 @@ fn a_control_page_is_as_its_tables_say() {
         (control::at::DIRTY, "DIRTY"),
         (control::at::TAIL, "TAIL"),
         (control::at::INDEXED, "INDEXED"),
+        (control::at::WANTED, "WANTED"),
         (control::at::DURABLE, "DURABLE"),
         (control::at::FLAGS, "FLAGS"),
         (control::at::ALLOCATED, "ALLOCATED"),
