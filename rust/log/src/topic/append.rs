@@ -61,6 +61,51 @@ impl Topic {
         })
     }
 
+    /// Append a record if that needs no waiting, as [`Topic::try_append_value`] does.
+    ///
+    /// # Errors
+    /// As [`Topic::append`].
+    pub fn try_append(
+        &self,
+        partition: u32,
+        record: &Record<'_>,
+        sync: Option<SyncMode>,
+    ) -> Result<Option<u64>> {
+        let number = self.number(partition)?;
+        self.with_block(number, std::slice::from_ref(record), sync, |block| {
+            let appended = self.log.try_append(&block)?;
+            Ok(appended.map(|appended| appended.first))
+        })
+    }
+
+    /// Append bodies that the caller encoded, each to a partition of its own: all become visible
+    /// together. Returns the offsets in each.
+    ///
+    /// # Errors
+    /// As [`Topic::append`]; `Invalid` when a body is empty, or there is none.
+    pub fn append_bodies(
+        &self,
+        parts: &[(u32, &BodyWriter)],
+        sync: Option<SyncMode>,
+    ) -> Result<Vec<Range<u64>>> {
+        if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
+            return Err(nothing());
+        }
+        let interval = self.is_interval(sync);
+        let mut blocks = Vec::with_capacity(parts.len());
+        for (i, (partition, body)) in parts.iter().enumerate() {
+            if parts[..i].iter().any(|(other, _)| other == partition) {
+                let what = format!("partition {partition} stands twice in one append");
+                return Err(Error::Invalid { what });
+            }
+            blocks.push(outgoing(self.number(*partition)?, body, interval));
+        }
+        let mut firsts = vec![0; blocks.len()];
+        self.write(&blocks, &mut firsts, sync)?;
+        let ranges = firsts.iter().zip(&blocks);
+        Ok(ranges.map(|(first, block)| *first..first + u64::from(block.count)).collect())
+    }
+
     /// Append records to one partition as one block; returns their offsets.
     ///
     /// # Errors
@@ -91,29 +136,16 @@ impl Topic {
         parts: &[(u32, &[Record<'_>])],
         sync: Option<SyncMode>,
     ) -> Result<Vec<Range<u64>>> {
-        let mut bodies = Vec::with_capacity(parts.len());
-        for (i, (partition, records)) in parts.iter().enumerate() {
-            if records.is_empty() {
-                return Err(nothing());
-            }
-            if parts[..i].iter().any(|(other, _)| other == partition) {
-                let what = format!("partition {partition} stands twice in one append");
-                return Err(Error::Invalid { what });
-            }
-            let mut body = BodyWriter::default();
-            encode(&mut body, records);
-            bodies.push((self.number(*partition)?, body));
-        }
-        let interval = self.is_interval(sync);
-        let blocks: Vec<_> =
-            bodies.iter().map(|(number, body)| outgoing(*number, body, interval)).collect();
-        let mut firsts = vec![0; blocks.len()];
-        if blocks.is_empty() {
-            return Err(nothing());
-        }
-        self.write(&blocks, &mut firsts, sync)?;
-        let ranges = firsts.iter().zip(&blocks);
-        Ok(ranges.map(|(first, block)| *first..first + u64::from(block.count)).collect())
+        let bodies: Vec<_> = parts
+            .iter()
+            .map(|(partition, records)| {
+                let mut body = BodyWriter::default();
+                encode(&mut body, records);
+                (*partition, body)
+            })
+            .collect();
+        let borrowed: Vec<_> = bodies.iter().map(|(partition, body)| (*partition, body)).collect();
+        self.append_bodies(&borrowed, sync)
     }
 
     fn with_block<T>(
