@@ -1,11 +1,13 @@
 """Codecs: what stands between a Python value and the bytes of a record.
 
-A codec has a name, which the topic keeps, so that nobody reads JSON as text by mistake. `encode` makes
-bytes of a value; `decode` gets `bytes` back. Records hold their bytes until somebody asks for `value`.
+A codec has a name, which the topic keeps, so that nobody reads JSON as text by mistake. `encode`
+makes bytes of a value; `decode` gets `bytes` back. Records hold their bytes until somebody asks for
+`value`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -44,8 +46,7 @@ def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str]
         return asked.name, lambda _: pair
     if not isinstance(asked, str):
         raise TypeError(
-            "codec is a name or a falaj.Codec(name, encode, decode), "
-            f"not {type(asked).__name__}"
+            f"codec is a name or a falaj.Codec(name, encode, decode), not {type(asked).__name__}"
         )
     pair = _built_in(asked)
     return asked, lambda _: pair
@@ -54,7 +55,7 @@ def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str]
 def _stored(name: str) -> Pair:
     if name == "pickle":
         raise Invalid(
-            'the topic holds pickles, which run code when they are read: if you trust its writers, '
+            "the topic holds pickles, which run code when they are read: if you trust its writers, "
             'open it with codec="pickle"'
         )
     if name not in _BUILT_IN:
@@ -90,23 +91,17 @@ def _str() -> Pair:
 
 
 def _json() -> Pair:
-    try:
-        import orjson
-    except ImportError:
-        import json
-
-        dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-        return lambda value: dumps(value).encode(), json.loads
-    return orjson.dumps, orjson.loads
+    # Not orjson where it is there: what a topic holds must not depend on what is installed. And no
+    # NaN, which is not JSON, so that other readers can rely on it.
+    dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+    return lambda value: dumps(value).encode(), json.loads
 
 
 def _msgpack() -> Pair:
     try:
         import msgpack
     except ImportError:
-        raise Invalid(
-            "the codec msgpack needs a package: pip install 'falaj[msgpack]'"
-        ) from None
+        raise Invalid("the codec msgpack needs a package: pip install 'falaj[msgpack]'") from None
     return msgpack.packb, msgpack.unpackb
 
 

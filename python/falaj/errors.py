@@ -1,8 +1,8 @@
 """What can go wrong, told as the caller's situation.
 
 Every class derives from `Error` and from the built-in exception that a Python user expects, so
-`except OSError` or `except IndexError` work as they do elsewhere. The message is one sentence with the
-remedy. The compiled half raises these; which one when is written in rust/py/src/errors.rs.
+`except OSError` or `except IndexError` work as they do elsewhere. The message is one sentence with
+the remedy. The compiled half raises these; which one when is written in rust/py/src/errors.rs.
 """
 
 from __future__ import annotations

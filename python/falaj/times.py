@@ -1,7 +1,7 @@
 """Times: what users give, and nanoseconds since 1970, which records keep.
 
-A time is an aware `datetime`, an ISO 8601 string with a zone, or seconds since 1970 as int or float. A
-naive one is refused: whose clock it means is not in it, and guessing loses records.
+A time is an aware `datetime`, an ISO 8601 string with a zone, or seconds since 1970 as int or
+float. A naive one is refused: whose clock it means is not in it, and guessing loses records.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def to_ns(time: Time) -> int:
     moment = _parse(time) if isinstance(time, str) else time
     if moment.utcoffset() is None:
         raise Invalid(
-            f"{time!s} has no time zone: write datetime.now(UTC), add tzinfo=, or end the string in Z"
+            f"{time!s} has no time zone: use datetime.now(UTC), add tzinfo=, or end the text in Z"
         )
     return _checked(time, (moment - _EPOCH) // _MICROSECOND * 1000)
 
@@ -65,9 +65,7 @@ def _parse(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise Invalid(
-            f"{text!r} is no ISO time: write it like 2026-11-20T08:00:00Z"
-        ) from None
+        raise Invalid(f"{text!r} is no ISO time: write it like 2026-11-20T08:00:00Z") from None
 
 
 def _from_float(seconds: float) -> int:

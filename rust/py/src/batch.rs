@@ -108,7 +108,12 @@ impl Batch {
 
     fn __repr__(&self) -> String {
         let (first, end) = self.bounds();
-        format!("<Batch {} of {} records, offsets {first} to {}>", self.shape.name, self.count, end - 1)
+        format!(
+            "<Batch {} of {} records, offsets {first} to {}>",
+            self.shape.name,
+            self.count,
+            end - 1
+        )
     }
 }
 
@@ -154,7 +159,8 @@ impl Values {
     fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
         let batch = self.batch.get();
         let from_start = if index < 0 { index + batch.count.cast_signed() } else { index };
-        let outside = || PyIndexError::new_err(format!("a batch of {} has no value {index}", batch.count));
+        let outside =
+            || PyIndexError::new_err(format!("a batch of {} has no value {index}", batch.count));
         let mut left = usize::try_from(from_start).map_err(|_| outside())?;
         let mut cursor = batch.cursor();
         while let Some(slice) = batch.slices.get(cursor.slice) {

@@ -1,17 +1,21 @@
 //! `Follower`: a `for` that goes on as the topic grows.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use falaj::error::{Error, Result};
 use falaj::format::address::Address;
-use falaj::log::Wait;
+use falaj::log::{Interrupt, Log, Wait};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::errors::{OrRaise, raise};
+use crate::handle::{Handle, Open};
 use crate::iterate::Reading;
 use crate::record::Record;
-use crate::wait::{seconds, wait};
+use crate::wait::wait;
 
 /// How often to look where there is no page that says what is committed.
 const BLIND: Duration = Duration::from_millis(10);
@@ -32,14 +36,52 @@ pub struct Follower {
     state: Mutex<State>,
     stopped: AtomicBool,
     timeout: Option<Duration>,
-    handle: std::sync::Arc<crate::handle::Handle>,
+    reach: Reach,
+    handle: Arc<Handle>,
+}
+
+/// How far to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Reach {
+    Committed,
+    Durable,
+}
+
+impl Reach {
+    /// Where that is; `None` where there is no page that says it.
+    #[inline]
+    fn of(self, log: &Log) -> Option<Address> {
+        match self {
+            Reach::Committed => log.committed(),
+            Reach::Durable => log.durable(),
+        }
+    }
+
+    /// Sleep until it is beyond an address.
+    fn wait(
+        self,
+        log: &Log,
+        seen: Address,
+        slice: Duration,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Wait> {
+        match self {
+            _ if log.committed().is_none() => {
+                std::thread::sleep(slice.min(BLIND));
+                Ok(Wait::News)
+            }
+            Reach::Committed => log.wait_for_news(seen, Some(slice), interrupt),
+            Reach::Durable => log.wait_for_durable(Address(seen.0 + 1), Some(slice), interrupt),
+        }
+    }
 }
 
 impl Follower {
-    pub(crate) fn new(reading: Reading, timeout: Option<Duration>) -> Self {
-        let handle = reading.handle.clone();
+    pub(crate) fn new(reading: Reading, timeout: Option<Duration>, durable: bool) -> Self {
+        let handle = Arc::clone(&reading.handle);
+        let reach = if durable { Reach::Durable } else { Reach::Committed };
         let state = Mutex::new(State { reading, seen: Address::default() });
-        Self { state, stopped: AtomicBool::new(false), timeout, handle }
+        Self { state, stopped: AtomicBool::new(false), timeout, reach, handle }
     }
 
     #[inline]
@@ -61,8 +103,17 @@ impl Follower {
 
     /// The next record if there is one now.
     #[inline]
-    fn look<'py>(&self, py: Python<'py>, state: &mut State) -> PyResult<Option<Bound<'py, Record>>> {
-        state.seen = state.reading.merge.open().topic.log().committed().unwrap_or_default();
+    fn look<'py>(
+        &self,
+        py: Python<'py>,
+        state: &mut State,
+    ) -> PyResult<Option<Bound<'py, Record>>> {
+        let merge = &mut state.reading.merge;
+        let now = self.reach.of(merge.open().topic.log()).unwrap_or_default();
+        if self.reach == Reach::Durable && (now > state.seen || !merge.open().is_ours()) {
+            merge.hold_back().or_raise(py)?;
+        }
+        state.seen = now;
         state.reading.next(py)
     }
 
@@ -73,20 +124,15 @@ impl Follower {
         timeout: Option<Duration>,
     ) -> PyResult<Wait> {
         let open = state.reading.merge.open();
-        self.handle.expect_existing(py, open)?;
         let (log, seen) = (open.topic.log(), state.seen);
-        wait(
-            py,
-            timeout,
-            || self.is_stopped(),
-            |slice, interrupt| {
-                if log.committed().is_some() {
-                    return log.wait_for_news(seen, Some(slice), interrupt);
-                }
-                std::thread::sleep(slice.min(BLIND));
-                Ok(Wait::News)
-            },
-        )
+        let stop = || self.is_stopped() || log.is_deleted();
+        let ended = wait(py, timeout, stop, |slice, interrupt| {
+            self.reach.wait(log, seen, slice, interrupt)
+        })?;
+        if ended == Wait::Interrupted && !self.is_stopped() {
+            self.handle.expect_existing(py, open)?;
+        }
+        Ok(ended)
     }
 }
 
@@ -126,11 +172,16 @@ impl Follower {
         self.is_stopped()
     }
 
-    /// Wait up to `timeout` seconds for more than the last look saw.
-    fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
-        let timeout = seconds(py, Some(timeout))?;
-        let state = self.turn()?;
-        Ok(self.wait_for_news(py, &state, timeout)? == Wait::News)
+    /// Address in the log up to which the last look saw.
+    #[getter]
+    fn _seen(&self) -> PyResult<u64> {
+        Ok(self.turn()?.seen.0)
+    }
+
+    /// What waits in its place.
+    fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
+        let open = self.handle.open_existing(py)?;
+        Ok(Watch { open, reach: self.reach, stopped: AtomicBool::new(false) })
     }
 
     /// End the iteration, from any thread.
@@ -146,5 +197,49 @@ impl Follower {
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, pyo3::types::PyTuple>) {
         self.close();
+    }
+}
+
+/// Waits for one log, on behalf of any number of followers.
+#[pyclass(frozen, module = "falaj._core")]
+#[derive(Debug)]
+pub struct Watch {
+    open: Arc<Open>,
+    reach: Reach,
+    stopped: AtomicBool,
+}
+
+#[pymethods]
+impl Watch {
+    /// The same for all that wait for the same.
+    #[getter]
+    fn key(&self) -> (PathBuf, bool) {
+        (self.open.topic.log().dir().to_path_buf(), self.reach == Reach::Durable)
+    }
+
+    /// Address in the log up to which there is something to see.
+    #[getter]
+    fn position(&self) -> u64 {
+        self.reach.of(self.open.topic.log()).unwrap_or_default().0
+    }
+
+    /// Wait until there is more than up to an address, or the topic is deleted; false once closed.
+    fn wait(&self, py: Python<'_>, seen: u64) -> PyResult<bool> {
+        let log = self.open.topic.log();
+        let stop = || self.stopped.load(Ordering::Relaxed) || log.is_deleted();
+        let ended = wait(py, None, stop, |slice, interrupt| {
+            self.reach.wait(log, Address(seen), slice, interrupt)
+        })?;
+        if ended == Wait::Interrupted && log.is_deleted() {
+            let name = self.open.topic.name().to_owned();
+            return Err(raise(py, &Error::TopicDeleted { name }));
+        }
+        Ok(ended == Wait::News)
+    }
+
+    /// End the wait, from any thread.
+    fn close(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.open.topic.log().rouse();
     }
 }

@@ -6,13 +6,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use falaj::error::Error;
 use falaj::store::fork;
 use falaj::topic::Topic;
 use pyo3::prelude::*;
 
-use crate::errors::{OrRaise, raise};
+use crate::errors::raise;
+use crate::wait::{detached, patiently};
 
 /// What every record of a topic refers to.
 #[derive(Debug)]
@@ -44,15 +46,18 @@ pub(crate) struct Handle {
     open: RwLock<Option<Arc<Open>>>,
     closed: AtomicBool,
     pub(crate) shape: Arc<Shape>,
+    /// How long to wait for a lock whose holder lives.
+    pub(crate) patience: Duration,
 }
 
 impl Handle {
-    pub(crate) fn new(topic: Topic, shape: Shape) -> Self {
+    pub(crate) fn new(topic: Topic, shape: Shape, patience: Duration) -> Self {
         let open = Arc::new(Open { topic, epoch: fork::epoch() });
         Self {
             open: RwLock::new(Some(open)),
             closed: AtomicBool::new(false),
             shape: Arc::new(shape),
+            patience,
         }
     }
 
@@ -95,7 +100,7 @@ impl Handle {
 
     #[cold]
     fn reopen(&self, py: Python<'_>, stale: &Arc<Open>) -> PyResult<Arc<Open>> {
-        let topic = py.detach(|| stale.topic.reopen()).or_raise(py)?;
+        let topic = patiently(py, self.patience, || stale.topic.reopen())?;
         let fresh = Arc::new(Open { topic, epoch: fork::epoch() });
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         match &*open {
@@ -119,19 +124,16 @@ impl Handle {
         self.closed.store(true, Ordering::Relaxed);
         let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
         let Some(open) = open else { return Ok(()) };
-        let synced = py.detach(move || {
-            let log = open.topic.log();
-            if !open.is_ours() {
-                return Ok(());
-            }
-            log.rouse();
-            if !log.is_writable() || log.is_deleted() {
-                return Ok(());
-            }
-            let synced = open.topic.sync_clean();
-            drop(open);
-            synced
-        });
-        synced.or_raise(py)
+        if !open.is_ours() {
+            return Ok(());
+        }
+        let log = open.topic.log();
+        log.rouse();
+        let synced = match log.is_writable() && !log.is_deleted() {
+            true => patiently(py, self.patience, || open.topic.sync_clean()),
+            false => Ok(()),
+        };
+        detached(py, move || drop(open));
+        synced
     }
 }

@@ -71,6 +71,16 @@ impl Merge {
         self.streams.iter().map(lane).collect()
     }
 
+    /// Read no further than what is on the medium now.
+    pub(crate) fn hold_back(&mut self) -> Result<()> {
+        for stream in &mut self.streams {
+            let end = self.open.topic.durable(stream.lane.partition)?;
+            stream.lane.end = Some(end);
+            stream.scan.set_end(end);
+        }
+        Ok(())
+    }
+
     /// Step over damage in every partition.
     pub(crate) fn skip_damage(&mut self) -> Result<()> {
         for stream in &mut self.streams {

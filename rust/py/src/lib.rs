@@ -15,6 +15,7 @@ mod follow;
 mod handle;
 mod input;
 mod iterate;
+mod opened;
 mod record;
 mod store;
 mod topic;
@@ -29,11 +30,13 @@ mod _core {
         buffer::View,
         draft::NewRecord,
         floor::Floor,
-        follow::Follower,
+        follow::{Follower, Watch},
         iterate::Records,
+        opened::Opened,
         record::Record,
         store::Store,
-        topic::{Opened, Topic},
+        topic::Topic,
+        wait::{_forked, _leave},
     };
 
     /// The version of the workspace: one place, Cargo.toml.

@@ -73,9 +73,8 @@ impl Record {
         let (py, own) = (slf.py(), slf.get());
         let Some(decode) = &own.shape.decode else { return Self::raw(slf) };
         let Some(payload) = view(slf).value() else { return Ok(None) };
-        let decoded = own
-            .decoded
-            .get_or_try_init(py, || decode.call1(py, (PyBytes::new(py, payload),)))?;
+        let decoded =
+            own.decoded.get_or_try_init(py, || decode.call1(py, (PyBytes::new(py, payload),)))?;
         Ok(Some(decoded.bind(py).clone()))
     }
 

@@ -3,76 +3,26 @@
 //! A handle is for the whole topic or, as a view, for one of its partitions. An append of plain
 //! `bytes` is tried without giving up the GIL; only what may have to wait detaches.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use falaj::error::{Error, Result};
-use falaj::store::TopicOptions;
+use falaj::log::Appended;
 use falaj::topic::{Record as Outgoing, SyncMode, Topic as Inner};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyString};
+use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyTuple};
 
 use crate::batch::Batches;
 use crate::collect::{Bodies, Collector};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Follower;
-use crate::handle::{Handle, Open, Shape};
+use crate::handle::Open;
 use crate::input::{self, Incoming};
 use crate::iterate::{Lane, Reading, Records};
+use crate::opened::Opened;
 use crate::record::Record;
-use crate::wait::{seconds, wait};
-
-/// What a Topic is made of: a topic that was opened, or one partition of it.
-#[pyclass(frozen, module = "falaj._core")]
-#[derive(Clone, Debug)]
-pub struct Opened {
-    handle: Arc<Handle>,
-    /// The partition that everything goes to, when there is no choice.
-    only: Option<u32>,
-    first_number: u32,
-    partitions: u32,
-    sync: SyncMode,
-    codec: Arc<str>,
-}
-
-/// How a topic is opened.
-#[derive(Debug)]
-pub(crate) struct Asked<'a, 'py> {
-    pub(crate) options: TopicOptions,
-    pub(crate) resolve: &'a Bound<'py, PyAny>,
-    pub(crate) sync: SyncMode,
-    pub(crate) verify: bool,
-}
-
-impl Opened {
-    /// Open a topic. `resolve` makes two callables, or None, of the name of its codec.
-    pub(crate) fn open(
-        py: Python<'_>,
-        store: &falaj::store::Store,
-        name: &str,
-        asked: Asked<'_, '_>,
-    ) -> PyResult<Self> {
-        let opened = py.detach({
-            let options = &asked.options;
-            || Inner::open(store, name, options)
-        });
-        let (sync, verify) = (asked.sync, asked.verify);
-        let topic = opened.or_raise(py)?.with_sync(sync).with_verify(verify);
-        let settings = topic.settings().clone();
-        let (encode, decode) = asked.resolve.call1((&settings.codec,))?.extract()?;
-        let shape = Shape { name: settings.name, generation: settings.generation, encode, decode };
-        Ok(Self {
-            only: (settings.partitions == 1).then_some(0),
-            first_number: settings.number,
-            partitions: settings.partitions,
-            sync,
-            codec: settings.codec.into(),
-            handle: Arc::new(Handle::new(topic, shape)),
-        })
-    }
-}
+use crate::wait::{detached, patiently, seconds, wait};
 
 /// An open topic; see falaj.Topic.
 #[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
@@ -135,10 +85,12 @@ impl Topic {
     /// long way.
     #[inline]
     fn append_at_once(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-        let Some(partition) = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable) else {
+        let Some(partition) = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)
+        else {
             return Ok(None);
         };
-        let (Ok(value), None) = (value.cast_exact::<PyBytes>(), &self.opened.handle.shape.encode) else {
+        let (Ok(value), None) = (value.cast_exact::<PyBytes>(), &self.opened.handle.shape.encode)
+        else {
             return Ok(None);
         };
         let (number, value) = (self.opened.first_number + partition, value.as_bytes());
@@ -148,7 +100,12 @@ impl Topic {
         tried.unwrap_or(Ok(None)).or_raise(py)
     }
 
-    fn append_record(&self, py: Python<'_>, record: &Incoming<'_>, to: &Where) -> PyResult<(u32, u64)> {
+    fn append_record(
+        &self,
+        py: Python<'_>,
+        record: &Incoming<'_>,
+        to: &Where,
+    ) -> PyResult<(u32, u64)> {
         let partition = to.partition.unwrap_or_else(|| match &record.key {
             Some(key) => falaj::format::checksum::crc32(key.as_bytes()) % self.opened.partitions,
             None => self.turn(),
@@ -164,15 +121,34 @@ impl Topic {
         record: &Outgoing<'_>,
         sync: SyncMode,
     ) -> PyResult<u64> {
-        if sync != SyncMode::Durable {
-            let tried =
-                self.opened.handle.at_once(|topic| topic.try_append(partition, record, Some(sync)));
-            if let Some(offset) = tried.unwrap_or(Ok(None)).or_raise(py)? {
-                return Ok(offset);
+        let handle = &self.opened.handle;
+        let tried = handle.at_once(|topic| topic.try_append(partition, record, Some(sync)));
+        let appended = match tried.unwrap_or(Ok(None)).or_raise(py)? {
+            Some(appended) => appended,
+            None => {
+                let topic = &handle.open(py)?.topic;
+                patiently(py, handle.patience, || topic.commit(partition, record, Some(sync)))?
             }
+        };
+        self.settle(py, appended, sync)
+    }
+
+    /// Wait for what the mode promises; returns the first offset.
+    #[inline]
+    fn settle(&self, py: Python<'_>, appended: Appended, sync: SyncMode) -> PyResult<u64> {
+        let offset = appended.first;
+        if sync == SyncMode::Durable {
+            let open = self.opened.handle.open(py)?;
+            let log = open.topic.log();
+            let unknown = |source| Error::DurabilityUnknown { offset, source: Box::new(source) };
+            patiently(py, self.opened.handle.patience, || {
+                log.sync_to(appended.end).map_err(|error| match error {
+                    Error::LockTimeout { .. } => error,
+                    error => unknown(error),
+                })
+            })?;
         }
-        let open = self.opened.handle.open(py)?;
-        py.detach(|| open.topic.append(partition, record, Some(sync))).or_raise(py)
+        Ok(offset)
     }
 
     fn bound(&self, py: Python<'_>, of: fn(&Inner, u32) -> Result<u64>) -> PyResult<u64> {
@@ -260,8 +236,9 @@ impl Topic {
         };
         let Bodies(parts) = &bodies;
         let parts: Vec<_> = parts.iter().map(|(partition, body)| (*partition, body)).collect();
-        let ranges =
-            py.detach(|| open.topic.append_bodies(&parts, Some(to.sync))).or_raise(py)?;
+        let commit = || open.topic.commit_bodies(&parts, Some(to.sync));
+        let (ranges, appended) = patiently(py, self.opened.handle.patience, commit)?;
+        self.settle(py, appended, to.sync)?;
         let range = |range: &std::ops::Range<u64>| {
             PyRange::new(py, range.start.cast_signed() as isize, range.end.cast_signed() as isize)
         };
@@ -294,8 +271,17 @@ impl Topic {
             let kind = index.get_type().name().map_or_else(|_| String::new(), |n| n.to_string());
             PyTypeError::new_err(format!("topic[i] takes an offset or a slice of them, not {kind}"))
         };
-        let index: i128 = index.extract().map_err(wrong)?;
-        let partition = own.one(py)?;
+        let (partition, index): (u32, i128) = match index.cast::<PyTuple>() {
+            Ok(position) => {
+                let (partition, index) = position.extract().map_err(wrong)?;
+                own.target(py, Some(partition), None)?;
+                (partition, index)
+            }
+            Err(_) => {
+                let index = index.extract().map_err(wrong)?;
+                (own.one(py)?, index)
+            }
+        };
         let open = own.opened.handle.open_existing(py)?;
         let offset = own.absolute(py, &open, partition, index)?;
         let record = open.topic.get(partition, offset).or_raise(py)?;
@@ -378,12 +364,17 @@ impl Topic {
     /// Put everything that is committed on the medium.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let open = self.opened.handle.open(py)?;
-        py.detach(|| open.topic.flush()).or_raise(py)
+        patiently(py, self.opened.handle.patience, || open.topic.flush())
     }
 
     /// Wait until a record is on the medium, by default all that is committed now.
     #[pyo3(signature = (offset=None, timeout=None))]
-    fn wait_durable(&self, py: Python<'_>, offset: Option<u64>, timeout: Option<f64>) -> PyResult<bool> {
+    fn wait_durable(
+        &self,
+        py: Python<'_>,
+        offset: Option<u64>,
+        timeout: Option<f64>,
+    ) -> PyResult<bool> {
         let partition = self.one(py)?;
         let open = self.opened.handle.open_existing(py)?;
         let topic = &open.topic;
@@ -432,18 +423,63 @@ impl Topic {
     fn _offset_at(&self, py: Python<'_>, time_ns: i64) -> PyResult<Option<u64>> {
         let partition = self.one(py)?;
         let open = self.opened.handle.open_existing(py)?;
-        py.detach(|| open.topic.offset_at_time(partition, time_ns)).or_raise(py)
+        detached(py, || open.topic.offset_at_time(partition, time_ns)).or_raise(py)
     }
 
     /// A follower that begins at these offsets, one for each partition.
-    fn _follow(&self, py: Python<'_>, starts: Vec<u64>, timeout: Option<f64>) -> PyResult<Follower> {
+    fn _follow(
+        &self,
+        py: Python<'_>,
+        starts: Vec<u64>,
+        timeout: Option<f64>,
+        durable: bool,
+    ) -> PyResult<Follower> {
         let timeout = seconds(py, timeout)?;
         let lanes: Vec<_> = self
             .lanes()
             .zip(starts)
             .map(|(partition, from)| Lane { partition, from, end: None })
             .collect();
-        Ok(Follower::new(Reading::new(py, &self.opened.handle, &lanes)?, timeout))
+        Ok(Follower::new(Reading::new(py, &self.opened.handle, &lanes)?, timeout, durable))
+    }
+
+    /// True when it has one partition, or is one.
+    #[getter]
+    fn _single(&self) -> bool {
+        self.opened.only.is_some()
+    }
+
+    /// Complain when it was closed or deleted.
+    fn _expect(&self, py: Python<'_>) -> PyResult<()> {
+        self.opened.handle.open_existing(py).map(drop)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let (name, codec) = (&self.opened.handle.shape.name, &self.opened.codec);
+        let part = match self.opened.only {
+            Some(only) if self.opened.partitions > 1 => format!(" partition {only}"),
+            _ if self.opened.partitions > 1 => format!(" {} partitions", self.opened.partitions),
+            _ => String::new(),
+        };
+        let state = match self.opened.handle.open(py) {
+            Err(_) => "closed".to_owned(),
+            Ok(open) if open.topic.log().is_deleted() => "deleted".to_owned(),
+            Ok(open) => {
+                match self.lanes().map(|p| Self::lane(&open, p)).collect::<Result<Vec<_>>>() {
+                    Err(error) => error.to_string(),
+                    Ok(lanes) => match lanes.as_slice() {
+                        [Lane { from, end: Some(end), .. }] => {
+                            format!("offsets {from} up to {end}")
+                        }
+                        lanes => {
+                            let held = |lane: &Lane| lane.end.unwrap_or(0) - lane.from;
+                            format!("{} records", lanes.iter().map(held).sum::<u64>())
+                        }
+                    },
+                }
+            }
+        };
+        format!("<falaj.Topic {name:?}{part}, codec {codec}, {state}>")
     }
 
     /// The error for an offset that no record has.

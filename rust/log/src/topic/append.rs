@@ -30,13 +30,27 @@ impl Topic {
         record: &Record<'_>,
         sync: Option<SyncMode>,
     ) -> Result<u64> {
+        let appended = self.commit(partition, record, sync)?;
+        self.settle(appended, sync).map(|appended| appended.first)
+    }
+
+    /// Append a record without waiting for the medium, whatever the mode. Who wants to do so in turns
+    /// of his own calls [`Log::sync_to`](crate::log::Log::sync_to) with the end.
+    ///
+    /// # Errors
+    /// As [`Topic::append`], but for `DurabilityUnknown`.
+    pub fn commit(
+        &self,
+        partition: u32,
+        record: &Record<'_>,
+        sync: Option<SyncMode>,
+    ) -> Result<Appended> {
         let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            let appended = match self.log.try_append(&block)? {
-                Some(appended) => self.settle(appended, sync)?,
-                None => self.write(&[block], &mut [0], sync)?,
-            };
-            Ok(appended.first)
+            match self.log.try_append(&block)? {
+                Some(appended) => Ok(appended),
+                None => self.log.append(&[block], &mut [0]),
+            }
         })
     }
 
@@ -61,7 +75,8 @@ impl Topic {
         })
     }
 
-    /// Append a record if that needs no waiting, as [`Topic::try_append_value`] does.
+    /// Append a record if that needs no waiting, as [`Topic::try_append_value`] does. Whatever the
+    /// mode, it is not waited for the medium.
     ///
     /// # Errors
     /// As [`Topic::append`].
@@ -70,24 +85,24 @@ impl Topic {
         partition: u32,
         record: &Record<'_>,
         sync: Option<SyncMode>,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<Appended>> {
         let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            let appended = self.log.try_append(&block)?;
-            Ok(appended.map(|appended| appended.first))
+            self.log.try_append(&block)
         })
     }
 
     /// Append bodies that the caller encoded, each to a partition of its own: all become visible
-    /// together. Returns the offsets in each.
+    /// together. Returns the offsets in each, and the end. Like [`Topic::commit`] it does not wait
+    /// for the medium.
     ///
     /// # Errors
-    /// As [`Topic::append`]; `Invalid` when a body is empty, or there is none.
-    pub fn append_bodies(
+    /// As [`Topic::commit`]; `Invalid` when a body is empty, or there is none.
+    pub fn commit_bodies(
         &self,
         parts: &[(u32, &BodyWriter)],
         sync: Option<SyncMode>,
-    ) -> Result<Vec<Range<u64>>> {
+    ) -> Result<(Vec<Range<u64>>, Appended)> {
         if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
             return Err(nothing());
         }
@@ -101,9 +116,10 @@ impl Topic {
             blocks.push(outgoing(self.number(*partition)?, body, interval));
         }
         let mut firsts = vec![0; blocks.len()];
-        self.write(&blocks, &mut firsts, sync)?;
+        let appended = self.log.append(&blocks, &mut firsts)?;
         let ranges = firsts.iter().zip(&blocks);
-        Ok(ranges.map(|(first, block)| *first..first + u64::from(block.count)).collect())
+        let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count));
+        Ok((ranges.collect(), appended))
     }
 
     /// Append records to one partition as one block; returns their offsets.
@@ -121,7 +137,7 @@ impl Topic {
             return Err(nothing());
         }
         self.with_block(number, records, sync, |block| {
-            let first = self.write(&[block], &mut [0], sync)?.first;
+            let first = self.settle(self.log.append(&[block], &mut [0])?, sync)?.first;
             Ok(first..first + u64::from(block.count))
         })
     }
@@ -145,7 +161,8 @@ impl Topic {
             })
             .collect();
         let borrowed: Vec<_> = bodies.iter().map(|(partition, body)| (*partition, body)).collect();
-        self.append_bodies(&borrowed, sync)
+        let (ranges, appended) = self.commit_bodies(&borrowed, sync)?;
+        self.settle(appended, sync).map(|_| ranges)
     }
 
     fn with_block<T>(
@@ -166,16 +183,6 @@ impl Topic {
 
     fn is_interval(&self, sync: Option<SyncMode>) -> bool {
         sync.unwrap_or(self.sync) == SyncMode::Interval
-    }
-
-    fn write(
-        &self,
-        blocks: &[Outgoing<'_>],
-        firsts: &mut [u64],
-        sync: Option<SyncMode>,
-    ) -> Result<Appended> {
-        let appended = self.log.append(blocks, firsts)?;
-        self.settle(appended, sync)
     }
 
     /// Wait for what the mode promises.
