@@ -1,12 +1,44 @@
 //! `falaj._core`: what Python sees of the crate `falaj`.
 //!
-//! Thin shells without logic: arguments in, one call, result or exception out.
+//! Thin shells without logic: arguments in, one call, result or exception out. Each class has a file;
+//! `errors` is the one mapping of errors, `buffer` the one file with unsafe code.
 
 #![deny(unsafe_code)]
+
+mod batch;
+mod buffer;
+mod collect;
+mod draft;
+mod errors;
+mod floor;
+mod follow;
+mod handle;
+mod input;
+mod iterate;
+mod opened;
+mod record;
+mod store;
+mod topic;
+mod wait;
 
 /// The compiled half of falaj; import `falaj` instead.
 #[pyo3::pymodule(gil_used = true)]
 mod _core {
+    #[pymodule_export]
+    use super::{
+        batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
+        buffer::View,
+        draft::NewRecord,
+        floor::Floor,
+        follow::{Follower, Watch},
+        iterate::Records,
+        opened::Opened,
+        record::Record,
+        store::Store,
+        topic::Topic,
+        wait::{_forked, _leave},
+    };
+
     /// The version of the workspace: one place, Cargo.toml.
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "the name Python looks for")]

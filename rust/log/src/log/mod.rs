@@ -192,6 +192,12 @@ impl Log {
         self.member.is_some()
     }
 
+    /// True once the log was deleted; readers ask, appends are refused by themselves.
+    pub fn is_deleted(&self) -> bool {
+        let control = self.control.as_ref();
+        control.is_some_and(|c| c.flags() & crate::format::control::flag::DELETED != 0)
+    }
+
     fn writing(&self) -> Result<(&Control, &dyn Member)> {
         let (Some(control), Some(member)) = (&self.control, &self.member) else {
             return Err(Error::ReadOnly { path: self.dir.clone() });

@@ -30,13 +30,27 @@ impl Topic {
         record: &Record<'_>,
         sync: Option<SyncMode>,
     ) -> Result<u64> {
+        let appended = self.commit(partition, record, sync)?;
+        self.settle(appended, sync).map(|appended| appended.first)
+    }
+
+    /// Append a record without waiting for the medium, whatever the mode. Who wants to do so in turns
+    /// of his own calls [`Log::sync_to`](crate::log::Log::sync_to) with the end.
+    ///
+    /// # Errors
+    /// As [`Topic::append`], but for `DurabilityUnknown`.
+    pub fn commit(
+        &self,
+        partition: u32,
+        record: &Record<'_>,
+        sync: Option<SyncMode>,
+    ) -> Result<Appended> {
         let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            let appended = match self.log.try_append(&block)? {
-                Some(appended) => self.settle(appended, sync)?,
-                None => self.write(&[block], &mut [0], sync)?,
-            };
-            Ok(appended.first)
+            match self.log.try_append(&block)? {
+                Some(appended) => Ok(appended),
+                None => self.log.append(&[block], &mut [0]),
+            }
         })
     }
 
@@ -61,6 +75,53 @@ impl Topic {
         })
     }
 
+    /// Append a record if that needs no waiting, as [`Topic::try_append_value`] does. Whatever the
+    /// mode, it is not waited for the medium.
+    ///
+    /// # Errors
+    /// As [`Topic::append`].
+    pub fn try_append(
+        &self,
+        partition: u32,
+        record: &Record<'_>,
+        sync: Option<SyncMode>,
+    ) -> Result<Option<Appended>> {
+        let number = self.number(partition)?;
+        self.with_block(number, std::slice::from_ref(record), sync, |block| {
+            self.log.try_append(&block)
+        })
+    }
+
+    /// Append bodies that the caller encoded, each to a partition of its own: all become visible
+    /// together. Returns the offsets in each, and the end. Like [`Topic::commit`] it does not wait
+    /// for the medium.
+    ///
+    /// # Errors
+    /// As [`Topic::commit`]; `Invalid` when a body is empty, or there is none.
+    pub fn commit_bodies(
+        &self,
+        parts: &[(u32, &BodyWriter)],
+        sync: Option<SyncMode>,
+    ) -> Result<(Vec<Range<u64>>, Appended)> {
+        if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
+            return Err(nothing());
+        }
+        let interval = self.is_interval(sync);
+        let mut blocks = Vec::with_capacity(parts.len());
+        for (i, (partition, body)) in parts.iter().enumerate() {
+            if parts[..i].iter().any(|(other, _)| other == partition) {
+                let what = format!("partition {partition} stands twice in one append");
+                return Err(Error::Invalid { what });
+            }
+            blocks.push(outgoing(self.number(*partition)?, body, interval));
+        }
+        let mut firsts = vec![0; blocks.len()];
+        let appended = self.log.append(&blocks, &mut firsts)?;
+        let ranges = firsts.iter().zip(&blocks);
+        let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count));
+        Ok((ranges.collect(), appended))
+    }
+
     /// Append records to one partition as one block; returns their offsets.
     ///
     /// # Errors
@@ -76,7 +137,7 @@ impl Topic {
             return Err(nothing());
         }
         self.with_block(number, records, sync, |block| {
-            let first = self.write(&[block], &mut [0], sync)?.first;
+            let first = self.settle(self.log.append(&[block], &mut [0])?, sync)?.first;
             Ok(first..first + u64::from(block.count))
         })
     }
@@ -91,29 +152,17 @@ impl Topic {
         parts: &[(u32, &[Record<'_>])],
         sync: Option<SyncMode>,
     ) -> Result<Vec<Range<u64>>> {
-        let mut bodies = Vec::with_capacity(parts.len());
-        for (i, (partition, records)) in parts.iter().enumerate() {
-            if records.is_empty() {
-                return Err(nothing());
-            }
-            if parts[..i].iter().any(|(other, _)| other == partition) {
-                let what = format!("partition {partition} stands twice in one append");
-                return Err(Error::Invalid { what });
-            }
-            let mut body = BodyWriter::default();
-            encode(&mut body, records);
-            bodies.push((self.number(*partition)?, body));
-        }
-        let interval = self.is_interval(sync);
-        let blocks: Vec<_> =
-            bodies.iter().map(|(number, body)| outgoing(*number, body, interval)).collect();
-        let mut firsts = vec![0; blocks.len()];
-        if blocks.is_empty() {
-            return Err(nothing());
-        }
-        self.write(&blocks, &mut firsts, sync)?;
-        let ranges = firsts.iter().zip(&blocks);
-        Ok(ranges.map(|(first, block)| *first..first + u64::from(block.count)).collect())
+        let bodies: Vec<_> = parts
+            .iter()
+            .map(|(partition, records)| {
+                let mut body = BodyWriter::default();
+                encode(&mut body, records);
+                (*partition, body)
+            })
+            .collect();
+        let borrowed: Vec<_> = bodies.iter().map(|(partition, body)| (*partition, body)).collect();
+        let (ranges, appended) = self.commit_bodies(&borrowed, sync)?;
+        self.settle(appended, sync).map(|_| ranges)
     }
 
     fn with_block<T>(
@@ -134,16 +183,6 @@ impl Topic {
 
     fn is_interval(&self, sync: Option<SyncMode>) -> bool {
         sync.unwrap_or(self.sync) == SyncMode::Interval
-    }
-
-    fn write(
-        &self,
-        blocks: &[Outgoing<'_>],
-        firsts: &mut [u64],
-        sync: Option<SyncMode>,
-    ) -> Result<Appended> {
-        let appended = self.log.append(blocks, firsts)?;
-        self.settle(appended, sync)
     }
 
     /// Wait for what the mode promises.

@@ -29,7 +29,7 @@ use crate::log::{Interrupt, Log, Wait};
 use crate::segment::Check;
 use crate::store::{Store, TopicOptions};
 
-pub use crate::format::record::Record;
+pub use crate::format::record::{BodyWriter, Record};
 pub use read::{RecordView, Scan, Slice};
 
 /// When an append returns.

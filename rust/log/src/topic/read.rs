@@ -20,6 +20,12 @@ pub struct RecordView {
 }
 
 impl RecordView {
+    /// A record of a block whose parts were walked already, see [`DataBlock::records`].
+    #[inline]
+    pub fn new(block: DataBlock, parts: Parts) -> Self {
+        Self { block, parts }
+    }
+
     /// Its offset.
     #[inline]
     pub fn offset(&self) -> u64 {

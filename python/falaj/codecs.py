@@ -1,0 +1,120 @@
+"""Codecs: what stands between a Python value and the bytes of a record.
+
+A codec has a name, which the topic keeps, so that nobody reads JSON as text by mistake. `encode`
+makes bytes of a value; `decode` gets `bytes` back. Records hold their bytes until somebody asks for
+`value`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from falaj.errors import Invalid
+
+__all__ = ["Codec", "resolver"]
+
+T = TypeVar("T")
+Pair = tuple[Callable[[Any], Any] | None, Callable[[bytes], Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[T]):
+    """A codec of your own: a name, and a pair of callables.
+
+    Example:
+        >>> celsius = Codec("celsius", lambda t: f"{t:.1f}".encode(), lambda raw: float(raw))
+        >>> celsius.decode(celsius.encode(21.55))
+        21.6
+    """
+
+    name: str
+    encode: Callable[[T], bytes]
+    decode: Callable[[bytes], T]
+
+
+def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str], Pair]]:
+    """Name of the codec that is asked for, and what finds the callables once it is known."""
+    if asked is None:
+        return None, _stored
+    if isinstance(asked, Codec):
+        if asked.name in _BUILT_IN:
+            raise Invalid(f"{asked.name!r} is one of falaj's own codecs; name yours otherwise")
+        pair: Pair = (asked.encode, asked.decode)
+        return asked.name, lambda _: pair
+    if not isinstance(asked, str):
+        raise TypeError(
+            f"codec is a name or a falaj.Codec(name, encode, decode), not {type(asked).__name__}"
+        )
+    pair = _built_in(asked)
+    return asked, lambda _: pair
+
+
+def _stored(name: str) -> Pair:
+    if name == "pickle":
+        raise Invalid(
+            "the topic holds pickles, which run code when they are read: if you trust its writers, "
+            'open it with codec="pickle"'
+        )
+    if name not in _BUILT_IN:
+        raise Invalid(
+            f"the topic has the codec {name!r}, which is not one of falaj's own: open it with "
+            f"codec=falaj.Codec({name!r}, encode, decode)"
+        )
+    return _built_in(name)
+
+
+def _built_in(name: str) -> Pair:
+    make = _BUILT_IN.get(name)
+    if make is None:
+        raise Invalid(
+            f"there is no codec {name!r}: choose one of {', '.join(map(repr, _BUILT_IN))}, or give "
+            "falaj.Codec(name, encode, decode)"
+        )
+    return make()
+
+
+def _bytes() -> Pair:
+    return None, None
+
+
+def _encode_str(value: str) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"a topic of str takes str, not {type(value).__name__}")
+    return value.encode()
+
+
+def _str() -> Pair:
+    return _encode_str, bytes.decode
+
+
+def _json() -> Pair:
+    # Not orjson where it is there: what a topic holds must not depend on what is installed. And no
+    # NaN, which is not JSON, so that other readers can rely on it.
+    dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+    return lambda value: dumps(value).encode(), json.loads
+
+
+def _msgpack() -> Pair:
+    try:
+        import msgpack
+    except ImportError:
+        raise Invalid("the codec msgpack needs a package: pip install 'falaj[msgpack]'") from None
+    return msgpack.packb, msgpack.unpackb
+
+
+def _pickle() -> Pair:
+    import pickle
+
+    return lambda value: pickle.dumps(value, pickle.HIGHEST_PROTOCOL), pickle.loads
+
+
+_BUILT_IN: dict[str, Callable[[], Pair]] = {
+    "bytes": _bytes,
+    "str": _str,
+    "json": _json,
+    "msgpack": _msgpack,
+    "pickle": _pickle,
+}

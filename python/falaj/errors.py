@@ -1,0 +1,162 @@
+"""What can go wrong, told as the caller's situation.
+
+Every class derives from `Error` and from the built-in exception that a Python user expects, so
+`except OSError` or `except IndexError` work as they do elsewhere. The message is one sentence with
+the remedy. The compiled half raises these; which one when is written in rust/py/src/errors.rs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "BadName",
+    "Closed",
+    "Compacted",
+    "Corrupt",
+    "DurabilityUnknown",
+    "Error",
+    "FilesystemRefused",
+    "IOFailed",
+    "Invalid",
+    "Latched",
+    "LockFileReplaced",
+    "LockTimeout",
+    "NeedsRecovery",
+    "Newer",
+    "NoSlot",
+    "NoSpace",
+    "NoSuchTopic",
+    "NotAStore",
+    "NotPermitted",
+    "OffsetOutOfRange",
+    "ReadOnly",
+    "SettingsMismatch",
+    "TooLarge",
+    "TopicDeleted",
+]
+
+
+class Error(Exception):
+    """Anything that falaj raises on purpose, but for `TypeError`.
+
+    Attributes:
+        remedy: What helps: "retry", "fix the input", "fix the machine", "repair", "upgrade" or
+            "reopen".
+        path: The file or directory it is about, or None.
+        position: The byte in that file, or None.
+        offset: The record it is about, or None.
+    """
+
+    remedy: str = "fix the input"
+    path: str | None = None
+    position: int | None = None
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        """Tell the message alone: `KeyError` and `OSError` would dress it up."""
+        return str(self.args[0]) if self.args else type(self).__name__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the message and the attributes, so that it crosses processes."""
+        return type(self), self.args, dict(self.__dict__)
+
+
+class IOFailed(Error, OSError):
+    """The operating system refused; `errno` and `filename` say what and where."""
+
+
+class NotPermitted(IOFailed, PermissionError):
+    """The operating system did not allow it."""
+
+
+class NoSpace(Error, OSError):
+    """Disk, quota or inode table are full, or a file-size limit was hit; make room and go on."""
+
+
+class NotAStore(Error, OSError):
+    """The path is not a falaj store, and is not made one."""
+
+
+class Newer(Error, OSError):
+    """A newer version of falaj wrote this; upgrade to read it."""
+
+
+class Corrupt(Error, OSError):
+    """Bytes are not what was written; `falaj verify` tells how much is hurt."""
+
+
+class NeedsRecovery(Error, OSError):
+    """The log was not recovered since a crash; open the store for writing once."""
+
+
+class Latched(Error, OSError):
+    """A sync failed: reads go on, appends do not until the disk is mended."""
+
+
+class LockTimeout(Error, TimeoutError):
+    """A lock was not had within `timeout=`; the message names the holder."""
+
+
+class LockFileReplaced(Error, OSError):
+    """A lock or control file was replaced while in use."""
+
+
+class NoSlot(Error, OSError):
+    """As many processes write to the store as can."""
+
+
+class FilesystemRefused(Error, OSError):
+    """The file system cannot keep falaj's promises."""
+
+
+class BadName(Error, ValueError):
+    """No topic can have this name."""
+
+
+class Invalid(Error, ValueError):
+    """An argument cannot be right; the message says what would be."""
+
+
+class TooLarge(Error, ValueError):
+    """A record or batch is larger than one append may be."""
+
+
+class NoSuchTopic(Error, KeyError):
+    """There is no topic of this name, and the store was opened for reading."""
+
+
+class TopicDeleted(Error, LookupError):
+    """The topic was deleted while in use."""
+
+
+class SettingsMismatch(Error, ValueError):
+    """The topic or store exists with another setting than the one asked for."""
+
+
+class OffsetOutOfRange(Error, IndexError):
+    """No record has this offset: not written yet, or gone.
+
+    Attributes:
+        first: Lowest offset that is there.
+        end: Offset behind the last one.
+    """
+
+    first: int
+    end: int
+
+
+class Compacted(Error, LookupError):
+    """Compaction removed this record; read the next offset."""
+
+
+class ReadOnly(Error, PermissionError):
+    """Writing through a store that was opened for reading."""
+
+
+class Closed(Error, ValueError):
+    """The handle was closed; open another."""
+
+
+class DurabilityUnknown(Error, OSError):
+    """The append is visible from `offset` on, but not known to be on the medium."""

@@ -1,0 +1,21 @@
+"""What goes into a topic and comes out of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from falaj._core import Batch, NewRecord, Record
+
+__all__ = ["Batch", "NewRecord", "Position", "Record"]
+
+
+class Position(NamedTuple):
+    """Where a record stands in a topic of several partitions.
+
+    Example:
+        >>> Position(partition=2, offset=17).offset
+        17
+    """
+
+    partition: int
+    offset: int

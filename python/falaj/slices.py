@@ -1,0 +1,90 @@
+"""`Slice`: a range of offsets, read when it is gone through."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from falaj._core import Batch, Record
+    from falaj.topics import Topic
+
+__all__ = ["Slice"]
+
+T = TypeVar("T")
+
+
+class Slice(Generic[T]):
+    """Records of one partition, as `topic[10:20]` gives them, read when they are gone through.
+
+    Its bounds are fixed when it is made: records that come later are not in it. It can be gone
+    through again and again.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> _ = orders.extend([b"a", b"b", b"c", b"d"])
+        >>> middle = orders[1:3]
+        >>> len(middle), [record.bytes() for record in middle]
+        (2, [b'b', b'c'])
+        >>> [record.offset for record in orders[::-2]]
+        [3, 1]
+    """
+
+    __slots__ = ("_topic", "offsets")
+
+    def __init__(self, topic: Topic[T], offsets: range) -> None:
+        self._topic = topic
+        self.offsets = offsets
+
+    @staticmethod
+    def offsets_of(topic: Topic[T], wanted: slice) -> range:
+        """Turn a slice into offsets that are there.
+
+        Raises:
+            OffsetOutOfRange: It begins with what retention took.
+        """
+        first, end = topic.first, topic.end
+        step = 1 if wanted.step is None else index(wanted.step)
+        start, stop = wanted.start, wanted.stop
+        if step > 0 and start is None:
+            start = first
+        if step < 0 and stop is None:
+            # Down to the first one that is there; -1 would mean the last one.
+            stop = first - 1 if first else None
+        offsets = range(*slice(start, stop, step).indices(end))
+        if offsets and min(offsets[0], offsets[-1]) < first:
+            raise topic._out_of_range(min(offsets[0], offsets[-1]))
+        return offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[Record[T]]:
+        offsets = self.offsets
+        if offsets.step == 1:
+            return self._topic._records(offsets.start, offsets.stop)
+        return map(self._topic.__getitem__, offsets)
+
+    def batches(self, size: int = 8192) -> Iterator[Batch[T]]:
+        """Read it thousands of records at a time, see `Topic.batches`; not for steps but 1."""
+        offsets = self.offsets
+        if offsets.step != 1:
+            raise ValueError("only a slice without a step has batches")
+        return self._topic._batches(offsets.start, offsets.stop, size)
+
+    @overload
+    def __getitem__(self, at: int) -> Record[T]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Slice[T]: ...
+    def __getitem__(self, at: int | slice) -> Record[T] | Slice[T]:
+        """The record at a place in the slice, as in a list; or a slice of it."""
+        if isinstance(at, slice):
+            return Slice(self._topic, self.offsets[at])
+        return self._topic[self.offsets[at]]
+
+    def __repr__(self) -> str:
+        offsets = self.offsets
+        step = "" if offsets.step == 1 else f":{offsets.step}"
+        return f"<falaj.Slice {self._topic.name}[{offsets.start}:{offsets.stop}{step}]>"

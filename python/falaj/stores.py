@@ -1,0 +1,168 @@
+"""`open` and `Store`: a directory of topics that processes share."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+
+from falaj import _core
+from falaj.codecs import Codec, resolver
+from falaj.errors import Invalid
+from falaj.topics import Topic
+
+__all__ = ["Store", "open"]
+
+T = TypeVar("T")
+Sync = Literal["none", "interval", "durable"]
+
+_OWNER_ONLY = 0o700
+
+
+def open(  # noqa: A001  # falaj.open is how it reads
+    path: str | os.PathLike[str],
+    mode: Literal["r", "w"] | int = "w",
+    *,
+    sync: Sync = "interval",
+    verify: bool = True,
+    timeout: float = 10.0,
+    force: bool = False,
+) -> Store:
+    """Open the store in a directory; the first to open it creates it.
+
+    Any number of processes may have it open. Opening it a second time in one process costs little
+    and gives a handle of its own. The directory that the store lies in must exist.
+
+    Args:
+        path: Directory of the store.
+        mode: "w" to read and write; "r" to read only: then nothing is created or changed and no
+            lock is taken. A number is "w", and the permission bits of a store that is created:
+            0o750 lets a group read, 0o770 write. Without one it is its owner's alone, 0o700.
+        sync: When appends return, unless topic or append say otherwise: "none" and "interval" once
+            everybody can see the record, "durable" once it is on the medium; docs/GUARANTEES.md.
+        verify: Whether reading checks every block's checksum, once per map. Without it only the
+            structure is checked.
+        timeout: Seconds to wait for a lock whose holder is alive, before `LockTimeout`.
+        force: Use a file system that cannot keep the promises, such as NFS: only where one machine
+            has it mounted, and at your own risk.
+
+    Returns:
+        The store: a context manager that closes it and its topics.
+
+    Raises:
+        NotAStore: There is something else, or nothing to read.
+        FilesystemRefused: It lies on a network file system or FUSE.
+        NotPermitted: The operating system does not allow it.
+        Newer: A newer version of falaj wrote it.
+        LockTimeout: Others were opening or changing it all the time.
+
+    Example:
+        >>> with falaj.open(path) as store:
+        ...     store.topic("orders").append(b"first")
+        0
+    """
+    if isinstance(mode, bool) or not (mode in ("r", "w") or isinstance(mode, int)):
+        raise Invalid(f'mode is "r", "w" or permission bits such as 0o750, not {mode!r}')
+    return Store(
+        path,
+        write=mode != "r",
+        permissions=mode if isinstance(mode, int) else _OWNER_ONLY,
+        sync=sync,
+        verify=verify,
+        timeout=timeout,
+        force=force,
+    )
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `Store.topic`, but for the codec."""
+
+    partitions: int | None
+    segment_bytes: int | None
+    sync_interval_ms: int | None
+    sync: Sync | None
+    verify: bool | None
+
+
+class Store(_core.Store):
+    """An open store; `falaj.open` makes it.
+
+    Threads may share it. A forked child may go on with it, and takes a place of its own among those
+    that write.
+    """
+
+    __slots__ = ()
+
+    @overload
+    def topic(
+        self, name: str, *, codec: Literal["bytes"], **settings: Unpack[Settings]
+    ) -> Topic[memoryview]: ...
+    @overload
+    def topic(
+        self, name: str, *, codec: Literal["str"], **settings: Unpack[Settings]
+    ) -> Topic[str]: ...
+    @overload
+    def topic(self, name: str, *, codec: Codec[T], **settings: Unpack[Settings]) -> Topic[T]: ...
+    @overload
+    def topic(
+        self, name: str, *, codec: str | None = None, **settings: Unpack[Settings]
+    ) -> Topic[Any]: ...
+    def topic(
+        self,
+        name: str,
+        *,
+        codec: str | Codec[Any] | None = None,
+        partitions: int | None = None,
+        segment_bytes: int | None = None,
+        sync_interval_ms: int | None = None,
+        sync: Sync | None = None,
+        verify: bool | None = None,
+    ) -> Topic[Any]:
+        """Open a topic; the first to open it for writing creates it.
+
+        What is None is taken as the topic has it, or by default when it is created. Codec,
+        partitions, segment size and interval are the topic's for ever.
+
+        Args:
+            name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
+            codec: What values are: "bytes" (the default), "str", "json", "msgpack", "pickle", or a
+                `falaj.Codec`. Pickles run code when they are read, so they are read only when
+                named.
+            partitions: Into how many totally ordered parts keys are spread, 1 by default.
+            segment_bytes: Size of a file of the log, 64 MiB by default. One append takes at most a
+                quarter of it, and never more than 64 MiB.
+            sync_interval_ms: Longest time that appends with `sync="interval"` stay unsynced, 100 by
+                default.
+            sync: When appends return unless they say otherwise, by default as the store was opened.
+            verify: Whether reading verifies checksums, by default as the store was opened.
+
+        Returns:
+            The topic: a context manager that closes it.
+
+        Raises:
+            BadName: No topic can have this name.
+            SettingsMismatch: It exists with another setting than the one asked for.
+            Invalid: A setting is beyond its limits, or the codec is not known.
+            NoSuchTopic: It does not exist, and the store was opened for reading.
+
+        Example:
+            >>> readings = store.topic("readings", codec="json", sync="durable")
+            >>> readings.extend([{"celsius": 20.5}, {"celsius": 21}])
+            range(0, 2)
+        """
+        codec_name, resolve = resolver(codec)
+        opened = self._open_topic(
+            name,
+            codec=codec_name,
+            resolve=resolve,
+            partitions=partitions,
+            segment_bytes=segment_bytes,
+            sync_interval_ms=sync_interval_ms,
+            sync=sync,
+            verify=verify,
+        )
+        return Topic(opened, self)
+
+
+atexit.register(_core._leave)
+os.register_at_fork(after_in_child=_core._forked)

@@ -1,0 +1,253 @@
+"""`Topic`: a named stream of records.
+
+What is called once a record (`append`, `extend`, `topic[i]`, iteration) is inherited from the
+compiled class, because a Python frame costs more than an append. Here is what is called once a
+read.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from falaj import _core, times
+from falaj.aio import AsyncFollower
+from falaj.errors import Invalid
+from falaj.slices import Slice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from falaj._core import Batch, Follower, Opened, Record
+    from falaj.stores import Store
+    from falaj.times import Time
+
+__all__ = ["Start", "Topic"]
+
+T = TypeVar("T")
+Start = int | Literal["earliest", "latest"] | times.Time
+
+_BATCH = 8192
+
+
+class Topic(_core.Topic[T]):
+    """An open topic; `Store.topic` makes it.
+
+    Offsets are positions in history, not list indexes: `topic[i]` is the record with offset i for
+    as long as it is kept, negative ones count from the end, and what is gone or not written yet
+    raises `OffsetOutOfRange`, which is an `IndexError`. `len(topic)` is `end - first`; a topic is
+    always true.
+
+    A plain `for` sees what was committed when it began; `follow` goes on. Where a topic has several
+    partitions, each has offsets of its own: `topic[i]`, slices, `read`, `last` and `at` are then
+    for `topic.partition(p)`, and iteration merges the partitions by timestamp.
+
+    Threads may share it. A forked child may go on with it.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> orders.extend([b"one", b"two", b"three"])
+        range(0, 3)
+        >>> bytes(orders[1].value), len(orders)
+        (b'two', 3)
+        >>> [record.bytes() for record in orders[-2:]]
+        [b'two', b'three']
+    """
+
+    __slots__ = ("_store",)
+    _store: Store
+
+    def __new__(cls, opened: Opened, store: Store) -> Topic[T]:
+        """Make a handle; `Store.topic` calls this."""
+        topic = super().__new__(cls, opened)
+        topic._store = store
+        return topic
+
+    @property
+    def store(self) -> Store:
+        """The store that it is in."""
+        return self._store
+
+    def partition(self, partition: int) -> Topic[T]:
+        """View one partition as a topic of its own.
+
+        The view shares this handle: closing either closes both.
+
+        Args:
+            partition: Its number, from 0.
+
+        Returns:
+            A topic that reads and writes this partition alone.
+
+        Raises:
+            Invalid: There is no such partition.
+
+        Example:
+            >>> orders = store.topic("orders", partitions=4)
+            >>> orders.append(b"x", partition=2)
+            Position(partition=2, offset=0)
+            >>> orders.partition(2)[0].bytes()
+            b'x'
+        """
+        return Topic(self._view(partition), self._store)
+
+    def read(self, start: int, n: int) -> list[Record[T]]:
+        """Read up to `n` records from an offset on.
+
+        Args:
+            start: First offset; negative ones count from the end.
+            n: Most records to return.
+
+        Returns:
+            The records; fewer than `n` only at the end.
+
+        Raises:
+            OffsetOutOfRange: `start` is gone, or beyond the end.
+        """
+        end = self.end
+        if start < 0:
+            start += end
+        if n < 0:
+            raise Invalid(f"read() takes how many records to read, not {n}")
+        if not self.first <= start <= end:
+            raise self._out_of_range(start)
+        return list(self._records(start, min(start + n, end)))
+
+    def last(self, n: int = 1) -> list[Record[T]]:
+        """Read the last `n` records, oldest first; fewer where there are fewer."""
+        end = self.end
+        if n < 0:
+            raise Invalid(f"last() takes how many records to read, not {n}")
+        return list(self._records(max(self.first, end - n), end))
+
+    def at(self, time: Time) -> Record[T] | None:
+        """Find the first record whose timestamp is at or after a time.
+
+        Looks it up in the index, so that it reads a few blocks.
+
+        Args:
+            time: An aware datetime, an ISO string with a zone, or seconds since 1970.
+
+        Returns:
+            The record, or None where all are older.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> orders.append(b"x", time="2026-11-20T08:00:00Z")
+            0
+            >>> orders.at("2026-11-20T07:59:00Z").offset
+            0
+        """
+        offset = self._offset_at(times.to_ns(time))
+        return None if offset is None else self[offset]
+
+    def batches(self, size: int = _BATCH) -> Iterator[Batch[T]]:
+        """Read everything that is committed now, thousands of records at a time.
+
+        The fastest way to read: `batch.values` are memoryviews made when they are asked for,
+        `batch.to_list()` are copies. With several partitions, one comes after the other.
+
+        Args:
+            size: About how many records a batch has: it ends with the block that reaches them.
+
+        Returns:
+            An iterator of batches, each of one partition.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([b"one", b"two"])
+            >>> [value for batch in orders.batches() for value in batch.to_list()]
+            [b'one', b'two']
+        """
+        if size < 1:
+            raise Invalid(f"a batch has at least one record, not {size}")
+        return chain.from_iterable([part._whole(size) for part in self._parts()])
+
+    def follow(
+        self, start: Start = "earliest", *, timeout: float | None = None, durable: bool = False
+    ) -> Follower[T]:
+        """Read from a place on, and go on as records are appended, by any process.
+
+        Waiting takes no processor time. It ends after `timeout`, when the follower or the topic is
+        closed, from any thread, and with Ctrl-C.
+
+        Args:
+            start: "earliest", "latest" (only what comes from now on), an offset (negative ones
+                count from the end), or a time: an aware datetime, an ISO string with a zone, or a
+                float of seconds since 1970.
+            timeout: Seconds without a record after which the iteration ends quietly; None never.
+            durable: Hold back what is not known to be on the medium yet.
+
+        Returns:
+            An iterator, and a context manager that closes it.
+
+        Raises:
+            OffsetOutOfRange: `start` is gone, or beyond the end.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([b"one", b"two"])
+            >>> [record.bytes() for record in orders.follow(timeout=0)]
+            [b'one', b'two']
+        """
+        starts = [part._start(start) for part in self._parts()]
+        return self._follow(starts, timeout, durable)
+
+    def afollow(
+        self, start: Start = "earliest", *, timeout: float | None = None, durable: bool = False
+    ) -> AsyncFollower[T]:
+        """Follow from asyncio: `async for`. Arguments as for `follow`.
+
+        Cancelling the task ends it; nothing polls.
+
+        Example:
+            >>> import asyncio
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([b"one", b"two"])
+            >>> async def read():
+            ...     return [record.bytes() async for record in orders.afollow(timeout=0)]
+            >>> asyncio.run(read())
+            [b'one', b'two']
+        """
+        return AsyncFollower(self.follow(start, durable=durable), timeout)
+
+    def delete(self) -> None:
+        """Delete the topic and all its records, for everybody.
+
+        Values that were read stay valid. Other handles get `TopicDeleted`.
+
+        Raises:
+            ReadOnly: The store was opened for reading.
+            TopicDeleted: Somebody did before.
+        """
+        self._expect()
+        self._store.delete(self.name)
+
+    def _slice(self, wanted: slice) -> Slice[T]:
+        return Slice(self, Slice.offsets_of(self, wanted))
+
+    def _parts(self) -> list[Topic[T]]:
+        return [self] if self._single else [self.partition(p) for p in self.partitions]
+
+    def _whole(self, size: int) -> Iterator[Batch[T]]:
+        return self._batches(self.first, self.end, size)
+
+    def _start(self, start: Start) -> int:
+        if start == "earliest":
+            return self.first
+        if start == "latest":
+            return self.end
+        if isinstance(start, int) and not isinstance(start, bool):
+            return start if start >= 0 else max(self.first, self.end + start)
+        try:
+            offset = self._offset_at(times.to_ns(start))
+        except (Invalid, TypeError) as error:
+            error.add_note('follow() begins at "earliest", "latest", an offset or a time')
+            raise
+        return self.end if offset is None else offset
+
+    def __enter__(self) -> Topic[T]:
+        return self
+
+    def __exit__(self, *_exception: Any) -> None:
+        self.close()

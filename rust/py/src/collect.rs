@@ -1,0 +1,169 @@
+//! What `extend` was given, encoded: one body for each partition.
+//!
+//! Plain values go straight from the list into the body. At the first record that is more than a
+//! value the rest is collected, and all is encoded anew.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use falaj::error::Error;
+use falaj::format::record::Walk;
+use falaj::topic::BodyWriter;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use crate::draft::NewRecord;
+use crate::errors::raise;
+use crate::handle::Shape;
+use crate::input::{self, Incoming};
+use crate::record::Record;
+
+/// Memory that a thread keeps for encoding, bytes.
+const KEPT: usize = 1 << 20;
+
+thread_local! {
+    static BODY: RefCell<BodyWriter> = RefCell::default();
+}
+
+/// Encoded records by partition.
+#[derive(Debug)]
+pub(crate) struct Bodies(pub(crate) Vec<(u32, BodyWriter)>);
+
+impl Drop for Bodies {
+    fn drop(&mut self) {
+        if let Some((_, mut body)) = self.0.pop() {
+            body.shrink(KEPT);
+            BODY.set(body);
+        }
+    }
+}
+
+/// Encodes what it is given.
+#[derive(Debug)]
+pub(crate) struct Collector<'a> {
+    pub(crate) shape: &'a Shape,
+    /// Bytes that one append may take.
+    pub(crate) limit: u64,
+}
+
+impl<'a> Collector<'a> {
+    /// All of an iterable, for one partition.
+    pub(crate) fn single(&self, items: &Bound<'_, PyAny>, partition: u32) -> PyResult<Bodies> {
+        let mut body = BODY.take();
+        body.begin(false, None);
+        let mut items = iterate(items)?;
+        while let Some(item) = items.next() {
+            let item = item?;
+            if let Ok(value) = item.cast_exact::<PyBytes>() {
+                if self.shape.encode.is_none() {
+                    body.push_value(value.as_bytes());
+                    self.check(items.py(), body.body().len())?;
+                    continue;
+                }
+            }
+            let record = self.incoming(&item)?;
+            match &record.value {
+                Some(value) if !record.is_rich() => {
+                    body.push_value(value.as_bytes());
+                    self.check(items.py(), body.body().len())?;
+                }
+                _ => {
+                    let rest = self.rest(items, record, body.body().len())?;
+                    let rich = rich(&body, &rest);
+                    BODY.set(body);
+                    return Ok(Bodies(vec![(partition, rich)]));
+                }
+            }
+        }
+        Ok(Bodies(vec![(partition, body)]))
+    }
+
+    /// All of an iterable, by key; what has none goes to `keyless`.
+    pub(crate) fn spread(
+        &self,
+        items: &Bound<'_, PyAny>,
+        partition_of: impl Fn(&[u8]) -> u32,
+        keyless: u32,
+    ) -> PyResult<Bodies> {
+        let mut by_partition: BTreeMap<u32, Vec<Incoming<'_>>> = BTreeMap::new();
+        let mut bytes = 0;
+        for item in iterate(items)? {
+            let record = self.incoming(&item?)?;
+            bytes += record.len();
+            self.check(items.py(), bytes)?;
+            let key = record.key.as_ref();
+            let partition = key.map_or(keyless, |key| partition_of(key.as_bytes()));
+            by_partition.entry(partition).or_default().push(record);
+        }
+        let none = BodyWriter::default();
+        let bodies = by_partition.iter().map(|(partition, of)| (*partition, rich(&none, of)));
+        Ok(Bodies(bodies.collect()))
+    }
+
+    fn rest<'py>(
+        &self,
+        items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+        first: Incoming<'py>,
+        mut bytes: usize,
+    ) -> PyResult<Vec<Incoming<'py>>> {
+        let mut records = vec![first];
+        for item in items {
+            let item = item?;
+            let record = self.incoming(&item)?;
+            bytes += record.len();
+            self.check(item.py(), bytes)?;
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    fn incoming<'py>(&self, item: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
+        let encode = self.shape.encode.as_ref();
+        if let Some((key, value)) = input::pair(item)? {
+            let key = if key.is_none() { None } else { input::key(Some(&key))? };
+            return Ok(Incoming { key, ..Incoming::value(input::encoded(&value, encode)?) });
+        }
+        if let Ok(draft) = item.cast::<NewRecord>() {
+            return draft.get().incoming(item.py(), encode);
+        }
+        if let Ok(record) = item.cast::<Record>() {
+            return Ok(Record::incoming(record));
+        }
+        input::encoded(item, encode).map(Incoming::value)
+    }
+
+    /// Notice an iterable without end before memory does.
+    #[inline]
+    fn check(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
+        let (bytes, limit) = (bytes as u64, self.limit);
+        if bytes > limit { Err(raise(py, &Error::TooLarge { bytes, limit })) } else { Ok(()) }
+    }
+}
+
+fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {
+    let is_one = items.is_instance_of::<PyBytes>()
+        || items.is_instance_of::<PyString>()
+        || items.is_instance_of::<PyDict>();
+    if is_one {
+        let kind = items.get_type().name()?;
+        let what = format!("extend() takes an iterable of values, not {kind}; append() takes one");
+        return Err(pyo3::exceptions::PyTypeError::new_err(what));
+    }
+    items.try_iter()
+}
+
+/// Encode records, behind the values that a plain body holds already.
+fn rich(plain: &BodyWriter, records: &[Incoming<'_>]) -> BodyWriter {
+    let mut body = BodyWriter::default();
+    let base_ns = records.iter().find_map(|record| record.event_time_ns);
+    body.begin(records.iter().any(Incoming::is_rich), base_ns);
+    if let Ok(mut values) = Walk::new(0, plain.count(), plain.body()) {
+        while let Some(value) = values.next_plain(plain.body()) {
+            body.push(&falaj::topic::Record::value(&plain.body()[value]));
+        }
+    }
+    for record in records {
+        record.with_record(|record| body.push(record));
+    }
+    body
+}

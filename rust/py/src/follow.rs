@@ -1,0 +1,245 @@
+//! `Follower`: a `for` that goes on as the topic grows.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use falaj::error::{Error, Result};
+use falaj::format::address::Address;
+use falaj::log::{Interrupt, Log, Wait};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::errors::{OrRaise, raise};
+use crate::handle::{Handle, Open};
+use crate::iterate::Reading;
+use crate::record::Record;
+use crate::wait::wait;
+
+/// How often to look where there is no page that says what is committed.
+const BLIND: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+struct State {
+    reading: Reading,
+    /// What was committed before the last look; what lies behind it is news.
+    seen: Address,
+}
+
+/// An iterator over records, present and future.
+#[pyclass(frozen, module = "falaj._core", generic)]
+#[derive(Debug)]
+pub struct Follower {
+    /// Only tried, never waited for: a second thread gets an error, and so does a forked child that
+    /// inherited it held.
+    state: Mutex<State>,
+    stopped: AtomicBool,
+    timeout: Option<Duration>,
+    reach: Reach,
+    handle: Arc<Handle>,
+}
+
+/// How far to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Reach {
+    Committed,
+    Durable,
+}
+
+impl Reach {
+    /// Where that is; `None` where there is no page that says it.
+    #[inline]
+    fn of(self, log: &Log) -> Option<Address> {
+        match self {
+            Reach::Committed => log.committed(),
+            Reach::Durable => log.durable(),
+        }
+    }
+
+    /// Sleep until it is beyond an address.
+    fn wait(
+        self,
+        log: &Log,
+        seen: Address,
+        slice: Duration,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Wait> {
+        match self {
+            _ if log.committed().is_none() => {
+                std::thread::sleep(slice.min(BLIND));
+                Ok(Wait::News)
+            }
+            Reach::Committed => log.wait_for_news(seen, Some(slice), interrupt),
+            Reach::Durable => log.wait_for_durable(Address(seen.0 + 1), Some(slice), interrupt),
+        }
+    }
+}
+
+impl Follower {
+    pub(crate) fn new(reading: Reading, timeout: Option<Duration>, durable: bool) -> Self {
+        let handle = Arc::clone(&reading.handle);
+        let reach = if durable { Reach::Durable } else { Reach::Committed };
+        let state = Mutex::new(State { reading, seen: Address::default() });
+        Self { state, stopped: AtomicBool::new(false), timeout, reach, handle }
+    }
+
+    #[inline]
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed) || self.handle.is_closed()
+    }
+
+    #[inline]
+    fn turn(&self) -> PyResult<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::Poisoned(state)) => Ok(state.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                let what = "another thread is reading from this follower; give each its own";
+                Err(PyRuntimeError::new_err(what))
+            }
+        }
+    }
+
+    /// The next record if there is one now.
+    #[inline]
+    fn look<'py>(
+        &self,
+        py: Python<'py>,
+        state: &mut State,
+    ) -> PyResult<Option<Bound<'py, Record>>> {
+        let merge = &mut state.reading.merge;
+        let now = self.reach.of(merge.open().topic.log()).unwrap_or_default();
+        if self.reach == Reach::Durable && (now > state.seen || !merge.open().is_ours()) {
+            merge.hold_back().or_raise(py)?;
+        }
+        state.seen = now;
+        state.reading.next(py)
+    }
+
+    fn wait_for_news(
+        &self,
+        py: Python<'_>,
+        state: &State,
+        timeout: Option<Duration>,
+    ) -> PyResult<Wait> {
+        let open = state.reading.merge.open();
+        let (log, seen) = (open.topic.log(), state.seen);
+        let stop = || self.is_stopped() || log.is_deleted();
+        let ended = wait(py, timeout, stop, |slice, interrupt| {
+            self.reach.wait(log, seen, slice, interrupt)
+        })?;
+        if ended == Wait::Interrupted && !self.is_stopped() {
+            self.handle.expect_existing(py, open)?;
+        }
+        Ok(ended)
+    }
+}
+
+#[pymethods]
+impl Follower {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
+        let mut state = self.turn()?;
+        let mut waiting = None;
+        loop {
+            if self.is_stopped() {
+                return Ok(None);
+            }
+            if let Some(record) = self.look(py, &mut state)? {
+                return Ok(Some(record));
+            }
+            let since: &Instant = waiting.get_or_insert_with(Instant::now);
+            let left = self.timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
+            if left == Some(Duration::ZERO) || self.wait_for_news(py, &state, left)? != Wait::News {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next record if there is one now, else None.
+    fn poll<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
+        let mut state = self.turn()?;
+        if self.is_stopped() { Ok(None) } else { self.look(py, &mut state) }
+    }
+
+    /// True once it was closed, or its topic.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.is_stopped()
+    }
+
+    /// Address in the log up to which the last look saw.
+    #[getter]
+    fn _seen(&self) -> PyResult<u64> {
+        Ok(self.turn()?.seen.0)
+    }
+
+    /// What waits in its place.
+    fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
+        let open = self.handle.open_existing(py)?;
+        Ok(Watch { open, reach: self.reach, stopped: AtomicBool::new(false) })
+    }
+
+    /// End the iteration, from any thread.
+    fn close(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.handle.at_once(|topic| topic.log().rouse());
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close();
+    }
+}
+
+/// Waits for one log, on behalf of any number of followers.
+#[pyclass(frozen, module = "falaj._core")]
+#[derive(Debug)]
+pub struct Watch {
+    open: Arc<Open>,
+    reach: Reach,
+    stopped: AtomicBool,
+}
+
+#[pymethods]
+impl Watch {
+    /// The same for all that wait for the same.
+    #[getter]
+    fn key(&self) -> (PathBuf, bool) {
+        (self.open.topic.log().dir().to_path_buf(), self.reach == Reach::Durable)
+    }
+
+    /// Address in the log up to which there is something to see.
+    #[getter]
+    fn position(&self) -> u64 {
+        self.reach.of(self.open.topic.log()).unwrap_or_default().0
+    }
+
+    /// Wait until there is more than up to an address, or the topic is deleted; false once closed.
+    fn wait(&self, py: Python<'_>, seen: u64) -> PyResult<bool> {
+        let log = self.open.topic.log();
+        let stop = || self.stopped.load(Ordering::Relaxed) || log.is_deleted();
+        let ended = wait(py, None, stop, |slice, interrupt| {
+            self.reach.wait(log, Address(seen), slice, interrupt)
+        })?;
+        if ended == Wait::Interrupted && log.is_deleted() {
+            let name = self.open.topic.name().to_owned();
+            return Err(raise(py, &Error::TopicDeleted { name }));
+        }
+        Ok(ended == Wait::News)
+    }
+
+    /// End the wait, from any thread.
+    fn close(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.open.topic.log().rouse();
+    }
+}

@@ -1,0 +1,139 @@
+//! What the handles of a topic share: the open topic, until it is closed or the process forks.
+//!
+//! Invariant: the lock around the open topic is held only by a thread that is attached to the
+//! interpreter, for moments, and never across a detach. So nobody waits for it under the GIL, and a
+//! forked child, which is made by an attached thread, never inherits it held.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use falaj::error::Error;
+use falaj::store::fork;
+use falaj::topic::Topic;
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+use crate::wait::{detached, patiently};
+
+/// What every record of a topic refers to.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) name: String,
+    pub(crate) generation: [u8; 16],
+    pub(crate) encode: Option<Py<PyAny>>,
+    pub(crate) decode: Option<Py<PyAny>>,
+}
+
+/// A topic, open in the process with this epoch.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) topic: Topic,
+    epoch: u64,
+}
+
+impl Open {
+    /// True unless the process forked since.
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        fork::epoch() == self.epoch
+    }
+}
+
+/// An open or closed topic.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    open: RwLock<Option<Arc<Open>>>,
+    closed: AtomicBool,
+    pub(crate) shape: Arc<Shape>,
+    /// How long to wait for a lock whose holder lives.
+    pub(crate) patience: Duration,
+}
+
+impl Handle {
+    pub(crate) fn new(topic: Topic, shape: Shape, patience: Duration) -> Self {
+        let open = Arc::new(Open { topic, epoch: fork::epoch() });
+        Self {
+            open: RwLock::new(Some(open)),
+            closed: AtomicBool::new(false),
+            shape: Arc::new(shape),
+            patience,
+        }
+    }
+
+    #[inline]
+    fn read(&self) -> RwLockReadGuard<'_, Option<Arc<Open>>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Use the topic without detaching; `None` when it is closed or the process forked.
+    #[inline]
+    pub(crate) fn at_once<T>(&self, use_it: impl FnOnce(&Topic) -> T) -> Option<T> {
+        let open = self.read();
+        open.as_ref().filter(|open| open.is_ours()).map(|open| use_it(&open.topic))
+    }
+
+    /// The open topic; in a forked child one with a place of its own among the writers.
+    pub(crate) fn open(&self, py: Python<'_>) -> PyResult<Arc<Open>> {
+        let current = self.read().clone();
+        match current {
+            None => Err(raise(py, &Error::Closed { what: "topic" })),
+            Some(open) if open.is_ours() => Ok(open),
+            Some(stale) => self.reopen(py, &stale),
+        }
+    }
+
+    /// The open topic, for reading: not one that was deleted.
+    pub(crate) fn open_existing(&self, py: Python<'_>) -> PyResult<Arc<Open>> {
+        let open = self.open(py)?;
+        self.expect_existing(py, &open)?;
+        Ok(open)
+    }
+
+    /// Complain when the topic was deleted.
+    pub(crate) fn expect_existing(&self, py: Python<'_>, open: &Open) -> PyResult<()> {
+        if open.topic.log().is_deleted() {
+            return Err(raise(py, &Error::TopicDeleted { name: self.shape.name.clone() }));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn reopen(&self, py: Python<'_>, stale: &Arc<Open>) -> PyResult<Arc<Open>> {
+        let topic = patiently(py, self.patience, || stale.topic.reopen())?;
+        let fresh = Arc::new(Open { topic, epoch: fork::epoch() });
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        match &*open {
+            None => return Err(raise(py, &Error::Closed { what: "topic" })),
+            Some(other) if other.is_ours() => return Ok(Arc::clone(other)),
+            Some(_) => {}
+        }
+        let before = open.replace(Arc::clone(&fresh));
+        drop(open);
+        drop(before);
+        Ok(fresh)
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Sync, let the topic go and end every wait on it. A handle that a fork brought is only let go.
+    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.closed.store(true, Ordering::Relaxed);
+        let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(open) = open else { return Ok(()) };
+        if !open.is_ours() {
+            return Ok(());
+        }
+        let log = open.topic.log();
+        log.rouse();
+        let synced = match log.is_writable() && !log.is_deleted() {
+            true => patiently(py, self.patience, || open.topic.sync_clean()),
+            false => Ok(()),
+        };
+        detached(py, move || drop(open));
+        synced
+    }
+}

@@ -1,0 +1,153 @@
+//! Arguments: what Python gives as values, keys, headers, times and modes.
+//!
+//! Invariant: what can change while it is copied is copied under the GIL; `bytes` cannot, and is used
+//! where it lies.
+
+use falaj::topic::{Record, SyncMode};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyString, PyTuple};
+
+/// A header as it is given.
+pub(crate) type HeaderOf<'py> = (String, Option<Bound<'py, PyBytes>>);
+
+/// A record on its way in.
+#[derive(Debug)]
+pub(crate) struct Incoming<'py> {
+    pub(crate) value: Option<Bound<'py, PyBytes>>,
+    pub(crate) key: Option<Bound<'py, PyBytes>>,
+    pub(crate) headers: Vec<HeaderOf<'py>>,
+    pub(crate) event_time_ns: Option<i64>,
+}
+
+impl<'py> Incoming<'py> {
+    /// A record that is only a value.
+    pub(crate) fn value(value: Bound<'py, PyBytes>) -> Self {
+        Self { value: Some(value), key: None, headers: Vec::new(), event_time_ns: None }
+    }
+
+    /// Show it to the engine.
+    pub(crate) fn with_record<T>(&self, use_it: impl FnOnce(&Record<'_>) -> T) -> T {
+        let headers: Vec<_> = self
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_ref().map(|v| v.as_bytes())))
+            .collect();
+        use_it(&Record {
+            value: self.value.as_ref().map(|value| value.as_bytes()),
+            key: self.key.as_ref().map(|key| key.as_bytes()),
+            headers: &headers,
+            event_time_ns: self.event_time_ns,
+        })
+    }
+
+    /// True when it is more than a value.
+    pub(crate) fn is_rich(&self) -> bool {
+        self.with_record(|record| record.is_rich())
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn len(&self) -> usize {
+        self.with_record(|record| record.max_len())
+    }
+}
+
+/// The bytes of a value, through the topic's codec if it has one.
+pub(crate) fn encoded<'py>(
+    value: &Bound<'py, PyAny>,
+    encode: Option<&Py<PyAny>>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let Some(encode) = encode else { return bytes(value, "a value") };
+    bytes(&encode.bind(value.py()).call1((value,))?, "what the codec makes of a value")
+}
+
+/// `bytes` as it is, a copy of any other buffer.
+pub(crate) fn bytes<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyBytes>> {
+    if let Ok(bytes) = given.cast::<PyBytes>() {
+        return Ok(bytes.clone());
+    }
+    let Ok(view) = PyMemoryView::from(given) else { return Err(not_bytes(given, what)) };
+    Ok(view.call_method0(pyo3::intern!(given.py(), "tobytes"))?.cast_into()?)
+}
+
+#[cold]
+fn not_bytes(given: &Bound<'_, PyAny>, what: &str) -> PyErr {
+    let kind = given.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
+    let remedy = if given.is_instance_of::<PyString>() {
+        "call .encode() on it, or open the topic with codec=\"str\""
+    } else {
+        "encode it, or open the topic with a codec, such as codec=\"json\""
+    };
+    let remedy = if what == "a value" { remedy } else { "give bytes" };
+    PyTypeError::new_err(format!("{what} is bytes, not {kind}: {remedy}"))
+}
+
+/// Headers: a mapping or pairs, ordered; names are text, values bytes or None.
+pub(crate) fn headers<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<HeaderOf<'py>>> {
+    let Some(given) = given else { return Ok(Vec::new()) };
+    let pairs = match given.cast::<PyDict>() {
+        Ok(dict) => dict.items().into_any(),
+        Err(_) => given.clone(),
+    };
+    if pairs.is_instance_of::<PyString>() || pairs.is_instance_of::<PyBytes>() {
+        return Err(PyTypeError::new_err("headers are a dict, or pairs of a name and bytes"));
+    }
+    pairs.try_iter()?.map(|pair| header(&pair?)).collect()
+}
+
+fn header<'py>(pair: &Bound<'py, PyAny>) -> PyResult<HeaderOf<'py>> {
+    let wrong = || PyTypeError::new_err("a header is a pair of a name (str) and bytes or None");
+    let (name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
+        pair.extract().map_err(|_| wrong())?;
+    let name = name.cast::<PyString>().map_err(|_| wrong())?.to_str()?.to_owned();
+    let value = if value.is_none() { None } else { Some(bytes(&value, "the value of a header")?) };
+    Ok((name, value))
+}
+
+/// A key.
+pub(crate) fn key<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    given.map(|key| bytes(key, "a key")).transpose()
+}
+
+/// A time, as nanoseconds since 1970.
+pub(crate) fn time_ns(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<i64>> {
+    static TO_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let Some(given) = given else { return Ok(None) };
+    let to_ns = TO_NS.import(given.py(), "falaj.times", "to_ns")?;
+    to_ns.call1((given,))?.extract().map(Some)
+}
+
+/// The name of a sync mode.
+pub(crate) fn sync_mode(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<SyncMode>> {
+    let Some(given) = given else { return Ok(None) };
+    let name = given.cast::<PyString>().ok().and_then(|name| name.to_str().ok());
+    match name {
+        Some("none") => Ok(Some(SyncMode::None)),
+        Some("interval") => Ok(Some(SyncMode::Interval)),
+        Some("durable") => Ok(Some(SyncMode::Durable)),
+        _ => {
+            let what =
+                format!("sync is \"none\", \"interval\" or \"durable\", not {}", given.repr()?);
+            Err(PyValueError::new_err(what))
+        }
+    }
+}
+
+/// The name of a sync mode, back.
+pub(crate) fn sync_name(mode: SyncMode) -> &'static str {
+    match mode {
+        SyncMode::None => "none",
+        SyncMode::Interval => "interval",
+        SyncMode::Durable => "durable",
+    }
+}
+
+/// A pair `(key, value)`, if that is what it is.
+pub(crate) fn pair<'a, 'py>(
+    item: &'a Bound<'py, PyAny>,
+) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    let Ok(tuple) = item.cast::<PyTuple>() else { return Ok(None) };
+    let wrong = |_| PyTypeError::new_err("a tuple in extend() is a pair: (key, value)");
+    tuple.extract().map(Some).map_err(wrong)
+}

@@ -1,0 +1,65 @@
+//! `Opened`: what a topic's handles are made of, before there is a class of Python around it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use falaj::store::TopicOptions;
+use falaj::topic::{SyncMode, Topic as Inner};
+use pyo3::prelude::*;
+
+use crate::handle::{Handle, Shape};
+use crate::wait::patiently;
+
+/// What a Topic is made of: a topic that was opened, or one partition of it.
+#[pyclass(frozen, module = "falaj._core")]
+#[derive(Clone, Debug)]
+pub struct Opened {
+    pub(crate) handle: Arc<Handle>,
+    /// The partition that everything goes to, when there is no choice.
+    pub(crate) only: Option<u32>,
+    pub(crate) first_number: u32,
+    pub(crate) partitions: u32,
+    pub(crate) sync: SyncMode,
+    pub(crate) codec: Arc<str>,
+}
+
+/// How a topic is opened.
+#[derive(Debug)]
+pub(crate) struct Asked<'a, 'py> {
+    pub(crate) options: TopicOptions,
+    pub(crate) resolve: &'a Bound<'py, PyAny>,
+    pub(crate) sync: SyncMode,
+    pub(crate) verify: bool,
+    pub(crate) patience: Duration,
+}
+
+impl Opened {
+    /// What it shares with its partitions.
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// Open a topic. `resolve` makes two callables, or None, of the name of its codec.
+    pub(crate) fn open(
+        py: Python<'_>,
+        store: &falaj::store::Store,
+        name: &str,
+        asked: &Asked<'_, '_>,
+    ) -> PyResult<Self> {
+        let options = &asked.options;
+        let topic = patiently(py, asked.patience, || Inner::open(store, name, options))?;
+        let (sync, verify) = (asked.sync, asked.verify);
+        let topic = topic.with_sync(sync).with_verify(verify);
+        let settings = topic.settings().clone();
+        let (encode, decode) = asked.resolve.call1((&settings.codec,))?.extract()?;
+        let shape = Shape { name: settings.name, generation: settings.generation, encode, decode };
+        Ok(Self {
+            only: (settings.partitions == 1).then_some(0),
+            first_number: settings.number,
+            partitions: settings.partitions,
+            sync,
+            codec: settings.codec.into(),
+            handle: Arc::new(Handle::new(topic, shape, asked.patience)),
+        })
+    }
+}

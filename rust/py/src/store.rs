@@ -1,0 +1,171 @@
+//! `Store`: a directory of topics.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use falaj::error::Error;
+use falaj::store::{Access, Store as Inner, StoreOptions, TopicOptions};
+use falaj::topic::SyncMode;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::errors::{OrRaise, raise};
+use crate::handle::Handle;
+use crate::input::sync_mode;
+use crate::opened::{Asked, Opened};
+use crate::wait::{ATTEMPT, detached, patiently, seconds};
+
+/// An open store; see falaj.Store.
+#[pyclass(frozen, subclass, weakref, module = "falaj._core")]
+#[derive(Debug)]
+pub struct Store {
+    /// As in [`crate::handle`]: held for moments, by attached threads only.
+    inner: RwLock<Option<Inner>>,
+    /// Topics that were opened through it, to be closed with it.
+    handles: Mutex<Vec<Weak<Handle>>>,
+    path: PathBuf,
+    patience: Duration,
+    sync: SyncMode,
+    verify: bool,
+}
+
+impl Store {
+    /// The engine's store.
+    pub(crate) fn inner(&self, py: Python<'_>) -> PyResult<Inner> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner).clone();
+        inner.ok_or_else(|| raise(py, &Error::Closed { what: "store" }))
+    }
+
+    fn note(&self, handle: &Arc<Handle>) {
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        handles.retain(|handle| handle.strong_count() > 0);
+        handles.push(Arc::downgrade(handle));
+    }
+}
+
+#[pymethods]
+impl Store {
+    #[new]
+    #[pyo3(signature = (path, *, write, permissions, sync, verify, timeout, force))]
+    #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        write: bool,
+        permissions: u32,
+        sync: &Bound<'_, PyAny>,
+        verify: bool,
+        timeout: f64,
+        force: bool,
+    ) -> PyResult<Self> {
+        let patience = seconds(py, Some(timeout))?.unwrap_or(Duration::MAX);
+        let sync = sync_mode(Some(sync))?.unwrap_or_default();
+        let options = StoreOptions {
+            access: if write { Access::Write } else { Access::Read },
+            mode: permissions,
+            force_filesystem: force,
+            lock_timeout: patience.min(ATTEMPT),
+            ..StoreOptions::default()
+        };
+        let inner = patiently(py, patience, || Inner::open(&path, &options))?;
+        let path = inner.path().to_path_buf();
+        let (inner, handles) = (RwLock::new(Some(inner)), Mutex::default());
+        Ok(Self { inner, handles, path, patience, sync, verify })
+    }
+
+    /// The directory, absolute.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    /// True once it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// True when it was opened for writing.
+    #[getter]
+    fn writable(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.inner(py)?.access() == Access::Write)
+    }
+
+    /// Open a topic.
+    #[pyo3(signature = (
+        name, *, codec, resolve, partitions, segment_bytes, sync_interval_ms, sync, verify
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
+    fn _open_topic(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        codec: Option<String>,
+        resolve: &Bound<'_, PyAny>,
+        partitions: Option<u32>,
+        segment_bytes: Option<u64>,
+        sync_interval_ms: Option<u64>,
+        sync: Option<&Bound<'_, PyAny>>,
+        verify: Option<bool>,
+    ) -> PyResult<Opened> {
+        let options = TopicOptions {
+            codec,
+            partitions,
+            segment_bytes,
+            sync_interval_ms,
+            ..TopicOptions::default()
+        };
+        let sync = sync_mode(sync)?.unwrap_or(self.sync);
+        let verify = verify.unwrap_or(self.verify);
+        let asked = Asked { options, resolve, sync, verify, patience: self.patience };
+        let opened = Opened::open(py, &self.inner(py)?, name, &asked)?;
+        self.note(opened.handle());
+        Ok(opened)
+    }
+
+    /// Names of all topics, sorted.
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let inner = self.inner(py)?;
+        let topics = detached(py, || inner.topics()).or_raise(py)?;
+        Ok(topics.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Delete a topic and all its records, for everybody; values that were read stay valid.
+    fn delete(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let inner = self.inner(py)?;
+        patiently(py, self.patience, || inner.delete_topic(name))
+    }
+
+    /// Sync and close all topics that were opened through it, and let it go. Values stay valid.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();
+        let handles =
+            std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut first_error = Ok(());
+        for handle in handles.iter().filter_map(Weak::upgrade) {
+            first_error = first_error.and(handle.close(py));
+        }
+        detached(py, move || drop(inner));
+        first_error
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let state = match &*inner {
+            None => ", closed",
+            Some(inner) if inner.access() == Access::Read => ", read only",
+            Some(_) => "",
+        };
+        format!("<falaj.Store {:?}{state}>", self.path)
+    }
+}

@@ -1,0 +1,492 @@
+//! `Topic`: appending, and the entrances to reading. `falaj.Topic` derives from it.
+//!
+//! A handle is for the whole topic or, as a view, for one of its partitions. An append of plain
+//! `bytes` is tried without giving up the GIL; only what may have to wait detaches.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use falaj::error::{Error, Result};
+use falaj::log::Appended;
+use falaj::topic::{Record as Outgoing, SyncMode, Topic as Inner};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyTuple};
+
+use crate::batch::Batches;
+use crate::collect::{Bodies, Collector};
+use crate::errors::{OrRaise, invalid, raise};
+use crate::follow::Follower;
+use crate::handle::Open;
+use crate::input::{self, Incoming};
+use crate::iterate::{Lane, Reading, Records};
+use crate::opened::Opened;
+use crate::record::Record;
+use crate::wait::{detached, patiently, seconds, wait};
+
+/// An open topic; see falaj.Topic.
+#[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
+#[derive(Debug)]
+pub struct Topic {
+    opened: Opened,
+    /// Where the next record without a key goes.
+    turn: AtomicU32,
+}
+
+/// The keyword arguments of append() and extend() that say where and how.
+#[derive(Debug)]
+struct Where {
+    partition: Option<u32>,
+    sync: SyncMode,
+}
+
+impl Topic {
+    fn lanes(&self) -> std::ops::Range<u32> {
+        self.opened.only.map_or(0..self.opened.partitions, |only| only..only + 1)
+    }
+
+    /// The one partition; an error where there are several.
+    fn one(&self, py: Python<'_>) -> PyResult<u32> {
+        self.opened.only.ok_or_else(|| {
+            let (name, n) = (&self.opened.handle.shape.name, self.opened.partitions);
+            let what = format!(
+                "topic {name:?} has {n} partitions, each with offsets of its own: use \
+                 topic.partition(p)"
+            );
+            invalid(py, what)
+        })
+    }
+
+    fn target(
+        &self,
+        py: Python<'_>,
+        partition: Option<u32>,
+        sync: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Where> {
+        let sync = input::sync_mode(sync)?.unwrap_or(self.opened.sync);
+        let partition = partition.or(self.opened.only);
+        if let Some(wrong) = partition.filter(|p| !self.lanes().contains(p)) {
+            let lanes = self.lanes();
+            let (name, last) = (&self.opened.handle.shape.name, lanes.end - 1);
+            let what = format!(
+                "{name:?} has no partition {wrong}: they are numbered {} to {last}",
+                lanes.start
+            );
+            return Err(invalid(py, what));
+        }
+        Ok(Where { partition, sync })
+    }
+
+    fn turn(&self) -> u32 {
+        self.turn.fetch_add(1, Ordering::Relaxed) % self.opened.partitions
+    }
+
+    /// The append that everybody waits for: `bytes`, nothing else. `None` when it has to be done the
+    /// long way.
+    #[inline]
+    fn append_at_once(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+        let Some(partition) = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)
+        else {
+            return Ok(None);
+        };
+        let (Ok(value), None) = (value.cast_exact::<PyBytes>(), &self.opened.handle.shape.encode)
+        else {
+            return Ok(None);
+        };
+        let (number, value) = (self.opened.first_number + partition, value.as_bytes());
+        let interval = self.opened.sync == SyncMode::Interval;
+        let tried =
+            self.opened.handle.at_once(|topic| topic.try_append_value(number, value, interval));
+        tried.unwrap_or(Ok(None)).or_raise(py)
+    }
+
+    fn append_record(
+        &self,
+        py: Python<'_>,
+        record: &Incoming<'_>,
+        to: &Where,
+    ) -> PyResult<(u32, u64)> {
+        let partition = to.partition.unwrap_or_else(|| match &record.key {
+            Some(key) => falaj::format::checksum::crc32(key.as_bytes()) % self.opened.partitions,
+            None => self.turn(),
+        });
+        let offset = record.with_record(|record| self.append_to(py, partition, record, to.sync))?;
+        Ok((partition, offset))
+    }
+
+    fn append_to(
+        &self,
+        py: Python<'_>,
+        partition: u32,
+        record: &Outgoing<'_>,
+        sync: SyncMode,
+    ) -> PyResult<u64> {
+        let handle = &self.opened.handle;
+        let tried = handle.at_once(|topic| topic.try_append(partition, record, Some(sync)));
+        let appended = match tried.unwrap_or(Ok(None)).or_raise(py)? {
+            Some(appended) => appended,
+            None => {
+                let topic = &handle.open(py)?.topic;
+                patiently(py, handle.patience, || topic.commit(partition, record, Some(sync)))?
+            }
+        };
+        self.settle(py, appended, sync)
+    }
+
+    /// Wait for what the mode promises; returns the first offset.
+    #[inline]
+    fn settle(&self, py: Python<'_>, appended: Appended, sync: SyncMode) -> PyResult<u64> {
+        let offset = appended.first;
+        if sync == SyncMode::Durable {
+            let open = self.opened.handle.open(py)?;
+            let log = open.topic.log();
+            let unknown = |source| Error::DurabilityUnknown { offset, source: Box::new(source) };
+            patiently(py, self.opened.handle.patience, || {
+                log.sync_to(appended.end).map_err(|error| match error {
+                    Error::LockTimeout { .. } => error,
+                    error => unknown(error),
+                })
+            })?;
+        }
+        Ok(offset)
+    }
+
+    fn bound(&self, py: Python<'_>, of: fn(&Inner, u32) -> Result<u64>) -> PyResult<u64> {
+        let partition = self.one(py)?;
+        of(&self.opened.handle.open_existing(py)?.topic, partition).or_raise(py)
+    }
+
+    fn lane(open: &Open, partition: u32) -> Result<Lane> {
+        let (from, end) = (open.topic.first(partition)?, open.topic.end(partition)?);
+        Ok(Lane { partition, from, end: Some(end) })
+    }
+
+    /// The absolute offset of an index, which may count from the end.
+    fn absolute(&self, py: Python<'_>, open: &Open, partition: u32, index: i128) -> PyResult<u64> {
+        let absolute = if index < 0 {
+            index + i128::from(open.topic.end(partition).or_raise(py)?)
+        } else {
+            index
+        };
+        u64::try_from(absolute).or_else(|_| {
+            let error = open.topic.out_of_range(partition, index).or_raise(py)?;
+            Err(raise(py, &error))
+        })
+    }
+}
+
+#[pymethods]
+impl Topic {
+    #[new]
+    fn new(opened: &Bound<'_, Opened>) -> Self {
+        Self { opened: opened.get().clone(), turn: AtomicU32::new(std::process::id()) }
+    }
+
+    /// Append a record and return its offset, or its Position where there are several partitions.
+    #[pyo3(signature = (value, key=None, headers=None, time=None, partition=None, sync=None))]
+    #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
+    #[inline]
+    fn append<'py>(
+        &self,
+        py: Python<'py>,
+        value: &Bound<'py, PyAny>,
+        key: Option<&Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
+        time: Option<&Bound<'py, PyAny>>,
+        partition: Option<u32>,
+        sync: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let is_plain = key.is_none() && headers.is_none() && time.is_none();
+        if is_plain && partition.is_none() && sync.is_none() {
+            if let Some(offset) = self.append_at_once(py, value)? {
+                return Ok(offset.into_pyobject(py)?.into_any());
+            }
+        }
+        let to = self.target(py, partition, sync)?;
+        let record = Incoming {
+            value: Some(input::encoded(value, self.opened.handle.shape.encode.as_ref())?),
+            key: input::key(key)?,
+            headers: input::headers(headers)?,
+            event_time_ns: input::time_ns(time)?,
+        };
+        let (partition, offset) = self.append_record(py, &record, &to)?;
+        if self.opened.only.is_some() {
+            return Ok(offset.into_pyobject(py)?.into_any());
+        }
+        static POSITION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        POSITION.import(py, "falaj.records", "Position")?.call1((partition, offset))
+    }
+
+    /// Append many records; all of them become visible at once.
+    #[pyo3(signature = (records, partition=None, sync=None))]
+    fn extend<'py>(
+        &self,
+        py: Python<'py>,
+        records: &Bound<'py, PyAny>,
+        partition: Option<u32>,
+        sync: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let to = self.target(py, partition, sync)?;
+        let open = self.opened.handle.open(py)?;
+        let limit = open.topic.log().max_group_len();
+        let collector = Collector { shape: &self.opened.handle.shape, limit };
+        let bodies = match to.partition {
+            Some(partition) => collector.single(records, partition)?,
+            None => collector.spread(records, |key| open.topic.partition_of(key), self.turn())?,
+        };
+        let Bodies(parts) = &bodies;
+        let parts: Vec<_> = parts.iter().map(|(partition, body)| (*partition, body)).collect();
+        let commit = || open.topic.commit_bodies(&parts, Some(to.sync));
+        let (ranges, appended) = patiently(py, self.opened.handle.patience, commit)?;
+        self.settle(py, appended, to.sync)?;
+        let range = |range: &std::ops::Range<u64>| {
+            PyRange::new(py, range.start.cast_signed() as isize, range.end.cast_signed() as isize)
+        };
+        if let (Some(_), [one]) = (self.opened.only, ranges.as_slice()) {
+            return Ok(range(one)?.into_any());
+        }
+        let by_partition = PyDict::new(py);
+        for ((partition, _), appended) in parts.iter().zip(&ranges) {
+            by_partition.set_item(partition, range(appended)?)?;
+        }
+        Ok(by_partition.into_any())
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Records> {
+        let open = self.opened.handle.open_existing(py)?;
+        let lanes: Result<Vec<_>> = self.lanes().map(|p| Self::lane(&open, p)).collect();
+        let reading = Reading::new(py, &self.opened.handle, &lanes.or_raise(py)?)?;
+        Ok(Records { reading })
+    }
+
+    fn __getitem__<'py>(
+        slf: &Bound<'py, Self>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, own) = (slf.py(), slf.get());
+        if index.is_instance_of::<PySlice>() {
+            return slf.call_method1(pyo3::intern!(py, "_slice"), (index,));
+        }
+        let wrong = |_| {
+            let kind = index.get_type().name().map_or_else(|_| String::new(), |n| n.to_string());
+            PyTypeError::new_err(format!("topic[i] takes an offset or a slice of them, not {kind}"))
+        };
+        let (partition, index): (u32, i128) = match index.cast::<PyTuple>() {
+            Ok(position) => {
+                let (partition, index) = position.extract().map_err(wrong)?;
+                own.target(py, Some(partition), None)?;
+                (partition, index)
+            }
+            Err(_) => {
+                let index = index.extract().map_err(wrong)?;
+                (own.one(py)?, index)
+            }
+        };
+        let open = own.opened.handle.open_existing(py)?;
+        let offset = own.absolute(py, &open, partition, index)?;
+        let record = open.topic.get(partition, offset).or_raise(py)?;
+        Ok(Record::make(py, record, partition, &own.opened.handle.shape)?.into_any())
+    }
+
+    /// How many records there are.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let open = self.opened.handle.open_existing(py)?;
+        let count = |p| Ok(open.topic.end(p)? - open.topic.first(p)?);
+        let counted: Result<u64> = self.lanes().map(count).sum();
+        Ok(counted.or_raise(py)? as usize)
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    /// Name of the topic.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.opened.handle.shape.name
+    }
+
+    /// Name of its codec.
+    #[getter]
+    fn codec(&self) -> &str {
+        &self.opened.codec
+    }
+
+    /// How appends sync unless they say otherwise.
+    #[getter]
+    fn sync(&self) -> &'static str {
+        input::sync_name(self.opened.sync)
+    }
+
+    /// Id that the topic got when it was created, as hexadecimal digits.
+    #[getter]
+    fn generation(&self) -> String {
+        falaj::format::names::hex(&self.opened.handle.shape.generation)
+    }
+
+    /// Numbers of the partitions that this handle reads.
+    #[getter]
+    fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyRange>> {
+        let lanes = self.lanes();
+        PyRange::new(py, lanes.start as isize, lanes.end as isize)
+    }
+
+    /// True once it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.opened.handle.is_closed()
+    }
+
+    /// Lowest offset that is still there.
+    #[getter]
+    fn first(&self, py: Python<'_>) -> PyResult<u64> {
+        self.bound(py, Inner::first)
+    }
+
+    /// Offset behind the last committed record.
+    #[getter]
+    fn end(&self, py: Python<'_>) -> PyResult<u64> {
+        self.bound(py, Inner::end)
+    }
+
+    /// The same as `end`.
+    #[getter]
+    fn committed(&self, py: Python<'_>) -> PyResult<u64> {
+        self.bound(py, Inner::end)
+    }
+
+    /// Offset behind the last record that is known to be on the medium.
+    #[getter]
+    fn durable(&self, py: Python<'_>) -> PyResult<u64> {
+        self.bound(py, Inner::durable)
+    }
+
+    /// Put everything that is committed on the medium.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let open = self.opened.handle.open(py)?;
+        patiently(py, self.opened.handle.patience, || open.topic.flush())
+    }
+
+    /// Wait until a record is on the medium, by default all that is committed now.
+    #[pyo3(signature = (offset=None, timeout=None))]
+    fn wait_durable(
+        &self,
+        py: Python<'_>,
+        offset: Option<u64>,
+        timeout: Option<f64>,
+    ) -> PyResult<bool> {
+        let partition = self.one(py)?;
+        let open = self.opened.handle.open_existing(py)?;
+        let topic = &open.topic;
+        let until = match offset {
+            Some(offset) => offset.saturating_add(1),
+            None => topic.end(partition).or_raise(py)?,
+        };
+        let timeout = seconds(py, timeout)?;
+        let ended = wait(
+            py,
+            timeout,
+            || self.opened.handle.is_closed(),
+            |slice, interrupt| topic.wait_durable(partition, until, Some(slice), interrupt),
+        )?;
+        match ended {
+            falaj::log::Wait::News => Ok(true),
+            falaj::log::Wait::TimedOut => Ok(false),
+            falaj::log::Wait::Interrupted => Err(raise(py, &Error::Closed { what: "topic" })),
+        }
+    }
+
+    /// Sync and let the topic go; ends every wait on it.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.opened.handle.close(py)
+    }
+
+    /// What a handle for one partition is made of.
+    fn _view(&self, py: Python<'_>, partition: u32) -> PyResult<Opened> {
+        self.target(py, Some(partition), None)?;
+        Ok(Opened { only: Some(partition), ..self.opened.clone() })
+    }
+
+    /// Records of one partition from an offset up to another.
+    fn _records(&self, py: Python<'_>, start: u64, stop: u64) -> PyResult<Records> {
+        let lane = Lane { partition: self.one(py)?, from: start, end: Some(stop.max(start)) };
+        Ok(Records { reading: Reading::new(py, &self.opened.handle, &[lane])? })
+    }
+
+    /// Batches of one partition from an offset up to another.
+    fn _batches(&self, py: Python<'_>, start: u64, stop: u64, size: usize) -> PyResult<Batches> {
+        let lane = Lane { partition: self.one(py)?, from: start, end: Some(stop.max(start)) };
+        Batches::new(py, &self.opened.handle, lane, size)
+    }
+
+    /// Offset of the first record at or after a time, nanoseconds since 1970.
+    fn _offset_at(&self, py: Python<'_>, time_ns: i64) -> PyResult<Option<u64>> {
+        let partition = self.one(py)?;
+        let open = self.opened.handle.open_existing(py)?;
+        detached(py, || open.topic.offset_at_time(partition, time_ns)).or_raise(py)
+    }
+
+    /// A follower that begins at these offsets, one for each partition.
+    fn _follow(
+        &self,
+        py: Python<'_>,
+        starts: Vec<u64>,
+        timeout: Option<f64>,
+        durable: bool,
+    ) -> PyResult<Follower> {
+        let timeout = seconds(py, timeout)?;
+        let lanes: Vec<_> = self
+            .lanes()
+            .zip(starts)
+            .map(|(partition, from)| Lane { partition, from, end: None })
+            .collect();
+        Ok(Follower::new(Reading::new(py, &self.opened.handle, &lanes)?, timeout, durable))
+    }
+
+    /// True when it has one partition, or is one.
+    #[getter]
+    fn _single(&self) -> bool {
+        self.opened.only.is_some()
+    }
+
+    /// Complain when it was closed or deleted.
+    fn _expect(&self, py: Python<'_>) -> PyResult<()> {
+        self.opened.handle.open_existing(py).map(drop)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let (name, codec) = (&self.opened.handle.shape.name, &self.opened.codec);
+        let part = match self.opened.only {
+            Some(only) if self.opened.partitions > 1 => format!(" partition {only}"),
+            _ if self.opened.partitions > 1 => format!(" {} partitions", self.opened.partitions),
+            _ => String::new(),
+        };
+        let state = match self.opened.handle.open(py) {
+            Err(_) => "closed".to_owned(),
+            Ok(open) if open.topic.log().is_deleted() => "deleted".to_owned(),
+            Ok(open) => {
+                match self.lanes().map(|p| Self::lane(&open, p)).collect::<Result<Vec<_>>>() {
+                    Err(error) => error.to_string(),
+                    Ok(lanes) => match lanes.as_slice() {
+                        [Lane { from, end: Some(end), .. }] => {
+                            format!("offsets {from} up to {end}")
+                        }
+                        lanes => {
+                            let held = |lane: &Lane| lane.end.unwrap_or(0) - lane.from;
+                            format!("{} records", lanes.iter().map(held).sum::<u64>())
+                        }
+                    },
+                }
+            }
+        };
+        format!("<falaj.Topic {name:?}{part}, codec {codec}, {state}>")
+    }
+
+    /// The error for an offset that no record has.
+    fn _out_of_range(&self, py: Python<'_>, offset: i128) -> PyResult<Py<PyAny>> {
+        let partition = self.one(py)?;
+        let open = self.opened.handle.open_existing(py)?;
+        let error = open.topic.out_of_range(partition, offset).or_raise(py)?;
+        Ok(raise(py, &error).into_value(py).into_any())
+    }
+}
