@@ -414,6 +414,26 @@ def machine_paths(path: str, text: str) -> list[str]:
 # --- Papers --------------------------------------------------------------------------------------
 
 
+def tests_that_papers_name(path: str, text: str) -> list[str]:
+    """List `path::name` of every test that a page of docs/ leans on."""
+    return re.findall(r"`((?:[\w.-]+/)*[\w.-]+\.(?:rs|py)::\w+)`", text)
+
+
+def tests_that_are_not_there(files: dict[str, str]) -> Rule:
+    """Make the rule: what a page calls a test is one; paths begin at rust/log or at the root."""
+
+    def rule(path: str, text: str) -> list[str]:
+        said = []
+        for named in tests_that_papers_name(path, text):
+            file, _, name = named.partition("::")
+            sources = (files.get(place + file, "") for place in ("rust/log/", ""))
+            if not any(re.search(rf"\b(?:fn|def) {name}\(", source) for source in sources):
+                said.append(f"names the test {named}, which does not exist")
+        return said
+
+    return rule
+
+
 def table_keys(markdown: str, heading: str) -> list[str]:
     """List the code words in the first column of the tables below a heading."""
     _, _, below = markdown.partition(f"\n## {heading}\n")

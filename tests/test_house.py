@@ -451,6 +451,22 @@ def test_a_sleep_without_a_reason_is_complained_of() -> None:
 # --- Papers --------------------------------------------------------------------------------------
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    pages = matching(files(), "docs/**/*.md", "README.md", "rust/log/README.md")
+    assert complaints(house.tests_that_are_not_there(files()), pages) == []
+    assert len(house.tests_that_papers_name("", pages["docs/PROTOCOL.md"])) > 50
+
+
+def test_a_page_that_names_a_test_that_is_gone_is_complained_of() -> None:
+    tree = {
+        "rust/log/tests/a.rs": "fn it_holds() {}\n",
+        "tests/test_b.py": "def test_b() -> None:\n",
+    }
+    rule = house.tests_that_are_not_there(tree)
+    assert rule("docs/P.md", "`tests/a.rs::it_holds`, `tests/test_b.py::test_b`, `house.py`") == []
+    assert len(rule("docs/P.md", "`tests/a.rs::it_held` and `src/a.rs::it_holds`")) == 2
+
+
 def test_contributing_is_short() -> None:
     lines = files()["CONTRIBUTING.md"].splitlines()
     assert 10 < len(lines) <= house.CONTRIBUTING_LINES_MAX
