@@ -48,6 +48,7 @@ use crate::format::address::Address;
 use crate::format::control::at;
 use crate::format::settings::WriteMode;
 use crate::lock::{Fate, Identity};
+use crate::segment::Reading;
 use crate::storage::{Access, Storage};
 
 pub use append::{Appended, Outgoing};
@@ -94,6 +95,8 @@ pub struct LogSettings {
     pub lock_timeout: Option<Duration>,
     /// Time between syncs of what was appended in interval mode.
     pub sync_interval: Duration,
+    /// How segments are read; a writer's own end of the log is mapped in any case.
+    pub reading: Reading,
 }
 
 /// An open log.
@@ -133,7 +136,7 @@ impl Log {
                 let access = write_access(&settings);
                 Some(Control::open(&*storage, dir, settings.generation, access)?)
             }
-            None => Control::open(&*storage, dir, settings.generation, Access::Read).ok(),
+            None => open_control_to_read(&*storage, dir, &settings).ok(),
         };
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);
         let reads = control.as_ref().filter(|_| member.is_none());
@@ -248,6 +251,17 @@ impl Drop for Log {
         if let Some(prepared) = enter(&self.writer).take().and_then(|writer| writer.prepared) {
             prepared.discard(&*self.storage);
         }
+    }
+}
+
+fn open_control_to_read(
+    storage: &dyn Storage,
+    dir: &Path,
+    settings: &LogSettings,
+) -> Result<Control> {
+    match settings.reading {
+        Reading::Map => Control::open(storage, dir, settings.generation, Access::Read),
+        Reading::Pread => Control::open_unmapped(storage, dir, settings.generation),
     }
 }
 

@@ -153,6 +153,9 @@ impl Cursor {
             while self.limit == Some(self.position) {
                 self.leave()?;
             }
+            if self.segment.is_heavy() {
+                self.segment = self.log.chain.afresh(&self.segment)?;
+            }
             match self.segment.block(self.position, self.check) {
                 Ok(Some(block)) => {
                     if let Some(data) = self.accept(block)? {

@@ -78,6 +78,7 @@ impl Store {
             file_mode: self.modes().file,
             lock_timeout: Some(self.shared.lock_timeout),
             sync_interval: Duration::from_millis(topic.sync_interval_ms),
+            reading: self.shared.reading,
         };
         if self.access() == super::Access::Read {
             return Log::open(storage, &dir, settings, None);

@@ -45,6 +45,7 @@ pub use slots::DeadSlot;
 
 use crate::error::{Error, Result};
 use crate::format::settings::{StoreSettings, TopicSettings};
+use crate::segment::Reading;
 use crate::storage::real::RealStorage;
 use crate::storage::{Map, Storage};
 use claim::Patience;
@@ -66,6 +67,7 @@ struct Shared {
     /// Where the membership is kept; none for a reader.
     seat: Option<Seat>,
     lock_timeout: Duration,
+    reading: Reading,
 }
 
 impl Store {
