@@ -15,6 +15,7 @@
 //! | `read` | cursors over committed blocks |
 //! | `follow` | waiting for more |
 //! | `touch` | pages touched ahead of the writer, by a helper thread |
+//! | [`verify`] | reading a whole log with distrust |
 //!
 //! Invariants, which the unsafe code of the rooms below stands on: no byte at or below a non-zero
 //! commit word is written again; a file with a name is never truncated. Only `repair` writes after a
@@ -35,6 +36,7 @@ mod roll;
 mod supersede;
 mod sync;
 mod touch;
+pub mod verify;
 
 use std::any::Any;
 use std::fmt;
