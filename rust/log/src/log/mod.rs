@@ -15,6 +15,8 @@
 //! | `read` | cursors over committed blocks |
 //! | `follow` | waiting for more |
 //! | `touch` | pages touched ahead of the writer, by a helper thread |
+//! | `reindex` | indexes of sealed segments, made anew |
+//! | `mending` | what all of that did, as values |
 //! | [`verify`] | reading a whole log with distrust |
 //!
 //! Invariants, which the unsafe code of the rooms below stands on: no byte at or below a non-zero
@@ -29,8 +31,10 @@ mod fast;
 mod follow;
 mod guard;
 mod latch;
+mod mending;
 mod read;
 mod recover;
+mod reindex;
 mod repair;
 mod roll;
 mod supersede;
@@ -56,7 +60,9 @@ use crate::storage::{Access, Storage};
 pub use append::{Appended, Outgoing};
 pub use create::{LogSpec, create, mark_deleted};
 pub use follow::{Interrupt, Wait};
+pub use mending::{Mend, MendStep};
 pub use read::{Cursor, DataBlock};
+pub use recover::{Planned, mend, plan};
 
 use append::Writer;
 use chain::Chain;

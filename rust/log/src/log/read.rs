@@ -415,7 +415,7 @@ impl Log {
             Ok(base.is_none_or(|base| base <= offset))
         })?;
         let mut cursor = self.cursor_in(segment, topic, check)?;
-        let entry = cursor.segment.open_index(&*self.storage).find(topic, |e| e.offset <= offset);
+        let entry = self.index_of(&cursor.segment).find(topic, |e| e.offset <= offset);
         cursor.jump(entry);
         if offset > 0 {
             cursor.skip_to(offset)?;
@@ -438,8 +438,7 @@ impl Log {
             Ok(known.is_none_or(|highest| highest < time_ns))
         })?;
         let mut cursor = self.cursor_in(segment, topic, check)?;
-        let entry =
-            cursor.segment.open_index(&*self.storage).find(topic, |e| e.highest_ns < time_ns);
+        let entry = self.index_of(&cursor.segment).find(topic, |e| e.highest_ns < time_ns);
         cursor.jump(entry);
         while let Some(data) = cursor.next_block()? {
             let highest =
@@ -467,7 +466,7 @@ impl Log {
         let mut cursor = self.cursor_in(segment, topic, Check::Header)?;
         let base = cursor.base.unwrap_or(0);
         let until = address.position();
-        let entry = cursor.segment.open_index(&*self.storage).find(topic, |e| e.position < until);
+        let entry = self.index_of(&cursor.segment).find(topic, |e| e.position < until);
         cursor.jump(entry);
         let mut next = entry.filter(|_| cursor.position > 0).map_or(base, |entry| entry.offset);
         next = next.max(base);

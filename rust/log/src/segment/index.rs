@@ -31,13 +31,15 @@ pub enum Index {
 }
 
 impl Index {
-    /// Open the index of a segment, or build it in memory when the file is missing or not its own.
-    pub fn open(storage: &dyn Storage, dir: &Path, segment: &Segment, access: Access) -> Self {
-        let opened = match segment.reading() {
-            Reading::Map => Self::open_file(storage, dir, segment, access),
+    /// Open the index of a segment for reading, in the way that the segment is read.
+    ///
+    /// # Errors
+    /// As [`Index::open_file`].
+    pub fn open_existing(storage: &dyn Storage, dir: &Path, segment: &Segment) -> Result<Self> {
+        match segment.reading() {
+            Reading::Map => Self::open_file(storage, dir, segment, Access::Read),
             Reading::Pread => Self::load(storage, dir, segment).map(Self::Built),
-        };
-        opened.unwrap_or_else(|_| Self::build(segment))
+        }
     }
 
     /// Read the index file of a segment: all entries up to the first place where none is.
@@ -97,7 +99,15 @@ impl Index {
         let mut pacer = Pacer::default();
         let mut walk = Walk::new();
         let mut head = walk.position;
-        while let Ok(Some(step)) = walk.step(segment, Check::Header) {
+        let mut light: Option<Segment> = None;
+        loop {
+            let segment = light.as_ref().unwrap_or(segment);
+            if segment.is_heavy() {
+                let Ok(fresh) = segment.afresh() else { break };
+                light = Some(fresh);
+                continue;
+            }
+            let Ok(Some(step)) = walk.step(segment, Check::Header) else { break };
             match step {
                 Step::Data { block, first, highest_before_ns } => {
                     if !block.header.is_member() {
@@ -167,6 +177,25 @@ impl Index {
                 Entry::decode(&bytes, *salt)
             }
         }
+    }
+
+    /// The bytes of an index file with these entries for a segment, no longer than needed.
+    pub fn encode(&self, segment: &Segment) -> Vec<u8> {
+        let header = segment.header();
+        let mut bytes = encode_header(header.log, header.sequence, header.salt).to_vec();
+        let entries = (0..self.capacity()).map_while(|i| self.entry(i));
+        entries.for_each(|entry| bytes.extend(entry.encode(header.salt)));
+        bytes
+    }
+
+    /// Entries that there are room for; of one built in memory, entries that there are.
+    pub fn len(&self) -> u64 {
+        self.capacity()
+    }
+
+    /// True when there is room for none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     fn capacity(&self) -> u64 {

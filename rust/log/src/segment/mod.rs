@@ -228,10 +228,9 @@ impl Segment {
         Ok(self.opening.get_or_init(|| opening))
     }
 
-    /// Its index, opened or built once.
-    pub fn open_index(&self, storage: &dyn Storage) -> &index::Index {
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        self.index.get_or_init(|| index::Index::open(storage, dir, self, Access::Read))
+    /// Its index: what `open` returns, asked once.
+    pub fn index_or_else(&self, open: impl FnOnce() -> index::Index) -> &index::Index {
+        self.index.get_or_init(open)
     }
 
     /// How it is read.

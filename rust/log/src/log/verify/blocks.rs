@@ -137,8 +137,7 @@ impl Pass<'_> {
         if let Some(end) = link.end.filter(|_| link.named) {
             self.check_end(&mut tour, end);
         }
-        let sealed = link.end.is_some();
-        self.report.note_all(tour.hints.verdict(sealed));
+        self.report.note_all(tour.hints.verdict(link.end));
         tour.carried.state = Some(tour.walk.state);
         Ok(Address::new(link.sequence, position))
     }

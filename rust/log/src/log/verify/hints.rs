@@ -58,8 +58,10 @@ impl Hints {
     }
 
     /// What is wrong with the index. That of the active segment may be ahead of the walk.
-    pub(super) fn verdict(self, sealed: bool) -> Option<Finding> {
-        let unmet = self.entries.keys().filter(|(at, _)| sealed || *at <= self.reached).count();
+    pub(super) fn verdict(self, end: Option<u64>) -> Option<Finding> {
+        // What a cut left behind in a segment may still be indexed.
+        let end = end.unwrap_or(self.reached + 1);
+        let unmet = self.entries.keys().filter(|(at, _)| *at < end).count();
         let what = if let Some(wrong) = self.wrong {
             wrong
         } else if unmet > 0 {
