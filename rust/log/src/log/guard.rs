@@ -34,7 +34,7 @@ impl Which {
         }
     }
 
-    fn file(self) -> &'static str {
+    pub fn file(self) -> &'static str {
         match self {
             Which::Append => "lock.append",
             Which::Sync => "lock.sync",

@@ -10,6 +10,7 @@ use crate::format::address::Address;
 use crate::format::control::{at, flag};
 
 use super::guard::Which;
+use super::mending::{Mend, MendStep};
 use super::roll::quarantine;
 use super::supersede::{Maker, NewEnd, collect_between, supersede};
 use super::{Control, Log, Member, enter};
@@ -42,6 +43,26 @@ impl Log {
         control.set(at::FLAGS, control.flags() & !flag::LATCHED)?;
         control.rouse();
         Ok(())
+    }
+
+    /// What clearing the latch would take; `None` when there is none.
+    pub fn latch_to_mend(&self) -> Option<MendStep> {
+        let control = self.control.as_ref().filter(|control| control.is_latched())?;
+        let (from, why) = (control.durable(), "a sync failed".to_owned());
+        let path = self.dir.join(names::segment(from.sequence()));
+        Some(MendStep { mend: Mend::Save, path, position: from.position(), bytes: 0, why })
+    }
+
+    /// Clear the latch, if there is one, and say what that took.
+    ///
+    /// # Errors
+    /// `Latched` when the bytes could not be saved.
+    pub fn mend_latch(&self) -> Result<Option<MendStep>> {
+        let step = self.latch_to_mend();
+        if step.is_some() {
+            self.clear_latch()?;
+        }
+        Ok(step)
     }
 
     /// Carry everything that is committed and not durable into a new segment.

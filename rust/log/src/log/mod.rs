@@ -15,6 +15,8 @@
 //! | `read` | cursors over committed blocks |
 //! | `follow` | waiting for more |
 //! | `touch` | pages touched ahead of the writer, by a helper thread |
+//! | `copy` | a copy of it while others write |
+//! | `extent` | how large it is, who holds its locks |
 //! | `reindex` | indexes of sealed segments, made anew |
 //! | `mending` | what all of that did, as values |
 //! | [`verify`] | reading a whole log with distrust |
@@ -26,7 +28,9 @@
 mod append;
 mod chain;
 mod control;
+mod copy;
 mod create;
+mod extent;
 mod fast;
 mod follow;
 mod guard;
@@ -54,11 +58,13 @@ use crate::format::address::Address;
 use crate::format::control::at;
 use crate::format::settings::WriteMode;
 use crate::lock::{Fate, Identity};
-use crate::segment::Reading;
 use crate::storage::{Access, Storage};
 
+pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
+pub use copy::LogCopy;
 pub use create::{LogSpec, create, mark_deleted};
+pub use extent::{Extent, LockInfo, SegmentInfo};
 pub use follow::{Interrupt, Wait};
 pub use mending::{Mend, MendStep};
 pub use read::{Cursor, DataBlock};
@@ -225,7 +231,18 @@ impl Log {
 
     /// Address up to which everything is on the medium, as far as this process can know.
     pub fn durable(&self) -> Option<Address> {
-        self.control.as_ref().map(Control::durable)
+        let durable = self.control.as_ref().map(Control::durable);
+        durable.or_else(|| self.marked())
+    }
+
+    /// What the newest mark proves to be on the medium, where there is no control page to ask.
+    #[cold]
+    fn marked(&self) -> Option<Address> {
+        let sequences = self.chain.sequences().ok()?;
+        sequences.iter().rev().find_map(|sequence| {
+            let mark = self.chain.segment(*sequence).ok()?.mark()?;
+            (mark.position > 0).then(|| Address::new(*sequence, mark.position))
+        })
     }
 
     /// Sync what was appended in interval mode, by any process, and is not on the medium yet.

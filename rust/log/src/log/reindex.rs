@@ -55,23 +55,33 @@ impl Log {
         storage.rename_over(&temporary, &path).map_err(|e| Error::io("rename", &temporary, e))
     }
 
+    /// What making the bad indexes of sealed segments anew would take.
+    ///
+    /// # Errors
+    /// `Io`, and `Corrupt` for a segment that does not open.
+    pub fn indexes_to_mend(&self) -> Result<Vec<MendStep>> {
+        let sequences = self.chain.sequences()?;
+        let sealed = &sequences[..sequences.len() - 1];
+        let steps = sealed.iter().map(|sequence| {
+            let segment = self.chain.segment(*sequence)?;
+            Ok(bad_index(&*self.storage, &self.dir, &segment))
+        });
+        steps.filter_map(Result::transpose).collect()
+    }
+
     /// Make all bad indexes of sealed segments anew.
     ///
     /// # Errors
     /// `ReadOnly`, `Io`, `NoSpace`, and `Corrupt` for a segment that does not open.
     pub fn mend_indexes(&self) -> Result<Vec<MendStep>> {
-        let mut done = Vec::new();
-        for sequence in self.chain.sequences()? {
-            if !self.is_sealed(sequence) {
-                continue;
-            }
+        let steps = self.indexes_to_mend()?;
+        for step in &steps {
+            let name = step.path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(sequence) = names::parse_index(&name) else { continue };
             let segment = self.chain.segment(sequence)?;
-            if let Some(step) = bad_index(&*self.storage, &self.dir, &segment) {
-                self.save_index(&segment, &Index::build(&segment))?;
-                done.push(step);
-            }
+            self.save_index(&segment, &Index::build(&segment))?;
         }
-        Ok(done)
+        Ok(steps)
     }
 }
 

@@ -27,7 +27,7 @@ use super::{Membership, Shared, Store};
 use crate::error::{Error, Result};
 use crate::format::settings::{StoreSettings, WriteMode};
 use crate::format::wake;
-use crate::segment::Reading;
+use crate::log::Reading;
 use crate::storage::{self, Filesystem, Map, Open, Storage};
 
 /// Open a store on any storage.

@@ -12,7 +12,7 @@ use crate::format::address::MAX_POSITION;
 use crate::format::names;
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::format::state::MAX_TOPICS;
-use crate::segment::Reading;
+use crate::log::Reading;
 
 /// What a store is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

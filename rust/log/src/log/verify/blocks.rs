@@ -159,8 +159,12 @@ impl Pass<'_> {
             if tour.segment.is_heavy() {
                 tour.segment = Arc::new(tour.segment.afresh()?);
             }
+            let kind = if tour.opening { tour.segment.kind(position) } else { Ok(None) };
+            if tour.opening && kind.is_ok_and(|kind| kind != Some(Kind::Snapshot)) {
+                self.settle(tour);
+            }
             match tour.walk.step(&tour.segment, Check::Full) {
-                Ok(Some(Step::End { end, .. })) if position >= tour.must => {
+                Ok(Some(Step::End { end, .. })) if position >= tour.must || ends_here(link) => {
                     tour.carried.named = Some(end);
                     tour.walk.position = position;
                     break;
@@ -185,12 +189,10 @@ impl Pass<'_> {
                 told = tour.walk.position;
             }
         }
-        self.settle(tour);
         self.tell(tour.walk.position - told)
     }
 
     fn data(&mut self, tour: &mut Tour<'_>, block: &Block, first: u64) {
-        self.settle(tour);
         let position = block.position;
         if block.header.is_member() {
             if position >= tour.group_end {
@@ -214,26 +216,19 @@ impl Pass<'_> {
     fn other(&mut self, tour: &mut Tour<'_>, block: &Block) {
         tour.last_bad = None;
         self.report.blocks += 1;
-        match block.header.kind {
-            // Prepared early and brought up to date by the last of them: only that one counts.
-            Kind::Snapshot if tour.opening => {}
-            Kind::Meta | Kind::Snapshot => {
-                self.settle(tour);
-                self.compare_state(tour, block.position);
-            }
-            _ => self.settle(tour),
+        // What is prepared early and brought up to date counts when all of it was read.
+        let counts = !(tour.opening && block.header.kind == Kind::Snapshot);
+        if counts && matches!(block.header.kind, Kind::Meta | Kind::Snapshot) {
+            self.compare_state(tour, block.position);
         }
     }
 
     /// The snapshots of a segment are over: they say with which offsets it begins.
     fn settle(&mut self, tour: &mut Tour<'_>) {
-        if !tour.opening {
-            return;
-        }
         tour.opening = false;
-        self.compare_state(tour, PAGE);
-        // All topics are known here: nothing more will be said of what was damaged before.
-        if tour.last_bad.is_none() {
+        if tour.walk.position > PAGE {
+            self.compare_state(tour, PAGE);
+            // All topics are known here: nothing more will be said of what was damaged before.
             self.flush(tour.carried);
         }
     }
@@ -297,20 +292,11 @@ impl Pass<'_> {
             tour.carried.pending = Pending::new(Finding { len: to - bad.position, ..found });
         }
         tour.last_bad = Some(bad.what);
-        if tour.walk.position == PAGE {
-            self.bridge_snapshot(tour);
+        if tour.opening {
+            bridge_snapshot(tour);
         }
         tour.walk.position = to.max(bad.position);
         behind.is_some()
-    }
-
-    /// A segment whose snapshot is gone begins where the one before it ended.
-    fn bridge_snapshot(&mut self, tour: &mut Tour<'_>) {
-        let Some(state) = tour.carried.state.clone() else { return };
-        for (number, topic) in state.topics() {
-            tour.walk.bases.set(number, topic.next);
-        }
-        tour.walk.state = state;
     }
 
     /// Where a segment ends, an end block must name the next one.
@@ -330,6 +316,21 @@ impl Pass<'_> {
             }
         }
     }
+}
+
+/// True when nobody but the end block itself says where a segment ends.
+fn ends_here(link: &Link) -> bool {
+    !link.newest && link.end.is_none()
+}
+
+/// A segment whose snapshot is damaged begins where the one before it ended.
+fn bridge_snapshot(tour: &mut Tour<'_>) {
+    tour.opening = false;
+    let Some(state) = tour.carried.state.clone() else { return };
+    for (number, topic) in state.topics() {
+        tour.walk.bases.set(number, topic.next);
+    }
+    tour.walk.state = state;
 }
 
 fn severity(tour: &Tour<'_>, position: u64) -> Severity {

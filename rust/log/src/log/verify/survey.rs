@@ -26,8 +26,11 @@ pub(super) struct Link {
     pub(super) path: PathBuf,
     /// To read it with; `None` where nothing tells its salt.
     pub(super) segment: Option<Arc<Segment>>,
-    /// Where its content ends, as its successor says; `None` for the newest.
+    /// Where its content ends, as its successor says; `None` for the newest, and where that one's
+    /// header is gone.
     pub(super) end: Option<u64>,
+    /// True for the last segment of the log.
+    pub(super) newest: bool,
     /// True when the successor must be named by an end block there.
     pub(super) named: bool,
     /// True when what came before it is missing.
@@ -51,6 +54,7 @@ impl Pass<'_> {
         };
         self.check_tail(newest);
         let mut links = vec![self.link(newest, headers.get(&newest).cloned(), None, false)];
+        links[0].newest = true;
         let mut current = newest;
         loop {
             let header = headers.get(&current);
@@ -174,7 +178,7 @@ impl Pass<'_> {
     fn link(&self, sequence: u64, header: Option<Header>, end: Option<u64>, named: bool) -> Link {
         let path = self.subject.dir.join(names::segment(sequence));
         let segment = header.and_then(|header| self.open(&header));
-        Link { sequence, path, segment, end, named, after_gap: false }
+        Link { sequence, path, segment, end, newest: false, named, after_gap: false }
     }
 
     /// The oldest segment that is there: what it continues was removed, by retention or otherwise.
