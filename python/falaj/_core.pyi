@@ -20,6 +20,7 @@ from falaj.times import Time
 __all__ = [
     "Batch",
     "BatchRecords",
+    "BatchView",
     "Batches",
     "Floor",
     "Follower",
@@ -45,6 +46,9 @@ _Headers = Mapping[str, Buffer | None] | Iterable[tuple[str, Buffer | None]]
 
 @disjoint_base
 class View(Buffer): ...
+
+@final
+class BatchView(Buffer): ...
 
 @final
 class Record(View, Generic[_T]):
@@ -286,7 +290,7 @@ class ValuesIterator:
 
 @final
 class Floor:
-    def __new__(cls) -> Self: ...
+    def __new__(cls, path: str | Path) -> Self: ...
     def append(self, value: bytes) -> int: ...
     def extend(self, values: list[bytes]) -> int: ...
 

@@ -49,6 +49,7 @@ impl Store {
     #[new]
     #[pyo3(signature = (path, *, write, permissions, sync, verify, timeout, force))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
+    #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
     fn new(
         py: Python<'_>,
         path: PathBuf,

@@ -240,7 +240,7 @@ impl Topic {
         let (ranges, appended) = patiently(py, self.opened.handle.patience, commit)?;
         self.settle(py, appended, to.sync)?;
         let range = |range: &std::ops::Range<u64>| {
-            PyRange::new(py, range.start.cast_signed() as isize, range.end.cast_signed() as isize)
+            PyRange::new(py, range.start as isize, range.end as isize)
         };
         if let (Some(_), [one]) = (self.opened.only, ranges.as_slice()) {
             return Ok(range(one)?.into_any());
