@@ -16,7 +16,16 @@ use crate::handle::{Handle, Open, Shape};
 use crate::iterate::Lane;
 use crate::record::Record;
 
-/// Consecutive records of one partition.
+/// Consecutive records of one partition, as `Topic.batches` yields them: no object for each.
+///
+/// Example:
+///     >>> orders = store.topic("orders")
+///     >>> _ = orders.extend([b"a", b"b", b"c"])
+///     >>> batch = next(orders.batches())
+///     >>> batch.offsets, batch.to_list(), bytes(batch.values[1])
+///     (range(0, 3), [b'a', b'b', b'c'], b'b')
+///     >>> [record.offset for record in batch]
+///     [0, 1, 2]
 #[pyclass(frozen, module = "falaj", generic)]
 #[derive(Debug)]
 pub struct Batch {

@@ -27,7 +27,16 @@ struct State {
     seen: Address,
 }
 
-/// An iterator over records, present and future.
+/// An iterator over records, present and future, as `Topic.follow` yields it.
+///
+/// One thread at a time may read from it; `close` ends it from any. A forked child may go on with it.
+///
+/// Example:
+///     >>> orders = store.topic("orders")
+///     >>> with orders.follow(timeout=0) as follower:
+///     ...     _ = orders.append(b"x")
+///     ...     next(follower)
+///     <Record orders[0] b'x'>
 #[pyclass(frozen, module = "falaj._core", generic)]
 #[derive(Debug)]
 pub struct Follower {
