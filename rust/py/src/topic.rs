@@ -84,20 +84,15 @@ impl Topic {
     /// The append that everybody waits for: `bytes`, nothing else. `None` when it has to be done the
     /// long way.
     #[inline]
-    fn append_at_once(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-        let Some(partition) = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)
-        else {
-            return Ok(None);
-        };
+    fn append_at_once(&self, value: &Bound<'_, PyAny>) -> Option<u64> {
+        let partition = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)?;
         let (Ok(value), None) = (value.cast_exact::<PyBytes>(), &self.opened.handle.shape.encode)
         else {
-            return Ok(None);
+            return None;
         };
         let (number, value) = (self.opened.first_number + partition, value.as_bytes());
         let interval = self.opened.sync == SyncMode::Interval;
-        let tried =
-            self.opened.handle.at_once(|topic| topic.try_append_value(number, value, interval));
-        tried.unwrap_or(Ok(None)).or_raise(py)
+        self.opened.handle.at_once(|topic| topic.try_append_value(number, value, interval))?
     }
 
     fn append_record(
@@ -223,7 +218,7 @@ impl Topic {
     ) -> PyResult<Bound<'py, PyAny>> {
         let is_plain = key.is_none() && headers.is_none() && time.is_none();
         if is_plain && partition.is_none() && sync.is_none() {
-            if let Some(offset) = self.append_at_once(py, value)? {
+            if let Some(offset) = self.append_at_once(value) {
                 return Ok(offset.into_pyobject(py)?.into_any());
             }
         }
