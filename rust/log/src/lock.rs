@@ -255,7 +255,7 @@ pub fn stopwatch() -> impl FnMut() -> Duration {
 }
 
 /// Take the lock if it is free: one exchange, no system call.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn try_lock(word: &impl SharedWord, me: Identity) -> bool {
     // Acquire pairs with the release of `unlock`: the owner before us is visible. A failed attempt
@@ -451,7 +451,7 @@ fn withdraw(word: &impl SharedWord, me: Identity) -> bool {
 ///
 /// False, and nothing changed, if `me` is not the owner. That is a bug of the caller: debug builds
 /// panic. In a shipped one, whoever does own the lock must not lose it to that bug.
-#[inline]
+#[inline(always)]
 pub fn unlock(word: &impl SharedWord, me: Identity) -> bool {
     // Release: all that was done under the lock is visible to the next owner.
     let alone = Held::by(me).bits();

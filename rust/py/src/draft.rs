@@ -5,7 +5,17 @@ use pyo3::types::PyBytes;
 
 use crate::input::{self, Incoming};
 
-/// A record to give to extend().
+/// A record that is to be appended, with all that belongs to it, for `Topic.extend`.
+///
+/// Args:
+///     value, key, headers, time: As for `Topic.append`.
+///
+/// Example:
+///     >>> orders = store.topic("orders")
+///     >>> orders.extend([falaj.NewRecord(b"x", headers=[("trace", b"1"), ("trace", b"2")])])
+///     range(0, 1)
+///     >>> orders[0].headers
+///     (('trace', b'1'), ('trace', b'2'))
 #[pyclass(frozen, module = "falaj")]
 #[derive(Debug)]
 pub struct NewRecord {

@@ -181,7 +181,7 @@ impl Control {
     }
 
     /// Wake followers after an append or a sync; `unlocked` when an append lock was just released.
-    #[inline]
+    #[inline(always)]
     pub fn notify(&self, unlocked: bool) {
         if !self.can_wait() {
             return;
