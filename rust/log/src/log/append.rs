@@ -167,7 +167,8 @@ impl Log {
 
     /// Everything that could be wrong with the blocks, before the lock; returns the bytes they need.
     fn check_blocks(&self, blocks: &[Outgoing<'_>], firsts: &[u64]) -> Result<u64> {
-        if blocks.is_empty() || blocks.len() != firsts.len() || blocks.iter().any(|b| b.count == 0) {
+        if blocks.is_empty() || blocks.len() != firsts.len() || blocks.iter().any(|b| b.count == 0)
+        {
             let what = "an append takes one block or more, none without records".to_owned();
             return Err(Error::Invalid { what });
         }
@@ -412,11 +413,7 @@ impl Writer {
 
     /// Offset of a block's first record, if its relative number fits the segment.
     #[inline]
-    fn first_offset(
-        &self,
-        block: &Outgoing<'_>,
-        needs: u64,
-    ) -> std::result::Result<u64, Obstacle> {
+    fn first_offset(&self, block: &Outgoing<'_>, needs: u64) -> std::result::Result<u64, Obstacle> {
         let (base, topic) = (self.walk.bases.get(block.topic), self.walk.state.topic(block.topic));
         let (Some(base), Some(topic)) = (base, topic) else {
             return Err(Obstacle::Unknown { topic: block.topic });
@@ -515,7 +512,8 @@ fn check_topics(blocks: &[Outgoing<'_>]) -> Result<()> {
         let topic = block.topic;
         let Some(bits) = seen.get_mut(topic as usize / 64) else { continue };
         if *bits & 1 << (topic % 64) != 0 {
-            let what = format!("topic number {topic} stands twice in one append: make it one block");
+            let what =
+                format!("topic number {topic} stands twice in one append: make it one block");
             return Err(Error::Invalid { what });
         }
         *bits |= 1 << (topic % 64);

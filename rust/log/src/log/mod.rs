@@ -190,8 +190,7 @@ impl Log {
 
     /// True once the log was deleted; readers ask, appends are refused by themselves.
     pub fn is_deleted(&self) -> bool {
-        let control = self.control.as_ref();
-        control.is_some_and(|c| c.flags() & crate::format::control::flag::DELETED != 0)
+        self.control().is_some_and(Control::is_deleted)
     }
 
     fn writing(&self) -> Result<(&Control, &dyn Member)> {

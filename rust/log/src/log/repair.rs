@@ -72,7 +72,8 @@ impl Writer {
         let finish = || {
             let segment = log.chain.segment(end.sequence)?;
             if segment.salt() != end.salt {
-                let what = Malformed::Damaged("a segment that another one's end block does not name");
+                let what =
+                    Malformed::Damaged("a segment that another one's end block does not name");
                 return Err(Error::malformed(segment.path(), 0, what));
             }
             let stat = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?;

@@ -227,6 +227,8 @@ impl Log {
     /// Set the latch, for all processes. Where even that fails, the lock is left like a dead one's,
     /// so that the next one knows.
     fn latch<'a>(&self, control: &Control, guard: Guard<'a>) -> Result<Guard<'a>> {
+        // What a descriptor was told it is not told again.
+        enter(&self.syncer_files).clear();
         if let Err(error) = control.set_flag(flag::LATCHED, true) {
             guard.abandon();
             return Err(error);
