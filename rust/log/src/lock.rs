@@ -248,6 +248,13 @@ impl std::error::Error for LockError {
     }
 }
 
+/// The word of a lock that this process has, for stores where a flock is the lock and the word only
+/// says who had it.
+#[must_use]
+pub fn held_by(me: Identity) -> u64 {
+    Held::by(me).bits()
+}
+
 /// A clock for [`lock`] that starts when it is first read, so that a lock had at once reads none.
 pub fn stopwatch() -> impl FnMut() -> Duration {
     let mut start = None;

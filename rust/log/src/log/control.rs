@@ -11,6 +11,7 @@ use crate::format::address::Address;
 use crate::format::control::{HEADER_LEN, LEN, at, decode_header, encode_header, flag};
 use crate::segment::index::write_file;
 use crate::storage::{Access, Map, Open, Stat, Storage, Word};
+use crate::sync::{Ordering, SharedWord};
 use crate::wake;
 
 /// An open control page.
@@ -20,6 +21,7 @@ pub struct Control {
     path: PathBuf,
     id: u64,
     stat: Stat,
+    stale_tail: Option<Address>,
 }
 
 impl Control {
@@ -41,7 +43,17 @@ impl Control {
             return Err(Error::Corrupt { path, position: stat.len, what });
         }
         let map = file.map(LEN, access).map_err(|e| Error::io("map", &path, e))?;
-        Ok(Self { map, path, id, stat })
+        Ok(Self { map, path, id, stat, stale_tail: None })
+    }
+
+    /// The page, not to be believed while its tail is this one.
+    pub fn doubting(self, stale_tail: Option<Address>) -> Self {
+        Self { stale_tail, ..self }
+    }
+
+    /// The tail, unless it is one that the page is doubted for.
+    pub fn trusted_tail(&self) -> Option<Address> {
+        Some(self.tail()).filter(|tail| self.stale_tail != Some(*tail))
     }
 
     /// Make a control file under its temporary name, for nobody yet: its incarnation is zero.
@@ -142,6 +154,31 @@ impl Control {
     /// True when a sync failed and what is not durable must be written anew.
     pub fn is_latched(&self) -> bool {
         self.flags() & flag::LATCHED != 0
+    }
+
+    /// Raise or lower one of the [`flag`]s, and leave the others as they are. Where words cannot be
+    /// changed in place the caller holds the sync lock's file.
+    ///
+    /// # Errors
+    /// As [`Control::set`].
+    pub fn set_flag(&self, bit: u64, raised: bool) -> Result<()> {
+        let with = |flags: u64| if raised { flags | bit } else { flags & !bit };
+        if !self.map.shares_memory() {
+            return self.set(at::FLAGS, with(self.flags()));
+        }
+        let word = self.word(at::FLAGS);
+        let mut flags = self.flags();
+        while let Err(now) =
+            word.compare_exchange(flags, with(flags), Ordering::AcqRel, Ordering::Acquire)
+        {
+            flags = now;
+        }
+        Ok(())
+    }
+
+    /// True when the log was deleted.
+    pub fn is_deleted(&self) -> bool {
+        self.flags() & flag::DELETED != 0
     }
 
     /// Store one of the words that only the owner of a lock changes.

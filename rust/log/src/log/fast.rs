@@ -80,6 +80,9 @@ impl Writer {
         let store =
             |position, value: u64| control.word(position).store(value, WordOrdering::Release);
         store(at::DIRTY, end.0);
+        if block.interval {
+            store(at::WANTED, end.0);
+        }
         compiler_fence(Ordering::SeqCst);
         let map = self.segment.map();
         let [word, rest @ ..] = header.encode(self.segment.salt(), self.segment.seed(), start);
@@ -94,9 +97,6 @@ impl Writer {
         topic.highest_ns =
             topic.highest_ns.max(own.max(block.highest_event_ns.unwrap_or(i64::MIN)));
         store(at::TAIL, end.0);
-        if block.interval {
-            store(at::WANTED, end.0);
-        }
         self.walk.position = end.position();
         self.tail = end;
         Some(Appended { first, end })

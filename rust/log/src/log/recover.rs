@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
-use crate::format::block::HEADER_LEN;
+use crate::format::block::{HEADER_LEN, Kind};
 use crate::format::control::{at, flag};
 use crate::format::segment::{Mark, Previous};
 use crate::format::{Malformed, PAGE, names};
@@ -98,8 +98,9 @@ impl Recovery<'_> {
         let maker = Maker { control: control.id(), incarnation: self.member.incarnation() };
         let durable = Address::new(sequences[marked], mark.position.max(PAGE));
 
-        let stale = list_segments(&**self.storage, self.dir)?;
-        for sequence in stale.into_iter().rev().filter(|s| *s > end.segment.sequence()) {
+        let found = list_segments(&**self.storage, self.dir)?;
+        let is_part = |s: &u64| *s <= end.segment.sequence() && sequences.contains(s);
+        for sequence in found.into_iter().rev().filter(|s| *s >= sequences[0] && !is_part(s)) {
             self.put_away(sequence)?;
         }
         let (new_end, durable) = if doubtful {
@@ -114,9 +115,10 @@ impl Recovery<'_> {
         } else {
             (self.go_on(&end, maker)?, durable)
         };
-        publish_end(&control, new_end)?;
-        control.set(at::DURABLE, durable.0)?;
-        control.set(at::FLAGS, control.flags() & flag::DELETED)?;
+        publish_end(&control, new_end, durable)?;
+        // Whatever was acknowledged in interval mode is before that end.
+        control.set(at::WANTED, new_end.tail.0)?;
+        control.set_flag(flag::LATCHED, false)?;
         control.set(at::APPEND_LOCK, 0)?;
         control.set(at::SYNC_LOCK, 0)?;
         control.set(at::WAITING, 0)?;
@@ -182,6 +184,7 @@ impl Recovery<'_> {
         marked: usize,
         mark: Mark,
     ) -> Result<SoundEnd> {
+        let mut before = None;
         for (i, sequence) in sequences.iter().enumerate().skip(marked) {
             let segment = chain.segment(*sequence)?;
             let limit = match sequences.get(i + 1) {
@@ -195,9 +198,13 @@ impl Recovery<'_> {
             let (walk, stopped) = walk_sound(&segment, limit, durable, check)?;
             let whole = limit.is_some_and(|limit| walk.position == limit);
             if !whole {
+                if let Some(before) = before.filter(|_| !is_introduced(&segment, &walk)) {
+                    return Ok(before);
+                }
                 let cut = stopped || limit.is_some() || !reads_zero(&segment, walk.position)?;
                 return Ok(SoundEnd { segment, walk, cut });
             }
+            before = Some(SoundEnd { segment, walk, cut: true });
         }
         Err(Error::Corrupt { path: self.dir.into(), position: 0, what: "a log without an end" })
     }
@@ -243,6 +250,17 @@ impl Recovery<'_> {
         }
         Ok(())
     }
+}
+
+/// True when a walk came past what a segment begins with. A roll syncs the bulk of the snapshot and
+/// not what changed since: where that is torn nobody can tell the offsets that go on here.
+fn is_introduced(segment: &Segment, walk: &Walk) -> bool {
+    let header = segment.header();
+    if header.supersedes || header.previous.is_none() {
+        return true;
+    }
+    let Ok(Some(bulk)) = segment.block(PAGE, Check::Full) else { return false };
+    walk.position > bulk.end() && segment.kind(bulk.end()) == Ok(Some(Kind::Snapshot))
 }
 
 fn cut_at(end: &SoundEnd) -> Cut {
