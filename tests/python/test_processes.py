@@ -7,11 +7,12 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from children import child, run
 
 import falaj
-from children import child, run
 
 EACH = 500
 SOON_S = 10.0
@@ -29,7 +30,7 @@ def append_some(path: Path, name: str) -> None:
 def test_processes_of_every_kind_append_to_one_topic(
     path: Path, topic: falaj.Topic[memoryview], method: str
 ) -> None:
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     names = ["a", "b", "c"]
     workers = [context.Process(target=append_some, args=(path, name)) for name in names]
     for worker in workers:
@@ -280,7 +281,9 @@ say(0.6 <= time.monotonic() - begin < 5)
         assert len(topic) == before
         # A stopped process is alive: its lock is never taken from it, and it goes on.
         os.kill(stopped.process.pid, signal.SIGCONT)
-        assert topic.append(b"after") >= before
+        offset = topic.append(b"after")
+        assert isinstance(offset, int)
+        assert offset >= before
 
 
 def stop_in_the_middle_of_an_append(pid: int, topic: falaj.Topic[memoryview]) -> None:
