@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import child
 
 import falaj
-from children import child
 from falaj.errors import TopicDeleted
 
 SOON_S = 5.0
@@ -72,7 +72,7 @@ def test_cancelling_a_task_ends_its_follow_and_the_thread(
     topic: falaj.Topic[memoryview],
 ) -> None:
     async def main() -> float:
-        task = asyncio.create_task(anext(topic.afollow()))  # type: ignore[arg-type]
+        task = asyncio.create_task(anext(topic.afollow()))
         await asyncio.sleep(0.1)  # sleep: it is to be waiting
         assert watchers() == 1
         begin = time.monotonic()
@@ -159,7 +159,7 @@ def test_it_works_again_in_another_loop(topic: falaj.Topic[memoryview]) -> None:
 
 def test_a_loop_with_a_waiting_task_sleeps(topic: falaj.Topic[memoryview]) -> None:
     async def main() -> float:
-        task = asyncio.create_task(anext(topic.afollow()))  # type: ignore[arg-type]
+        task = asyncio.create_task(anext(topic.afollow()))
         await asyncio.sleep(0.1)  # sleep: it is to be waiting
         before = time.process_time()
         await asyncio.sleep(1)  # sleep: the time over which idleness is measured

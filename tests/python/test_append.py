@@ -54,7 +54,7 @@ def test_extend_takes_values_pairs_new_records_and_records(
 ) -> None:
     old = topic[topic.extend([falaj.NewRecord(b"old", b"key", {"h": b"1"}, time=5)])[0]]  # type: ignore[index]
     plain = [b"plain"] * plain_before
-    given = [*plain, (b"k", b"pair"), (None, b"no key"), falaj.NewRecord(b"new", time=7), old]
+    given: Any = [*plain, (b"k", b"pair"), (None, b"no key"), falaj.NewRecord(b"new", time=7), old]
     offsets = topic.extend(given)
     assert offsets == range(1, 5 + plain_before)
     *first, pair, unkeyed, new, copied = topic[1:]
@@ -92,7 +92,8 @@ def test_an_empty_value_is_a_record(topic: falaj.Topic[memoryview]) -> None:
 
 
 def test_an_extend_of_nothing_is_refused(topic: falaj.Topic[memoryview]) -> None:
-    for nothing in ([], (), iter([])):
+    nothings: list[Any] = [[], (), iter([])]
+    for nothing in nothings:
         with pytest.raises(Invalid, match="at least one record"):
             topic.extend(nothing)
     assert len(topic) == 0

@@ -51,7 +51,7 @@ def test_a_record_exports_its_payload(topic: falaj.Topic[memoryview]) -> None:
     assert bytes(record) == record.bytes() == bytes(memoryview(record)) == b"payload"
     assert len(record) == 7
     assert b"".join([record, record]) == b"payloadpayload"
-    assert record.raw == b"payload"
+    assert record.raw.tobytes() == b"payload"
 
 
 def calls(topic: Any) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def test_a_slice_is_lazy_and_ends_where_the_topic_ended(filled: falaj.Topic[memo
     assert numbers(rest) == [15, 16, 17, 18, 19]
     assert numbers(rest[1:3]) == [16, 17]
     assert numbers([rest[-1]]) == [19]
-    assert [value for batch in rest.batches() for value in batch.to_list()][0] == b"15"
+    assert next(value for batch in rest.batches() for value in batch.to_list()) == b"15"
     with pytest.raises(IndexError):
         rest[5]
 

@@ -31,6 +31,7 @@ use crate::record::Record;
 pub struct Batch {
     pub(crate) slices: Vec<Slice>,
     count: usize,
+    /// Number of the partition that its records are of.
     #[pyo3(get)]
     partition: u32,
     shape: Arc<Shape>,

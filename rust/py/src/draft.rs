@@ -19,11 +19,14 @@ use crate::input::{self, Incoming};
 #[pyclass(frozen, module = "falaj")]
 #[derive(Debug)]
 pub struct NewRecord {
+    /// The value, not encoded yet.
     #[pyo3(get)]
     value: Py<PyAny>,
+    /// Its key, or None.
     #[pyo3(get)]
     key: Option<Py<PyBytes>>,
     headers: Vec<(String, Option<Py<PyBytes>>)>,
+    /// Its time in nanoseconds since 1970, or None for that of the append.
     #[pyo3(get)]
     timestamp_ns: Option<i64>,
 }

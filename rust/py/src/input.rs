@@ -150,6 +150,10 @@ pub(crate) fn pair<'py>(
     item: &Bound<'py, PyAny>,
 ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
     let Ok(tuple) = item.cast::<PyTuple>() else { return Ok(None) };
-    let wrong = |_| PyTypeError::new_err("a tuple in extend() is a pair: (key, value)");
+    let wrong = |_| {
+        PyTypeError::new_err(
+            "a tuple in extend() is a pair (key, value); a value that is a tuple goes into a NewRecord",
+        )
+    };
     tuple.extract().map(Some).map_err(wrong)
 }

@@ -32,6 +32,7 @@ use crate::input::Incoming;
 #[pyclass(frozen, extends = View, module = "falaj", generic)]
 pub struct Record {
     shape: Arc<Shape>,
+    /// Number of its partition.
     #[pyo3(get)]
     partition: u32,
     decoded: PyOnceLock<Py<PyAny>>,

@@ -240,7 +240,8 @@ impl Topic {
     /// Append many records at once: all of them become visible together, or none.
     ///
     /// Args:
-    ///     records: An iterable of values, pairs `(key, value)`, `NewRecord`s or `Record`s.
+    ///     records: An iterable of values, pairs `(key, value)`, `NewRecord`s or `Record`s. A tuple is
+    ///         always a pair: a value that is one goes into a `NewRecord`.
     ///     partition: The partition they go to, whatever their keys.
     ///     sync: As for `append`.
     ///
