@@ -52,6 +52,14 @@ def _verb(do: "Callable[..., None]") -> None:
             sys.stdout.flush()
         except BrokenPipeError:
             raise _NobodyReads from None
+        except Error:
+            raise
+        except OSError as error:
+            if error.filename is not None:
+                raise Stop(f"cannot use {error.filename}: {error.strerror}") from None
+            swallow_output()
+            sentence = f"cannot write the output: {error.strerror}; make room or send it elsewhere"
+            raise Stop(sentence, Exit.MACHINE) from None
 
     app.command()(verb)
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from falaj.cli import options
-from falaj.cli.exits import Exit, Stop, code_of, say
+from falaj.cli.exits import Exit, Stop, code_of, interrupt_after, say
 from falaj.cli.lines import Lines, chunks_of
 from falaj.cli.opened import NewTopic, raw_topic
 from falaj.cli.paint import is_terminal
@@ -148,39 +148,43 @@ class _Work:
     def take(self, chunk: Lines) -> None:
         """Append the lines of a chunk."""
         self.read += chunk.read
-        pairs: list[Pair] = []
+        numbered: list[tuple[int, Pair]] = []
         held = 0
-        begun = chunk.first
         for number, line in enumerate(chunk.lines, chunk.first):
             if self.maker.skips_blank and not line.strip():
                 continue
             try:
                 pair = self.maker.pair(line)
             except ValueError as error:
-                self._extend(pairs, begun, chunk.file)
+                self._extend(numbered, chunk.file)
                 raise self._stop(f"line {number} of {chunk.file} {error}") from None
-            if len(pairs) == self.batch or (pairs and held + len(line) > _BATCH_BYTES):
-                self._extend(pairs, begun, chunk.file)
-                pairs, held, begun = [], 0, number
-            pairs.append(pair)
+            if len(numbered) == self.batch or (numbered and held + len(line) > _BATCH_BYTES):
+                self._extend(numbered, chunk.file)
+                numbered, held = [], 0
+            numbered.append((number, pair))
             held += len(line)
-        self._extend(pairs, begun, chunk.file)
+        self._extend(numbered, chunk.file)
 
-    def _extend(self, pairs: list[Pair], line: int, file: str) -> None:
+    def _extend(self, numbered: list[tuple[int, Pair]], file: str) -> None:
         """Append them as one block; in halves, where the topic's segments are small."""
-        if not pairs:
+        if not numbered:
             return
+        pairs = [pair for _, pair in numbered]
         try:
-            got = self.topic.extend(pairs, self.partition)
+            with interrupt_after():  # so that what is told to be in the topic is all that is there
+                got = self.topic.extend(pairs, self.partition)
+                self._count(pairs, got)
         except TooLarge as error:
             if len(pairs) == 1:
+                line = numbered[0][0]
                 raise self._stop(f"line {line} of {file} is too long: {error}") from None
             half = len(pairs) // 2
-            self._extend(pairs[:half], line, file)
-            self._extend(pairs[half:], line + half, file)
-            return
+            self._extend(numbered[:half], file)
+            self._extend(numbered[half:], file)
         except Error as error:
             raise self._stop(str(error), code_of(error)) from None
+
+    def _count(self, pairs: list[Pair], got: range | dict[int, range]) -> None:
         for number, offsets in (got if isinstance(got, dict) else {0: got}).items():
             before = self.offsets.get(number, offsets)
             self.offsets[number] = range(before.start, offsets.stop)

@@ -9,17 +9,28 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from falaj.cli.paint import Paint
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import NoReturn
 
     from falaj.errors import Error
 
-__all__ = ["Exit", "Stop", "code_of", "end_by_signal", "read_failed", "say", "swallow_output"]
+__all__ = [
+    "Exit",
+    "Stop",
+    "code_of",
+    "end_by_signal",
+    "interrupt_after",
+    "read_failed",
+    "say",
+    "swallow_output",
+]
 
 
 class Exit(IntEnum):
@@ -80,6 +91,26 @@ def swallow_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+@contextmanager
+def interrupt_after() -> Iterator[None]:
+    """Let Ctrl-C come behind the block; a second one at once."""
+    came = False
+
+    def remember(_signal: int, _frame: object) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def end_by_signal() -> NoReturn:
