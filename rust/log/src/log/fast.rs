@@ -21,7 +21,7 @@ impl Log {
     /// does, or is wrong, and nothing was appended: [`Log::append`] then does it or says what is wrong.
     #[inline(always)]
     pub fn try_append(&self, block: &Outgoing<'_>) -> Option<Appended> {
-        let (control, me) = (self.control.as_ref()?, self.fast?);
+        let (control, me) = (self.control.get()?, self.fast?);
         self.member.as_ref()?.check().ok()?;
         let mut slot = self.writer.try_lock().ok()?;
         let writer = slot.as_mut()?;
