@@ -57,6 +57,7 @@ CODE_LINES_ASK = 500
 INLINE_TEST_LINES_MAX = 150
 ROOM_HEADER_LINES_MIN = 5
 CONTRIBUTING_LINES_MAX = 90
+DECISION_LINES_MAX = 60
 # Files between ASK and MAX, each with the reason why it is not split.
 LONG_FILES: dict[str, str] = {
     "rust/log/tests/format_doc.rs": "one test a table of docs/FORMAT.md, in the order of the page",
@@ -429,6 +430,24 @@ def tests_that_are_not_there(files: dict[str, str]) -> Rule:
             sources = (files.get(place + file, "") for place in ("rust/log/", ""))
             if not any(re.search(rf"\b(?:fn|def) {name}\(", source) for source in sources):
                 said.append(f"names the test {named}, which does not exist")
+        return said
+
+    return rule
+
+
+def sections_that_are_not_there(files: dict[str, str]) -> Rule:
+    """Make the rule: what a header calls a section of a page of docs/ is one."""
+    named = re.compile(r"""docs/(\w+\.md)`?,\s"([^"]+)"(?:\sand\s"([^"]+)")?""")
+
+    def rule(path: str, text: str) -> list[str]:
+        said = []
+        for match in named.finditer(re.sub(r"\n\s*(?://[!/]?|#) ?", " ", text)):
+            headings = re.findall(r"^#+ (.+)$", files.get(f"docs/{match[1]}", ""), re.M)
+            said += [
+                f"names the section {section!r} of {match[1]}, which is not there"
+                for section in match.groups()[1:]
+                if section and section not in headings
+            ]
         return said
 
     return rule

@@ -467,6 +467,28 @@ def test_a_page_that_names_a_test_that_is_gone_is_complained_of() -> None:
     assert len(rule("docs/P.md", "`tests/a.rs::it_held` and `src/a.rs::it_holds`")) == 2
 
 
+def test_every_section_that_a_header_names_exists() -> None:
+    assert complaints(house.sections_that_are_not_there(files()), rust_files()) == []
+
+
+def test_a_header_that_names_a_section_that_is_gone_is_complained_of() -> None:
+    rule = house.sections_that_are_not_there({"docs/P.md": "# P\n\n## Locks of a log\n\n## Roll\n"})
+    good = '//! Prose: `docs/P.md`, "Locks\n//! of a log" and "Roll".\n'
+    assert rule("a.rs", good) == []
+    assert len(rule("a.rs", good.replace("Roll", "Rolling"))) == 1
+    assert len(rule("a.rs", '// See `docs/Q.md`, "Roll".')) == 1
+
+
+def test_decisions_are_short_and_say_what_would_change_our_mind() -> None:
+    decisions = matching(files(), "docs/decisions/0*.md")
+    assert len(decisions) >= 10
+    for path, text in decisions.items():
+        assert len(text.splitlines()) <= house.DECISION_LINES_MAX, path
+        headings = re.findall(r"^## (.+)$", text, re.M)
+        wanted = ["Context", "Decision", "Consequences", "What would change our mind"]
+        assert headings == wanted, path
+
+
 def test_contributing_is_short() -> None:
     lines = files()["CONTRIBUTING.md"].splitlines()
     assert 10 < len(lines) <= house.CONTRIBUTING_LINES_MAX

@@ -61,14 +61,17 @@ class AsyncFollower(Generic[T]):
         return record
 
     async def _news(self) -> None:
-        if self._watcher is None or not self._watcher.alive:
-            self._watcher = _watch(self._follower, self._watcher)
+        watcher = self._watcher
+        if watcher is None or not watcher.alive:
+            watcher = self._watcher = _watch(self._follower, watcher)
         waiter = asyncio.get_running_loop().create_future()
-        self._watcher.add(waiter, self._follower._seen)
+        watcher.add(waiter, self._follower._seen)
         try:
-            await waiter
+            # Whoever closes it from now on wakes the waiter.
+            if not self._follower.closed:
+                await waiter
         finally:
-            self._watcher.discard(waiter)
+            watcher.discard(waiter)
 
     def close(self) -> None:
         """End the iteration, from any thread."""
@@ -133,11 +136,13 @@ class _Watcher:
     def run(self) -> None:
         """Wait for the log until nobody wants to know; the thread's work."""
         error: Exception | None = None
-        seen = 0
         try:
-            while self._watch.wait(seen):
-                seen = self._watch.position
+            while True:
+                # Both before the wake: what comes after them ends the wait that follows.
+                wakes, seen = self._watch.wakes, self._watch.position
                 self.wake()
+                if not self._watch.wait(seen, wakes):
+                    break
         except Exception as raised:  # noqa: BLE001  # each who waits gets it
             error = raised
         with _LOCK:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Pair = tuple[Callable[[Any], Any] | None, Callable[[bytes], Any] | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: with them Codec[float](…) fails before 3.12
 class Codec(Generic[T]):
     """A codec of your own: a name, and a pair of callables.
 

@@ -238,7 +238,10 @@ class Topic(_core.Topic[T]):
         if start == "latest":
             return self.end
         if isinstance(start, int) and not isinstance(start, bool):
-            return start if start >= 0 else max(self.first, self.end + start)
+            end = self.end
+            if start > end:
+                raise self._out_of_range(start)
+            return start if start >= 0 else max(self.first, end + start)
         try:
             offset = self._offset_at(times.to_ns(start))
         except (Invalid, TypeError) as error:

@@ -1,4 +1,70 @@
-//! falaj: the event log that needs no broker.
+//! falaj: an event log that many processes on one machine share.
+//!
+//! No broker, no daemon, nothing to operate: a directory is the whole system. Any number of processes
+//! append to the topics of a store and read them, in Rust with this crate, in Python with the package
+//! of the same name, at the same time. Records are ordered and stay; readers go where they like, and
+//! one that has read all sleeps in the kernel until there is more.
+//!
+//! ```
+//! use falaj::store::{Store, StoreOptions, TopicOptions};
+//! use falaj::topic::{Record, Topic};
+//! # let directory = tempfile::tempdir().expect("a directory for a test");
+//! # let path = directory.path().join("events");
+//!
+//! let store = Store::open(path, &StoreOptions::default())?; // created on first use
+//! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+//! let offset = orders.append(0, &Record::value(b"two coffees"), None)?;
+//! let record = orders.get(0, offset)?;
+//! assert_eq!(record.value(), Some(b"two coffees".as_slice()));
+//! # Ok::<(), falaj::error::Error>(())
+//! ```
+//!
+//! Going through a topic, and on as it grows:
+//!
+//! ```no_run
+//! # use falaj::{store::{Store, StoreOptions, TopicOptions}, topic::Topic};
+//! # let store = Store::open("events", &StoreOptions::reading())?;
+//! # let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+//! let mut scan = orders.scan(0, orders.first(0)?, None)?;
+//! loop {
+//!     while let Some(record) = scan.next_record()? {
+//!         println!("{} {:?}", record.offset(), record.value());
+//!     }
+//!     orders.log().wait_for_news(scan.cursor().address(), None, &|| false)?;
+//! }
+//! # #[allow(unreachable_code)]
+//! # Ok::<(), falaj::error::Error>(())
+//! ```
+//!
+//! # When is it safe?
+//!
+//! An append that returned is visible to all, and killing any process takes nothing away. What a loss
+//! of power may take is for [`SyncMode`](topic::SyncMode) to say: nothing with `Durable`, about the
+//! last tenth of a second with `Interval`. `docs/GUARANTEES.md` has the whole list, each promise with
+//! its test. Every error is an [`Error`](error::Error) that says what helps.
+//!
+//! # Rooms
+//!
+//! | module | what is in it | for |
+//! |---|---|---|
+//! | [`store`] | opening a directory; its topics; who writes to it | everybody |
+//! | [`topic`] | appending records, reading them | everybody |
+//! | [`error`] | what can go wrong, and what helps | everybody |
+//! | [`log`] | the protocols between processes: append, repair, recovery, sync, follow | waiting, and tools |
+//! | [`segment`] | one file: checks, walks, index | tools |
+//! | [`mod@format`] | what each byte means | tools, other readers |
+//! | [`storage`] | files, maps, locks; twins in memory for tests | tests |
+//! | [`lock`], [`wake`], [`publish`], [`sync`] | what processes do to shared words | `log`, and models |
+//!
+//! Versions 0.x may change the modules that are for tools and tests without notice; the *format* is
+//! stable from version 1 on, whatever the crate's version (`docs/FORMAT.md`).
+//!
+//! # Features and platform
+//!
+//! There are no cargo features and no dependencies to choose. Linux, 64-bit, little-endian: words are
+//! mapped and waits are futexes; anything else refuses to compile. Threads may share every handle;
+//! after a `fork` the child opens anew ([`Closed`](error::Error::Closed) reminds it). Local file
+//! systems only: network ones and FUSE are refused.
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]

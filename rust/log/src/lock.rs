@@ -248,6 +248,13 @@ impl std::error::Error for LockError {
     }
 }
 
+/// The word of a lock that this process has, for stores where a flock is the lock and the word only
+/// says who had it.
+#[must_use]
+pub fn held_by(me: Identity) -> u64 {
+    Held::by(me).bits()
+}
+
 /// A clock for [`lock`] that starts when it is first read, so that a lock had at once reads none.
 pub fn stopwatch() -> impl FnMut() -> Duration {
     let mut start = None;
@@ -255,7 +262,7 @@ pub fn stopwatch() -> impl FnMut() -> Duration {
 }
 
 /// Take the lock if it is free: one exchange, no system call.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn try_lock(word: &impl SharedWord, me: Identity) -> bool {
     // Acquire pairs with the release of `unlock`: the owner before us is visible. A failed attempt
@@ -451,7 +458,7 @@ fn withdraw(word: &impl SharedWord, me: Identity) -> bool {
 ///
 /// False, and nothing changed, if `me` is not the owner. That is a bug of the caller: debug builds
 /// panic. In a shipped one, whoever does own the lock must not lose it to that bug.
-#[inline]
+#[inline(always)]
 pub fn unlock(word: &impl SharedWord, me: Identity) -> bool {
     // Release: all that was done under the lock is visible to the next owner.
     let alone = Held::by(me).bits();

@@ -88,7 +88,7 @@ pub fn notify<W: SharedWord>(counter: &W, flag: &W) {
 /// "Loads and stores are not reordered with locked instructions"); only the compiler has to be held
 /// back. Elsewhere, and in the models, this *is* `notify`: the language's memory model promises
 /// nothing of that kind, not even for a sequentially consistent exchange.
-#[inline]
+#[inline(always)]
 pub fn notify_after_unlock<W: SharedWord>(counter: &W, flag: &W) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
@@ -105,7 +105,7 @@ pub fn rouse(counter: &impl SharedWord) {
     counter.wake(ALL, EVERYONE);
 }
 
-#[inline]
+#[inline(always)]
 fn ring<W: SharedWord>(counter: &W, flag: &W) {
     // Relaxed: the fence before it orders it, and the swap decides.
     if flag.load(Ordering::Relaxed) != 0 {

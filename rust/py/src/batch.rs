@@ -3,24 +3,35 @@
 use std::sync::Arc;
 
 use falaj::error::Result;
-use falaj::format::record::Walk;
+use falaj::format::record::{Parts, Walk};
+use falaj::log::DataBlock;
 use falaj::topic::{RecordView, Scan, Slice};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyRange};
 
-use crate::buffer::{View, memoryview};
+use crate::buffer::{BatchView, View, memoryview};
 use crate::errors::OrRaise;
 use crate::handle::{Handle, Open, Shape};
 use crate::iterate::Lane;
 use crate::record::Record;
 
-/// Consecutive records of one partition.
+/// Consecutive records of one partition, as `Topic.batches` yields them: no object for each.
+///
+/// Example:
+///     >>> orders = store.topic("orders")
+///     >>> _ = orders.extend([b"a", b"b", b"c"])
+///     >>> batch = next(orders.batches())
+///     >>> batch.offsets, batch.to_list(), bytes(batch.values[1])
+///     (range(0, 3), [b'a', b'b', b'c'], b'b')
+///     >>> [record.offset for record in batch]
+///     [0, 1, 2]
 #[pyclass(frozen, module = "falaj", generic)]
 #[derive(Debug)]
 pub struct Batch {
-    slices: Vec<Slice>,
+    pub(crate) slices: Vec<Slice>,
     count: usize,
+    /// Number of the partition that its records are of.
     #[pyo3(get)]
     partition: u32,
     shape: Arc<Shape>,
@@ -46,7 +57,7 @@ struct Cursor {
 
 impl Cursor {
     #[inline]
-    fn next(&mut self, batch: &Batch) -> Result<Option<RecordView>> {
+    fn next<'a>(&mut self, batch: &'a Batch) -> Result<Option<(&'a DataBlock, Parts)>> {
         while let Some(slice) = batch.slices.get(self.slice) {
             let block = &slice.block;
             let walk = match &mut self.walk {
@@ -56,7 +67,7 @@ impl Cursor {
             while let Some(parts) = walk.next(block.body()).map_err(|what| block.damaged(what))? {
                 let offset = block.first() + u64::from(parts.offset_delta);
                 if slice.offsets.contains(&offset) {
-                    return Ok(Some(RecordView::new(block.clone(), parts)));
+                    return Ok(Some((block, parts)));
                 }
             }
             self.slice += 1;
@@ -78,7 +89,7 @@ impl Batch {
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyRange>> {
         let (first, end) = self.bounds();
-        PyRange::new(py, first.cast_signed() as isize, end.cast_signed() as isize)
+        PyRange::new(py, first as isize, end as isize)
     }
 
     /// Name of the topic.
@@ -91,8 +102,8 @@ impl Batch {
     fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut cursor = self.cursor();
         let mut copies = Vec::with_capacity(self.count);
-        while let Some(record) = cursor.next(self).or_raise(py)? {
-            copies.push(record.value().map(|value| PyBytes::new(py, value)));
+        while let Some((block, parts)) = cursor.next(self).or_raise(py)? {
+            copies.push(parts.value.map(|value| PyBytes::new(py, &block.body()[value])));
         }
         PyList::new(py, copies)
     }
@@ -133,8 +144,9 @@ impl BatchRecords {
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         let batch = self.batch.get();
-        let record = self.cursor.next(batch).or_raise(py)?;
-        record.map(|record| Record::make(py, record, batch.partition, &batch.shape)).transpose()
+        let Some((block, parts)) = self.cursor.next(batch).or_raise(py)? else { return Ok(None) };
+        let record = RecordView::new(block.clone(), parts);
+        Record::make(py, record, batch.partition, &batch.shape).map(Some)
     }
 }
 
@@ -151,14 +163,16 @@ impl Values {
         self.batch.get().count
     }
 
-    fn __iter__(&self, py: Python<'_>) -> ValuesIterator {
-        ValuesIterator { batch: self.batch.clone_ref(py), cursor: self.batch.get().cursor() }
+    fn __iter__(&self, py: Python<'_>) -> PyResult<ValuesIterator> {
+        let exporter = Py::new(py, BatchView::new(self.batch.clone_ref(py)))?;
+        let cursor = self.batch.get().cursor();
+        Ok(ValuesIterator { batch: self.batch.clone_ref(py), exporter, cursor })
     }
 
     /// One payload; costs a walk through its block.
     fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
         let batch = self.batch.get();
-        let from_start = if index < 0 { index + batch.count.cast_signed() } else { index };
+        let from_start = if index < 0 { index + batch.count as isize } else { index };
         let outside =
             || PyIndexError::new_err(format!("a batch of {} has no value {index}", batch.count));
         let mut left = usize::try_from(from_start).map_err(|_| outside())?;
@@ -171,9 +185,9 @@ impl Values {
             left -= held;
             cursor.slice += 1;
         }
-        while let Some(record) = cursor.next(batch).or_raise(py)? {
+        while let Some((block, parts)) = cursor.next(batch).or_raise(py)? {
             if left == 0 {
-                return view(py, record);
+                return view(py, RecordView::new(block.clone(), parts));
             }
             left -= 1;
         }
@@ -195,6 +209,7 @@ fn view(py: Python<'_>, record: RecordView) -> PyResult<Bound<'_, PyAny>> {
 #[derive(Debug)]
 pub struct ValuesIterator {
     batch: Py<Batch>,
+    exporter: Py<BatchView>,
     cursor: Cursor,
 }
 
@@ -206,8 +221,12 @@ impl ValuesIterator {
 
     #[inline]
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let record = self.cursor.next(self.batch.get()).or_raise(py)?;
-        record.map(|record| view(py, record)).transpose()
+        let Some((_, parts)) = self.cursor.next(self.batch.get()).or_raise(py)? else {
+            return Ok(None);
+        };
+        let Some(range) = parts.value else { return Ok(Some(py.None().into_bound(py))) };
+        let value = BatchView::show(self.exporter.bind(py), self.cursor.slice, &range)?;
+        Ok(Some(value.into_any()))
     }
 }
 

@@ -1,17 +1,22 @@
-//! `View`: the buffer of a value in a mapped segment, and the only unsafe code of these bindings.
+//! `View` and `BatchView`: buffers of values in a mapped segment, and the only unsafe code of these
+//! bindings.
 //!
-//! A view holds its block and so, by reference count, the map of the segment. Invariant: what is
-//! exported are bytes below the committed end, which nobody writes again, in a map that lives as long
-//! as the exporting object, which the buffer's consumer holds.
+//! A view holds its block, or its batch of blocks, and so, by reference count, the map of the
+//! segment. Invariant: what is exported are bytes below the committed end, which nobody writes again,
+//! in a map that lives as long as the exporting object, which the buffer's consumer holds.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use falaj::topic::RecordView;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
+
+use crate::batch::Batch;
 
 /// The bytes of a value, where they lie.
 #[pyclass(frozen, subclass, module = "falaj._core")]
@@ -28,21 +33,86 @@ pub(crate) fn memoryview<'py>(exporter: &Bound<'py, PyAny>) -> PyResult<Bound<'p
 
 #[pymethods]
 impl View {
+    #[allow(clippy::needless_pass_by_value, reason = "the signature that pyo3 asks for")]
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let Some(value) = slf.get().record.value() else {
-            return Err(PyBufferError::new_err("a record without a value has no bytes to view"));
-        };
-        let (start, len) = (value.as_ptr().cast_mut().cast(), value.len().cast_signed());
-        debug_assert!(!view.is_null());
-        // SAFETY: `view` is the interpreter's, to be filled. `start..len` are bytes of a committed
-        // block: no process writes them again (invariants 1 and 2 of docs/ARCHITECTURE.md), and they
-        // are exported as read-only (the 1). They stay mapped while `slf` lives, to which the filled
-        // view holds a reference of its own. On failure an exception is set.
-        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, 1, flags) };
-        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+        match slf.get().record.value() {
+            Some(value) => export(slf.as_any(), value, view, flags),
+            None => Err(PyBufferError::new_err("a record without a value has no bytes to view")),
+        }
     }
+}
+
+/// Exports values of a batch, one after another: an object for each would cost as much as the rest
+/// of its memoryview.
+#[pyclass(frozen, module = "falaj._core")]
+#[derive(Debug)]
+pub struct BatchView {
+    batch: Py<Batch>,
+    slice: AtomicUsize,
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+impl BatchView {
+    pub(crate) fn new(batch: Py<Batch>) -> Self {
+        let (slice, start, end) = Default::default();
+        Self { batch, slice, start, end }
+    }
+
+    /// A memoryview of a range in the body of one of the batch's blocks. Only whoever made this
+    /// calls it, and does nothing else until it returns.
+    #[inline]
+    pub(crate) fn show<'py>(
+        slf: &Bound<'py, Self>,
+        slice: usize,
+        range: &Range<usize>,
+    ) -> PyResult<Bound<'py, PyMemoryView>> {
+        let own = slf.get();
+        own.slice.store(slice, Ordering::Relaxed);
+        own.start.store(range.start, Ordering::Relaxed);
+        own.end.store(range.end, Ordering::Relaxed);
+        memoryview(slf.as_any())
+    }
+
+    fn shown(&self) -> Option<&[u8]> {
+        let slice = self.batch.get().slices.get(self.slice.load(Ordering::Relaxed))?;
+        let range = self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
+        slice.block.body().get(range)
+    }
+}
+
+#[pymethods]
+impl BatchView {
+    #[allow(clippy::needless_pass_by_value, reason = "the signature that pyo3 asks for")]
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let value = slf.get().shown();
+        let value = value.ok_or_else(|| PyBufferError::new_err("no value to view"))?;
+        export(slf.as_any(), value, view, flags)
+    }
+}
+
+/// Fill the interpreter's view with bytes of a block that `exporter` keeps.
+#[inline]
+fn export(
+    exporter: &Bound<'_, PyAny>,
+    value: &[u8],
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    let (start, len) = (value.as_ptr().cast_mut().cast(), value.len() as ffi::Py_ssize_t);
+    debug_assert!(!view.is_null());
+    // SAFETY: `view` is the interpreter's, to be filled. `start..len` are bytes of a committed
+    // block: no process writes them again (invariants 1 and 2 of docs/ARCHITECTURE.md), and they
+    // are exported as read-only (the 1). They stay mapped while `exporter` lives, to which the
+    // filled view holds a reference of its own. On failure an exception is set.
+    let filled = unsafe { ffi::PyBuffer_FillInfo(view, exporter.as_ptr(), start, len, 1, flags) };
+    if filled == 0 { Ok(()) } else { Err(PyErr::fetch(exporter.py())) }
 }

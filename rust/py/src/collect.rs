@@ -38,6 +38,9 @@ impl Drop for Bodies {
     }
 }
 
+const PAIR_KEY: &str =
+    "the first of a pair is its key (for a value that is a tuple use NewRecord), which";
+
 /// Encodes what it is given.
 #[derive(Debug)]
 pub(crate) struct Collector<'a> {
@@ -120,7 +123,7 @@ impl<'a> Collector<'a> {
     fn incoming<'py>(&self, item: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
         let encode = self.shape.encode.as_ref();
         if let Some((key, value)) = input::pair(item)? {
-            let key = if key.is_none() { None } else { input::key(Some(&key))? };
+            let key = if key.is_none() { None } else { Some(input::bytes(&key, PAIR_KEY)?) };
             return Ok(Incoming { key, ..Incoming::value(input::encoded(&value, encode)?) });
         }
         if let Ok(draft) = item.cast::<NewRecord>() {

@@ -5,15 +5,28 @@ use pyo3::types::PyBytes;
 
 use crate::input::{self, Incoming};
 
-/// A record to give to extend().
+/// A record that is to be appended, with all that belongs to it, for `Topic.extend`.
+///
+/// Args:
+///     value, key, headers, time: As for `Topic.append`.
+///
+/// Example:
+///     >>> orders = store.topic("orders")
+///     >>> orders.extend([falaj.NewRecord(b"x", headers=[("trace", b"1"), ("trace", b"2")])])
+///     range(0, 1)
+///     >>> orders[0].headers
+///     (('trace', b'1'), ('trace', b'2'))
 #[pyclass(frozen, module = "falaj")]
 #[derive(Debug)]
 pub struct NewRecord {
+    /// The value, not encoded yet.
     #[pyo3(get)]
     value: Py<PyAny>,
+    /// Its key, or None.
     #[pyo3(get)]
     key: Option<Py<PyBytes>>,
     headers: Vec<(String, Option<Py<PyBytes>>)>,
+    /// Its time in nanoseconds since 1970, or None for that of the append.
     #[pyo3(get)]
     timestamp_ns: Option<i64>,
 }

@@ -1,72 +1,85 @@
 //! `Floor`: what an append from Python costs at least, for the benchmarks.
 //!
-//! Takes bytes, does a compare-and-swap, copies, checksums and stores a commit word, in plain memory
-//! that was touched before; no log, no readers, no promises.
+//! Takes bytes, does a compare-and-swap, copies, checksums and stores a commit word, in a mapped file
+//! whose pages were touched before; it wraps around in place. No log, no readers, no promises.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use falaj::format::checksum::crc32;
+use falaj::storage::real::RealStorage;
+use falaj::storage::{Access, Map, Open, Storage};
+use falaj::sync::SharedWord;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use falaj::format::checksum::crc32;
-
-/// Bytes of the memory that is written round and round.
-const ROOM: usize = 64 << 20;
-/// Bytes of a header that is not written but for its commit word.
-const HEADER: usize = 32;
+/// Bytes of the file that are written round and round.
+const ROOM: u64 = 64 << 20;
+/// Where the first block begins; the lock word lies before it.
+const FIRST: u64 = 4096;
+/// Bytes of a header, of which the commit word and the checksum are written.
+const HEADER: u64 = 32;
 
 /// For benches/ only.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
 pub struct Floor {
-    memory: Mutex<(Vec<u8>, usize)>,
-    committed: AtomicU64,
+    map: Map,
+    at: AtomicU64,
+    /// What a batch is gathered in.
+    body: Mutex<Vec<u8>>,
 }
 
 impl Floor {
     #[inline]
-    fn put(&self, body: &[&[u8]], len: usize) -> u64 {
-        let mut turn = self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (memory, at) = &mut *turn;
-        if *at + HEADER + len > ROOM {
-            *at = 0;
+    fn put(&self, body: &[u8]) -> std::io::Result<u64> {
+        let lock = self.map.word(0);
+        if lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return Err(std::io::ErrorKind::WouldBlock.into());
         }
-        let start = *at + HEADER;
-        let mut end = start;
-        for part in body {
-            memory[end..end + part.len()].copy_from_slice(part);
-            end += part.len();
+        let len = HEADER + body.len() as u64;
+        let mut at = self.at.load(Ordering::Relaxed);
+        if at + len > ROOM {
+            at = FIRST;
         }
-        let sum = crc32(&memory[start..end]);
-        memory[start - 8..start - 4].copy_from_slice(&sum.to_le_bytes());
-        *at = end.next_multiple_of(8);
-        self.committed.fetch_add(1, Ordering::Release)
+        self.map.write(at + HEADER, body)?;
+        self.map.write(at + 8, &crc32(body).to_le_bytes())?;
+        self.map.store(at, len)?;
+        self.at.store((at + len).next_multiple_of(8), Ordering::Relaxed);
+        lock.store(0, Ordering::Release);
+        Ok(at)
     }
 }
 
 #[pymethods]
 impl Floor {
+    /// Make a file to write to.
     #[new]
-    fn new() -> Self {
-        // Not zero, so that every page is touched.
-        Self { memory: Mutex::new((vec![1; ROOM], 0)), committed: AtomicU64::new(0) }
+    #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
+    fn new(path: PathBuf) -> PyResult<Self> {
+        let file = RealStorage::new().open(&path, Open::CreateNew(0o600))?;
+        file.allocate(ROOM)?;
+        let map = file.map(ROOM, Access::Write)?;
+        map.populate(0, ROOM);
+        Ok(Self { map, at: AtomicU64::new(FIRST), body: Mutex::default() })
     }
 
     /// What one append costs at least.
-    fn append(&self, value: &Bound<'_, PyBytes>) -> u64 {
-        let value = value.as_bytes();
-        self.put(&[value], value.len())
+    fn append(&self, value: &Bound<'_, PyBytes>) -> PyResult<u64> {
+        Ok(self.put(value.as_bytes())?)
     }
 
     /// What one extend costs at least.
     fn extend(&self, values: &Bound<'_, PyList>) -> PyResult<u64> {
-        let values: Vec<Bound<'_, PyAny>> = values.iter().collect();
-        let mut parts = Vec::with_capacity(values.len());
-        for value in &values {
-            parts.push(value.cast::<PyBytes>()?.as_bytes());
+        let mut body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
+        body.clear();
+        for value in values {
+            let value = value.cast_exact::<PyBytes>()?.as_bytes();
+            body.extend_from_slice(&(value.len() as u64).to_le_bytes()[..1]);
+            body.extend_from_slice(value);
         }
-        let len = parts.iter().map(|part| part.len()).sum();
-        Ok(self.put(&parts, len))
+        Ok(self.put(&body)?)
     }
 }

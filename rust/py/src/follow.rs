@@ -27,7 +27,16 @@ struct State {
     seen: Address,
 }
 
-/// An iterator over records, present and future.
+/// An iterator over records, present and future, as `Topic.follow` yields it.
+///
+/// One thread at a time may read from it; `close` ends it from any. A forked child may go on with it.
+///
+/// Example:
+///     >>> orders = store.topic("orders")
+///     >>> with orders.follow(timeout=0) as follower:
+///     ...     _ = orders.append(b"x")
+///     ...     next(follower)
+///     <Record orders[0] b'x'>
 #[pyclass(frozen, module = "falaj._core", generic)]
 #[derive(Debug)]
 pub struct Follower {
@@ -223,10 +232,18 @@ impl Watch {
         self.reach.of(self.open.topic.log()).unwrap_or_default().0
     }
 
-    /// Wait until there is more than up to an address, or the topic is deleted; false once closed.
-    fn wait(&self, py: Python<'_>, seen: u64) -> PyResult<bool> {
+    /// How often those who wait for the log were woken, for whatever reason.
+    #[getter]
+    fn wakes(&self) -> u64 {
+        self.open.topic.log().wakes()
+    }
+
+    /// Wait until there is more than up to an address, or another number of wakes: then a follower
+    /// may have been closed. False once it is closed itself; an error when the topic is deleted.
+    fn wait(&self, py: Python<'_>, seen: u64, wakes: u64) -> PyResult<bool> {
         let log = self.open.topic.log();
-        let stop = || self.stopped.load(Ordering::Relaxed) || log.is_deleted();
+        let stop =
+            || self.stopped.load(Ordering::Relaxed) || log.is_deleted() || log.wakes() != wakes;
         let ended = wait(py, None, stop, |slice, interrupt| {
             self.reach.wait(log, Address(seen), slice, interrupt)
         })?;
@@ -234,7 +251,7 @@ impl Watch {
             let name = self.open.topic.name().to_owned();
             return Err(raise(py, &Error::TopicDeleted { name }));
         }
-        Ok(ended == Wait::News)
+        Ok(ended == Wait::News || (log.wakes() != wakes && !self.stopped.load(Ordering::Relaxed)))
     }
 
     /// End the wait, from any thread.

@@ -32,22 +32,24 @@ impl<'py> Incoming<'py> {
         let headers: Vec<_> = self
             .headers
             .iter()
-            .map(|(name, value)| (name.as_str(), value.as_ref().map(|v| v.as_bytes())))
+            .map(|(name, value)| (name.as_str(), value.as_ref().map(PyBytesMethods::as_bytes)))
             .collect();
         use_it(&Record {
-            value: self.value.as_ref().map(|value| value.as_bytes()),
-            key: self.key.as_ref().map(|key| key.as_bytes()),
+            value: self.value.as_ref().map(PyBytesMethods::as_bytes),
+            key: self.key.as_ref().map(PyBytesMethods::as_bytes),
             headers: &headers,
             event_time_ns: self.event_time_ns,
         })
     }
 
     /// True when it is more than a value.
+    #[allow(clippy::redundant_closure_for_method_calls, reason = "its lifetime is too narrow")]
     pub(crate) fn is_rich(&self) -> bool {
         self.with_record(|record| record.is_rich())
     }
 
     /// About how many bytes it takes.
+    #[allow(clippy::redundant_closure_for_method_calls, reason = "its lifetime is too narrow")]
     pub(crate) fn len(&self) -> usize {
         self.with_record(|record| record.max_len())
     }
@@ -144,10 +146,14 @@ pub(crate) fn sync_name(mode: SyncMode) -> &'static str {
 }
 
 /// A pair `(key, value)`, if that is what it is.
-pub(crate) fn pair<'a, 'py>(
-    item: &'a Bound<'py, PyAny>,
+pub(crate) fn pair<'py>(
+    item: &Bound<'py, PyAny>,
 ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
     let Ok(tuple) = item.cast::<PyTuple>() else { return Ok(None) };
-    let wrong = |_| PyTypeError::new_err("a tuple in extend() is a pair: (key, value)");
+    let wrong = |_| {
+        PyTypeError::new_err(
+            "a tuple in extend() is a pair (key, value); a value that is a tuple goes into a NewRecord",
+        )
+    };
     tuple.extract().map(Some).map_err(wrong)
 }

@@ -45,12 +45,17 @@ impl Merge {
         Ok(Self { streams, open })
     }
 
-    /// The next record and its partition; `None` where there is none now.
+    /// The only partition, if there is one: that needs no merging.
     #[inline]
-    pub(crate) fn next(&mut self) -> Result<Option<(u32, RecordView)>> {
-        if let [one] = self.streams.as_mut_slice() {
-            return Ok(one.scan.next_record()?.map(|record| (one.lane.partition, record)));
+    fn only(&mut self) -> Option<&mut Stream> {
+        match self.streams.as_mut_slice() {
+            [only] => Some(only),
+            _ => None,
         }
+    }
+
+    /// The next record of all and its partition; `None` where there is none now.
+    fn next(&mut self) -> Result<Option<(u32, RecordView)>> {
         for stream in &mut self.streams {
             if stream.head.is_none() {
                 stream.head = stream.scan.next_record()?;
@@ -122,11 +127,21 @@ impl Reading {
         if !self.merge.open().is_ours() {
             self.merge = Merge::new(self.handle.open(py)?, &self.merge.lanes()).or_raise(py)?;
         }
-        match self.merge.next() {
-            Ok(None) => Ok(None),
-            Ok(Some((partition, record))) => {
-                Record::make(py, record, partition, &self.shape).map(Some)
-            }
+        let next = match self.merge.only() {
+            Some(Stream { lane, scan, .. }) => match scan.next_parts() {
+                Ok(None) => return Ok(None),
+                Ok(Some((block, parts))) => {
+                    let record = RecordView::new(block.clone(), parts);
+                    return Record::make(py, record, lane.partition, &self.shape).map(Some);
+                }
+                Err(error) => Err(error),
+            },
+            None => self.merge.next(),
+        };
+        match next {
+            Ok(next) => next
+                .map(|(partition, record)| Record::make(py, record, partition, &self.shape))
+                .transpose(),
             Err(error) => {
                 self.handle.expect_existing(py, self.merge.open())?;
                 Err(error).or_raise(py)

@@ -27,7 +27,7 @@ mod _core {
     #[pymodule_export]
     use super::{
         batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
-        buffer::View,
+        buffer::{BatchView, View},
         draft::NewRecord,
         floor::Floor,
         follow::{Follower, Watch},

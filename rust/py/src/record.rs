@@ -14,9 +14,25 @@ use crate::handle::Shape;
 use crate::input::Incoming;
 
 /// A committed record of a topic.
+///
+/// Nothing is decoded or copied before it is asked for. It stays valid after its topic was closed or
+/// deleted, and so does every view of it: they hold the map of their segment. It exports its payload:
+/// `memoryview(record)`, and `bytes(record)` copies it.
+///
+/// Example:
+///     >>> orders = store.topic("orders")
+///     >>> _ = orders.append(b"10 apples", key=b"eu", time="2026-11-20T08:00:00Z")
+///     >>> record = orders[0]
+///     >>> record
+///     <Record orders[0] b'10 apples'>
+///     >>> record.key, record.offset, record.timestamp.isoformat()
+///     (b'eu', 0, '2026-11-20T08:00:00+00:00')
+///     >>> record.value[3:].tobytes()
+///     b'apples'
 #[pyclass(frozen, extends = View, module = "falaj", generic)]
 pub struct Record {
     shape: Arc<Shape>,
+    /// Number of its partition.
     #[pyo3(get)]
     partition: u32,
     decoded: PyOnceLock<Py<PyAny>>,
@@ -67,7 +83,8 @@ fn view<'a>(slf: &'a Bound<'_, Record>) -> &'a RecordView {
 
 #[pymethods]
 impl Record {
-    /// What the topic's codec makes of the payload; a read-only memoryview for `bytes`.
+    /// What the topic's codec makes of the payload, decoded once; a read-only memoryview without a
+    /// codec. None for a tombstone, as compacted topics hold them.
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, own) = (slf.py(), slf.get());

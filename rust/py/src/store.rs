@@ -49,6 +49,7 @@ impl Store {
     #[new]
     #[pyo3(signature = (path, *, write, permissions, sync, verify, timeout, force))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
+    #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -125,6 +126,11 @@ impl Store {
     }
 
     /// Names of all topics, sorted.
+    ///
+    /// Example:
+    ///     >>> _ = store.topic("orders"), store.topic("audit")
+    ///     >>> store.topics()
+    ///     ['audit', 'orders']
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let inner = self.inner(py)?;
         let topics = detached(py, || inner.topics()).or_raise(py)?;
@@ -132,6 +138,16 @@ impl Store {
     }
 
     /// Delete a topic and all its records, for everybody; values that were read stay valid.
+    ///
+    /// Raises:
+    ///     NoSuchTopic: There is none of this name.
+    ///     ReadOnly: The store was opened for reading.
+    ///
+    /// Example:
+    ///     >>> _ = store.topic("orders")
+    ///     >>> store.delete("orders")
+    ///     >>> store.topics()
+    ///     []
     fn delete(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let inner = self.inner(py)?;
         patiently(py, self.patience, || inner.delete_topic(name))

@@ -84,20 +84,15 @@ impl Topic {
     /// The append that everybody waits for: `bytes`, nothing else. `None` when it has to be done the
     /// long way.
     #[inline]
-    fn append_at_once(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-        let Some(partition) = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)
-        else {
-            return Ok(None);
-        };
+    fn append_at_once(&self, value: &Bound<'_, PyAny>) -> Option<u64> {
+        let partition = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)?;
         let (Ok(value), None) = (value.cast_exact::<PyBytes>(), &self.opened.handle.shape.encode)
         else {
-            return Ok(None);
+            return None;
         };
         let (number, value) = (self.opened.first_number + partition, value.as_bytes());
         let interval = self.opened.sync == SyncMode::Interval;
-        let tried =
-            self.opened.handle.at_once(|topic| topic.try_append_value(number, value, interval));
-        tried.unwrap_or(Ok(None)).or_raise(py)
+        self.opened.handle.at_once(|topic| topic.try_append_value(number, value, interval))?
     }
 
     fn append_record(
@@ -182,7 +177,32 @@ impl Topic {
         Self { opened: opened.get().clone(), turn: AtomicU32::new(std::process::id()) }
     }
 
-    /// Append a record and return its offset, or its Position where there are several partitions.
+    /// Append a record.
+    ///
+    /// The fastest call is `append(value)`: each keyword costs about 20 ns.
+    ///
+    /// Args:
+    ///     value: What the codec takes; bytes, or any buffer, without one.
+    ///     key: Bytes that tell what the record is about. Where there are several partitions, records
+    ///         with the same key go to the same one and stay in order; those without take turns.
+    ///     headers: A dict or pairs of names and bytes (or None), kept in order; a name may stand twice.
+    ///     time: When it happened: an aware datetime, an ISO string with a zone, or seconds since
+    ///         1970. Without one its time is that of the append.
+    ///     partition: The partition it goes to, whatever its key.
+    ///     sync: "none", "interval" or "durable", see `falaj.open`.
+    ///
+    /// Returns:
+    ///     Its offset; where there are several partitions a `Position(partition, offset)`.
+    ///
+    /// Raises:
+    ///     TooLarge: It is larger than one append may be; the limit is named.
+    ///     NoSpace, LockTimeout, Latched, TopicDeleted, ReadOnly, Closed: Nothing was appended.
+    ///     DurabilityUnknown: It is visible, and perhaps not on the medium.
+    ///
+    /// Example:
+    ///     >>> orders = store.topic("orders")
+    ///     >>> orders.append(b"10 apples", key=b"eu", headers={"trace": b"1"})
+    ///     0
     #[pyo3(signature = (value, key=None, headers=None, time=None, partition=None, sync=None))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     #[inline]
@@ -198,7 +218,7 @@ impl Topic {
     ) -> PyResult<Bound<'py, PyAny>> {
         let is_plain = key.is_none() && headers.is_none() && time.is_none();
         if is_plain && partition.is_none() && sync.is_none() {
-            if let Some(offset) = self.append_at_once(py, value)? {
+            if let Some(offset) = self.append_at_once(value) {
                 return Ok(offset.into_pyobject(py)?.into_any());
             }
         }
@@ -217,7 +237,25 @@ impl Topic {
         POSITION.import(py, "falaj.records", "Position")?.call1((partition, offset))
     }
 
-    /// Append many records; all of them become visible at once.
+    /// Append many records at once: all of them become visible together, or none.
+    ///
+    /// Args:
+    ///     records: An iterable of values, pairs `(key, value)`, `NewRecord`s or `Record`s. A tuple is
+    ///         always a pair: a value that is one goes into a `NewRecord`.
+    ///     partition: The partition they go to, whatever their keys.
+    ///     sync: As for `append`.
+    ///
+    /// Returns:
+    ///     The range of their offsets; where there are several partitions a dict of such ranges.
+    ///
+    /// Raises:
+    ///     Invalid: There are none.
+    ///     TooLarge: Together they are larger than one append may be, and as for `append`.
+    ///
+    /// Example:
+    ///     >>> orders = store.topic("orders")
+    ///     >>> orders.extend([b"plain", (b"eu", b"with a key")])
+    ///     range(0, 2)
     #[pyo3(signature = (records, partition=None, sync=None))]
     fn extend<'py>(
         &self,
@@ -240,7 +278,7 @@ impl Topic {
         let (ranges, appended) = patiently(py, self.opened.handle.patience, commit)?;
         self.settle(py, appended, to.sync)?;
         let range = |range: &std::ops::Range<u64>| {
-            PyRange::new(py, range.start.cast_signed() as isize, range.end.cast_signed() as isize)
+            PyRange::new(py, range.start as isize, range.end as isize)
         };
         if let (Some(_), [one]) = (self.opened.only, ranges.as_slice()) {
             return Ok(range(one)?.into_any());
@@ -337,13 +375,13 @@ impl Topic {
         self.opened.handle.is_closed()
     }
 
-    /// Lowest offset that is still there.
+    /// Lowest offset that is still there. Cheap: it is asked of the first segment's header.
     #[getter]
     fn first(&self, py: Python<'_>) -> PyResult<u64> {
         self.bound(py, Inner::first)
     }
 
-    /// Offset behind the last committed record.
+    /// Offset behind the last committed record: where the next one goes.
     #[getter]
     fn end(&self, py: Python<'_>) -> PyResult<u64> {
         self.bound(py, Inner::end)
@@ -362,12 +400,32 @@ impl Topic {
     }
 
     /// Put everything that is committed on the medium.
+    ///
+    /// Raises:
+    ///     Latched: The medium failed; what is visible is not durable.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let open = self.opened.handle.open(py)?;
         patiently(py, self.opened.handle.patience, || open.topic.flush())
     }
 
-    /// Wait until a record is on the medium, by default all that is committed now.
+    /// Wait until a record is on the medium.
+    ///
+    /// Where the store is open for writing this syncs, as `flush` does; a reader waits for others.
+    ///
+    /// Args:
+    ///     offset: The record; by default all that is committed now.
+    ///     timeout: Seconds; None waits as long as it takes.
+    ///
+    /// Returns:
+    ///     True once it is on the medium, False after the timeout.
+    ///
+    /// Raises:
+    ///     OffsetOutOfRange: The record was not written yet.
+    ///
+    /// Example:
+    ///     >>> orders = store.topic("orders")
+    ///     >>> orders.wait_durable(orders.append(b"x"))
+    ///     True
     #[pyo3(signature = (offset=None, timeout=None))]
     fn wait_durable(
         &self,
@@ -396,7 +454,9 @@ impl Topic {
         }
     }
 
-    /// Sync and let the topic go; ends every wait on it.
+    /// Sync and let the topic go; ends every wait on it, in any thread. Again does nothing.
+    ///
+    /// What was read stays valid.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.opened.handle.close(py)
     }

@@ -71,14 +71,14 @@ pub struct CommitWord {
 }
 
 /// 24 bits that tie a commit word to its segment and position.
-#[inline]
+#[inline(always)]
 fn tag(salt: u64, position: u64) -> u64 {
     (salt ^ position).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
 }
 
 impl CommitWord {
     /// The word for a position of the segment with this salt.
-    #[inline]
+    #[inline(always)]
     pub fn pack(self, salt: u64, position: u64) -> u64 {
         u64::from(self.len) | (self.kind as u64) << 32 | tag(salt, position) << 40
     }
@@ -435,23 +435,19 @@ pub struct PlainHeader {
 }
 
 impl PlainHeader {
-    /// Lay the header out for a position: the commit word, and the 24 bytes behind it.
-    #[inline]
-    pub fn encode(&self, salt: u64, seed: u32, position: u64) -> (u64, [u8; 24]) {
+    /// Lay the header out for a position, as four words of which the first is the commit word.
+    #[inline(always)]
+    pub fn encode(&self, salt: u64, seed: u32, position: u64) -> [u64; 4] {
         let word = CommitWord { len: self.len, kind: self.kind }.pack(salt, position);
-        let place = (position / ALIGN) as u32;
         let crcs = |header_crc: u32| u64::from(self.body_crc) | u64::from(header_crc) << 32;
         let numbers = u64::from(self.offset) | u64::from(self.count) << 32;
         let time_flags = self.time | u64::from(self.flags) << 48;
         let mut bytes = [0; HEADER_LEN];
-        for (i, part) in [word, crcs(place), numbers, time_flags].into_iter().enumerate() {
-            put(&mut bytes, 8 * i, &part.to_le_bytes());
-        }
-        let crc = crc32_from(seed, &bytes);
-        put(&mut bytes, at::HEADER_CRC, &crc.to_le_bytes());
-        let mut rest = [0; 24];
-        rest.copy_from_slice(&bytes[8..]);
-        (word, rest)
+        put(&mut bytes, at::COMMIT, &word.to_le_bytes());
+        put(&mut bytes, at::BODY_CRC, &crcs((position / ALIGN) as u32).to_le_bytes());
+        put(&mut bytes, at::OFFSET, &numbers.to_le_bytes());
+        put(&mut bytes, at::TIME, &time_flags.to_le_bytes());
+        [word, crcs(crc32_from(seed, &bytes)), numbers, time_flags]
     }
 }
 

@@ -4,13 +4,13 @@
 //! the same disk blocks, fail the check. See `docs/FORMAT.md`, "Checksums".
 
 /// CRC-32 of bytes.
-#[inline]
+#[inline(always)]
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc32_from(0, bytes)
 }
 
 /// CRC-32 that continues from an earlier one: `crc32_from(crc32(a), b) == crc32(ab)`.
-#[inline]
+#[inline(always)]
 pub fn crc32_from(seed: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(seed);
     hasher.update(bytes);

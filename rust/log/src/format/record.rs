@@ -105,8 +105,20 @@ impl BodyWriter {
         debug_assert_eq!(self.flags, 0);
         self.plain = true;
         self.count += 1;
+        self.body.reserve(varint::MAX_LEN + value.len());
         varint::put(&mut self.body, value.len() as u64);
         self.body.extend_from_slice(value);
+    }
+
+    /// The whole body of a block that is this value alone, as [`BodyWriter::begin`] and
+    /// [`BodyWriter::push_value`] make it: no flags, one record, which goes by the time of the append.
+    #[inline(always)]
+    pub fn alone(&mut self, value: &[u8]) -> &[u8] {
+        self.body.clear();
+        self.body.reserve(varint::MAX_LEN + value.len());
+        varint::put(&mut self.body, value.len() as u64);
+        self.body.extend_from_slice(value);
+        &self.body
     }
 
     /// Append a record.

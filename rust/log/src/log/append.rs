@@ -14,12 +14,13 @@ use crate::format::address::{Address, align};
 use crate::format::block::{HEADER_LEN, Header, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag};
 use crate::format::control::{at, flag as state_flag};
 use crate::format::index::Entry;
-use crate::format::{Malformed, names, state};
+use crate::format::{Malformed, state};
 use crate::segment::create::{Place, commit, own_len, put_block};
 use crate::segment::index::{Index, Pacer};
 use crate::segment::walk::{Step, Walk};
 use crate::segment::{Bad, Check, Segment};
 
+use super::create::max_group_len;
 use super::guard::{Guard, Which};
 use super::{Control, Log, Member, enter, write_access};
 
@@ -90,6 +91,8 @@ pub enum Obstacle {
     Latched,
     /// The log was deleted.
     Deleted,
+    /// The log has no topic of this number.
+    Unknown { topic: u32 },
     /// A store failed.
     Failed(Error),
 }
@@ -103,25 +106,22 @@ impl From<Error> for Obstacle {
 impl Log {
     /// Bytes that one append may take, headers included.
     pub fn max_group_len(&self) -> u64 {
-        (self.settings.segment_bytes / 4).min(64 << 20)
+        max_group_len(self.settings.segment_bytes)
     }
 
     /// Append blocks as one group: all of them become visible at once, in this order. `firsts` gets
-    /// the first offset of each.
+    /// the first offset of each. A topic stands once in a group.
     ///
     /// # Errors
-    /// `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`; then nothing was
-    /// appended.
+    /// `Invalid`, `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`; then nothing
+    /// was appended.
     pub fn append(&self, blocks: &[Outgoing<'_>], firsts: &mut [u64]) -> Result<Appended> {
         let (control, member) = self.writing()?;
         member.check()?;
-        let needs = self.check_size(blocks)?;
+        let needs = self.check_blocks(blocks, firsts)?;
         let mut slot = enter(&self.writer);
-        if slot.is_none() {
-            *slot = Some(Writer::open(self, control.tail())?);
-        }
+        let writer = self.writer_in(&mut slot, control)?;
         loop {
-            let writer = slot.as_mut().ok_or(Error::Closed { what: "log" })?;
             writer.catch_up(self, control)?;
             let guard = self.lock(Which::Append)?;
             let outcome = writer
@@ -138,7 +138,43 @@ impl Log {
         }
     }
 
-    fn check_size(&self, blocks: &[Outgoing<'_>]) -> Result<u64> {
+    /// What this process knows of the log's end, behind its mutex; opened when it is needed first.
+    pub(super) fn writer_in<'a>(
+        &self,
+        slot: &'a mut Option<Writer>,
+        control: &Control,
+    ) -> Result<&'a mut Writer> {
+        if slot.is_none() {
+            *slot = Some(Writer::open(self, control)?);
+        }
+        slot.as_mut().ok_or(Error::Closed { what: "log" })
+    }
+
+    /// The log's end, with what a dead or failed append left half done made sound; also in a log that
+    /// is latched.
+    pub(super) fn settle(&self, writer: &mut Writer, control: &Control) -> Result<Address> {
+        loop {
+            writer.catch_up(self, control)?;
+            let guard = self.lock(Which::Append)?;
+            match writer.settle(self, control, &guard) {
+                Ok(()) => return Ok(writer.tail),
+                Err(Obstacle::Failed(error)) => return Err(error),
+                // The active segment is another one.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Everything that could be wrong with the blocks, before the lock; returns the bytes they need.
+    fn check_blocks(&self, blocks: &[Outgoing<'_>], firsts: &[u64]) -> Result<u64> {
+        if blocks.is_empty() || blocks.len() != firsts.len() || blocks.iter().any(|b| b.count == 0)
+        {
+            let what = "an append takes one block or more, none without records".to_owned();
+            return Err(Error::Invalid { what });
+        }
+        if blocks.len() > 1 {
+            check_topics(blocks)?;
+        }
         let limit = self.max_group_len();
         let mut needs = 0;
         for block in blocks {
@@ -151,7 +187,7 @@ impl Log {
     }
 
     #[cold]
-    fn overcome(
+    pub(super) fn overcome(
         &self,
         obstacle: Obstacle,
         writer: &mut Writer,
@@ -161,12 +197,12 @@ impl Log {
         match obstacle {
             Obstacle::Moved => Ok(()),
             Obstacle::Full { needs } => self.make_room(writer, control, member, needs),
-            Obstacle::Latched => self.clear_latch(),
-            Obstacle::Deleted => {
-                let dir = self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let name =
-                    names::parse_log_dir(&dir).map_or(dir.clone(), |(name, _)| name.to_owned());
-                Err(Error::TopicDeleted { name })
+            Obstacle::Latched => self.clear_latch(writer),
+            Obstacle::Deleted => Err(self.deleted()),
+            Obstacle::Unknown { topic } => {
+                let dir = self.dir.display();
+                let what = format!("no topic of {dir} has the number {topic}: open the topic anew");
+                Err(Error::Invalid { what })
             }
             Obstacle::Failed(error) => Err(error),
         }
@@ -175,14 +211,26 @@ impl Log {
 
 impl Writer {
     /// Open the active segment for writing.
-    pub fn open(log: &Log, tail: Address) -> Result<Self> {
+    pub fn open(log: &Log, control: &Control) -> Result<Self> {
+        loop {
+            let tail = control.tail();
+            match Self::open_at(log, control, tail) {
+                // It was another one's turn meanwhile, and this one is gone.
+                Err(_) if control.tail().sequence() != tail.sequence() => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_at(log: &Log, control: &Control, tail: Address) -> Result<Self> {
         let access = write_access(&log.settings);
         let (generation, reach) = (log.settings.generation, log.settings.segment_bytes);
         let storage = &*log.storage;
         let sequence = tail.sequence();
         let segment = Segment::open(storage, &log.dir, generation, sequence, access, reach)?;
         let segment = Arc::new(segment);
-        enter(&log.syncer_files).note_open(&segment, tail);
+        // Read after the opening: of an error before it this descriptor is not told.
+        enter(&log.syncer_files).note_open(&segment, control.tail());
         let index = open_index(log, &segment);
         let walk = segment.opening()?.clone();
         let tail = Address::new(sequence, walk.position);
@@ -195,10 +243,12 @@ impl Writer {
         loop {
             let tail = control.tail();
             if self.tail.sequence() != tail.sequence() {
-                let prepared = self.prepared.take();
-                *self = Self { prepared, ..Self::open(log, tail)? };
+                let opened = Self::open(log, control)?;
+                *self = Self { prepared: self.prepared.take(), ..opened };
+                continue;
             }
-            if self.tail == tail {
+            // Behind it, when a store failed behind the commit word.
+            if self.tail >= tail {
                 return Ok(());
             }
             self.walk_to(tail)?;
@@ -249,6 +299,17 @@ impl Writer {
             let deleted = flags & state_flag::DELETED != 0;
             return Err(if deleted { Obstacle::Deleted } else { Obstacle::Latched });
         }
+        self.settle(log, control, guard)
+    }
+
+    /// Repair, and the last blocks of others.
+    #[inline]
+    pub fn settle(
+        &mut self,
+        log: &Log,
+        control: &Control,
+        guard: &Guard<'_>,
+    ) -> std::result::Result<(), Obstacle> {
         let tail = control.tail();
         if guard.taken_over || control.dirty() != tail {
             return self.repair(log, control, guard);
@@ -286,14 +347,21 @@ impl Writer {
         if time > MAX_RELATIVE_TIME {
             return Err(Obstacle::Full { needs });
         }
-        // An upper bound is enough: who comes after covers it with a void block.
-        control.set(at::DIRTY, Address::new(sequence, start + needs).0)?;
+        for (block, first) in blocks.iter().zip(&mut *firsts) {
+            *first = self.first_offset(block, needs)?;
+        }
+        let len = len_of(blocks);
+        let end = Address::new(sequence, start + len);
+        control.set(at::DIRTY, end.0)?;
+        if blocks.iter().any(|block| block.interval) {
+            control.set(at::WANTED, end.0)?;
+        }
         compiler_fence(Ordering::SeqCst);
         let mut position = start;
         let mut head_word = 0;
-        let group_len = group_len(blocks);
+        let group_len = if blocks.len() > 1 { len as u32 } else { 0 };
         for (i, block) in blocks.iter().enumerate() {
-            let header = self.header(block, i, group_len, time).ok_or(Obstacle::Full { needs })?;
+            let header = self.header(block, i, firsts[i], group_len, time);
             let place = self.place_at(position);
             let word = put_block(place, &header, block.body).map_err(|e| self.failed(e))?;
             if i == 0 {
@@ -301,17 +369,14 @@ impl Writer {
             } else {
                 commit(place, word).map_err(|e| self.failed(e))?;
             }
-            firsts[i] = self.walk.bases.get(block.topic).unwrap_or(0) + u64::from(header.offset);
             position += header.padded();
         }
+        debug_assert_eq!(position, end.position());
         commit(self.place_at(start), head_word).map_err(|e| self.failed(e))?;
-        let end = Address::new(sequence, position);
-        self.note_appended(control, blocks, firsts, start, time)?;
-        control.set(at::TAIL, end.0)?;
-        control.set(at::DIRTY, end.0)?;
-        if blocks.iter().any(|block| block.interval) {
-            control.set(at::WANTED, end.0)?;
-        }
+        // It is there now, for everybody, so nothing that fails from here on fails the append. Where
+        // the tail stays behind, whoever appends or syncs next finds the ends unequal and repairs.
+        self.note_appended(control, blocks, firsts, start, time);
+        let _ = control.set(at::TAIL, end.0);
         self.walk.position = position;
         self.tail = end;
         Ok(Appended { first: firsts[0], end })
@@ -346,19 +411,37 @@ impl Writer {
         Obstacle::Failed(Error::io("append to", self.segment.path(), source))
     }
 
-    /// Header of the `i`-th block of a group; `None` when a relative number no longer fits.
+    /// Offset of a block's first record, if its relative number fits the segment.
     #[inline]
-    fn header(&self, block: &Outgoing<'_>, i: usize, group_len: u32, time: u64) -> Option<Header> {
-        let next = self.walk.state.topic(block.topic)?.next;
-        let offset = next - self.walk.bases.get(block.topic)?;
-        let offset = u32::try_from(offset).ok()?;
-        offset.checked_add(block.count)?;
+    fn first_offset(&self, block: &Outgoing<'_>, needs: u64) -> std::result::Result<u64, Obstacle> {
+        let (base, topic) = (self.walk.bases.get(block.topic), self.walk.state.topic(block.topic));
+        let (Some(base), Some(topic)) = (base, topic) else {
+            return Err(Obstacle::Unknown { topic: block.topic });
+        };
+        let last = topic.next - base + u64::from(block.count);
+        if last > u64::from(u32::MAX) {
+            return Err(Obstacle::Full { needs });
+        }
+        Ok(topic.next)
+    }
+
+    /// Header of the `i`-th block of a group.
+    #[inline]
+    fn header(
+        &self,
+        block: &Outgoing<'_>,
+        i: usize,
+        first: u64,
+        group_len: u32,
+        time: u64,
+    ) -> Header {
+        let base = self.walk.bases.get(block.topic).unwrap_or(first);
         let flags = header_flags(block, i, group_len);
-        Some(Header {
+        Header {
             kind: Kind::Data,
             len: (Header::len_for(flags) + block.body.len()) as u32,
             body_crc: block.body_crc,
-            offset,
+            offset: (first - base) as u32,
             count: block.count,
             span: block.count,
             time,
@@ -366,7 +449,7 @@ impl Writer {
             topic: block.topic,
             group_len: if i == 0 { group_len } else { 0 },
             producer: None,
-        })
+        }
     }
 
     #[inline]
@@ -377,7 +460,7 @@ impl Writer {
         firsts: &[u64],
         start: u64,
         time: u64,
-    ) -> Result<()> {
+    ) {
         for (block, first) in blocks.iter().zip(firsts) {
             let appended_us = self.segment.header().time_base_us.saturating_add(time as i64);
             let appended_ns = block.uses_append_time.then(|| appended_us.saturating_mul(1000));
@@ -394,10 +477,10 @@ impl Writer {
                     position: start,
                     highest_ns: before,
                 };
-                self.put_entry(control, &entry)?;
+                // The index is a hint: without the entry it is a longer walk.
+                let _ = self.put_entry(control, &entry);
             }
         }
-        Ok(())
     }
 
     fn put_entry(&self, control: &Control, entry: &Entry) -> Result<()> {
@@ -411,17 +494,31 @@ impl Writer {
     }
 }
 
-/// Bytes of the group that these blocks make; zero for a single one, which is no group.
+/// Bytes that these blocks take, as a group where they are several.
 #[inline]
-fn group_len(blocks: &[Outgoing<'_>]) -> u32 {
-    if blocks.len() < 2 {
-        return 0;
-    }
+fn len_of(blocks: &[Outgoing<'_>]) -> u64 {
+    let in_group = u32::from(blocks.len() > 1);
     let padded = |(i, block): (usize, &Outgoing<'_>)| {
-        let flags = header_flags(block, i, 1);
+        let flags = header_flags(block, i, in_group);
         align((Header::len_for(flags) + block.body.len()) as u64)
     };
-    blocks.iter().enumerate().map(padded).sum::<u64>() as u32
+    blocks.iter().enumerate().map(padded).sum()
+}
+
+/// A topic stands once in a group: its blocks get their offsets before any of them is there.
+fn check_topics(blocks: &[Outgoing<'_>]) -> Result<()> {
+    let mut seen = [0u64; state::MAX_TOPICS as usize / 64 + 1];
+    for block in blocks {
+        let topic = block.topic;
+        let Some(bits) = seen.get_mut(topic as usize / 64) else { continue };
+        if *bits & 1 << (topic % 64) != 0 {
+            let what =
+                format!("topic number {topic} stands twice in one append: make it one block");
+            return Err(Error::Invalid { what });
+        }
+        *bits |= 1 << (topic % 64);
+    }
+    Ok(())
 }
 
 #[inline]

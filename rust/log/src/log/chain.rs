@@ -46,6 +46,17 @@ struct Known {
     uses: u64,
 }
 
+/// What comes behind a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The segment of this sequence; the one asked for ends at `end`.
+    Segment { sequence: u64, end: u64 },
+    /// Nothing: it is the newest.
+    Nothing,
+    /// It is no part of the log any more: what it holds stands in another one.
+    Superseded,
+}
+
 impl Chain {
     pub fn new(storage: Arc<dyn Storage>, dir: &Path, settings: &LogSettings) -> Self {
         let (generation, reach) = (settings.generation, settings.segment_bytes);
@@ -101,24 +112,35 @@ impl Chain {
             }
             sequences.pop();
         }
+        self.drop_superseded(&mut sequences);
         if sequences.is_empty() {
             let path = self.dir.clone();
             return Err(Error::Corrupt { path, position: 0, what: "a log without any segment" });
         }
-        self.drop_superseded(&mut sequences)?;
-        enter(&self.known).sequences.clone_from(&sequences);
+        let mut known = enter(&self.known);
+        known.sequences.clone_from(&sequences);
+        known.open.retain(|sequence, _| sequences.binary_search(sequence).is_ok());
         Ok(sequences)
     }
 
-    /// What lies between a superseding segment and its predecessor is no part of the log; recovery
-    /// may not have had the time to put it away.
-    fn drop_superseded(&self, sequences: &mut Vec<u64>) -> Result<()> {
-        let Some(newest) = sequences.last().copied() else { return Ok(()) };
-        let header = self.header(newest)?;
-        if let Some(previous) = header.previous.filter(|_| header.supersedes) {
-            sequences.retain(|s| *s <= previous.sequence || *s == newest);
-        }
-        Ok(())
+    /// What the newest does not reach backwards is no part of the log: a cut left it behind. Where a
+    /// header cannot be read everything before it stays, for whoever reads that to be told.
+    fn drop_superseded(&self, sequences: &mut Vec<u64>) {
+        let mut reached = sequences.last().copied();
+        let mut kept: Vec<_> = std::mem::take(sequences);
+        kept.reverse();
+        kept.retain(|&sequence| {
+            let part = reached.is_some_and(|reached| sequence <= reached);
+            if part {
+                reached = match self.header(sequence) {
+                    Ok(header) => header.previous.map(|previous| previous.sequence),
+                    Err(_) => sequence.checked_sub(1),
+                };
+            }
+            part
+        });
+        kept.reverse();
+        *sequences = kept;
     }
 
     /// Sequences as last listed.
@@ -128,7 +150,9 @@ impl Chain {
     }
 
     fn is_connected(&self, sequence: u64, listed: &[u64]) -> bool {
-        let Ok(header) = self.header(sequence) else { return false };
+        // Not from memory unless it was connected then: the name of an orphan goes to another file.
+        let known = enter(&self.known).headers.get(&sequence).cloned();
+        let Ok(header) = known.map_or_else(|| self.read_header(sequence), Ok) else { return false };
         let Some(previous) = header.previous else { return false };
         if !listed.contains(&previous.sequence) {
             return false;
@@ -138,24 +162,50 @@ impl Chain {
             && (header.supersedes || names_successor(&before, previous.end, &header))
     }
 
-    /// Header of the segment with this sequence.
+    /// Header of a segment of the log.
     pub fn header(&self, sequence: u64) -> Result<Header> {
         if let Some(header) = enter(&self.known).headers.get(&sequence) {
             return Ok(header.clone());
         }
-        let path = self.dir.join(names::segment(sequence));
-        let file = self.storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e));
-        let file = file.map_err(|e| missing(e, &self.dir, sequence))?;
-        let header = read_header(&*file, &path)?;
+        let header = self.read_header(sequence)?;
         enter(&self.known).headers.insert(sequence, header.clone());
         Ok(header)
     }
 
-    /// The segment that continues this one, and where this one's content ends; `None` when it is
-    /// the newest. Orphans in between are passed over.
-    pub fn successor(&self, segment: &Segment) -> Result<Option<(u64, u64)>> {
+    fn read_header(&self, sequence: u64) -> Result<Header> {
+        let path = self.dir.join(names::segment(sequence));
+        let file = self.storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e));
+        let file = file.map_err(|e| missing(e, &self.dir, sequence))?;
+        read_header(&*file, &path)
+    }
+
+    /// The segment that must continue this one, and where this one's content ends.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is none.
+    pub fn successor(&self, segment: &Segment) -> Result<(u64, u64)> {
+        match self.next(segment)? {
+            Next::Segment { sequence, end } => Ok((sequence, end)),
+            Next::Nothing | Next::Superseded => {
+                let (path, position) = (segment.path().to_path_buf(), segment.map().len());
+                let what = "a segment that should have a successor";
+                Err(Error::Corrupt { path, position, what })
+            }
+        }
+    }
+
+    /// What comes behind a segment. Orphans in between are passed over.
+    pub fn next(&self, segment: &Segment) -> Result<Next> {
         for fresh in [false, true] {
             let listed = if fresh { self.refresh()? } else { self.sequences()? };
+            if listed.binary_search(&segment.sequence()).is_err()
+                && listed.first().is_some_and(|first| *first < segment.sequence())
+            {
+                if fresh {
+                    return Ok(Next::Superseded);
+                }
+                continue;
+            }
             let later = listed.iter().filter(|s| **s > segment.sequence()).rev();
             let mut wanted = None;
             // From the newest backwards: what is not reached that way is no part of the log.
@@ -170,7 +220,7 @@ impl Chain {
                         let path = self.dir.join(names::segment(sequence));
                         return Err(Error::malformed(&path, 0, what));
                     }
-                    return Ok(Some((sequence, previous.end)));
+                    return Ok(Next::Segment { sequence, end: previous.end });
                 }
                 wanted = Some(previous.sequence);
             }
@@ -180,7 +230,7 @@ impl Chain {
                 return Err(missing(Error::io("open", &path, gone), &self.dir, sequence));
             }
         }
-        Ok(None)
+        Ok(Next::Nothing)
     }
 
     /// Forget what is known of files that recovery or the clearing of a latch replaced.

@@ -13,6 +13,7 @@ use crate::format::control::{HEADER_LEN, LEN, at, decode_header, encode_header, 
 use crate::segment::index::write_file;
 use crate::storage::real::private_memory;
 use crate::storage::{Access, File, Map, Open, Stat, Storage, Word};
+use crate::sync::{Ordering, SharedWord};
 use crate::wake;
 
 /// An open control page.
@@ -24,6 +25,7 @@ pub struct Control {
     path: PathBuf,
     id: u64,
     stat: Stat,
+    stale_tail: Option<Address>,
 }
 
 impl Control {
@@ -45,7 +47,7 @@ impl Control {
             return Err(Error::Corrupt { path, position: stat.len, what });
         }
         let map = file.map(LEN, access).map_err(|e| Error::io("map", &path, e))?;
-        Ok(Self { map, unmapped: None, path, id, stat })
+        Ok(Self { map, unmapped: None, path, id, stat, stale_tail: None })
     }
 
     /// As [`Control::open`], for reading without a map.
@@ -66,7 +68,7 @@ impl Control {
         let stat = file.stat().map_err(|e| Error::io("stat", &path, e))?;
         let map = private_memory(LEN).map_err(|e| Error::io("get memory for", &path, e))?;
         map.write(0, &page).map_err(|e| Error::io("read", &path, e))?;
-        Ok(Self { map, unmapped: Some(file), path, id, stat })
+        Ok(Self { map, unmapped: Some(file), path, id, stat, stale_tail: None })
     }
 
     #[inline]
@@ -85,6 +87,16 @@ impl Control {
             Ok(8) => u64::from_le_bytes(word),
             _ => self.map.load(position),
         }
+    }
+
+    /// The page, not to be believed while its tail is this one.
+    pub fn doubting(self, stale_tail: Option<Address>) -> Self {
+        Self { stale_tail, ..self }
+    }
+
+    /// The tail, unless it is one that the page is doubted for.
+    pub fn trusted_tail(&self) -> Option<Address> {
+        Some(self.tail()).filter(|tail| self.stale_tail != Some(*tail))
     }
 
     /// Make a control file under its temporary name, for nobody yet: its incarnation is zero.
@@ -187,6 +199,31 @@ impl Control {
         self.flags() & flag::LATCHED != 0
     }
 
+    /// Raise or lower one of the [`flag`]s, and leave the others as they are. Where words cannot be
+    /// changed in place the caller holds the sync lock's file.
+    ///
+    /// # Errors
+    /// As [`Control::set`].
+    pub fn set_flag(&self, bit: u64, raised: bool) -> Result<()> {
+        let with = |flags: u64| if raised { flags | bit } else { flags & !bit };
+        if !self.map.shares_memory() {
+            return self.set(at::FLAGS, with(self.flags()));
+        }
+        let word = self.word(at::FLAGS);
+        let mut flags = self.flags();
+        while let Err(now) =
+            word.compare_exchange(flags, with(flags), Ordering::AcqRel, Ordering::Acquire)
+        {
+            flags = now;
+        }
+        Ok(())
+    }
+
+    /// True when the log was deleted.
+    pub fn is_deleted(&self) -> bool {
+        self.flags() & flag::DELETED != 0
+    }
+
     /// Store one of the words that only the owner of a lock changes.
     ///
     /// # Errors
@@ -224,7 +261,7 @@ impl Control {
     }
 
     /// Wake followers after an append or a sync; `unlocked` when an append lock was just released.
-    #[inline]
+    #[inline(always)]
     pub fn notify(&self, unlocked: bool) {
         if !self.can_wait() {
             return;

@@ -1,23 +1,45 @@
 //! A new log, whole: its directory is filled under a name that nobody knows yet.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::format::block::Kind;
-use crate::format::control::at;
 use crate::format::segment::{Header, Mark};
 use crate::format::settings::WriteMode;
 use crate::format::state::{LogState, TopicState};
-use crate::format::{control::flag, names};
+use crate::format::{PAGE, control::flag, names};
 use crate::segment::create::{Builder, own_header, own_len};
 use crate::segment::index::{Index, write_file};
-use crate::storage::{Access, Storage};
+use crate::storage::{Access, Open, Storage};
 
 use super::append::RESERVE;
 use super::control::Control;
+use super::guard::{Which, wait_for_flock};
 
 /// Bytes that a new segment is allocated with.
 pub const FIRST_ALLOCATION: u64 = 1 << 20;
+
+/// Bytes that one append may take in segments of this size, headers included.
+pub fn max_group_len(segment_bytes: u64) -> u64 {
+    (segment_bytes / 4).min(64 << 20)
+}
+
+/// Bytes that a new segment is allocated with, by the bulk of its snapshot. What changed since may
+/// be as much again, and the largest group must fit behind it. Where the log's segment size does
+/// not allow that the segment is larger, and whole from the beginning: others map what they find.
+pub fn new_segment_len(segment_bytes: u64, snapshot: usize) -> u64 {
+    let own = PAGE + 2 * own_len(snapshot) + RESERVE;
+    let len = if own + max_group_len(segment_bytes) <= segment_bytes {
+        FIRST_ALLOCATION.min(segment_bytes).max(own)
+    } else {
+        own + segment_bytes
+    };
+    len.next_multiple_of(PAGE)
+}
+
+/// How long a deletion waits for a sync that is under way.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a new log is to be.
 #[derive(Clone, Debug)]
@@ -48,8 +70,7 @@ pub fn create(storage: &dyn Storage, dir: &Path, spec: &LogSpec) -> Result<()> {
         }
     }
     let snapshot = state.encode_since(&LogState::default());
-    let len =
-        FIRST_ALLOCATION.min(spec.segment_bytes).max(4096 + own_len(snapshot.len()) + RESERVE);
+    let len = new_segment_len(spec.segment_bytes, snapshot.len());
     let path = dir.join(names::segment(0));
     let access = Access::WriteThrough;
     let mut segment = Builder::new(storage, path.clone(), len, len, spec.file_mode, access)?;
@@ -96,13 +117,20 @@ pub fn dir_mode(file_mode: u32) -> u32 {
 /// page, or whose directory was never finished, is open nowhere.
 ///
 /// # Errors
-/// `Io` when the page cannot be written.
+/// `Io` when the page cannot be written, `LockTimeout` when a sync takes very long.
 pub fn mark_deleted(storage: &dyn Storage, dir: &Path) -> Result<()> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let Some((_, generation)) = names::parse_log_dir(&name) else { return Ok(()) };
-    let opened = Control::open(storage, dir, generation, Access::WriteThrough);
-    let Ok(control) = opened else { return Ok(()) };
-    control.set(at::FLAGS, control.flags() | flag::DELETED)?;
+    // Only stores that are written by `pwrite` have lock files; there nobody else may store flags
+    // meanwhile.
+    let path = dir.join(Which::Sync.file());
+    let lock = storage.open(&path, Open::ReadWrite).ok();
+    let access = if lock.is_some() { Access::WriteThrough } else { Access::Write };
+    let Ok(control) = Control::open(storage, dir, generation, access) else { return Ok(()) };
+    if let Some(lock) = &lock {
+        wait_for_flock(&**lock, &path, Some(PATIENCE))?;
+    }
+    control.set_flag(flag::DELETED, true)?;
     control.rouse();
     Ok(())
 }

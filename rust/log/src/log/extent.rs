@@ -68,7 +68,7 @@ impl Log {
     /// # Errors
     /// `Corrupt`, `Newer` or `Io` when its segments cannot be listed.
     pub fn extent(&self) -> Result<Extent> {
-        let control = self.control.as_ref();
+        let control = self.control();
         let flags = control.map_or(0, super::Control::flags);
         let (committed, durable) = (self.committed(), self.durable());
         let segments = self.segment_infos(committed)?;
@@ -117,7 +117,7 @@ impl Log {
         if self.settings.write_mode == WriteMode::Pwrite {
             return self.lock_file_info(which);
         }
-        let word = self.control.as_ref().map_or(0, |control| control.word_value(word));
+        let word = self.control().map_or(0, |control| control.word_value(word));
         match lock::decode(word) {
             Ok(Some(held)) => {
                 LockInfo { held: true, owner: Some(held.owner), contended: held.sleepers }

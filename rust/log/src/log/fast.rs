@@ -5,10 +5,8 @@
 //! `append`, without a branch for anything else. Whatever is not so makes it give up before it has
 //! stored a byte, and `append` does the work. See `docs/PROTOCOL.md`, "Append".
 
-use std::sync::TryLockError;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::error::Result;
 use crate::format::address::{Address, align};
 use crate::format::block::{HEADER_LEN, Kind, MAX_RELATIVE_TIME, PlainHeader};
 use crate::format::control::at;
@@ -20,23 +18,16 @@ use super::{Control, Log};
 
 impl Log {
     /// Append one block if that needs no waiting, no system call and no bookkeeping; `None` when it
-    /// does, and nothing was appended.
-    ///
-    /// # Errors
-    /// `Closed` in a forked child, `ReadOnly`.
-    #[inline]
-    pub fn try_append(&self, block: &Outgoing<'_>) -> Result<Option<Appended>> {
-        let (control, member) = self.writing()?;
-        member.check()?;
-        let Some(me) = self.fast else { return Ok(None) };
-        let mut slot = match self.writer.try_lock() {
-            Ok(slot) => slot,
-            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => return Ok(None),
-        };
-        let Some(writer) = slot.as_mut() else { return Ok(None) };
+    /// does, or is wrong, and nothing was appended: [`Log::append`] then does it or says what is wrong.
+    #[inline(always)]
+    pub fn try_append(&self, block: &Outgoing<'_>) -> Option<Appended> {
+        let (control, me) = (self.control.get()?, self.fast?);
+        self.member.as_ref()?.check().ok()?;
+        let mut slot = self.writer.try_lock().ok()?;
+        let writer = slot.as_mut()?;
         let word = control.word(at::APPEND_LOCK);
         if !lock::try_lock(&word, me) {
-            return Ok(None);
+            return None;
         }
         let appended = writer.place_one(self, control, block);
         lock::unlock(&word, me);
@@ -44,13 +35,13 @@ impl Log {
         if appended.is_some() {
             control.notify(true);
         }
-        Ok(appended)
+        appended
     }
 }
 
 impl Writer {
     /// Under the append lock.
-    #[inline]
+    #[inline(always)]
     fn place_one(
         &mut self,
         log: &Log,
@@ -89,12 +80,15 @@ impl Writer {
         let store =
             |position, value: u64| control.word(position).store(value, WordOrdering::Release);
         store(at::DIRTY, end.0);
+        if block.interval {
+            store(at::WANTED, end.0);
+        }
         compiler_fence(Ordering::SeqCst);
         let map = self.segment.map();
-        let (word, rest) = header.encode(self.segment.salt(), self.segment.seed(), start);
+        let [word, rest @ ..] = header.encode(self.segment.salt(), self.segment.seed(), start);
         // Mapped memory takes every store; where it does not, this room is never entered.
         map.write(start + HEADER_LEN as u64, block.body).ok()?;
-        map.write(start + 8, &rest).ok()?;
+        map.write_words(start + 8, rest).ok()?;
         map.store(start, word).ok()?;
         topic.next = first + u64::from(block.count);
         topic.last_crc = block.body_crc;
@@ -103,15 +97,12 @@ impl Writer {
         topic.highest_ns =
             topic.highest_ns.max(own.max(block.highest_event_ns.unwrap_or(i64::MIN)));
         store(at::TAIL, end.0);
-        if block.interval {
-            store(at::WANTED, end.0);
-        }
         self.walk.position = end.position();
         self.tail = end;
         Some(Appended { first, end })
     }
 
-    #[inline]
+    #[inline(always)]
     fn tick(&mut self, log: &Log) -> u64 {
         let relative = log.storage.tick_us().saturating_sub(self.segment.header().time_base_us);
         self.time = self.time.max(relative.max(0) as u64);

@@ -12,7 +12,7 @@ use crate::format::address::Address;
 use crate::format::control::at;
 use crate::wake;
 
-use super::Log;
+use super::{Control, Log};
 
 /// Longest sleep before looking again.
 const BOUND: Duration = Duration::from_millis(1000);
@@ -33,17 +33,25 @@ pub enum Wait {
 }
 
 impl Log {
-    /// Wait until something is committed behind an address.
+    /// Wait until something is committed behind an address: where a cursor found the end.
     ///
     /// # Errors
-    /// `LockFileReplaced` when the control file is no longer the log's.
+    /// `LockFileReplaced` when the control file is no longer the log's, `TopicDeleted`.
     pub fn wait_for_news(
         &self,
         seen: Address,
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
     ) -> Result<Wait> {
-        self.wait_until(|log| log.committed().is_some_and(|tail| tail > seen), timeout, interrupt)
+        let moved = |log: &Self| log.committed().is_some_and(|tail| tail > seen);
+        self.wait_until(|log| moved(log) || log.has_block_at(seen), timeout, interrupt)
+    }
+
+    /// True when there is a block, though the tail may not say so: a writer that died behind its
+    /// commit word wakes nobody, and what it wrote is there for everybody who looks.
+    fn has_block_at(&self, place: Address) -> bool {
+        let segment = self.chain.segment(place.sequence());
+        segment.is_ok_and(|segment| segment.word(place.position()) != 0)
     }
 
     /// Wait until everything before an address is on the medium, without syncing.
@@ -62,7 +70,7 @@ impl Log {
 
     /// End the sleep of every waiter, so that it asks its interrupt.
     pub fn rouse(&self) {
-        if let Some(control) = &self.control {
+        if let Some(control) = self.control.get() {
             if control.can_wait() {
                 control.rouse();
             }
@@ -79,9 +87,13 @@ impl Log {
         let mut back_off = BACK_OFF[0];
         let mut checked = start;
         loop {
-            let ticket = self.control.as_ref().map(|c| wake::observe(&c.word(at::WAKE)));
+            let control = self.control();
+            let ticket = control.map(|c| wake::observe(&c.word(at::WAKE)));
             if done(self) {
                 return Ok(Wait::News);
+            }
+            if control.is_some_and(Control::is_deleted) {
+                return Err(self.deleted());
             }
             if interrupt() {
                 return Ok(Wait::Interrupted);
@@ -91,7 +103,7 @@ impl Log {
                 return Ok(Wait::TimedOut);
             }
             let bound = left.unwrap_or(BOUND).min(BOUND);
-            match (&self.control, ticket) {
+            match (control, ticket) {
                 (Some(control), Some(ticket)) if control.can_wait() => {
                     let (counter, flag) = (control.word(at::WAKE), control.word(at::WAITING));
                     wake::park(&counter, &flag, ticket, bound, || done(self));
@@ -104,9 +116,8 @@ impl Log {
             }
             if checked.elapsed() >= BOUND {
                 checked = Instant::now();
-                if let (Some(control), true) = (&self.control, self.is_writable()) {
-                    control.check_in_place(&*self.storage)?;
-                }
+                // Also for readers: nobody would ever wake them through a page that was replaced.
+                control.map_or(Ok(()), |control| control.check_in_place(&*self.storage))?;
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! In mapped stores a lock is a word of the control page ([`crate::lock`]); in `pwrite` stores it is
 //! the flock of a file, and waiting is polling: slower and true. Either way a mutex of this process
-//! stands before it (the caller holds it), and whoever gets the lock from a dead owner is told.
+//! stands before it (the caller holds it), and whoever gets the lock from a dead owner is told: a
+//! flock does not say how its holder ended, so who holds the sync lock writes its word as well.
 
 use std::any::Any;
 use std::io;
@@ -34,6 +35,7 @@ impl Which {
         }
     }
 
+    /// Its lock file, in stores that are written by `pwrite`.
     pub fn file(self) -> &'static str {
         match self {
             Which::Append => "lock.append",
@@ -52,7 +54,19 @@ pub struct Guard<'a> {
 
 enum Held<'a> {
     Word(&'a Control, Which, Identity),
-    File(Arc<dyn File>),
+    File(Arc<dyn File>, &'a Control, Which),
+}
+
+impl Guard<'_> {
+    /// Let go as a dead owner does: whoever comes next is told that this one did not end well.
+    pub fn abandon(self) {
+        match &self.held {
+            // Stores into memory cannot fail, so nothing leads here; the next one takes it over.
+            Held::Word(..) => {}
+            Held::File(file, ..) => drop(file.unlock()),
+        }
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Guard<'_> {
@@ -62,8 +76,14 @@ impl Drop for Guard<'_> {
             Held::Word(control, which, me) => {
                 lock::unlock(&control.word(which.word()), *me);
             }
-            // Closing gives the flock back too, so an error here changes nothing.
-            Held::File(file) => drop(file.unlock()),
+            Held::File(file, control, which) => {
+                if *which == Which::Sync {
+                    // A word that stays makes the next one doubt what was sound: that is safe.
+                    let _ = control.set(which.word(), 0);
+                }
+                // Closing gives the flock back too, so an error here changes nothing.
+                drop(file.unlock());
+            }
         }
     }
 }
@@ -88,7 +108,7 @@ impl Log {
     pub(super) fn lock(&self, which: Which) -> Result<Guard<'_>> {
         let (control, member) = self.writing()?;
         if self.settings.write_mode == WriteMode::Pwrite {
-            return self.lock_file(which);
+            return self.lock_file(which, control, member);
         }
         let word = control.word(which.word());
         let me = member.identity();
@@ -128,11 +148,29 @@ impl Log {
         Ok(Guard { held, taken_over: matches!(acquired, Acquired::TakenOver(_)) })
     }
 
-    fn lock_file(&self, which: Which) -> Result<Guard<'_>> {
+    fn lock_file<'a>(
+        &'a self,
+        which: Which,
+        control: &'a Control,
+        member: &dyn Member,
+    ) -> Result<Guard<'a>> {
         let timeout = self.settings.lock_timeout;
         let file = lock_file(self, which.file(), timeout)?;
-        // A flock does not tell how its holder before ended; unequal ends do (see `repair`).
-        Ok(Guard { held: Held::File(file), taken_over: false })
+        let held = Held::File(file, control, which);
+        if which == Which::Append {
+            // How the holder before ended is told by unequal ends (see `repair`).
+            return Ok(Guard { held, taken_over: false });
+        }
+        let guard = Guard { held, taken_over: control.word_value(which.word()) != 0 };
+        match control.set(which.word(), lock::held_by(member.identity())) {
+            Ok(()) => Ok(guard),
+            Err(error) => {
+                if guard.taken_over {
+                    guard.abandon();
+                }
+                Err(error)
+            }
+        }
     }
 }
 

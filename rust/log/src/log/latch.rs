@@ -3,51 +3,54 @@
 //! The bytes between the durable end and the committed end are still in the page cache, and readers
 //! may have seen them. They are copied, checksums verified, into a new segment that supersedes them
 //! at the same offsets, and that one is synced. If it fails, the log stays latched: reads go on,
-//! appends raise. See `docs/PROTOCOL.md`, "Latch".
+//! appends raise. What was superseded stays where it is, for those who read it now; it is no part of
+//! the chain, and the next recovery puts it away.
+//!
+//! The new segment's name is the commit point, the flag is lowered last: who dies in between leaves a
+//! latch whose next clearing finds the segment and only publishes it. See `docs/PROTOCOL.md`,
+//! "Latch".
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::control::{at, flag};
+use crate::format::{PAGE, names};
 
+use super::append::Writer;
 use super::guard::Which;
 use super::mending::{Mend, MendStep};
-use super::roll::quarantine;
-use super::supersede::{Maker, NewEnd, collect_between, supersede};
+use super::supersede::{Maker, NewEnd, adopt, collect_between, supersede};
 use super::{Control, Log, Member, enter};
-use crate::format::names;
 
 impl Log {
-    /// Clear the latch, if there is one.
+    /// Clear the latch, if there is one. The writer shows that the process's mutex before the append
+    /// lock is held.
     ///
     /// # Errors
     /// `Latched` when the bytes could not be saved; the reason is in it.
-    pub(super) fn clear_latch(&self) -> Result<()> {
+    pub(super) fn clear_latch(&self, writer: &mut Writer) -> Result<()> {
         let (control, member) = self.writing()?;
         let _turn = enter(&self.syncer);
-        let _sync = self.lock(Which::Sync)?;
+        let _sync = self.lock_sync(control, member)?;
         if !control.is_latched() {
             return Ok(());
         }
         // Whoever appends from here on sees the flag under the append lock; whoever was in the
-        // middle of it is done, or dead and not yet repaired.
-        let append = self.lock(Which::Append)?;
-        let tail = control.tail();
-        drop(append);
-        let moved = self
-            .save(control, member, tail)
+        // middle of it is done, or dead, and then this repairs what it left.
+        let saved = self.settle(writer, control).and_then(|tail| self.save(control, member, tail));
+        let (end, durable) = saved
             .map_err(|error| Error::Latched { path: self.dir.clone(), why: error.to_string() })?;
         let _append = self.lock(Which::Append)?;
-        publish_end(control, moved)?;
+        publish_end(control, end, durable)?;
         self.chain.forget();
         enter(&self.syncer_files).clear();
-        control.set(at::FLAGS, control.flags() & !flag::LATCHED)?;
+        control.set_flag(flag::LATCHED, false)?;
         control.rouse();
         Ok(())
     }
 
     /// What clearing the latch would take; `None` when there is none.
     pub fn latch_to_mend(&self) -> Option<MendStep> {
-        let control = self.control.as_ref().filter(|control| control.is_latched())?;
+        let control = self.control().filter(|control| control.is_latched())?;
         let (from, why) = (control.durable(), "a sync failed".to_owned());
         let path = self.dir.join(names::segment(from.sequence()));
         Some(MendStep { mend: Mend::Save, path, position: from.position(), bytes: 0, why })
@@ -58,42 +61,41 @@ impl Log {
     /// # Errors
     /// `Latched` when the bytes could not be saved.
     pub fn mend_latch(&self) -> Result<Option<MendStep>> {
-        let step = self.latch_to_mend();
-        if step.is_some() {
-            self.clear_latch()?;
-        }
-        Ok(step)
+        let Some(step) = self.latch_to_mend() else { return Ok(None) };
+        let (control, _) = self.writing()?;
+        self.clear_latch(self.writer_in(&mut enter(&self.writer), control)?)?;
+        Ok(Some(step))
     }
 
-    /// Carry everything that is committed and not durable into a new segment.
-    fn save(&self, control: &Control, member: &dyn Member, tail: Address) -> Result<NewEnd> {
-        let durable = control.durable();
-        let (cut, carried) = collect_between(&self.chain, durable, tail)?;
+    /// Carry everything that is committed and not durable into a new segment. Returns the log's new
+    /// end, and up to where that is on the medium.
+    fn save(
+        &self,
+        control: &Control,
+        member: &dyn Member,
+        tail: Address,
+    ) -> Result<(NewEnd, Address)> {
+        let (storage, dir, settings) = (&*self.storage, &*self.dir, &self.settings);
+        let newest = self.chain.refresh()?.last().copied().unwrap_or_default();
+        if newest > tail.sequence() {
+            // Somebody came as far as the segment's name, and no further.
+            let segment = self.chain.segment(newest)?;
+            let marked = segment.mark().map_or(0, |mark| mark.position);
+            let durable = Address::new(newest, marked.max(PAGE));
+            return adopt(storage, dir, settings, &segment).map(|end| (end, durable));
+        }
+        let (cut, carried) = collect_between(&self.chain, control.durable(), tail)?;
         let maker = Maker { control: control.id(), incarnation: member.incarnation() };
-        let storage = &*self.storage;
-        let moved = supersede(storage, &self.dir, &self.settings, &cut, &carried, maker)?;
-        for sequence in self.chain.refresh()?.into_iter().rev() {
-            if sequence > durable.sequence() && sequence < moved.tail.sequence() {
-                self.put_away(sequence)?;
-            }
-        }
-        Ok(moved)
-    }
-
-    fn put_away(&self, sequence: u64) -> Result<()> {
-        let path = self.dir.join(names::segment(sequence));
-        quarantine(&*self.storage, &path, self.settings.file_mode)?;
-        // An index without its segment is never read.
-        let _ = self.storage.unlink(&self.dir.join(names::index(sequence)));
-        Ok(())
+        let end = supersede(storage, dir, settings, &cut, &carried, maker)?;
+        Ok((end, end.tail))
     }
 }
 
-/// Let the log go on at a new end, all of which is on the medium.
-pub fn publish_end(control: &Control, end: NewEnd) -> Result<()> {
+/// Let the log go on at a new end. The durable end last: it never lies beyond the tail.
+pub fn publish_end(control: &Control, end: NewEnd, durable: Address) -> Result<()> {
     control.set(at::ALLOCATED, end.allocated.0)?;
     control.set(at::INDEXED, end.indexed)?;
-    control.set(at::DURABLE, end.tail.0)?;
     control.set(at::TAIL, end.tail.0)?;
-    control.set(at::DIRTY, end.tail.0)
+    control.set(at::DIRTY, end.tail.0)?;
+    control.set(at::DURABLE, durable.0)
 }

@@ -50,12 +50,13 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::control::at;
+use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::lock::{Fate, Identity};
 use crate::storage::{Access, Storage};
@@ -120,9 +121,8 @@ pub struct Log {
     dir: PathBuf,
     settings: LogSettings,
     member: Option<Arc<dyn Member>>,
-    control: Option<Control>,
-    /// A tail that the segments contradict: left over from before a crash, see [`contradicted`].
-    stale_tail: Option<Address>,
+    /// There from the beginning where the log is open for writing.
+    control: OnceLock<Control>,
     chain: Chain,
     writer: Mutex<Option<Writer>>,
     syncer: Mutex<()>,
@@ -144,17 +144,14 @@ impl Log {
         settings: LogSettings,
         member: Option<Arc<dyn Member>>,
     ) -> Result<Arc<Self>> {
-        let control = match &member {
-            Some(member) => {
-                recover::ensure(&storage, dir, &settings, &**member)?;
-                let access = write_access(&settings);
-                Some(Control::open(&*storage, dir, settings.generation, access)?)
-            }
-            None => open_control_to_read(&*storage, dir, &settings).ok(),
-        };
+        let control = OnceLock::new();
+        if let Some(member) = &member {
+            recover::ensure(&storage, dir, &settings, &**member)?;
+            let access = write_access(&settings);
+            let opened = Control::open(&*storage, dir, settings.generation, access)?;
+            control.get_or_init(|| opened);
+        }
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);
-        let reads = control.as_ref().filter(|_| member.is_none());
-        let stale_tail = reads.and_then(|control| contradicted(control, &chain));
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
         let (syncer, syncer_files, ahead) = Default::default();
@@ -168,7 +165,6 @@ impl Log {
             settings,
             member,
             control,
-            stale_tail,
             chain,
             writer,
             syncer,
@@ -183,7 +179,7 @@ impl Log {
     /// The control page of a log that is open for writing: it must be the one that the active
     /// segment's mark names.
     fn check_control(&self) -> Result<()> {
-        let (Some(control), Some(member)) = (&self.control, &self.member) else { return Ok(()) };
+        let (Some(control), Some(member)) = (self.control(), &self.member) else { return Ok(()) };
         let active = self.chain.segment(control.tail().sequence())?;
         let replaced = active.mark().is_some_and(|mark| {
             mark.incarnation == member.incarnation() && mark.control != control.id()
@@ -211,27 +207,52 @@ impl Log {
 
     /// True once the log was deleted; readers ask, appends are refused by themselves.
     pub fn is_deleted(&self) -> bool {
-        let control = self.control.as_ref();
-        control.is_some_and(|c| c.flags() & crate::format::control::flag::DELETED != 0)
+        self.control().is_some_and(Control::is_deleted)
     }
 
     fn writing(&self) -> Result<(&Control, &dyn Member)> {
-        let (Some(control), Some(member)) = (&self.control, &self.member) else {
+        let (Some(control), Some(member)) = (self.control.get(), &self.member) else {
             return Err(Error::ReadOnly { path: self.dir.clone() });
         };
         Ok((control, &**member))
     }
 
+    /// The control page. A reader may come before there is one, and looks for it again.
+    fn control(&self) -> Option<&Control> {
+        match self.control.get() {
+            Some(control) => Some(control),
+            None => self.find_control(),
+        }
+    }
+
+    #[cold]
+    fn find_control(&self) -> Option<&Control> {
+        let storage = &*self.storage;
+        let found = open_control_to_read(storage, &self.dir, &self.settings).ok()?;
+        if found.incarnation() == 0 {
+            // Recovery makes it just now: nothing in it is to be believed yet.
+            return None;
+        }
+        let stale_tail = contradicted(&found, &self.chain);
+        Some(self.control.get_or_init(|| found.doubting(stale_tail)))
+    }
+
+    /// The error for a log that was deleted while in use.
+    fn deleted(&self) -> Error {
+        let dir = self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = names::parse_log_dir(&dir).map_or(dir.clone(), |(name, _)| name.to_owned());
+        Error::TopicDeleted { name }
+    }
+
     /// Address up to which everything is committed; what a reader of an unrecovered log finds when
     /// there is no control page to ask is for its cursor to say.
     pub fn committed(&self) -> Option<Address> {
-        let tail = self.control.as_ref().map(Control::tail);
-        tail.filter(|tail| self.stale_tail != Some(*tail))
+        self.control().and_then(Control::trusted_tail)
     }
 
     /// Address up to which everything is on the medium, as far as this process can know.
     pub fn durable(&self) -> Option<Address> {
-        let durable = self.control.as_ref().map(Control::durable);
+        let durable = self.control().map(Control::durable);
         durable.or_else(|| self.marked())
     }
 
@@ -251,15 +272,15 @@ impl Log {
     /// As [`Log::sync_to`].
     pub fn keep_interval(&self) -> Result<()> {
         let (control, _) = self.writing()?;
-        let wanted = control.wanted();
+        // An append that failed may have wanted more than there is.
+        let wanted = control.wanted().min(control.tail());
         if wanted <= control.durable() { Ok(()) } else { self.sync_to(wanted) }
     }
 
     /// Words that change with every wake, for messages and tests.
     pub fn wakes(&self) -> u64 {
         use crate::sync::SharedWord as _;
-        let control = self.control.as_ref();
-        control.map_or(0, |c| c.word(at::WAKE).load(crate::sync::Ordering::Relaxed))
+        self.control().map_or(0, |c| c.word(at::WAKE).load(crate::sync::Ordering::Relaxed))
     }
 }
 

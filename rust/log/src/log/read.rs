@@ -21,6 +21,7 @@ use crate::segment::walk::{appended_ns, highest_ns};
 use crate::segment::{Bad, Block, Check, Segment};
 
 use super::Log;
+use super::chain::Next;
 
 /// A committed block of records, and what is needed to read them. Holds the segment's map.
 #[derive(Clone, Debug)]
@@ -133,6 +134,8 @@ pub struct Cursor {
     base: Option<u64>,
     limit: Option<u64>,
     expected: Option<u64>,
+    /// Where to look again for what comes next while `expected` is not known.
+    floor: u64,
 }
 
 /// What a cursor does where there is no block.
@@ -150,7 +153,7 @@ impl Cursor {
     pub fn next_block(&mut self) -> Result<Option<DataBlock>> {
         loop {
             // Again for a segment that was cut at its beginning: what lies there is not read.
-            while self.limit == Some(self.position) {
+            while self.limit.is_some_and(|limit| self.position >= limit) {
                 self.leave()?;
             }
             if self.segment.is_heavy() {
@@ -245,35 +248,46 @@ impl Cursor {
     /// Go to the segment that continues this one.
     #[cold]
     fn leave(&mut self) -> Result<()> {
-        let successor = self.log.chain.successor(&self.segment)?;
-        let Some((sequence, end)) = successor else {
-            let what = Malformed::Damaged("the segment that follows is missing");
-            return Err(self.doubt(Bad { position: self.position, what }));
-        };
-        if self.position > end {
-            // What was read behind the cut stands in the new segment at the same offsets.
-            return self.reenter();
+        match self.log.chain.next(&self.segment)? {
+            Next::Segment { sequence, end } if self.position <= end => {
+                let next = self.log.chain.segment(sequence)?;
+                self.enter(next)
+            }
+            Next::Segment { end, .. } if self.limit == Some(end) => {
+                let what = "a block that reaches beyond the end of its segment's content";
+                Err(self.doubt(Bad { position: end, what: Malformed::Damaged(what) }))
+            }
+            // What was read behind a cut stands in another segment at the same offsets.
+            Next::Segment { .. } | Next::Superseded => self.reenter(),
+            Next::Nothing => {
+                let what = Malformed::Damaged("the segment that follows is missing");
+                Err(self.doubt(Bad { position: self.position, what }))
+            }
         }
-        let next = self.log.chain.segment(sequence)?;
-        self.enter(next)
     }
 
     fn enter(&mut self, segment: Arc<Segment>) -> Result<()> {
         let opening = segment.opening()?;
         self.position = opening.position;
         self.base = opening.bases.get(self.topic).or(self.base);
+        // Nothing of the topic lies between the base and the segment's first block.
+        self.floor = self.base.unwrap_or(self.floor).max(self.floor);
         self.limit = self.log.limit(&segment)?;
         self.segment = segment;
         Ok(())
     }
 
+    /// Go on by offset, where the log is now.
     fn reenter(&mut self) -> Result<()> {
-        let Some(expected) = self.expected else {
-            return self.log.chain.refresh().map(drop);
-        };
         self.log.chain.refresh()?;
-        let other = self.log.cursor_at(self.topic, expected, self.check)?;
-        *self = Self { expected: Some(expected), ..other };
+        let wanted = self.expected.unwrap_or(self.floor);
+        let other = self.log.cursor_at(self.topic, wanted, self.check)?;
+        if other.address() == self.address() {
+            // It was left for a reason that is still there: going round would never end.
+            let what = Malformed::Damaged("a segment that its own log leads away from");
+            return Err(self.doubt(Bad { position: self.position, what }));
+        }
+        *self = Self { expected: self.expected, floor: wanted.min(other.floor), ..other };
         Ok(())
     }
 
@@ -289,12 +303,8 @@ impl Cursor {
             return Ok(Turn::End);
         }
         if tail.sequence() > sequence {
-            if let Some((_, end)) = self.log.chain.successor(&self.segment)? {
-                if self.position >= end {
-                    self.limit = Some(end);
-                    self.leave()?;
-                    return Ok(Turn::Again);
-                }
+            if self.is_behind_cut()? {
+                return self.leave().map(|()| Turn::Again);
             }
         } else if tail.position() < self.position {
             return Ok(Turn::End);
@@ -306,14 +316,19 @@ impl Cursor {
     /// Bytes that are no block: perhaps a cut was made here since the cursor came.
     #[cold]
     fn at_damage(&mut self, bad: Bad) -> Result<()> {
-        if !matches!(bad.what, Malformed::Unknown(_)) && self.limit.is_none() {
-            if let Some((_, end)) = self.log.chain.successor(&self.segment)? {
-                if self.position >= end {
-                    return self.leave();
-                }
-            }
+        if !matches!(bad.what, Malformed::Unknown(_)) && self.is_behind_cut()? {
+            return self.leave();
         }
         Err(self.doubt(bad))
+    }
+
+    /// True when what lies here is not, or no more, part of the log.
+    fn is_behind_cut(&self) -> Result<bool> {
+        Ok(match self.log.chain.next(&self.segment)? {
+            Next::Segment { end, .. } => self.position >= end,
+            Next::Superseded => true,
+            Next::Nothing => false,
+        })
     }
 
     /// What damage means here: corruption, or a log that nobody recovered yet.
@@ -345,12 +360,12 @@ impl Cursor {
     /// # Errors
     /// As [`Cursor::next_block`], also when nothing sound follows.
     pub fn skip_damage(&mut self) -> Result<u64> {
-        self.expected = None;
+        self.floor = self.expected.take().unwrap_or(self.floor);
         let from = self.position;
         let limit = self.limit.unwrap_or(self.segment.map().len());
         if let Some(position) = self.segment.next_sound(from + 8, limit) {
             self.position = position;
-        } else if let Some((sequence, _)) = self.log.chain.successor(&self.segment)? {
+        } else if let Next::Segment { sequence, .. } = self.log.chain.next(&self.segment)? {
             let next = self.log.chain.segment(sequence)?;
             self.enter(next)?;
         } else if let Some(tail) = self.log.committed() {
@@ -378,7 +393,11 @@ impl Cursor {
                     break Ok(());
                 }
                 Ok(Some(_)) => {}
-                Ok(None) => break Ok(()),
+                Ok(None) => {
+                    // Not written yet: what comes next is not that offset.
+                    self.floor = self.floor.min(self.base.unwrap_or(0));
+                    break Ok(());
+                }
                 Err(error) => break Err(error),
             }
         };
@@ -401,7 +420,10 @@ impl Log {
         if self.committed().is_some_and(|tail| tail.sequence() == segment.sequence()) {
             return Ok(None);
         }
-        Ok(self.chain.successor(segment)?.map(|(_, end)| end))
+        Ok(match self.chain.next(segment)? {
+            Next::Segment { end, .. } => Some(end),
+            Next::Nothing | Next::Superseded => None,
+        })
     }
 
     /// A cursor at the block that holds an offset of a topic, or at the end. The offset is not
@@ -415,6 +437,7 @@ impl Log {
             Ok(base.is_none_or(|base| base <= offset))
         })?;
         let mut cursor = self.cursor_in(segment, topic, check)?;
+        cursor.floor = offset;
         let entry = self.index_of(&cursor.segment).find(topic, |e| e.offset <= offset);
         cursor.jump(entry);
         if offset > 0 {
@@ -472,8 +495,9 @@ impl Log {
         next = next.max(base);
         while cursor.position < until && cursor.segment.sequence() == address.sequence() {
             match cursor.next_block()? {
-                Some(data) => next = data.end(),
-                None => break,
+                // In a log of several topics the next one of this topic may lie far behind.
+                Some(data) if data.address() <= address => next = data.end(),
+                _ => break,
             }
         }
         Ok(next)
@@ -513,7 +537,8 @@ impl Log {
         let opening = segment.opening()?;
         let (position, base) = (opening.position, opening.bases.get(topic));
         let log = Arc::clone(self);
-        Ok(Cursor { log, topic, check, segment, position, base, limit, expected: None })
+        let floor = base.unwrap_or(0);
+        Ok(Cursor { log, topic, check, segment, position, base, limit, expected: None, floor })
     }
 
     /// The last segment for which `before` holds; it must hold for a prefix of them.

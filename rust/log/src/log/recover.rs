@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
-use crate::format::block::HEADER_LEN;
+use crate::format::block::{HEADER_LEN, Kind};
 use crate::format::control::{at, flag};
 use crate::format::segment::{Mark, Previous};
 use crate::format::{Malformed, PAGE, names};
@@ -190,8 +190,10 @@ impl<'a> Recovery<'a> {
         let (marked, mark) = newest_mark(&chain, &sequences)?;
         let end = self.sound_end(&chain, &sequences, marked, mark)?;
         let durable = Address::new(sequences[marked], mark.position.max(PAGE));
-        let strays = list_segments(&**self.storage, self.dir)?;
-        let strays = strays.into_iter().rev().filter(|s| *s > end.segment.sequence()).collect();
+        let found = list_segments(&**self.storage, self.dir)?;
+        let is_part = |s: &u64| *s <= end.segment.sequence() && sequences.contains(s);
+        let strays =
+            found.into_iter().rev().filter(|s| *s >= sequences[0] && !is_part(s)).collect();
         let steps = Vec::new();
         let mut decision =
             Decision { chain, sequences, page, end, durable, temporaries, strays, steps };
@@ -257,9 +259,10 @@ impl<'a> Recovery<'a> {
         } else {
             (self.go_on(&end, maker)?, durable)
         };
-        publish_end(&control, new_end)?;
-        control.set(at::DURABLE, durable.0)?;
-        control.set(at::FLAGS, control.flags() & flag::DELETED)?;
+        publish_end(&control, new_end, durable)?;
+        // Whatever was acknowledged in interval mode is before that end.
+        control.set(at::WANTED, new_end.tail.0)?;
+        control.set_flag(flag::LATCHED, false)?;
         control.set(at::APPEND_LOCK, 0)?;
         control.set(at::SYNC_LOCK, 0)?;
         control.set(at::WAITING, 0)?;
@@ -327,6 +330,7 @@ impl<'a> Recovery<'a> {
         marked: usize,
         mark: Mark,
     ) -> Result<SoundEnd> {
+        let mut before = None;
         for (i, sequence) in sequences.iter().enumerate().skip(marked) {
             let segment = chain.segment(*sequence)?;
             let limit = match sequences.get(i + 1) {
@@ -340,6 +344,9 @@ impl<'a> Recovery<'a> {
             let (walk, stopped) = walk_sound(&segment, limit, durable, check, self.by_force)?;
             let whole = limit.is_some_and(|limit| walk.position == limit);
             if !whole {
+                if let Some(before) = before.filter(|_| !is_introduced(&segment, &walk)) {
+                    return Ok(before);
+                }
                 let cut = match stopped {
                     Some(why) => Some(why),
                     None if limit.is_some() => Some("the log stops before the next segment"),
@@ -348,6 +355,11 @@ impl<'a> Recovery<'a> {
                 };
                 return Ok(SoundEnd { segment, walk, cut });
             }
+            before = Some(SoundEnd {
+                segment,
+                walk,
+                cut: Some("what the next segment begins with is torn"),
+            });
         }
         Err(Error::Corrupt { path: self.dir.into(), position: 0, what: "a log without an end" })
     }
@@ -393,6 +405,17 @@ impl<'a> Recovery<'a> {
         }
         Ok(())
     }
+}
+
+/// True when a walk came past what a segment begins with. A roll syncs the bulk of the snapshot and
+/// not what changed since: where that is torn nobody can tell the offsets that go on here.
+fn is_introduced(segment: &Segment, walk: &Walk) -> bool {
+    let header = segment.header();
+    if header.supersedes || header.previous.is_none() {
+        return true;
+    }
+    let Ok(Some(bulk)) = segment.block(PAGE, Check::Full) else { return false };
+    walk.position > bulk.end() && segment.kind(bulk.end()) == Ok(Some(Kind::Snapshot))
 }
 
 fn cut_at(end: &SoundEnd) -> Cut {

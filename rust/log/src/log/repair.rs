@@ -12,6 +12,7 @@ use crate::format::address::{Address, align};
 use crate::format::block::HEADER_LEN;
 use crate::format::control::at;
 use crate::format::settings::WriteMode;
+use crate::format::state::End;
 use crate::segment::create::{commit, put_header, void_header};
 use crate::segment::walk::Step;
 use crate::segment::{Bad, Check, Segment};
@@ -36,7 +37,7 @@ impl Writer {
         self.walk_to(tail)?;
         while let Some(step) = self.committed_step()? {
             if let Step::End { end, .. } = step {
-                return Err(self.finish_roll(log, control, end.sequence));
+                return Err(self.finish_roll(log, control, end));
             }
         }
         let from = self.walk.position;
@@ -67,12 +68,17 @@ impl Writer {
     }
 
     /// The dead one had sealed the segment: move the tail to where it could not.
-    fn finish_roll(&mut self, log: &Log, control: &Control, next: u64) -> Obstacle {
+    fn finish_roll(&self, log: &Log, control: &Control, end: End) -> Obstacle {
         let finish = || {
-            let segment = log.chain.segment(next)?;
+            let segment = log.chain.segment(end.sequence)?;
+            if segment.salt() != end.salt {
+                let what =
+                    Malformed::Damaged("a segment that another one's end block does not name");
+                return Err(Error::malformed(segment.path(), 0, what));
+            }
             let stat = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?;
-            let tail = Address::new(next, segment.opening()?.position);
-            control.set(at::ALLOCATED, Address::new(next, stat.len & !7).0)?;
+            let tail = Address::new(end.sequence, segment.opening()?.position);
+            control.set(at::ALLOCATED, Address::new(end.sequence, stat.len & !7).0)?;
             control.set(at::INDEXED, 0)?;
             control.set(at::TAIL, tail.0)?;
             control.set(at::DIRTY, tail.0)

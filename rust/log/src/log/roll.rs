@@ -24,7 +24,7 @@ use crate::segment::index::{Pacer, write_file};
 use crate::storage::Storage;
 
 use super::append::{Obstacle, RESERVE, Writer, end_len, open_index};
-use super::create::{FIRST_ALLOCATION, dir_mode};
+use super::create::{dir_mode, new_segment_len};
 use super::guard::{Guard, Which};
 use super::{Control, Log, Member, enter, write_access};
 
@@ -62,7 +62,11 @@ impl Log {
         if !has_room && required <= self.settings.segment_bytes {
             return self.grow(writer, control, required);
         }
-        self.roll(writer, control, member, needs)
+        match self.roll(writer, control, member, needs) {
+            Err(Obstacle::Failed(error)) => Err(error),
+            // Somebody else rolled, latched or deleted the log: the append's next turn sees to it.
+            _ => Ok(()),
+        }
     }
 
     /// Seal the active segment and go on in a new one, however little it holds.
@@ -74,16 +78,14 @@ impl Log {
         let (control, member) = self.writing()?;
         member.check()?;
         let mut slot = enter(&self.writer);
-        let mut writer = match slot.take() {
-            Some(writer) => writer,
-            None => Writer::open(self, control.tail())?,
-        };
+        let writer = self.writer_in(&mut slot, control)?;
         let before = control.tail().sequence();
         while control.tail().sequence() == before {
             writer.catch_up(self, control)?;
-            self.roll(&mut writer, control, member, 0)?;
+            if let Err(obstacle) = self.roll(writer, control, member, 0) {
+                self.overcome(obstacle, writer, control, member)?;
+            }
         }
-        *slot = Some(writer);
         Ok(())
     }
 
@@ -108,41 +110,41 @@ impl Log {
         control: &Control,
         member: &dyn Member,
         needs: u64,
-    ) -> Result<()> {
+    ) -> std::result::Result<(), Obstacle> {
         let mut prepared = match writer.prepared.take() {
             Some(prepared) => prepared,
             None => self.prepare(writer, member)?,
         };
-        // The second snapshot repeats at most all of the first.
-        let most = prepared.builder.position() * 2 + needs + RESERVE + PAGE;
+        // The second snapshot repeats at most all of the first; of more, the third try knows.
+        let most = 2 * prepared.builder.position() - PAGE + needs + RESERVE;
         prepared.builder.grow(most.next_multiple_of(PAGE))?;
         let guard = self.lock(Which::Append)?;
         let before = writer.tail.sequence();
-        let outcome = match writer.under_lock(self, control, &guard) {
-            Ok(()) => self.hand_over(writer, control, member, prepared, &guard),
-            Err(obstacle) => {
-                writer.prepared = Some(prepared);
-                Err(obstacle)
-            }
-        };
-        drop(guard);
-        match outcome {
-            Ok(segment) => {
-                let segment = Arc::new(segment);
-                let tail = Address::new(segment.sequence(), segment.opening()?.position);
-                debug_assert!(segment.sequence() > before);
-                enter(&self.syncer_files).note_open(&segment, tail);
-                writer.index = open_index(self, &segment);
-                writer.walk = segment.opening()?.clone();
-                (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
-                (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
-                control.notify(true);
-                Ok(())
-            }
-            Err(Obstacle::Failed(error)) => Err(error),
-            // Somebody else rolled, latched or deleted the log: the append's next turn sees to it.
-            Err(_) => Ok(()),
+        if let Err(obstacle) = writer.under_lock(self, control, &guard) {
+            writer.prepared = Some(prepared);
+            return Err(obstacle);
         }
+        let changes = writer.walk.state.encode_since(&prepared.state);
+        if prepared.builder.position() + own_len(changes.len()) + needs + RESERVE
+            > prepared.builder.allocated()
+        {
+            // Prepared so long ago that it is of no use: made anew, by the caller's next turn.
+            drop(guard);
+            prepared.discard(&*self.storage);
+            return Err(Obstacle::Moved);
+        }
+        let segment = self.hand_over(writer, control, member, prepared, &changes, &guard)?;
+        drop(guard);
+        let segment = Arc::new(segment);
+        let tail = Address::new(segment.sequence(), segment.opening()?.position);
+        debug_assert!(segment.sequence() > before);
+        enter(&self.syncer_files).note_open(&segment, tail);
+        writer.index = open_index(self, &segment);
+        writer.walk = segment.opening()?.clone();
+        (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
+        (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
+        control.notify(true);
+        Ok(())
     }
 
     fn prepare(&self, writer: &Writer, member: &dyn Member) -> Result<Prepared> {
@@ -151,7 +153,7 @@ impl Log {
         let path = self.dir.join(names::prepared(slot.into()));
         let state = writer.walk.state.clone();
         let body = state.encode_since(&LogState::default());
-        let len = FIRST_ALLOCATION.min(self.settings.segment_bytes).max(PAGE + own_len(body.len()));
+        let len = new_segment_len(self.settings.segment_bytes, body.len());
         let (reach, mode) = (self.settings.segment_bytes, self.settings.file_mode);
         let access = write_access(&self.settings);
         let mut builder = Builder::new(storage, path, len, reach, mode, access)?;
@@ -169,6 +171,7 @@ impl Log {
         control: &Control,
         member: &dyn Member,
         prepared: Prepared,
+        changes: &[u8],
         _guard: &Guard<'_>,
     ) -> std::result::Result<Segment, Obstacle> {
         let tail = writer.tail;
@@ -177,9 +180,8 @@ impl Log {
             let what = "the log used up all its segment numbers: create the topic anew".to_owned();
             return Err(Error::Invalid { what }.into());
         }
-        let Prepared { mut builder, state, time_base_us, index } = prepared;
-        let changes = writer.walk.state.encode_since(&state);
-        builder.block(&own_header(Kind::Snapshot, &changes, 0), &changes)?;
+        let Prepared { mut builder, time_base_us, index, .. } = prepared;
+        builder.block(&own_header(Kind::Snapshot, changes, 0), changes)?;
         let (salt, end) = (writer.segment.salt(), tail.position());
         let header = Header {
             log: self.settings.generation,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
-use crate::format::block::{Header as BlockHeader, Kind};
+use crate::format::block::{Header as BlockHeader, Kind, MAX_RELATIVE_TIME};
 use crate::format::segment::{Header, Mark, Previous};
 use crate::format::state::LogState;
 use crate::format::{PAGE, checksum, names};
@@ -99,13 +99,28 @@ pub fn supersede(
         builder.discard(storage);
         return Err(error);
     }
+    adopt(storage, dir, settings, &builder.into_segment(path, header))
+}
+
+/// What remains to be done for a superseding segment that has its name; also when somebody else gave
+/// it that name and died.
+///
+/// # Errors
+/// As [`supersede`]; the segment is part of the log then, and this can be tried again.
+pub fn adopt(
+    storage: &dyn Storage,
+    dir: &Path,
+    settings: &LogSettings,
+    segment: &Segment,
+) -> Result<NewEnd> {
     storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
-    let tail = Address::new(header.sequence, builder.position());
-    let allocated = Address::new(header.sequence, builder.allocated());
-    let segment = builder.into_segment(path, header);
-    let index = Index::build(&segment);
-    let indexed = index.save(storage, dir, &segment, settings.segment_bytes, mode)?;
-    Ok(NewEnd { tail, allocated, indexed })
+    let mut walk = segment.opening()?.clone();
+    while walk.step(segment, Check::Full).map_err(|bad| segment.error(bad))?.is_some() {}
+    let len = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?.len;
+    let (bytes, mode) = (settings.segment_bytes, settings.file_mode);
+    let indexed = Index::build(segment).save(storage, dir, segment, bytes, mode)?;
+    let at = |position| Address::new(segment.sequence(), position);
+    Ok(NewEnd { tail: at(walk.position), allocated: at(len & !7), indexed })
 }
 
 fn fill(
@@ -119,7 +134,6 @@ fn fill(
 ) -> Result<Header> {
     let body = cut.state.encode_since(&LogState::default());
     builder.block(&own_header(Kind::Snapshot, &body, 0), &body)?;
-    let earliest = carried.iter().map(|c| c.segment.header().time_base_us).min();
     let header = Header {
         log: settings.generation,
         sequence: next_sequence(storage, dir)?,
@@ -127,7 +141,7 @@ fn fill(
         supersedes: true,
         previous: Some(cut.previous),
         replaces: None,
-        time_base_us: earliest.unwrap_or_else(|| storage.now_us()),
+        time_base_us: time_base(carried).unwrap_or_else(|| storage.now_us()),
     };
     for block in carried {
         carry(builder, block, &cut.state, header.time_base_us)?;
@@ -140,6 +154,15 @@ fn fill(
     builder.header(&header, &mark)?;
     builder.sync()?;
     Ok(header)
+}
+
+/// The time from which a segment's block times count, so that the latest of these has its own. Where
+/// the clock jumped by years among them, and not all can, the early ones are moved up.
+fn time_base(carried: &[Carried]) -> Option<i64> {
+    let earliest = carried.iter().map(|c| c.segment.header().time_base_us).min()?;
+    let data = carried.iter().filter(|c| c.block.header.kind == Kind::Data);
+    let appended = data.map(|c| appended_ns(&c.segment, &c.block) / 1000);
+    Some(appended.max().map_or(earliest, |latest| earliest.max(latest - MAX_RELATIVE_TIME as i64)))
 }
 
 fn carry(
@@ -159,12 +182,12 @@ fn carry(
     }
     let mut header: BlockHeader = block.header;
     if header.kind == Kind::Data {
+        let appended_us = appended_ns(segment, block) / 1000;
+        header.time = appended_us.saturating_sub(time_base_us).max(0) as u64;
         let base = base.topic(header.topic).map_or(0, |topic| topic.next);
         let relative = first.checked_sub(base).and_then(|offset| u32::try_from(offset).ok());
         header.offset =
             relative.ok_or_else(|| damaged("an offset that does not fit its segment"))?;
-        let appended_us = appended_ns(segment, block) / 1000;
-        header.time = appended_us.saturating_sub(time_base_us).max(0) as u64;
     }
     builder.block(&header, body)
 }
@@ -189,11 +212,7 @@ pub fn collect_between(chain: &Chain, from: Address, to: Address) -> Result<(Cut
     let cut = Cut { previous, state: walk.state.clone(), durable: true };
     let mut carried = Vec::new();
     while segment.sequence() != to.sequence() {
-        let Some((next, end)) = chain.successor(&segment)? else {
-            let (path, position) = (segment.path().to_path_buf(), walk.position);
-            let what = "a segment that should have a successor";
-            return Err(Error::Corrupt { path, position, what });
-        };
+        let (next, end) = chain.successor(&segment)?;
         // Not further: what lies behind the end was cut away, whatever it looks like.
         collect(&segment, &mut walk, end, &mut carried)?;
         segment = chain.segment(next)?;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::PAGE;
 use crate::format::address::Address;
+use crate::format::block::Kind;
 use crate::format::control::{at, flag};
 use crate::format::segment::Mark;
 use crate::segment::Segment;
@@ -47,23 +48,53 @@ impl Log {
     pub fn sync_to(&self, target: Address) -> Result<()> {
         let (control, member) = self.writing()?;
         member.check()?;
+        let mut target = target;
         loop {
             if control.durable() >= target {
                 return Ok(());
             }
-            let _turn = enter(&self.syncer);
-            let guard = self.lock(Which::Sync)?;
+            if control.tail() < target {
+                // What an append could not say, or nothing: what is not committed is not waited for.
+                target = target.min(self.settled_tail(control)?);
+                continue;
+            }
+            let turn = enter(&self.syncer);
+            let guard = self.lock_sync(control, member)?;
             if control.durable() >= target {
                 return Ok(());
             }
-            if self.sync_under_lock(control, member, &guard)? {
-                drop(guard);
+            let (guard, synced) = self.sync_under_lock(control, member, guard)?;
+            drop(guard);
+            drop(turn);
+            if synced {
                 control.notify(false);
-                return Ok(());
+            } else {
+                self.clear_latch(self.writer_in(&mut enter(&self.writer), control)?)?;
             }
-            drop((guard, _turn));
-            self.clear_latch()?;
         }
+    }
+
+    /// The log's end, with what a dead or failed append left half done made sound.
+    fn settled_tail(&self, control: &Control) -> Result<Address> {
+        let mut slot = enter(&self.writer);
+        self.settle(self.writer_in(&mut slot, control)?, control)
+    }
+
+    /// Take the sync lock. What a syncer that died was told of errors died with it: either this
+    /// process is told as well, at once, or what is not durable is in doubt.
+    pub(super) fn lock_sync<'a>(
+        &'a self,
+        control: &'a Control,
+        member: &dyn Member,
+    ) -> Result<Guard<'a>> {
+        let guard = self.lock(Which::Sync)?;
+        if !guard.taken_over || control.is_latched() {
+            return Ok(guard);
+        }
+        if self.knows_of_errors_since(control.durable(), control.tail()) {
+            return self.sync_under_lock(control, member, guard).map(|(guard, _)| guard);
+        }
+        self.latch(control, guard)
     }
 
     /// Put everything committed so far on the medium.
@@ -85,7 +116,7 @@ impl Log {
         let tail = self.sync()?;
         let (control, member) = self.writing()?;
         let _turn = enter(&self.syncer);
-        let _guard = self.lock(Which::Sync)?;
+        let guard = self.lock_sync(control, member)?;
         if control.tail() != tail || control.is_latched() {
             return Ok(());
         }
@@ -95,28 +126,34 @@ impl Log {
         }
         let mark = Mark { clean: true, ..next_mark(&segment, tail.position(), control, member) };
         segment.set_mark(&mark)?;
-        segment.file().sync_data().map_err(|e| Error::io("sync", segment.path(), e))
+        let Err(error) = segment.file().sync_data() else { return Ok(()) };
+        // Others may have appended meanwhile, and this descriptor is not told again.
+        drop(self.latch(control, guard)?);
+        Err(Error::io("sync", segment.path(), error))
     }
 
     /// One sync. `false` when the log is, or now got, latched.
-    fn sync_under_lock(
+    fn sync_under_lock<'a>(
         &self,
         control: &Control,
         member: &dyn Member,
-        guard: &Guard<'_>,
-    ) -> Result<bool> {
+        guard: Guard<'a>,
+    ) -> Result<(Guard<'a>, bool)> {
         let (from, to) = (control.durable(), control.tail());
         if control.is_latched() {
-            return Ok(false);
+            return Ok((guard, false));
         }
-        if guard.taken_over && !self.knows_of_errors_since(from, to) {
-            self.latch(control)?;
-            return Ok(false);
-        }
-        let segments = self.segments_between(from, to, control)?;
+        let segments = match self.segments_between(from, to, control) {
+            Ok(segments) => segments,
+            Err(error) => {
+                if guard.taken_over {
+                    drop(self.latch(control, guard)?);
+                }
+                return Err(error);
+            }
+        };
         if self.sync_segments(&segments).is_err() {
-            self.latch(control)?;
-            return Ok(false);
+            return self.latch(control, guard).map(|guard| (guard, false));
         }
         for (segment, end) in &segments {
             let succeeded = segment.sequence() != to.sequence();
@@ -128,7 +165,7 @@ impl Log {
         }
         control.set(at::DURABLE, to.0)?;
         enter(&self.syncer_files).forget_before(to.sequence());
-        Ok(true)
+        Ok((guard, true))
     }
 
     /// True when this process's descriptors are older than all that is not yet durable: an error that
@@ -154,11 +191,7 @@ impl Log {
         let mut sequence = from.sequence();
         while sequence != to.sequence() {
             let segment = self.synced_segment(sequence, control)?;
-            let Some((next, end)) = self.chain.successor(&segment)? else {
-                let (path, position) = (segment.path().to_path_buf(), 0);
-                let what = "a segment that should have a successor";
-                return Err(Error::Corrupt { path, position, what });
-            };
+            let (next, end) = self.chain.successor(&segment)?;
             segments.push((segment, end));
             sequence = next;
         }
@@ -172,11 +205,11 @@ impl Log {
         }
         let access = write_access(&self.settings);
         let (generation, reach) = (self.settings.generation, self.settings.segment_bytes);
-        let opened = control.tail();
         let storage = &*self.storage;
         let segment = Segment::open(storage, &self.dir, generation, sequence, access, reach)?;
         let segment = Arc::new(segment);
-        enter(&self.syncer_files).note_open(&segment, opened);
+        // Read after the opening: of an error before it this descriptor is not told.
+        enter(&self.syncer_files).note_open(&segment, control.tail());
         Ok(segment)
     }
 
@@ -191,11 +224,17 @@ impl Log {
         Ok(())
     }
 
-    /// Set the latch, for all processes.
-    fn latch(&self, control: &Control) -> Result<()> {
-        control.set(at::FLAGS, control.flags() | flag::LATCHED)?;
+    /// Set the latch, for all processes. Where even that fails, the lock is left like a dead one's,
+    /// so that the next one knows.
+    fn latch<'a>(&self, control: &Control, guard: Guard<'a>) -> Result<Guard<'a>> {
+        // What a descriptor was told it is not told again.
+        enter(&self.syncer_files).clear();
+        if let Err(error) = control.set_flag(flag::LATCHED, true) {
+            guard.abandon();
+            return Err(error);
+        }
         control.rouse();
-        Ok(())
+        Ok(guard)
     }
 }
 
@@ -216,8 +255,12 @@ fn next_mark(segment: &Segment, end: u64, control: &Control, member: &dyn Member
     }
 }
 
-/// Give the unused rest of a sealed segment back. Only a saving: errors change nothing.
+/// Give the unused rest of a sealed segment back. Only a saving: errors change nothing. Behind a cut
+/// lies what readers may hold views of, so that stays.
 fn punch_rest(segment: &Segment, end: u64) {
+    if segment.kind(end) != Ok(Some(Kind::End)) {
+        return;
+    }
     let from = (end + super::append::end_len()).next_multiple_of(PAGE);
     if let Ok(stat) = segment.file().stat() {
         if stat.len > from {

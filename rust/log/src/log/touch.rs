@@ -40,7 +40,7 @@ impl Log {
     pub fn touch(&self) {
         let wanted = enter(&self.ahead.wanted).take();
         let Some((segment, from, until)) = wanted else { return };
-        let allocated = self.control.as_ref().map_or(0, |control| {
+        let allocated = self.control.get().map_or(0, |control| {
             let allocated = control.allocated();
             if allocated.sequence() == segment.sequence() { allocated.position() } else { 0 }
         });

@@ -112,19 +112,19 @@ impl Map {
     }
 
     /// True when stores are allowed, in whatever way they are done.
-    #[inline]
+    #[inline(always)]
     pub fn writable(&self) -> bool {
         self.writable
     }
 
     /// True when words can be changed in place, by compare-and-swap.
-    #[inline]
+    #[inline(always)]
     pub fn shares_memory(&self) -> bool {
         self.sink.as_ref().is_none_or(|sink| sink.shares_memory())
     }
 
     /// Words are changed in place, which a map that stores by `pwrite` cannot do.
-    #[inline]
+    #[inline(always)]
     fn assert_shared(&self) {
         assert!(
             self.writable && self.shares_memory(),
@@ -132,13 +132,13 @@ impl Map {
         );
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&self, position: u64, len: u64) {
         let fits = position.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(fits, "{len} bytes at {position} lie outside a map of {} bytes", self.len);
     }
 
-    #[inline]
+    #[inline(always)]
     fn at(&self, position: u64, len: u64) -> *mut u8 {
         self.check(position, len);
         self.base.as_ptr().wrapping_add(position as usize)
@@ -148,7 +148,7 @@ impl Map {
     ///
     /// # Panics
     /// When they are not aligned or outside the map.
-    #[inline]
+    #[inline(always)]
     fn atomic(&self, position: u64) -> &AtomicU64 {
         assert!(position % 8 == 0, "word at {position} is not aligned");
         #[allow(clippy::cast_ptr_alignment, reason = "the base is page aligned, and see above")]
@@ -160,7 +160,7 @@ impl Map {
     }
 
     /// Load eight aligned bytes with acquire: what was stored before them is visible.
-    #[inline]
+    #[inline(always)]
     pub fn load(&self, position: u64) -> u64 {
         observe(&self.word(position))
     }
@@ -199,7 +199,7 @@ impl Map {
     ///
     /// # Panics
     /// Outside the map, and when it is not for writing.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(self.writable, "store into a read-only map");
         let Some(sink) = &self.sink else {
@@ -214,11 +214,35 @@ impl Map {
         sink.write(position, bytes)
     }
 
+    /// Store a few aligned words, as [`Map::write`] stores their bytes; but they come from registers,
+    /// and need no memory of their own that would be read before it is written out.
+    ///
+    /// # Errors
+    /// As [`Map::write`].
+    ///
+    /// # Panics
+    /// As [`Map::write`].
+    #[inline(always)]
+    pub fn write_words<const N: usize>(&self, position: u64, words: [u64; N]) -> io::Result<()> {
+        if self.sink.is_some() {
+            let mut bytes = [[0; 8]; N];
+            for (bytes, word) in bytes.iter_mut().zip(words) {
+                *bytes = word.to_le_bytes();
+            }
+            return self.write(position, bytes.as_flattened());
+        }
+        assert!(self.writable, "store into a read-only map");
+        for (i, word) in words.into_iter().enumerate() {
+            self.atomic(position + 8 * i as u64).store(word.to_le(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Store eight aligned bytes with release: whoever loads them sees what was stored before.
     ///
     /// # Errors
     /// As [`Map::write`].
-    #[inline]
+    #[inline(always)]
     pub fn store(&self, position: u64, value: u64) -> io::Result<()> {
         let word = self.word(position);
         let Some(sink) = &self.sink else {
@@ -229,7 +253,7 @@ impl Map {
     }
 
     /// A word that processes change by compare-and-swap.
-    #[inline]
+    #[inline(always)]
     pub fn word(&self, position: u64) -> Word<'_> {
         Word { atomic: self.atomic(position), position, map: self }
     }
@@ -264,7 +288,7 @@ pub struct Word<'a> {
 }
 
 impl Word<'_> {
-    #[inline]
+    #[inline(always)]
     fn note(&self) {
         if let Some(sink) = &self.map.sink {
             sink.noted(self.position, self.atomic.load(Ordering::Relaxed));
@@ -280,19 +304,19 @@ impl Word<'_> {
 }
 
 impl SharedWord for Word<'_> {
-    #[inline]
+    #[inline(always)]
     fn load(&self, order: Ordering) -> u64 {
         self.atomic.load(order)
     }
 
-    #[inline]
+    #[inline(always)]
     fn store(&self, value: u64, order: Ordering) {
         self.map.assert_shared();
         self.atomic.store(value, order);
         self.note();
     }
 
-    #[inline]
+    #[inline(always)]
     fn swap(&self, value: u64, order: Ordering) -> u64 {
         self.map.assert_shared();
         let old = self.atomic.swap(value, order);
@@ -300,7 +324,7 @@ impl SharedWord for Word<'_> {
         old
     }
 
-    #[inline]
+    #[inline(always)]
     fn compare_exchange(
         &self,
         current: u64,
@@ -316,7 +340,7 @@ impl SharedWord for Word<'_> {
         result
     }
 
-    #[inline]
+    #[inline(always)]
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
         self.map.assert_shared();
         let old = self.atomic.fetch_add(value, order);

@@ -46,8 +46,24 @@ impl Topic {
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
         let number = self.number(partition)?;
+        // Most records are a value alone, and meet nothing in their way.
+        if let (false, Some(value)) = (record.is_rich(), record.value) {
+            if let Some(appended) = self.try_value(number, value, self.is_interval(sync)) {
+                return Ok(appended);
+            }
+        }
+        self.commit_slowly(number, record, sync)
+    }
+
+    #[inline(never)]
+    fn commit_slowly(
+        &self,
+        number: u32,
+        record: &Record<'_>,
+        sync: Option<SyncMode>,
+    ) -> Result<Appended> {
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            match self.log.try_append(&block)? {
+            match self.log.try_append(&block) {
                 Some(appended) => Ok(appended),
                 None => self.log.append(&[block], &mut [0]),
             }
@@ -55,23 +71,30 @@ impl Topic {
     }
 
     /// Append a value if that needs no waiting: no other thread or process has the log, and there is
-    /// room. `None` when it does; nothing was appended then. Not for durable appends.
-    ///
-    /// # Errors
-    /// As [`Topic::append`].
+    /// room. `None` when it does; nothing was appended then. Not for durable appends. What is wrong,
+    /// if anything, [`Topic::append`] says.
     #[inline]
-    pub fn try_append_value(
-        &self,
-        number: u32,
-        value: &[u8],
-        interval: bool,
-    ) -> Result<Option<u64>> {
+    pub fn try_append_value(&self, number: u32, value: &[u8], interval: bool) -> Option<u64> {
+        self.try_value(number, value, interval).map(|appended| appended.first)
+    }
+
+    #[inline(always)]
+    fn try_value(&self, number: u32, value: &[u8], interval: bool) -> Option<Appended> {
         BODY.with_borrow_mut(|body| {
-            body.begin(false, None);
-            body.push_value(value);
-            let appended = self.log.try_append(&outgoing(number, body, interval));
+            let alone = body.alone(value);
+            let block = Outgoing {
+                topic: number,
+                flags: 0,
+                count: 1,
+                body: alone,
+                body_crc: crc32(alone),
+                highest_event_ns: None,
+                uses_append_time: true,
+                interval,
+            };
+            let appended = self.log.try_append(&block);
             shrink(body);
-            appended.map(|appended| appended.map(|appended| appended.first))
+            appended
         })
     }
 
@@ -88,7 +111,7 @@ impl Topic {
     ) -> Result<Option<Appended>> {
         let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            self.log.try_append(&block)
+            Ok(self.log.try_append(&block))
         })
     }
 
@@ -212,7 +235,7 @@ fn shrink(body: &mut BodyWriter) {
     body.shrink(KEPT);
 }
 
-#[inline]
+#[inline(always)]
 fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> Outgoing<'_> {
     let (highest_event_ns, uses_append_time) = body.times();
     Outgoing {

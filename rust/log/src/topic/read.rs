@@ -98,7 +98,17 @@ impl Scan {
     /// `Corrupt`, `NeedsRecovery`, `Newer`. The scan stays where it is; [`Scan::skip_damage`] goes on.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<RecordView>> {
-        loop {
+        let next = self.next_parts()?;
+        Ok(next.map(|(block, parts)| RecordView { block: block.clone(), parts }))
+    }
+
+    /// The next record as its block, which is not cloned, and where its parts lie in it.
+    ///
+    /// # Errors
+    /// As [`Scan::next_record`].
+    #[inline]
+    pub fn next_parts(&mut self) -> Result<Option<(&DataBlock, Parts)>> {
+        let parts = loop {
             if self.next >= self.end {
                 return Ok(None);
             }
@@ -118,12 +128,13 @@ impl Scan {
                     return Ok(None);
                 }
                 self.next = offset + 1;
-                return Ok(Some(RecordView { block: block.clone(), parts }));
+                break parts;
             }
             let Some(block) = self.cursor.next_block()? else { return Ok(None) };
             let records = block.records()?;
             self.current = Some((block, records));
-        }
+        };
+        Ok(self.current.as_ref().map(|(block, _)| (block, parts)))
     }
 
     /// The next block, or what is wanted of it; `None` at the end. Do not mix with

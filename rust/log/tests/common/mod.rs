@@ -1,6 +1,8 @@
 //! What the tests of one log share: a member of a store that does not exist, and a log on top.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod place;
+
 use std::any::Any;
 use std::collections::HashSet;
 use std::io;

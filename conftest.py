@@ -1,0 +1,38 @@
+"""What tests and docstring examples find at hand: a store of their own."""
+
+import doctest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import falaj
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Name a directory in which no store is yet."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[falaj.Store]:
+    """Open a new store."""
+    with falaj.open(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(store: falaj.Store) -> falaj.Topic[memoryview]:
+    """Open a new topic of bytes."""
+    return store.topic("orders", codec="bytes")
+
+
+@pytest.fixture(autouse=True)
+def _examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
+    """Give docstring examples `falaj`, a `path` and a `store`."""
+    if isinstance(getattr(request.node, "dtest", None), doctest.DocTest):
+        doctest_namespace["falaj"] = falaj
+        doctest_namespace["path"] = request.getfixturevalue("tmp_path") / "another"
+        doctest_namespace["store"] = request.getfixturevalue("store")

@@ -1,0 +1,124 @@
+"""The verbs put together, and the one place where errors become sentences and exit codes.
+
+A verb raises: `Stop` for a mistake on the command line, falaj's errors as they are, `typer.Exit`
+for a code of its own. Nothing else decides how the process ends.
+"""
+
+import sys
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+import falaj
+from falaj.cli.appending import append
+from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_output
+from falaj.cli.opened import Access
+from falaj.cli.reading import cat, tail
+from falaj.cli.storing import delete, demo, topics
+from falaj.errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["app", "run"]
+
+# What typer says of a wrong command line; it has its own copy of click, older ones have click's.
+_UsageError = cast(
+    "type[Exception]",
+    next(each for each in typer.BadParameter.__mro__ if each.__name__ == "UsageError"),
+)
+
+app = typer.Typer(
+    name="falaj",
+    help="An event log that many processes on one machine share. STORE is its directory.",
+    epilog="Exit codes: 0 done, 1 damage, 2 wrong command line or input, 3 the machine, 4 try "
+    "again. All of it: docs/cli.md.",
+    pretty_exceptions_enable=False,
+)
+
+
+class _NobodyReads(Exception):
+    """The reader of a pipe has gone."""
+
+
+def _verb(do: "Callable[..., None]") -> None:
+    """Make a function a verb. Typer would answer a closed pipe with exit code 1."""
+
+    @wraps(do)
+    def verb(*arguments: Any, **options: Any) -> None:
+        try:
+            do(*arguments, **options)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise _NobodyReads from None
+        except Error:
+            raise
+        except OSError as error:
+            if error.filename is not None:
+                raise Stop(f"cannot use {error.filename}: {error.strerror}") from None
+            swallow_output()
+            sentence = f"cannot write the output: {error.strerror}; make room or send it elsewhere"
+            raise Stop(sentence, Exit.MACHINE) from None
+
+    app.command()(verb)
+
+
+for each in (append, cat, tail, topics, delete, demo):
+    _verb(each)
+
+
+@app.callback(invoke_without_command=True)
+def options_in_front(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Use a network file system, where only this machine does."),
+    ] = False,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Wait so long for a lock."),
+    ] = 10.0,
+) -> None:
+    """Keep what stands in front of the verb."""
+    context.obj = Access(force, timeout)
+    if version:
+        print(f"falaj {falaj.__version__}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run a command line; return its exit code."""
+    code = _run(arguments)
+    if code == Exit.INTERRUPTED:
+        end_by_signal()
+    return code
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        return app(arguments, prog_name="falaj", standalone_mode=False) or Exit.DONE
+    except Stop as stop:
+        say(str(stop))
+        return stop.code
+    except Error as error:
+        say(str(error))
+        return code_of(error)
+    except _NobodyReads:
+        # Whoever read has what it wanted: `falaj cat … | head` is no failure.
+        swallow_output()
+        return Exit.DONE
+    except (KeyboardInterrupt, typer.Abort):
+        return Exit.INTERRUPTED
+    except _UsageError as error:
+        say(_sentence(error))
+        return Exit.USAGE
+
+
+def _sentence(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    said = error.format_message().rstrip(".") if hasattr(error, "format_message") else str(error)
+    where = context.command_path if context else "falaj"
+    return f"{said}; see `{where} --help`"

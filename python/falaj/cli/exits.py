@@ -1,0 +1,121 @@
+"""How a verb ends: the exit codes, and the one sentence on stderr.
+
+Invariant: a mistake of the user, the machine or the disk never shows a traceback. Which code means
+what is written in docs/cli.md, "Exit codes".
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from falaj.cli.paint import Paint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import NoReturn
+
+    from falaj.errors import Error
+
+__all__ = [
+    "Exit",
+    "Stop",
+    "code_of",
+    "end_by_signal",
+    "interrupt_after",
+    "read_failed",
+    "say",
+    "swallow_output",
+]
+
+
+class Exit(IntEnum):
+    """Exit codes; what helps decides which."""
+
+    DONE = 0
+    DAMAGE = 1
+    USAGE = 2
+    MACHINE = 3
+    AGAIN = 4
+    INTERRUPTED = 130
+
+
+_BY_REMEDY = {
+    "repair": Exit.DAMAGE,
+    "fix the input": Exit.USAGE,
+    "fix the machine": Exit.MACHINE,
+    "upgrade": Exit.MACHINE,
+    "retry": Exit.AGAIN,
+    "reopen": Exit.AGAIN,
+}
+
+
+class Stop(Exception):
+    """End the verb with a sentence and an exit code."""
+
+    def __init__(self, sentence: str, code: Exit = Exit.USAGE) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def code_of(error: Error) -> Exit:
+    """Exit code of one of falaj's errors.
+
+    Example:
+        >>> from falaj.errors import Error
+        >>> code_of(Error("an argument that cannot be right"))
+        <Exit.USAGE: 2>
+    """
+    return _BY_REMEDY[error.remedy]
+
+
+def read_failed(path: str, error: OSError) -> Stop:
+    """Tell that an input file cannot be read."""
+    return Stop(f"cannot read {path}: {error.strerror}; check the path", Exit.USAGE)
+
+
+def say(sentence: str) -> None:
+    """Put a sentence on stderr, in one line and with nothing in it that a terminal obeys."""
+    sys.stdout.flush()
+    paint = Paint.of(sys.stderr)
+    plain = " ".join(sentence.split())
+    print(f"{paint('falaj:', 'red')} {paint.harmless(plain)}", file=sys.stderr, flush=True)
+
+
+def swallow_output() -> None:
+    """Let nothing more reach stdout: its reader has gone, and flushing at exit must not fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+@contextmanager
+def interrupt_after() -> Iterator[None]:
+    """Let Ctrl-C come behind the block; a second one at once."""
+    came = False
+
+    def remember(_signal: int, _frame: object) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+def end_by_signal() -> NoReturn:
+    """End as Ctrl-C ends programs, so that a shell stops its loop too; it sees 130."""
+    sys.stderr.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    sys.exit(Exit.INTERRUPTED)  # where SIGINT is blocked

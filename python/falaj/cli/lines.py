@@ -1,0 +1,86 @@
+"""Lines of files and of standard input, as many as are there at a time.
+
+Owns reading without waiting for more than one line: what a pipe has right now comes at once, so
+that `… | falaj append` passes each line on as it is written, and thousands together when they
+arrive faster. A line longer than any record can be is refused before memory is full of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from falaj.cli.exits import Stop, read_failed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["LINE_BYTES_MAX", "Lines", "chunks_of"]
+
+LINE_BYTES_MAX = 64 << 20  # docs/FORMAT.md: no group of blocks is larger
+_READ = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines that arrived together.
+
+    Attributes:
+        lines: The lines, without their line ends.
+        first: Number of the first one in its file, from 1.
+        file: Name of the file for messages.
+        read: Bytes that were read for them.
+    """
+
+    lines: list[bytes]
+    first: int
+    file: str
+    read: int
+
+
+def chunks_of(path: str) -> Iterator[Lines]:
+    """Read a file, or standard input for "-".
+
+    Raises:
+        Stop: It cannot be read, or a line is too long.
+    """
+    if path == "-":
+        yield from _split(sys.stdin.fileno(), "standard input")
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise read_failed(path, error) from None
+    try:
+        yield from _split(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def _split(descriptor: int, file: str) -> Iterator[Lines]:
+    number, begun, begun_bytes = 1, [b""][:0], 0
+    while True:
+        try:
+            data = os.read(descriptor, _READ)
+        except OSError as error:
+            raise read_failed(file, error) from None
+        if not data:
+            break
+        head, newline, rest = data.rpartition(b"\n")
+        if not newline:
+            begun.append(data)
+            begun_bytes += len(data)
+            if begun_bytes > LINE_BYTES_MAX:
+                raise Stop(
+                    f"line {number} of {file} is longer than the {LINE_BYTES_MAX} bytes that a "
+                    "record can have; what came before it is in the topic"
+                )
+            continue
+        lines = b"".join([*begun, head]).split(b"\n")
+        yield Lines(lines, number, file, len(data))
+        number += len(lines)
+        begun, begun_bytes = ([rest], len(rest)) if rest else ([], 0)
+    if begun:
+        yield Lines([b"".join(begun)], number, file, 0)

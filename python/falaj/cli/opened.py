@@ -1,0 +1,85 @@
+"""Stores and topics as verbs need them: values as the bytes they are, whatever the codec.
+
+Invariant: a verb that only reads opens the store for reading, so it changes nothing and creates
+nothing; a topic is created only by `append`. No codec of the topic runs here, so that pickles and
+codecs of somebody's own can be shown too.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from falaj.cli.exits import Stop
+from falaj.stores import Store, Sync
+from falaj.stores import open as open_store
+from falaj.topics import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Access", "NewTopic", "partitions_of", "raw_topic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How the whole program opens stores: the options in front of the verb."""
+
+    force: bool = False
+    timeout: float = 10.0
+
+    @contextmanager
+    def store(self, path: Path, mode: Literal["r", "w"] = "r") -> Iterator[Store]:
+        """Open a store, and close it behind the verb."""
+        with open_store(path, mode, timeout=self.timeout, force=self.force) as store:
+            yield store
+
+    @contextmanager
+    def topic(self, path: Path, name: str) -> Iterator[Topic[Any]]:
+        """Open a topic for reading."""
+        with self.store(path) as store, raw_topic(store, name) as topic:
+            yield topic
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """What `append` asks of a topic, or makes it with."""
+
+    codec: str | None = None
+    partitions: int | None = None
+    segment_bytes: int | None = None
+    sync_interval_ms: int | None = None
+    sync: Sync | None = None
+
+
+def raw_topic(store: Store, name: str, wanted: NewTopic | None = None) -> Topic[Any]:
+    """Open a topic whose values are bytes in and views out; `topic.codec` names its codec."""
+    wanted = wanted or NewTopic()
+    opened = store._open_topic(
+        name,
+        codec=wanted.codec,
+        resolve=lambda _: (None, None),
+        partitions=wanted.partitions,
+        segment_bytes=wanted.segment_bytes,
+        sync_interval_ms=wanted.sync_interval_ms,
+        sync=wanted.sync,
+        verify=None,
+    )
+    return Topic(opened, store)
+
+
+def partitions_of(topic: Topic[Any], only: int | None) -> list[Topic[Any]]:
+    """The partitions that a verb is about.
+
+    Raises:
+        Stop: There is no such partition.
+    """
+    numbers = list(topic.partitions)
+    if only is None:
+        return [topic.partition(number) for number in numbers]
+    if only not in numbers:
+        last = len(numbers) - 1
+        raise Stop(f"topic {topic.name} has no partition {only}: choose one from 0 to {last}")
+    return [topic.partition(only)]

@@ -1,0 +1,62 @@
+"""Options that several verbs have, worded once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from falaj.cli.opened import Access
+
+__all__ = [
+    "Context",
+    "FromOption",
+    "GrepOption",
+    "JsonOption",
+    "KeysOption",
+    "OffsetsOption",
+    "PartitionOption",
+    "RawOption",
+    "SinceOption",
+    "StoreArgument",
+    "TimeOption",
+    "TopicArgument",
+    "access_of",
+]
+
+Context = typer.Context
+
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Directory of the store.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", "-p", metavar="P", help="Only this partition.")
+]
+FromOption = Annotated[
+    int | None,
+    typer.Option("--from", metavar="OFFSET", help="First offset; -10: the tenth from the end."),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="From a time on: 5m ago, or 2026-11-20T08:00Z."),
+]
+GrepOption = Annotated[
+    str | None,
+    typer.Option("--grep", "-g", metavar="REGEX", help="Only records whose value matches."),
+]
+RawOption = Annotated[
+    bool, typer.Option("--raw", help="Values byte for byte, with nothing between them.")
+]
+OffsetsOption = Annotated[
+    bool | None, typer.Option("--offsets/--no-offsets", help="A column with offsets.")
+]
+KeysOption = Annotated[bool | None, typer.Option("--keys/--no-keys", help="A column with keys.")]
+TimeOption = Annotated[
+    str | None,
+    typer.Option("--time", metavar="FORM", help="Times as iso, local, unix, ns or none."),
+]
+
+
+def access_of(context: Context) -> Access:
+    """What was said in front of the verb."""
+    access = context.obj
+    return access if isinstance(access, Access) else Access()

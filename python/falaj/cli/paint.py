@@ -1,0 +1,64 @@
+"""Colours and harmless text: what a stream may be given.
+
+Owns the one decision whether a stream is a terminal and wants colours (NO_COLOR, TERM=dumb), and
+the escaping of what is not text. Invariant: on a terminal a record's bytes are never obeyed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import IO
+
+__all__ = ["Paint", "escaped", "is_terminal"]
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+# What a terminal obeys: C0 but for the tab, DEL and C1; and what only mixes up the reader's eyes.
+_OBEYED = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != ord("\t")
+} | {ord("\n"): "\\n", ord("\r"): "\\r"}
+_REORDERING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+_HARMLESS = _OBEYED | _REORDERING
+
+
+def is_terminal(stream: IO[str]) -> bool:
+    """Whether a person looks at it."""
+    return stream.isatty()
+
+
+def escaped(raw: bytes) -> str:
+    r"""Make text of bytes: UTF-8 as it is, all else as `\xNN`.
+
+    Example:
+        >>> print(escaped(b"caf\xc3\xa9 \xff"))
+        café \xff
+    """
+    return raw.decode("utf-8", "backslashreplace")
+
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """Paint text for a stream, or leave it as it is."""
+
+    colours: bool
+    terminal: bool
+
+    @classmethod
+    def of(cls, stream: IO[str]) -> Paint:
+        """What this stream wants."""
+        terminal = is_terminal(stream)
+        wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        return cls(terminal and wanted, terminal)
+
+    def __call__(self, text: str, style: str) -> str:
+        """Wrap text in a style."""
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colours else text
+
+    def harmless(self, text: str) -> str:
+        r"""Escape what a terminal would obey, where there is one.
+
+        Example:
+            >>> print(Paint(colours=True, terminal=True).harmless("a\x1b[2Jb"))
+            a\x1b[2Jb
+        """
+        return text.translate(_HARMLESS) if self.terminal else text

@@ -1,0 +1,195 @@
+"""The verbs `cat` and `tail`: records to stdout.
+
+Owns how records are streamed out: as fast as they can be read where nothing but values is asked
+for, and flushed whenever a follower has nothing more. How a record looks is `show`'s, which ones
+is `ranges`'.
+"""
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from falaj.cli import options
+from falaj.cli.exits import Exit, Stop, say
+from falaj.cli.paint import Paint, escaped
+from falaj.cli.ranges import Part, Range, in_order
+from falaj.cli.show import Look, matcher, printer
+from falaj.errors import Corrupt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from falaj._core import Follower
+    from falaj.records import Record
+
+    Match = Callable[[Record[Any]], bool]
+    Show = Callable[[Record[Any]], bytes]
+
+__all__ = ["cat", "tail"]
+
+_BATCH = 8192
+
+
+def cat(
+    context: options.Context,
+    store: options.StoreArgument,
+    topic: options.TopicArgument,
+    start: options.FromOption = None,
+    stop: Annotated[
+        int | None, typer.Option("--to", metavar="OFFSET", help="End before this offset.")
+    ] = None,
+    since: options.SinceOption = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="End before this time.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("-n", "--limit", min=0, metavar="N", help="At most N records.")
+    ] = None,
+    partition: options.PartitionOption = None,
+    grep: options.GrepOption = None,
+    as_json: options.JsonOption = False,
+    raw: options.RawOption = False,
+    offsets: options.OffsetsOption = None,
+    keys: options.KeysOption = None,
+    time: options.TimeOption = None,
+    skip_damage: Annotated[
+        bool, typer.Option("--skip-damage", help="Go on behind damage, and exit with 1.")
+    ] = False,
+) -> None:
+    """Print records from the beginning to the end as of now.
+
+    In a pipe: the values, one a line. On a terminal: offset, time, key and value in columns.
+    """
+    look = Look(as_json, raw, offsets, keys, time)
+    wanted = Range(start, stop, since, until, partition)
+    matches = matcher(grep)
+    damage: list[Corrupt] = []
+
+    def on_damage(error: Corrupt) -> None:
+        damage.append(error)
+        say(str(error))
+
+    with options.access_of(context).topic(store, topic) as opened:
+        parts = wanted.of(opened)
+        paint = Paint.of(sys.stdout)
+        whole = matches is None and limit is None and not skip_damage and len(parts) == 1
+        if whole and look.bare(paint.terminal):
+            _write_values(parts[0], sys.stdout.buffer)
+            return
+        records = in_order(parts, on_damage if skip_damage else None)
+        show = printer(look, paint, opened.codec, len(opened.partitions) > 1)
+        _write(islice(_matching(records, matches), limit), show)
+    if damage:
+        raise typer.Exit(Exit.DAMAGE)
+
+
+def tail(
+    context: options.Context,
+    store: options.StoreArgument,
+    topic: options.TopicArgument,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as records come, until Ctrl-C.")
+    ] = False,
+    last: Annotated[
+        int | None,
+        typer.Option("-n", min=0, metavar="N", help="Begin with the last N records, 10 by itself."),
+    ] = None,
+    start: options.FromOption = None,
+    since: options.SinceOption = None,
+    idle: Annotated[
+        float | None,
+        typer.Option("--idle", min=0.0, metavar="SECONDS", help="End when none came for so long."),
+    ] = None,
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Hold back what is not on the medium yet.")
+    ] = False,
+    partition: options.PartitionOption = None,
+    grep: options.GrepOption = None,
+    as_json: options.JsonOption = False,
+    raw: options.RawOption = False,
+    offsets: options.OffsetsOption = None,
+    keys: options.KeysOption = None,
+    time: options.TimeOption = None,
+) -> None:
+    """Print the last records, and with -f those that come."""
+    look = Look(as_json, raw, offsets, keys, time)
+    wanted = Range(start, None, since, None, partition)
+    if last is not None and (start, since) != (None, None):
+        raise Stop("-n, --from and --since say where to begin: give one of them")
+    if (idle is not None or durable) and not follow:
+        raise Stop("--idle and --durable are for following: add -f")
+    matches = matcher(grep)
+    with options.access_of(context).topic(store, topic) as opened:
+        parts = wanted.of(opened)
+        if (start, since) == (None, None):
+            parts = _last(parts, 10 if last is None else last)
+        show = printer(look, Paint.of(sys.stdout), opened.codec, len(opened.partitions) > 1)
+        if not durable:
+            _write(_matching(in_order(parts), matches), show)
+        if follow:
+            source = opened if partition is None else opened.partition(partition)
+            starts = [part.start if durable else part.stop for part in parts]
+            with source._follow(starts, idle, durable) as follower:
+                _write_on(follower, show, matches)
+
+
+def _matching(records: "Iterable[Record[Any]]", matches: "Match | None") -> "Iterable[Record[Any]]":
+    return filter(matches, records) if matches else records
+
+
+def _write(records: "Iterable[Record[Any]]", show: "Show") -> None:
+    """Write records, those before an error too, and let go of them."""
+    write = sys.stdout.buffer.write
+    try:
+        for record in records:
+            write(show(record))
+    finally:
+        sys.stdout.buffer.flush()
+
+
+def _write_on(follower: "Follower[Any]", show: "Show", matches: "Match | None") -> None:
+    """Write what comes; where nothing more is there right now, let the reader have it."""
+    out = sys.stdout.buffer
+    for record in follower:
+        more: Record[Any] | None = record
+        while more is not None:
+            if matches is None or matches(more):
+                out.write(show(more))
+            more = follower.poll()
+        out.flush()
+
+
+def _write_values(part: Part, out: BinaryIO) -> None:
+    """Write the bare values of one partition, thousands at a time."""
+    at = part.start
+    try:
+        for batch in part.topic._batches(part.start, part.stop, _BATCH):
+            values = [value or b"" for value in batch.to_list()]
+            lines = b"\n".join([*values, b""])
+            try:
+                lines.decode()
+            except UnicodeDecodeError:
+                lines = b"".join(map(_line, values))
+            out.write(lines)
+            at = batch.offsets.stop
+    except Corrupt:
+        # A batch comes whole or not at all; one by one come those before the damage, and the error.
+        _write(Part(part.topic, at, part.stop).records(), lambda record: _line(bytes(record)))
+    finally:
+        out.flush()
+
+
+def _line(value: bytes) -> bytes:
+    return escaped(value).encode() + b"\n"
+
+
+def _last(parts: list[Part], n: int) -> list[Part]:
+    """Cut the parts to the last n records of all of them, by time."""
+    tails = [Part(p.topic, max(p.start, p.stop - n), p.stop) for p in parts]
+    if len(tails) == 1:
+        return tails
+    newest = list(in_order(tails))[-n:] if n else []
+    kept = [sum(record.partition == p.topic.partitions[0] for record in newest) for p in tails]
+    return [Part(p.topic, p.stop - k, p.stop) for p, k in zip(tails, kept, strict=True)]

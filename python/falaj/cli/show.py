@@ -1,0 +1,156 @@
+"""What a record looks like: columns for people, bare values in a pipe, JSON, or raw bytes.
+
+Owns the four forms and what `--grep` looks at. In a pipe nothing is added to a value that was not
+asked for. JSON never loses a byte: what is not UTF-8 stands in a member `…_base64`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from falaj.cli.exits import Stop
+from falaj.cli.paint import Paint, escaped
+from falaj.cli.units import show_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from falaj.records import Record
+
+__all__ = ["Look", "matcher", "printer", "value_of"]
+
+TIME_FORMS = ("iso", "local", "unix", "ns", "none")
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How records are to be shown; None is decided by whether a person looks."""
+
+    as_json: bool = False
+    raw: bool = False
+    offsets: bool | None = None
+    keys: bool | None = None
+    time: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.raw:
+            raise Stop("--json and --raw are two forms: give one of them")
+        if self.time is not None and self.time not in TIME_FORMS:
+            raise Stop(f"--time is one of {', '.join(TIME_FORMS)}, not {self.time!r}")
+
+    def bare(self, terminal: bool) -> bool:
+        """Whether only values are shown, one a line."""
+        if self.as_json or self.raw or terminal:
+            return False
+        return not (self.offsets or self.keys or self.time not in (None, "none"))
+
+
+def value_of(record: Record[Any]) -> memoryview | None:
+    """The payload; None for a tombstone."""
+    value: memoryview | None = record.value
+    return value
+
+
+def printer(look: Look, paint: Paint, codec: str, several: bool) -> Callable[[Record[Any]], bytes]:
+    """Make the function that turns a record into what is printed, its line end included."""
+    if look.as_json:
+        form = look.time or "iso"
+        # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as JSON's own escape.
+        return lambda record: _as_json(record, form, codec).encode("utf-8", "backslashreplace")
+    if look.raw:
+        return lambda record: bytes(value_of(record) or b"")
+    if look.bare(paint.terminal):
+        return lambda record: escaped(bytes(value_of(record) or b"")).encode() + b"\n"
+    return _columns(look, paint, several)
+
+
+def _columns(look: Look, paint: Paint, several: bool) -> Callable[[Record[Any]], bytes]:
+    offsets = paint.terminal if look.offsets is None else look.offsets
+    keys = paint.terminal if look.keys is None else look.keys
+    form = ("iso" if paint.terminal else "none") if look.time is None else look.time
+    between = "  " if paint.terminal else "\t"
+    # A column is one cell, so here even a pipe gets no tab or line end that is not ours.
+    cell = Paint(colours=False, terminal=True).harmless
+
+    def line(record: Record[Any]) -> bytes:
+        cells = []
+        if offsets:
+            place = f"{record.partition}:{record.offset}" if several else str(record.offset)
+            cells.append(paint(place.rjust(8) if paint.terminal else place, "dim"))
+        if form != "none":
+            cells.append(paint(show_time(record.timestamp_ns, form), "green"))
+        if keys:
+            key = "" if record.key is None else cell(escaped(record.key)).replace("\t", "\\t")
+            cells.append(paint(key or ("-" if paint.terminal else ""), "cyan"))
+        value = value_of(record)
+        if value is None:
+            cells.append(paint("(deleted)", "dim") if paint.terminal else "")
+        else:
+            cells.append(paint.harmless(escaped(bytes(value))))
+        return (between.join(cells) + "\n").encode()
+
+    return line
+
+
+def _as_json(record: Record[Any], form: str, codec: str) -> str:
+    members: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+    }
+    if form != "none":
+        members["time"] = (
+            record.timestamp_ns if form == "ns" else show_time(record.timestamp_ns, form)
+        )
+    members |= _member("key", record.key)
+    if record.headers:
+        members["headers"] = [{"name": name} | _member("value", v) for name, v in record.headers]
+    value = value_of(record)
+    raw = None if value is None else bytes(value)
+    document = _document(raw) if raw is not None and codec == "json" else None
+    if document is None:
+        return _dumps(members | _member("value", raw)) + "\n"
+    return f'{_dumps(members)[:-1]},"value":{document}}}\n'
+
+
+def _document(raw: bytes) -> str | None:
+    """The text of a JSON value in one line, as it was written, so that no number is rounded."""
+    try:
+        text = raw.decode().strip()
+        parsed = json.loads(text, parse_constant=_no_constant)
+    except ValueError:
+        return None
+    return _dumps(parsed) if "\n" in text or "\r" in text else text
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _member(name: str, raw: bytes | None) -> dict[str, Any]:
+    if raw is None:
+        return {name: None}
+    try:
+        return {name: raw.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(raw).decode()}
+
+
+def matcher(pattern: str | None) -> Callable[[Record[Any]], bool] | None:
+    """Make the function that tells whether a record's value matches; None where all do.
+
+    Raises:
+        Stop: The pattern is no regular expression.
+    """
+    if pattern is None:
+        return None
+    try:
+        search = re.compile(pattern.encode()).search
+    except re.error as error:
+        raise Stop(f"--grep takes a regular expression, and {pattern!r} is none: {error}") from None
+    return lambda record: search(value_of(record) or b"") is not None

@@ -1,0 +1,120 @@
+"""The verbs that are about a store as a whole: `topics`, `delete`, `demo`."""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from falaj.cli import options
+from falaj.cli.exits import Exit, Stop, code_of, say
+from falaj.cli.opened import Access, raw_topic
+from falaj.cli.paint import is_terminal
+from falaj.cli.tables import Column, table
+from falaj.cli.units import count, show_time
+from falaj.errors import Error, NoSuchTopic
+from falaj.stores import Store
+
+__all__ = ["delete", "demo", "topics"]
+
+
+def topics(
+    context: options.Context, store: options.StoreArgument, as_json: options.JsonOption = False
+) -> None:
+    """List the topics of a store.
+
+    In a pipe: name, codec, partitions, records and time of the last one, separated by tabs.
+    """
+    code = Exit.DONE
+    rows = []
+    with options.access_of(context).store(store) as opened:
+        for name in opened.topics():
+            try:
+                rows.append(_row(opened, name))
+            except Error as error:
+                # One that cannot be read must not hide the others.
+                say(f"topic {name}: {error}")
+                code = max(code, code_of(error))
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        table(_COLUMNS, rows)
+        if not rows and is_terminal(sys.stdout) and code is Exit.DONE:
+            print(f"{store} has no topics yet")
+    if code:
+        raise typer.Exit(code)
+
+
+_COLUMNS = (
+    Column("topic", "topic"),
+    Column("codec", "codec"),
+    Column("partitions", "partitions", number=True),
+    Column("records", "records", number=True),
+    Column("last", "last record"),
+)
+
+
+def _row(store: Store, name: str) -> dict[str, Any]:
+    with raw_topic(store, name) as topic:
+        parts = [topic.partition(number) for number in topic.partitions]
+        newest = [record.timestamp_ns for part in parts for record in part.last(1)]
+        return {
+            "topic": name,
+            "codec": topic.codec,
+            "partitions": len(parts),
+            "records": len(topic),
+            "last": show_time(max(newest), "iso") if newest else None,
+        }
+
+
+def delete(
+    context: options.Context,
+    store: options.StoreArgument,
+    topic: options.TopicArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete a topic and all its records, for everybody.
+
+    Asks first, on a terminal; elsewhere it wants --yes.
+    """
+    access = options.access_of(context)
+    with access.store(store) as opened:
+        if topic not in opened.topics():
+            raise NoSuchTopic(f"there is no topic {topic!r} in {store}; nothing was deleted")
+    if not yes:
+        if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+            raise Stop(f"deleting topic {topic} cannot be undone: add --yes if you mean it")
+        if not typer.confirm(f"Delete topic {topic}{_how_much(access, store, topic)}?", err=True):
+            raise Stop("nothing was deleted")
+    with access.store(store, "w") as opened:
+        opened.delete(topic)
+
+
+def _how_much(access: Access, store: Path, topic: str) -> str:
+    """How many records would go, where that can be found out: damage must not hinder deleting."""
+    try:
+        with access.topic(store, topic) as opened:
+            return f" with {count(len(opened), 'record')}"
+    except Error:
+        return ""
+
+
+def demo(
+    store: Annotated[
+        Path, typer.Argument(metavar="[STORE]", help="Where the store is made.")
+    ] = Path("falaj-demo"),
+) -> None:
+    """Watch falaj at work on the 336,776 flights that left New York in 2013.
+
+    Three producers, a follower, a killed process, a Spark job, a report. Needs falaj[demo].
+    """
+    try:
+        module = import_module("falaj.demo")
+    except ModuleNotFoundError as missing:
+        raise Stop(
+            f"the demo needs {missing.name}, which is not installed: pip install 'falaj[demo]'"
+        ) from None
+    module.run(store)

@@ -1,0 +1,73 @@
+"""Rows for people and for programs: a table on a terminal, tabs between values in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from falaj.cli.paint import Paint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Column", "facts", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A member of the rows, and how a person sees it."""
+
+    member: str
+    title: str
+    number: bool = False
+    human: Callable[[Any], str] | None = None
+
+    def cell(self, row: dict[str, Any]) -> str:
+        """What a person sees."""
+        value = row[self.member]
+        if value is None:
+            return "-"
+        if self.human:
+            return self.human(value)
+        return f"{value:,}" if self.number else str(value)
+
+
+def table(columns: Sequence[Column], rows: list[dict[str, Any]]) -> None:
+    """Print rows to stdout; on a terminal with a heading, in a pipe without."""
+    paint = Paint.of(sys.stdout)
+    if not paint.terminal:
+        for row in rows:
+            values = (row[column.member] for column in columns)
+            print(*("" if value is None else value for value in values), sep="\t")
+        return
+    cells = [[paint.harmless(column.cell(row)) for column in columns] for row in rows]
+    if not cells:
+        return
+    widths = [
+        max(len(column.title), *(len(line[at]) for line in cells))
+        for at, column in enumerate(columns)
+    ]
+
+    def padded(line: list[str]) -> list[str]:
+        return [
+            text.rjust(width) if column.number else text.ljust(width)
+            for text, width, column in zip(line, widths, columns, strict=True)
+        ]
+
+    print("  ".join(paint(text, "bold") for text in padded([c.title for c in columns])).rstrip())
+    for line in cells:
+        first, *rest = padded(line)
+        print("  ".join([paint(first, "cyan"), *rest]).rstrip())
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print names and values below each other; in a pipe, a tab between them."""
+    paint = Paint.of(sys.stdout)
+    if not paint.terminal:
+        for name, value in pairs:
+            print(name, value, sep="\t")
+        return
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        print(f"{paint(name.ljust(width), 'bold')}  {paint.harmless(value)}")

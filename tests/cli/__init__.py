@@ -1,0 +1,1 @@
+"""The program falaj, through real pipes and real terminals."""

@@ -1,0 +1,13 @@
+"""What the tests of the program share."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.shell import Shell
+
+
+@pytest.fixture
+def falaj(tmp_path: Path) -> Shell:
+    """The program, run in an empty directory."""
+    return Shell(tmp_path)

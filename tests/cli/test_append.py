@@ -1,0 +1,249 @@
+"""`falaj append`: lines become records."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import falaj as library
+from cli.shell import DEADLINE_S, Shell, interrupt
+
+
+def values(folder: Path, topic: str) -> list[bytes]:
+    with library.open(folder / "s", "r") as store:
+        return [bytes(record.raw) for record in store.topic(topic)]
+
+
+def test_each_line_is_a_record_an_empty_one_and_one_without_line_end_too(falaj: Shell) -> None:
+    assert falaj.ok("append", "s", "t", given=b"one\n\nthree\r\nfour") == ""
+    assert values(falaj.folder, "t") == [b"one", b"", b"three\r", b"four"]
+
+
+def test_no_input_is_no_record_and_the_topic_is_there(falaj: Shell) -> None:
+    falaj.ok("append", "s", "t")
+    assert falaj.ok("topics", "s") == "t\tbytes\t1\t0\t\n"
+
+
+def test_files_come_in_the_order_given_and_a_dash_is_standard_input(falaj: Shell) -> None:
+    (falaj.folder / "a").write_bytes(b"a1\na2")
+    (falaj.folder / "b").write_bytes(b"b1\n")
+    falaj.ok("append", "s", "t", "b", "-", "a", given=b"typed\n")
+    assert values(falaj.folder, "t") == [b"b1", b"typed", b"a1", b"a2"]
+
+
+def test_a_line_longer_than_a_read_is_one_record(falaj: Shell) -> None:
+    long = b"x" * (3 << 20)
+    falaj.ok("append", "s", "t", given=b"first\n" + long + b"\nlast\n")
+    assert values(falaj.folder, "t") == [b"first", long, b"last"]
+
+
+def test_a_line_is_appended_as_soon_as_it_is_written(falaj: Shell) -> None:
+    process = falaj.start("append", "s", "t")
+    assert process.stdin
+    process.stdin.write(b"at once\n")
+    process.stdin.flush()
+    with library.open(falaj.folder / "s") as store:
+        first = next(iter(store.topic("t").follow(timeout=DEADLINE_S)))
+        assert bytes(first.raw) == b"at once"
+    assert process.poll() is None
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out, err) == (0, b"", b"")
+
+
+def test_ctrl_c_ends_by_its_signal_and_says_what_is_in_the_topic(falaj: Shell) -> None:
+    process = falaj.start("append", "s", "t")
+    assert process.stdin
+    process.stdin.write(b"one\ntwo\n")
+    process.stdin.flush()
+    with library.open(falaj.folder / "s") as store:
+        followed = iter(store.topic("t").follow(timeout=DEADLINE_S))
+        assert [next(followed).offset for _ in range(2)] == [0, 1]
+    ended = interrupt(process)
+    assert ended.code == -2  # a shell sees 130
+    assert ended.sentence() == "appended 2 records (6 B) to t, offsets 0 to 1"
+
+
+def test_figures_are_json_when_asked_for(falaj: Shell) -> None:
+    falaj.ok("append", "s", "t", given=b"0\n")
+    figures = json.loads(falaj.ok("append", "s", "t", "--json", given=b"one\ntwo\n"))
+    assert figures == {
+        "topic": "t",
+        "records": 2,
+        "bytes": 6,
+        "offsets": [{"partition": 0, "first": 1, "last": 2}],
+    }
+
+
+# --- JSON lines ----------------------------------------------------------------------------------
+
+
+def test_json_lines_make_a_json_topic_keyed_by_a_field(falaj: Shell) -> None:
+    lines = b'{"k": "eu", "n": 1}\n\n  \n{"k": 7}\n{"n": 3}\n{"k": null}\n'
+    falaj.ok("append", "s", "t", "--key-field", "k", given=lines)
+    with library.open(falaj.folder / "s", "r") as store:
+        topic = store.topic("t")
+        assert topic.codec == "json"
+        assert [record.value for record in topic] == [
+            {"k": "eu", "n": 1},
+            {"k": 7},
+            {"n": 3},
+            {"k": None},
+        ]
+        assert [record.key for record in topic] == [b"eu", b"7", None, None]
+
+
+def test_a_json_line_is_kept_as_it_was_written(falaj: Shell) -> None:
+    falaj.ok(
+        "append", "s", "t", "--ndjson", given=b' {"price": 1.50, "id": 12345678901234567890} \n'
+    )
+    assert values(falaj.folder, "t") == [b'{"price": 1.50, "id": 12345678901234567890}']
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"{bad", "is not JSON"),
+        (b"NaN", "NaN is not in JSON"),
+        (b'"\xff"', "is not UTF-8"),
+        (b"[" * 100_000, "is nested too deeply"),
+        (b"7", "is no JSON object"),
+        (b'{"k": [1]}', "which cannot be a key"),
+    ],
+)
+def test_a_line_that_is_refused_is_named_and_those_before_are_there(
+    falaj: Shell, line: bytes, why: str
+) -> None:
+    ended = falaj(
+        "append", "s", "t", "--key-field", "k", given=b'{"k":1}\n{"k":2}\n' + line + b"\n{}"
+    )
+    assert ended.code == 2
+    assert "line 3 of standard input" in ended.sentence()
+    assert why in ended.sentence()
+    assert "what came before it, 2 records, is in the topic" in ended.sentence()
+    assert values(falaj.folder, "t") == [b'{"k":1}', b'{"k":2}']
+
+
+def test_a_topic_of_text_takes_only_utf_8(falaj: Shell) -> None:
+    ended = falaj("append", "s", "t", "--codec", "str", given="é\n".encode() + b"\xff\n")
+    assert ended.code == 2
+    assert "line 2 of standard input is not UTF-8" in ended.sentence()
+    assert values(falaj.folder, "t") == ["é".encode()]
+
+
+def test_json_lines_become_msgpack_in_a_topic_of_msgpack(falaj: Shell) -> None:
+    falaj.ok("append", "s", "t", "--codec", "msgpack", given=b'{"a": [1, 2.5]}\n')
+    with library.open(falaj.folder / "s", "r") as store:
+        assert store.topic("t")[0].value == {"a": [1, 2.5]}
+
+
+def test_values_that_lines_cannot_make_are_refused(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s") as store:
+        store.topic("t", codec="pickle")
+    ended = falaj("append", "s", "t", given=b"x\n")
+    assert ended.code == 2
+    assert "pickle" in ended.sentence()
+    assert values_count(falaj.folder, "t") == 0
+
+
+def values_count(folder: Path, topic: str) -> int:
+    with library.open(folder / "s", "r") as store:
+        return len(store.topic(topic, codec="pickle"))
+
+
+# --- The topic that is created -------------------------------------------------------------------
+
+
+def test_a_topic_is_created_as_asked(falaj: Shell) -> None:
+    falaj.ok(
+        *("append", "s", "t", "--partitions", "3", "--codec", "str", "--segment-size", "1M"),
+        *("--sync-interval", "5", "--sync", "durable"),
+        given=b"x\n",
+    )
+    settings = json.loads((falaj.folder / "s/topics/t/topic.json").read_text())
+    wanted = {"partitions": 3, "codec": "str", "segment_bytes": 1 << 20, "sync_interval_ms": 5}
+    assert wanted.items() <= settings.items()
+
+
+def test_settings_that_differ_are_refused_by_name(falaj: Shell) -> None:
+    falaj.ok("append", "s", "t", given=b"x\n")
+    ended = falaj("append", "s", "t", "--partitions", "2", given=b"y\n")
+    assert ended.code == 2
+    assert "partitions = 1, not 2" in ended.sentence()
+    assert values(falaj.folder, "t") == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--codec", "yaml"], "'yaml'"),
+        (["--partitions", "0"], "partitions, not 0"),
+        (["--segment-size", "big"], "'big' is no size"),
+        (["--segment-size", "1"], "a segment has"),
+        (["--sync", "often"], "'often'"),
+        (["missing.txt"], "there is no file missing.txt"),
+    ],
+)
+def test_a_wrong_option_creates_no_topic(falaj: Shell, options: list[str], why: str) -> None:
+    ended = falaj("append", "s", "t", *options, given=b"x\n")
+    assert ended.code == 2
+    assert why in ended.sentence()
+    assert not (falaj.folder / "s/topics/t").exists()
+
+
+def test_a_partition_can_be_forced(falaj: Shell) -> None:
+    falaj.ok("append", "s", "t", "--partitions", "3", "-p", "2", given=b"a\nb\n")
+    with library.open(falaj.folder / "s", "r") as store:
+        assert [len(store.topic("t").partition(p)) for p in range(3)] == [0, 0, 2]
+
+
+# --- Sizes ---------------------------------------------------------------------------------------
+
+
+def test_lines_that_do_not_fit_together_are_appended_apart(falaj: Shell) -> None:
+    lines = [f"{n:0200}".encode() for n in range(3000)]
+    falaj.ok("append", "s", "t", "--segment-size", "64K", given=b"\n".join(lines))
+    assert values(falaj.folder, "t") == lines
+
+
+def test_a_line_larger_than_an_append_is_refused_with_the_limit(falaj: Shell) -> None:
+    given = b"before\n" + b"x" * 20_000 + b"\nafter\n"
+    ended = falaj("append", "s", "t", "--segment-size", "64K", given=given)
+    assert ended.code == 2
+    assert "line 2 of standard input is too long: 20" in ended.sentence()
+    assert "more than one append may hold (16" in ended.sentence()
+    assert values(falaj.folder, "t") == [b"before"]
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(falaj: Shell) -> None:
+    ended = falaj("append", "s", "t", "/dev/zero")
+    assert ended.code == 2
+    assert "line 1 of /dev/zero is longer than the 67108864 bytes" in ended.sentence()
+
+
+def test_a_file_that_cannot_be_read_is_named(falaj: Shell) -> None:
+    ended = falaj("append", "s", "t", ".")
+    assert ended.code == 2
+    assert ended.sentence() == "cannot read .: Is a directory; check the path"
+
+
+# --- On a terminal -------------------------------------------------------------------------------
+
+
+def test_a_terminal_sees_a_bar_with_the_rate_and_a_summary(falaj: Shell) -> None:
+    (falaj.folder / "lines").write_text("x\n" * 200_000)
+    ended = falaj.terminal("append", "s", "t", "lines").end()
+    assert ended.code == 0
+    assert "append to t" in ended.out
+    assert "200,000 records, " in ended.out
+    assert "/s" in ended.out
+    assert ended.out.endswith("appended 200,000 records (195.3 KiB) to t, offsets 0 to 199999\n")
+
+
+def test_a_person_who_types_is_told_how_to_end(falaj: Shell) -> None:
+    terminal = falaj.terminal("append", "s", "t", NO_COLOR="1")
+    terminal.wait_for("falaj: each line you type is a record of t; Ctrl-D ends")
+    terminal.type("hello\n\x04")
+    ended = terminal.end()
+    assert ended.code == 0
+    assert ended.out.endswith("appended 1 record (5 B) to t, offset 0\n")
+    assert "\x1b" not in ended.out

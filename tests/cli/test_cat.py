@@ -1,0 +1,358 @@
+"""`falaj cat`: records in a pipe, as JSON, as bytes, and on a terminal."""
+
+import base64
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import falaj as library
+from cli.shell import PROGRAM, Ended, Shell
+
+EIGHT = "2026-11-20T08:00:00Z"
+NINE = "2026-11-20T09:00:00Z"
+
+
+def fill(falaj: Shell, *values: bytes, topic: str = "t", codec: str = "bytes") -> None:
+    with library.open(falaj.folder / "s") as store:
+        store.topic(topic, codec=library.Codec("own", bytes, bytes) if codec == "own" else codec)
+        opened = store.topic(topic) if codec == "bytes" else None
+        if opened:
+            opened.extend(list(values))
+
+
+def timed(falaj: Shell, partitions: int = 1) -> None:
+    """Six records, an hour apart, spread over the partitions in turn."""
+    with library.open(falaj.folder / "s") as store:
+        topic = store.topic("t", partitions=partitions)
+        for n in range(6):
+            at = f"2026-11-20T{8 + n:02}:00:00Z"
+            topic.append(b"r%d" % n, b"k%d" % n, time=at, partition=n % partitions)
+
+
+def test_a_pipe_gets_the_values_and_nothing_else(falaj: Shell) -> None:
+    fill(falaj, b"one", b"", b"caf\xc3\xa9", b"tab\there")
+    assert falaj.ok("cat", "s", "t") == "one\n\ncafé\ntab\there\n"
+
+
+def test_bytes_that_are_not_utf_8_are_escaped_and_raw_gives_them_back(falaj: Shell) -> None:
+    fill(falaj, b"ok", b"a\xff\x00", b"\x80z")
+    assert falaj.ok("cat", "s", "t") == "ok\na\\xff\x00\n\\x80z\n"
+    assert falaj.binary("cat", "s", "t", "--raw").stdout == b"oka\xff\x00\x80z"
+
+
+def test_what_cat_prints_can_be_appended_again(falaj: Shell) -> None:
+    lines = "".join(f"line {n}\n" for n in range(20_000))
+    falaj.ok("append", "s", "t", given=lines.encode())
+    falaj.ok("append", "s", "copy", given=falaj.ok("cat", "s", "t").encode())
+    assert falaj.ok("cat", "s", "copy") == lines
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "012345"),
+        (["--from", "4"], "45"),
+        (["--from", "-2"], "45"),
+        (["--from", "-99"], "012345"),
+        (["--from", "6"], ""),
+        (["--to", "2"], "01"),
+        (["--to", "-4"], "01"),
+        (["--from", "2", "--to", "4"], "23"),
+        (["--from", "4", "--to", "2"], ""),
+        (["--to", "99"], "012345"),
+        (["-n", "2"], "01"),
+        (["-n", "0"], ""),
+        (["--from", "3", "--limit", "2"], "34"),
+        (["--since", "2026-11-20T10:00:00Z"], "2345"),
+        (["--since", "2026-11-20T12:00:00+02:00"], "2345"),
+        (["--since", "1795168800"], "2345"),
+        (["--until", NINE], "0"),
+        (["--since", NINE, "--until", "2026-11-20T11:00:00Z"], "12"),
+        (["--since", "2030-01-01T00:00:00Z"], ""),
+        (["--grep", "r[135]"], "135"),
+        (["--grep", "r[135]", "-n", "2"], "13"),
+        (["-g", "^5$"], ""),
+    ],
+)
+def test_a_range_is_what_its_options_say(falaj: Shell, options: list[str], expected: str) -> None:
+    timed(falaj)
+    assert falaj.ok("cat", "s", "t", *options) == "".join(f"r{n}\n" for n in expected)
+
+
+def test_since_takes_a_span_that_ends_now(falaj: Shell) -> None:
+    timed(falaj)  # far in the past or the future, as the clock may say
+    fill(falaj, b"now")
+    assert falaj.ok("cat", "s", "t", "--since", "5m").splitlines()[-1:] == ["now"]
+    assert falaj.ok("cat", "s", "t", "--until", "0s", "--grep", "now") == "now\n"
+
+
+def test_a_beginning_that_is_not_there_is_an_error_and_not_an_empty_answer(falaj: Shell) -> None:
+    timed(falaj)
+    ended = falaj("cat", "s", "t", "--from", "7")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.sentence() == (
+        'topic "t" has no record 7: it holds offsets from 0 up to, not including, 6'
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--grep", "["], "--grep takes a regular expression, and '[' is none"),
+        (["--since", "soon"], "'soon' is no time: write 5m or 1h30m"),
+        (["--since", "2026-11-20T08:00:00"], "has no time zone: end it in Z or +02:00"),
+        (["--since", "5m", "--from", "1"], "give one of them"),
+        (["--until", "5m", "--to", "1"], "give one of them"),
+        (["--json", "--raw"], "give one of them"),
+        (["--time", "roman"], "--time is one of iso, local, unix, ns, none, not 'roman'"),
+        (["--partition", "1"], "topic t has no partition 1: choose one from 0 to 0"),
+        (["--nonsense"], "No such option"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_a_sentence(
+    falaj: Shell, options: list[str], why: str
+) -> None:
+    timed(falaj)
+    ended = falaj("cat", "s", "t", *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert why in ended.sentence()
+
+
+# --- Partitions ----------------------------------------------------------------------------------
+
+
+def test_partitions_are_merged_by_time(falaj: Shell) -> None:
+    timed(falaj, partitions=3)
+    assert falaj.ok("cat", "s", "t") == "r0\nr1\nr2\nr3\nr4\nr5\n"
+    assert falaj.ok("cat", "s", "t", "--since", NINE, "-n", "2") == "r1\nr2\n"
+
+
+def test_one_partition_can_be_read_by_its_offsets(falaj: Shell) -> None:
+    timed(falaj, partitions=3)
+    assert falaj.ok("cat", "s", "t", "-p", "2", "--from", "1") == "r5\n"
+    assert (
+        falaj.ok("cat", "s", "t", "--offsets")
+        == "0:0\tr0\n1:0\tr1\n2:0\tr2\n0:1\tr3\n1:1\tr4\n2:1\tr5\n"
+    )
+    ended = falaj("cat", "s", "t", "--from", "1")
+    assert ended.code == 2
+    assert "3 partitions, each with offsets of its own: add --partition" in ended.sentence()
+
+
+# --- Columns and JSON ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--offsets"], "1\tr1"),
+        (["--keys"], "k1\tr1"),
+        (["--time", "iso"], "2026-11-20T09:00:00.000000Z\tr1"),
+        (["--time", "local"], "2026-11-20T09:00:00.000000+00:00\tr1"),
+        (["--time", "unix"], "1795165200.000000000\tr1"),
+        (["--time", "ns"], "1795165200000000000\tr1"),
+        (["--time", "none"], "r1"),
+        (["--keys", "--offsets", "--time", "ns"], "1\t1795165200000000000\tk1\tr1"),
+    ],
+)
+def test_columns_are_added_where_asked_for(falaj: Shell, options: list[str], line: str) -> None:
+    timed(falaj)
+    assert falaj.ok("cat", "s", "t", *options, "--from", "1", "-n", "1") == line + "\n"
+
+
+def test_a_column_holds_no_separator_of_its_own(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s") as store:
+        store.topic("t").append(b"v", b"a\tb\nc\xff")
+    assert falaj.ok("cat", "s", "t", "--keys") == "a\\tb\\nc\\xff\tv\n"
+
+
+def test_json_tells_everything_of_a_record(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s") as store:
+        store.topic("t").append(
+            b"v", b"k", headers=[("a", b"1"), ("a", b"\xff"), ("b", None)], time=EIGHT
+        )
+    assert json.loads(falaj.ok("cat", "s", "t", "--json")) == {
+        "topic": "t",
+        "partition": 0,
+        "offset": 0,
+        "time": "2026-11-20T08:00:00.000000Z",
+        "key": "k",
+        "headers": [
+            {"name": "a", "value": "1"},
+            {"name": "a", "value_base64": "/w=="},
+            {"name": "b", "value": None},
+        ],
+        "value": "v",
+    }
+
+
+def test_json_loses_no_byte(falaj: Shell) -> None:
+    value = bytes(range(256))
+    with library.open(falaj.folder / "s") as store:
+        store.topic("t").append(value, b"\xfe")
+    told = json.loads(falaj.ok("cat", "s", "t", "--json"))
+    assert base64.b64decode(told["value_base64"]) == value
+    assert base64.b64decode(told["key_base64"]) == b"\xfe"
+    assert "value" not in told
+
+
+@pytest.mark.parametrize(
+    "written", ['{"a":1.50,"b":12345678901234567890.1}', '"\\ud800"', "null", "[1e999]"]
+)
+def test_a_json_value_stands_in_json_as_it_was_written(falaj: Shell, written: str) -> None:
+    falaj.ok("append", "s", "t", "--ndjson", given=written.encode())
+    assert falaj.ok("cat", "s", "t", "--json").endswith(f'"value":{written}}}\n')
+
+
+def test_values_of_every_codec_are_shown_and_no_pickle_is_run(falaj: Shell) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[object, ...]:
+            return Path.touch, (falaj.folder / "exploded",)
+
+    with library.open(falaj.folder / "s") as store:
+        store.topic("pickles", codec="pickle").append(Bomb())
+        own = library.Codec("celsius", lambda t: f"{t:.1f}".encode(), float)
+        store.topic("own", codec=own).append(21.5)
+    assert falaj.ok("cat", "s", "own") == "21.5\n"
+    assert "exploded" in falaj.ok("cat", "s", "pickles")
+    assert "value_base64" in falaj.ok("tail", "s", "pickles", "--json")
+    assert not (falaj.folder / "exploded").exists()
+
+
+# --- Reading only --------------------------------------------------------------------------------
+
+
+def test_reading_creates_and_changes_nothing(falaj: Shell) -> None:
+    fill(falaj, b"one")
+    before = snapshot(falaj.folder)
+    falaj.ok("cat", "s", "t")
+    falaj.ok("tail", "s", "t")
+    falaj.ok("topics", "s")
+    assert falaj("cat", "s", "new").code == 2
+    assert falaj("cat", "new", "t").code == 2
+    assert snapshot(falaj.folder) == before
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
+
+
+# --- Pipes that close ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--grep", "."]])
+def test_a_reader_that_has_enough_ends_it_in_silence(falaj: Shell, form: list[str]) -> None:
+    falaj.ok("append", "s", "t", given=b"x\n" * 200_000)
+    command = '"$0" "$@" | head -n 1; echo "${PIPESTATUS[0]}"'
+    done = subprocess.run(
+        ["bash", "-c", command, PROGRAM, "cat", "s", "t", *form],
+        cwd=falaj.folder,
+        env=falaj.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[1:] == ["0"]
+
+
+def test_a_full_disk_under_the_output_is_told(falaj: Shell) -> None:
+    fill(falaj, b"x" * 100_000)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [PROGRAM, "cat", "s", "t"],
+            cwd=falaj.folder,
+            env=falaj.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert Ended(done.returncode, "", done.stderr).sentence() == (
+        "cannot write the output: No space left on device; make room or send it elsewhere"
+    )
+    assert done.returncode == 3
+
+
+# --- Damage --------------------------------------------------------------------------------------
+
+
+def damage(falaj: Shell, value: bytes) -> None:
+    """Change one bit of a value on the disk."""
+    (log,) = falaj.folder.glob("s/logs/t@*/00000000000000000000.log")
+    with log.open("r+b") as file:
+        at = file.read().index(value)
+        file.seek(at)
+        file.write(bytes([value[0] ^ 1]))
+        os.fsync(file.fileno())
+
+
+@pytest.fixture
+def damaged(falaj: Shell) -> Shell:
+    with library.open(falaj.folder / "s") as store:
+        topic = store.topic("t")
+        for n in range(50):
+            topic.append(b"record-%04d" % n)
+    damage(falaj, b"record-0020")
+    return falaj
+
+
+def test_everything_before_damage_is_printed_and_the_place_is_named(damaged: Shell) -> None:
+    for form in ([], ["--offsets", "--no-offsets"], ["--grep", "record"]):
+        ended = damaged("cat", "s", "t", *form)
+        assert ended.code == 1
+        assert ended.out.splitlines() == [f"record-{n:04}" for n in range(20)]
+        assert "00000000000000000000.log is corrupt at byte" in ended.sentence()
+        assert "falaj verify" in ended.sentence()
+
+
+def test_damage_can_be_skipped_and_is_still_told(damaged: Shell) -> None:
+    ended = damaged("cat", "s", "t", "--skip-damage")
+    assert ended.code == 1
+    assert ended.out.splitlines() == [f"record-{n:04}" for n in range(50) if n != 20]
+    assert "is corrupt at byte" in ended.sentence()
+
+
+def test_what_is_not_damaged_can_be_read_as_ever(damaged: Shell) -> None:
+    assert damaged.ok("cat", "s", "t", "--from", "21", "-n", "1") == "record-0021\n"
+    assert damaged.ok("cat", "s", "t", "--to", "20").count("\n") == 20
+
+
+# --- On a terminal -------------------------------------------------------------------------------
+
+
+def test_a_terminal_sees_columns_in_colours(falaj: Shell) -> None:
+    timed(falaj)
+    ended = falaj.terminal("cat", "s", "t", "--to", "1").end()
+    time = "\x1b[32m2026-11-20T08:00:00.000000Z\x1b[0m"
+    assert ended.code == 0
+    assert ended.out == f"\x1b[2m       0\x1b[0m  {time}  \x1b[36mk0\x1b[0m  r0\n"
+
+
+@pytest.mark.parametrize("changed", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_color_is_respected(falaj: Shell, changed: dict[str, str]) -> None:
+    timed(falaj)
+    ended = falaj.terminal("cat", "s", "t", "--to", "1", **changed).end()
+    assert ended.out == "       0  2026-11-20T08:00:00.000000Z  k0  r0\n"
+    ended = falaj.terminal("cat", "s", "none", **changed).end()
+    assert "\x1b" not in ended.out
+
+
+def test_columns_can_be_left_out_on_a_terminal(falaj: Shell) -> None:
+    timed(falaj)
+    bare = ["--no-offsets", "--no-keys", "--time", "none"]
+    assert falaj.terminal("cat", "s", "t", "--to", "2", *bare).end().out == "r0\nr1\n"
+
+
+def test_a_record_cannot_play_with_the_terminal(falaj: Shell) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\r\n\u202e\u009b31m".encode()
+    with library.open(falaj.folder / "s") as store:
+        store.topic("t").append(evil, b"\x1b[2J", time=EIGHT)
+    ended = falaj.terminal("cat", "s", "t", NO_COLOR="1").end()
+    assert ended.out == (
+        "       0  2026-11-20T08:00:00.000000Z  \\x1b[2J  "
+        "\\x1b]0;owned\\x07\\x1b[2J\\r\\n\\u202e\\x9b31m\n"
+    )

@@ -1,0 +1,179 @@
+"""The program itself: its other verbs, its help, and what it says when it cannot."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import falaj as library
+from cli.shell import Shell
+
+
+def test_its_version_is_the_library_s(falaj: Shell) -> None:
+    assert falaj.ok("--version") == f"falaj {library.__version__}\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "falaj", "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == f"falaj {library.__version__}\n"
+
+
+def test_without_a_verb_it_shows_its_help(falaj: Shell) -> None:
+    assert "Usage: falaj" in falaj.ok()
+    assert falaj.ok() == falaj.ok("--help")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_its_extra_it_says_how_to_get_it(missing: str) -> None:
+    script = f"import sys; sys.modules[{missing!r}] = None\nfrom falaj.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "falaj: the command line needs typer and rich: pip install 'falaj[cli]'\n"
+
+
+def test_importing_the_library_or_the_entry_loads_no_extra() -> None:
+    script = "import sys, falaj, falaj.cli\nprint({'typer', 'rich', 'click'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["foo"], "No such command 'foo'; see `falaj --help`"),
+        (["cat", "s"], "Missing argument 'TOPIC'; see `falaj cat --help`"),
+        (["cat", "s", "t", "more"], "see `falaj cat --help`"),
+        (["--timeout", "soon", "topics", "s"], "Invalid value for '--timeout'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(falaj: Shell, arguments: list[str], why: str) -> None:
+    ended = falaj(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert why in ended.sentence()
+
+
+# --- topics --------------------------------------------------------------------------------------
+
+
+def fill(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s") as store:
+        orders = store.topic("orders", codec="json", partitions=2)
+        for n in range(1200):
+            orders.append({"n": n}, partition=n % 2, time="2026-11-20T08:00:00Z")
+        store.topic("empty")
+
+
+def test_topics_are_rows_of_tabs_in_a_pipe(falaj: Shell) -> None:
+    fill(falaj)
+    assert falaj.ok("topics", "s") == (
+        "empty\tbytes\t1\t0\t\norders\tjson\t2\t1200\t2026-11-20T08:00:00.000000Z\n"
+    )
+
+
+def test_topics_are_objects_in_json(falaj: Shell) -> None:
+    fill(falaj)
+    told = [json.loads(line) for line in falaj.ok("topics", "s", "--json").splitlines()]
+    assert [(row["topic"], row["records"], row["last"]) for row in told] == [
+        ("empty", 0, None),
+        ("orders", 1200, "2026-11-20T08:00:00.000000Z"),
+    ]
+
+
+def test_topics_are_a_table_on_a_terminal(falaj: Shell) -> None:
+    fill(falaj)
+    assert falaj.terminal("topics", "s", NO_COLOR="1").end().out == (
+        "topic   codec  partitions  records  last record\n"
+        "empty   bytes           1        0  -\n"
+        "orders  json            2    1,200  2026-11-20T08:00:00.000000Z\n"
+    )
+    assert "\x1b[1mtopic " in falaj.terminal("topics", "s").end().out
+
+
+def test_a_store_without_topics_says_so_to_a_person(falaj: Shell) -> None:
+    library.open(falaj.folder / "s").close()
+    assert falaj.ok("topics", "s") == ""
+    assert falaj.terminal("topics", "s").end().out == "s has no topics yet\n"
+
+
+def test_a_damaged_topic_does_not_hide_the_others(falaj: Shell) -> None:
+    fill(falaj)
+    (falaj.folder / "s/topics/empty/topic.json").write_text("{}")
+    ended = falaj("topics", "s")
+    assert ended.code == 1
+    assert ended.out.startswith("orders\t")
+    assert "topic empty: " in ended.sentence()
+    assert "topic.json is corrupt" in ended.sentence()
+
+
+# --- delete --------------------------------------------------------------------------------------
+
+
+def test_deleting_wants_a_yes(falaj: Shell) -> None:
+    fill(falaj)
+    ended = falaj("delete", "s", "orders")
+    assert ended.code == 2
+    assert ended.sentence() == "deleting topic orders cannot be undone: add --yes if you mean it"
+    falaj.ok("delete", "s", "orders", "--yes")
+    assert falaj.ok("topics", "s").startswith("empty\t")
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, 1), ("n", 2, 2), ("", 2, 2)])
+def test_deleting_asks_on_a_terminal(falaj: Shell, answer: str, code: int, left: int) -> None:
+    fill(falaj)
+    terminal = falaj.terminal("delete", "s", "orders", NO_COLOR="1")
+    terminal.wait_for("Delete topic orders with 1,200 records? [y/N]: ")
+    terminal.type(answer + "\n")
+    ended = terminal.end()
+    assert ended.code == code
+    assert ended.out.endswith("falaj: nothing was deleted\n") is (code == 2)
+    assert len(falaj.ok("topics", "s").splitlines()) == left
+
+
+def test_ctrl_c_at_the_question_deletes_nothing(falaj: Shell) -> None:
+    fill(falaj)
+    terminal = falaj.terminal("delete", "s", "orders")
+    terminal.wait_for("[y/N]: ")
+    terminal.type("\x03")
+    assert terminal.end().code == -2
+    assert len(falaj.ok("topics", "s").splitlines()) == 2
+
+
+def test_what_is_not_there_cannot_be_deleted_and_no_store_is_made(falaj: Shell) -> None:
+    fill(falaj)
+    ended = falaj("delete", "s", "nope", "--yes")
+    assert ended.code == 2
+    assert "there is no topic 'nope' in s" in ended.sentence()
+    assert falaj("delete", "new", "t", "--yes").code == 2
+    assert not (falaj.folder / "new").exists()
+
+
+def test_a_damaged_topic_can_be_deleted(falaj: Shell) -> None:
+    fill(falaj)
+    (log,) = falaj.folder.glob("s/logs/orders@*/00000000000000000000.log")
+    log.write_bytes(b"")
+    falaj.ok("delete", "s", "orders", "--yes")
+    assert falaj.ok("topics", "s").startswith("empty\t")
+
+
+# --- demo ----------------------------------------------------------------------------------------
+
+
+def test_the_demo_says_what_it_needs(falaj: Shell) -> None:
+    script = (
+        "import sys; sys.modules['falaj.demo'] = None\n"
+        "from falaj.cli import main; sys.argv[1:] = ['demo']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=falaj.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "pip install 'falaj[demo]'" in done.stderr
+    assert list(falaj.folder.iterdir()) == []

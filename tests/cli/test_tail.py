@@ -1,0 +1,173 @@
+"""`falaj tail`: the last records, and those that come."""
+
+import json
+import select
+from typing import TYPE_CHECKING
+
+import pytest
+
+import falaj as library
+from cli.shell import DEADLINE_S, Shell, interrupt
+
+if TYPE_CHECKING:
+    import subprocess
+
+
+def fill(falaj: Shell, records: int, partitions: int = 1) -> None:
+    with library.open(falaj.folder / "s") as store:
+        topic = store.topic("t", partitions=partitions)
+        for n in range(records):
+            at = f"2026-11-20T{n:02}:00:00Z"
+            topic.append(b"r%d" % n, time=at, partition=n % partitions)
+
+
+def lines(*numbers: int) -> str:
+    return "".join(f"r{n}\n" for n in numbers)
+
+
+def read_line(process: "subprocess.Popen[bytes]") -> bytes:
+    assert process.stdout
+    return process.stdout.readline()
+
+
+def test_the_last_ten_are_shown_by_itself(falaj: Shell) -> None:
+    fill(falaj, 15)
+    assert falaj.ok("tail", "s", "t") == lines(*range(5, 15))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["-n", "2"], [13, 14]),
+        (["-n", "0"], []),
+        (["-n", "99"], list(range(15))),
+        (["--from", "12"], [12, 13, 14]),
+        (["--from", "-1"], [14]),
+        (["--since", "2026-11-20T13:00:00Z"], [13, 14]),
+        (["-n", "3", "--grep", "4"], [14]),
+    ],
+)
+def test_a_beginning_can_be_chosen(falaj: Shell, options: list[str], expected: list[int]) -> None:
+    fill(falaj, 15)
+    assert falaj.ok("tail", "s", "t", *options) == lines(*expected)
+
+
+def test_the_last_of_several_partitions_are_the_newest_of_all(falaj: Shell) -> None:
+    fill(falaj, 8, partitions=3)
+    assert falaj.ok("tail", "s", "t", "-n", "4") == lines(4, 5, 6, 7)
+    assert falaj.ok("tail", "s", "t", "-n", "1", "-p", "0") == lines(6)
+    assert falaj.ok("tail", "s", "t", "-n", "99") == lines(*range(8))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["-n", "1", "--from", "1"], "give one of them"),
+        (["--from", "1", "--since", "5m"], "give one of them"),
+        (["--idle", "1"], "add -f"),
+        (["--from", "16"], "has no record 16"),
+        (["-n", "-1"], "Invalid value for '-n'"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_a_sentence(
+    falaj: Shell, options: list[str], why: str
+) -> None:
+    fill(falaj, 15)
+    ended = falaj("tail", "s", "t", *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert why in ended.sentence()
+
+
+def test_following_prints_each_record_when_it_comes(falaj: Shell) -> None:
+    fill(falaj, 3, partitions=2)
+    process = falaj.start("tail", "s", "t", "-f", "-n", "1")
+    assert read_line(process) == b"r2\n"
+    with library.open(falaj.folder / "s") as store:
+        for n in range(3, 6):
+            store.topic("t").append(b"r%d" % n, partition=n % 2)
+            assert read_line(process) == b"r%d\n" % n
+    assert interrupt(process).code == -2
+
+
+def test_following_begins_where_it_is_told_and_misses_nothing(falaj: Shell) -> None:
+    fill(falaj, 5)
+    process = falaj.start("tail", "s", "t", "-f", "--from", "1", "--json")
+    with library.open(falaj.folder / "s") as store:
+        store.topic("t").extend([b"x%d" % n for n in range(20_000)])
+    assert process.stdout
+    told = [json.loads(process.stdout.readline())["offset"] for _ in range(20_004)]
+    assert told == list(range(1, 20_005))
+    assert interrupt(process).code == -2
+
+
+def test_only_what_matches_is_followed(falaj: Shell) -> None:
+    fill(falaj, 2)
+    process = falaj.start("tail", "s", "t", "-f", "-n", "0", "--grep", "yes")
+    with library.open(falaj.folder / "s") as store:
+        # The first one that is seen says that it follows; those before were perhaps too early.
+        topic = store.topic("t")
+        topic.append(b"no")
+        while not ready(process):
+            topic.append(b"yes")
+        topic.extend([b"no", b"yes, last"])
+    assert process.stdout
+    told = [*iter(process.stdout.readline, b"yes, last\n")]
+    assert set(told) == {b"yes\n"}
+    assert interrupt(process).code == -2
+
+
+def ready(process: "subprocess.Popen[bytes]") -> bool:
+    assert process.stdout
+    return bool(select.select([process.stdout], [], [], 0.05)[0])
+
+
+def test_it_ends_quietly_when_nothing_came_for_so_long(falaj: Shell) -> None:
+    fill(falaj, 2)
+    assert falaj.ok("tail", "s", "t", "-f", "--idle", "0.1") == lines(0, 1)
+
+
+def test_what_is_durable_is_shown_when_only_that_is_asked_for(falaj: Shell) -> None:
+    fill(falaj, 12)
+    assert falaj.ok("tail", "s", "t", "-f", "--durable", "--idle", "0.1") == lines(*range(2, 12))
+
+
+def test_ctrl_c_ends_it_by_its_signal_and_without_a_word(falaj: Shell) -> None:
+    fill(falaj, 1)
+    process = falaj.start("tail", "s", "t", "-f")
+    assert read_line(process) == b"r0\n"
+    ended = interrupt(process)
+    assert (ended.code, ended.out, ended.err) == (-2, "", "")
+
+
+def test_ctrl_c_on_a_terminal_ends_it_and_the_shell_sees_130(falaj: Shell) -> None:
+    fill(falaj, 1)
+    terminal = falaj.terminal("tail", "s", "t", "-f", NO_COLOR="1")
+    terminal.wait_for("r0")
+    terminal.type("\x03")
+    ended = terminal.end()
+    assert ended.code == -2
+    assert ended.out.endswith("  r0\n^C")
+
+
+def test_a_topic_that_is_deleted_meanwhile_ends_it_with_a_sentence(falaj: Shell) -> None:
+    fill(falaj, 1)
+    process = falaj.start("tail", "s", "t", "-f")
+    assert read_line(process) == b"r0\n"
+    falaj.ok("delete", "s", "t", "--yes")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out) == (4, b"")
+    assert err.decode() == 'falaj: topic "t" was deleted; open it again to create it anew\n'
+
+
+def test_a_pipe_that_closes_ends_it_at_the_next_record(falaj: Shell) -> None:
+    fill(falaj, 1)
+    process = falaj.start("tail", "s", "t", "-f")
+    assert read_line(process) == b"r0\n"
+    assert process.stdout
+    process.stdout.close()
+    with library.open(falaj.folder / "s") as store:
+        store.topic("t").append(b"r1")
+    with process:
+        assert process.wait(DEADLINE_S) == 0
+        assert process.stderr
+        assert process.stderr.read() == b""

@@ -1,0 +1,78 @@
+"""Other processes for tests: Python programs that are fed by hand, one line at a time."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PRELUDE = """
+import os, sys, falaj
+def say(*words):
+    print(*words, flush=True)
+def hear():
+    return sys.stdin.readline().strip()
+path = sys.argv[1]
+"""
+
+
+class Child:
+    """A Python process that runs a program, with `path`, `say` and `hear` at hand."""
+
+    def __init__(self, path: Path, program: str, python: str = sys.executable) -> None:
+        self.process = subprocess.Popen(
+            [python, "-W", "error", "-c", PRELUDE + program, os.fspath(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def hear(self) -> str:
+        """Read the next line that it says; what went wrong if it says no more."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            assert self.process.stderr is not None
+            raise AssertionError(self.process.stderr.read())
+        return line.strip()
+
+    def tell(self, line: str = "") -> None:
+        """Write a line to it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """End it as the kernel does when memory is short."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def end(self, timeout: float = 30) -> tuple[int, str, str]:
+        """Wait for it: exit code, the rest of what it said, what it complained about."""
+        out, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, out, err
+
+
+@contextmanager
+def child(path: Path, program: str, python: str = sys.executable) -> Iterator[Child]:
+    """Run a program in a process of its own, which is gone afterwards."""
+    started = Child(path, program, python)
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.kill()
+        for pipe in (started.process.stdin, started.process.stdout, started.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def run(path: Path, program: str, python: str = sys.executable) -> str:
+    """Run a program to its end, which must be a good one, and return what it said."""
+    with child(path, program, python) as started:
+        code, out, err = started.end()
+        assert (code, err) == (0, ""), err
+        return out

@@ -1,0 +1,170 @@
+"""Following from asyncio: tasks wait without threads of their own, and cancelling ends them."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import child
+
+import falaj
+from falaj.errors import TopicDeleted
+
+SOON_S = 5.0
+
+
+def watchers() -> int:
+    return sum(thread.name == "falaj-watcher" for thread in threading.enumerate())
+
+
+async def no_watchers() -> bool:
+    deadline = time.monotonic() + SOON_S
+    while watchers() and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)  # sleep: gives an ending thread the processor
+    return watchers() == 0
+
+
+def test_a_task_sees_what_was_there_and_what_another_process_appends(
+    path: Path, store: falaj.Store
+) -> None:
+    topic = store.topic("orders", codec="json")
+    topic.append(0)
+    program = """
+topic = falaj.open(path).topic("orders")
+for i in range(1, 5000):
+    topic.append(i)
+"""
+
+    async def read() -> list[Any]:
+        seen = []
+        async for record in topic.afollow(timeout=SOON_S):
+            seen.append(record.value)
+            if len(seen) == 5000:
+                break
+        return seen
+
+    with child(path, program):
+        assert asyncio.run(read()) == list(range(5000))
+
+
+def test_any_number_of_tasks_of_a_topic_wait_on_one_thread(
+    topic: falaj.Topic[memoryview],
+) -> None:
+    async def first() -> bytes:
+        async with topic.afollow("latest", timeout=SOON_S) as follower:
+            async for record in follower:
+                return record.bytes()
+        return b"nothing"
+
+    async def main() -> list[bytes]:
+        tasks = [asyncio.create_task(first()) for _ in range(50)]
+        await asyncio.sleep(0.1)  # sleep: all of them are to be waiting
+        assert watchers() == 1
+        topic.append(b"x")
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(main()) == [b"x"] * 50
+
+
+def test_cancelling_a_task_ends_its_follow_and_the_thread(
+    topic: falaj.Topic[memoryview],
+) -> None:
+    async def main() -> float:
+        task = asyncio.create_task(anext(topic.afollow()))
+        await asyncio.sleep(0.1)  # sleep: it is to be waiting
+        assert watchers() == 1
+        begin = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        took = time.monotonic() - begin
+        del task
+        assert await no_watchers()
+        return took
+
+    assert asyncio.run(main()) < 0.05
+
+
+def test_closing_from_another_thread_ends_it(topic: falaj.Topic[memoryview]) -> None:
+    async def main() -> list[Any]:
+        follower = topic.afollow()
+        timer = threading.Timer(0.1, follower.close)
+        timer.start()
+        return [record async for record in follower]
+
+    assert asyncio.run(asyncio.wait_for(main(), SOON_S)) == []
+
+
+def test_closing_the_topic_ends_it(topic: falaj.Topic[memoryview]) -> None:
+    async def main() -> list[Any]:
+        threading.Timer(0.1, topic.close).start()
+        return [record async for record in topic.afollow()]
+
+    assert asyncio.run(asyncio.wait_for(main(), SOON_S)) == []
+
+
+def test_deleting_the_topic_ends_it_with_an_error(topic: falaj.Topic[memoryview]) -> None:
+    async def main() -> list[Any]:
+        threading.Timer(0.1, topic.delete).start()
+        return [record async for record in topic.afollow(timeout=SOON_S)]
+
+    with pytest.raises(TopicDeleted):
+        asyncio.run(main())
+
+
+def test_it_ends_quietly_after_its_timeout(topic: falaj.Topic[memoryview]) -> None:
+    async def main() -> list[bytes]:
+        topic.append(b"x")
+        return [record.bytes() async for record in topic.afollow(timeout=0.1)]
+
+    begin = time.monotonic()
+    assert asyncio.run(main()) == [b"x"]
+    assert 0.1 <= time.monotonic() - begin < SOON_S
+
+
+def test_other_tasks_have_turns_while_there_is_plenty_to_read(
+    topic: falaj.Topic[memoryview],
+) -> None:
+    topic.extend([b"x"] * 10_000)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)  # sleep: hands the turn on at once
+
+    async def main() -> None:
+        counter = asyncio.create_task(count())
+        async for _ in topic.afollow(timeout=0):
+            pass
+        counter.cancel()
+
+    asyncio.run(main())
+    assert turns > 10
+
+
+def test_it_works_again_in_another_loop(topic: falaj.Topic[memoryview]) -> None:
+    async def one() -> bytes:
+        async for record in topic.afollow("latest", timeout=SOON_S):
+            return record.bytes()
+        return b"nothing"
+
+    for i in range(3):
+        threading.Timer(0.05, topic.append, (b"%d" % i,)).start()
+        assert asyncio.run(one()) == b"%d" % i
+
+
+def test_a_loop_with_a_waiting_task_sleeps(topic: falaj.Topic[memoryview]) -> None:
+    async def main() -> float:
+        task = asyncio.create_task(anext(topic.afollow()))
+        await asyncio.sleep(0.1)  # sleep: it is to be waiting
+        before = time.process_time()
+        await asyncio.sleep(1)  # sleep: the time over which idleness is measured
+        used = time.process_time() - before
+        task.cancel()
+        return used
+
+    assert asyncio.run(main()) < 0.02

@@ -1,0 +1,142 @@
+"""Codecs: their name is the topic's, values come back as they went in, errors say what to do."""
+
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import falaj
+from falaj.errors import Invalid, SettingsMismatch
+
+VALUES: dict[str, list[Any]] = {
+    "bytes": [b"", b"\0\xff", b"x" * 1000],
+    "str": ["", "falaj", "فلج", "\0"],
+    "json": [None, True, 1, 1.5, "فلج", [], {"a": [1, {"b": None}]}, 2**70],
+    "msgpack": [None, 1, "text", b"bytes", [1, [2]], {"a": 1}],
+    "pickle": [None, {1, 2}, (1, "a"), Path("x"), {"a": b"b"}],
+}
+
+
+@pytest.mark.parametrize("codec", list(VALUES))
+def test_values_come_back_as_they_went_in(store: falaj.Store, codec: str) -> None:
+    topic = store.topic("values", codec=codec)
+    for value in VALUES[codec]:
+        topic.append(value)
+    topic.extend([falaj.NewRecord(value) for value in VALUES[codec]])
+    topic.extend([(b"key", value) for value in VALUES[codec]])
+    assert [record.value for record in topic] == VALUES[codec] * 3
+    with pytest.raises(TypeError, match="NewRecord"):
+        topic.extend([(1, "a value that is a tuple")])
+    assert topic.codec == codec
+
+
+@pytest.mark.parametrize("codec", [c for c in VALUES if c != "pickle"])
+def test_a_topic_is_opened_with_its_own_codec_unless_told(
+    path: Path, store: falaj.Store, codec: str
+) -> None:
+    store.topic("values", codec=codec).append(VALUES[codec][-1])
+    again = falaj.open(path, "r").topic("values")
+    assert again.codec == codec
+    assert again[0].value == VALUES[codec][-1]
+
+
+def test_pickles_are_read_only_when_they_are_named(store: falaj.Store) -> None:
+    store.topic("values", codec="pickle").append({1})
+    with pytest.raises(Invalid, match="run code"):
+        store.topic("values")
+    assert store.topic("values", codec="pickle")[0].value == {1}
+
+
+def test_another_codec_than_the_stored_one_is_refused(store: falaj.Store) -> None:
+    store.topic("values", codec="json")
+    with pytest.raises(SettingsMismatch, match="codec = json, not str"):
+        store.topic("values", codec="str")
+
+
+def test_a_codec_of_ones_own_is_kept_by_name(store: falaj.Store) -> None:
+    celsius = falaj.Codec[float]("celsius", lambda t: b"%.1f" % t, float)
+    topic = store.topic("values", codec=celsius)
+    topic.append(21.54)
+    assert topic[0].value == 21.5
+    assert topic[0].raw.tobytes() == b"21.5"
+    with pytest.raises(Invalid, match="celsius"):
+        store.topic("values")
+    with pytest.raises(SettingsMismatch):
+        store.topic("values", codec=falaj.Codec("kelvin", celsius.encode, celsius.decode))
+    with pytest.raises(Invalid, match="one of falaj's own"):
+        store.topic("more", codec=falaj.Codec("json", celsius.encode, celsius.decode))
+
+
+@pytest.mark.parametrize("wrong", ["nosuch", "JSON", ""])
+def test_an_unknown_codec_is_refused_and_the_known_ones_named(
+    store: falaj.Store, wrong: str
+) -> None:
+    with pytest.raises(Invalid, match="'msgpack'"):
+        store.topic("values", codec=wrong)
+    assert store.topics() == []
+
+
+@pytest.mark.parametrize("wrong", [5, object(), (str, int)])
+def test_a_codec_of_the_wrong_type_is_a_type_error(store: falaj.Store, wrong: Any) -> None:
+    with pytest.raises(TypeError, match="Codec"):
+        store.topic("values", codec=wrong)
+
+
+def test_what_a_codec_cannot_encode_is_its_own_error_and_appends_nothing(
+    store: falaj.Store,
+) -> None:
+    topic = store.topic("values", codec="json")
+    for wrong, error in ((b"x", TypeError), (math.nan, ValueError), (object(), TypeError)):
+        with pytest.raises(error):
+            topic.append(wrong)
+        with pytest.raises(error):
+            topic.extend([1, wrong])
+    with pytest.raises(TypeError, match="str"):
+        store.topic("text", codec="str").append(b"bytes")  # type: ignore[arg-type]
+    lazy = store.topic("lazy", codec=falaj.Codec("lazy", lambda _: "text", bytes))  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match="codec makes"):
+        lazy.append(b"x")
+    assert len(topic) == len(lazy) == 0
+
+
+def test_a_value_is_decoded_once_when_it_is_asked_for(store: falaj.Store) -> None:
+    decoded: list[bytes] = []
+
+    def decode(raw: bytes) -> list[bytes]:
+        decoded.append(raw)
+        return [raw]
+
+    topic = store.topic("values", codec=falaj.Codec("counted", lambda v: v[0], decode))
+    topic.append([b"x"])
+    record = topic[0]
+    assert record.raw.tobytes() == b"x"
+    assert len(decoded) == 0
+    assert record.value is record.value
+    assert decoded == [b"x"]
+
+
+def test_a_codec_may_use_the_topic_it_encodes_for(store: falaj.Store) -> None:
+    topic: falaj.Topic[Any]
+
+    def encode(value: str) -> bytes:
+        if value == "outer":
+            topic.append("inner")
+        return value.encode()
+
+    topic = store.topic("values", codec=falaj.Codec("nested", encode, bytes.decode))
+    topic.append("outer")
+    topic.extend(["outer", "plain"])
+    assert [r.value for r in topic] == ["inner", "outer", "inner", "outer", "plain"]
+
+
+def test_an_error_in_decoding_reaches_the_reader_and_the_bytes_stay(store: falaj.Store) -> None:
+    def refuse(raw: bytes) -> Any:
+        raise pickle.UnpicklingError(raw)
+
+    topic = store.topic("values", codec=falaj.Codec("broken", bytes, refuse))
+    topic.append(b"x")
+    with pytest.raises(pickle.UnpicklingError):
+        _ = topic[0].value
+    assert topic[0].raw.tobytes() == b"x"

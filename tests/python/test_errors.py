@@ -1,0 +1,305 @@
+"""Misuse and damage: a typed error that names the path, the place and what to do next."""
+
+import copy
+import inspect
+import os
+import pickle
+import shutil
+import stat
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import run
+
+import falaj
+from falaj import errors
+from falaj.errors import (
+    BadName,
+    Corrupt,
+    Invalid,
+    Newer,
+    NoSuchTopic,
+    NotAStore,
+    OffsetOutOfRange,
+    SettingsMismatch,
+    TopicDeleted,
+)
+
+CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, falaj.Error)]
+
+
+@pytest.mark.parametrize("error", [c for c in CLASSES if c is not falaj.Error])
+def test_every_error_is_one_of_falaj_and_one_that_python_users_expect(
+    error: type[falaj.Error],
+) -> None:
+    assert issubclass(error, OSError | ValueError | LookupError | TimeoutError)
+    assert error.__name__ in errors.__all__
+    assert (error.__doc__ or "").strip()
+
+
+@pytest.mark.parametrize("error", CLASSES)
+def test_every_error_is_told_in_its_own_words_and_crosses_processes(
+    error: type[falaj.Error],
+) -> None:
+    raised = error("a sentence")
+    raised.path = "/somewhere"
+    raised.remedy = "repair"
+    for again in (pickle.loads(pickle.dumps(raised)), copy.copy(raised)):
+        assert type(again) is error
+        assert (str(again), again.path, again.remedy) == ("a sentence", "/somewhere", "repair")
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../a", "a\0b", "a b", "é", "x" * 250, "/", "-\n"]
+)
+def test_a_name_that_no_topic_can_have_is_refused_before_a_path_is_made(
+    store: falaj.Store, path: Path, name: str
+) -> None:
+    before = sorted(path.rglob("*"))
+    with pytest.raises(BadName) as caught:
+        store.topic(name)
+    assert isinstance(caught.value, ValueError)
+    with pytest.raises(BadName):
+        store.delete(name)
+    assert sorted(path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["a", "x" * 249, "A-Z_0.9", "...", "-"])
+def test_any_other_name_is_a_topics(store: falaj.Store, name: str) -> None:
+    store.topic(name).append(b"x")
+    assert store.topics() == [name]
+    store.delete(name)
+
+
+@pytest.mark.parametrize("name", [b"bytes", 5, None])
+def test_a_name_of_the_wrong_type_is_a_type_error(store: falaj.Store, name: Any) -> None:
+    with pytest.raises(TypeError):
+        store.topic(name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"segment_bytes": 4096}, "65536"),
+        ({"segment_bytes": 2**63}, "34359734272"),
+        ({"sync_interval_ms": 0}, "3600000"),
+        ({"sync": "sometimes"}, "durable"),
+        ({"sync": 5}, "durable"),
+    ],
+)
+def test_a_setting_beyond_its_limits_is_refused_and_the_limit_named(
+    store: falaj.Store, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        store.topic("orders", **settings)
+    assert store.topics() == []
+
+
+def test_an_unknown_setting_is_an_error(store: falaj.Store, path: Path) -> None:
+    with pytest.raises(TypeError, match="retention"):
+        store.topic("orders", retention=5)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="fsync"):
+        falaj.open(path, fsync=False)  # type: ignore[call-arg]
+
+
+def test_settings_that_differ_are_refused_by_name(store: falaj.Store) -> None:
+    store.topic("orders", segment_bytes=1 << 20, sync_interval_ms=50)
+    for setting, value in (("segment_bytes", 1 << 21), ("sync_interval_ms", 100)):
+        with pytest.raises(SettingsMismatch, match=setting):
+            store.topic("orders", **{setting: value})  # type: ignore[call-overload]
+    assert len(store.topic("orders", segment_bytes=1 << 20)) == 0
+
+
+@pytest.mark.parametrize("mode", ["rw", "a", None, True, 1.0, b"r"])
+def test_a_mode_that_is_none_is_refused(path: Path, mode: Any) -> None:
+    with pytest.raises(Invalid, match="0o750"):
+        falaj.open(path, mode)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
+def test_a_timeout_that_is_none_is_refused(path: Path, timeout: float) -> None:
+    with pytest.raises(Invalid, match="timeout"):
+        falaj.open(path, timeout=timeout)
+
+
+def test_something_else_in_the_directory_is_not_a_store(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    file = tmp_path / "notes.txt"
+    for place in (tmp_path, file):
+        with pytest.raises(NotAStore) as caught:
+            falaj.open(place)
+        assert os.fspath(place) in str(caught.value)
+        assert caught.value.path is not None
+        assert caught.value.remedy == "fix the input"
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+def test_a_directory_that_is_missing_above_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere") as caught:
+        falaj.open(tmp_path / "nowhere" / "store")
+    assert isinstance(caught.value, falaj.Error)
+    assert caught.value.errno == 2
+    assert "nowhere" in caught.value.filename
+
+
+def test_a_newer_store_says_to_upgrade(path: Path) -> None:
+    falaj.open(path).close()
+    settings = path / "falaj.json"
+    newer = settings.read_text().replace('"format":1', '"format":9').rpartition(',"checksum"')[0]
+    settings.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
+    with pytest.raises(Newer, match="upgrade") as caught:
+        falaj.open(path)
+    assert (caught.value.remedy, caught.value.path) == ("upgrade", os.fspath(settings))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "null", "\0" * 100, '{"format":1}'])
+def test_a_damaged_settings_file_is_named(path: Path, text: str) -> None:
+    falaj.open(path).close()
+    (path / "falaj.json").write_text(text)
+    with pytest.raises((Corrupt, NotAStore), match=r"falaj\.json"):
+        falaj.open(path)
+
+
+def damaged(path: Path) -> falaj.Topic[memoryview]:
+    """Write 300 records and hurt one in the middle, where it lies on the disk."""
+    with falaj.open(path) as store, store.topic("orders", codec="bytes") as topic:
+        for i in range(300):
+            topic.append(b"record %03d" % i)
+    (segment,) = path.glob("logs/*/*.log")
+    at = segment.read_bytes().index(b"record 150")
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(b"RECORD")
+    return falaj.open(path).topic("orders", codec="bytes")
+
+
+def test_damage_is_told_with_file_and_position_and_never_skipped(path: Path) -> None:
+    topic = damaged(path)
+    records = iter(topic)
+    assert [next(records).offset for _ in range(150)] == list(range(150))
+    with pytest.raises(Corrupt) as caught:
+        next(records)
+    assert caught.value.remedy == "repair"
+    assert str(caught.value.path).endswith(".log")
+    assert caught.value.position
+    with pytest.raises(Corrupt):
+        topic[150]
+    with pytest.raises(Corrupt):
+        [batch.to_list() for batch in topic.batches()]
+    assert topic[149].bytes() == b"record 149"
+    assert topic[151].bytes() == b"record 151"
+    assert topic.append(b"after") == 300
+
+
+def test_a_reader_goes_on_behind_damage_when_it_says_so(path: Path) -> None:
+    topic = damaged(path)
+    records, seen = iter(topic), []
+    while True:
+        try:
+            seen.append(next(records).offset)
+        except Corrupt:
+            records.skip_damage()
+        except StopIteration:
+            break
+    assert seen == [*range(150), *range(151, 300)]
+
+
+def test_a_reader_without_checksums_gets_the_bytes_as_they_are(path: Path) -> None:
+    damaged(path)
+    topic = falaj.open(path, verify=False).topic("orders")
+    assert topic[150].bytes() == b"RECORD 150"
+
+
+def test_a_store_deleted_under_an_open_handle_crashes_nothing(path: Path) -> None:
+    topic = falaj.open(path).topic("orders", codec="bytes")
+    topic.append(b"x" * 100)
+    record = topic[0]
+    shutil.rmtree(path)
+    assert bytes(record.value) == b"x" * 100
+    for call in (lambda: topic.append(b"y"), topic.flush, lambda: list(topic)):
+        try:
+            call()
+        except falaj.Error as error:
+            assert error.remedy  # noqa: PT017  # an error is allowed, not demanded
+    with pytest.raises(falaj.Error):
+        falaj.open(path, "r")
+
+
+def test_the_attributes_of_an_offset_out_of_range_tell_the_range(
+    topic: falaj.Topic[memoryview],
+) -> None:
+    topic.extend([b"x"] * 3)
+    with pytest.raises(OffsetOutOfRange, match="from 0 up to, not including, 3") as caught:
+        topic[3]
+    assert (caught.value.offset, caught.value.first, caught.value.end) == (3, 0, 3)
+
+
+def test_deleting_what_is_not_there_is_a_key_error(
+    store: falaj.Store, topic: falaj.Topic[memoryview]
+) -> None:
+    with pytest.raises(NoSuchTopic):
+        store.delete("missing")
+    topic.delete()
+    with pytest.raises(TopicDeleted):
+        topic.delete()
+    with pytest.raises(KeyError):
+        store.delete("orders")
+
+
+@pytest.mark.parametrize(("mode", "files"), [(0o750, 0o640), (0o770, 0o660), (0o700, 0o600)])
+def test_a_mode_in_digits_says_who_else_may_read_and_write(
+    path: Path, mode: int, files: int
+) -> None:
+    umask = os.umask(0)
+    try:
+        with falaj.open(path, mode) as store:
+            store.topic("orders").append(b"x")
+    finally:
+        os.umask(umask)
+    bits = {p: stat.S_IMODE(p.stat().st_mode) for p in [path, *path.rglob("*")]}
+    assert {bits[p] for p in bits if p.is_dir()} == {mode}
+    shared = [p for p in bits if p.suffix in (".log", ".json") or p.name == "control"]
+    assert len(shared) == 4
+    assert {bits[p] & 0o777 for p in shared} == {files}
+    # Lock files are for those who write: an exclusive flock needs no more than reading.
+    assert all(bits[p] & 0o040 == 0 or mode & 0o020 for p in path.glob("slots/*"))
+
+
+@pytest.mark.parametrize("mode", [0, 0o400, 0o1777, -1, 2**40])
+def test_permission_bits_that_make_no_store_are_refused(path: Path, mode: int) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        falaj.open(path, mode)
+    assert not path.exists()
+
+
+def test_a_umask_that_takes_permissions_away_is_told(path: Path) -> None:
+    umask = os.umask(0o077)
+    try:
+        with pytest.raises(Invalid, match="umask"):
+            falaj.open(path, 0o750)
+    finally:
+        os.umask(umask)
+
+
+NOBODY = 65534
+
+
+def test_a_directory_one_may_not_write_to_is_a_permission_error(tmp_path: Path) -> None:
+    program = f"""
+import falaj.errors
+if os.geteuid() == 0:
+    os.setuid({NOBODY})
+try:
+    falaj.open(path)
+except PermissionError as error:
+    say(type(error).__name__, error.remedy, error.errno, error.filename)
+"""
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o555)
+        said = run(Path(place) / "store", program).split()
+    assert said[:-1] == ["NotPermitted", "fix", "the", "machine", "13"]
+    assert said[-1].startswith(place)

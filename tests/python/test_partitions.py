@@ -1,0 +1,126 @@
+"""Partitions: a key stays in one, each has offsets of its own, and together they merge by time."""
+
+import zlib
+
+import pytest
+
+import falaj
+from falaj.errors import Invalid, OffsetOutOfRange, SettingsMismatch
+from falaj.records import Position
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def parted(store: falaj.Store) -> falaj.Topic[str]:
+    return store.topic("parted", codec="str", partitions=PARTITIONS)
+
+
+def test_a_key_goes_to_the_partition_of_its_crc_32(parted: falaj.Topic[str]) -> None:
+    keys = [b"%d" % i for i in range(100)]
+    for key in keys:
+        position = parted.append("x", key=key)
+        assert isinstance(position, Position)
+        assert position.partition == zlib.crc32(key) % PARTITIONS
+    ranges = parted.extend([(key, "y") for key in keys])
+    assert isinstance(ranges, dict)
+    for partition, offsets in ranges.items():
+        here = [key for key in keys if zlib.crc32(key) % PARTITIONS == partition]
+        part = parted.partition(partition)
+        assert [part[offset].key for offset in offsets] == here
+        assert [record.key for record in part] == here * 2
+
+
+def test_records_without_a_key_take_turns(parted: falaj.Topic[str]) -> None:
+    for i in range(PARTITIONS * 10):
+        parted.append(str(i))
+    assert [len(parted.partition(p)) for p in parted.partitions] == [10] * PARTITIONS
+
+
+def test_a_partition_can_be_forced(parted: falaj.Topic[str]) -> None:
+    assert parted.append("x", key=b"any", partition=3) == (3, 0)
+    assert parted.extend(["y", (b"any", "z")], partition=3) == {3: range(1, 3)}
+    assert [record.value for record in parted.partition(3)] == ["x", "y", "z"]
+    for wrong in (PARTITIONS, 2**32 - 1):
+        with pytest.raises(Invalid, match="numbered 0 to 3"):
+            parted.append("x", partition=wrong)
+        with pytest.raises(Invalid):
+            parted.partition(wrong)
+    with pytest.raises(OverflowError):
+        parted.append("x", partition=-1)
+
+
+def test_a_position_is_an_index(parted: falaj.Topic[str]) -> None:
+    position = parted.append("x")
+    assert parted[position].value == "x"
+    with pytest.raises(OffsetOutOfRange):
+        parted[Position(0, 99)]
+    with pytest.raises(Invalid):
+        parted[Position(99, 0)]
+
+
+def test_what_needs_one_partition_says_how_to_choose_it(parted: falaj.Topic[str]) -> None:
+    for needs_one in (
+        lambda: parted[0],
+        lambda: parted[0:1],
+        lambda: parted.first,
+        lambda: parted.end,
+        lambda: parted.durable,
+        lambda: parted.read(0, 1),
+        lambda: parted.last(),
+        lambda: parted.at(0),
+        lambda: parted.wait_durable(),
+    ):
+        with pytest.raises(Invalid, match=r"topic\.partition\(p\)"):
+            needs_one()
+
+
+def test_iteration_merges_by_timestamp_and_keeps_the_order_of_each(
+    parted: falaj.Topic[str],
+) -> None:
+    for i in range(100):
+        parted.append(str(i), time=1000 + i, partition=i * 7 % PARTITIONS)
+    assert [record.value for record in parted] == [str(i) for i in range(100)]
+    assert len(parted) == 100
+    parted.append("late", time=0, partition=0)
+    offsets = [record.offset for record in parted if record.partition == 0]
+    assert offsets == sorted(offsets)
+
+
+def test_batches_are_of_one_partition_each(parted: falaj.Topic[str]) -> None:
+    parted.extend([(b"%d" % i, str(i)) for i in range(50)])
+    batches = list(parted.batches())
+    assert [batch.partition for batch in batches] == list(parted.partitions)
+    assert sorted(int(v or b"") for b in batches for v in b.to_list()) == list(range(50))
+
+
+def test_a_view_of_a_partition_is_a_topic_of_its_own(parted: falaj.Topic[str]) -> None:
+    part = parted.partition(2)
+    assert (part.append("a"), part.extend(["b", (b"key", "c")])) == (0, range(1, 3))
+    assert [part[-1].value, part.first, part.end] == ["c", 0, 3]
+    assert [record.value for record in part.follow(1, timeout=0)] == ["b", "c"]
+    assert list(part.partitions) == [2]
+    assert len(parted) == 3
+    with pytest.raises(Invalid):
+        part.append("x", partition=1)
+
+
+def test_an_extend_over_partitions_is_seen_whole_or_not_at_all(
+    store: falaj.Store, parted: falaj.Topic[str]
+) -> None:
+    def breaking() -> object:
+        yield (b"1", "x")
+        yield (b"2", object())
+
+    with pytest.raises(TypeError):
+        parted.extend(breaking())  # type: ignore[arg-type]
+    assert len(parted) == 0
+
+
+def test_the_number_of_partitions_is_the_topics_for_ever(store: falaj.Store) -> None:
+    store.topic("one")
+    with pytest.raises(SettingsMismatch, match="partitions = 1, not 2"):
+        store.topic("one", partitions=2)
+    for wrong in (0, 10_001):
+        with pytest.raises(Invalid, match="10000"):
+            store.topic("none", partitions=wrong)

@@ -1,0 +1,410 @@
+"""Other processes: fork, spawn, forkserver, a dead writer, Ctrl-C, the interpreter's exit."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import child, run
+
+import falaj
+
+EACH = 500
+SOON_S = 10.0
+
+
+def append_some(path: Path, name: str) -> None:
+    """Append from a process of multiprocessing, which has to find this by name."""
+    with falaj.open(path) as store:
+        topic = store.topic("orders")
+        for i in range(EACH):
+            topic.append(b"%d" % i, key=name.encode())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_every_kind_append_to_one_topic(
+    path: Path, topic: falaj.Topic[memoryview], method: str
+) -> None:
+    context: Any = multiprocessing.get_context(method)
+    names = ["a", "b", "c"]
+    workers = [context.Process(target=append_some, args=(path, name)) for name in names]
+    for worker in workers:
+        worker.start()
+    topic.extend([(b"parent", b"%d" % i) for i in range(EACH)])
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    of = Counter(record.key for record in topic)
+    assert of == dict.fromkeys([b"a", b"b", b"c", b"parent"], EACH)
+    for key in of:
+        assert [r.bytes() for r in topic if r.key == key] == [b"%d" % i for i in range(EACH)]
+
+
+def test_a_forked_child_goes_on_with_every_handle_it_inherits(path: Path) -> None:
+    said = run(
+        path,
+        """
+store = falaj.open(path)
+topic = store.topic("orders", codec="str")
+topic.extend(["0", "1", "2"])
+records, follower, batches = iter(topic), topic.follow(timeout=0), topic.batches(1)
+next(records), next(follower)
+view = topic[0].raw
+child = os.fork()
+if child == 0:
+    assert topic.append("3 from the child") == 3
+    assert [r.value for r in records] == ["1", "2"]
+    assert [r.value for r in follower] == ["1", "2", "3 from the child"]
+    assert [v for b in batches for v in b.to_list()] == [b"0", b"1", b"2"]
+    assert bytes(view) == b"0" and topic[3].value == "3 from the child"
+    assert store.topic("more", codec="str").append("x") == 0
+    topic.flush()
+    topic.close()
+    store.close()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert topic.append("4 from the parent") == 4
+say(*[r.value for r in topic][3:])
+""",
+    )
+    assert said == "3 from the child 4 from the parent\n"
+
+
+def test_a_forked_child_may_exit_and_close_without_harm_to_its_parent(path: Path) -> None:
+    said = run(
+        path,
+        """
+store = falaj.open(path)
+topic = store.topic("orders")
+topic.append(b"0")
+for how in ("exit", "close", "collect"):
+    child = os.fork()
+    if child == 0:
+        if how == "close":
+            topic.close(); store.close()
+        if how == "collect":
+            del topic, store
+        sys.exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    topic.append(b"x")
+    topic.flush()
+say(len(topic))
+""",
+    )
+    assert said == "4\n"
+
+
+def test_a_child_forked_while_threads_wait_and_append_works(path: Path) -> None:
+    said = run(
+        path,
+        """
+import threading
+store = falaj.open(path)
+topic = store.topic("orders")
+stop = threading.Event()
+def write():
+    while not stop.is_set():
+        topic.append(b"x")
+def sync():
+    while not stop.is_set():
+        topic.flush()
+threads = [threading.Thread(target=work) for work in (write, sync)]
+follower = topic.follow("latest")
+threads.append(threading.Thread(target=lambda: list(follower)))
+for thread in threads:
+    thread.start()
+for i in range(20):
+    child = os.fork()
+    if child == 0:
+        topic.append(b"child")
+        assert topic.last()[0].bytes()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+stop.set()
+follower.close()
+for thread in threads:
+    thread.join()
+say(sum(r.bytes() == b"child" for r in topic))
+""",
+    )
+    assert said == "20\n"
+
+
+def test_an_idle_forked_child_of_a_killed_writer_holds_nobody_up(
+    path: Path, topic: falaj.Topic[memoryview]
+) -> None:
+    program = """
+topic = falaj.open(path).topic("orders")
+topic.append(b"from the one who dies")
+child = os.fork()
+if child == 0:
+    os.read(0, 1)
+    os._exit(0)
+say(child)
+while True:
+    topic.append(b"x" * 1000)
+"""
+    with child(path, program) as writer:
+        idle = int(writer.hear())
+        while len(topic) < 100:
+            assert writer.process.poll() is None
+        writer.kill()
+        begin = time.monotonic()
+        offset = topic.append(b"after")
+        took = time.monotonic() - begin
+        assert topic[offset].bytes() == b"after"
+        os.kill(idle, 0)  # it lives on
+        os.kill(idle, signal.SIGKILL)
+    assert took < 1.0
+    assert all(record.bytes() in (b"after", b"x" * 1000) for record in topic[1:])
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_log_that_others_go_on_with(
+    path: Path, topic: falaj.Topic[memoryview]
+) -> None:
+    program = """
+topic = falaj.open(path).topic("orders")
+say("ready")
+i = 0
+while True:
+    topic.extend([b"%d" % i] * 3)
+    i += 1
+"""
+    for round_ in range(5):
+        with child(path, program) as writer:
+            writer.hear()
+            before = len(topic)
+            while len(topic) < before + 30 * (round_ + 1):
+                assert writer.process.poll() is None
+            writer.kill()
+        topic.append(b"mine")
+    runs = [record.bytes() for record in topic]
+    assert runs.count(b"mine") == 5
+    parts = b",".join(runs).split(b"mine")
+    for part in parts:
+        numbers = [int(n) for n in part.strip(b",").split(b",") if n]
+        assert numbers == [i for i in range(len(numbers) // 3) for _ in range(3)]
+
+
+@pytest.mark.parametrize("mode", ["r", "w"])
+def test_ctrl_c_ends_a_follow_within_50_ms(
+    path: Path, topic: falaj.Topic[memoryview], mode: str
+) -> None:
+    program = f"""
+import time
+topic = falaj.open(path, {mode!r}).topic("orders")
+say("ready")
+try:
+    for record in topic.follow():
+        say("record")
+except KeyboardInterrupt:
+    say(time.monotonic_ns())
+"""
+    topic.append(b"x")
+    with child(path, program) as follower:
+        assert [follower.hear(), follower.hear()] == ["ready", "record"]
+        time.sleep(0.2)  # sleep: it is to be in the middle of its wait
+        begin = time.monotonic_ns()
+        follower.process.send_signal(signal.SIGINT)
+        assert (int(follower.hear()) - begin) / 1e6 < 50
+        assert follower.end()[0] == 0
+
+
+def test_ctrl_c_ends_the_wait_for_a_lock_and_nothing_was_appended(
+    path: Path, topic: falaj.Topic[memoryview]
+) -> None:
+    holder = (
+        "topic = falaj.open(path).topic('orders')\nsay('ready')\nwhile True: topic.append(b'x')"
+    )
+    waiter = """
+import time
+topic = falaj.open(path, timeout=60).topic("orders")
+say("ready")
+hear()
+try:
+    while True:
+        topic.append(b"mine")
+except KeyboardInterrupt:
+    say(time.monotonic_ns())
+    hear()
+"""
+    with child(path, holder) as stopped, child(path, waiter) as waiting:
+        stopped.hear()
+        waiting.hear()
+        stop_in_the_middle_of_an_append(stopped.process.pid, topic)
+        before = len(topic)
+        waiting.tell()
+        time.sleep(0.3)  # sleep: it is to be in the middle of its wait
+        begin = time.monotonic_ns()
+        waiting.process.send_signal(signal.SIGINT)
+        assert (int(waiting.hear()) - begin) / 1e6 < 200
+        assert len(topic) == before
+        waiting.tell()
+        assert waiting.end()[0] == 0
+
+
+def test_a_lock_not_had_within_the_timeout_is_an_error_that_names_the_holder(
+    path: Path, topic: falaj.Topic[memoryview]
+) -> None:
+    holder = (
+        "topic = falaj.open(path).topic('orders')\nsay('ready')\nwhile True: topic.append(b'x')"
+    )
+    program = """
+import time
+topic = falaj.open(path, timeout=0.3).topic("orders")
+say("ready")
+hear()
+begin = time.monotonic()
+for call in (lambda: topic.append(b"x"), lambda: topic.extend([b"x", (b"k", b"v")])):
+    try:
+        call()
+    except TimeoutError as error:
+        say(isinstance(error, falaj.errors.LockTimeout), error.remedy, error)
+say(0.6 <= time.monotonic() - begin < 5)
+"""
+    with child(path, holder) as stopped, child(path, program) as waiting:
+        stopped.hear()
+        waiting.hear()
+        stop_in_the_middle_of_an_append(stopped.process.pid, topic)
+        before = len(topic)
+        waiting.tell()
+        for _ in range(2):
+            said = waiting.hear()
+            assert said.startswith("True retry")
+            assert str(stopped.process.pid) in said or "slot" in said
+        assert waiting.hear() == "True"
+        assert len(topic) == before
+        # A stopped process is alive: its lock is never taken from it, and it goes on.
+        os.kill(stopped.process.pid, signal.SIGCONT)
+        offset = topic.append(b"after")
+        assert isinstance(offset, int)
+        assert offset >= before
+
+
+def stop_in_the_middle_of_an_append(pid: int, topic: falaj.Topic[memoryview]) -> None:
+    """Stop a process that appends all the time at a moment at which it holds the lock."""
+    for _ in range(20_000):
+        os.kill(pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+        if lock_is_held(topic):
+            return
+        os.kill(pid, signal.SIGCONT)
+    pytest.fail("the process was never caught with the lock")
+
+
+def lock_is_held(topic: falaj.Topic[memoryview]) -> bool:
+    """Look at the lock word in the control page."""
+    (control,) = topic.store.path.glob("logs/orders@*/control")
+    with control.open("rb") as page:
+        page.seek(LOCK_WORD)
+        return bool(page.read(4)[0] & 1)
+
+
+LOCK_WORD = 128
+"""Where docs/FORMAT.md puts the append lock."""
+
+EXITS = {
+    "nothing closed": "",
+    "in the middle of an iteration": "records = iter(topic); next(records)",
+    "a daemon thread follows": """
+import threading, time
+thread = threading.Thread(target=lambda: list(topic.follow()), daemon=True)
+thread.start()
+time.sleep(0.1)  # sleep: the thread is to be in its wait
+""",
+    "daemon threads append and sync": """
+import threading
+def work():
+    while True:
+        topic.append(b"x", sync="durable")
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+""",
+    "a daemon thread decodes while it follows": """
+import threading
+json = store.topic("json", codec="json")
+json.extend(range(1000))
+def work():
+    while True:
+        for record in json.follow(timeout=0):
+            record.value
+threading.Thread(target=work, daemon=True).start()
+""",
+    "asyncio follows in a daemon thread": """
+import asyncio, threading, time
+async def main():
+    async for record in topic.afollow():
+        pass
+threading.Thread(target=asyncio.run, args=(main(),), daemon=True).start()
+time.sleep(0.1)  # sleep: the thread is to be in its wait
+""",
+    "an atexit function appends": """
+import atexit
+atexit.register(lambda: topic.append(b"last"))
+""",
+    "a finalizer appends": """
+class Last:
+    def __del__(self):
+        topic.append(b"last")
+last = Last()
+""",
+    "the handles are in a cycle": "cycle = [topic, store]; cycle.append(cycle); del topic, store",
+}
+
+
+@pytest.mark.parametrize("how", list(EXITS))
+def test_the_interpreter_exits_cleanly_with_open_handles(path: Path, how: str) -> None:
+    program = f"""
+store = falaj.open(path)
+topic = store.topic("orders")
+topic.append(b"x")
+{EXITS[how]}
+say("end")
+"""
+    begin = time.monotonic()
+    with child(path, program) as process:
+        code, out, err = process.end()
+    assert (code, out, err) == (0, "end\n", "")
+    assert time.monotonic() - begin < SOON_S
+    assert falaj.open(path).topic("orders")[0].bytes() == b"x"
+
+
+def test_os_exit_loses_nothing_that_was_acknowledged(path: Path) -> None:
+    program = """
+topic = falaj.open(path).topic("orders", sync="none")
+for i in range(10_000):
+    topic.append(b"%d" % i)
+os._exit(3)
+"""
+    with child(path, program) as process:
+        assert process.end()[0] == 3
+    records = falaj.open(path).topic("orders")
+    assert [int(record.bytes()) for record in records] == list(range(10_000))
+
+
+def test_threads_append_and_read_one_topic_at_once(topic: falaj.Topic[memoryview]) -> None:
+    complaints: list[BaseException] = []
+
+    def write(name: bytes) -> None:
+        try:
+            for i in range(EACH):
+                offset = topic.append(b"%d" % i, key=name)
+                assert topic[offset].key == name
+        except BaseException as error:  # noqa: BLE001  # reported below
+            complaints.append(error)
+
+    names = [b"a", b"b", b"c", b"d"]
+    threads = [threading.Thread(target=write, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        offsets = [record.offset for record in topic]
+        assert offsets == list(range(len(offsets)))
+    assert complaints == []
+    for name in names:
+        assert [int(r.bytes()) for r in topic if r.key == name] == list(range(EACH))

@@ -1,0 +1,68 @@
+"""One Spark session for all tests here, and a store with topics to read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import falaj
+import falaj.spark.session
+from falaj.spark.columns import schema
+from falaj.spark.source import FalajReader, FalajSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    Load = Callable[..., DataFrame]
+
+ORDERS = 25_000
+TIME_NS = 1_385_000_000_123_456_789
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = falaj.spark.session.local("tests", cores=2, spark_sql_shuffle_partitions="1")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with `orders` in three partitions, `plain` in one, and `empty`."""
+    path = tmp_path_factory.mktemp("spark") / "store"
+    with falaj.open(path) as store:
+        store.topic("orders", partitions=3).extend(
+            (f"key {i % 11}".encode(), f"order {i}".encode()) for i in range(ORDERS)
+        )
+        plain = store.topic("plain")
+        plain.append(b"\xff\x00", time=TIME_NS / 1e9)
+        plain.append(b"", key=b"", headers=[("a", b"1"), ("a", None), ("é", b"\xff")])
+        plain.append(b"third", key=b"k")
+        store.topic("empty", codec="pickle")
+    return path
+
+
+@pytest.fixture(scope="session")
+def load(spark: SparkSession, orders: Path) -> Load:
+    def load(subscribe: str = "orders", schema: str | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("falaj").options(
+            store=str(orders), subscribe=subscribe, **options
+        )
+        return (reader.schema(schema) if schema else reader).load()
+
+    return load
+
+
+@pytest.fixture
+def reader() -> Callable[..., FalajReader]:
+    """Make a reader as Spark's planning process does, without Spark."""
+
+    def make(store: Path, subscribe: str, **options: Any) -> FalajReader:
+        source = FalajSource({"store": str(store), "subscribe": subscribe, **options})
+        return source.reader(schema("includeHeaders" in options))
+
+    return make

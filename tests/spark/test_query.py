@@ -1,0 +1,105 @@
+"""Real Spark reads real topics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
+
+import falaj
+from spark.conftest import ORDERS, TIME_NS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from spark.conftest import Load
+
+
+def test_every_column_is_what_was_appended(load: Load) -> None:
+    first, second, third = load("plain", includeHeaders="true").orderBy("offset").collect()
+    assert list(first.asDict()) == (
+        ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+    )
+    assert (first.key, first.value, first.topic) == (None, b"\xff\x00", "plain")
+    assert (first.partition, first.offset, first.timestampType) == (0, 0, 0)
+    assert first.headers is None
+    assert (second.key, second.value) == (b"", b"")
+    assert [tuple(h) for h in second.headers] == [("a", b"1"), ("a", None), ("é", b"\xff")]
+    assert (third.key, third.value, third.offset) == (b"k", b"third", 2)
+    when = first.timestamp.astimezone(UTC)
+    assert when == datetime.fromtimestamp(TIME_NS // 1_000_000_000, UTC).replace(microsecond=123456)
+
+
+def test_all_records_of_all_partitions_are_read_once(load: Load, orders: Path) -> None:
+    rows = load().select("partition", "offset", "key", "value").collect()
+    assert len(rows) == ORDERS
+    assert {row.value for row in rows} == {f"order {i}".encode() for i in range(ORDERS)}
+    with falaj.open(orders, "r") as store, store.topic("orders") as topic:
+        expected = Counter(record.partition for record in topic)
+        assert Counter(row.partition for row in rows) == expected
+        for row in rows[:: ORDERS // 50]:
+            assert topic.partition(row.partition)[row.offset].bytes() == row.value
+
+
+def test_several_topics_are_one_table(load: Load) -> None:
+    counts = load("plain,orders,empty").groupBy("topic").count().collect()
+    assert {row.topic: row["count"] for row in counts} == {"plain": 3, "orders": ORDERS}
+
+
+def test_min_partitions_makes_as_many_tasks(load: Load) -> None:
+    frame = load(minPartitions="7")
+    assert frame.rdd.getNumPartitions() >= 7
+    assert frame.count() == ORDERS
+
+
+def test_a_schema_of_the_user_chooses_columns_and_their_order(load: Load) -> None:
+    frame = load(schema="offset BIGINT, key BINARY")
+    assert frame.columns == ["offset", "key"]
+    keys = frame.groupBy(F.col("key").cast("string").alias("key")).count().collect()
+    assert {row.key for row in keys} == {f"key {i}" for i in range(11)}
+    assert sum(row["count"] for row in keys) == ORDERS
+
+
+def test_offsets_bound_what_is_read(load: Load) -> None:
+    frame = load(
+        startingOffsets='{"orders": {"0": 100, "1": -2, "2": 5}}',
+        endingOffsets='{"orders": {"0": 110, "1": 3, "2": -1}}',
+    )
+    bounds = frame.groupBy("partition").agg(F.min("offset"), F.max("offset"), F.count("*"))
+    found = {row[0]: tuple(row[1:]) for row in bounds.collect()}
+    assert found[0] == (100, 109, 10)
+    assert found[1] == (0, 2, 3)
+    assert found[2][0] == 5
+    assert found[2][1] - found[2][0] + 1 == found[2][2]
+
+
+def test_an_empty_topic_is_an_empty_table(load: Load) -> None:
+    assert load("empty").count() == 0
+
+
+def test_a_mistake_ends_in_a_sentence_that_helps(load: Load) -> None:
+    for options, sentence in (
+        ({"maxRows": "1"}, "falaj.errors.Invalid: there is no option 'maxrows'"),
+        ({"failOnDataLoss": "false"}, "failOnDataLoss=false is not supported yet"),
+        ({"subscribe": "bills"}, "bills"),
+    ):
+        with pytest.raises(AnalysisException) as raised:
+            load(**options).count()
+        assert sentence in str(raised.value)
+
+
+def test_records_appended_meanwhile_are_in_the_next_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with falaj.open(tmp_path / "store") as store, store.topic("t") as topic:
+        topic.append(b"a")
+        reader = spark.read.format("falaj").options(store=str(store.path), subscribe="t")
+        assert reader.load().count() == 1
+        topic.append(b"b")
+        assert reader.load().count() == 2
