@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, final, ove
 
 from typing_extensions import Buffer, disjoint_base
 
+from falaj.admin import BackupReport, Progress, RepairReport, StoreInfo, Verification
 from falaj.records import Position
 from falaj.slices import Slice
 from falaj.stores import Sync
@@ -35,8 +36,12 @@ __all__ = [
     "View",
     "Watch",
     "__version__",
+    "_backup",
     "_forked",
+    "_info",
     "_leave",
+    "_repair",
+    "_verify",
 ]
 
 __version__: Final[str]
@@ -191,6 +196,7 @@ class Store:
         verify: bool,
         timeout: float,
         force: bool,
+        mapped: bool,
     ) -> Self: ...
     @property
     def path(self) -> Path: ...
@@ -298,3 +304,11 @@ class Floor:
 
 def _forked() -> None: ...
 def _leave() -> None: ...
+def _backup(store: Store, path: object, progress: Progress | None = None) -> BackupReport: ...
+def _verify(
+    path: object, topic: str | None = None, progress: Progress | None = None
+) -> Verification: ...
+def _repair(
+    path: object, *, dry_run: bool = True, timeout: float = 10.0, force: bool = False
+) -> RepairReport: ...
+def _info(store: Store) -> StoreInfo: ...
