@@ -92,6 +92,11 @@ pub fn prepared(slot: u32) -> String {
     format!("next.{slot}.tmp")
 }
 
+/// Index that the process in a slot makes anew.
+pub fn reindexed(slot: u32) -> String {
+    format!("reindex.{slot}.tmp")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

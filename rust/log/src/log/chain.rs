@@ -15,13 +15,18 @@ use crate::format::block::Kind;
 use crate::format::segment::Header;
 use crate::format::state::End;
 use crate::format::{Malformed, names};
-use crate::segment::{Check, Segment, read_header};
-use crate::storage::{Access, Open, Storage};
+use crate::segment::{Check, Reading, Segment, read_header};
+use crate::storage::{Open, Storage};
 
 use super::{LogSettings, enter};
 
-/// Maps that stay open although nobody uses them.
-const KEPT_OPEN: usize = 64;
+/// Segments that stay open although nobody uses them: maps cost nothing, copies do.
+fn kept_open(reading: Reading) -> usize {
+    match reading {
+        Reading::Map => 64,
+        Reading::Pread => 4,
+    }
+}
 
 #[derive(Debug)]
 pub struct Chain {
@@ -29,6 +34,7 @@ pub struct Chain {
     dir: PathBuf,
     generation: [u8; 16],
     reach: u64,
+    reading: Reading,
     known: Mutex<Known>,
 }
 
@@ -54,7 +60,20 @@ pub enum Next {
 impl Chain {
     pub fn new(storage: Arc<dyn Storage>, dir: &Path, settings: &LogSettings) -> Self {
         let (generation, reach) = (settings.generation, settings.segment_bytes);
-        Self { storage, dir: dir.to_path_buf(), generation, reach, known: Mutex::default() }
+        let (dir, reading, known) = (dir.to_path_buf(), settings.reading, Mutex::default());
+        Self { storage, dir, generation, reach, reading, known }
+    }
+
+    /// The same segment with nothing of it in memory, for who reads without maps and has read much.
+    pub fn afresh(&self, segment: &Arc<Segment>) -> Result<Arc<Segment>> {
+        let mut known = enter(&self.known);
+        let light = known.open.get(&segment.sequence()).map(|(other, _)| Arc::clone(other));
+        if let Some(other) = light.filter(|other| !other.is_heavy()) {
+            return Ok(other);
+        }
+        let (fresh, now) = (Arc::new(segment.afresh()?), known.uses);
+        known.open.insert(segment.sequence(), (Arc::clone(&fresh), now));
+        Ok(fresh)
     }
 
     /// The segment with this sequence, open for reading.
@@ -66,13 +85,19 @@ impl Chain {
             *used = now;
             return Ok(Arc::clone(segment));
         }
-        let (storage, access) = (&*self.storage, Access::Read);
-        let segment =
-            Segment::open(storage, &self.dir, self.generation, sequence, access, self.reach);
+        let (storage, reading) = (&*self.storage, self.reading);
+        let segment = Segment::open_to_read(
+            storage,
+            &self.dir,
+            self.generation,
+            sequence,
+            self.reach,
+            reading,
+        );
         let segment = Arc::new(segment.map_err(|e| missing(e, &self.dir, sequence))?);
         known.headers.insert(sequence, segment.header().clone());
         known.open.insert(sequence, (Arc::clone(&segment), now));
-        if known.open.len() > KEPT_OPEN {
+        if known.open.len() > kept_open(self.reading) {
             close_oldest_unused(&mut known.open);
         }
         Ok(segment)

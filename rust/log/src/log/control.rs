@@ -5,12 +5,14 @@
 //! reading and changed by writes; the lock words then stay zero, the lock being a file's.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::control::{HEADER_LEN, LEN, at, decode_header, encode_header, flag};
 use crate::segment::index::write_file;
-use crate::storage::{Access, Map, Open, Stat, Storage, Word};
+use crate::storage::real::private_memory;
+use crate::storage::{Access, File, Map, Open, Stat, Storage, Word};
 use crate::sync::{Ordering, SharedWord};
 use crate::wake;
 
@@ -18,6 +20,8 @@ use crate::wake;
 #[derive(Debug)]
 pub struct Control {
     map: Map,
+    /// Read on each look where the page is not mapped; `map` is then what was seen first.
+    unmapped: Option<Arc<dyn File>>,
     path: PathBuf,
     id: u64,
     stat: Stat,
@@ -43,7 +47,46 @@ impl Control {
             return Err(Error::Corrupt { path, position: stat.len, what });
         }
         let map = file.map(LEN, access).map_err(|e| Error::io("map", &path, e))?;
-        Ok(Self { map, path, id, stat, stale_tail: None })
+        Ok(Self { map, unmapped: None, path, id, stat, stale_tail: None })
+    }
+
+    /// As [`Control::open`], for reading without a map.
+    ///
+    /// # Errors
+    /// As [`Control::open`].
+    pub fn open_unmapped(storage: &dyn Storage, dir: &Path, log: [u8; 16]) -> Result<Self> {
+        let path = dir.join("control");
+        let file = storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e))?;
+        let mut page = vec![0; LEN as usize];
+        let got = file.read_at(&mut page, 0).map_err(|e| Error::io("read", &path, e))?;
+        let id =
+            decode_header(&page[..got], log).map_err(|what| Error::malformed(&path, 0, what))?;
+        if (got as u64) < LEN {
+            let what = "the control file was cut off";
+            return Err(Error::Corrupt { path, position: got as u64, what });
+        }
+        let stat = file.stat().map_err(|e| Error::io("stat", &path, e))?;
+        let map = private_memory(LEN).map_err(|e| Error::io("get memory for", &path, e))?;
+        map.write(0, &page).map_err(|e| Error::io("read", &path, e))?;
+        Ok(Self { map, unmapped: Some(file), path, id, stat, stale_tail: None })
+    }
+
+    #[inline]
+    fn load(&self, position: u64) -> u64 {
+        match &self.unmapped {
+            None => self.map.load(position),
+            Some(file) => self.read(&**file, position),
+        }
+    }
+
+    /// A page that can no longer be read says what it said first: less than is there, never more.
+    #[cold]
+    fn read(&self, file: &dyn File, position: u64) -> u64 {
+        let mut word = [0; 8];
+        match file.read_at(&mut word, position) {
+            Ok(8) => u64::from_le_bytes(word),
+            _ => self.map.load(position),
+        }
     }
 
     /// The page, not to be believed while its tail is this one.
@@ -101,54 +144,54 @@ impl Control {
 
     /// Incarnation for which the page is valid.
     pub fn incarnation(&self) -> u64 {
-        self.map.load(at::INCARNATION)
+        self.load(at::INCARNATION)
     }
 
     /// Where the next block goes.
     #[inline]
     pub fn tail(&self) -> Address {
-        Address(self.map.load(at::TAIL))
+        Address(self.load(at::TAIL))
     }
 
     /// Up to where the lock's owner may have stored bytes.
     #[inline]
     pub fn dirty(&self) -> Address {
-        Address(self.map.load(at::DIRTY))
+        Address(self.load(at::DIRTY))
     }
 
     /// Up to where everything is on the medium.
     #[inline]
     pub fn durable(&self) -> Address {
-        Address(self.map.load(at::DURABLE))
+        Address(self.load(at::DURABLE))
     }
 
     /// Up to where the active segment is allocated.
     #[inline]
     pub fn allocated(&self) -> Address {
-        Address(self.map.load(at::ALLOCATED))
+        Address(self.load(at::ALLOCATED))
     }
 
     /// Up to where interval mode wants everything on the medium.
     #[inline]
     pub fn wanted(&self) -> Address {
-        Address(self.map.load(at::WANTED))
+        Address(self.load(at::WANTED))
     }
 
     /// Entries in the active segment's index.
     #[inline]
     pub fn indexed(&self) -> u64 {
-        self.map.load(at::INDEXED)
+        self.load(at::INDEXED)
     }
 
     /// A word by its position.
     pub fn word_value(&self, position: u64) -> u64 {
-        self.map.load(position)
+        self.load(position)
     }
 
     /// See [`flag`].
     #[inline]
     pub fn flags(&self) -> u64 {
-        self.map.load(at::FLAGS)
+        self.load(at::FLAGS)
     }
 
     /// True when a sync failed and what is not durable must be written anew.
@@ -204,7 +247,7 @@ impl Control {
     /// True when waiters can leave a flag and writers can wake them.
     #[inline]
     pub fn can_wait(&self) -> bool {
-        self.map.writable() && self.map.shares_memory()
+        self.unmapped.is_none() && self.map.writable() && self.map.shares_memory()
     }
 
     /// Wake everybody who may be sleeping on the log.

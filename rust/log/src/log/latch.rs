@@ -11,12 +11,13 @@
 //! "Latch".
 
 use crate::error::{Error, Result};
-use crate::format::PAGE;
 use crate::format::address::Address;
 use crate::format::control::{at, flag};
+use crate::format::{PAGE, names};
 
 use super::append::Writer;
 use super::guard::Which;
+use super::mending::{Mend, MendStep};
 use super::supersede::{Maker, NewEnd, adopt, collect_between, supersede};
 use super::{Control, Log, Member, enter};
 
@@ -45,6 +46,25 @@ impl Log {
         control.set_flag(flag::LATCHED, false)?;
         control.rouse();
         Ok(())
+    }
+
+    /// What clearing the latch would take; `None` when there is none.
+    pub fn latch_to_mend(&self) -> Option<MendStep> {
+        let control = self.control().filter(|control| control.is_latched())?;
+        let (from, why) = (control.durable(), "a sync failed".to_owned());
+        let path = self.dir.join(names::segment(from.sequence()));
+        Some(MendStep { mend: Mend::Save, path, position: from.position(), bytes: 0, why })
+    }
+
+    /// Clear the latch, if there is one, and say what that took.
+    ///
+    /// # Errors
+    /// `Latched` when the bytes could not be saved.
+    pub fn mend_latch(&self) -> Result<Option<MendStep>> {
+        let Some(step) = self.latch_to_mend() else { return Ok(None) };
+        let (control, _) = self.writing()?;
+        self.clear_latch(self.writer_in(&mut enter(&self.writer), control)?)?;
+        Ok(Some(step))
     }
 
     /// Carry everything that is committed and not durable into a new segment. Returns the log's new

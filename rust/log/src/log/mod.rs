@@ -15,6 +15,11 @@
 //! | `read` | cursors over committed blocks |
 //! | `follow` | waiting for more |
 //! | `touch` | pages touched ahead of the writer, by a helper thread |
+//! | `copy` | a copy of it while others write |
+//! | `extent` | how large it is, who holds its locks |
+//! | `reindex` | indexes of sealed segments, made anew |
+//! | `mending` | what all of that did, as values |
+//! | [`verify`] | reading a whole log with distrust |
 //!
 //! Invariants, which the unsafe code of the rooms below stands on: no byte at or below a non-zero
 //! commit word is written again; a file with a name is never truncated. Only `repair` writes after a
@@ -23,18 +28,23 @@
 mod append;
 mod chain;
 mod control;
+mod copy;
 mod create;
+mod extent;
 mod fast;
 mod follow;
 mod guard;
 mod latch;
+mod mending;
 mod read;
 mod recover;
+mod reindex;
 mod repair;
 mod roll;
 mod supersede;
 mod sync;
 mod touch;
+pub mod verify;
 
 use std::any::Any;
 use std::fmt;
@@ -51,10 +61,15 @@ use crate::format::settings::WriteMode;
 use crate::lock::{Fate, Identity};
 use crate::storage::{Access, Storage};
 
+pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
+pub use copy::LogCopy;
 pub use create::{LogSpec, create, mark_deleted};
+pub use extent::{Extent, LockInfo, SegmentInfo};
 pub use follow::{Interrupt, Wait};
+pub use mending::{Mend, MendStep};
 pub use read::{Cursor, DataBlock};
+pub use recover::{Planned, mend, plan};
 
 use append::Writer;
 use chain::Chain;
@@ -95,6 +110,8 @@ pub struct LogSettings {
     pub lock_timeout: Option<Duration>,
     /// Time between syncs of what was appended in interval mode.
     pub sync_interval: Duration,
+    /// How segments are read; a writer's own end of the log is mapped in any case.
+    pub reading: Reading,
 }
 
 /// An open log.
@@ -210,8 +227,8 @@ impl Log {
 
     #[cold]
     fn find_control(&self) -> Option<&Control> {
-        let (storage, generation) = (&*self.storage, self.settings.generation);
-        let found = Control::open(storage, &self.dir, generation, Access::Read).ok()?;
+        let storage = &*self.storage;
+        let found = open_control_to_read(storage, &self.dir, &self.settings).ok()?;
         if found.incarnation() == 0 {
             // Recovery makes it just now: nothing in it is to be believed yet.
             return None;
@@ -235,7 +252,18 @@ impl Log {
 
     /// Address up to which everything is on the medium, as far as this process can know.
     pub fn durable(&self) -> Option<Address> {
-        self.control().map(Control::durable)
+        let durable = self.control().map(Control::durable);
+        durable.or_else(|| self.marked())
+    }
+
+    /// What the newest mark proves to be on the medium, where there is no control page to ask.
+    #[cold]
+    fn marked(&self) -> Option<Address> {
+        let sequences = self.chain.sequences().ok()?;
+        sequences.iter().rev().find_map(|sequence| {
+            let mark = self.chain.segment(*sequence).ok()?.mark()?;
+            (mark.position > 0).then(|| Address::new(*sequence, mark.position))
+        })
     }
 
     /// Sync what was appended in interval mode, by any process, and is not on the medium yet.
@@ -269,6 +297,17 @@ impl Drop for Log {
         if let Some(prepared) = enter(&self.writer).take().and_then(|writer| writer.prepared) {
             prepared.discard(&*self.storage);
         }
+    }
+}
+
+fn open_control_to_read(
+    storage: &dyn Storage,
+    dir: &Path,
+    settings: &LogSettings,
+) -> Result<Control> {
+    match settings.reading {
+        Reading::Map => Control::open(storage, dir, settings.generation, Access::Read),
+        Reading::Pread => Control::open_unmapped(storage, dir, settings.generation),
     }
 }
 

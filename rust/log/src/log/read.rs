@@ -156,6 +156,9 @@ impl Cursor {
             while self.limit.is_some_and(|limit| self.position >= limit) {
                 self.leave()?;
             }
+            if self.segment.is_heavy() {
+                self.segment = self.log.chain.afresh(&self.segment)?;
+            }
             match self.segment.block(self.position, self.check) {
                 Ok(Some(block)) => {
                     if let Some(data) = self.accept(block)? {
@@ -435,7 +438,7 @@ impl Log {
         })?;
         let mut cursor = self.cursor_in(segment, topic, check)?;
         cursor.floor = offset;
-        let entry = cursor.segment.open_index(&*self.storage).find(topic, |e| e.offset <= offset);
+        let entry = self.index_of(&cursor.segment).find(topic, |e| e.offset <= offset);
         cursor.jump(entry);
         if offset > 0 {
             cursor.skip_to(offset)?;
@@ -458,8 +461,7 @@ impl Log {
             Ok(known.is_none_or(|highest| highest < time_ns))
         })?;
         let mut cursor = self.cursor_in(segment, topic, check)?;
-        let entry =
-            cursor.segment.open_index(&*self.storage).find(topic, |e| e.highest_ns < time_ns);
+        let entry = self.index_of(&cursor.segment).find(topic, |e| e.highest_ns < time_ns);
         cursor.jump(entry);
         while let Some(data) = cursor.next_block()? {
             let highest =
@@ -487,7 +489,7 @@ impl Log {
         let mut cursor = self.cursor_in(segment, topic, Check::Header)?;
         let base = cursor.base.unwrap_or(0);
         let until = address.position();
-        let entry = cursor.segment.open_index(&*self.storage).find(topic, |e| e.position < until);
+        let entry = self.index_of(&cursor.segment).find(topic, |e| e.position < until);
         cursor.jump(entry);
         let mut next = entry.filter(|_| cursor.position > 0).map_or(base, |entry| entry.offset);
         next = next.max(base);

@@ -7,7 +7,7 @@
 //! goes on. The last thing stored is the incarnation; a crash before that changes nothing, for
 //! everything is decided again from the same bytes. See `docs/PROTOCOL.md`, "Recovery".
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ use crate::format::segment::{Mark, Previous};
 use crate::format::{Malformed, PAGE, names};
 use crate::segment::index::Index;
 use crate::segment::walk::{Step, Walk};
-use crate::segment::{Bad, Check, Segment};
+use crate::segment::{Bad, Check, Reading, Segment};
 use crate::storage::{Access, Open, Storage};
 
 use super::append::RESERVE;
@@ -27,6 +27,8 @@ use super::control::Control;
 use super::create::FIRST_ALLOCATION;
 use super::guard::wait_for_flock;
 use super::latch::publish_end;
+use super::mending::{Mend, MendStep};
+use super::reindex::bad_index;
 use super::repair::last_written;
 use super::roll::quarantine;
 use super::supersede::{Carried, Cut, Maker, NewEnd, collect_between, supersede};
@@ -44,30 +46,84 @@ pub fn ensure(
     settings: &LogSettings,
     member: &dyn Member,
 ) -> Result<()> {
-    if is_current(&**storage, dir, settings, member) {
-        return Ok(());
+    recover(storage, dir, settings, member, false).map(drop)
+}
+
+/// As opening a log for writing does, but going on also where what was on the medium is lost: the
+/// log then ends before it. Says what was done.
+///
+/// # Errors
+/// As opening, but `Corrupt` only when nothing of the log can be read.
+pub fn mend(
+    storage: &Arc<dyn Storage>,
+    dir: &Path,
+    settings: &LogSettings,
+    member: &dyn Member,
+) -> Result<Vec<MendStep>> {
+    recover(storage, dir, settings, member, true)
+}
+
+fn recover(
+    storage: &Arc<dyn Storage>,
+    dir: &Path,
+    settings: &LogSettings,
+    member: &dyn Member,
+    by_force: bool,
+) -> Result<Vec<MendStep>> {
+    let incarnation = member.incarnation();
+    if is_current(&**storage, dir, settings, incarnation) {
+        return Ok(Vec::new());
     }
     let path = dir.join("lock");
     let file = storage.open(&path, Open::ReadWrite).map_err(|e| Error::io("open", &path, e))?;
     wait_for_flock(&*file, &path, settings.lock_timeout)?;
-    let recovered = if is_current(&**storage, dir, settings, member) {
-        Ok(())
+    let recovered = if is_current(&**storage, dir, settings, incarnation) {
+        Ok(Vec::new())
     } else {
-        Recovery { storage, dir, settings, member }.run()
+        let recovery = Recovery::new(storage, dir, settings, incarnation, by_force);
+        recovery.decide().and_then(|decision| recovery.carry_out(decision))
     };
     // The lock also ends with the descriptor.
     let _ = file.unlock();
     recovered
 }
 
-fn is_current(
-    storage: &dyn Storage,
+/// What [`mend`] would do.
+#[derive(Debug)]
+pub struct Planned {
+    /// Its steps, in their order; indexes of sealed segments included.
+    pub steps: Vec<MendStep>,
+    /// Offsets behind which each topic would go on, by topic number.
+    pub ends: Vec<(u32, u64)>,
+}
+
+/// Find out what [`mend`] would do for the first process of an incarnation, and do nothing.
+///
+/// # Errors
+/// As [`mend`].
+pub fn plan(
+    storage: &Arc<dyn Storage>,
     dir: &Path,
     settings: &LogSettings,
-    member: &dyn Member,
-) -> bool {
+    incarnation: u64,
+) -> Result<Planned> {
+    let recovery = Recovery::new(storage, dir, settings, incarnation, true);
+    let decision = recovery.decide()?;
+    let mut steps = decision.steps;
+    for sequence in &decision.sequences {
+        let segment = decision.chain.segment(*sequence)?;
+        if segment.sequence() < decision.end.segment.sequence() {
+            steps.extend(bad_index(&**storage, dir, &segment));
+        }
+    }
+    let topics = decision.end.walk.state.topics();
+    let ends = topics.map(|(number, topic)| (number, topic.next)).collect();
+    Ok(Planned { steps, ends })
+}
+
+fn is_current(storage: &dyn Storage, dir: &Path, settings: &LogSettings, incarnation: u64) -> bool {
     let control = Control::open(storage, dir, settings.generation, Access::Read);
-    control.is_ok_and(|control| control.incarnation() == member.incarnation())
+    control.is_ok_and(|control| control.incarnation() == incarnation)
 }
 
 /// Where the sound part of a log ends.
@@ -75,41 +131,129 @@ struct SoundEnd {
     segment: Arc<Segment>,
     walk: Walk,
     /// Why the log cannot go on in this segment, if it cannot.
-    cut: bool,
+    cut: Option<&'static str>,
+}
+
+/// What is to be done about the control page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Page {
+    Sound,
+    /// The last sync failed, or nobody knows how it ended.
+    Doubtful,
+    /// There is none that can be used.
+    New,
+}
+
+/// All that recovery decides before it changes anything.
+struct Decision {
+    chain: Chain,
+    sequences: Vec<u64>,
+    page: Page,
+    end: SoundEnd,
+    durable: Address,
+    temporaries: Vec<PathBuf>,
+    /// Segments that are not part of the log, highest first.
+    strays: Vec<u64>,
+    steps: Vec<MendStep>,
 }
 
 struct Recovery<'a> {
     storage: &'a Arc<dyn Storage>,
     dir: &'a Path,
-    settings: &'a LogSettings,
-    member: &'a dyn Member,
+    settings: LogSettings,
+    incarnation: u64,
+    by_force: bool,
 }
 
-impl Recovery<'_> {
-    fn run(&self) -> Result<()> {
-        self.sweep()?;
-        let chain = Chain::new(Arc::clone(self.storage), self.dir, self.settings);
+impl<'a> Recovery<'a> {
+    fn new(
+        storage: &'a Arc<dyn Storage>,
+        dir: &'a Path,
+        settings: &LogSettings,
+        incarnation: u64,
+        by_force: bool,
+    ) -> Self {
+        // Whatever the reader prefers: a bad disk must not kill who mends a log.
+        let settings = LogSettings { reading: Reading::Pread, ..settings.clone() };
+        Self { storage, dir, settings, incarnation, by_force }
+    }
+
+    fn decide(&self) -> Result<Decision> {
+        let temporaries = self.temporaries()?;
+        let chain = Chain::new(Arc::clone(self.storage), self.dir, &self.settings);
         let sequences = chain.refresh()?;
         let newest = chain.segment(sequences[sequences.len() - 1])?;
-        self.check_nothing_durable_is_missing(&newest)?;
-        let (control, doubtful) = self.control(&newest)?;
+        if !self.by_force {
+            self.check_nothing_durable_is_missing(&newest)?;
+        }
+        let page = self.page(&newest)?;
         let (marked, mark) = newest_mark(&chain, &sequences)?;
         let end = self.sound_end(&chain, &sequences, marked, mark)?;
-        let maker = Maker { control: control.id(), incarnation: self.member.incarnation() };
         let durable = Address::new(sequences[marked], mark.position.max(PAGE));
-
         let found = list_segments(&**self.storage, self.dir)?;
         let is_part = |s: &u64| *s <= end.segment.sequence() && sequences.contains(s);
-        for sequence in found.into_iter().rev().filter(|s| *s >= sequences[0] && !is_part(s)) {
+        let strays =
+            found.into_iter().rev().filter(|s| *s >= sequences[0] && !is_part(s)).collect();
+        let steps = Vec::new();
+        let mut decision =
+            Decision { chain, sequences, page, end, durable, temporaries, strays, steps };
+        decision.steps = self.steps(&decision)?;
+        Ok(decision)
+    }
+
+    /// The decision in words.
+    fn steps(&self, decision: &Decision) -> Result<Vec<MendStep>> {
+        let file_len = |path: &Path| self.storage.stat(path).map_or(0, |stat| stat.allocated);
+        let step = |mend, path: PathBuf, why: &str| {
+            let (bytes, why) = (file_len(&path), why.to_owned());
+            MendStep { mend, path, position: 0, bytes, why }
+        };
+        let mut steps = Vec::new();
+        for path in &decision.temporaries {
+            steps.push(step(Mend::RemoveTemporary, path.clone(), "somebody ended before using it"));
+        }
+        if decision.page == Page::New {
+            let why = "it is missing or damaged, and holds nothing that the segments do not say";
+            steps.push(step(Mend::NewControl, self.dir.join("control"), why));
+        }
+        for sequence in &decision.strays {
+            let path = self.dir.join(names::segment(*sequence));
+            steps.push(step(Mend::SetAside, path, "it is not reached by what is sound of the log"));
+        }
+        let (segment, position) = (&decision.end.segment, decision.end.walk.position);
+        if let Some(why) = decision.end.cut {
+            let bytes = last_written(segment, position)? - position;
+            let path = segment.path().to_path_buf();
+            steps.push(MendStep { mend: Mend::Cut, path, position, bytes, why: why.into() });
+        }
+        let end = Address::new(segment.sequence(), position);
+        if decision.page == Page::Doubtful && end > decision.durable {
+            let why = "a sync failed, or its outcome is unknown";
+            let path = self.dir.join(names::segment(decision.durable.sequence()));
+            let position = decision.durable.position();
+            let mend = Mend::Save;
+            steps.push(MendStep { mend, path, position, bytes: 0, why: why.into() });
+        }
+        Ok(steps)
+    }
+
+    fn carry_out(&self, decision: Decision) -> Result<Vec<MendStep>> {
+        let Decision { chain, page, end, durable, temporaries, strays, steps, .. } = decision;
+        for path in temporaries {
+            self.storage.unlink(&path).map_err(|e| Error::io("remove", &path, e))?;
+        }
+        let control = self.control(page)?;
+        let maker = Maker { control: control.id(), incarnation: self.incarnation };
+        for sequence in strays {
             self.put_away(sequence)?;
         }
-        let (new_end, durable) = if doubtful {
+        let (new_end, durable) = if page == Page::Doubtful {
             // Nobody knows how the last sync ended: everything since the mark is written anew.
             let found = Address::new(end.segment.sequence(), end.walk.position);
             let (cut, carried) = collect_between(&chain, durable, found)?;
             let moved = self.supersede(&cut, &carried, maker)?;
             (moved, moved.tail)
-        } else if end.cut {
+        } else if end.cut.is_some() {
             let moved = self.supersede(&cut_at(&end), &[], maker)?;
             (moved, durable)
         } else {
@@ -122,19 +266,16 @@ impl Recovery<'_> {
         control.set(at::APPEND_LOCK, 0)?;
         control.set(at::SYNC_LOCK, 0)?;
         control.set(at::WAITING, 0)?;
-        control.set(at::INCARNATION, self.member.incarnation())?;
+        control.set(at::INCARNATION, self.incarnation)?;
         control.rouse();
-        Ok(())
+        Ok(steps)
     }
 
     /// Temporary files are leftovers: whoever made them is dead, or waits for this recovery.
-    fn sweep(&self) -> Result<()> {
+    fn temporaries(&self) -> Result<Vec<PathBuf>> {
         let names = self.storage.list(self.dir).map_err(|e| Error::io("list", self.dir, e))?;
-        for name in names.iter().filter(|name| name.ends_with(".tmp")) {
-            let path = self.dir.join(name);
-            self.storage.unlink(&path).map_err(|e| Error::io("remove", &path, e))?;
-        }
-        Ok(())
+        let left = names.into_iter().filter(|name| name.ends_with(".tmp"));
+        Ok(left.map(|name| self.dir.join(name)).collect())
     }
 
     /// A mark that says the next segment was on the medium, and no next segment: that is a loss, not
@@ -150,30 +291,35 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// The control page, made anew where there is none that can be used; and whether the last sync
-    /// failed or never ended.
-    fn control(&self, newest: &Segment) -> Result<(Control, bool)> {
-        let (storage, dir) = (&**self.storage, self.dir);
-        let (log, access) = (self.settings.generation, write_access(self.settings));
-        let mark = newest.mark().filter(|mark| mark.incarnation == self.member.incarnation());
-        let replaced = || Error::LockFileReplaced { path: dir.join("control") };
-        match Control::open(storage, dir, log, access) {
+    /// Whether there is a control page that can be used, and whether the last sync failed or never
+    /// ended.
+    fn page(&self, newest: &Segment) -> Result<Page> {
+        let mark = newest.mark().filter(|mark| mark.incarnation == self.incarnation);
+        let replaced = || Error::LockFileReplaced { path: self.dir.join("control") };
+        match Control::open_unmapped(&**self.storage, self.dir, self.settings.generation) {
             Ok(control) if mark.is_none_or(|mark| mark.control == control.id()) => {
                 // A sync lock that is held now was held by the dead: nobody else could be here.
                 let doubtful = control.is_latched() || control.word_value(at::SYNC_LOCK) != 0;
-                Ok((control, doubtful))
+                Ok(if doubtful { Page::Doubtful } else { Page::Sound })
             }
             Ok(_) => Err(replaced()),
             Err(Error::Newer { path, position, what }) => {
                 Err(Error::Newer { path, position, what })
             }
             Err(_) if mark.is_some() => Err(replaced()),
-            Err(_) => {
-                Control::create(storage, dir, log, self.settings.file_mode)?;
-                Control::publish(storage, dir)?;
-                Ok((Control::open(storage, dir, log, access)?, false))
-            }
+            Err(_) => Ok(Page::New),
         }
+    }
+
+    /// The control page, made anew where there is none that can be used.
+    fn control(&self, page: Page) -> Result<Control> {
+        let (storage, dir) = (&**self.storage, self.dir);
+        let (log, access) = (self.settings.generation, write_access(&self.settings));
+        if page == Page::New {
+            Control::create(storage, dir, log, self.settings.file_mode)?;
+            Control::publish(storage, dir)?;
+        }
+        Control::open(storage, dir, log, access)
     }
 
     /// Check everything from the durable mark on, and find where it ends.
@@ -195,16 +341,25 @@ impl Recovery<'_> {
             let clean = mark.clean && i == marked && limit.is_none();
             let check =
                 if clean && segment.word(mark.position) == 0 { Check::Header } else { Check::Full };
-            let (walk, stopped) = walk_sound(&segment, limit, durable, check)?;
+            let (walk, stopped) = walk_sound(&segment, limit, durable, check, self.by_force)?;
             let whole = limit.is_some_and(|limit| walk.position == limit);
             if !whole {
                 if let Some(before) = before.filter(|_| !is_introduced(&segment, &walk)) {
                     return Ok(before);
                 }
-                let cut = stopped || limit.is_some() || !reads_zero(&segment, walk.position)?;
+                let cut = match stopped {
+                    Some(why) => Some(why),
+                    None if limit.is_some() => Some("the log stops before the next segment"),
+                    None if reads_zero(&segment, walk.position)? => None,
+                    None => Some("bytes that belong to no block lie behind the end"),
+                };
                 return Ok(SoundEnd { segment, walk, cut });
             }
-            before = Some(SoundEnd { segment, walk, cut: true });
+            before = Some(SoundEnd {
+                segment,
+                walk,
+                cut: Some("what the next segment begins with is torn"),
+            });
         }
         Err(Error::Corrupt { path: self.dir.into(), position: 0, what: "a log without an end" })
     }
@@ -212,7 +367,7 @@ impl Recovery<'_> {
     /// Let the log go on where it ends.
     fn go_on(&self, end: &SoundEnd, maker: Maker) -> Result<NewEnd> {
         let (storage, dir) = (&**self.storage, self.dir);
-        let (access, settings) = (write_access(self.settings), self.settings);
+        let (access, settings) = (write_access(&self.settings), &self.settings);
         let sequence = end.segment.sequence();
         let reach = settings.segment_bytes;
         let segment = Segment::open(storage, dir, settings.generation, sequence, access, reach)?;
@@ -236,7 +391,7 @@ impl Recovery<'_> {
     }
 
     fn supersede(&self, cut: &Cut, carried: &[Carried], maker: Maker) -> Result<NewEnd> {
-        supersede(&**self.storage, self.dir, self.settings, cut, carried, maker)
+        supersede(&**self.storage, self.dir, &self.settings, cut, carried, maker)
     }
 
     /// Move a segment that is no longer part of the log out of the way; its bytes are kept.
@@ -283,35 +438,53 @@ fn newest_mark(chain: &Chain, sequences: &[u64]) -> Result<(usize, Mark)> {
 
 /// Walk a segment as far as it is sound, group by group: up to `limit`, to the first zero, or to the
 /// first bad block, which the second result tells. Damage below `durable` is passed over: it is
-/// reported to whoever reads it, and what follows it stays.
+/// reported to whoever reads it, and what follows it stays. By force, the log is cut also there when
+/// nothing follows.
 fn walk_sound(
-    segment: &Segment,
+    segment: &Arc<Segment>,
     limit: Option<u64>,
     durable: u64,
     check: Check,
-) -> Result<(Walk, bool)> {
+    by_force: bool,
+) -> Result<(Walk, Option<&'static str>)> {
     let mut walk = Walk::new();
+    let mut segment = Arc::clone(segment);
     let reached = |walk: &Walk| limit.is_some_and(|limit| walk.position >= limit);
     while !reached(&walk) {
         let position = walk.position;
-        match sound_step(segment, &mut walk, check) {
+        if segment.is_heavy() {
+            segment = Arc::new(segment.afresh()?);
+        }
+        match sound_step(&segment, &mut walk, check) {
             Ok(Some(Step::End { .. })) => {
                 walk.position = position;
-                return Ok((walk, true));
+                return Ok((walk, Some("the next segment is not there")));
             }
             Ok(Some(_)) => {}
-            Ok(None) if position >= durable => return Ok((walk, false)),
+            Ok(None) if position >= durable => return Ok((walk, None)),
             Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => return Err(segment.error(bad)),
-            Err(_) if position >= durable => return Ok((walk, true)),
+            Err(bad) if position >= durable => return Ok((walk, Some(said(bad)))),
             Ok(None) | Err(_) => {
                 // The first block behind the mark will do: its header tells the next offset.
                 let limit = durable + HEADER_LEN as u64;
-                let sound = segment.next_sound(position + 8, limit);
-                walk.position = sound.ok_or_else(|| unbridgeable(segment, position))?;
+                let Some(sound) = segment.next_sound(position + 8, limit) else {
+                    if by_force {
+                        return Ok((walk, Some("what was on the medium here cannot be read")));
+                    }
+                    return Err(unbridgeable(&segment, position));
+                };
+                walk.position = sound;
             }
         }
     }
-    Ok((walk, false))
+    Ok((walk, None))
+}
+
+fn said(bad: Bad) -> &'static str {
+    match bad.what {
+        Malformed::Damaged(what) | Malformed::Unknown(what) => what,
+        Malformed::Newer(_) => "a newer version",
+    }
 }
 
 /// A block, or a whole group when it is the head of one. On failure the walk is where it was.

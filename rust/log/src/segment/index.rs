@@ -7,14 +7,18 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::format::address::MAX_POSITION;
 use crate::format::index::{
     ENTRY_LEN, Entry, HEADER_LEN, STRIDE, check_header, encode_header, file_len,
 };
-use crate::format::names;
+use crate::format::{Malformed, names};
 use crate::storage::{Access, Map, Open, Storage};
 
 use super::walk::{Step, Walk};
-use super::{Check, Segment};
+use super::{Check, Reading, Segment};
+
+/// Bytes of the longest index file there can be.
+const MAX_FILE: u64 = file_len(MAX_POSITION) + ENTRY_LEN as u64;
 
 /// Where entries come from.
 #[derive(Debug)]
@@ -27,9 +31,43 @@ pub enum Index {
 }
 
 impl Index {
-    /// Open the index of a segment, or build it in memory when the file is missing or not its own.
-    pub fn open(storage: &dyn Storage, dir: &Path, segment: &Segment, access: Access) -> Self {
-        Self::open_file(storage, dir, segment, access).unwrap_or_else(|_| Self::build(segment))
+    /// Open the index of a segment for reading, in the way that the segment is read.
+    ///
+    /// # Errors
+    /// As [`Index::open_file`].
+    pub fn open_existing(storage: &dyn Storage, dir: &Path, segment: &Segment) -> Result<Self> {
+        match segment.reading() {
+            Reading::Map => Self::open_file(storage, dir, segment, Access::Read),
+            Reading::Pread => Self::load(storage, dir, segment).map(Self::Built),
+        }
+    }
+
+    /// Read the index file of a segment: all entries up to the first place where none is.
+    ///
+    /// # Errors
+    /// `Io` when it cannot be read, `Corrupt` when it is not this segment's or an entry is damaged.
+    pub fn load(storage: &dyn Storage, dir: &Path, segment: &Segment) -> Result<Vec<Entry>> {
+        let path = dir.join(names::index(segment.sequence()));
+        let file = storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e))?;
+        let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
+        let mut bytes = vec![0; usize::try_from(len.min(MAX_FILE)).unwrap_or(0)];
+        let got = file.read_at(&mut bytes, 0).map_err(|e| Error::io("read", &path, e))?;
+        bytes.truncate(got);
+        let (log, salt) = (segment.header().log, segment.salt());
+        check_header(&bytes, log, segment.sequence(), salt)
+            .map_err(|what| Error::malformed(&path, 0, what))?;
+        let mut entries = Vec::new();
+        for (i, bytes) in (0..).zip(bytes[HEADER_LEN..].chunks_exact(ENTRY_LEN)) {
+            match Entry::decode(bytes, salt) {
+                Some(entry) => entries.push(entry),
+                None if bytes.iter().all(|byte| *byte == 0) => break,
+                None => {
+                    let what = Malformed::Damaged("a damaged index entry");
+                    return Err(Error::malformed(&path, entry_position(i), what));
+                }
+            }
+        }
+        Ok(entries)
     }
 
     /// Open the index file of a segment.
@@ -61,7 +99,15 @@ impl Index {
         let mut pacer = Pacer::default();
         let mut walk = Walk::new();
         let mut head = walk.position;
-        while let Ok(Some(step)) = walk.step(segment, Check::Header) {
+        let mut light: Option<Segment> = None;
+        loop {
+            let segment = light.as_ref().unwrap_or(segment);
+            if segment.is_heavy() {
+                let Ok(fresh) = segment.afresh() else { break };
+                light = Some(fresh);
+                continue;
+            }
+            let Ok(Some(step)) = walk.step(segment, Check::Header) else { break };
             match step {
                 Step::Data { block, first, highest_before_ns } => {
                     if !block.header.is_member() {
@@ -131,6 +177,25 @@ impl Index {
                 Entry::decode(&bytes, *salt)
             }
         }
+    }
+
+    /// The bytes of an index file with these entries for a segment, no longer than needed.
+    pub fn encode(&self, segment: &Segment) -> Vec<u8> {
+        let header = segment.header();
+        let mut bytes = encode_header(header.log, header.sequence, header.salt).to_vec();
+        let entries = (0..self.capacity()).map_while(|i| self.entry(i));
+        entries.for_each(|entry| bytes.extend(entry.encode(header.salt)));
+        bytes
+    }
+
+    /// Entries that there are room for; of one built in memory, entries that there are.
+    pub fn len(&self) -> u64 {
+        self.capacity()
+    }
+
+    /// True when there is room for none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     fn capacity(&self) -> u64 {

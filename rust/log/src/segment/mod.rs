@@ -1,7 +1,7 @@
 //! One segment: a file of blocks, mapped, and the checks that stand between bytes and belief.
 //!
 //! Owns how blocks are found in a segment ([`Segment::block`]), walked ([`walk`]), indexed
-//! ([`index`]) and laid out in new files ([`create`]). Invariant: a [`Block`] that was asked for
+//! ([`index`]), laid out in new files ([`create`]) and read without a map ([`window`]). Invariant: a [`Block`] that was asked for
 //! with [`Check::Full`] is bit for bit what a writer committed at that place of this segment.
 //!
 //! Zero where a commit word belongs is an answer, not an error: whether it is the end or damage is
@@ -13,6 +13,7 @@
 pub mod create;
 pub mod index;
 pub mod walk;
+pub mod window;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,9 @@ use crate::error::{Error, Result};
 use crate::format::block::{self, CommitWord, Kind};
 use crate::format::segment::{HEADER_LEN, Header, Mark};
 use crate::format::{Decoded, Malformed, PAGE, checksum, names};
+use crate::storage::real::private_memory;
 use crate::storage::{Access, File, Map, Open, Storage};
+use window::{UNREADABLE, Window};
 
 /// How much of a block is checked before it is handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,16 @@ pub enum Check {
     Header,
     /// Header and body, each block once per map.
     Full,
+}
+
+/// How bytes of a segment get from its file to who reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Reading {
+    /// The file is mapped: nothing is copied. A dying disk or a stranger's truncation is SIGBUS.
+    #[default]
+    Map,
+    /// `pread` into memory of our own: slower, and every failure is an error.
+    Pread,
 }
 
 /// A block of a segment: where it stands and what its header says.
@@ -75,6 +88,8 @@ pub struct Segment {
     path: PathBuf,
     file: Arc<dyn File>,
     map: Map,
+    /// What fills `map`, where that is a copy.
+    window: Option<Window>,
     known_len: AtomicU64,
     checked: Checked,
     opening: OnceLock<walk::Walk>,
@@ -110,11 +125,63 @@ impl Segment {
         let how = if access == Access::Read { Open::Read } else { Open::ReadWrite };
         let file = storage.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
         let header = read_header(&*file, &path)?;
-        if header.log != log || header.sequence != sequence {
-            let what = Malformed::Damaged("a segment of another log, or under another's name");
-            return Err(Error::malformed(&path, 0, what));
-        }
+        expect_own(&header, log, sequence, &path)?;
         Self::from_file(path, file, header, access, reach)
+    }
+
+    /// As [`Segment::open`], for reading in the way that is asked for.
+    ///
+    /// # Errors
+    /// As [`Segment::open`].
+    pub fn open_to_read(
+        storage: &dyn Storage,
+        dir: &Path,
+        log: [u8; 16],
+        sequence: u64,
+        reach: u64,
+        reading: Reading,
+    ) -> Result<Self> {
+        if reading == Reading::Map {
+            return Self::open(storage, dir, log, sequence, Access::Read, reach);
+        }
+        let path = dir.join(names::segment(sequence));
+        let file = storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e))?;
+        let header = read_header(&*file, &path)?;
+        expect_own(&header, log, sequence, &path)?;
+        Self::without_map(path, file, header, reach)
+    }
+
+    /// Read a file whose header is known without mapping it.
+    ///
+    /// # Errors
+    /// `Io` when there is no memory.
+    pub fn without_map(
+        path: PathBuf,
+        file: Arc<dyn File>,
+        header: Header,
+        reach: u64,
+    ) -> Result<Self> {
+        let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
+        let reach = reach.max(len).next_multiple_of(PAGE);
+        let memory = private_memory(reach).map_err(|e| Error::io("get memory for", &path, e))?;
+        let window = Window::new(Arc::clone(&file), memory.clone(), header.salt);
+        let segment = Self::from_map(path, file, header, memory, len);
+        Ok(Self { window: Some(window), ..segment })
+    }
+
+    /// True when so much was read without a map that a fresh start saves memory.
+    #[inline]
+    pub fn is_heavy(&self) -> bool {
+        self.window.as_ref().is_some_and(Window::is_large)
+    }
+
+    /// The same file, nothing of it read yet.
+    ///
+    /// # Errors
+    /// As [`Segment::without_map`].
+    pub fn afresh(&self) -> Result<Self> {
+        let (path, file) = (self.path.clone(), Arc::clone(&self.file));
+        Self::without_map(path, file, self.header.clone(), self.map.len())
     }
 
     /// Map a file whose header is known.
@@ -145,8 +212,8 @@ impl Segment {
         let seed = checksum::seed(header.salt);
         let checked = Checked::new(map.len());
         let known_len = AtomicU64::new(len);
-        let (opening, index) = Default::default();
-        Self { header, seed, path, file, map, known_len, checked, opening, index }
+        let (window, opening, index) = Default::default();
+        Self { header, seed, path, file, map, window, known_len, checked, opening, index }
     }
 
     /// What the log knew when the segment began: the walk behind its snapshot. Read once.
@@ -161,10 +228,15 @@ impl Segment {
         Ok(self.opening.get_or_init(|| opening))
     }
 
-    /// Its index, opened or built once.
-    pub fn open_index(&self, storage: &dyn Storage) -> &index::Index {
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        self.index.get_or_init(|| index::Index::open(storage, dir, self, Access::Read))
+    /// Its index: what `open` returns, asked once.
+    pub fn index_or_else(&self, open: impl FnOnce() -> index::Index) -> &index::Index {
+        self.index.get_or_init(open)
+    }
+
+    /// How it is read.
+    #[inline]
+    pub fn reading(&self) -> Reading {
+        if self.window.is_some() { Reading::Pread } else { Reading::Map }
     }
 
     /// What its first page says.
@@ -210,6 +282,11 @@ impl Segment {
     /// Its valid durable mark.
     pub fn mark(&self) -> Option<Mark> {
         let mut page = [0; PAGE as usize];
+        if self.window.is_some() {
+            // A page that cannot be read marks nothing; whoever reads on is told.
+            let got = self.file.read_at(&mut page, 0).unwrap_or(0);
+            return Mark::newest(&page[..got], self.header.salt);
+        }
         self.map.copy(0, &mut page);
         Mark::newest(&page, self.header.salt)
     }
@@ -241,7 +318,10 @@ impl Segment {
     #[inline]
     pub fn word(&self, position: u64) -> u64 {
         if position % 8 == 0 && position <= u64::MAX - 8 && self.reaches(position + 8) {
-            return self.map.load(position);
+            return match &self.window {
+                None => self.map.load(position),
+                Some(window) => window.word(position),
+            };
         }
         0
     }
@@ -269,7 +349,15 @@ impl Segment {
         if word == 0 {
             return Ok(None);
         }
-        self.parse(word, position, check).map(Some).map_err(|what| Bad { position, what })
+        self.parse(word, position, check).map(Some).map_err(|what| self.bad(word, position, what))
+    }
+
+    /// Bytes that are no block, or that could not be read.
+    #[cold]
+    fn bad(&self, word: u64, position: u64, what: Malformed) -> Bad {
+        let failed = self.window.as_ref().is_some_and(|window| window.failed_at(position));
+        let unreadable = failed && (word == UNREADABLE || what == CANNOT_READ);
+        Bad { position, what: if unreadable { CANNOT_READ } else { what } }
     }
 
     #[inline]
@@ -277,6 +365,11 @@ impl Segment {
         let commit = CommitWord::parse(word, self.header.salt, position)?;
         if !self.reaches(position + u64::from(commit.len)) {
             return Err(Malformed::Damaged("a block that reaches beyond its file"));
+        }
+        if let Some(window) = &self.window {
+            if !window.fetch(position, u64::from(commit.len)) {
+                return Err(CANNOT_READ);
+            }
         }
         let head =
             self.committed(position, u64::from(commit.len).min(block::MAX_HEADER_LEN as u64));
@@ -308,14 +401,49 @@ impl Segment {
     /// where to go on after damage. Looks at every eighth byte.
     pub fn next_sound(&self, from: u64, limit: u64) -> Option<u64> {
         let mut position = from.next_multiple_of(8).max(PAGE);
+        let mut buffer = [0; 8192];
+        // Nothing lies behind the end of the file, and a map must not be touched there.
+        self.reaches_now(limit);
+        let limit = limit.min(self.known_len.load(Ordering::Relaxed));
         while position + block::HEADER_LEN as u64 <= limit {
-            let found = self.block(position, Check::Header);
-            if found.is_ok_and(|block| block.is_some_and(|b| !b.header.is_member())) {
-                return Some(position);
+            let wanted = buffer.len().min((limit - position) as usize) & !7;
+            let page = &mut buffer[..wanted];
+            self.copy_out(position, page);
+            for (place, word) in (position..).step_by(8).zip(page.chunks_exact(8)) {
+                let word = word.try_into().map_or(0, u64::from_le_bytes);
+                // Most places fail by their tag, which costs no second look at the file.
+                if CommitWord::parse(word, self.header.salt, place).is_err() {
+                    continue;
+                }
+                let found = self.block(place, Check::Header);
+                if found.is_ok_and(|block| block.is_some_and(|b| !b.header.is_member())) {
+                    return Some(place);
+                }
             }
-            position += 8;
+            position += wanted as u64;
         }
         None
+    }
+
+    /// Bytes as they are now; zeros for what cannot be read.
+    fn copy_out(&self, position: u64, into: &mut [u8]) {
+        if self.window.is_none() {
+            return self.map.copy(position, into);
+        }
+        into.fill(0);
+        if self.file.read_at(into, position).is_ok() {
+            return;
+        }
+        let mut at = 0;
+        while at < into.len() {
+            let page = (PAGE - (position + at as u64) % PAGE) as usize;
+            let end = (at + page).min(into.len());
+            let piece = &mut into[at..end];
+            if self.file.read_at(piece, position + at as u64).is_err() {
+                piece.fill(0);
+            }
+            at += page;
+        }
     }
 
     /// The body of a block of this segment.
@@ -328,9 +456,14 @@ impl Segment {
     #[inline]
     fn committed(&self, position: u64, len: u64) -> &[u8] {
         debug_assert!(self.known_len.load(Ordering::Relaxed) >= position + len);
+        if let Some(window) = &self.window {
+            // For blocks of this very segment that is so since `parse`; asking costs little.
+            assert!(window.fetch(position, len), "a block that was never read");
+        }
         // SAFETY: callers loaded the block's non-zero commit word with acquire (`word`), found its
         // length inside the file (`reaches`), and bytes at or below a non-zero commit word are
-        // never written again by anyone (invariant 2 of docs/ARCHITECTURE.md).
+        // never written again by anyone (invariant 2 of docs/ARCHITECTURE.md). Where the map is a
+        // copy, the bytes are held (above), and held bytes are never stored again (`window`).
         unsafe { self.map.committed(position, len) }
     }
 
@@ -358,6 +491,14 @@ impl Segment {
     }
 }
 
+fn expect_own(header: &Header, log: [u8; 16], sequence: u64, path: &Path) -> Result<()> {
+    if header.log == log && header.sequence == sequence {
+        return Ok(());
+    }
+    let what = Malformed::Damaged("a segment of another log, or under another's name");
+    Err(Error::malformed(path, 0, what))
+}
+
 /// Read and decode the header of a segment file.
 ///
 /// # Errors
@@ -367,6 +508,8 @@ pub fn read_header(file: &dyn File, path: &Path) -> Result<Header> {
     let got = file.read_at(&mut bytes, 0).map_err(|e| Error::io("read", path, e))?;
     Header::decode(&bytes[..got]).map_err(|what| Error::malformed(path, 0, what))
 }
+
+const CANNOT_READ: Malformed = Malformed::Damaged("the disk does not give these bytes back");
 
 /// Which blocks were checked already: a bit for each 32 bytes, for no two blocks start within one.
 struct Checked {

@@ -20,6 +20,7 @@ pub mod memory;
 pub mod real;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -141,6 +142,16 @@ pub trait File: Send + Sync + std::fmt::Debug {
     fn sync_data(&self) -> io::Result<()>;
     /// `fsync`: also the rest of the metadata.
     fn sync_all(&self) -> io::Result<()>;
+    /// Copy `[position, position + len)` of another file to the same place of this one without the
+    /// bytes passing through this process, perhaps by sharing them; returns how many from the
+    /// beginning were copied. Fewer, also none, is no error: the caller copies the rest itself.
+    fn copy_from(&self, _source: &dyn File, _position: u64, _len: u64) -> io::Result<u64> {
+        Ok(0)
+    }
+    /// The descriptor, where there is one, for calls of the kernel's that take two.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     /// Map `[0, len)`, which may reach beyond the end of the file: only allocated bytes may be
     /// touched.
     fn map(&self, len: u64, access: Access) -> io::Result<Map>;

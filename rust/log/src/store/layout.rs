@@ -198,13 +198,17 @@ pub(crate) fn is_log_file(name: &str) -> bool {
         || is_prepared(name)
 }
 
-/// `next.<slot>.tmp` or `next.<slot>.idx.tmp`, the slot written as we write it.
+/// `next.<slot>.tmp`, `next.<slot>.idx.tmp` or `reindex.<slot>.tmp`, the slot written as we write it.
 fn is_prepared(name: &str) -> bool {
     let name = name
         .strip_suffix(".idx.tmp")
         .map_or(name.to_owned(), |segment| segment.to_owned() + ".tmp");
-    let slot = name.strip_prefix("next.").and_then(|rest| rest.strip_suffix(TEMPORARY));
-    slot.is_some_and(|digits| digits.parse().is_ok_and(|slot| names::prepared(slot) == name))
+    [("next.", names::prepared as fn(u32) -> String), ("reindex.", names::reindexed)]
+        .into_iter()
+        .any(|(prefix, written)| {
+            let slot = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(TEMPORARY));
+            slot.is_some_and(|digits| digits.parse().is_ok_and(|slot| written(slot) == name))
+        })
 }
 
 /// Number of a slot file; `None` for any other file.
@@ -237,9 +241,13 @@ mod tests {
     fn only_names_exactly_as_falaj_writes_them_are_its_own() {
         let segment = names::segment(7);
         let plain = ["control", "lock", "lock.append", "lock.sync", "control.tmp", "supersede.tmp"];
-        for ours in
-            plain.into_iter().chain(["next.0.tmp", "next.1023.tmp", "next.3.idx.tmp", &segment])
-        {
+        for ours in plain.into_iter().chain([
+            "next.0.tmp",
+            "next.1023.tmp",
+            "next.3.idx.tmp",
+            "reindex.7.tmp",
+            &segment,
+        ]) {
             assert!(is_log_file(ours), "{ours}");
         }
         for other in

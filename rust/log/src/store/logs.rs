@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use super::{Membership, Store};
 use crate::error::{Error, Result};
-use crate::format::settings::TopicSettings;
+use crate::format::settings::{TopicSettings, WriteMode};
 use crate::lock::{Fate, Holders, Identity};
-use crate::log::{Log, LogSettings, Member};
+use crate::log::{Log, LogSettings, Member, Reading};
 
 /// Longest nap of the keeper, so that it soon notices that it is no longer needed.
 const NAP: Duration = Duration::from_millis(100);
@@ -71,14 +71,7 @@ impl Store {
     pub fn open_log(&self, topic: &TopicSettings) -> Result<Arc<Log>> {
         let dir = self.log_dir(topic)?;
         let storage = Arc::clone(self.storage());
-        let settings = LogSettings {
-            generation: topic.log_generation,
-            segment_bytes: topic.segment_bytes,
-            write_mode: self.settings().write_mode,
-            file_mode: self.modes().file,
-            lock_timeout: Some(self.shared.lock_timeout),
-            sync_interval: Duration::from_millis(topic.sync_interval_ms),
-        };
+        let settings = self.log_settings(topic);
         if self.access() == super::Access::Read {
             return Log::open(storage, &dir, settings, None);
         }
@@ -87,6 +80,31 @@ impl Store {
             let as_member: Arc<dyn Member> = Arc::clone(&member) as Arc<dyn Member>;
             Log::open(storage, &dir, settings, Some(as_member))
         })
+    }
+}
+
+impl Store {
+    /// How the log of a topic is opened.
+    pub(super) fn log_settings(&self, topic: &TopicSettings) -> LogSettings {
+        LogSettings {
+            file_mode: self.modes().file,
+            lock_timeout: Some(self.shared.lock_timeout),
+            reading: self.shared.reading,
+            ..settings_to_read(topic, self.settings().write_mode)
+        }
+    }
+}
+
+/// How the log of a topic is opened by who only looks, and by `pread` only.
+pub(super) fn settings_to_read(topic: &TopicSettings, write_mode: WriteMode) -> LogSettings {
+    LogSettings {
+        generation: topic.log_generation,
+        segment_bytes: topic.segment_bytes,
+        write_mode,
+        file_mode: 0o600,
+        lock_timeout: None,
+        sync_interval: Duration::from_millis(topic.sync_interval_ms),
+        reading: Reading::Pread,
     }
 }
 

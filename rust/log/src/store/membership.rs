@@ -222,6 +222,36 @@ fn read(presence: &LockFile) -> Result<(u64, u16)> {
     incarnation.filter(|id| *id != 0).zip(seen).ok_or_else(|| presence.replaced())
 }
 
+/// The incarnation that `presence` holds: that of the present members, or of the last ones.
+pub(super) fn incarnation_now(storage: &dyn Storage, layout: &Layout) -> Option<u64> {
+    let presence = LockFile::find(storage, &layout.presence()).ok()??;
+    read(&presence).ok().map(|(incarnation, _)| incarnation)
+}
+
+/// Find out, without joining, whether somebody has the store open for writing: the incarnation if so.
+/// Who joins or leaves meanwhile is kept out by the claim.
+///
+/// # Errors
+/// [`Error::LockTimeout`] for the claim, or those of the file system.
+pub(super) fn somebody_writes(
+    storage: &Arc<dyn Storage>,
+    layout: &Layout,
+    patience: Patience,
+) -> Result<Option<u64>> {
+    if LockFile::find(storage.as_ref(), &layout.claim())?.is_none() {
+        // As in a restored backup: who comes first makes it.
+        return Ok(None);
+    }
+    let _claim = Claim::take(storage, layout, 0, patience)?;
+    let Some(presence) = LockFile::find(storage.as_ref(), &layout.presence())? else {
+        return Ok(None);
+    };
+    if presence.try_lock(LockKind::Exclusive)? {
+        return Ok(None);
+    }
+    read(&presence).map(|(incarnation, _)| Some(incarnation))
+}
+
 fn line(incarnation: u64, seen: u16) -> String {
     format!("incarnation {incarnation:016x} slots {seen}")
 }

@@ -13,14 +13,20 @@
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
 //! | `options`, `open`, `files` | opening and creating a store |
 //! | `logs` | which logs this process has open, and the thread that syncs them |
+//! | `backup` | a consistent copy while others write |
+//! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
+//! | `info` | what there is, in numbers |
 //! | `topics`, `sweep` | creating, listing, deleting topics; removing what was left half-way |
 //!
 //! Invariant: everything is created under a temporary name and gets its own name whole, logs first,
 //! `topic.json` and `falaj.json` last, under the claim. Protocol and races: `docs/PROTOCOL.md`.
 
+mod backup;
+mod catalog;
 mod claim;
 mod files;
 pub mod fork;
+mod info;
 pub mod layout;
 mod lockfile;
 mod logs;
@@ -29,22 +35,29 @@ pub mod modes;
 mod open;
 pub mod options;
 mod registry;
+mod repair;
 mod slots;
 mod sweep;
 mod topics;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use backup::BackupReport;
+pub use info::{LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
 pub use membership::Membership;
 pub use modes::Modes;
 pub use options::{Access, StoreOptions, TopicOptions};
+pub use repair::{LogRepair, RepairReport, repair};
 pub use slots::DeadSlot;
+pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verification, verify};
 
 use crate::error::{Error, Result};
 use crate::format::settings::{StoreSettings, TopicSettings};
+use crate::log::Reading;
 use crate::storage::real::RealStorage;
 use crate::storage::{Map, Storage};
 use claim::Patience;
@@ -66,6 +79,7 @@ struct Shared {
     /// Where the membership is kept; none for a reader.
     seat: Option<Seat>,
     lock_timeout: Duration,
+    reading: Reading,
 }
 
 impl Store {

@@ -27,6 +27,7 @@ use super::{Membership, Shared, Store};
 use crate::error::{Error, Result};
 use crate::format::settings::{StoreSettings, WriteMode};
 use crate::format::wake;
+use crate::log::Reading;
 use crate::storage::{self, Filesystem, Map, Open, Storage};
 
 /// Open a store on any storage.
@@ -65,7 +66,8 @@ impl Opening<'_> {
         self.check_settings(&settings)?;
         let modes = self.modes()?;
         // Who may not even read the page, or finds none, looks from time to time instead.
-        let wake = self.wake_page(&settings).ok().flatten();
+        let mapped = self.options.reading == Reading::Map;
+        let wake = mapped.then(|| self.wake_page(&settings).ok().flatten()).flatten();
         Ok(self.finish(settings, modes, wake, None))
     }
 
@@ -98,7 +100,8 @@ impl Opening<'_> {
         seat: Option<Seat>,
     ) -> Shared {
         let Self { storage, layout, options } = self;
-        Shared { storage, layout, settings, modes, wake, seat, lock_timeout: options.lock_timeout }
+        let (lock_timeout, reading) = (options.lock_timeout, options.reading);
+        Shared { storage, layout, settings, modes, wake, seat, lock_timeout, reading }
     }
 
     /// What `falaj.json` says; `None` when there is none.

@@ -12,6 +12,7 @@ use crate::format::address::MAX_POSITION;
 use crate::format::names;
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::format::state::MAX_TOPICS;
+use crate::log::Reading;
 
 /// What a store is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -37,6 +38,9 @@ pub struct StoreOptions {
     pub force_filesystem: bool,
     /// How long to wait for others who open or change the store right now.
     pub lock_timeout: Duration,
+    /// How segments are read: mapped, or by `pread` where a map is dangerous, which is on a dying
+    /// disk or where strangers truncate files.
+    pub reading: Reading,
 }
 
 impl Default for StoreOptions {
@@ -47,6 +51,7 @@ impl Default for StoreOptions {
             write_mode: None,
             force_filesystem: false,
             lock_timeout: Duration::from_secs(10),
+            reading: Reading::Map,
         }
     }
 }

@@ -33,6 +33,21 @@ const DYING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct DeadSlot(#[allow(dead_code, reason = "holding it is its use")] Option<LockFile>);
 
+/// A slot, and who took it last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotInfo {
+    /// Its number.
+    pub slot: u16,
+    /// How often it was taken.
+    pub generation: Option<u32>,
+    /// Process number of the one who took it last, in whatever namespace that one lived.
+    pub process: Option<u32>,
+    /// When, microseconds since 1970.
+    pub since_us: Option<i64>,
+    /// Whether that one lives; `None` where it cannot be found out.
+    pub alive: Option<bool>,
+}
+
 /// The slots of a store.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
@@ -43,6 +58,28 @@ pub(super) struct Slots {
 impl Slots {
     pub(super) fn new(storage: &Arc<dyn Storage>, layout: &Layout) -> Self {
         Self { storage: storage.clone(), layout: layout.clone() }
+    }
+
+    /// Every slot file that this user may look into: who took it last, and whether that one lives. A
+    /// shared lock, held for a moment, tells: whoever tries to take the slot just then takes another.
+    pub(super) fn look(&self) -> Vec<SlotInfo> {
+        let names = self.storage.list(&self.layout.slots()).unwrap_or_default();
+        let mut slots: Vec<_> = names.iter().filter_map(|name| layout::parse_slot(name)).collect();
+        slots.sort_unstable();
+        slots.into_iter().filter_map(|slot| self.look_into(slot)).collect()
+    }
+
+    fn look_into(&self, slot: u16) -> Option<SlotInfo> {
+        let file = LockFile::find(self.storage.as_ref(), &self.layout.slot(slot)).ok()??;
+        let alive = file.try_lock(LockKind::Shared).ok().map(|free| !free);
+        let content = file.read().unwrap_or(Content::Damaged);
+        Some(SlotInfo {
+            slot,
+            generation: content.number("generation"),
+            process: content.number("process"),
+            since_us: content.number("since_us"),
+            alive,
+        })
     }
 
     /// Make sure that no slot is held, by one who has presence to itself.

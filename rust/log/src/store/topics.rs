@@ -14,6 +14,7 @@
 //! is left to [`crate::log`]. (`docs/PROTOCOL.md`, "Topics".)
 
 use super::claim::{Claim, Patience};
+use super::layout::Layout;
 use super::layout::{deleted, temporary};
 use super::options::{TopicOptions, within_limits};
 use super::{Shared, Store, files, sweep};
@@ -21,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
 use crate::format::state::TopicState;
 use crate::log::{self, LogSpec};
+use crate::storage::Storage;
 
 impl Store {
     /// Open a topic, creating it where there is none and the store is open for writing.
@@ -137,7 +139,9 @@ impl Shared {
     fn topic(&self, name: &str) -> Result<Option<TopicSettings>> {
         let mut missing = None;
         loop {
-            let Some(topic) = read_settings(self, name)? else { return Ok(None) };
+            let Some(topic) = read_settings(self.storage(), &self.layout, name)? else {
+                return Ok(None);
+            };
             let path = self.layout.log(&topic)?;
             match files::stat(self.storage(), &path)? {
                 Some(stat) if stat.is_dir => return Ok(Some(topic)),
@@ -203,15 +207,19 @@ impl Shared {
 }
 
 /// What a topic's `topic.json` says; `None` when there is none.
-fn read_settings(shared: &Shared, name: &str) -> Result<Option<TopicSettings>> {
-    let path = shared.layout.topic_settings(name)?;
-    let directory = shared.layout.topic(name)?;
-    match files::stat(shared.storage(), &directory)? {
+pub(super) fn read_settings(
+    storage: &dyn Storage,
+    layout: &Layout,
+    name: &str,
+) -> Result<Option<TopicSettings>> {
+    let path = layout.topic_settings(name)?;
+    let directory = layout.topic(name)?;
+    match files::stat(storage, &directory)? {
         None => return Ok(None),
         Some(stat) if stat.is_dir => {}
         Some(_) => return Err(corrupt(directory, "the topic is not a directory")),
     }
-    let Some(bytes) = files::read(shared.storage(), &path)? else { return Ok(None) };
+    let Some(bytes) = files::read(storage, &path)? else { return Ok(None) };
     let topic = TopicSettings::decode(&bytes).map_err(|what| Error::malformed(&path, 0, what))?;
     if topic.name != name {
         return Err(corrupt(path, "the settings of another topic"));

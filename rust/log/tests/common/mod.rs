@@ -87,6 +87,7 @@ pub fn settings(write_mode: WriteMode) -> LogSettings {
         file_mode: 0o600,
         lock_timeout: Some(Duration::from_secs(5)),
         sync_interval: Duration::from_millis(100),
+        reading: falaj::segment::Reading::Map,
     }
 }
 

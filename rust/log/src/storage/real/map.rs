@@ -40,6 +40,17 @@ pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: Access) -> io:
     Ok(owned(memory, len, writable, sink))
 }
 
+/// Memory of this process alone, zero at first, that no file is behind: for bytes that are read rather
+/// than mapped. Takes room as it is filled.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn private(len: u64) -> io::Result<Map> {
+    let size = usize::try_from(len).ok().filter(|size| *size > 0).ok_or(Errno::INVAL)?;
+    let memory = MmapOptions::new().len(size).no_reserve_swap().map_anon()?;
+    Ok(owned(memory.into(), len, true, None))
+}
+
 fn owned(memory: MmapRaw, len: u64, writable: bool, sink: Option<Arc<dyn StoreSink>>) -> Map {
     let base = NonNull::new(memory.as_mut_ptr()).expect("mmap returns no null pointer");
     debug_assert!(memory.len() as u64 == len && base.as_ptr() as usize % 4096 == 0);

@@ -36,6 +36,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::{File, Filesystem, Open, Stat, Storage};
 
 pub use file::RealFile;
+pub use map::private as private_memory;
 
 /// The machine's own files.
 #[derive(Clone, Copy, Debug, Default)]

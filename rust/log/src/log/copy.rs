@@ -1,0 +1,288 @@
+//! Copying a log while others write to it.
+//!
+//! Owns what a copy of a log is: all its segments up to the end that was committed when the copy was
+//! planned, each with a fresh mark that says so, and no derived state. A copy is therefore a log that
+//! was closed in order: whoever opens it first finds all of it durable and goes on behind it.
+//!
+//! ```text
+//! source  | page 0 | blocks ……………… | end block | rest        segment before the last
+//! copy    | header, mark = end, succeeded | blocks …… | end block |
+//! source  | page 0 | blocks …… tail | others append …        the last one
+//! copy    | header, mark = tail, clean | blocks …… |
+//! ```
+//!
+//! Nothing is mapped, neither here nor there. Segments that are wholly on the medium never change
+//! again, so the kernel may share their blocks with the copy where the file system can; the active
+//! one is copied byte by byte, for a shared block under a mapped writer needs room when it is stored
+//! to, and there may be none. See `docs/PROTOCOL.md`, "Backup".
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::block::Kind;
+use crate::format::segment::{HEADER_LEN, Mark};
+use crate::format::settings::WriteMode;
+use crate::format::{Malformed, PAGE, names};
+use crate::segment::index::write_file;
+use crate::segment::{Bad, Check, Reading, Segment};
+use crate::storage::{File, Open, Storage};
+
+use super::LogSettings;
+use super::chain::Chain;
+use super::control::Control;
+use super::create::{dir_mode, lock_mode};
+use super::verify::Progress;
+
+/// Bytes copied between two calls of the progress.
+const STRIDE: u64 = 8 << 20;
+/// How often the end is looked at again when a roll came in between.
+const TRIES: u32 = 5;
+
+/// A segment to be copied.
+#[derive(Debug)]
+struct Piece {
+    segment: Arc<Segment>,
+    /// Where its content ends: what the copy's mark says.
+    end: u64,
+    /// Where the bytes end: behind the end block that names the next segment.
+    len: u64,
+    last: bool,
+    /// True when it never changes again, not even its first page.
+    settled: bool,
+}
+
+/// A log as it was at one moment, to be copied.
+#[derive(Debug)]
+pub struct LogCopy {
+    pieces: Vec<Piece>,
+    write_mode: WriteMode,
+    file_mode: u32,
+}
+
+impl LogCopy {
+    /// Look at a log's end and plan to copy everything before it. `recovered` says that a process of
+    /// this store has recovered the log, so that a bad block cannot be a torn tail.
+    ///
+    /// # Errors
+    /// `NeedsRecovery` when nobody knows where the log ends, `Corrupt` when what is not yet durable of
+    /// it is damaged, `Newer`, `Io`.
+    pub fn plan(
+        storage: &Arc<dyn Storage>,
+        dir: &Path,
+        settings: &LogSettings,
+        recovered: bool,
+    ) -> Result<Self> {
+        let settings = LogSettings { reading: Reading::Pread, ..settings.clone() };
+        let chain = Chain::new(Arc::clone(storage), dir, &settings);
+        let control = Control::open_unmapped(&**storage, dir, settings.generation).ok();
+        let control = control.filter(|control| control.incarnation() != 0);
+        let (tail, newest) = find_end(control.as_ref(), &chain)?;
+        let mut pieces = Vec::new();
+        let mut segment = chain.segment(newest)?;
+        let (mut end, mut len, mut last) = (tail.map(Address::position), None, true);
+        let durable = control.map_or(0, |control| control.durable().sequence());
+        loop {
+            let checked = check_unproven(&chain, &segment, end, recovered)?;
+            let settled = !last && segment.sequence() < durable;
+            let piece = Piece {
+                segment: Arc::clone(&segment),
+                end: checked,
+                len: len.unwrap_or(checked),
+                last,
+                settled,
+            };
+            pieces.push(piece);
+            let Some(previous) = segment.header().previous else { break };
+            let named = !segment.header().supersedes;
+            if !chain.sequences()?.contains(&previous.sequence) {
+                break;
+            }
+            segment = chain.segment(previous.sequence)?;
+            (end, last) = (Some(previous.end), false);
+            len = if named { Some(behind_end_block(&segment, previous.end)?) } else { None };
+        }
+        pieces.reverse();
+        Ok(Self { pieces, write_mode: settings.write_mode, file_mode: settings.file_mode })
+    }
+
+    /// Bytes to be copied.
+    pub fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len).sum()
+    }
+
+    /// Segments to be copied.
+    pub fn segments(&self) -> u64 {
+        self.pieces.len() as u64
+    }
+
+    /// Fill an existing, empty directory with the copy, and sync everything in it.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`, and what `progress` returns. The directory must then be thrown away.
+    pub fn carry_out(
+        &self,
+        storage: &dyn Storage,
+        to: &Path,
+        done: &mut u64,
+        total: u64,
+        progress: Progress<'_>,
+    ) -> Result<()> {
+        for piece in &self.pieces {
+            piece.copy(storage, to, self.file_mode, &mut |bytes| {
+                *done += bytes;
+                progress(*done, total)
+            })?;
+        }
+        // Empty, and nobody's: a copied log is locked by those who open the copy.
+        let by_file = ["lock.append", "lock.sync"];
+        let by_file = by_file.into_iter().filter(|_| self.write_mode == WriteMode::Pwrite);
+        for lock in ["lock"].into_iter().chain(by_file) {
+            write_file(storage, &to.join(lock), &[], 0, lock_mode(self.file_mode))?;
+        }
+        let quarantine = to.join("quarantine");
+        let made = storage.create_dir(&quarantine, dir_mode(self.file_mode));
+        made.map_err(|e| Error::io("create", &quarantine, e))?;
+        storage.sync_dir(to).map_err(|e| Error::io("sync", to, e))
+    }
+}
+
+/// The committed end and the segment that it lies in; no end where nobody says one.
+fn find_end(control: Option<&Control>, chain: &Chain) -> Result<(Option<Address>, u64)> {
+    for _ in 0..TRIES {
+        let tail = control.map(Control::tail);
+        let newest = chain.refresh()?.last().copied().unwrap_or_default();
+        match tail {
+            // A roll between the two looks, or a page from before a crash.
+            Some(tail) if tail.sequence() < newest => {}
+            Some(tail) => return Ok((Some(tail), tail.sequence())),
+            None => return Ok((None, newest)),
+        }
+    }
+    let newest = chain.refresh()?.last().copied().unwrap_or_default();
+    Ok((None, newest))
+}
+
+/// Check what no mark proves to be on the medium, up to `end` or else to the first zero; returns
+/// where that is. What is proven is copied as it is.
+fn check_unproven(
+    chain: &Chain,
+    segment: &Arc<Segment>,
+    end: Option<u64>,
+    recovered: bool,
+) -> Result<u64> {
+    let later = |sequence: &&u64| **sequence > segment.sequence();
+    let marked_later = chain.sequences()?.iter().filter(later).any(|sequence| {
+        let mark = chain.segment(*sequence).ok().and_then(|segment| segment.mark());
+        mark.is_some_and(|mark| mark.position > 0)
+    });
+    if let (true, Some(end)) = (marked_later, end) {
+        return Ok(end);
+    }
+    let mark = segment.mark().map_or(0, |mark| mark.position);
+    let mut segment = Arc::clone(segment);
+    let mut position = mark.max(PAGE);
+    while end.is_none_or(|end| position < end) {
+        if segment.is_heavy() {
+            segment = Arc::new(segment.afresh()?);
+        }
+        let doubt = |bad: Bad| match bad.what {
+            Malformed::Damaged(what) if !recovered => {
+                let (path, position) = (segment.path().to_path_buf(), bad.position);
+                Error::NeedsRecovery { path, position, what }
+            }
+            _ => segment.error(bad),
+        };
+        match segment.block(position, Check::Full).map_err(doubt)? {
+            Some(block) => position = block.end(),
+            None if end.is_none() => break,
+            None => {
+                let what = Malformed::Damaged("nothing where a committed block should be");
+                return Err(doubt(Bad { position, what }));
+            }
+        }
+    }
+    Ok(position)
+}
+
+/// Where the end block at the end of a segment's content ends.
+fn behind_end_block(segment: &Segment, end: u64) -> Result<u64> {
+    match segment.block(end, Check::Full) {
+        Ok(Some(block)) if block.header.kind == Kind::End => Ok(block.end()),
+        Ok(_) => {
+            let what = Malformed::Damaged("no end block where the segment ends");
+            Err(segment.error(Bad { position: end, what }))
+        }
+        Err(bad) => Err(segment.error(bad)),
+    }
+}
+
+impl Piece {
+    fn copy(
+        &self,
+        storage: &dyn Storage,
+        to: &Path,
+        mode: u32,
+        told: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let path: PathBuf = to.join(names::segment(self.segment.sequence()));
+        let failed = |what| move |e| (what, e);
+        let target = storage.open(&path, Open::CreateNew(mode));
+        let target = target.map_err(|e| Error::io("create", &path, e))?;
+        let finish = |(what, e): (&'static str, std::io::Error)| Error::io(what, &path, e);
+        self.first_page(&*target).map_err(failed("write")).map_err(finish)?;
+        told(PAGE.min(self.len))?;
+        let mut at = PAGE;
+        while at < self.len {
+            let wanted = STRIDE.min(self.len - at);
+            self.blocks(&*target, at, wanted, &path)?;
+            told(wanted)?;
+            at += wanted;
+        }
+        target.sync_all().map_err(failed("sync")).map_err(finish)
+    }
+
+    /// The source's header, and a mark of the copy's own.
+    fn first_page(&self, target: &dyn File) -> std::io::Result<()> {
+        let mark = Mark {
+            serial: 1,
+            position: self.end,
+            clean: self.last,
+            succeeded: !self.last,
+            ..Mark::default()
+        };
+        let mut page = vec![0; PAGE as usize];
+        page[..HEADER_LEN].copy_from_slice(&self.segment.header().encode());
+        let slot = mark.slot() as usize;
+        let bytes = mark.encode(self.segment.salt());
+        page[slot..slot + bytes.len()].copy_from_slice(&bytes);
+        target.write_at(&page, 0)
+    }
+
+    fn blocks(&self, target: &dyn File, at: u64, len: u64, path: &Path) -> Result<()> {
+        let source = self.segment.file();
+        let copied = if self.settled {
+            target.copy_from(&**source, at, len).map_err(|e| Error::io("copy to", path, e))?
+        } else {
+            0
+        };
+        let mut at = at + copied;
+        let end = at + len - copied;
+        let mut buffer = vec![0; (end - at).min(1 << 20) as usize];
+        while at < end {
+            let wanted = buffer.len().min((end - at) as usize);
+            let bytes = &mut buffer[..wanted];
+            let got = source.read_at(bytes, at);
+            let got = got.map_err(|e| Error::io("read", self.segment.path(), e))?;
+            if got < wanted {
+                let (path, position) = (self.segment.path().to_path_buf(), at + got as u64);
+                let what = "the segment was cut off";
+                return Err(Error::Corrupt { path, position, what });
+            }
+            target.write_at(bytes, at).map_err(|e| Error::io("write", path, e))?;
+            at += wanted as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! How large a log is and who holds its locks: for people who look.
+//!
+//! Owns nothing that decides anything: all of it may have changed when it is read.
+
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::control::{at, flag};
+use crate::format::names;
+use crate::format::settings::WriteMode;
+use crate::lock::{self, Identity};
+use crate::storage::{LockKind, Open};
+
+use super::Log;
+use super::guard::Which;
+
+/// A segment of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Bytes of its content, the first page included.
+    pub live: u64,
+    /// Bytes that it and its index take on the disk.
+    pub reserved: u64,
+}
+
+/// One of the two locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockInfo {
+    /// True when somebody has it.
+    pub held: bool,
+    /// Who, where the lock says it.
+    pub owner: Option<Identity>,
+    /// True when others wait.
+    pub contended: bool,
+}
+
+/// A log as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Up to where it is committed, as its control page says; `None` without one.
+    pub committed: Option<Address>,
+    /// Up to where it is on the medium, as far as that is known.
+    pub durable: Option<Address>,
+    /// Incarnation in which it was last opened for writing; 0 for none.
+    pub incarnation: u64,
+    /// True when a sync failed and its bytes wait to be saved.
+    pub latched: bool,
+    /// True when it was deleted.
+    pub deleted: bool,
+    /// Its segments, oldest first.
+    pub segments: Vec<SegmentInfo>,
+    /// Bytes of content.
+    pub live: u64,
+    /// Bytes that all of its files take on the disk, prepared segments included.
+    pub reserved: u64,
+    /// Bytes that were set aside by recoveries and repairs, not counted in `reserved`.
+    pub quarantined: u64,
+    /// The lock of those who append.
+    pub append_lock: LockInfo,
+    /// The lock of those who sync.
+    pub sync_lock: LockInfo,
+}
+
+impl Log {
+    /// How large the log is and who holds its locks.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Newer` or `Io` when its segments cannot be listed.
+    pub fn extent(&self) -> Result<Extent> {
+        let control = self.control();
+        let flags = control.map_or(0, super::Control::flags);
+        let (committed, durable) = (self.committed(), self.durable());
+        let segments = self.segment_infos(committed)?;
+        let live = segments.iter().map(|segment| segment.live).sum();
+        Ok(Extent {
+            committed,
+            durable,
+            incarnation: control.map_or(0, super::Control::incarnation),
+            latched: flags & flag::LATCHED != 0,
+            deleted: flags & flag::DELETED != 0,
+            live,
+            reserved: self.allocated_in(&self.dir)?,
+            quarantined: self.allocated_in(&self.dir.join("quarantine")).unwrap_or(0),
+            segments,
+            append_lock: self.lock_info(Which::Append, at::APPEND_LOCK),
+            sync_lock: self.lock_info(Which::Sync, at::SYNC_LOCK),
+        })
+    }
+
+    fn segment_infos(&self, committed: Option<Address>) -> Result<Vec<SegmentInfo>> {
+        let sequences = self.chain.refresh()?;
+        let mut infos = Vec::with_capacity(sequences.len());
+        for (i, sequence) in sequences.iter().enumerate() {
+            let next = sequences.get(i + 1).map(|next| self.chain.header(*next)).transpose()?;
+            let end = next.and_then(|header| header.previous).map(|previous| previous.end);
+            let tail = committed.filter(|tail| tail.sequence() == *sequence);
+            let mark = || self.chain.segment(*sequence).ok()?.mark().map(|mark| mark.position);
+            let live = end.or(tail.map(Address::position)).or_else(mark).unwrap_or(0);
+            let allocated = |name: String| {
+                self.storage.stat(&self.dir.join(name)).map_or(0, |stat| stat.allocated)
+            };
+            let reserved =
+                allocated(names::segment(*sequence)) + allocated(names::index(*sequence));
+            infos.push(SegmentInfo { sequence: *sequence, live, reserved });
+        }
+        Ok(infos)
+    }
+
+    fn allocated_in(&self, dir: &std::path::Path) -> Result<u64> {
+        let names = self.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+        let stats = names.iter().filter_map(|name| self.storage.stat(&dir.join(name)).ok());
+        Ok(stats.filter(|stat| !stat.is_dir).map(|stat| stat.allocated).sum())
+    }
+
+    fn lock_info(&self, which: Which, word: u64) -> LockInfo {
+        if self.settings.write_mode == WriteMode::Pwrite {
+            return self.lock_file_info(which);
+        }
+        let word = self.control().map_or(0, |control| control.word_value(word));
+        match lock::decode(word) {
+            Ok(Some(held)) => {
+                LockInfo { held: true, owner: Some(held.owner), contended: held.sleepers }
+            }
+            _ => LockInfo::default(),
+        }
+    }
+
+    /// A lock that is a file tells that it is held, not by whom. Those who poll for it meet us for a
+    /// moment at most.
+    fn lock_file_info(&self, which: Which) -> LockInfo {
+        let path = self.dir.join(which.file());
+        let file = self.storage.open(&path, Open::ReadWrite);
+        let free = file.and_then(|file| {
+            let free = file.try_lock(LockKind::Shared)?;
+            file.close();
+            Ok(free)
+        });
+        LockInfo { held: !free.unwrap_or(true), ..LockInfo::default() }
+    }
+}

@@ -1,0 +1,54 @@
+//! What mending a log takes, as values: told before it is done, or after.
+//!
+//! Owns the words in which recovery, the clearing of a latch and the rebuilding of indexes report.
+//! Nothing that they do throws bytes away: what is cut off stays in its file behind the cut, or moves
+//! to `quarantine/` beside it. What is done, and when, is left to [`super::recover`],
+//! [`super::latch`] and [`super::reindex`].
+
+use std::path::PathBuf;
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mend {
+    /// The log ends here: what lies behind in the file stays there and is no longer part of it.
+    Cut,
+    /// A file that the log does not reach moves to `quarantine/`.
+    SetAside,
+    /// What a failed or interrupted sync left in doubt is written anew, at the same offsets.
+    Save,
+    /// The control page is missing or damaged and is made anew.
+    NewControl,
+    /// An index is missing or damaged and is made anew.
+    Reindex,
+    /// A temporary file that somebody left behind is removed.
+    RemoveTemporary,
+}
+
+impl Mend {
+    /// A word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mend::Cut => "cut",
+            Mend::SetAside => "set aside",
+            Mend::Save => "save",
+            Mend::NewControl => "new control page",
+            Mend::Reindex => "rebuild index",
+            Mend::RemoveTemporary => "remove temporary file",
+        }
+    }
+}
+
+/// One step of mending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MendStep {
+    /// What is done.
+    pub mend: Mend,
+    /// To which file.
+    pub path: PathBuf,
+    /// Where in it, bytes.
+    pub position: u64,
+    /// How many bytes are concerned: those behind a cut, or of the file.
+    pub bytes: u64,
+    /// Why, in one sentence.
+    pub why: String,
+}

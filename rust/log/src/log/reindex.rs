@@ -1,0 +1,107 @@
+//! Making the index of a sealed segment anew, where it is missing or damaged.
+//!
+//! A sealed segment never changes, so an index made of it is good for ever. Whoever may write does
+//! it on the way, when a lookup meets a bad index; readers keep what they built in memory. A new file
+//! is written, synced and renamed: at no time is there half an index under the name. Failing costs
+//! nothing but time, so nobody is told. See `docs/FORMAT.md`, "Index".
+
+use std::sync::Mutex;
+
+use crate::error::{Error, Result};
+use crate::format::index::{ENTRY_LEN, HEADER_LEN};
+use crate::format::names;
+use crate::segment::Segment;
+use crate::segment::index::{Index, write_file};
+use crate::storage::{Open, Storage};
+
+use super::mending::{Mend, MendStep};
+use super::{Log, enter};
+
+/// One thread of the process at a time: they share a temporary name.
+static ONE: Mutex<()> = Mutex::new(());
+
+impl Log {
+    /// The index of a segment, opened or built once; made anew on disk where this process may.
+    pub(super) fn index_of<'s>(&self, segment: &'s Segment) -> &'s Index {
+        segment.index_or_else(|| {
+            let storage = &*self.storage;
+            Index::open_existing(storage, &self.dir, segment).unwrap_or_else(|_| {
+                let built = Index::build(segment);
+                if self.is_sealed(segment.sequence()) {
+                    // A hint that cannot be kept is built again by the next who asks.
+                    let _ = self.save_index(segment, &built);
+                }
+                built
+            })
+        })
+    }
+
+    fn is_sealed(&self, sequence: u64) -> bool {
+        self.writing().is_ok_and(|(control, _)| control.tail().sequence() > sequence)
+    }
+
+    fn save_index(&self, segment: &Segment, built: &Index) -> Result<()> {
+        let (_, member) = self.writing()?;
+        member.check()?;
+        let _one = enter(&ONE);
+        let storage = &*self.storage;
+        let temporary = self.dir.join(names::reindexed(member.identity().slot().into()));
+        let bytes = built.encode(segment);
+        write_file(storage, &temporary, &bytes, bytes.len() as u64, self.settings.file_mode)?;
+        let file = storage.open(&temporary, Open::ReadWrite);
+        let synced = file.and_then(|file| file.sync_data());
+        synced.map_err(|e| Error::io("sync", &temporary, e))?;
+        let path = self.dir.join(names::index(segment.sequence()));
+        storage.rename_over(&temporary, &path).map_err(|e| Error::io("rename", &temporary, e))
+    }
+
+    /// What making the bad indexes of sealed segments anew would take.
+    ///
+    /// # Errors
+    /// `Io`, and `Corrupt` for a segment that does not open.
+    pub fn indexes_to_mend(&self) -> Result<Vec<MendStep>> {
+        let sequences = self.chain.sequences()?;
+        let sealed = &sequences[..sequences.len() - 1];
+        let steps = sealed.iter().map(|sequence| {
+            let segment = self.chain.segment(*sequence)?;
+            Ok(bad_index(&*self.storage, &self.dir, &segment))
+        });
+        steps.filter_map(Result::transpose).collect()
+    }
+
+    /// Make all bad indexes of sealed segments anew.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Io`, `NoSpace`, and `Corrupt` for a segment that does not open.
+    pub fn mend_indexes(&self) -> Result<Vec<MendStep>> {
+        let steps = self.indexes_to_mend()?;
+        for step in &steps {
+            let name = step.path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(sequence) = names::parse_index(&name) else { continue };
+            let segment = self.chain.segment(sequence)?;
+            self.save_index(&segment, &Index::build(&segment))?;
+        }
+        Ok(steps)
+    }
+}
+
+/// The step that makes a bad index anew; `None` for a good one.
+pub(super) fn bad_index(
+    storage: &dyn Storage,
+    dir: &std::path::Path,
+    segment: &Segment,
+) -> Option<MendStep> {
+    let why = match Index::load(storage, dir, segment) {
+        Ok(entries) if !entries.is_empty() => return None,
+        Ok(_) if Index::build(segment).len() < 2 => return None,
+        Ok(_) => "the index is empty".to_owned(),
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            "the index is missing".to_owned()
+        }
+        Err(Error::Corrupt { what, .. }) => what.to_owned(),
+        Err(other) => other.to_string(),
+    };
+    let path = dir.join(names::index(segment.sequence()));
+    let bytes = (HEADER_LEN as u64) + Index::build(segment).len() * ENTRY_LEN as u64;
+    Some(MendStep { mend: Mend::Reindex, path, position: 0, bytes, why })
+}

@@ -1,0 +1,338 @@
+//! The blocks of a log, one after the other: checksums, groups, offsets, snapshots, ends.
+//!
+//! Walks each segment as far as it must be sound and on to the first zero. Damage is noted and passed
+//! over; which records it took shows when a later block, or the next segment's snapshot, says with
+//! which offset it begins. Severity goes by place: below the durable mark it is damage, above it the
+//! log may simply not have been recovered yet.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::address::{Address, MAX_POSITION};
+use crate::format::block::{HEADER_LEN, Kind};
+use crate::format::state::{End, LogState};
+use crate::format::{Malformed, PAGE};
+use crate::segment::walk::{Step, Walk};
+use crate::segment::{Bad, Block, Check, Segment};
+
+use super::hints::Hints;
+use super::survey::Link;
+use super::{Finding, Pass, Severity};
+
+/// Bytes between two calls of the progress.
+const REPORT_EVERY: u64 = 1 << 20;
+
+/// What is carried from one segment to the next.
+#[derive(Default)]
+struct Carried {
+    /// What the log knew at the end of the segment before; `None` when that is not known.
+    state: Option<LogState>,
+    /// Offset of the next record, by topic number.
+    expected: HashMap<u32, u64>,
+    /// Damage whose lost offsets are still to be learned.
+    pending: Option<Pending>,
+    /// What the end block of the segment before named.
+    named: Option<End>,
+}
+
+/// Damage that a later block will tell more about.
+struct Pending {
+    finding: Finding,
+    /// True when it was noted, with the offsets of some topic.
+    told: bool,
+}
+
+impl Pending {
+    fn new(finding: Finding) -> Option<Self> {
+        Some(Self { finding, told: false })
+    }
+}
+
+/// A walk through one segment that goes on behind damage.
+struct Tour<'t> {
+    segment: Arc<Segment>,
+    walk: Walk,
+    /// Everything before it must be there.
+    must: u64,
+    /// Everything before it was on the medium.
+    durable: u64,
+    hints: Hints,
+    group_end: u64,
+    head: u64,
+    /// What was wrong with the block before, as long as nothing sound came since.
+    last_bad: Option<Malformed>,
+    /// True while the walk is among the snapshots that a segment begins with.
+    opening: bool,
+    carried: &'t mut Carried,
+}
+
+impl Pass<'_> {
+    /// Walk all segments. Returns what the log knows at its end.
+    pub(super) fn blocks(&mut self, links: &[Link], marked: Address) -> Result<LogState> {
+        let mut carried = Carried::default();
+        let mut committed = Address::default();
+        for link in links {
+            if link.after_gap {
+                // The next snapshot says how much is missing.
+                carried.state = None;
+            }
+            let hint = carried.named.take().filter(|end| end.sequence == link.sequence);
+            let segment = link.segment.clone().or_else(|| {
+                let made_up = self.made_up(link.sequence, hint?.salt);
+                self.open(&made_up)
+            });
+            let Some(segment) = segment else {
+                let what = "nothing in it can be checked: what ties its blocks to it is lost";
+                self.flush(&mut carried);
+                let found = Finding::new(Severity::Damage, &link.path, 0, what);
+                carried.pending = Pending::new(found);
+                carried.state = None;
+                continue;
+            };
+            committed = self.segment(link, segment, marked, &mut carried)?;
+        }
+        self.flush(&mut carried);
+        self.report.committed = committed.max(self.ends.map_or(committed, |ends| ends.tail));
+        if self.state_at_durable.is_none() {
+            self.state_at_durable.clone_from(&carried.state);
+        }
+        Ok(carried.state.unwrap_or_default())
+    }
+
+    fn segment(
+        &mut self,
+        link: &Link,
+        segment: Arc<Segment>,
+        marked: Address,
+        carried: &mut Carried,
+    ) -> Result<Address> {
+        let within = |address: Address| {
+            let sequence = address.sequence();
+            if sequence > link.sequence {
+                u64::MAX
+            } else if sequence == link.sequence {
+                address.position()
+            } else {
+                0
+            }
+        };
+        let tail = self.ends.map_or(0, |ends| within(ends.tail));
+        let must = link.end.unwrap_or_else(|| tail.max(within(marked)).min(MAX_POSITION));
+        let hints = Hints::load(&**self.storage, &self.subject.dir, &segment);
+        let mut tour = Tour {
+            segment,
+            walk: Walk::new(),
+            must,
+            durable: within(marked),
+            hints,
+            group_end: 0,
+            head: PAGE,
+            last_bad: None,
+            opening: true,
+            carried,
+        };
+        self.tour(link, &mut tour)?;
+        let position = tour.walk.position;
+        if let Some(end) = link.end.filter(|_| link.named) {
+            self.check_end(&mut tour, end);
+        }
+        self.report.note_all(tour.hints.verdict(link.end));
+        tour.carried.state = Some(tour.walk.state);
+        Ok(Address::new(link.sequence, position))
+    }
+
+    fn tour(&mut self, link: &Link, tour: &mut Tour<'_>) -> Result<()> {
+        let mut told = 0;
+        let durable = self.report.durable;
+        loop {
+            let position = tour.walk.position;
+            if self.state_at_durable.is_none()
+                && durable.sequence() == link.sequence
+                && position >= durable.position()
+            {
+                self.state_at_durable = Some(tour.walk.state.clone());
+            }
+            if link.end.is_some_and(|end| position >= end) {
+                break;
+            }
+            if tour.segment.is_heavy() {
+                tour.segment = Arc::new(tour.segment.afresh()?);
+            }
+            let kind = if tour.opening { tour.segment.kind(position) } else { Ok(None) };
+            if tour.opening && kind.is_ok_and(|kind| kind != Some(Kind::Snapshot)) {
+                self.settle(tour);
+            }
+            match tour.walk.step(&tour.segment, Check::Full) {
+                Ok(Some(Step::End { end, .. })) if position >= tour.must || ends_here(link) => {
+                    tour.carried.named = Some(end);
+                    tour.walk.position = position;
+                    break;
+                }
+                Ok(Some(Step::Data { block, first, .. })) => self.data(tour, &block, first),
+                Ok(Some(Step::Other(block) | Step::End { block, .. })) => self.other(tour, &block),
+                Ok(None) if position >= tour.must => break,
+                Ok(None) => {
+                    let what = Malformed::Damaged("nothing where a committed block should be");
+                    if !self.bad(tour, Bad { position, what }) {
+                        break;
+                    }
+                }
+                Err(bad) => {
+                    if !self.bad(tour, bad) {
+                        break;
+                    }
+                }
+            }
+            if tour.walk.position - told >= REPORT_EVERY {
+                self.tell(tour.walk.position - told)?;
+                told = tour.walk.position;
+            }
+        }
+        self.tell(tour.walk.position - told)
+    }
+
+    fn data(&mut self, tour: &mut Tour<'_>, block: &Block, first: u64) {
+        let position = block.position;
+        if block.header.is_member() {
+            if position >= tour.group_end {
+                self.odd(tour, position, "a part of a group whose beginning is missing");
+            }
+        } else {
+            if position < tour.group_end {
+                self.odd(tour, position, "a group that is not whole");
+            }
+            tour.head = position;
+            tour.group_end = position + u64::from(block.header.group_len);
+        }
+        tour.last_bad = None;
+        let topic = block.header.topic;
+        tour.hints.saw(tour.head, topic, first);
+        self.expect(tour, topic, first, first + u64::from(block.header.span), position);
+        self.report.blocks += 1;
+        self.report.records += u64::from(block.header.count);
+    }
+
+    fn other(&mut self, tour: &mut Tour<'_>, block: &Block) {
+        tour.last_bad = None;
+        self.report.blocks += 1;
+        // What is prepared early and brought up to date counts when all of it was read.
+        let counts = !(tour.opening && block.header.kind == Kind::Snapshot);
+        if counts && matches!(block.header.kind, Kind::Meta | Kind::Snapshot) {
+            self.compare_state(tour, block.position);
+        }
+    }
+
+    /// The snapshots of a segment are over: they say with which offsets it begins.
+    fn settle(&mut self, tour: &mut Tour<'_>) {
+        tour.opening = false;
+        if tour.walk.position > PAGE {
+            self.compare_state(tour, PAGE);
+            // All topics are known here: nothing more will be said of what was damaged before.
+            self.flush(tour.carried);
+        }
+    }
+
+    fn compare_state(&mut self, tour: &mut Tour<'_>, at: u64) {
+        let topics: Vec<_> = tour.walk.state.topics().map(|(n, topic)| (n, topic.next)).collect();
+        for (number, next) in topics {
+            self.expect(tour, number, next, next, at);
+        }
+    }
+
+    /// A topic goes on with `first` and will go on with `next`: hold that against what came before.
+    fn expect(&mut self, tour: &mut Tour<'_>, topic: u32, first: u64, next: u64, at: u64) {
+        let expected = tour.carried.expected.insert(topic, next);
+        let Some(expected) = expected.filter(|expected| *expected != first) else { return };
+        let (name, partition) = self.name(topic);
+        let finding = match &mut tour.carried.pending {
+            Some(pending) => {
+                pending.told = true;
+                pending.finding.clone()
+            }
+            None if expected < first => {
+                Finding::new(Severity::Damage, tour.segment.path(), at, "offsets with a gap")
+            }
+            None => {
+                let what = "offsets that were there before";
+                Finding::new(Severity::Damage, tour.segment.path(), at, what)
+            }
+        };
+        let offsets = (expected < first).then_some(expected..first);
+        self.report.note(Finding { topic: name, partition, offsets, ..finding });
+    }
+
+    /// Note what was found damaged and is not yet told.
+    fn flush(&mut self, carried: &mut Carried) {
+        let pending = carried.pending.take().filter(|pending| !pending.told);
+        self.report.note_all(pending.map(|pending| pending.finding));
+    }
+
+    fn odd(&mut self, tour: &mut Tour<'_>, position: u64, what: &str) {
+        let severity = severity(tour, position);
+        self.report.note(Finding::new(severity, tour.segment.path(), position, what));
+    }
+
+    /// Bytes that are no block: note them and go on behind them. False when there is nothing behind.
+    fn bad(&mut self, tour: &mut Tour<'_>, bad: Bad) -> bool {
+        let severity = severity(tour, bad.position);
+        let limit = tour.must.min(tour.segment.map().len());
+        let behind = tour.segment.next_sound(bad.position + 8, limit + HEADER_LEN as u64);
+        let behind = behind.filter(|behind| *behind < tour.must);
+        let to = behind.unwrap_or_else(|| tour.must.max(bad.position).min(limit.max(bad.position)));
+        let error = tour.segment.error(bad);
+        tour.hints.hurt(bad.position, to);
+        let before = tour.carried.pending.as_mut().filter(|_| tour.last_bad == Some(bad.what));
+        if let Some(pending) = before {
+            // Nothing sound came in between: it is the same damage.
+            pending.finding.len = to - pending.finding.position;
+        } else {
+            self.flush(tour.carried);
+            let found = Finding::of_error(severity, tour.segment.path(), &error);
+            tour.carried.pending = Pending::new(Finding { len: to - bad.position, ..found });
+        }
+        tour.last_bad = Some(bad.what);
+        if tour.opening {
+            bridge_snapshot(tour);
+        }
+        tour.walk.position = to.max(bad.position);
+        behind.is_some()
+    }
+
+    /// Where a segment ends, an end block must name the next one.
+    fn check_end(&mut self, tour: &mut Tour<'_>, end: u64) {
+        let found = tour.segment.block(end, Check::Full);
+        let named = match found {
+            Ok(Some(block)) if block.header.kind == Kind::End => {
+                End::decode(tour.segment.body(&block)).ok()
+            }
+            _ => None,
+        };
+        match named {
+            Some(end) => tour.carried.named = Some(end),
+            None => {
+                let what = "the end block that names the next segment is damaged or missing";
+                self.odd(tour, end, what);
+            }
+        }
+    }
+}
+
+/// True when nobody but the end block itself says where a segment ends.
+fn ends_here(link: &Link) -> bool {
+    !link.newest && link.end.is_none()
+}
+
+/// A segment whose snapshot is damaged begins where the one before it ended.
+fn bridge_snapshot(tour: &mut Tour<'_>) {
+    tour.opening = false;
+    let Some(state) = tour.carried.state.clone() else { return };
+    for (number, topic) in state.topics() {
+        tour.walk.bases.set(number, topic.next);
+    }
+    tour.walk.state = state;
+}
+
+fn severity(tour: &Tour<'_>, position: u64) -> Severity {
+    if position < tour.durable { Severity::Damage } else { Severity::Unrecovered }
+}

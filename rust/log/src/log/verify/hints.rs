@@ -1,0 +1,76 @@
+//! The index against the blocks.
+//!
+//! An index is a hint, so nothing that is wrong with one loses a record: it only makes readers walk.
+//! Each entry must be whole, and where it points the walk must have met a block, or the head of a
+//! group, with that topic and offset.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::format::index::STRIDE;
+use crate::format::{PAGE, names};
+use crate::segment::Segment;
+use crate::segment::index::Index;
+use crate::storage::Storage;
+
+use super::{Finding, Severity};
+
+/// Entries of an index, ticked off as the walk meets what they point at.
+pub(super) struct Hints {
+    path: PathBuf,
+    entries: HashMap<(u64, u32), u64>,
+    wrong: Option<String>,
+    loaded: usize,
+    reached: u64,
+}
+
+impl Hints {
+    /// Read the index of a segment.
+    pub(super) fn load(storage: &dyn Storage, dir: &Path, segment: &Segment) -> Self {
+        let path = dir.join(names::index(segment.sequence()));
+        let (entries, wrong) = match Index::load(storage, dir, segment) {
+            Ok(entries) => (entries, None),
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                (Vec::new(), Some("the index is missing".to_owned()))
+            }
+            Err(Error::Corrupt { position, what, .. }) => {
+                (Vec::new(), Some(format!("{what}, at byte {position}")))
+            }
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        let loaded = entries.len();
+        let entries = entries.iter().map(|e| ((e.position, e.topic), e.offset)).collect();
+        Self { path, entries, wrong, loaded, reached: PAGE }
+    }
+
+    /// A block of a topic was met, in the group that begins at `head`.
+    pub(super) fn saw(&mut self, head: u64, topic: u32, first: u64) {
+        self.reached = head;
+        if self.entries.get(&(head, topic)) == Some(&first) {
+            self.entries.remove(&(head, topic));
+        }
+    }
+
+    /// What lies there is damaged, which is not the index's fault.
+    pub(super) fn hurt(&mut self, from: u64, to: u64) {
+        self.entries.retain(|(at, _), _| !(from..to).contains(at));
+    }
+
+    /// What is wrong with the index. That of the active segment may be ahead of the walk.
+    pub(super) fn verdict(self, end: Option<u64>) -> Option<Finding> {
+        // What a cut left behind in a segment may still be indexed.
+        let end = end.unwrap_or(self.reached + 1);
+        let unmet = self.entries.keys().filter(|(at, _)| *at < end).count();
+        let what = if let Some(wrong) = self.wrong {
+            wrong
+        } else if unmet > 0 {
+            format!("{unmet} of {} index entries point at nothing", self.loaded)
+        } else if self.loaded == 0 && self.reached >= PAGE + 2 * STRIDE {
+            "the index is empty".to_owned()
+        } else {
+            return None;
+        };
+        Some(Finding::new(Severity::Rebuildable, &self.path, 0, what))
+    }
+}

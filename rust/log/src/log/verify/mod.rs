@@ -1,0 +1,383 @@
+//! Verifying a log: what is there, what is hurt, and what to do about it.
+//!
+//! Owns a reading of a whole log that takes nothing for granted and changes nothing: every byte comes
+//! by `pread`, so that a bad sector is an answer and not a signal; every checksum is computed; what
+//! is damaged is noted as a [`Finding`] and passed over. It works beside writers, on stores that
+//! nobody may write to, and on logs that no longer open.
+//!
+//! | file | checks |
+//! |---|---|
+//! | `mod` | the report; what the log is, from its control page and its directory |
+//! | `survey` | which files are the log: headers, the chain between them, what is missing or left over |
+//! | `blocks` | the blocks of a segment: checksums, groups, offsets, snapshots |
+//! | `hints` | the index against the blocks |
+//!
+//! What may be believed is decided as readers decide it: below the durable mark everything must be
+//! there, up to the committed end everything must be there unless the log was not recovered since a
+//! crash, and behind it the first zero ends the log. Mending is left to recovery ([`super::recover`])
+//! and to `falaj repair`. See `docs/PROTOCOL.md`, "The chain" and "Recovery".
+
+mod blocks;
+mod hints;
+mod survey;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::control::flag;
+use crate::format::state::LogState;
+use crate::storage::Storage;
+
+use super::chain::list_segments;
+use super::control::Control;
+
+/// Told how many bytes of how many are done; an error ends the work and is what it ends with.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
+
+/// Findings that are kept of one log; the rest is counted.
+const MOST_FINDINGS: usize = 1000;
+/// How often a log that changed underneath is looked at again.
+const TRIES: u32 = 3;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Nothing is wrong; somebody may wonder about it.
+    Note,
+    /// Something that is derived from the data is missing or wrong. It is made anew by itself.
+    Rebuildable,
+    /// The end of the log was not recovered since a crash. Recovery will decide what it is.
+    Unrecovered,
+    /// What was written is not there any more.
+    Damage,
+}
+
+impl Severity {
+    /// A word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Rebuildable => "rebuildable",
+            Severity::Unrecovered => "unrecovered",
+            Severity::Damage => "damage",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Severity::Note => "nothing needs to be done",
+            Severity::Rebuildable => "it is made anew when the store is opened for writing",
+            Severity::Unrecovered => "open the store for writing once, or run `falaj repair`",
+            Severity::Damage => {
+                "restore the store from a backup, or read on behind it with `skip`; `falaj repair` \
+                 helps where the log no longer opens"
+            }
+        }
+    }
+}
+
+/// Something that a verification found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The file.
+    pub path: PathBuf,
+    /// Where in the file it begins, bytes.
+    pub position: u64,
+    /// How many bytes are hurt; 0 where that is not known.
+    pub len: u64,
+    /// Whose records, where that is known.
+    pub topic: Option<String>,
+    /// Which partition of it.
+    pub partition: Option<u32>,
+    /// Which offsets are lost.
+    pub offsets: Option<Range<u64>>,
+    /// What it is, in one sentence.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+impl Finding {
+    /// Something about a place in a file.
+    pub fn new(severity: Severity, path: &Path, position: u64, what: impl Into<String>) -> Self {
+        Self {
+            severity,
+            path: path.to_path_buf(),
+            position,
+            len: 0,
+            topic: None,
+            partition: None,
+            offsets: None,
+            what: what.into(),
+            remedy: severity.remedy(),
+        }
+    }
+
+    /// What an error says of a file.
+    pub fn of_error(severity: Severity, path: &Path, error: &Error) -> Self {
+        match error {
+            Error::Corrupt { path, position, what } => Self::new(severity, path, *position, *what),
+            Error::Newer { path, position, what } => {
+                let what = format!("written by a newer falaj: {what}");
+                let remedy = "upgrade falaj";
+                Self { remedy, ..Self::new(severity, path, position.unwrap_or(0), what) }
+            }
+            Error::Io { what, path, source } => {
+                let what = format!("cannot {what} it: {source}");
+                let remedy = "see to it that it can be read, then verify again";
+                Self { remedy, ..Self::new(severity, path, 0, what) }
+            }
+            other => Self::new(severity, path, 0, other.to_string()),
+        }
+    }
+}
+
+/// A topic of a log, by the number that its blocks carry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its name.
+    pub topic: String,
+    /// Which partition of it the number stands for.
+    pub partition: u32,
+    /// Its generation.
+    pub generation: [u8; 16],
+}
+
+/// What a log is, from outside.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Its generation.
+    pub generation: [u8; 16],
+    /// Its topics, by number.
+    pub topics: BTreeMap<u32, Known>,
+}
+
+/// How far a partition of a topic reaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicReport {
+    /// Name of the topic.
+    pub topic: String,
+    /// Which partition.
+    pub partition: u32,
+    /// Lowest offset that is there.
+    pub first: u64,
+    /// Offset behind the last committed record.
+    pub end: u64,
+    /// Offset behind the last record that is proven to be on the medium.
+    pub durable: u64,
+}
+
+/// What a verification says of one log.
+#[derive(Clone, Debug, Default)]
+pub struct LogReport {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Its topics.
+    pub topics: Vec<TopicReport>,
+    /// Up to where it is committed: segment and position.
+    pub committed: Address,
+    /// Up to where it is proven to be on the medium.
+    pub durable: Address,
+    /// True when a sync failed and the log waits for its bytes to be saved.
+    pub latched: bool,
+    /// Segments that are the log.
+    pub segments: u64,
+    /// Sound blocks in them.
+    pub blocks: u64,
+    /// Records in those.
+    pub records: u64,
+    /// Bytes looked at.
+    pub bytes: u64,
+    /// What was found, in the order of the log.
+    pub findings: Vec<Finding>,
+    /// Findings beyond those that were kept.
+    pub more_findings: u64,
+}
+
+impl LogReport {
+    /// True when nothing that was written is missing.
+    pub fn is_sound(&self) -> bool {
+        self.findings.iter().all(|finding| finding.severity < Severity::Unrecovered)
+    }
+
+    fn note_all(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        findings.into_iter().for_each(|finding| self.note(finding));
+    }
+
+    fn note(&mut self, finding: Finding) {
+        if self.findings.len() < MOST_FINDINGS {
+            self.findings.push(finding);
+        } else {
+            self.more_findings += 1;
+        }
+    }
+}
+
+/// What the control page says, as far as it can be believed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    tail: Address,
+    durable: Address,
+    latched: bool,
+}
+
+/// Verify a log.
+///
+/// `done` is how many bytes of `total` were verified before, for the progress; it is raised.
+///
+/// # Errors
+/// `Io` when the directory cannot be listed, and what `progress` returns. All else is a finding.
+pub fn verify_log(
+    storage: &Arc<dyn Storage>,
+    subject: &Subject,
+    done: &mut u64,
+    total: u64,
+    progress: Progress<'_>,
+) -> Result<LogReport> {
+    let mut tries = 1;
+    loop {
+        let before = list_segments(&**storage, &subject.dir)?;
+        let mut pass = Pass::new(storage, subject, *done, total, progress);
+        pass.run(&before)?;
+        let (report, reached) = (pass.report, pass.done);
+        let after = list_segments(&**storage, &subject.dir)?;
+        // Segments that are gone were put away meanwhile: what was found may be about them.
+        let changed = before.iter().any(|sequence| !after.contains(sequence));
+        if !changed || report.is_sound() || tries == TRIES {
+            *done = reached;
+            return Ok(report);
+        }
+        tries += 1;
+    }
+}
+
+/// Bytes that a verification of a log has to look at, about.
+pub fn content_len(storage: &dyn Storage, dir: &Path) -> u64 {
+    let sequences = list_segments(storage, dir).unwrap_or_default();
+    let lens = sequences.iter().map(|sequence| {
+        let path = dir.join(crate::format::names::segment(*sequence));
+        storage.stat(&path).map_or(0, |stat| stat.allocated.min(stat.len))
+    });
+    lens.sum()
+}
+
+/// One reading of a log.
+struct Pass<'a> {
+    storage: &'a Arc<dyn Storage>,
+    subject: &'a Subject,
+    report: LogReport,
+    ends: Option<Ends>,
+    /// What the log knew at its durable end.
+    state_at_durable: Option<LogState>,
+    done: u64,
+    total: u64,
+    progress: Progress<'a>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(
+        storage: &'a Arc<dyn Storage>,
+        subject: &'a Subject,
+        done: u64,
+        total: u64,
+        progress: Progress<'a>,
+    ) -> Self {
+        let report = LogReport { dir: subject.dir.clone(), ..LogReport::default() };
+        let (ends, state_at_durable) = (None, None);
+        Self { storage, subject, report, ends, state_at_durable, done, total, progress }
+    }
+
+    fn run(&mut self, listed: &[u64]) -> Result<()> {
+        self.ends = self.control();
+        let links = self.survey(listed);
+        self.report.segments = links.len() as u64;
+        self.report.latched = self.ends.is_some_and(|ends| ends.latched);
+        let marked = self.durable_by_marks(&links);
+        let claimed = self.ends.map_or(marked, |ends| ends.durable.min(ends.tail));
+        self.report.durable = marked.max(claimed);
+        let last = self.blocks(&links, marked)?;
+        self.reach(&last);
+        Ok(())
+    }
+
+    /// What the control page says; `None` when there is none that can be used.
+    fn control(&mut self) -> Option<Ends> {
+        let (dir, generation) = (&self.subject.dir, self.subject.generation);
+        match Control::open_unmapped(&**self.storage, dir, generation) {
+            Ok(control) => Some(Ends {
+                // In this order: what is durable is committed, also when both move meanwhile.
+                durable: control.durable(),
+                tail: control.tail(),
+                latched: control.flags() & flag::LATCHED != 0,
+            })
+            // A page that was made and never used says nothing.
+            .filter(|_| control.incarnation() != 0),
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                let path = dir.join("control");
+                let what = "there is no control page, as in a fresh log or a restored backup";
+                self.report.note(Finding::new(Severity::Note, &path, 0, what));
+                None
+            }
+            Err(error) => {
+                let path = dir.join("control");
+                let found = Finding::of_error(Severity::Rebuildable, &path, &error);
+                self.report.note(found);
+                None
+            }
+        }
+    }
+
+    /// Say how far each topic reaches.
+    fn reach(&mut self, last: &LogState) {
+        let durable = self.state_at_durable.take();
+        for (number, known) in &self.subject.topics {
+            let path = &self.subject.dir;
+            let Some(state) = last.topic(*number) else {
+                let what = format!("the log does not know the topic number {number}");
+                let found = Finding {
+                    topic: Some(known.topic.clone()),
+                    partition: Some(known.partition),
+                    ..Finding::new(Severity::Damage, path, 0, what)
+                };
+                self.report.note(found);
+                continue;
+            };
+            if state.generation != known.generation {
+                let what = "the log holds this topic number for another topic";
+                let found = Finding {
+                    topic: Some(known.topic.clone()),
+                    ..Finding::new(Severity::Damage, path, 0, what)
+                };
+                self.report.note(found);
+            }
+            let durable = durable.as_ref().and_then(|state| state.topic(*number));
+            self.report.topics.push(TopicReport {
+                topic: known.topic.clone(),
+                partition: known.partition,
+                first: state.first,
+                end: state.next,
+                durable: durable.map_or(0, |topic| topic.next),
+            });
+        }
+    }
+
+    /// The topic of a number, for a finding.
+    fn name(&self, number: u32) -> (Option<String>, Option<u32>) {
+        let known = self.subject.topics.get(&number);
+        (known.map(|known| known.topic.clone()), known.map(|known| known.partition))
+    }
+
+    fn tell(&mut self, bytes: u64) -> Result<()> {
+        self.done += bytes;
+        self.report.bytes += bytes;
+        (self.progress)(self.done, self.total.max(self.done))
+    }
+}

@@ -1,0 +1,227 @@
+//! Which files are the log: the chain from its newest segment backwards, read with distrust.
+//!
+//! A segment belongs to the log when its predecessor's end block names it or it says itself that it
+//! supersedes. Here a damaged link is bridged where others vouch for it: a successor's header repeats
+//! the salt and the end of the segment before it, so that even a segment whose header is gone can be
+//! checked. Everything else in the directory is told as left over.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::format::address::Address;
+use crate::format::names;
+use crate::format::segment::{Header, Previous};
+use crate::segment::{Segment, read_header};
+use crate::storage::Open;
+
+use super::super::chain::names_successor;
+use super::{Finding, Pass, Severity};
+
+/// A segment of the log.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) sequence: u64,
+    pub(super) path: PathBuf,
+    /// To read it with; `None` where nothing tells its salt.
+    pub(super) segment: Option<Arc<Segment>>,
+    /// Where its content ends, as its successor says; `None` for the newest, and where that one's
+    /// header is gone.
+    pub(super) end: Option<u64>,
+    /// True for the last segment of the log.
+    pub(super) newest: bool,
+    /// True when the successor must be named by an end block there.
+    pub(super) named: bool,
+    /// True when what came before it is missing.
+    pub(super) after_gap: bool,
+}
+
+/// What the headers say, by sequence.
+type Headers = BTreeMap<u64, Header>;
+
+impl Pass<'_> {
+    /// Find the chain, oldest segment first, and note what is wrong with it.
+    pub(super) fn survey(&mut self, listed: &[u64]) -> Vec<Link> {
+        let headers: Headers =
+            listed.iter().filter_map(|s| self.header(*s).map(|header| (*s, header))).collect();
+        let Some(newest) =
+            listed.iter().rev().copied().find(|s| self.belongs(*s, listed, &headers))
+        else {
+            let what = "a log without any segment";
+            self.report.note(Finding::new(Severity::Damage, &self.subject.dir, 0, what));
+            return Vec::new();
+        };
+        self.check_tail(newest);
+        let mut links = vec![self.link(newest, headers.get(&newest).cloned(), None, false)];
+        links[0].newest = true;
+        let mut current = newest;
+        loop {
+            let header = headers.get(&current);
+            let lower = listed.iter().rev().copied().find(|s| *s < current);
+            let previous = header.and_then(|header| header.previous);
+            let (next, told) = match (previous, lower) {
+                (None, _) if header.is_some() => break,
+                (_, None) => {
+                    self.first_of_log(&mut links, previous);
+                    break;
+                }
+                (Some(told), Some(_)) if listed.contains(&told.sequence) => {
+                    (told.sequence, Some(told))
+                }
+                (Some(told), Some(lower)) => {
+                    self.missing(told.sequence, &mut links);
+                    (lower, None)
+                }
+                // A segment whose header is gone continues the one before it, most likely.
+                (None, Some(lower)) => (lower, None),
+            };
+            let named = told.is_some() && header.is_some_and(|header| !header.supersedes);
+            let own = self.vouched(next, headers.get(&next), told);
+            links.push(self.link(next, own, told.map(|told| told.end), named));
+            current = next;
+        }
+        links.reverse();
+        self.leftovers(listed, &links);
+        links
+    }
+
+    fn header(&mut self, sequence: u64) -> Option<Header> {
+        let path = self.subject.dir.join(names::segment(sequence));
+        let file = self.storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e));
+        let header = file.and_then(|file| read_header(&*file, &path));
+        let found = match header {
+            Ok(header) if header.log == self.subject.generation && header.sequence == sequence => {
+                return Some(header);
+            }
+            Ok(_) => {
+                let what = "a segment of another log, or under another's name";
+                Finding::new(Severity::Damage, &path, 0, what)
+            }
+            Err(error) => Finding::of_error(Severity::Damage, &path, &error),
+        };
+        self.report.note(found);
+        None
+    }
+
+    /// True when a segment is part of the log, by whatever shows that.
+    fn belongs(&self, sequence: u64, listed: &[u64], headers: &Headers) -> bool {
+        if listed.first() == Some(&sequence) {
+            return true;
+        }
+        if self.ends.is_some_and(|ends| ends.tail.sequence() >= sequence) {
+            return true;
+        }
+        let Some(header) = headers.get(&sequence) else { return false };
+        let Some(segment) = self.open(header) else { return false };
+        if segment.mark().is_some_and(|mark| mark.position > 0) {
+            return true;
+        }
+        let Some(previous) = header.previous else { return false };
+        let Some(before) = headers.get(&previous.sequence) else { return false };
+        before.salt == previous.salt
+            && (header.supersedes
+                || self
+                    .open(before)
+                    .is_some_and(|before| names_successor(&before, previous.end, header)))
+    }
+
+    /// The control page names a segment that must be there.
+    fn check_tail(&mut self, newest: u64) {
+        let Some(ends) = self.ends.filter(|ends| ends.tail.sequence() > newest) else { return };
+        let path = self.subject.dir.join(names::segment(ends.tail.sequence()));
+        let what = "the segment that the log's end lies in is missing";
+        self.report.note(Finding::new(Severity::Damage, &path, 0, what));
+    }
+
+    /// The header to read a segment with: its own, or one made of what its successor says.
+    fn vouched(
+        &mut self,
+        sequence: u64,
+        own: Option<&Header>,
+        told: Option<Previous>,
+    ) -> Option<Header> {
+        let Some(told) = told else { return own.cloned() };
+        match own {
+            Some(own) if own.salt == told.salt => return Some(own.clone()),
+            Some(_) => {
+                let path = self.subject.dir.join(names::segment(sequence));
+                let what = "another segment than the one that the next segment continues";
+                self.report.note(Finding::new(Severity::Damage, &path, 0, what));
+                return own.cloned();
+            }
+            None => {}
+        }
+        Some(self.made_up(sequence, told.salt))
+    }
+
+    /// A header for a segment that lost its own.
+    pub(super) fn made_up(&self, sequence: u64, salt: u64) -> Header {
+        Header {
+            log: self.subject.generation,
+            sequence,
+            salt,
+            supersedes: false,
+            previous: None,
+            replaces: None,
+            time_base_us: 0,
+        }
+    }
+
+    /// Open a segment to be read without a map.
+    pub(super) fn open(&self, header: &Header) -> Option<Arc<Segment>> {
+        let path = self.subject.dir.join(names::segment(header.sequence));
+        let file = self.storage.open(&path, Open::Read).ok()?;
+        Segment::without_map(path, file, header.clone(), 0).ok().map(Arc::new)
+    }
+
+    fn link(&self, sequence: u64, header: Option<Header>, end: Option<u64>, named: bool) -> Link {
+        let path = self.subject.dir.join(names::segment(sequence));
+        let segment = header.and_then(|header| self.open(&header));
+        Link { sequence, path, segment, end, newest: false, named, after_gap: false }
+    }
+
+    /// The oldest segment that is there: what it continues was removed, by retention or otherwise.
+    /// Which of the two shows when it is known what was trimmed.
+    fn first_of_log(&mut self, links: &mut [Link], previous: Option<Previous>) {
+        if let (Some(oldest), Some(_)) = (links.last_mut(), previous) {
+            oldest.after_gap = true;
+        }
+    }
+
+    fn missing(&mut self, sequence: u64, links: &mut [Link]) {
+        let path = self.subject.dir.join(names::segment(sequence));
+        let what = "the segment is missing";
+        self.report.note(Finding::new(Severity::Damage, &path, 0, what));
+        if let Some(after) = links.last_mut() {
+            after.after_gap = true;
+        }
+    }
+
+    /// Files in the directory that are no part of the log.
+    fn leftovers(&mut self, listed: &[u64], links: &[Link]) {
+        for sequence in listed {
+            if !links.iter().any(|link| link.sequence == *sequence) {
+                let path = self.subject.dir.join(names::segment(*sequence));
+                let what = "a segment that the log does not reach; recovery sets it aside";
+                self.report.note(Finding::new(Severity::Note, &path, 0, what));
+            }
+        }
+        let quarantine = self.subject.dir.join("quarantine");
+        for name in self.storage.list(&quarantine).unwrap_or_default() {
+            let what = "set aside by an earlier recovery or repair";
+            let remedy = "look at it, keep it elsewhere or remove it";
+            let path = quarantine.join(name);
+            self.report.note(Finding { remedy, ..Finding::new(Severity::Note, &path, 0, what) });
+        }
+    }
+
+    /// How far the segments' marks prove the log to be on the medium.
+    pub(super) fn durable_by_marks(&self, links: &[Link]) -> Address {
+        let marks = links.iter().rev().filter_map(|link| {
+            let mark = link.segment.as_ref()?.mark().filter(|mark| mark.position > 0)?;
+            Some(Address::new(link.sequence, mark.position))
+        });
+        marks.into_iter().next().unwrap_or_default()
+    }
+}

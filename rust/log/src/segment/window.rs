@@ -1,0 +1,246 @@
+//! Reading a segment with `pread`: into memory of our own, block by block.
+//!
+//! Owns the copy that stands in for a map where a map is dangerous: under a map a bad sector or a
+//! stranger's truncation is SIGBUS, here it is an answer. The copy lies in private memory at the
+//! positions that the bytes have in the file, so everything above works on it as on a map. Invariant:
+//! a byte of the copy that is *held* never changes again; slices cover held bytes only.
+//!
+//! ```text
+//! file    | header | block | block | block | zero …        (others may be appending)
+//! memory  |        | held  | held  |                       filled on demand, never twice
+//! ```
+//!
+//! A `pread` of many bytes is not ordered, so what a commit word vouches for is read *after* the word
+//! was seen: first to find out how far the blocks reach, then again to keep. What the bytes mean is
+//! left to [`super::Segment`]. See `docs/PROTOCOL.md`, "Read".
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::format::block::CommitWord;
+use crate::storage::{File, Map};
+
+/// Bytes read at once.
+const CHUNK: usize = 64 << 10;
+/// Bytes of the smallest piece that a disk may refuse on its own.
+const SECTOR_GROUP: u64 = 4096;
+/// Held bytes beyond which a window should be given up for a fresh one.
+const MUCH: u64 = 64 << 20;
+
+/// A word that no writer stores: what a place that cannot be read looks like.
+pub const UNREADABLE: u64 = 1;
+
+/// The part of a segment that was read.
+pub struct Window {
+    file: Arc<dyn File>,
+    memory: Map,
+    salt: u64,
+    held: Mutex<Held>,
+    resident: AtomicU64,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Start and end of what is held, disjoint, not touching each other.
+    ranges: BTreeMap<u64, u64>,
+    chunk: Vec<u8>,
+    /// Where a word was zero last: whoever waits there reads it alone.
+    zero_at: u64,
+    /// Where reading failed last.
+    failed_at: Option<u64>,
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Window({} bytes held)", self.resident.load(Ordering::Relaxed))
+    }
+}
+
+impl Window {
+    /// Nothing is read yet. `memory` is private memory as long as the segment may get.
+    pub fn new(file: Arc<dyn File>, memory: Map, salt: u64) -> Self {
+        let (held, resident) = Default::default();
+        Self { file, memory, salt, held, resident }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True when so much is held that going on in a fresh window is better.
+    #[inline]
+    pub fn is_large(&self) -> bool {
+        self.resident.load(Ordering::Relaxed) > MUCH
+    }
+
+    /// True when the place could not be read at the last try.
+    pub fn failed_at(&self, position: u64) -> bool {
+        self.held().failed_at == Some(position)
+    }
+
+    /// The commit word at a position, as the file has it now; [`UNREADABLE`] where it cannot be read.
+    pub fn word(&self, position: u64) -> u64 {
+        let mut held = self.held();
+        if held.gaps(position, position + 8).is_empty() {
+            return self.memory.load(position);
+        }
+        match self.fresh_word(&mut held, position) {
+            Ok(word) => word,
+            Err(_) => {
+                held.failed_at = Some(position);
+                UNREADABLE
+            }
+        }
+    }
+
+    fn fresh_word(&self, held: &mut Held, position: u64) -> io::Result<u64> {
+        if held.zero_at == position {
+            let mut word = [0; 8];
+            self.file.read_at(&mut word, position)?;
+            if word == [0; 8] {
+                return Ok(0);
+            }
+        }
+        let mut chunk = std::mem::take(&mut held.chunk);
+        let seen = self.read_chunk(&mut chunk, position);
+        let word = seen.as_ref().map_or(0, |seen| word_at(&chunk[..*seen], 0));
+        let reached = seen.as_ref().map_or(0, |seen| reach(&chunk[..*seen], position, self.salt));
+        let reached = if position + reached <= self.memory.len() { reached } else { 0 };
+        held.chunk = chunk;
+        seen?;
+        if word == 0 {
+            held.zero_at = position;
+        } else if reached > 0 {
+            // A block that cannot be kept is read again when it is asked for, on its own.
+            let _ = self.keep(held, position, position + reached);
+        }
+        Ok(word)
+    }
+
+    /// Bytes of the file from a position on; fewer where some of them cannot be read.
+    fn read_chunk(&self, chunk: &mut Vec<u8>, position: u64) -> io::Result<usize> {
+        chunk.resize(CHUNK, 0);
+        match self.file.read_at(chunk, position) {
+            Err(_) => {
+                let near = (SECTOR_GROUP - position % SECTOR_GROUP) as usize;
+                self.file.read_at(&mut chunk[..near], position)
+            }
+            read => read,
+        }
+    }
+
+    /// Hold `[position, position + len)`, all of which is committed. False when it cannot be read.
+    pub fn fetch(&self, position: u64, len: u64) -> bool {
+        let mut held = self.held();
+        let fits = position.checked_add(len).is_some_and(|end| end <= self.memory.len());
+        let kept = fits && matches!(self.keep(&mut held, position, position + len), Ok(true));
+        if !kept {
+            held.failed_at = Some(position);
+            return false;
+        }
+        true
+    }
+
+    /// Read what is not held yet. False where the file is too short.
+    fn keep(&self, held: &mut Held, from: u64, to: u64) -> io::Result<bool> {
+        for (start, end) in held.gaps(from, to) {
+            let mut at = start;
+            while at < end {
+                let wanted = CHUNK.min((end - at) as usize);
+                let mut bytes = std::mem::take(&mut held.chunk);
+                bytes.resize(CHUNK, 0);
+                let read = self.file.read_at(&mut bytes[..wanted], at);
+                let stored = match read {
+                    Ok(got) if got == wanted => {
+                        self.memory.write(at, &bytes[..wanted]).map(|()| true)
+                    }
+                    other => other.map(|_| false),
+                };
+                held.chunk = bytes;
+                if !stored? {
+                    return Ok(false);
+                }
+                held.insert(at, at + wanted as u64);
+                self.resident.fetch_add(wanted as u64, Ordering::Relaxed);
+                at += wanted as u64;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Held {
+    /// What of `[from, to)` is not held.
+    fn gaps(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let mut gaps = Vec::new();
+        let mut at = from;
+        let before = self.ranges.range(..=from).next_back().map(|(_, end)| *end);
+        at = before.map_or(at, |end| at.max(end));
+        for (start, end) in self.ranges.range(from..to) {
+            if *start > at {
+                gaps.push((at, *start));
+            }
+            at = at.max(*end);
+        }
+        if at < to {
+            gaps.push((at, to));
+        }
+        gaps
+    }
+
+    /// Note that `[from, to)`, a gap until now, is held.
+    fn insert(&mut self, from: u64, to: u64) {
+        let (mut start, mut end) = (from, to);
+        if let Some((before, _)) =
+            self.ranges.range(..=from).next_back().filter(|(_, e)| **e == from)
+        {
+            start = *before;
+        }
+        if let Some(after) = self.ranges.remove(&to) {
+            end = after;
+        }
+        self.ranges.insert(start, end);
+    }
+}
+
+/// How many bytes from the beginning are whole blocks by their commit words.
+fn reach(chunk: &[u8], position: u64, salt: u64) -> u64 {
+    let mut at = 0u64;
+    while at + 8 <= chunk.len() as u64 {
+        let word = word_at(chunk, at as usize);
+        let Ok(commit) = CommitWord::parse(word, salt, position + at) else { break };
+        if word == 0 || at + commit.padded() > chunk.len() as u64 {
+            break;
+        }
+        at += commit.padded();
+    }
+    at
+}
+
+fn word_at(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok());
+    word.map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_told_from_what_is_not() {
+        let mut held = Held::default();
+        assert_eq!(held.gaps(8, 24), [(8, 24)]);
+        held.insert(8, 24);
+        held.insert(40, 48);
+        assert_eq!(held.gaps(8, 24), []);
+        assert_eq!(held.gaps(0, 64), [(0, 8), (24, 40), (48, 64)]);
+        assert_eq!(held.gaps(16, 44), [(24, 40)]);
+        held.insert(24, 40);
+        assert_eq!(held.ranges.iter().collect::<Vec<_>>(), [(&8, &48)]);
+        assert_eq!(held.gaps(8, 48), []);
+        assert_eq!(held.gaps(44, 50), [(48, 50)]);
+    }
+}

@@ -1,0 +1,269 @@
+//! Backup: a consistent copy of a store while others write to it.
+//!
+//! Owns the copy as a whole: each log up to the end that was committed when the backup began, the
+//! settings, the consumers. It is built under a temporary name beside its destination, synced whole,
+//! and gets its name in one step; after an error nothing has that name. A copy is the same store, by
+//! its id and the generations of its topics, so that checkpoints and cursors go on to be valid; but
+//! nobody ever had it open: whoever opens it begins an incarnation of its own, and lock files, control
+//! pages and indexes are made anew.
+//!
+//! ```text
+//! ends of all logs ─> dest.<random>.tmp/ filled, synced ─> rename ─> dest/  ─> parent synced
+//! ```
+//!
+//! What a copy of a log is, is told in [`crate::log::LogCopy`]. See `docs/PROTOCOL.md`, "Backup".
+
+use std::path::{Path, PathBuf};
+
+use super::layout::{Layout, TOPIC_SETTINGS, top};
+use super::topics::read_settings;
+use super::{Access, Store, files};
+use crate::error::{Error, Result};
+use crate::format::settings::TopicSettings;
+use crate::log::LogCopy;
+use crate::log::verify::Progress;
+use crate::storage::{Open, Storage};
+
+/// Largest file of a consumer that is copied: its slots are a page.
+const MAX_CONSUMER: u64 = 16 << 20;
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackupReport {
+    /// Topics.
+    pub topics: u64,
+    /// Logs.
+    pub logs: u64,
+    /// Segments of them.
+    pub segments: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Copy the store to a directory that is missing or empty, while others write to it.
+    ///
+    /// The copy holds what was committed when this was called, durable or not, and is on the medium
+    /// when it returns. What a mark does not yet prove to be on the medium is checked on the way; for
+    /// all the rest run [`Store::verify`] on the copy. `progress` is told how many bytes of how many
+    /// are copied; an error that it returns ends the backup. Costs one pass over the store's bytes.
+    ///
+    /// ```
+    /// use falaj::store::{Store, StoreOptions};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (path, copy) = (dir.path().join("events"), dir.path().join("copy"));
+    /// let store = Store::open(&path, &StoreOptions::default())?;
+    /// store.backup(&copy, &mut |_done, _total| Ok(()))?;
+    /// Store::open(&copy, &StoreOptions::default())?;
+    /// # Ok::<(), falaj::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for a destination that is not empty, or inside the store; `NeedsRecovery` for a store
+    /// opened for reading that nobody recovered since a crash; `Corrupt`, `NoSpace`, `Io`, and what
+    /// `progress` returns. Then nothing has the destination's name, and what was copied is removed.
+    pub fn backup(
+        &self,
+        destination: impl AsRef<Path>,
+        progress: Progress<'_>,
+    ) -> Result<BackupReport> {
+        let destination = destination.as_ref();
+        let destination = std::path::absolute(destination)
+            .map_err(|error| Error::io("find", destination, error))?;
+        let storage = &**self.storage();
+        self.refuse_nested(&destination)?;
+        let replaces = is_empty_directory(storage, &destination)?;
+        let plan = Plan::of(self)?;
+        let half = unfinished(storage, &destination, self.modes().directory)?;
+        let report = plan.carry_out(self, &half, progress).and_then(|report| {
+            if replaces {
+                files::remove_dir(storage, &destination)?;
+            }
+            let named = storage.rename_new(&half, &destination);
+            named.map_err(|error| Error::io("rename to", &destination, error))?;
+            files::sync_parent(storage, &destination)?;
+            Ok(report)
+        });
+        if report.is_err() {
+            remove_all(storage, &half);
+        }
+        report
+    }
+
+    /// A copy inside of what is copied would never end; the other way round it would be in the way.
+    fn refuse_nested(&self, destination: &Path) -> Result<()> {
+        let store = self.storage().stat(&self.layout().root_itself());
+        let store = store.map_err(|error| Error::io("look at", self.path(), error))?;
+        if !self.climb(destination).any(|id| id == (store.device, store.inode)) {
+            return Ok(());
+        }
+        let what = format!(
+            "{} lies inside the store {}; choose a place outside of it",
+            destination.display(),
+            self.path().display()
+        );
+        Err(Error::Invalid { what })
+    }
+
+    /// Device and inode of a path, if it is there, and of the directories above it: those that the
+    /// kernel finds upwards, which are others than those in the path where it leads through a link.
+    fn climb<'a>(&'a self, destination: &Path) -> impl Iterator<Item = (u64, u64)> + 'a {
+        let id = |path: &Path| self.storage().stat(path).ok().map(|stat| (stat.device, stat.inode));
+        let itself = id(&destination.join("."));
+        let mut at = destination.parent().unwrap_or(destination).join(".");
+        let mut before = None;
+        let above = std::iter::from_fn(move || {
+            let here = id(&at);
+            if here.is_none() || here == before {
+                return None;
+            }
+            before = here;
+            // Where nothing is known of `..`, as in the memory twin, there are no links either.
+            let up = at.join("..");
+            at = match (id(&up), at.parent()) {
+                (None, Some(parent)) => parent.to_path_buf(),
+                _ => up,
+            };
+            here
+        });
+        itself.into_iter().chain(above)
+    }
+}
+
+/// What is to be copied, as it was at one moment.
+struct Plan {
+    topics: Vec<TopicSettings>,
+    logs: Vec<(PathBuf, LogCopy)>,
+    total: u64,
+}
+
+impl Plan {
+    fn of(store: &Store) -> Result<Self> {
+        let mut topics: Vec<TopicSettings> = Vec::new();
+        for (_, topic) in store.topics()? {
+            topics.push(topic?);
+        }
+        let mut logs: Vec<(PathBuf, LogCopy)> = Vec::new();
+        let mut gone = Vec::new();
+        for topic in &topics {
+            let dir = store.log_dir(topic)?;
+            if logs.iter().any(|(other, _)| *other == dir) {
+                continue;
+            }
+            match plan_log(store, topic, &dir) {
+                Ok(copy) => logs.push((dir, copy)),
+                // Deleted since the topics were listed.
+                Err(_) if is_gone(store, topic) => gone.push(topic.generation),
+                Err(error) => return Err(error),
+            }
+        }
+        topics.retain(|topic| !gone.contains(&topic.generation));
+        let total = logs.iter().map(|(_, copy)| copy.bytes()).sum();
+        Ok(Self { topics, logs, total })
+    }
+
+    fn carry_out(
+        &self,
+        store: &Store,
+        root: &Path,
+        progress: Progress<'_>,
+    ) -> Result<BackupReport> {
+        let (storage, modes) = (&**store.storage(), store.modes());
+        let layout = Layout::new(root);
+        for name in top::DIRECTORIES {
+            make_new(storage, &root.join(name), modes.directory)?;
+        }
+        let mut report = BackupReport {
+            topics: self.topics.len() as u64,
+            logs: self.logs.len() as u64,
+            ..BackupReport::default()
+        };
+        for (dir, copy) in &self.logs {
+            let name = dir.file_name().unwrap_or_default();
+            let to = layout.logs().join(name);
+            make_new(storage, &to, modes.directory)?;
+            copy.carry_out(storage, &to, &mut report.bytes, self.total, progress)?;
+            report.segments += copy.segments();
+        }
+        files::sync_dir(storage, &layout.logs())?;
+        for topic in &self.topics {
+            make_new(storage, &layout.topic(&topic.name)?, modes.directory)?;
+            let path = layout.topic_settings(&topic.name)?;
+            debug_assert_eq!(path.file_name().and_then(|name| name.to_str()), Some(TOPIC_SETTINGS));
+            files::put_new(storage, &path, topic.encode().as_bytes(), modes.file)?;
+        }
+        files::sync_dir(storage, &layout.topics())?;
+        copy_consumers(store, &layout)?;
+        let settings = store.settings().encode();
+        files::put_new(storage, &layout.settings(), settings.as_bytes(), modes.file)?;
+        Ok(report)
+    }
+}
+
+fn plan_log(store: &Store, topic: &TopicSettings, dir: &Path) -> Result<LogCopy> {
+    let recovered = store.access() == Access::Write;
+    // Held until the plan is made: opening for writing recovers.
+    let _log = recovered.then(|| store.open_log(topic)).transpose()?;
+    LogCopy::plan(store.storage(), dir, &store.log_settings(topic), recovered)
+}
+
+fn is_gone(store: &Store, topic: &TopicSettings) -> bool {
+    let now = read_settings(&**store.storage(), store.layout(), &topic.name);
+    now.is_ok_and(|now| now.is_none_or(|now| now.generation != topic.generation))
+}
+
+/// Cursors: small files with checksums of their own, so that a copy made while one is written is as
+/// good as the cursor before.
+fn copy_consumers(store: &Store, layout: &Layout) -> Result<()> {
+    let storage = &**store.storage();
+    for name in files::list(storage, &store.layout().consumers())? {
+        let Ok(from) = store.layout().consumer(&name) else { continue };
+        let Ok(file) = storage.open(&from, Open::Read) else { continue };
+        let len = file.stat().map_err(|error| Error::io("look at", &from, error))?.len;
+        let mut bytes = vec![0; len.min(MAX_CONSUMER) as usize];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", &from, error))?;
+        files::put_new(storage, &layout.consumer(&name)?, &bytes[..got], store.modes().file)?;
+    }
+    files::sync_dir(storage, &layout.consumers())
+}
+
+/// True for an empty directory, false for nothing at all.
+fn is_empty_directory(storage: &dyn Storage, path: &Path) -> Result<bool> {
+    let Some(stat) = files::stat(storage, path)? else { return Ok(false) };
+    if stat.is_dir && files::list(storage, path)?.is_empty() {
+        return Ok(true);
+    }
+    let what = format!(
+        "{} exists already; a backup needs a place that is missing or an empty directory",
+        path.display()
+    );
+    Err(Error::Invalid { what })
+}
+
+/// Make the directory in which the copy is built, under a name that nobody else uses.
+fn unfinished(storage: &dyn Storage, destination: &Path, mode: u32) -> Result<PathBuf> {
+    let random = storage.random();
+    let random = random.map_err(|error| Error::io("draw a number for", destination, error))?;
+    let mut name = destination.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{:08x}.tmp", random as u32));
+    let path = destination.with_file_name(name);
+    make_new(storage, &path, mode)?;
+    Ok(path)
+}
+
+fn make_new(storage: &dyn Storage, path: &Path, mode: u32) -> Result<()> {
+    storage.create_dir(path, mode).map_err(|error| Error::io("create", path, error))
+}
+
+/// Remove what was made of a copy. What cannot be removed stays under its temporary name.
+fn remove_all(storage: &dyn Storage, path: &Path) {
+    for name in storage.list(path).unwrap_or_default() {
+        let inside = path.join(name);
+        if storage.stat(&inside).is_ok_and(|stat| stat.is_dir) {
+            remove_all(storage, &inside);
+        } else {
+            let _ = storage.unlink(&inside);
+        }
+    }
+    let _ = storage.remove_dir(path);
+}

@@ -1,0 +1,152 @@
+//! What a store holds, read with distrust: for those who look without opening.
+//!
+//! Owns the list of settings, topics and logs as the directory has them, each with what is wrong with
+//! it. Unlike opening it stops at nothing but a directory that is no store: verification and repair
+//! begin here, and the things that they are for are damaged. It reads small files by `pread` and
+//! changes nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::files;
+use super::layout::{Layout, top};
+use super::topics::read_settings;
+use crate::error::{Error, Result};
+use crate::format::names;
+use crate::format::settings::{StoreSettings, TopicSettings, WriteMode};
+use crate::log::verify::{Known, Subject};
+use crate::storage::Storage;
+
+/// A store as its directory has it.
+#[derive(Debug)]
+pub(super) struct Catalog {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) layout: Layout,
+    /// What `falaj.json` says.
+    pub(super) settings: Result<StoreSettings>,
+    /// Topics by name, or what is wrong with their settings.
+    pub(super) topics: Vec<(String, Result<TopicSettings>)>,
+    /// Logs by directory.
+    pub(super) logs: BTreeMap<PathBuf, Entry>,
+}
+
+/// A log, and who lives in it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Its generation.
+    pub(super) generation: [u8; 16],
+    /// Topics that name it; none when nobody does, or nobody knows.
+    pub(super) topics: Vec<TopicSettings>,
+    /// False when a topic names it and it is not there.
+    pub(super) exists: bool,
+}
+
+impl Catalog {
+    /// Look at a store.
+    ///
+    /// # Errors
+    /// `NotAStore` when there is neither `falaj.json` nor what belongs to it, `Io` when a directory
+    /// cannot be listed.
+    pub(super) fn read(storage: &Arc<dyn Storage>, root: &Path) -> Result<Self> {
+        let root = std::path::absolute(root).map_err(|error| Error::io("find", root, error))?;
+        let layout = Layout::new(&root);
+        let settings = match read_store_settings(&**storage, &layout)? {
+            Some(settings) => settings,
+            None => no_settings(&**storage, &layout)?,
+        };
+        let topics = topics(&**storage, &layout)?;
+        let logs = logs(&**storage, &layout, &topics)?;
+        Ok(Self { storage: Arc::clone(storage), layout, settings, topics, logs })
+    }
+
+    /// How the store is written to; as most are where nobody knows.
+    pub(super) fn write_mode(&self) -> WriteMode {
+        self.settings.as_ref().map_or(WriteMode::Mapped, |settings| settings.write_mode)
+    }
+
+    /// True when some `topic.json` cannot be read, so that a log that nobody names may be its.
+    pub(super) fn has_unknown_topics(&self) -> bool {
+        self.topics.iter().any(|(_, topic)| topic.is_err())
+    }
+}
+
+impl Entry {
+    /// The log as verification sees it.
+    pub(super) fn subject(&self, dir: &Path) -> Subject {
+        let mut topics = BTreeMap::new();
+        for topic in &self.topics {
+            for partition in 0..topic.partitions {
+                let (name, generation) = (topic.name.clone(), topic.generation);
+                let known = Known { topic: name, partition, generation };
+                topics.insert(topic.number + partition, known);
+            }
+        }
+        Subject { dir: dir.to_path_buf(), generation: self.generation, topics }
+    }
+}
+
+/// What `falaj.json` says, or what is wrong with it; `None` when there is none.
+fn read_store_settings(
+    storage: &dyn Storage,
+    layout: &Layout,
+) -> Result<Option<Result<StoreSettings>>> {
+    let path = layout.settings();
+    let not_a_directory = |error: &Error| error.os_error() == Some(libc::ENOTDIR);
+    let bytes = match files::read(storage, &path) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok(None),
+        Err(error) if not_a_directory(&error) => {
+            let (path, why) = (layout.root().to_path_buf(), "it is not a directory".to_owned());
+            return Err(Error::NotAStore { path, why });
+        }
+        Err(error) => return Ok(Some(Err(error))),
+    };
+    let decoded = StoreSettings::decode(&bytes);
+    Ok(Some(decoded.map_err(|what| Error::malformed(&path, 0, what))))
+}
+
+/// A directory that holds topics and logs is a store that lost its settings.
+fn no_settings(storage: &dyn Storage, layout: &Layout) -> Result<Result<StoreSettings>> {
+    let root = layout.root();
+    let holds = |name| files::stat(storage, &root.join(name)).ok().flatten().is_some();
+    if holds(top::TOPICS) && holds(top::LOGS) {
+        let (path, what) = (layout.settings(), "falaj.json is missing");
+        return Ok(Err(Error::Corrupt { path, position: 0, what }));
+    }
+    let there = files::stat(storage, &layout.root_itself())?.is_some();
+    let why = if there { "it holds no falaj.json" } else { "there is nothing here" };
+    Err(Error::NotAStore { path: root.to_path_buf(), why: why.to_owned() })
+}
+
+fn topics(storage: &dyn Storage, layout: &Layout) -> Result<Vec<(String, Result<TopicSettings>)>> {
+    let names = files::list(storage, &layout.topics())?;
+    let names = names.into_iter().filter(|name| layout.topic(name).is_ok());
+    let read = |name: String| {
+        let topic = read_settings(storage, layout, &name).transpose()?;
+        Some((name, topic))
+    };
+    Ok(names.filter_map(read).collect())
+}
+
+fn logs(
+    storage: &dyn Storage,
+    layout: &Layout,
+    topics: &[(String, Result<TopicSettings>)],
+) -> Result<BTreeMap<PathBuf, Entry>> {
+    let mut logs = BTreeMap::new();
+    for name in files::list(storage, &layout.logs())? {
+        let path = layout.logs().join(&name);
+        let is_dir = files::stat(storage, &path)?.is_some_and(|stat| stat.is_dir);
+        if let Some((_, generation)) = names::parse_log_dir(&name).filter(|_| is_dir) {
+            logs.insert(path, Entry { generation, topics: Vec::new(), exists: true });
+        }
+    }
+    for (_, topic) in topics {
+        let Ok(topic) = topic else { continue };
+        let generation = topic.log_generation;
+        let missing = Entry { generation, topics: Vec::new(), exists: false };
+        logs.entry(layout.log(topic)?).or_insert(missing).topics.push(topic.clone());
+    }
+    Ok(logs)
+}

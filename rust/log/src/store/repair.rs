@@ -1,0 +1,205 @@
+//! Repair: what recovery would do to a store, told beforehand; and doing it.
+//!
+//! Owns `falaj repair`. Opening a store for writing recovers its logs as they are opened; repair does
+//! the same to all of them at once, goes on also where opening gives up because something that was on
+//! the medium is lost, makes bad indexes anew, and says what it did. Nothing is thrown away: what is
+//! cut off stays in its file, or moves to `quarantine/` ([`crate::log::Mend`]). A dry run decides
+//! everything and changes nothing.
+//!
+//! Whether others have the store open matters: then each log that they use was recovered already, and
+//! only latches and indexes are left to mend.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::catalog::{Catalog, Entry};
+use super::claim::Patience;
+use super::logs::settings_to_read;
+use super::options::{Access, StoreOptions};
+use super::{Store, membership};
+use crate::error::{Error, Result};
+use crate::format::settings::TopicSettings;
+use crate::log::{self, Log, LogSettings, MendStep};
+use crate::storage::Storage;
+
+/// What was found out about a store, or done to it.
+#[derive(Debug)]
+pub struct RepairReport {
+    /// True when nothing was changed.
+    pub dry_run: bool,
+    /// Whether somebody else has the store open for writing; `None` where that cannot be found out.
+    pub in_use: Option<bool>,
+    /// Each log.
+    pub logs: Vec<LogRepair>,
+    /// What cannot be mended here: settings that are damaged, and topics whose are.
+    pub problems: Vec<Error>,
+}
+
+impl RepairReport {
+    /// All steps, of all logs.
+    pub fn steps(&self) -> impl Iterator<Item = &MendStep> {
+        self.logs.iter().flat_map(|log| &log.steps)
+    }
+
+    /// True when all that is wrong was, or would be, mended.
+    pub fn is_complete(&self) -> bool {
+        self.problems.is_empty() && self.logs.iter().all(|log| log.problem.is_none())
+    }
+}
+
+/// What was found out about a log, or done to it.
+#[derive(Debug)]
+pub struct LogRepair {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Topics that live in it.
+    pub topics: Vec<String>,
+    /// What is done, in this order. Empty where nothing is needed.
+    pub steps: Vec<MendStep>,
+    /// Topic, partition, and the offset with which it goes on; where a recovery was due.
+    pub ends: Vec<(String, u32, u64)>,
+    /// Why it cannot be mended.
+    pub problem: Option<Error>,
+}
+
+impl Store {
+    /// Find out what recovery would do to this store's logs, or do it; see [`repair`].
+    ///
+    /// # Errors
+    /// As [`repair`].
+    pub fn repair(&self, dry_run: bool) -> Result<RepairReport> {
+        if dry_run {
+            return rehearse(self.storage(), self.path(), self.shared.lock_timeout);
+        }
+        let catalog = Catalog::read(self.storage(), self.path())?;
+        self.mend(catalog, Some(false))
+    }
+
+    fn mend(&self, catalog: Catalog, in_use: Option<bool>) -> Result<RepairReport> {
+        let member = self.membership()?;
+        let mend = |dir: &Path, topic: &TopicSettings| {
+            let settings = self.log_settings(topic);
+            let mut steps = log::mend(self.storage(), dir, &settings, &*member)?;
+            let log = self.open_log(topic)?;
+            steps.extend(log.mend_latch()?);
+            steps.extend(log.mend_indexes()?);
+            Ok((steps, Vec::new()))
+        };
+        Ok(report(catalog, false, in_use, mend))
+    }
+}
+
+/// Find out what is to be mended in a store, and mend it unless this is a dry run.
+///
+/// ```
+/// use std::sync::Arc;
+/// use falaj::storage::real::RealStorage;
+/// use falaj::store::{Store, StoreOptions, repair};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("events");
+/// # Store::open(&path, &StoreOptions::default())?;
+/// let found = repair(Arc::new(RealStorage::new()), &path, &StoreOptions::default(), true)?;
+/// assert!(found.is_complete() && found.steps().next().is_none());
+/// # Ok::<(), falaj::error::Error>(())
+/// ```
+///
+/// # Errors
+/// `NotAStore`, `LockTimeout`; without dry run also those of [`Store::open`]. What is wrong with a
+/// single log or topic stands in the report.
+pub fn repair(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    options: &StoreOptions,
+    dry_run: bool,
+) -> Result<RepairReport> {
+    if dry_run {
+        return rehearse(&storage, path, options.lock_timeout);
+    }
+    let catalog = Catalog::read(&storage, path)?;
+    let patience = Patience::new(options.lock_timeout);
+    let writers = membership::somebody_writes(&storage, &catalog.layout, patience)?;
+    let options = StoreOptions { access: Access::Write, ..options.clone() };
+    let store = Store::open_on(storage, path, &options)?;
+    store.mend(catalog, Some(writers.is_some()))
+}
+
+/// Decide everything and change nothing.
+fn rehearse(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    patience: std::time::Duration,
+) -> Result<RepairReport> {
+    let catalog = Catalog::read(storage, path)?;
+    let patience = Patience::new(patience);
+    let writers = match membership::somebody_writes(storage, &catalog.layout, patience) {
+        // Who may only read the store may still ask what would be done to it.
+        Err(Error::Io { .. }) => None,
+        other => Some(other?),
+    };
+    let current = writers.flatten();
+    let write_mode = catalog.write_mode();
+    let plan = |dir: &Path, topic: &TopicSettings| {
+        let settings = settings_to_read(topic, write_mode);
+        // Any other incarnation than the log's own means that it is to be recovered.
+        let incarnation = current.unwrap_or(u64::MAX);
+        plan_log(storage, dir, &settings, incarnation, topic)
+    };
+    Ok(report(catalog, true, writers.map(|writers| writers.is_some()), plan))
+}
+
+type Mended = (Vec<MendStep>, Vec<(u32, u64)>);
+
+fn plan_log(
+    storage: &Arc<dyn Storage>,
+    dir: &Path,
+    settings: &LogSettings,
+    incarnation: u64,
+    topic: &TopicSettings,
+) -> Result<Mended> {
+    let log = Log::open(Arc::clone(storage), dir, settings.clone(), None)?;
+    if log.extent().is_ok_and(|extent| extent.incarnation == incarnation) {
+        let mut steps: Vec<_> = log.latch_to_mend().into_iter().collect();
+        steps.extend(log.indexes_to_mend()?);
+        return Ok((steps, Vec::new()));
+    }
+    let planned = log::plan(storage, dir, settings, incarnation)?;
+    let of_topic = topic.number..topic.number + topic.partitions;
+    let ends = planned.ends.into_iter().filter(|(number, _)| of_topic.contains(number));
+    Ok((planned.steps, ends.map(|(number, end)| (number - topic.number, end)).collect()))
+}
+
+fn report(
+    catalog: Catalog,
+    dry_run: bool,
+    in_use: Option<bool>,
+    mut mend: impl FnMut(&Path, &TopicSettings) -> Result<Mended>,
+) -> RepairReport {
+    let logs = catalog.logs.iter().filter_map(|(dir, entry)| one(dir, entry, &mut mend)).collect();
+    let of_topics = catalog.topics.into_iter().filter_map(|(_, topic)| topic.err());
+    let problems = catalog.settings.err().into_iter().chain(of_topics).collect();
+    RepairReport { dry_run, in_use, logs, problems }
+}
+
+fn one(
+    dir: &Path,
+    entry: &Entry,
+    mend: &mut impl FnMut(&Path, &TopicSettings) -> Result<Mended>,
+) -> Option<LogRepair> {
+    let topic = entry.topics.first()?;
+    let topics = entry.topics.iter().map(|topic| topic.name.clone()).collect();
+    let mut repair = LogRepair {
+        dir: dir.to_path_buf(),
+        topics,
+        steps: Vec::new(),
+        ends: Vec::new(),
+        problem: None,
+    };
+    match mend(dir, topic) {
+        Ok((steps, ends)) => {
+            let name = |(partition, end)| (topic.name.clone(), partition, end);
+            (repair.steps, repair.ends) = (steps, ends.into_iter().map(name).collect());
+        }
+        Err(error) => repair.problem = Some(error),
+    }
+    Some(repair)
+}

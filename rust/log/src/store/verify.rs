@@ -1,0 +1,164 @@
+//! Verifying a store: its settings, and each of its logs.
+//!
+//! Owns the report that `falaj verify` prints. It can be had of a store that does not open: nothing
+//! here needs more than to read files, and what is damaged is a finding, not an error. What is in a
+//! log is checked by [`crate::log::verify`]; nothing is ever changed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Store;
+use super::catalog::{Catalog, Entry};
+use crate::error::{Error, Result};
+use crate::format::names;
+use crate::log::verify::{content_len, verify_log};
+use crate::storage::Storage;
+
+pub use crate::log::verify::{Finding, LogReport, Progress, Severity, TopicReport};
+
+/// What a verification found.
+#[derive(Debug, Default)]
+pub struct Verification {
+    /// About the store itself: its settings, topics that cannot be read, logs that nobody names.
+    pub findings: Vec<Finding>,
+    /// Each log that was looked at.
+    pub logs: Vec<LogReport>,
+}
+
+impl Verification {
+    /// True when everything that was written is there.
+    pub fn is_sound(&self) -> bool {
+        self.worst().is_none_or(|worst| worst < Severity::Unrecovered)
+    }
+
+    /// The worst of what was found; `None` when nothing was.
+    pub fn worst(&self) -> Option<Severity> {
+        self.all_findings().map(|finding| finding.severity).max()
+    }
+
+    /// All findings, the store's own first.
+    pub fn all_findings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().chain(self.logs.iter().flat_map(|log| &log.findings))
+    }
+
+    /// Segments, sound blocks, records and bytes that were looked at.
+    pub fn counts(&self) -> [u64; 4] {
+        self.logs.iter().fold([0; 4], |[segments, blocks, records, bytes], log| {
+            [segments + log.segments, blocks + log.blocks, records + log.records, bytes + log.bytes]
+        })
+    }
+}
+
+impl Store {
+    /// Verify the store, or the log of one topic: every checksum, the chain of segments, offsets,
+    /// indexes, control pages, settings. Nothing is mapped and nothing is changed; others may write
+    /// meanwhile.
+    ///
+    /// ```
+    /// use falaj::store::{Store, StoreOptions};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("events");
+    /// let store = Store::open(&path, &StoreOptions::default())?;
+    /// let found = store.verify(None, &mut |_done, _total| Ok(()))?;
+    /// assert!(found.is_sound());
+    /// # Ok::<(), falaj::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`verify`].
+    pub fn verify(&self, topic: Option<&str>, progress: Progress<'_>) -> Result<Verification> {
+        verify(self.storage(), self.path(), topic, progress)
+    }
+}
+
+/// As [`Store::verify`], of a store that need not open.
+///
+/// # Errors
+/// `NotAStore`; `NoSuchTopic` for a topic that is not there; `Io` when a directory cannot be listed;
+/// what `progress` returns. All else is a finding.
+pub fn verify(
+    storage: &Arc<dyn Storage>,
+    root: &Path,
+    topic: Option<&str>,
+    progress: Progress<'_>,
+) -> Result<Verification> {
+    let catalog = Catalog::read(storage, root)?;
+    let mut found = Verification::default();
+    if let Some(name) = topic {
+        catalog.layout.topic(name)?;
+        if !catalog.topics.iter().any(|(other, _)| other == name) {
+            let (name, store) = (name.to_owned(), catalog.layout.root().to_path_buf());
+            return Err(Error::NoSuchTopic { name, store });
+        }
+    }
+    found.findings = settings(&catalog, topic);
+    let is_asked_for = |entry: &Entry| {
+        topic.is_none_or(|name| entry.topics.iter().any(|topic| topic.name == name))
+    };
+    let logs: Vec<_> = catalog.logs.iter().filter(|(_, entry)| is_asked_for(entry)).collect();
+    let total = logs.iter().map(|(dir, _)| content_len(&**storage, dir)).sum();
+    let mut done = 0;
+    for (dir, entry) in logs {
+        if !entry.exists {
+            found.findings.extend(missing(&catalog, dir, entry));
+            continue;
+        }
+        if entry.topics.is_empty() {
+            found.findings.push(unnamed(&catalog, dir));
+            if !catalog.has_unknown_topics() {
+                continue;
+            }
+        }
+        found.logs.push(verify_log(storage, &entry.subject(dir), &mut done, total, progress)?);
+    }
+    Ok(found)
+}
+
+/// What is wrong with the settings files.
+fn settings(catalog: &Catalog, topic: Option<&str>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if let Err(error) = &catalog.settings {
+        let path = catalog.layout.settings();
+        found.push(Finding::of_error(Severity::Damage, &path, error));
+    }
+    for (name, settings) in &catalog.topics {
+        if topic.is_some_and(|topic| topic != name) {
+            continue;
+        }
+        if let Err(error) = settings {
+            let path = catalog.layout.topics().join(name);
+            let finding = Finding::of_error(Severity::Damage, &path, error);
+            found.push(Finding { topic: Some(name.clone()), ..finding });
+        }
+    }
+    found
+}
+
+/// A topic whose log is not there: unless it was deleted just now, which the next look shows.
+fn missing(catalog: &Catalog, dir: &Path, entry: &Entry) -> Vec<Finding> {
+    let still_there = |name: &str| {
+        let path = catalog.layout.topic_settings(name);
+        path.is_ok_and(|path| catalog.storage.stat(&path).is_ok())
+    };
+    let lost = entry.topics.iter().filter(|topic| still_there(&topic.name));
+    let finding = |name: &String| Finding {
+        topic: Some(name.clone()),
+        ..Finding::new(Severity::Damage, dir, 0, "the topic's log is missing")
+    };
+    lost.map(|topic| finding(&topic.name)).collect()
+}
+
+fn unnamed(catalog: &Catalog, dir: &Path) -> Finding {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let name = names::parse_log_dir(&name).map_or("", |(name, _)| name);
+    let (what, remedy) = if catalog.has_unknown_topics() {
+        ("no topic that can be read names this log", "it may be that of a topic that cannot")
+    } else {
+        (
+            "no topic names this log: it was deleted or never finished",
+            "it is removed when the store is opened for writing by the first process",
+        )
+    };
+    let what = if name.is_empty() { what.to_owned() } else { format!("{what} ({name})") };
+    Finding { remedy, ..Finding::new(Severity::Note, dir, 0, what) }
+}

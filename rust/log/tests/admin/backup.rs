@@ -1,0 +1,221 @@
+//! Copies of a store that is written to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use falaj::error::Error;
+use falaj::storage::Storage;
+use falaj::storage::faulty::{Fault, FaultyStorage, How};
+use falaj::storage::memory::MemoryStorage;
+use falaj::store::{Store, StoreOptions};
+use falaj::topic::{SyncMode, Topic};
+
+use crate::stores::{assert_holds, fill, on_both, open, open_to_read, quietly, snapshot, topic};
+
+#[test]
+fn a_copy_holds_what_was_committed_verifies_and_goes_on() {
+    on_both(|storage, root| {
+        let (path, copy) = (root.join("store"), root.join("copy"));
+        let store = open(storage, &path).unwrap();
+        let orders = topic(&store, "orders").with_sync(SyncMode::None);
+        fill(&orders, 0, 400);
+        fill(&topic(&store, "paid"), 0, 3);
+        let mut told = (0, 0);
+        let report = store
+            .backup(&copy, &mut |done, total| {
+                told = (done, total);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!((report.topics, report.logs), (2, 2));
+        assert!(report.segments > 3 && report.bytes > 400 * 500, "{report:?}");
+        assert_eq!(told, (report.bytes, report.bytes));
+        fill(&orders, 400, 500);
+
+        let reader = open_to_read(storage, &copy).unwrap();
+        let copied = Topic::open(&reader, "orders", &Default::default()).unwrap();
+        assert_holds(&copied, 400);
+        assert_eq!(copied.durable(0).unwrap(), 400, "all of a copy is on the medium");
+        let found = reader.verify(None, &mut quietly).unwrap();
+        assert!(found.is_sound(), "{found:?}");
+        let writer = open(storage, &copy).unwrap();
+        let again = topic(&writer, "orders");
+        fill(&again, 400, 600);
+        assert_holds(&again, 600);
+        assert_holds(&orders, 500);
+        let ours = store.membership().unwrap().incarnation();
+        assert_ne!(writer.membership().unwrap().incarnation(), ours);
+        assert!(writer.verify(None, &mut quietly).unwrap().is_sound());
+        assert_eq!(writer.settings(), store.settings());
+    });
+}
+
+#[test]
+fn a_backup_beside_busy_writers_is_a_prefix() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let store = open(storage, &path).unwrap();
+        let orders = topic(&store, "orders").with_sync(SyncMode::None);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut next = 0;
+                while !stop.load(Ordering::Relaxed) && next < 2000 {
+                    fill(&orders, next, next + 10);
+                    next += 10;
+                }
+            });
+            for i in 0..8 {
+                let copy = root.join(format!("copy-{i}"));
+                let least = orders.end(0).unwrap();
+                store.backup(&copy, &mut quietly).unwrap();
+                let reader = open_to_read(storage, &copy).unwrap();
+                assert!(reader.verify(None, &mut quietly).unwrap().is_sound());
+                let copied = Topic::open(&reader, "orders", &Default::default()).unwrap();
+                let end = copied.end(0).unwrap();
+                assert!(end >= least, "{end} of {least}");
+                assert_holds(&copied, end);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
+#[test]
+fn a_reader_backs_up_as_well_and_changes_nothing() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let writer = open(storage, &path).unwrap();
+        fill(&topic(&writer, "orders"), 0, 200);
+        drop(writer);
+        let before = snapshot(storage, &path);
+        let reader = open_to_read(storage, &path).unwrap();
+        reader.backup(root.join("copy"), &mut quietly).unwrap();
+        reader.backup(root.join("copy-2"), &mut quietly).unwrap();
+        assert!(before == snapshot(storage, &path));
+        // A copy of a copy, which has no control page.
+        let copy = open_to_read(storage, &root.join("copy")).unwrap();
+        copy.backup(root.join("copy-3"), &mut quietly).unwrap();
+        let third = open_to_read(storage, &root.join("copy-3")).unwrap();
+        assert_holds(&Topic::open(&third, "orders", &Default::default()).unwrap(), 200);
+    });
+}
+
+#[test]
+fn a_destination_that_is_taken_or_nested_is_refused() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let store = open(storage, &path).unwrap();
+        topic(&store, "orders");
+        let taken = root.join("taken");
+        storage.create_dir(&taken, 0o700).unwrap();
+        storage.create_dir(&taken.join("x"), 0o700).unwrap();
+        let before = snapshot(storage, root);
+        for bad in [&path, &taken, &path.join("copy"), &path.join("logs").join("copy")] {
+            let error = store.backup(bad, &mut quietly).unwrap_err();
+            assert!(matches!(error, Error::Invalid { .. }), "{error}");
+            assert!(error.to_string().contains(&*bad.to_string_lossy()), "{error}");
+        }
+        assert!(before == snapshot(storage, root), "nothing is left behind");
+        let empty = root.join("empty");
+        storage.create_dir(&empty, 0o700).unwrap();
+        store.backup(&empty, &mut quietly).unwrap();
+        assert!(open_to_read(storage, &empty).is_ok());
+    });
+}
+
+#[test]
+fn a_link_into_the_store_is_no_way_around_nesting() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let store = Store::open(&path, &StoreOptions::default()).unwrap();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(path.join("logs"), &link).unwrap();
+    let error = store.backup(link.join("copy"), &mut quietly).unwrap_err();
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    // And the other way round: a path through the store that leads out of it is fine.
+    store.backup(path.join("../beside"), &mut quietly).unwrap();
+    assert!(directory.path().join("beside/falaj.json").exists());
+}
+
+#[test]
+fn a_backup_that_is_stopped_leaves_nothing() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let store = open(storage, &path).unwrap();
+        fill(&topic(&store, "orders"), 0, 300);
+        let before = storage.list(root).unwrap();
+        let copy = root.join("copy");
+        let error = store.backup(&copy, &mut |done, _| match done {
+            0..50_000 => Ok(()),
+            _ => Err(Error::Interrupted),
+        });
+        assert!(matches!(error, Err(Error::Interrupted)));
+        assert_eq!(storage.list(root).unwrap(), before);
+    });
+}
+
+#[test]
+fn a_backup_that_fails_at_any_call_leaves_no_half_copy_under_its_name() {
+    let machine = MemoryStorage::new();
+    let root = std::path::Path::new("/");
+    let plain: Arc<dyn Storage> = Arc::new(machine.clone());
+    let store = open(&plain, &root.join("store")).unwrap();
+    fill(&topic(&store, "orders"), 0, 150);
+    drop(store);
+    let run = |faulty: &FaultyStorage, name: &str| {
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        open_to_read(&storage, &root.join("store"))?.backup(root.join(name), &mut quietly)
+    };
+    let whole = FaultyStorage::over_memory(machine.restart());
+    run(&whole, "copy").unwrap();
+    for (how, errno) in
+        [(How::Errno(libc::EIO), libc::EIO), (How::HalfWritten(libc::ENOSPC), libc::ENOSPC)]
+    {
+        for k in 1..=whole.total() {
+            let image = machine.restart();
+            let faulty = FaultyStorage::over_memory(image.clone());
+            faulty.plan(Fault::at(k, how));
+            let outcome = run(&faulty, "copy");
+            let image: Arc<dyn Storage> = Arc::new(image);
+            let there = image.stat(&root.join("copy")).is_ok();
+            if let Err(error) = &outcome {
+                assert!(error.to_string().contains('/'), "no path: {error}");
+            }
+            if there {
+                let copy = open_to_read(&image, &root.join("copy")).unwrap();
+                let copied = Topic::open(&copy, "orders", &Default::default()).unwrap();
+                assert_holds(&copied, 150);
+            } else {
+                assert!(outcome.is_err(), "error {errno} at call {k}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_backup_cut_short_by_a_power_cut_is_whole_or_not_there() {
+    let machine = MemoryStorage::new();
+    let root = std::path::Path::new("/");
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let store = open(&storage, &root.join("store")).unwrap();
+    fill(&topic(&store, "orders"), 0, 150);
+    let began = machine.events();
+    store.backup(root.join("copy"), &mut quietly).unwrap();
+    let returned = machine.events();
+    let mut images = 0;
+    for crash in machine.journal().crashes().filter(|crash| crash.time() >= began) {
+        images += crash
+            .explore(8, 5, |_, image| {
+                let image: Arc<dyn Storage> = Arc::new(image);
+                let there = image.stat(&root.join("copy")).is_ok();
+                assert!(there || crash.time() < returned);
+                if there {
+                    let copy = open(&image, &root.join("copy")).unwrap();
+                    assert_holds(&topic(&copy, "orders"), 150);
+                }
+            })
+            .images;
+    }
+    assert!(images > 100, "{images}");
+}

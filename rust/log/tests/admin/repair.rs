@@ -1,0 +1,188 @@
+//! Repair says what it would do, does it, and throws nothing away.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use falaj::error::Error;
+use falaj::format::names;
+use falaj::log::Mend;
+use falaj::storage::memory::MemoryStorage;
+use falaj::storage::{Open, Storage};
+use falaj::store::{RepairReport, StoreOptions, repair};
+use falaj::topic::SyncMode;
+
+use crate::stores::{
+    assert_holds, fill, flip, log_dir, on_both, open, quietly, read_until_error, segment, snapshot,
+    topic,
+};
+
+fn run(storage: &Arc<dyn Storage>, path: &Path, dry: bool) -> RepairReport {
+    repair(Arc::clone(storage), path, &StoreOptions::default(), dry).unwrap()
+}
+
+/// A dry run, which must leave every file as it is but for the line in the claim.
+fn rehearse(storage: &Arc<dyn Storage>, path: &Path) -> RepairReport {
+    let but_claim = |files: Vec<(PathBuf, Vec<u8>)>| -> Vec<_> {
+        files.into_iter().filter(|(file, _)| *file != path.join("claim")).collect()
+    };
+    let before = but_claim(snapshot(storage, path));
+    let report = run(storage, path, true);
+    assert!(before == but_claim(snapshot(storage, path)), "a dry run changed the store");
+    assert!(report.dry_run);
+    report
+}
+
+fn prepare(storage: &Arc<dyn Storage>, root: &Path, records: u64) -> PathBuf {
+    let path = root.join("store");
+    let store = open(storage, &path).unwrap();
+    fill(&topic(&store, "orders"), 0, records);
+    drop(store);
+    path
+}
+
+#[test]
+fn a_sound_store_needs_nothing() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root, 300);
+        let report = rehearse(storage, &path);
+        assert!(report.is_complete() && report.steps().next().is_none(), "{report:?}");
+        assert_eq!(report.in_use, Some(false));
+        assert_eq!(report.logs[0].ends, [("orders".to_owned(), 0, 300)]);
+        let store = open(storage, &path).unwrap();
+        let orders = topic(&store, "orders");
+        let report = rehearse(storage, &path);
+        assert_eq!(report.in_use, Some(true));
+        assert!(report.steps().next().is_none(), "{report:?}");
+        drop(orders);
+    });
+}
+
+#[test]
+fn a_torn_tail_is_told_cut_and_kept() {
+    let machine = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let path = prepare(&storage, Path::new("/"), 20);
+    let store = open(&storage, &path).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    fill(&orders, 20, 30);
+    let image: Arc<dyn Storage> = Arc::new(machine.survivor());
+    drop((orders, store));
+    let torn = segment(&image, &path, "orders", 0);
+    // The last two records were not synced when everybody was killed and the power failed.
+    let file = image.open(&torn, Open::ReadWrite).unwrap();
+    let mut bytes = vec![0; 60_000];
+    file.read_at(&mut bytes, 0).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64;
+    flip(&image, &torn, end - 700);
+
+    let told = rehearse(&image, &path);
+    let cuts: Vec<_> = told.steps().filter(|step| step.mend == Mend::Cut).collect();
+    assert_eq!(cuts.len(), 1, "{told:?}");
+    assert_eq!(cuts[0].path, torn);
+    assert!(cuts[0].position < end && cuts[0].bytes >= 1000, "{cuts:?}");
+    assert_eq!(told.logs[0].ends, [("orders".to_owned(), 0, 28)]);
+
+    let done = run(&image, &path, false);
+    assert!(done.is_complete());
+    let [told, done] = [&told, &done].map(|report| report.steps().cloned().collect::<Vec<_>>());
+    assert_eq!(told, done, "what is told is what is done");
+    let mut after = vec![0; 60_000];
+    image.open(&torn, Open::Read).unwrap().read_at(&mut after, 0).unwrap();
+    let behind = cuts[0].position as usize;
+    bytes[end as usize - 700] ^= 0x10;
+    assert!(bytes[behind..] == after[behind..], "the bytes behind the cut are kept");
+    let store = open(&image, &path).unwrap();
+    let orders = topic(&store, "orders");
+    assert_holds(&orders, 28);
+    fill(&orders, 28, 40);
+    assert_holds(&orders, 40);
+}
+
+#[test]
+fn bad_indexes_are_made_anew() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root, 600);
+        let dir = log_dir(storage, &path, "orders");
+        storage.unlink(&dir.join(names::index(0))).unwrap();
+        flip(storage, &dir.join(names::index(1)), 70);
+        storage.unlink(&dir.join(names::index(2))).unwrap();
+        storage.open(&dir.join(names::index(2)), Open::CreateNew(0o600)).unwrap();
+        let told = rehearse(storage, &path);
+        assert_eq!(told.steps().filter(|step| step.mend == Mend::Reindex).count(), 3, "{told:?}");
+        let done = run(storage, &path, false);
+        assert_eq!(done.steps().count(), 3);
+        let store = open(storage, &path).unwrap();
+        let found = store.verify(None, &mut quietly).unwrap();
+        assert!(found.worst().is_none(), "{found:?}");
+        assert_holds(&topic(&store, "orders"), 600);
+        assert!(storage.list(&dir).unwrap().iter().all(|name| !name.ends_with(".tmp")));
+    });
+}
+
+#[test]
+fn a_writer_that_meets_a_bad_index_makes_it_anew() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root, 600);
+        let index = log_dir(storage, &path, "orders").join(names::index(1));
+        storage.unlink(&index).unwrap();
+        let reader = crate::stores::open_to_read(storage, &path).unwrap();
+        let read = falaj::topic::Topic::open(&reader, "orders", &Default::default()).unwrap();
+        assert_eq!(read.get(0, 150).unwrap().offset(), 150);
+        assert!(storage.stat(&index).is_err(), "a reader writes nothing");
+        let store = open(storage, &path).unwrap();
+        assert_eq!(topic(&store, "orders").get(0, 150).unwrap().offset(), 150);
+        assert!(storage.stat(&index).is_ok());
+        assert!(store.verify(None, &mut quietly).unwrap().worst().is_none());
+    });
+}
+
+#[test]
+fn a_lost_segment_stops_opening_and_repair_goes_on_before_it() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root, 600);
+        let dir = log_dir(storage, &path, "orders");
+        let count = storage.list(&dir).unwrap();
+        let last = count.iter().filter_map(|name| names::parse_segment(name)).max().unwrap();
+        storage.unlink(&dir.join(names::segment(last - 1))).unwrap();
+        let store = open(storage, &path).unwrap();
+        let settings = store.topic_settings("orders").unwrap();
+        let error = store.open_log(&settings).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        assert!(error.to_string().contains(&names::segment(last - 1)), "{error}");
+        drop(store);
+        let told = rehearse(storage, &path);
+        assert!(told.steps().any(|step| step.mend == Mend::Cut), "{told:?}");
+        let aside: Vec<_> = told.steps().filter(|step| step.mend == Mend::SetAside).collect();
+        assert_eq!(aside.len(), 1);
+        let kept = snapshot(storage, &dir);
+        let kept = &kept.iter().find(|(path, _)| *path == aside[0].path).unwrap().1;
+        let done = run(storage, &path, false);
+        assert!(done.is_complete(), "{done:?}");
+        let name = aside[0].path.file_name().unwrap();
+        let now = snapshot(storage, &dir.join("quarantine"));
+        assert!(now.iter().any(|(path, bytes)| path.ends_with(name) && bytes == kept));
+        let store = open(storage, &path).unwrap();
+        let orders = topic(&store, "orders");
+        let (found, error) = read_until_error(&orders);
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(found.len() as u64, done_end(&told));
+        fill(&orders, done_end(&told), 700);
+        assert_holds(&orders, 700);
+        assert!(store.verify(None, &mut quietly).unwrap().is_sound());
+    });
+}
+
+fn done_end(report: &RepairReport) -> u64 {
+    report.logs[0].ends[0].2
+}
+
+#[test]
+fn what_cannot_be_mended_is_told() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root, 10);
+        flip(storage, &path.join("topics/orders/topic.json"), 20);
+        let report = rehearse(storage, &path);
+        assert!(!report.is_complete());
+        assert!(report.problems[0].to_string().contains("topic.json"), "{report:?}");
+    });
+}

@@ -1,0 +1,207 @@
+//! Verification finds what is hurt, says where, and changes nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use falaj::error::Error;
+use falaj::format::names;
+use falaj::storage::{Open, Storage};
+use falaj::store::{Finding, Severity, Verification, verify};
+
+use crate::stores::{fill, flip, log_dir, on_both, open, quietly, segment, snapshot, topic};
+
+/// A store of one topic with 600 records in several segments, closed.
+fn prepare(storage: &Arc<dyn Storage>, root: &Path) -> std::path::PathBuf {
+    let path = root.join("store");
+    let store = open(storage, &path).unwrap();
+    fill(&topic(&store, "orders"), 0, 600);
+    drop(store);
+    path
+}
+
+/// Verify, and make sure that looking changed nothing.
+fn look(storage: &Arc<dyn Storage>, path: &Path) -> Verification {
+    let before = snapshot(storage, path);
+    let found = verify(storage, path, None, &mut quietly).unwrap();
+    assert!(before == snapshot(storage, path), "verification changed the store");
+    found
+}
+
+fn damage(found: &Verification) -> Vec<&Finding> {
+    found.all_findings().filter(|finding| finding.severity == Severity::Damage).collect()
+}
+
+#[test]
+fn a_sound_store_is_counted_and_nothing_is_found() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        let found = look(storage, &path);
+        assert!(found.worst().is_none(), "{found:?}");
+        let log = &found.logs[0];
+        assert_eq!(log.records, 600);
+        assert!(log.segments > 4 && log.blocks > 600 && log.bytes > 600 * 500);
+        let topic = &log.topics[0];
+        assert_eq!((topic.first, topic.end, topic.durable), (0, 600, 600));
+        assert_eq!(log.committed, log.durable);
+    });
+}
+
+#[test]
+fn a_store_in_use_verifies_while_others_append() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        let store = open(storage, &path).unwrap();
+        let orders = topic(&store, "orders");
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| fill(&orders, 600, 1500));
+            while !writer.is_finished() {
+                let found = store.verify(Some("orders"), &mut quietly).unwrap();
+                assert!(found.is_sound(), "{:?}", found.all_findings().collect::<Vec<_>>());
+            }
+        });
+        let found = store.verify(None, &mut quietly).unwrap();
+        assert_eq!(found.logs[0].topics[0].end, 1500);
+    });
+}
+
+#[test]
+fn a_flipped_bit_in_a_body_is_found_with_the_offset_that_it_took() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        let hurt = segment(storage, &path, "orders", 1);
+        flip(storage, &hurt, 20_000);
+        let found = look(storage, &path);
+        let damage = damage(&found);
+        assert_eq!(damage.len(), 1, "{found:?}");
+        let finding = damage[0];
+        assert_eq!(finding.path, hurt);
+        assert!((20_000 - 560..=20_000).contains(&finding.position), "{finding:?}");
+        assert_eq!(finding.topic.as_deref(), Some("orders"));
+        let lost = finding.offsets.clone().unwrap();
+        assert_eq!(lost.end - lost.start, 1, "{finding:?}");
+        assert!(finding.len >= 500 && finding.remedy.contains("backup"), "{finding:?}");
+        assert_eq!(found.logs[0].records, 599);
+        assert_eq!(found.logs[0].topics[0].end, 600);
+    });
+}
+
+#[test]
+fn every_flipped_bit_of_a_segment_is_found_or_lies_where_nothing_is() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        for sequence in [0, 2] {
+            let hurt = segment(storage, &path, "orders", sequence);
+            // The rest behind the end block was never written.
+            let content = 60_000;
+            for position in (0..content).step_by(677) {
+                flip(storage, &hurt, position);
+                let found = verify(storage, &path, None, &mut quietly).unwrap();
+                let in_page = position < 4096;
+                let told = !damage(&found).is_empty();
+                // Most of the first page is room for later, and marks come twice.
+                assert!(told || in_page && position >= 512, "byte {position} of {hurt:?}");
+                flip(storage, &hurt, position);
+            }
+        }
+        assert!(look(storage, &path).worst().is_none());
+    });
+}
+
+#[test]
+fn a_missing_segment_is_named_and_so_is_what_it_held() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        let hurt = segment(storage, &path, "orders", 1);
+        storage.unlink(&hurt).unwrap();
+        let found = look(storage, &path);
+        let damage = damage(&found);
+        assert!(damage.iter().any(|finding| finding.path == hurt), "{damage:?}");
+        let lost = damage.iter().find_map(|finding| finding.offsets.clone()).unwrap();
+        assert!(lost.start > 0 && lost.end < 600, "{lost:?}");
+        assert_eq!(found.logs[0].records, 600 - (lost.end - lost.start));
+    });
+}
+
+#[test]
+fn a_segment_without_its_header_is_checked_with_what_its_neighbours_know() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        let hurt = segment(storage, &path, "orders", 2);
+        let file = storage.open(&hurt, Open::ReadWrite).unwrap();
+        file.write_at(&[0; 4096], 0).unwrap();
+        let found = look(storage, &path);
+        let damage = damage(&found);
+        assert_eq!(damage.len(), 1, "{damage:?}");
+        assert_eq!((&damage[0].path, damage[0].position), (&hurt, 0));
+        assert_eq!(found.logs[0].records, 600, "its blocks are all there");
+    });
+}
+
+#[test]
+fn indexes_are_held_against_the_blocks() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        let dir = log_dir(storage, &path, "orders");
+        storage.unlink(&dir.join(names::index(0))).unwrap();
+        flip(storage, &dir.join(names::index(1)), 70);
+        flip(storage, &dir.join(names::index(2)), 3);
+        let swapped = [3, 4].map(|sequence| dir.join(names::index(sequence)));
+        let aside = dir.join("aside");
+        storage.rename_over(&swapped[0], &aside).unwrap();
+        storage.rename_over(&swapped[1], &swapped[0]).unwrap();
+        storage.rename_over(&aside, &swapped[1]).unwrap();
+        let found = look(storage, &path);
+        assert_eq!(found.worst(), Some(Severity::Rebuildable));
+        for sequence in 0..5 {
+            let path = dir.join(names::index(sequence));
+            let told = found.all_findings().any(|finding| finding.path == path);
+            assert!(told, "{path:?}");
+        }
+    });
+}
+
+#[test]
+fn settings_that_cannot_be_read_hide_nothing_else() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        fill(&topic(&open(storage, &path).unwrap(), "paid"), 0, 5);
+        flip(storage, &path.join("falaj.json"), 20);
+        flip(storage, &path.join("topics/paid/topic.json"), 20);
+        let found = look(storage, &path);
+        let damage = damage(&found);
+        assert_eq!(damage.len(), 2, "{damage:?}");
+        assert!(damage.iter().any(|finding| finding.topic.as_deref() == Some("paid")));
+        let records: u64 = found.logs.iter().map(|log| log.records).sum();
+        assert_eq!(records, 605, "the log of a topic that cannot be read is looked at, too");
+    });
+}
+
+#[test]
+fn what_is_no_store_and_no_topic_is_an_error() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        let error = verify(storage, root, None, &mut quietly).unwrap_err();
+        assert!(matches!(error, Error::NotAStore { .. }), "{error}");
+        let error = verify(storage, &root.join("nothing"), None, &mut quietly).unwrap_err();
+        assert!(matches!(error, Error::NotAStore { .. }), "{error}");
+        let error = verify(storage, &path, Some("other"), &mut quietly).unwrap_err();
+        assert!(matches!(error, Error::NoSuchTopic { .. }), "{error}");
+    });
+}
+
+#[test]
+fn verification_ends_when_its_progress_says_so() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        let mut last = (0, 0);
+        verify(storage, &path, None, &mut |done, total| {
+            assert!(done >= last.0 && done <= total);
+            last = (done, total);
+            Ok(())
+        })
+        .unwrap();
+        assert!(last.0 > 600 * 500);
+        let ended = verify(storage, &path, None, &mut |_, _| Err(Error::Interrupted));
+        assert!(matches!(ended, Err(Error::Interrupted)));
+    });
+}
