@@ -12,9 +12,17 @@ use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, invalid, raise};
 
-/// Longest time without a look at signals: Ctrl-C ends a wait within 50 ms even when another thread
-/// than the waiting one was interrupted.
-const SLICE: Duration = Duration::from_millis(40);
+/// Longest time without a look at signals, in the main thread, where Python handles them. A signal
+/// ends the sleep of that thread; this is for one that comes in the moment before it sleeps.
+const MAIN_SLICE: Duration = Duration::from_millis(40);
+/// The same in other threads, which no signal concerns.
+const SLICE: Duration = Duration::from_millis(2000);
+
+fn longest_slice() -> Duration {
+    let main = rustix::process::getpid() == rustix::thread::gettid();
+    if main { MAIN_SLICE } else { SLICE }
+}
+
 /// Longest time that the engine waits for a lock before it comes back here, to look at signals.
 pub(crate) const ATTEMPT: Duration = Duration::from_millis(50);
 
@@ -47,14 +55,14 @@ pub(crate) fn wait(
     stop: impl Fn() -> bool + Sync,
     attempt: impl Fn(Duration, Interrupt<'_>) -> Result<Wait> + Sync,
 ) -> PyResult<Wait> {
-    let start = Instant::now();
+    let (start, longest) = (Instant::now(), longest_slice());
     loop {
         py.check_signals()?;
         if stop() {
             return Ok(Wait::Interrupted);
         }
         let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
-        let slice = left.unwrap_or(SLICE).min(SLICE);
+        let slice = left.unwrap_or(longest).min(longest);
         let ended = py.detach(|| {
             let looked = Cell::new(false);
             attempt(slice, &|| looked.replace(true) || stop())
