@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from falaj import _core
 from falaj.codecs import Codec, resolver
 from falaj.errors import Invalid
 from falaj.topics import Topic
+
+if TYPE_CHECKING:
+    import os
 
 __all__ = ["Store", "open"]
 
@@ -162,7 +163,3 @@ class Store(_core.Store):
             verify=verify,
         )
         return Topic(opened, self)
-
-
-atexit.register(_core._leave)
-os.register_at_fork(after_in_child=_core._forked)
