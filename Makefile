@@ -60,7 +60,7 @@ bench: $(CORE) ## time the benchmarks; figures in benches/results
 	$(BIN)/python -m pytest benches --benchmark-enable --benchmark-only \
 		--benchmark-json=benches/results/python.json
 
-demo: $(CORE) .venv/.demo ## the main job on real flights; under three minutes after the build
+demo: $(CORE) ## the main job on real flights; under three minutes after the build
 	$(BIN)/falaj demo
 
 wheel: .venv/.dev ## the abi3 wheel and the source package, in dist/
@@ -75,7 +75,7 @@ format: $(CORE) ## let the formatters have their way
 	$(BIN)/ruff format
 
 clean: ## remove what the targets above made
-	rm -rf .venv dist $(CORE) benches/results .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist falaj-demo $(CORE) benches/results .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find python tests tools benches -name __pycache__ -prune -exec rm -rf {} +
 	cargo clean
 
@@ -86,10 +86,6 @@ clean: ## remove what the targets above made
 
 .venv/.dev: pyproject.toml tools/extras.py .venv/.made | check-tools
 	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py dev)
-	touch $@
-
-.venv/.demo: pyproject.toml tools/extras.py .venv/.made | check-tools
-	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py demo)
 	touch $@
 
 $(CORE): $(RUST_SOURCES) pyproject.toml .venv/.dev | check-tools
