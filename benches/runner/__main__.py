@@ -5,7 +5,6 @@ committed.
 """
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -74,7 +73,10 @@ def _each(place: Path, only: set[str], programs: Path | None) -> None:
 
     run("python", _python)
     if programs is not None:
-        run("rust", lambda within: results.save(RESULTS / "rust.json", rust.measure(programs, within)))
+        run(
+            "rust",
+            lambda within: results.save(RESULTS / "rust.json", rust.measure(programs, within)),
+        )
     for name, measure in PARTS.items():
         run(name, lambda within, n=name, m=measure: results.save(  # type: ignore[misc]
             RESULTS / f"{n}.json", m(within, FULL)

@@ -1,4 +1,4 @@
-"""Ours beside a floor, round by round: for pytest-benchmark, and without it.
+"""Ours beside a floor, round by round, under pytest-benchmark.
 
 The floor runs between our rounds, so that whatever else the machine does meets both.
 """
@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING
 
 from runner import machine
-from runner.results import Measured
 from runner.sizes import FULL, TINY, Sizes
 
 if TYPE_CHECKING:
@@ -64,12 +63,3 @@ class Beside:
         )
         info = self._benchmark.extra_info
         info["records"], info["floor_ns"] = records, floor_ns[-self.sizes.rounds :]
-
-
-def interleaved(
-    name: str, ours: Callable[[], float], floor: Callable[[], float], rounds: int
-) -> Measured:
-    """Take turns, the first one thrown away; both return nanoseconds a record."""
-    ours(), floor()  # noqa: B018  # the first round touches what is cold
-    pairs = [(floor(), ours()) for _ in range(rounds)]
-    return Measured(name, ours=[pair[1] for pair in pairs], floor=[pair[0] for pair in pairs])

@@ -45,7 +45,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
     path, value = str(place / "contention"), b"v" * sizes.value_bytes
     length_ns = int(sizes.contention_s * SECOND_NS)
     with falaj.open(path), Worker(_writer, path, value) as one, Worker(_writer, path, value) as two:
-        one.answer(), two.answer()  # noqa: B018  # each says that it is ready
+        one.answer(), two.answer()  # each says that it is ready
 
         def run(*workers: Worker) -> list[int]:
             machine.warm(sizes.fresh_bytes)

@@ -45,7 +45,7 @@ def _victim(connection: Connection, path: str) -> None:
 
 def _holder(connection: Connection, path: str) -> None:
     """In a worker: hold a flock until killed."""
-    with open(path, "wb") as file:  # noqa: PTH123
+    with open(path, "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         connection.send("ready")
         connection.recv()
@@ -93,7 +93,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
 def _let_go(path: str) -> float:
     holder = Worker(_holder, path)
     holder.answer()
-    with open(path, "rb") as file:  # noqa: PTH123
+    with open(path, "rb") as file:
         begin = time.perf_counter_ns()
         holder.process.kill()
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -40,7 +40,7 @@ def _follower(connection: Connection, path: str) -> None:
         while count := told(connection):
             taken = []
             for _ in range(count):
-                stamp = bytes(next(records).raw[:_STAMP])  # type: ignore[index]
+                stamp = bytes(next(records).raw[:_STAMP])
                 taken.append(_now() - int.from_bytes(stamp, "little"))
             connection.send(taken)
 
@@ -62,7 +62,7 @@ def _pace(hz: int, count: int, put: Callable[[bytes], object]) -> None:
     begin = _now()
     for i in range(count):
         while (ahead := begin + i * SECOND_NS // hz - _now()) > 0:
-            time.sleep(ahead / SECOND_NS)
+            time.sleep(ahead / SECOND_NS)  # sleep: the pace is what is asked for
         put(_now().to_bytes(_STAMP, "little"))
 
 
@@ -78,7 +78,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
     ):
         topic, pipe = store.topic("followed", codec="bytes"), os.open(fifo, os.O_WRONLY)
         padding = bytes(sizes.value_bytes - _STAMP)
-        follower.answer(), reader.answer()  # noqa: B018  # each says that it is ready
+        follower.answer(), reader.answer()  # each says that it is ready
 
         def run(worker: Worker, put: Callable[[bytes], object]) -> tuple[list[int], float]:
             worker.tell(count)
@@ -103,7 +103,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
         def read() -> tuple[list[int], float]:
             return run(reader, lambda stamp: os.write(pipe, stamp))
 
-        follow(), read()  # noqa: B018  # the first round is thrown away
+        follow(), read()  # the first round is thrown away
         rounds = [(follow(), read(), idle()) for _ in range(sizes.rounds)]
         os.close(pipe)
     ours = [taken for (taken, _), _, _ in rounds]

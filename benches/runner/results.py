@@ -36,6 +36,17 @@ class Measured:
         """The median of the floor's rounds, if there is a floor."""
         return statistics.median(self.floor) if self.floor else None
 
+    @property
+    def ratio(self) -> float | None:
+        """Our speed as a share of the floor's: the median of the rounds' own where they pair up.
+
+        Both of a round met the same noise, so this is steadier than the ratio of the medians.
+        """
+        if len(self.floor) == len(self.ours):
+            pairs = zip(self.floor, self.ours, strict=True)
+            return statistics.median(floor / ours for floor, ours in pairs)
+        return statistics.median(self.floor) / self.figure if self.floor else None
+
 
 def to_json(measured: Iterable[Measured]) -> dict[str, Any]:
     """Make the document that pytest-benchmark would have written."""

@@ -20,7 +20,9 @@ def read(printed: Iterable[str]) -> list[Measured]:
     """Take the rows that the table knows."""
     rows = [json.loads(line) for line in printed if line.strip()]
     return [
-        Measured(NAMES[row["name"]], row["rounds_ns"], [row["floor_ns"]])
+        Measured(
+            NAMES[row["name"]], row["rounds_ns"], row.get("floor_rounds_ns", [row["floor_ns"]])
+        )
         for row in rows
         if row["name"] in NAMES
     ]

@@ -20,8 +20,8 @@ class Sizes:
     read_records: int = 1_000_000
     lookups: int = 20_000
     """Random lookups in a round, among `read_records`."""
-    durable: int = 300
-    """Durable appends of each contestant in a round."""
+    durable: int = 30
+    """Durable appends of each contestant in a turn; a round has several."""
     processes: int = 8
     """That append durably together."""
     contention_s: float = 0.4
@@ -43,7 +43,6 @@ class Sizes:
     warm_bytes: int = 1 << 30
     """Memory touched once before anything is measured."""
     seed: int = 20_260_101
-
 
     @property
     def fresh_bytes(self) -> int:

@@ -50,7 +50,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
     value = b"v" * sizes.value_bytes
     _fill(short, 1, value)
     _fill(long, sizes.segments, value)
-    _start(short), _start(long)  # noqa: B018  # the first round is thrown away
+    _start(short), _start(long)  # the first round is thrown away
     rounds = [(_start(short), _start(long)) for _ in range(sizes.starts)]
     parts = {
         f"{name}_ns": [few[i] for few, _ in rounds]

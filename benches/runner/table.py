@@ -27,7 +27,7 @@ class Line:
 
 
 def judge(bar: Bar, ours: float, ratio: float | None) -> Verdict:
-    """Hold figures against a bar. The rate on the reference machine decides where nothing else is."""
+    """Hold figures against a bar; the rate decides only where nothing else does."""
     held = []
     if bar.ratio_min is not None:
         held.append(ratio is not None and ratio >= bar.ratio_min)
@@ -45,7 +45,7 @@ def line(row: Row, measured: Measured | None) -> Line:
     if measured is None:
         return Line(row.key, row.title, None, None, None, "not measured")
     ours, floor = measured.figure, measured.floor_figure
-    ratio = floor / ours if floor is not None and row.kind != "number" else None
+    ratio = None if row.kind == "number" else measured.ratio
     return Line(row.key, row.title, ours, floor, ratio, judge(row.bar, ours, ratio))
 
 
