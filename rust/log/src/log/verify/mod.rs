@@ -14,7 +14,7 @@
 //!
 //! What may be believed is decided as readers decide it: below the durable mark everything must be
 //! there, up to the committed end everything must be there unless the log was not recovered since a
-//! crash, and behind it the first zero ends the log. Mending is left to recovery ([`super::recover`])
+//! crash, and behind it the first zero ends the log. Mending is left to recovery (`recover`)
 //! and to `falaj repair`. See `docs/PROTOCOL.md`, "The chain" and "Recovery".
 
 mod blocks;
