@@ -376,6 +376,11 @@ impl Cursor {
         Ok(next.map_or_else(|| self.expected.unwrap_or_default(), |block| block.first()))
     }
 
+    /// The segment that it stands in, for messages.
+    pub fn path(&self) -> &Path {
+        self.segment.path()
+    }
+
     /// Where it stands.
     pub fn address(&self) -> Address {
         Address::new(self.segment.sequence(), self.position)
