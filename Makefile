@@ -20,7 +20,7 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools build test lint lint-rust lint-python test-rust test-loom test-python \
-	bench demo wheel format clean
+	bench bench-plots demo wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -55,12 +55,14 @@ test-loom: | check-tools ## every interleaving of the models in rust/log/tests/l
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once
 	$(BIN)/python -m pytest
 
-bench: $(CORE) ## time the benchmarks; figures in benches/results
-	mkdir -p benches/results
-	$(BIN)/python -m pytest benches --benchmark-enable --benchmark-only \
-		--benchmark-json=benches/results/python.json
+bench: $(CORE) ## one table: our figures, the floors', the bars; under three minutes after the build
+	cargo build --release --locked -p falaj-bench
+	PYTHONPATH=benches $(BIN)/python -m runner --rust "$(TARGET)/release"
 
-demo: $(CORE) .venv/.demo ## the main job on real flights; under three minutes after the build
+bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the table in benches/README.md, plots
+	PYTHONPATH=benches $(BIN)/python -m runner.keep
+
+demo: $(CORE) ## the main job on real flights; under three minutes after the build
 	$(BIN)/falaj demo
 
 wheel: .venv/.dev ## the abi3 wheel and the source package, in dist/
@@ -75,7 +77,7 @@ format: $(CORE) ## let the formatters have their way
 	$(BIN)/ruff format
 
 clean: ## remove what the targets above made
-	rm -rf .venv dist $(CORE) benches/results .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist falaj-demo $(CORE) benches/results .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find python tests tools benches -name __pycache__ -prune -exec rm -rf {} +
 	cargo clean
 
@@ -88,8 +90,8 @@ clean: ## remove what the targets above made
 	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py dev)
 	touch $@
 
-.venv/.demo: pyproject.toml tools/extras.py .venv/.made | check-tools
-	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py demo)
+.venv/.bench: pyproject.toml tools/extras.py .venv/.made | check-tools
+	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py bench)
 	touch $@
 
 $(CORE): $(RUST_SOURCES) pyproject.toml .venv/.dev | check-tools

@@ -31,7 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "storage": {"format", "sync", "publish"},
     "segment": {"format", "error", "storage"},
     "log": {"format", "error", "sync", "lock", "wake", "storage", "segment"},
-    "store": {"format", "error", "lock", "storage", "log"},
+    "store": {"format", "error", "lock", "storage", "segment", "log"},
     "topic": {"format", "error", "segment", "log", "store"},
 }
 

@@ -37,9 +37,7 @@ __all__ = [
     "Watch",
     "__version__",
     "_backup",
-    "_forked",
     "_info",
-    "_leave",
     "_repair",
     "_verify",
 ]
@@ -302,8 +300,6 @@ class Floor:
     def append(self, value: bytes) -> int: ...
     def extend(self, values: list[bytes]) -> int: ...
 
-def _forked() -> None: ...
-def _leave() -> None: ...
 def _backup(store: Store, path: object, progress: Progress | None = None) -> BackupReport: ...
 def _verify(
     path: object, topic: str | None = None, progress: Progress | None = None

@@ -7,9 +7,7 @@ makes bytes of a value; `decode` gets `bytes` back. Records hold their bytes unt
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from falaj.errors import Invalid
@@ -20,7 +18,6 @@ T = TypeVar("T")
 Pair = tuple[Callable[[Any], Any] | None, Callable[[bytes], Any] | None]
 
 
-@dataclass(frozen=True)  # no slots: with them Codec[float](…) fails before 3.12
 class Codec(Generic[T]):
     """A codec of your own: a name, and a pair of callables.
 
@@ -30,9 +27,17 @@ class Codec(Generic[T]):
         21.6
     """
 
-    name: str
-    encode: Callable[[T], bytes]
-    decode: Callable[[bytes], T]
+    __slots__ = ("decode", "encode", "name")
+
+    def __init__(
+        self, name: str, encode: Callable[[T], bytes], decode: Callable[[bytes], T]
+    ) -> None:
+        self.name = name
+        self.encode = encode
+        self.decode = decode
+
+    def __repr__(self) -> str:
+        return f"falaj.Codec({self.name!r}, {self.encode!r}, {self.decode!r})"
 
 
 def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str], Pair]]:
@@ -91,6 +96,8 @@ def _str() -> Pair:
 
 
 def _json() -> Pair:
+    import json  # a topic of bytes need not wait for it
+
     # Not orjson where it is there: what a topic holds must not depend on what is installed. And no
     # NaN, which is not JSON, so that other readers can rely on it.
     dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from falaj import _core
 from falaj.admin import BackupReport, Progress, StoreInfo, Verification, verify
 from falaj.codecs import Codec, resolver
 from falaj.errors import Invalid
 from falaj.topics import Topic
+
+if TYPE_CHECKING:
+    import os
 
 __all__ = ["Store", "open"]
 
@@ -222,7 +223,3 @@ class Store(_core.Store):
             [{'partition': 0, 'first': 0, 'end': 1, 'durable': 1}]
         """
         return _core._info(self)
-
-
-atexit.register(_core._leave)
-os.register_at_fork(after_in_child=_core._forked)

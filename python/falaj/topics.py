@@ -11,7 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from falaj import _core, times
-from falaj.aio import AsyncFollower
 from falaj.errors import Invalid
 from falaj.slices import Slice
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from falaj._core import Batch, Follower, Opened, Record
+    from falaj.aio import AsyncFollower
     from falaj.stores import Store
     from falaj.times import Time
 
@@ -209,6 +209,8 @@ class Topic(_core.Topic[T]):
             >>> asyncio.run(read())
             [b'one', b'two']
         """
+        from falaj.aio import AsyncFollower  # asyncio takes as long to import as all of falaj
+
         return AsyncFollower(self.follow(start, durable=durable), timeout)
 
     def delete(self) -> None:

@@ -25,7 +25,10 @@ __all__ = [
 
 Context = typer.Context
 
-StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Directory of the store.")]
+# Whether it can be read is for the library to say, whose sentence names what helps.
+StoreArgument = Annotated[
+    Path, typer.Argument(metavar="STORE", readable=False, help="Directory of the store.")
+]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
 PartitionOption = Annotated[

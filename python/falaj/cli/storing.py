@@ -104,8 +104,14 @@ def _how_much(access: Access, store: Path, topic: str) -> str:
 
 def demo(
     store: Annotated[
-        Path, typer.Argument(metavar="[STORE]", help="Where the store is made.")
+        Path, typer.Argument(metavar="FOLDER", help="Where store and report are left.")
     ] = Path("falaj-demo"),
+    flights: Annotated[
+        int | None, typer.Option("--flights", metavar="N", help="Only the first N flights.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", help="How long the producers take.")
+    ] = 15.0,
 ) -> None:
     """Watch falaj at work on the 336,776 flights that left New York in 2013.
 
@@ -117,4 +123,7 @@ def demo(
         raise Stop(
             f"the demo needs {missing.name}, which is not installed: pip install 'falaj[demo]'"
         ) from None
-    module.run(store)
+    try:
+        module.run(store, flights=flights, seconds=seconds)
+    except AssertionError as failed:  # it counted, and the count is wrong
+        raise Stop(str(failed), Exit.DAMAGE) from None

@@ -133,7 +133,8 @@ fn when_all_slots_are_taken_that_is_said_and_one_that_gets_free_is_enough() {
     assert_eq!(error.remedy(), Remedy::FixMachine);
     assert!(open_to_read(&storage, path).is_ok(), "readers need none");
     let info = stores[0].info().unwrap();
-    assert_eq!(info.slots.iter().filter(|slot| slot.alive == Some(true)).count(), SLOTS.into());
+    let alive = info.slots.iter().filter(|slot| slot.alive == Some(true)).count();
+    assert_eq!(alive, usize::from(SLOTS));
     drop(stores.into_iter().nth(77));
     let store = open(&storage, path).unwrap();
     fill(&topic(&store, "orders"), 0, 10);

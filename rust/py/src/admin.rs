@@ -21,7 +21,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::errors::OrRaise;
 use crate::store::Store;
-use crate::wait::{ATTEMPT, detached, patiently, seconds};
+use crate::wait::{ATTEMPT, patiently, seconds};
 
 type Object<'py> = PyResult<Bound<'py, PyDict>>;
 
@@ -50,7 +50,7 @@ fn with_progress<T: Send>(
     work: impl FnOnce(&mut dyn FnMut(u64, u64) -> Result<()>) -> Result<T> + Send,
 ) -> PyResult<T> {
     let mut raised = None;
-    let ended = detached(py, || {
+    let ended = py.detach(|| {
         work(&mut |done, total| {
             // None while the interpreter is taken down: then the work ends as well.
             let told = Python::try_attach(|py| {
@@ -209,7 +209,7 @@ fn step<'py>(py: Python<'py>, step: &MendStep) -> Object<'py> {
 #[pyfunction]
 pub(crate) fn _info<'py>(py: Python<'py>, store: &Store) -> Object<'py> {
     let inner = store.inner(py)?;
-    let info = detached(py, || inner.info()).or_raise(py)?;
+    let info = py.detach(|| inner.info()).or_raise(py)?;
     let filesystem = match &info.filesystem {
         Filesystem::Promises(kind) | Filesystem::CopyOnWrite(kind) | Filesystem::Remote(kind) => {
             (*kind).to_owned()

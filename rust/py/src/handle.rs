@@ -14,7 +14,7 @@ use falaj::topic::Topic;
 use pyo3::prelude::*;
 
 use crate::errors::raise;
-use crate::wait::{detached, patiently};
+use crate::wait::patiently;
 
 /// What every record of a topic refers to.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl Handle {
             true => patiently(py, self.patience, || open.topic.sync_clean()),
             false => Ok(()),
         };
-        detached(py, move || drop(open));
+        py.detach(move || drop(open));
         synced
     }
 }

@@ -88,23 +88,42 @@ fn not_bytes(given: &Bound<'_, PyAny>, what: &str) -> PyErr {
 /// Headers: a mapping or pairs, ordered; names are text, values bytes or None.
 pub(crate) fn headers<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<HeaderOf<'py>>> {
     let Some(given) = given else { return Ok(Vec::new()) };
+    if let Some(headers) = given.cast_exact::<PyDict>().ok().and_then(ready_headers) {
+        return Ok(headers);
+    }
+    if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
+        return Err(PyTypeError::new_err("headers are a dict, or pairs of a name and bytes"));
+    }
     let pairs = match given.cast::<PyDict>() {
         Ok(dict) => dict.items().into_any(),
         Err(_) => given.clone(),
     };
-    if pairs.is_instance_of::<PyString>() || pairs.is_instance_of::<PyBytes>() {
-        return Err(PyTypeError::new_err("headers are a dict, or pairs of a name and bytes"));
-    }
-    pairs.try_iter()?.map(|pair| header(&pair?)).collect()
+    let pair = |pair: PyResult<Bound<'py, PyAny>>| {
+        let (name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
+            pair?.extract().map_err(|_| not_a_header())?;
+        header(&name, &value)
+    };
+    pairs.try_iter()?.map(pair).collect()
 }
 
-fn header<'py>(pair: &Bound<'py, PyAny>) -> PyResult<HeaderOf<'py>> {
-    let wrong = || PyTypeError::new_err("a header is a pair of a name (str) and bytes or None");
-    let (name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
-        pair.extract().map_err(|_| wrong())?;
-    let name = name.cast::<PyString>().map_err(|_| wrong())?.to_str()?.to_owned();
-    let value = if value.is_none() { None } else { Some(bytes(&value, "the value of a header")?) };
+/// Headers that need no conversion, which could run code that changes the dict.
+fn ready_headers<'py>(dict: &Bound<'py, PyDict>) -> Option<Vec<HeaderOf<'py>>> {
+    let ready = |(name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
+        let name = name.cast_exact::<PyString>().ok()?.to_str().ok()?.to_owned();
+        let value = if value.is_none() { None } else { Some(value.cast_into_exact().ok()?) };
+        Some((name, value))
+    };
+    dict.iter().map(ready).collect()
+}
+
+fn header<'py>(name: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<HeaderOf<'py>> {
+    let name = name.cast::<PyString>().map_err(|_| not_a_header())?.to_str()?.to_owned();
+    let value = if value.is_none() { None } else { Some(bytes(value, "the value of a header")?) };
     Ok((name, value))
+}
+
+fn not_a_header() -> PyErr {
+    PyTypeError::new_err("a header is a pair of a name (str) and bytes or None")
 }
 
 /// A key.

@@ -38,7 +38,6 @@ mod _core {
         record::Record,
         store::Store,
         topic::Topic,
-        wait::{_forked, _leave},
     };
 
     /// The version of the workspace: one place, Cargo.toml.

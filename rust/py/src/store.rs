@@ -15,7 +15,7 @@ use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
 use crate::input::sync_mode;
 use crate::opened::{Asked, Opened};
-use crate::wait::{ATTEMPT, detached, patiently, seconds};
+use crate::wait::{ATTEMPT, patiently, seconds};
 
 /// An open store; see falaj.Store.
 #[pyclass(frozen, subclass, weakref, module = "falaj._core")]
@@ -136,7 +136,7 @@ impl Store {
     ///     ['audit', 'orders']
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let inner = self.inner(py)?;
-        let topics = detached(py, || inner.topics()).or_raise(py)?;
+        let topics = py.detach(|| inner.topics()).or_raise(py)?;
         Ok(topics.into_iter().map(|(name, _)| name).collect())
     }
 
@@ -165,7 +165,7 @@ impl Store {
         for handle in handles.iter().filter_map(Weak::upgrade) {
             first_error = first_error.and(handle.close(py));
         }
-        detached(py, move || drop(inner));
+        py.detach(move || drop(inner));
         first_error
     }
 

@@ -22,7 +22,7 @@ use crate::input::{self, Incoming};
 use crate::iterate::{Lane, Reading, Records};
 use crate::opened::Opened;
 use crate::record::Record;
-use crate::wait::{detached, patiently, seconds, wait};
+use crate::wait::{patiently, seconds, wait};
 
 /// An open topic; see falaj.Topic.
 #[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
@@ -483,7 +483,7 @@ impl Topic {
     fn _offset_at(&self, py: Python<'_>, time_ns: i64) -> PyResult<Option<u64>> {
         let partition = self.one(py)?;
         let open = self.opened.handle.open_existing(py)?;
-        detached(py, || open.topic.offset_at_time(partition, time_ns)).or_raise(py)
+        py.detach(|| open.topic.offset_at_time(partition, time_ns)).or_raise(py)
     }
 
     /// A follower that begins at these offsets, one for each partition.

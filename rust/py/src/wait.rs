@@ -1,12 +1,9 @@
-//! Leaving the interpreter: for waiting, in slices, so that signals and closing end it, and for
-//! whatever else may take long.
+//! Waiting: detached from the interpreter, in slices, so that signals and closing end it.
 //!
-//! Owns the count of threads that are outside. A daemon thread that comes back while the interpreter
-//! is being taken down is ended in the middle of compiled code, which aborts the process; so leaving
-//! the interpreter ends all waits, waits for those outside, and lets nobody out any more.
+//! A thread that comes back while the interpreter is being taken down is stopped by pyo3 where it
+//! attaches again. So nothing here may be held across a detach that the main thread would wait for.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use falaj::error::{Error, Result};
@@ -15,50 +12,15 @@ use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, invalid, raise};
 
-/// Longest time without a look at signals: Ctrl-C ends a wait within 50 ms even when another thread
-/// than the waiting one was interrupted.
-const SLICE: Duration = Duration::from_millis(40);
-/// Longest time that leaving the interpreter waits for threads outside: a sync may take that long.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// Longest time without a look at signals, in the main thread, where Python handles them. A signal
+/// ends the sleep of that thread; this is for one that comes in the moment before it sleeps.
+const MAIN_SLICE: Duration = Duration::from_millis(40);
+/// The same in other threads, which no signal concerns.
+const SLICE: Duration = Duration::from_millis(2000);
 
-static OUTSIDE: AtomicUsize = AtomicUsize::new(0);
-static LEAVING: AtomicBool = AtomicBool::new(false);
-
-struct Outside;
-
-impl Drop for Outside {
-    fn drop(&mut self) {
-        OUTSIDE.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Do something that may take long without the GIL.
-pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
-    if LEAVING.load(Ordering::SeqCst) {
-        return work();
-    }
-    // Attached threads alone count up, and `leave` looks while it is attached: nobody is missed.
-    OUTSIDE.fetch_add(1, Ordering::SeqCst);
-    let outside = Outside;
-    let result = py.detach(work);
-    drop(outside);
-    result
-}
-
-/// Called when the interpreter exits.
-#[pyfunction]
-pub(crate) fn _leave(py: Python<'_>) {
-    LEAVING.store(true, Ordering::SeqCst);
-    let start = Instant::now();
-    while OUTSIDE.load(Ordering::SeqCst) > 0 && start.elapsed() < FAREWELL {
-        py.detach(|| std::thread::sleep(Duration::from_millis(1)));
-    }
-}
-
-/// Called in a forked child: who was outside in the parent is not here.
-#[pyfunction]
-pub(crate) fn _forked() {
-    OUTSIDE.store(0, Ordering::SeqCst);
+fn longest_slice() -> Duration {
+    let main = rustix::process::getpid() == rustix::thread::gettid();
+    if main { MAIN_SLICE } else { SLICE }
 }
 
 /// Longest time that the engine waits for a lock before it comes back here, to look at signals.
@@ -73,11 +35,11 @@ pub(crate) fn patiently<T: Send>(
 ) -> PyResult<T> {
     let start = Instant::now();
     loop {
-        match detached(py, &mut work) {
+        match py.detach(&mut work) {
             Err(Error::LockTimeout { path, holder, .. }) => {
                 py.check_signals()?;
                 let waited = start.elapsed();
-                if waited >= patience || LEAVING.load(Ordering::SeqCst) {
+                if waited >= patience {
                     return Err(raise(py, &Error::LockTimeout { path, holder, waited }));
                 }
             }
@@ -93,15 +55,15 @@ pub(crate) fn wait(
     stop: impl Fn() -> bool + Sync,
     attempt: impl Fn(Duration, Interrupt<'_>) -> Result<Wait> + Sync,
 ) -> PyResult<Wait> {
-    let start = Instant::now();
+    let (start, longest) = (Instant::now(), longest_slice());
     loop {
         py.check_signals()?;
-        if stop() || LEAVING.load(Ordering::SeqCst) {
+        if stop() {
             return Ok(Wait::Interrupted);
         }
         let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
-        let slice = left.unwrap_or(SLICE).min(SLICE);
-        let ended = detached(py, || {
+        let slice = left.unwrap_or(longest).min(longest);
+        let ended = py.detach(|| {
             let looked = Cell::new(false);
             attempt(slice, &|| looked.replace(true) || stop())
         });

@@ -199,6 +199,22 @@ impl Scan {
     }
 }
 
+/// The record with this offset in its block; `None` where compaction removed it. Among plain values
+/// it is counted, not decoded: a lookup in a large block is mostly this.
+fn find(block: &DataBlock, offset: u64) -> Result<Option<Parts>> {
+    let mut records = block.records()?;
+    if !records.is_plain() {
+        return block.find(offset);
+    }
+    let body = block.body();
+    for _ in block.first()..offset {
+        if records.next_plain(body).is_none() {
+            return block.find(offset);
+        }
+    }
+    records.next(body).map_err(|what| block.damaged(what))
+}
+
 impl Topic {
     /// The record with this offset.
     ///
@@ -212,7 +228,7 @@ impl Topic {
         let Some(block) = block else {
             return Err(self.out_of_range(partition, offset.into())?);
         };
-        let Some(parts) = block.find(offset)? else {
+        let Some(parts) = find(&block, offset)? else {
             return Err(Error::Compacted { topic: self.name().to_owned(), offset });
         };
         Ok(RecordView { block, parts })

@@ -1,0 +1,99 @@
+//! Durable appends of one thread beside F, interleaved, as a line of JSON on standard output.
+//!
+//! F is a store into a mapped file, allocated as a segment is, followed by fdatasync. Each store goes
+//! where nothing was, as in a log: a page that was only allocated costs the file system more at its
+//! first sync than one that was written before, so a floor that goes round and round would be lower
+//! than what any log can reach. Figures are nanoseconds per record.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use falaj::storage::real::RealStorage;
+use falaj::storage::{Access, File, Map, Open, Storage};
+use falaj::store::{Store, StoreOptions, TopicOptions};
+use falaj::topic::{Record, SyncMode, Topic};
+
+/// Rounds in which both run once; one more before them is thrown away.
+const ROUNDS: usize = 7;
+/// Turns that each has in a round: a disk has good and bad moments, and both are to meet them all.
+const TURNS: usize = 10;
+/// Records that one turn appends.
+const RECORDS: u64 = 50;
+/// Bytes of a value, and of the block that it makes.
+const VALUE: usize = 100;
+const BLOCK: u64 = 136;
+/// Bytes of the floor's file: those of a segment.
+const FILE: u64 = 64 << 20;
+/// Where its first block goes.
+const FIRST: u64 = 4096;
+
+struct Floor {
+    file: Arc<dyn File>,
+    map: Map,
+    at: u64,
+}
+
+impl Floor {
+    fn new(path: &Path) -> Self {
+        let file = RealStorage::new().open(path, Open::CreateNew(0o600)).expect("a file");
+        file.allocate(FILE).expect("room");
+        file.sync_data().expect("a sync");
+        let map = file.map(FILE, Access::Write).expect("a map");
+        Self { file, map, at: FIRST }
+    }
+
+    fn append(&mut self, value: &[u8]) {
+        self.map.write(self.at + 32, value).expect("a store");
+        self.map.store(self.at, BLOCK).expect("a store");
+        self.file.sync_data().expect("a sync");
+        self.at += BLOCK;
+    }
+}
+
+fn per_record(mut append: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    (0..RECORDS).for_each(|_| append());
+    start.elapsed().as_nanos() as f64 / RECORDS as f64
+}
+
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+#[allow(clippy::print_stdout, reason = "the program's result")]
+fn main() {
+    let place = tempfile::tempdir_in(std::env::args().nth(1).unwrap_or_else(|| ".".into()));
+    let place = place.expect("a directory to work in");
+    let mut floor = Floor::new(&place.path().join("floor"));
+    let store = Store::open(place.path().join("store"), &StoreOptions::default());
+    let store = store.expect("the store opens");
+    let topic = Topic::open(&store, "durable", &TopicOptions::default()).expect("the topic opens");
+    let value = [b'v'; VALUE];
+    let (mut ours_ns, mut floor_ns) = (Vec::new(), Vec::new());
+    let mut ours = || {
+        let appended = topic.append(0, &Record::value(&value), Some(SyncMode::Durable));
+        appended.expect("an append succeeds");
+    };
+    for _ in 0..=ROUNDS {
+        let (mut our_sum, mut floor_sum) = (0.0, 0.0);
+        for _ in 0..TURNS {
+            floor_sum += per_record(|| floor.append(&value));
+            our_sum += per_record(&mut ours);
+        }
+        ours_ns.push(our_sum / TURNS as f64);
+        floor_ns.push(floor_sum / TURNS as f64);
+    }
+    let (ours_ns, floor_ns) = (&ours_ns[1..], &floor_ns[1..]);
+    let (ours, least) = (median(ours_ns), median(floor_ns));
+    println!(
+        "{}",
+        serde_json::json!({
+            "name": "rust durable append, fresh pages", "floor": "mapped store + fdatasync",
+            "ours_ns": ours, "floor_ns": least, "ratio": least / ours, "rounds_ns": ours_ns,
+            "floor_rounds_ns": floor_ns,
+        })
+    );
+}

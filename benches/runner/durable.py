@@ -1,0 +1,81 @@
+"""Durable appends: one thread beside F, and processes that share each other's syncs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import falaj
+from runner.beside import clocked
+from runner.floors import MappedFile
+from runner.results import Measured
+from runner.workers import Worker, told
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from runner.sizes import Sizes
+
+
+# Turns of each contestant in a round.
+TURNS = 10
+
+
+def _append(topic: falaj.Topic[memoryview], records: int, value: bytes) -> None:
+    append = topic.append
+    for _ in range(records):
+        append(value)
+
+
+def _writer(connection: Connection, path: str, value: bytes) -> None:
+    """In a worker: append durably, as many records as told, until told to stop."""
+    with falaj.open(path, sync="durable") as store:
+        topic = store.topic("durable", codec="bytes")
+        connection.send("ready")
+        while records := told(connection):
+            _append(topic, records, value)
+            connection.send(records)
+
+
+def measure(place: Path, sizes: Sizes) -> list[Measured]:
+    """One thread, F, and all processes together take turns on one topic."""
+    value, path = b"v" * sizes.value_bytes, str(place / "durable")
+    one_ns: list[float] = []
+    floor_ns: list[float] = []
+    together_ns: list[float] = []
+    with ExitStack() as stack:
+        topic = stack.enter_context(falaj.open(path, sync="durable")).topic(
+            "durable", codec="bytes"
+        )
+        floor = MappedFile(place / "durable-floor")
+        stack.callback(floor.close)
+        workers = [
+            stack.enter_context(Worker(_writer, path, value)) for _ in range(sizes.processes)
+        ]
+        for worker in workers:
+            worker.answer()
+
+        def together() -> None:
+            for worker in workers:
+                worker.tell(sizes.durable)
+            for worker in workers:
+                worker.answer()
+
+        def one() -> None:
+            _append(topic, sizes.durable, value)
+
+        for _ in range(sizes.rounds + 1):
+            # In short turns: a disk has good and bad moments, and each is to meet them all.
+            took = [
+                (floor.run(sizes.durable), clocked(one), clocked(together)) for _ in range(TURNS)
+            ]
+            floor_ns.append(fmean(turn[0] for turn in took))
+            one_ns.append(fmean(turn[1] for turn in took) / sizes.durable)
+            together_ns.append(fmean(turn[2] for turn in took) / (sizes.durable * sizes.processes))
+    return [
+        Measured("python_durable", one_ns[1:], floor_ns[1:]),
+        Measured("python_durable_together", together_ns[1:], one_ns[1:]),
+        Measured("fdatasync", floor_ns[1:]),
+    ]

@@ -1,0 +1,50 @@
+"""The machine: what kind it is, and its memory, touched once before anything is measured."""
+
+import mmap
+import os
+import platform
+import re
+from pathlib import Path
+
+PAGE = mmap.PAGESIZE
+
+
+def warm(size: int) -> None:
+    """Touch memory as large as what comes next needs, and free it.
+
+    On a virtual machine the very first use of a page is many times slower than any later one; it
+    would be charged to whoever happens to come first. A machine that gives free memory back to its
+    host forgets within seconds, so this is done before every round that takes new memory.
+    """
+    if size == 0:
+        return
+    with mmap.mmap(-1, min(size, _available() // 2)) as memory:
+        for at in range(0, len(memory), PAGE):
+            memory[at] = 1
+
+
+def _available() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * PAGE
+
+
+def describe(place: Path) -> str:
+    """Say what kind of machine it is, without naming it."""
+    cpu = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^model name\s*:\s*(.+)$", cpu, re.M)
+    virtual = ", virtual" if re.search(r"^flags\s*:.*\bhypervisor\b", cpu, re.M) else ""
+    memory = round(os.sysconf("SC_PHYS_PAGES") * PAGE / (1 << 30))
+    kernel = ".".join(platform.release().split(".")[:2])
+    return (
+        f"{len(os.sched_getaffinity(0))} cores ({model[1] if model else platform.machine()}"
+        f"{virtual}), {memory} GiB, {_file_system(place)}, Linux {kernel}, "
+        f"{platform.python_implementation()} {platform.python_version()}"
+    )
+
+
+def _file_system(place: Path) -> str:
+    best = ("", "an unknown file system")
+    for mount in Path("/proc/mounts").read_text().splitlines():
+        _, where, kind, *_ = mount.split(" ")
+        if place.resolve().is_relative_to(where) and len(where) > len(best[0]):
+            best = (where, kind)
+    return best[1]

@@ -1,0 +1,94 @@
+"""The rows of the table: what is compared with what, and which bar it has to meet.
+
+A bar is on the ratio to the floor where there is one: that is what decides. Absolute bars (`about`)
+are what was seen on the reference machine, for orientation where there is no ratio. Times, shares
+and sizes have limits.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["rate", "time", "number"]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a row has to meet; all that is given counts."""
+
+    ratio_min: float | None = None
+    about_per_s: float | None = None
+    """Records a second on the reference machine; decides only where nothing else does."""
+    most: float | None = None
+    """Nanoseconds, or in the row's unit."""
+    least: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    key: str
+    title: str
+    kind: Kind
+    floor: str
+    """What the floor is, in a word; empty where there is none."""
+    bar: Bar
+
+
+US, MS = 1_000.0, 1_000_000.0
+
+ROWS = (
+    Row("python_append", "Python append, one per call", "rate", "P",
+        Bar(ratio_min=0.50, about_per_s=7e6)),
+    Row("python_extend", "Python extend, 1,000 at a time", "rate", "P, batch form",
+        Bar(ratio_min=0.60, about_per_s=10e6)),
+    Row("rust_append", "Rust append, one per call", "rate", "R",
+        Bar(ratio_min=0.70, about_per_s=12e6)),
+    Row("python_iterate_batched", "Python iteration, first byte of every value", "rate",
+        "a list of bytes", Bar(about_per_s=5e6)),
+    Row("python_iterate_single", "… of records appended singly", "rate",
+        "a list of bytes", Bar(about_per_s=5e6)),
+    Row("python_batches_batched", "Python batches(), first byte of every view", "rate",
+        "a list of bytes", Bar(about_per_s=7e6)),
+    Row("python_batches_single", "… of records appended singly", "rate",
+        "a list of bytes", Bar(about_per_s=7e6)),
+    Row("python_to_list_batched", "Python batch.to_list()", "rate",
+        "slices of one bytes", Bar(about_per_s=10e6)),
+    Row("python_to_list_single", "… of records appended singly", "rate",
+        "slices of one bytes", Bar(about_per_s=10e6)),
+    Row("rust_scan_unverified", "Rust scan, unverified", "rate", "bare walk",
+        Bar(ratio_min=0.40, about_per_s=60e6)),
+    Row("rust_scan_verified", "Rust scan, verified", "rate", "bare walk", Bar(about_per_s=20e6)),
+    Row("rust_durable", "durable append, one Rust thread", "rate", "F",
+        Bar(ratio_min=0.90, about_per_s=8e3)),
+    Row("python_durable", "durable append, one Python thread", "rate", "F",
+        Bar(ratio_min=0.90, about_per_s=8e3)),
+    Row("python_durable_together", "durable append, 8 processes together", "rate", "one of them",
+        Bar(ratio_min=3.0)),
+    Row("two_processes", "two Python processes, one per call, together", "rate", "one alone",
+        Bar(about_per_s=2.5e6)),
+    Row("two_processes_share", "… share of the one that gets less", "number", "",
+        Bar(least=1 / 3)),
+    Row("follow_p50", "follower in another process, writer at 1 kHz: p50", "time", "a pipe",
+        Bar(most=25 * US)),
+    Row("follow_p99", "… p99", "time", "a pipe", Bar(most=150 * US)),
+    Row("follow_cpu", "… the follower's CPU, of a core", "number", "", Bar(most=0.05)),
+    Row("follow_idle", "… its CPU per second when nothing comes", "time", "", Bar(most=1 * MS)),
+    Row("disk_single", "disk bytes per payload byte, sealed, appended singly", "number", "",
+        Bar(most=1.42)),
+    Row("disk_batched", "… by extend(1,000)", "number", "", Bar(most=1.07)),
+    Row("python_lookup_single", "random topic[i] of 1 M records appended singly", "time",
+        "list[i]", Bar(most=2 * US)),
+    Row("python_lookup_batched", "… by extend(1,000)", "time", "list[i]", Bar(most=3 * US)),
+    Row("start", "new process: import, open, first append", "time", "", Bar(most=40 * MS)),
+    Row("start_many_segments", "… more where the topic has 1,000 segments", "time", "",
+        Bar(most=5 * MS)),
+    Row("take_over", "take-over from a killed writer", "time", "a killed flock",
+        Bar(most=50 * MS)),
+)  # fmt: skip
+
+# Measured beside, for orientation; no bar.
+REFERENCES = (
+    Row("memcpy", "memcpy of 100 bytes at its speed for large blocks", "time", "", Bar()),
+    Row("fdatasync", "mapped store and fdatasync (F)", "time", "", Bar()),
+)

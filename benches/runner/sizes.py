@@ -1,0 +1,74 @@
+"""Sizes, seeds and repetitions: every constant of the benchmarks is here.
+
+`FULL` is what `make bench` runs, `TINY` what `make test` runs once, so that nothing rots.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured, and how often."""
+
+    rounds: int = 7
+    """Interleaved rounds that count; one more before them is thrown away."""
+    value_bytes: int = 100
+    records: int = 300_000
+    """Appended by each contestant in a round."""
+    batch: int = 1_000
+    """Records of one extend."""
+    read_records: int = 1_000_000
+    lookups: int = 20_000
+    """Random lookups in a round, among `read_records`."""
+    durable: int = 30
+    """Durable appends of each contestant in a turn; a round has several."""
+    processes: int = 8
+    """That append durably together."""
+    contention_s: float = 0.4
+    """How long two processes compete in a round."""
+    follow_hz: int = 1_000
+    follow_s: float = 1.5
+    """How long a follower is written to in a round."""
+    idle_s: float = 1.0
+    """How long a follower waits for nothing in a round."""
+    starts: int = 15
+    """New processes of each kind."""
+    segments: int = 1_000
+    """Of the topic with many."""
+    segment_bytes: int = 64 << 20
+    """Of the segment whose size on the disk is taken: the default."""
+    kills: int = 15
+    """Writers killed while they hold the lock."""
+    memcpy_bytes: int = 64 << 20
+    warm_bytes: int = 1 << 30
+    """Memory touched once before anything is measured."""
+    seed: int = 20_260_101
+
+    @property
+    def fresh_bytes(self) -> int:
+        """Memory that a round of appends takes, with what is touched ahead of it."""
+        return 2 * self.records * (self.value_bytes + 40) + (4 << 20)
+
+
+FULL = Sizes()
+TINY = Sizes(
+    rounds=1,
+    records=200,
+    batch=20,
+    read_records=400,
+    lookups=20,
+    durable=2,
+    processes=2,
+    contention_s=0.02,
+    follow_hz=200,
+    follow_s=0.1,
+    idle_s=0.1,
+    starts=1,
+    segments=3,
+    segment_bytes=64 << 10,
+    kills=1,
+    memcpy_bytes=1 << 20,
+    warm_bytes=1 << 20,
+)
+# Fewest bytes that a segment may have: a topic of many segments is made of these.
+SMALL_SEGMENT_BYTES = 64 << 10

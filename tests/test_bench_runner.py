@@ -1,0 +1,35 @@
+"""Every part of the benchmark runner runs, at a tiny size: figures mean nothing here."""
+
+from pathlib import Path
+
+import pytest
+
+from runner import machine
+from runner.__main__ import PARTS
+from runner.rows import REFERENCES, ROWS
+from runner.sizes import TINY
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_of_the_runner_gives_rows_that_the_table_knows(
+    part: str, tmp_path: Path
+) -> None:
+    measured = PARTS[part](tmp_path, TINY)
+    known = {row.key for row in (*ROWS, *REFERENCES)}
+    assert measured
+    assert {one.name for one in measured} <= known
+    for one in measured:
+        assert all(figure > 0 for figure in one.ours) or one.name == "start_many_segments"
+
+
+def test_the_machine_is_described_without_its_name(tmp_path: Path) -> None:
+    about = machine.describe(tmp_path)
+    assert "cores (" in about
+    assert "GiB" in about
+    name = Path("/proc/sys/kernel/hostname").read_text().strip()
+    assert name not in about.split()
+
+
+def test_warming_frees_what_it_touched() -> None:
+    machine.warm(0)
+    machine.warm(TINY.warm_bytes)
