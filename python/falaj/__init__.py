@@ -12,6 +12,7 @@ Example:
 
 from falaj import errors
 from falaj._core import __version__
+from falaj.admin import repair, verify
 from falaj.codecs import Codec
 from falaj.errors import Error
 from falaj.records import Batch, NewRecord, Position, Record
@@ -32,4 +33,6 @@ __all__ = [
     "__version__",
     "errors",
     "open",
+    "repair",
+    "verify",
 ]

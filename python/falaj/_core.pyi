@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, final, ove
 
 from typing_extensions import Buffer, disjoint_base
 
+from falaj.admin import BackupReport, Progress, RepairReport, StoreInfo, Verification
 from falaj.records import Position
 from falaj.slices import Slice
 from falaj.stores import Sync
@@ -35,6 +36,10 @@ __all__ = [
     "View",
     "Watch",
     "__version__",
+    "_backup",
+    "_info",
+    "_repair",
+    "_verify",
 ]
 
 __version__: Final[str]
@@ -189,6 +194,7 @@ class Store:
         verify: bool,
         timeout: float,
         force: bool,
+        mapped: bool,
     ) -> Self: ...
     @property
     def path(self) -> Path: ...
@@ -293,3 +299,12 @@ class Floor:
     def __new__(cls, path: str | Path) -> Self: ...
     def append(self, value: bytes) -> int: ...
     def extend(self, values: list[bytes]) -> int: ...
+
+def _backup(store: Store, path: object, progress: Progress | None = None) -> BackupReport: ...
+def _verify(
+    path: object, topic: str | None = None, progress: Progress | None = None
+) -> Verification: ...
+def _repair(
+    path: object, *, dry_run: bool = True, timeout: float = 10.0, force: bool = False
+) -> RepairReport: ...
+def _info(store: Store) -> StoreInfo: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from falaj import _core
+from falaj.admin import BackupReport, Progress, StoreInfo, Verification, verify
 from falaj.codecs import Codec, resolver
 from falaj.errors import Invalid
 from falaj.topics import Topic
@@ -28,6 +29,7 @@ def open(  # noqa: A001  # falaj.open is how it reads
     verify: bool = True,
     timeout: float = 10.0,
     force: bool = False,
+    read: Literal["map", "pread"] = "map",
 ) -> Store:
     """Open the store in a directory; the first to open it creates it.
 
@@ -46,6 +48,9 @@ def open(  # noqa: A001  # falaj.open is how it reads
         timeout: Seconds to wait for a lock whose holder is alive, before `LockTimeout`.
         force: Use a file system that cannot keep the promises, such as NFS: only where one machine
             has it mounted, and at your own risk.
+        read: "map" shows values where they lie in the mapped file. "pread" reads them into memory
+            first: slower, and for stores on a dying disk or where strangers truncate files, because
+            under a map that ends the process (SIGBUS).
 
     Returns:
         The store: a context manager that closes it and its topics.
@@ -72,7 +77,14 @@ def open(  # noqa: A001  # falaj.open is how it reads
         verify=verify,
         timeout=timeout,
         force=force,
+        mapped=_is_mapped(read),
     )
+
+
+def _is_mapped(read: str) -> bool:
+    if read not in ("map", "pread"):
+        raise Invalid(f'read is "map" or "pread", not {read!r}')
+    return read == "map"
 
 
 class Settings(TypedDict, total=False):
@@ -163,3 +175,51 @@ class Store(_core.Store):
             verify=verify,
         )
         return Topic(opened, self)
+
+    def backup(
+        self, path: str | os.PathLike[str], progress: Progress | None = None
+    ) -> BackupReport:
+        """Copy the store, as it is now, to a directory that is missing or empty.
+
+        Others may write meanwhile; the copy holds what was committed when this was called. It is
+        built beside its place, synced, and appears there whole; after an error nothing does. It is
+        the same store, so cursors and checkpoints go on to be valid in it.
+
+        Args:
+            path: Where to; not inside of the store.
+            progress: Called with bytes done and bytes in all now and then; what it raises ends it.
+
+        Raises:
+            Invalid: The place is taken, or inside of the store.
+            NeedsRecovery: The store was opened for reading and nobody recovered it since a crash.
+            NoSpace: There is no room for the copy.
+
+        Example:
+            >>> store.topic("orders").append(b"first")
+            0
+            >>> store.backup(store.path.with_name("copy"))["topics"]
+            1
+        """
+        return _core._backup(self, path, progress)
+
+    def verify(self, topic: str | None = None, progress: Progress | None = None) -> Verification:
+        """Check everything in the store, or in the log of one topic; see `falaj.verify`.
+
+        Raises:
+            NoSuchTopic: There is none of this name.
+
+        Example:
+            >>> store.verify()["findings"]
+            []
+        """
+        return verify(self.path, topic, progress)
+
+    def info(self) -> StoreInfo:
+        """Tell what there is: topics and offsets, logs with sizes and locks, writing processes.
+
+        Example:
+            >>> _ = store.topic("orders").append(b"first", sync="durable")
+            >>> store.info()["topics"][0]["partitions"]
+            [{'partition': 0, 'first': 0, 'end': 1, 'durable': 1}]
+        """
+        return _core._info(self)

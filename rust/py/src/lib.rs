@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod admin;
 mod batch;
 mod buffer;
 mod collect;
@@ -26,6 +27,7 @@ mod wait;
 mod _core {
     #[pymodule_export]
     use super::{
+        admin::{_backup, _info, _repair, _verify},
         batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
         buffer::{BatchView, View},
         draft::NewRecord,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use falaj::error::Error;
+use falaj::log::Reading;
 use falaj::store::{Access, Store as Inner, StoreOptions, TopicOptions};
 use falaj::topic::SyncMode;
 use pyo3::prelude::*;
@@ -47,7 +48,7 @@ impl Store {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (path, *, write, permissions, sync, verify, timeout, force))]
+    #[pyo3(signature = (path, *, write, permissions, sync, verify, timeout, force, mapped))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
     fn new(
@@ -59,6 +60,7 @@ impl Store {
         verify: bool,
         timeout: f64,
         force: bool,
+        mapped: bool,
     ) -> PyResult<Self> {
         let patience = seconds(py, Some(timeout))?.unwrap_or(Duration::MAX);
         let sync = sync_mode(Some(sync))?.unwrap_or_default();
@@ -67,6 +69,7 @@ impl Store {
             mode: permissions,
             force_filesystem: force,
             lock_timeout: patience.min(ATTEMPT),
+            reading: if mapped { Reading::Map } else { Reading::Pread },
             ..StoreOptions::default()
         };
         let inner = patiently(py, patience, || Inner::open(&path, &options))?;

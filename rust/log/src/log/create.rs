@@ -11,9 +11,11 @@ use crate::format::state::{LogState, TopicState};
 use crate::format::{PAGE, control::flag, names};
 use crate::segment::create::{Builder, own_header, own_len};
 use crate::segment::index::{Index, write_file};
+use crate::segment::{Reading, Segment};
 use crate::storage::{Access, Open, Storage};
 
 use super::append::RESERVE;
+use super::chain::list_segments;
 use super::control::Control;
 use super::guard::{Which, wait_for_flock};
 
@@ -133,4 +135,30 @@ pub fn mark_deleted(storage: &dyn Storage, dir: &Path) -> Result<()> {
     control.set_flag(flag::DELETED, true)?;
     control.rouse();
     Ok(())
+}
+
+/// True for a log that nobody ever used, or that was deleted: nothing is lost with it. In doubt false.
+pub fn is_unused(storage: &dyn Storage, dir: &Path) -> bool {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let Some((_, generation)) = names::parse_log_dir(&name) else { return false };
+    match Control::open_unmapped(storage, dir, generation) {
+        Ok(control) => control.is_deleted(),
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            is_empty(storage, dir, generation).unwrap_or(false)
+        }
+        Err(_) => false,
+    }
+}
+
+/// True for a log with nothing in it but the snapshot that it began with.
+fn is_empty(storage: &dyn Storage, dir: &Path, generation: [u8; 16]) -> Result<bool> {
+    match list_segments(storage, dir)?[..] {
+        [] => Ok(true),
+        [0] => {
+            let segment = Segment::open_to_read(storage, dir, generation, 0, 0, Reading::Pread)?;
+            let snapshot = segment.opening()?;
+            Ok(segment.word(snapshot.position) == 0)
+        }
+        _ => Ok(false),
+    }
 }

@@ -64,7 +64,7 @@ use crate::storage::{Access, Storage};
 pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
 pub use copy::LogCopy;
-pub use create::{LogSpec, create, mark_deleted};
+pub use create::{LogSpec, create, is_unused, mark_deleted};
 pub use extent::{Extent, LockInfo, SegmentInfo};
 pub use follow::{Interrupt, Wait};
 pub use mending::{Mend, MendStep};

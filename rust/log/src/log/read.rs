@@ -376,6 +376,11 @@ impl Cursor {
         Ok(next.map_or_else(|| self.expected.unwrap_or_default(), |block| block.first()))
     }
 
+    /// The segment that it stands in, for messages.
+    pub fn path(&self) -> &Path {
+        self.segment.path()
+    }
+
     /// Where it stands.
     pub fn address(&self) -> Address {
         Address::new(self.segment.sequence(), self.position)
@@ -517,14 +522,25 @@ impl Log {
     /// Lowest offset of a topic that is still there.
     ///
     /// # Errors
-    /// As [`Log::cursor_at`].
+    /// As [`Log::cursor_at`]; `Corrupt` when older segments are missing that nobody trimmed.
     pub fn first_offset(&self, topic: u32) -> Result<u64> {
         let sequences = self.chain.sequences()?;
         let oldest = self.chain.segment(sequences[0])?;
         let newest = self.chain.segment(sequences[sequences.len() - 1])?;
         let base = oldest.opening()?.bases.get(topic).unwrap_or(0);
         let trimmed = newest.opening()?.state.topic(topic).map_or(0, |topic| topic.first);
+        if base > trimmed && base > trimmed_since(&newest, topic) {
+            return Err(self.lost_beginning(&oldest));
+        }
         Ok(base.max(trimmed))
+    }
+
+    /// Retention notes a trim before it removes a segment: without one, the segment was lost.
+    #[cold]
+    fn lost_beginning(&self, oldest: &Segment) -> Error {
+        let before = oldest.header().previous.map_or(0, |previous| previous.sequence);
+        let path = self.dir.join(crate::format::names::segment(before));
+        Error::Corrupt { path, position: 0, what: "the segment is missing" }
     }
 
     fn cursor_in(
@@ -562,6 +578,15 @@ impl Log {
         }
         self.chain.segment(sequences[low])
     }
+}
+
+/// Up to where a topic was trimmed, by all that the newest segment says.
+#[cold]
+fn trimmed_since(newest: &Segment, topic: u32) -> u64 {
+    let Ok(opening) = newest.opening() else { return 0 };
+    let mut walk = opening.clone();
+    while let Ok(Some(_)) = walk.step(newest, Check::Header) {}
+    walk.state.topic(topic).map_or(0, |topic| topic.first)
 }
 
 impl Cursor {

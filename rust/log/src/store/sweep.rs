@@ -2,7 +2,9 @@
 //!
 //! Owns removal inside a store. Invariant: a thing is removed only if its name is exactly one that
 //! falaj gives, in the place where falaj puts it, and no `topic.json` can be meant to have it: as
-//! long as a single `topic.json` cannot be read, no finished log is touched. Symbolic links are
+//! long as a single `topic.json` cannot be read, no finished log is touched, and a log that no
+//! `topic.json` names goes only if it was deleted, or was never used. One that lost its `topic.json`
+//! to a stranger stays, for whoever puts that back. Symbolic links are
 //! never followed; strange files stay, and with them the directories they are in. All of it happens
 //! under the claim, so nothing is half-way *now*.
 
@@ -28,41 +30,65 @@ pub(super) fn sweep(storage: &dyn Storage, layout: &Layout, _claim: &Claim) -> R
     for name in [top::SETTINGS, top::WAKE] {
         files::unlink(storage, &temporary(&layout.root().join(name)))?;
     }
-    let named = sweep_topics(storage, layout)?;
-    sweep_logs(storage, layout, named.as_ref())
+    let found = look_at_topics(storage, layout)?;
+    sweep_logs(storage, layout, &found)?;
+    // Last: a `topic.json` that was renamed away says which log goes.
+    for name in found.unfinished {
+        remove_topic(storage, layout, &name)?;
+    }
+    for name in found.finished {
+        remove_leftovers(storage, &layout.topic_settings(&name)?)?;
+    }
+    Ok(())
 }
 
-/// Remove leftovers among the topics. Returns the directories of all logs that are named by one;
-/// `None` when that cannot be known.
-fn sweep_topics(storage: &dyn Storage, layout: &Layout) -> Result<Option<BTreeSet<String>>> {
-    let mut named = Some(BTreeSet::new());
+/// What is among the topics.
+#[derive(Default)]
+struct Found {
+    /// Directories of all logs that a `topic.json` names.
+    named: BTreeSet<String>,
+    /// True when that is not all of them.
+    unknown: bool,
+    /// Directories of logs whose topic was being deleted.
+    deleted: BTreeSet<String>,
+    /// Topics that are there.
+    finished: Vec<String>,
+    /// Topics without a `topic.json`.
+    unfinished: Vec<String>,
+}
+
+fn look_at_topics(storage: &dyn Storage, layout: &Layout) -> Result<Found> {
+    let mut found = Found::default();
     for name in files::list(storage, &layout.topics())? {
         let Ok(path) = layout.topic_settings(&name) else { continue };
         if !is_dir(storage, &layout.topics().join(&name))? {
             // A link where a topic should be hides what it names.
-            named = None;
+            found.unknown = true;
             continue;
         }
+        found.deleted.extend(log_named_by(storage, &deleted(&path)));
         match files::read(storage, &path) {
-            Ok(None) => remove_topic(storage, layout, &name)?,
+            Ok(None) => found.unfinished.push(name),
             Ok(Some(bytes)) => match TopicSettings::decode(&bytes) {
                 Ok(topic) => {
-                    named.iter_mut().for_each(|logs| logs.extend([topic.log_dir()]));
-                    remove_leftovers(storage, &path)?;
+                    found.named.insert(topic.log_dir());
+                    found.finished.push(name);
                 }
-                Err(_) => named = None,
+                Err(_) => found.unknown = true,
             },
-            Err(_) => named = None,
+            Err(_) => found.unknown = true,
         }
     }
-    Ok(named)
+    Ok(found)
 }
 
-fn sweep_logs(
-    storage: &dyn Storage,
-    layout: &Layout,
-    named: Option<&BTreeSet<String>>,
-) -> Result<()> {
+/// Directory of the log that a settings file names.
+fn log_named_by(storage: &dyn Storage, path: &Path) -> Option<String> {
+    let bytes = files::read(storage, path).ok()??;
+    TopicSettings::decode(&bytes).ok().map(|topic| topic.log_dir())
+}
+
+fn sweep_logs(storage: &dyn Storage, layout: &Layout, found: &Found) -> Result<()> {
     for name in files::list(storage, &layout.logs())? {
         let path = layout.logs().join(&name);
         let whole = name.strip_suffix(TEMPORARY);
@@ -70,8 +96,10 @@ fn sweep_logs(
             continue;
         }
         if whole.is_none() {
-            let Some(named) = named else { continue };
-            if named.contains(&name) {
+            if found.unknown || found.named.contains(&name) {
+                continue;
+            }
+            if !found.deleted.contains(&name) && !log::is_unused(storage, &path) {
                 continue;
             }
             // Somebody may have it open still: who deleted it died before telling.

@@ -155,8 +155,8 @@ fn unnamed(catalog: &Catalog, dir: &Path) -> Finding {
         ("no topic that can be read names this log", "it may be that of a topic that cannot")
     } else {
         (
-            "no topic names this log: it was deleted or never finished",
-            "it is removed when the store is opened for writing by the first process",
+            "no topic names this log",
+            "put the topic's `topic.json` back, or remove the directory if nobody misses it",
         )
     };
     let what = if name.is_empty() { what.to_owned() } else { format!("{what} ({name})") };

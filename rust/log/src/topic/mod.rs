@@ -30,7 +30,7 @@ use crate::segment::Check;
 use crate::store::{Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, Record};
-pub use read::{RecordView, Scan, Slice};
+pub use read::{RecordView, Scan, Skipped, Slice};
 
 /// When an append returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

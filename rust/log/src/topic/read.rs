@@ -4,6 +4,7 @@
 //! the file are gone. Nothing is copied.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::format::record::{Parts, Walk as Records, headers};
@@ -72,6 +73,17 @@ pub struct Slice {
     /// The block.
     pub block: DataBlock,
     /// Offsets wanted of it.
+    pub offsets: Range<u64>,
+}
+
+/// What a reader stepped over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The damaged segment.
+    pub path: PathBuf,
+    /// Where in it the damage begins.
+    pub position: u64,
+    /// Offsets that are lost to the reader; empty where nothing sound follows that would tell.
     pub offsets: Range<u64>,
 }
 
@@ -163,14 +175,17 @@ impl Scan {
         }
     }
 
-    /// Step over damage, for readers that were told to; returns the offset with which it goes on.
+    /// Step over damage to the next sound block, for readers that were told to; says what they lose.
+    /// It goes on with the end of those offsets.
     ///
     /// # Errors
-    /// As [`Scan::next_record`].
-    pub fn skip_damage(&mut self) -> Result<u64> {
+    /// As [`Scan::next_record`], where the next block is damaged as well: ask again.
+    pub fn skip_damage(&mut self) -> Result<Skipped> {
+        let (path, position) = (self.cursor.path().to_path_buf(), self.cursor.address().position());
         self.current = None;
-        self.next = self.cursor.skip_damage()?.max(self.next);
-        Ok(self.next)
+        let lost_from = self.next;
+        self.next = self.cursor.skip_damage()?.max(lost_from);
+        Ok(Skipped { path, position, offsets: lost_from..self.next })
     }
 
     /// Stop at this offset from now on.

@@ -226,6 +226,10 @@ impl Pass<'_> {
     /// The snapshots of a segment are over: they say with which offsets it begins.
     fn settle(&mut self, tour: &mut Tour<'_>) {
         tour.opening = false;
+        if self.bases.is_none() {
+            let topics = tour.walk.state.topics();
+            self.bases = Some(topics.map(|(number, topic)| (number, topic.next)).collect());
+        }
         if tour.walk.position > PAGE {
             self.compare_state(tour, PAGE);
             // All topics are known here: nothing more will be said of what was damaged before.

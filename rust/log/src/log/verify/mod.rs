@@ -244,9 +244,8 @@ pub fn verify_log(
 ) -> Result<LogReport> {
     let mut tries = 1;
     loop {
-        let before = list_segments(&**storage, &subject.dir)?;
         let mut pass = Pass::new(storage, subject, *done, total, progress);
-        pass.run(&before)?;
+        let before = pass.run()?;
         let (report, reached) = (pass.report, pass.done);
         let after = list_segments(&**storage, &subject.dir)?;
         // Segments that are gone were put away meanwhile: what was found may be about them.
@@ -277,6 +276,10 @@ struct Pass<'a> {
     ends: Option<Ends>,
     /// What the log knew at its durable end.
     state_at_durable: Option<LogState>,
+    /// Offsets with which the oldest segment that is there begins, by topic number.
+    bases: Option<BTreeMap<u32, u64>>,
+    /// The segment that the oldest one continues.
+    before_oldest: Option<PathBuf>,
     done: u64,
     total: u64,
     progress: Progress<'a>,
@@ -291,13 +294,26 @@ impl<'a> Pass<'a> {
         progress: Progress<'a>,
     ) -> Self {
         let report = LogReport { dir: subject.dir.clone(), ..LogReport::default() };
-        let (ends, state_at_durable) = (None, None);
-        Self { storage, subject, report, ends, state_at_durable, done, total, progress }
+        Self {
+            storage,
+            subject,
+            report,
+            ends: None,
+            state_at_durable: None,
+            bases: None,
+            before_oldest: None,
+            done,
+            total,
+            progress,
+        }
     }
 
-    fn run(&mut self, listed: &[u64]) -> Result<()> {
+    /// Returns the segments that it found.
+    fn run(&mut self) -> Result<Vec<u64>> {
+        // In this order: the segment that the end lies in is there by the time of the list.
         self.ends = self.control();
-        let links = self.survey(listed);
+        let listed = list_segments(&**self.storage, &self.subject.dir)?;
+        let links = self.survey(&listed);
         self.report.segments = links.len() as u64;
         self.report.latched = self.ends.is_some_and(|ends| ends.latched);
         let marked = self.durable_by_marks(&links);
@@ -305,7 +321,7 @@ impl<'a> Pass<'a> {
         self.report.durable = marked.max(claimed);
         let last = self.blocks(&links, marked)?;
         self.reach(&last);
-        Ok(())
+        Ok(listed)
     }
 
     /// What the control page says; `None` when there is none that can be used.
@@ -358,11 +374,23 @@ impl<'a> Pass<'a> {
                 };
                 self.report.note(found);
             }
+            let base = self.bases.as_ref().and_then(|bases| bases.get(number)).copied();
+            let first = state.first.max(base.unwrap_or(0));
+            if let Some(lost) = self.before_oldest.as_ref().filter(|_| first > state.first) {
+                // Retention notes a trim before it removes a segment.
+                let found = Finding {
+                    topic: Some(known.topic.clone()),
+                    partition: Some(known.partition),
+                    offsets: Some(state.first..first),
+                    ..Finding::new(Severity::Damage, lost, 0, "the segment is missing")
+                };
+                self.report.note(found);
+            }
             let durable = durable.as_ref().and_then(|state| state.topic(*number));
             self.report.topics.push(TopicReport {
                 topic: known.topic.clone(),
                 partition: known.partition,
-                first: state.first,
+                first,
                 end: state.next,
                 durable: durable.map_or(0, |topic| topic.next),
             });

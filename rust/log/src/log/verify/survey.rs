@@ -184,8 +184,10 @@ impl Pass<'_> {
     /// The oldest segment that is there: what it continues was removed, by retention or otherwise.
     /// Which of the two shows when it is known what was trimmed.
     fn first_of_log(&mut self, links: &mut [Link], previous: Option<Previous>) {
-        if let (Some(oldest), Some(_)) = (links.last_mut(), previous) {
+        if let (Some(oldest), Some(previous)) = (links.last_mut(), previous) {
             oldest.after_gap = true;
+            let name = names::segment(previous.sequence);
+            self.before_oldest = Some(self.subject.dir.join(name));
         }
     }
 

@@ -28,6 +28,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, copy_file_range, fallocate, fstat, seek};
 use rustix::io::{DupFlags, Errno, dup3, retry_on_intr};
+use rustix::process::{Resource, getrlimit};
 
 use super::super::{Access, File, LockKind, Map, Stat};
 use super::{lock, map, told};
@@ -57,6 +58,7 @@ impl File for RealFile {
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        within_limit(position, bytes.len() as u64)?;
         self.descriptor.with(|file| file.write_all_at(bytes, position))
     }
 
@@ -64,6 +66,7 @@ impl File for RealFile {
         if len == 0 {
             return Ok(());
         }
+        within_limit(0, len)?;
         self.descriptor
             .with(|file| Ok(retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len))?))
     }
@@ -95,6 +98,7 @@ impl File for RealFile {
 
     fn copy_from(&self, source: &dyn File, position: u64, len: u64) -> io::Result<u64> {
         let Some(from) = source.descriptor() else { return Ok(0) };
+        within_limit(position, len)?;
         self.descriptor.with(|file| Ok(copy_range(from, file, position, len)))
     }
 
@@ -172,6 +176,14 @@ fn inert() -> io::Result<&'static OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let made = retry_on_intr(|| rustix::fs::open("/", flags, Mode::empty()))?;
     Ok(INERT.get_or_init(|| made))
+}
+
+/// Stay within the process's file-size limit. The kernel would answer with SIGXFSZ, which ends a
+/// process that did not think of it; `EFBIG` is an error like others.
+pub(super) fn within_limit(position: u64, len: u64) -> io::Result<()> {
+    let limit = getrlimit(Resource::Fsize).current;
+    let fits = position.checked_add(len).is_some_and(|end| limit.is_none_or(|limit| end <= limit));
+    if fits { Ok(()) } else { Err(Errno::FBIG.into()) }
 }
 
 fn copy_range(from: BorrowedFd<'_>, to: &std::fs::File, position: u64, len: u64) -> u64 {

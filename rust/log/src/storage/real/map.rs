@@ -18,7 +18,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
 
 use super::super::{Access, Map, StoreSink};
-use super::file::Descriptor;
+use super::file::{Descriptor, within_limit};
 
 /// Map `[0, len)` of an open file.
 pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: Access) -> io::Result<Map> {
@@ -64,6 +64,7 @@ struct WriteThrough(Arc<Descriptor>);
 
 impl StoreSink for WriteThrough {
     fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        within_limit(position, bytes.len() as u64)?;
         self.0.with(|file| file.write_all_at(bytes, position))
     }
 
@@ -71,6 +72,7 @@ impl StoreSink for WriteThrough {
         // One aligned `pwrite` of eight bytes lies in one page, which the kernel copies under that
         // page's lock after the calls before it; the fence keeps our own stores before it, too.
         fence(Ordering::Release);
+        within_limit(position, 8)?;
         self.0.with(|file| file.write_all_at(&value.to_le_bytes(), position))
     }
 

@@ -1,0 +1,271 @@
+"""Looking after stores: `verify` and `repair`, and what they and `Store.info` return.
+
+All of it is plain dicts and lists, as for JSON. Verification and repair take a path, because the
+stores that need them may not open; `Store.backup`, `Store.verify` and `Store.info` stand beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from falaj import _core
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = [
+    "BackupReport",
+    "Finding",
+    "LogInfo",
+    "LogRepair",
+    "LogReport",
+    "RepairReport",
+    "StoreInfo",
+    "Verification",
+    "repair",
+    "verify",
+]
+
+Progress = Callable[[int, int], object]
+Severity = Literal["note", "rebuildable", "unrecovered", "damage"]
+Place = tuple[int, int]
+"""Sequence of a segment, and a position in it."""
+
+
+class BackupReport(TypedDict):
+    """What a backup copied."""
+
+    topics: int
+    logs: int
+    segments: int
+    bytes: int
+
+
+class Finding(TypedDict):
+    """Something that a verification found: where, what, and what to do about it."""
+
+    severity: Severity
+    path: str
+    position: int
+    length: int
+    topic: str | None
+    partition: int | None
+    offsets: tuple[int, int] | None
+    what: str
+    remedy: str
+
+
+class TopicReach(TypedDict):
+    """How far a partition of a topic reaches, as verification found it."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    durable: int
+
+
+class LogReport(TypedDict):
+    """What a verification says of one log."""
+
+    path: str
+    topics: list[TopicReach]
+    committed: Place
+    durable: Place
+    latched: bool
+    segments: int
+    blocks: int
+    records: int
+    bytes: int
+    findings: list[Finding]
+    more_findings: int
+
+
+class Verification(TypedDict):
+    """What a verification found; `sound` is whether everything that was written is there."""
+
+    sound: bool
+    worst: Severity | None
+    findings: list[Finding]
+    logs: list[LogReport]
+
+
+class Step(TypedDict):
+    """One step of a repair."""
+
+    action: Literal[
+        "cut",
+        "set aside",
+        "save",
+        "new control page",
+        "rebuild index",
+        "remove temporary file",
+    ]
+    path: str
+    position: int
+    bytes: int
+    why: str
+
+
+class LogRepair(TypedDict):
+    """What is done to one log, or why nothing can be."""
+
+    path: str
+    topics: list[str]
+    steps: list[Step]
+    ends: list[tuple[str, int, int]]
+    problem: str | None
+
+
+class RepairReport(TypedDict):
+    """What a repair did, or would do."""
+
+    dry_run: bool
+    in_use: bool | None
+    complete: bool
+    logs: list[LogRepair]
+    problems: list[str]
+
+
+class SlotInfo(TypedDict):
+    """A slot for a writing process, and who took it last."""
+
+    slot: int
+    generation: int | None
+    process: int | None
+    since_us: int | None
+    alive: bool | None
+
+
+class PartitionInfo(TypedDict):
+    """How far a partition reaches."""
+
+    partition: int
+    first: int
+    end: int
+    durable: int
+
+
+class TopicInfo(TypedDict):
+    """A topic; what is None could not be read, and `problem` says why."""
+
+    name: str
+    codec: str | None
+    partitions: list[PartitionInfo]
+    log: str | None
+    segment_bytes: int | None
+    sync_interval_ms: int | None
+    compacted: bool | None
+    generation: str | None
+    created_us: int | None
+    problem: str | None
+
+
+class SegmentInfo(TypedDict):
+    """A segment: bytes of its content, and bytes that it takes on the disk with its index."""
+
+    sequence: int
+    live: int
+    reserved: int
+
+
+class LockInfo(TypedDict):
+    """A lock of a log, and its holder where that is known."""
+
+    held: bool
+    slot: int | None
+    process: int | None
+    alive: bool | None
+    contended: bool
+
+
+class LogInfo(TypedDict):
+    """A log: its ends, sizes and locks."""
+
+    name: str
+    path: str
+    topics: list[str]
+    committed: Place | None
+    durable: Place | None
+    latched: bool
+    deleted: bool
+    segments: list[SegmentInfo]
+    live: int
+    reserved: int
+    quarantined: int
+    append_lock: LockInfo
+    sync_lock: LockInfo
+    problem: str | None
+
+
+class StoreInfo(TypedDict):
+    """A store as it is now."""
+
+    path: str
+    format: int
+    id: str
+    created_us: int
+    write_mode: Literal["mapped", "pwrite"]
+    filesystem: str
+    incarnation: str | None
+    slots: list[SlotInfo]
+    topics: list[TopicInfo]
+    logs: list[LogInfo]
+
+
+def verify(
+    path: str | os.PathLike[str], topic: str | None = None, progress: Progress | None = None
+) -> Verification:
+    """Check everything in a store, or in the log of one topic, and change nothing.
+
+    Every checksum, the chain of segments, offsets, indexes, control pages and settings; also in a
+    store that no longer opens, or that others write to. Reads by `pread` only, so that a dying disk
+    is a finding and not a signal. Takes one pass over the store's bytes.
+
+    Args:
+        path: Directory of the store.
+        topic: Name of a topic; all of them by default.
+        progress: Called with bytes done and bytes in all now and then; what it raises ends it.
+
+    Raises:
+        NotAStore: There is something else.
+        NoSuchTopic: There is none of this name.
+
+    Example:
+        >>> store.topic("orders").append(b"first")
+        0
+        >>> falaj.verify(store.path)["sound"]
+        True
+    """
+    return _core._verify(path, topic, progress)
+
+
+def repair(
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool = True,
+    timeout: float = 10.0,
+    force: bool = False,
+) -> RepairReport:
+    """Find out what recovery would do to a store, or do it.
+
+    Nothing is thrown away: what is cut off stays in its file, or moves to `quarantine/` in the
+    directory of the log. Where opening gives up because something that was on the medium is lost,
+    repair goes on before it.
+
+    Args:
+        path: Directory of the store.
+        dry_run: Only say what would be done.
+        timeout: Seconds to wait for a lock whose holder is alive.
+        force: As in `falaj.open`.
+
+    Raises:
+        NotAStore: There is something else.
+        LockTimeout: Others were opening or changing it all the time.
+
+    Example:
+        >>> falaj.repair(store.path)["complete"]
+        True
+    """
+    return _core._repair(path, dry_run=dry_run, timeout=timeout, force=force)

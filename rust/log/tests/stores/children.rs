@@ -1,0 +1,52 @@
+//! A test that needs a process of its own: with limits, or as another user.
+//!
+//! The test program starts itself again with the name of a role in the environment; the child runs
+//! the role and exits. It is waited for with a deadline, and killed by its number when that is over.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ROLE: &str = "FALAJ_TEST_ROLE";
+const STORE: &str = "FALAJ_TEST_STORE";
+const LONG: Duration = Duration::from_secs(60);
+
+/// The role that this process is to play, and the store to play it on.
+pub fn role() -> Option<(String, PathBuf)> {
+    let role = std::env::var(ROLE).ok()?;
+    Some((role, std::env::var_os(STORE)?.into()))
+}
+
+/// Run a role in a child, as a user if one is given. Fails with what the child said.
+pub fn play(role: &str, store: &Path, user: Option<u32>) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
+    command.env(ROLE, role).env(STORE, store).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    let mut child = command.spawn().unwrap();
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > LONG {
+            child.kill().unwrap();
+            panic!("{role} hangs");
+        }
+        // A child of another program tells nobody when it ends.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned()
+        + &String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{role}: {:?}\n{said}", ended.status);
+    assert!(said.contains("1 passed"), "{role} was not played:\n{said}");
+}
+
+/// Say that a test did not run, where the harness cannot swallow it.
+pub fn not_run(what: &str, why: &str) {
+    use std::io::Write as _;
+    let line = format!("\n*** NOT RUN: {what}: {why} ***\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+}

@@ -1,0 +1,310 @@
+//! Backup, verification, repair and information: what those who look after a store ask for.
+//!
+//! Plain dicts and lists come back, for tables and JSON alike. Verification and repair take a path:
+//! the stores that need them may not open.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use falaj::error::{Error, Result};
+use falaj::format::address::Address;
+use falaj::format::names::hex;
+use falaj::log::{Extent, LockInfo, MendStep};
+use falaj::storage::real::RealStorage;
+use falaj::storage::{Filesystem, Storage};
+use falaj::store::{
+    Finding, LogInfo, LogRepair, LogReport, SlotInfo, StoreOptions, TopicInfo, repair, verify,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::errors::OrRaise;
+use crate::store::Store;
+use crate::wait::{ATTEMPT, patiently, seconds};
+
+type Object<'py> = PyResult<Bound<'py, PyDict>>;
+
+/// Makes a dict of names and values.
+macro_rules! dict {
+    ($py:expr, $($name:literal: $value:expr),+ $(,)?) => {{
+        let dict = PyDict::new($py);
+        $(dict.set_item($name, $value)?;)+
+        dict
+    }};
+}
+
+fn list<'py, T>(
+    py: Python<'py>,
+    items: impl IntoIterator<Item = T>,
+    show: impl Fn(Python<'py>, T) -> Object<'py>,
+) -> PyResult<Bound<'py, PyList>> {
+    let items: PyResult<Vec<_>> = items.into_iter().map(|item| show(py, item)).collect();
+    PyList::new(py, items?)
+}
+
+/// Run work that reports its progress to a callable, which may raise; signals end it, too.
+fn with_progress<T: Send>(
+    py: Python<'_>,
+    progress: Option<&Py<PyAny>>,
+    work: impl FnOnce(&mut dyn FnMut(u64, u64) -> Result<()>) -> Result<T> + Send,
+) -> PyResult<T> {
+    let mut raised = None;
+    let ended = py.detach(|| {
+        work(&mut |done, total| {
+            // None while the interpreter is taken down: then the work ends as well.
+            let told = Python::try_attach(|py| {
+                py.check_signals()?;
+                progress.map_or(Ok(()), |tell| tell.call1(py, (done, total)).map(drop))
+            });
+            match told {
+                Some(Ok(())) => Ok(()),
+                Some(Err(error)) => {
+                    raised = Some(error);
+                    Err(Error::Interrupted)
+                }
+                None => Err(Error::Interrupted),
+            }
+        })
+    });
+    match (ended, raised) {
+        (Err(_), Some(raised)) => Err(raised),
+        (ended, _) => ended.or_raise(py),
+    }
+}
+
+fn real() -> Arc<dyn Storage> {
+    Arc::new(RealStorage::new())
+}
+
+fn place(address: Address) -> (u64, u64) {
+    (address.sequence(), address.position())
+}
+
+/// See falaj.Store.backup.
+#[pyfunction]
+#[pyo3(signature = (store, path, progress = None))]
+#[allow(clippy::needless_pass_by_value, reason = "pyo3 makes values of what it is given")]
+pub(crate) fn _backup<'py>(
+    py: Python<'py>,
+    store: &Store,
+    path: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> Object<'py> {
+    let inner = store.inner(py)?;
+    let done = with_progress(py, progress.as_ref(), |tell| inner.backup(path, tell))?;
+    Ok(dict!(py,
+        "topics": done.topics,
+        "logs": done.logs,
+        "segments": done.segments,
+        "bytes": done.bytes,
+    ))
+}
+
+/// See falaj.verify.
+#[pyfunction]
+#[pyo3(signature = (path, topic = None, progress = None))]
+#[allow(clippy::needless_pass_by_value, reason = "pyo3 makes values of what it is given")]
+pub(crate) fn _verify<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    topic: Option<String>,
+    progress: Option<Py<PyAny>>,
+) -> Object<'py> {
+    let topic = topic.as_deref();
+    let found = with_progress(py, progress.as_ref(), |tell| verify(&real(), &path, topic, tell))?;
+    Ok(dict!(py,
+        "sound": found.is_sound(),
+        "worst": found.worst().map(falaj::store::Severity::name),
+        "findings": list(py, &found.findings, finding)?,
+        "logs": list(py, &found.logs, log_report)?,
+    ))
+}
+
+fn finding<'py>(py: Python<'py>, finding: &Finding) -> Object<'py> {
+    Ok(dict!(py,
+        "severity": finding.severity.name(),
+        "path": finding.path.as_os_str(),
+        "position": finding.position,
+        "length": finding.len,
+        "topic": &finding.topic,
+        "partition": finding.partition,
+        "offsets": finding.offsets.as_ref().map(|lost| (lost.start, lost.end)),
+        "what": &finding.what,
+        "remedy": finding.remedy,
+    ))
+}
+
+fn log_report<'py>(py: Python<'py>, log: &LogReport) -> Object<'py> {
+    let topics = list(py, &log.topics, |py, topic| {
+        Ok(dict!(py,
+            "topic": &topic.topic,
+            "partition": topic.partition,
+            "first": topic.first,
+            "end": topic.end,
+            "durable": topic.durable,
+        ))
+    })?;
+    Ok(dict!(py,
+        "path": log.dir.as_os_str(),
+        "topics": topics,
+        "committed": place(log.committed),
+        "durable": place(log.durable),
+        "latched": log.latched,
+        "segments": log.segments,
+        "blocks": log.blocks,
+        "records": log.records,
+        "bytes": log.bytes,
+        "findings": list(py, &log.findings, finding)?,
+        "more_findings": log.more_findings,
+    ))
+}
+
+/// See falaj.repair.
+#[pyfunction]
+#[pyo3(signature = (path, *, dry_run = true, timeout = 10.0, force = false))]
+#[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
+pub(crate) fn _repair(
+    py: Python<'_>,
+    path: PathBuf,
+    dry_run: bool,
+    timeout: f64,
+    force: bool,
+) -> Object<'_> {
+    let patience = seconds(py, Some(timeout))?.unwrap_or(Duration::MAX);
+    let lock_timeout = patience.min(ATTEMPT);
+    let options = StoreOptions { force_filesystem: force, lock_timeout, ..StoreOptions::default() };
+    let done = patiently(py, patience, || repair(real(), &path, &options, dry_run))?;
+    let problems: Vec<_> = done.problems.iter().map(ToString::to_string).collect();
+    Ok(dict!(py,
+        "dry_run": done.dry_run,
+        "in_use": done.in_use,
+        "complete": done.is_complete(),
+        "logs": list(py, &done.logs, log_repair)?,
+        "problems": problems,
+    ))
+}
+
+fn log_repair<'py>(py: Python<'py>, log: &LogRepair) -> Object<'py> {
+    Ok(dict!(py,
+        "path": log.dir.as_os_str(),
+        "topics": &log.topics,
+        "steps": list(py, &log.steps, step)?,
+        "ends": &log.ends,
+        "problem": log.problem.as_ref().map(ToString::to_string),
+    ))
+}
+
+fn step<'py>(py: Python<'py>, step: &MendStep) -> Object<'py> {
+    Ok(dict!(py,
+        "action": step.mend.name(),
+        "path": step.path.as_os_str(),
+        "position": step.position,
+        "bytes": step.bytes,
+        "why": &step.why,
+    ))
+}
+
+/// See falaj.Store.info.
+#[pyfunction]
+pub(crate) fn _info<'py>(py: Python<'py>, store: &Store) -> Object<'py> {
+    let inner = store.inner(py)?;
+    let info = py.detach(|| inner.info()).or_raise(py)?;
+    let filesystem = match &info.filesystem {
+        Filesystem::Promises(kind) | Filesystem::CopyOnWrite(kind) | Filesystem::Remote(kind) => {
+            (*kind).to_owned()
+        }
+        Filesystem::Unknown(kind) => format!("{kind:#x}"),
+    };
+    let slots = &info.slots;
+    Ok(dict!(py,
+        "path": info.path.as_os_str(),
+        "format": info.format,
+        "id": hex(&info.settings.id),
+        "created_us": info.settings.created_us,
+        "write_mode": info.settings.write_mode.name(),
+        "filesystem": filesystem,
+        "incarnation": info.incarnation.map(|number| format!("{number:016x}")),
+        "slots": list(py, slots, slot)?,
+        "topics": list(py, &info.topics, topic_info)?,
+        "logs": list(py, &info.logs, |py, log| log_info(py, log, slots))?,
+    ))
+}
+
+fn slot<'py>(py: Python<'py>, slot: &SlotInfo) -> Object<'py> {
+    Ok(dict!(py,
+        "slot": slot.slot,
+        "generation": slot.generation,
+        "process": slot.process,
+        "since_us": slot.since_us,
+        "alive": slot.alive,
+    ))
+}
+
+fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {
+    let problem = topic.settings.as_ref().err().or(topic.partitions.as_ref().err());
+    let settings = topic.settings.as_ref().ok();
+    let partitions = list(py, topic.partitions.iter().flatten(), |py, partition| {
+        Ok(dict!(py,
+            "partition": partition.partition,
+            "first": partition.first,
+            "end": partition.end,
+            "durable": partition.durable,
+        ))
+    })?;
+    Ok(dict!(py,
+        "name": &topic.name,
+        "codec": settings.map(|settings| &settings.codec),
+        "partitions": partitions,
+        "log": settings.map(|settings| &settings.log),
+        "segment_bytes": settings.map(|settings| settings.segment_bytes),
+        "sync_interval_ms": settings.map(|settings| settings.sync_interval_ms),
+        "compacted": settings.map(|settings| settings.compacted),
+        "generation": settings.map(|settings| hex(&settings.generation)),
+        "created_us": settings.map(|settings| settings.created_us),
+        "problem": problem.map(ToString::to_string),
+    ))
+}
+
+fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'py> {
+    let nothing = Extent::default();
+    let extent = log.extent.as_ref().unwrap_or(&nothing);
+    let segments = list(py, &extent.segments, |py, segment| {
+        Ok(dict!(py,
+            "sequence": segment.sequence,
+            "live": segment.live,
+            "reserved": segment.reserved,
+        ))
+    })?;
+    Ok(dict!(py,
+        "name": &log.name,
+        "path": log.dir.as_os_str(),
+        "topics": &log.topics,
+        "committed": extent.committed.map(place),
+        "durable": extent.durable.map(place),
+        "latched": extent.latched,
+        "deleted": extent.deleted,
+        "segments": segments,
+        "live": extent.live,
+        "reserved": extent.reserved,
+        "quarantined": extent.quarantined,
+        "append_lock": lock(py, &extent.append_lock, slots)?,
+        "sync_lock": lock(py, &extent.sync_lock, slots)?,
+        "problem": log.extent.as_ref().err().map(ToString::to_string),
+    ))
+}
+
+/// A lock, with what its holder's slot says of it.
+fn lock<'py>(py: Python<'py>, lock: &LockInfo, slots: &[SlotInfo]) -> Object<'py> {
+    let slot = lock.owner.map(falaj::lock::Identity::slot);
+    let generation = lock.owner.map(falaj::lock::Identity::generation);
+    let holder = slots.iter().find(|other| Some(other.slot) == slot);
+    let holder = holder.filter(|holder| holder.generation == generation);
+    Ok(dict!(py,
+        "held": lock.held,
+        "slot": slot,
+        "process": holder.and_then(|holder| holder.process),
+        "alive": holder.and_then(|holder| holder.alive),
+        "contended": lock.contended,
+    ))
+}
