@@ -135,6 +135,21 @@ def test_a_read_only_disk_can_be_read_and_refuses_appends(bash: Bash) -> None:
     assert "Read-only file system" in Ended(3, "", ended.err).sentence()
 
 
+@needs_mount
+def test_a_backup_without_room_is_told_and_nothing_half_is_left(bash: Bash) -> None:
+    ended = bash.mounted(
+        "size=1m",
+        """
+        seq 300000 | falaj append s t
+        falaj backup s disk/copy; echo "backup: $?"
+        ls -A disk
+        falaj cat s t | wc -l
+        """,
+    )
+    assert ended.out.splitlines() == ["backup: 3", "300000"]
+    assert "No space left on device" in Ended(3, "", ended.err).sentence()
+
+
 def test_a_limit_on_the_size_of_files_is_told_and_kills_nobody(bash: Bash) -> None:
     ended = bash.run(
         """

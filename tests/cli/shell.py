@@ -140,3 +140,20 @@ def interrupt(process: "subprocess.Popen[bytes]") -> Ended:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=DEADLINE_S)
     return Ended(process.returncode, out.decode(), err.decode())
+
+
+def flip_bit(folder: Path, topic: str, value: bytes) -> None:
+    """Change a bit of a value where it lies on the disk."""
+    for log in sorted(folder.glob(f"s/logs/{topic}@*/*.log")):
+        data = log.read_bytes()
+        if value in data:
+            with log.open("r+b") as file:
+                file.seek(data.index(value))
+                file.write(bytes([value[0] ^ 1]))
+            return
+    raise AssertionError(f"{value!r} is in no segment of {topic}")
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    """When each file was changed last, and its size."""
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}

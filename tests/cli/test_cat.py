@@ -2,14 +2,13 @@
 
 import base64
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 import falaj as library
-from cli.shell import PROGRAM, Ended, Shell
+from cli.shell import PROGRAM, Ended, Shell, flip_bit, snapshot
 
 EIGHT = "2026-11-20T08:00:00Z"
 NINE = "2026-11-20T09:00:00Z"
@@ -236,10 +235,6 @@ def test_reading_creates_and_changes_nothing(falaj: Shell) -> None:
     assert snapshot(falaj.folder) == before
 
 
-def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
-    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
-
-
 # --- Pipes that close ----------------------------------------------------------------------------
 
 
@@ -280,23 +275,13 @@ def test_a_full_disk_under_the_output_is_told(falaj: Shell) -> None:
 # --- Damage --------------------------------------------------------------------------------------
 
 
-def damage(falaj: Shell, value: bytes) -> None:
-    """Change one bit of a value on the disk."""
-    (log,) = falaj.folder.glob("s/logs/t@*/00000000000000000000.log")
-    with log.open("r+b") as file:
-        at = file.read().index(value)
-        file.seek(at)
-        file.write(bytes([value[0] ^ 1]))
-        os.fsync(file.fileno())
-
-
 @pytest.fixture
 def damaged(falaj: Shell) -> Shell:
     with library.open(falaj.folder / "s") as store:
         topic = store.topic("t")
         for n in range(50):
             topic.append(b"record-%04d" % n)
-    damage(falaj, b"record-0020")
+    flip_bit(falaj.folder, "t", b"record-0020")
     return falaj
 
 

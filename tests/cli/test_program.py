@@ -162,11 +162,20 @@ def test_a_damaged_topic_can_be_deleted(falaj: Shell) -> None:
 # --- demo ----------------------------------------------------------------------------------------
 
 
-def test_the_demo_says_what_it_needs(falaj: Shell) -> None:
-    script = (
-        "import sys; sys.modules['falaj.demo'] = None\n"
-        "from falaj.cli import main; sys.argv[1:] = ['demo']; main()"
-    )
+@pytest.mark.parametrize(
+    ("error", "code"), [("falaj.demo.Failed('7 is not 8')", 1), ("falaj.errors.Invalid('no')", 2)]
+)
+def test_the_demo_ends_with_a_sentence(falaj: Shell, error: str, code: int) -> None:
+    script = f"""
+import sys, falaj.demo
+def run(path, flights, seconds):
+    print(path, flights, seconds)
+    raise {error}
+falaj.demo.run = run
+from falaj.cli import main
+sys.argv[1:] = ["demo", "here", "--flights", "9", "--seconds", "0.5"]
+main()
+"""
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=falaj.folder,
@@ -174,6 +183,6 @@ def test_the_demo_says_what_it_needs(falaj: Shell) -> None:
         text=True,
         timeout=60,
     )
-    assert done.returncode == 2
-    assert "pip install 'falaj[demo]'" in done.stderr
-    assert list(falaj.folder.iterdir()) == []
+    assert (done.returncode, done.stdout) == (code, "here 9 0.5\n")
+    assert done.stderr.startswith("falaj: ")
+    assert done.stderr.count("\n") == 1

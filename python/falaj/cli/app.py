@@ -12,7 +12,9 @@ import typer
 
 import falaj
 from falaj.cli.appending import append
+from falaj.cli.caring import backup, repair, verify
 from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_output
+from falaj.cli.informing import info
 from falaj.cli.opened import Access
 from falaj.cli.reading import cat, tail
 from falaj.cli.storing import delete, demo, topics
@@ -64,7 +66,7 @@ def _verb(do: "Callable[..., None]") -> None:
     app.command()(verb)
 
 
-for each in (append, cat, tail, topics, delete, demo):
+for each in (append, cat, tail, topics, info, verify, repair, backup, delete, demo):
     _verb(each)
 
 

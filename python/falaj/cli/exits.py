@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from falaj.cli.paint import Paint
+from falaj.errors import NeedsRecovery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +71,8 @@ def code_of(error: Error) -> Exit:
         >>> code_of(Error("an argument that cannot be right"))
         <Exit.USAGE: 2>
     """
+    if isinstance(error, NeedsRecovery):
+        return Exit.AGAIN  # a crash is no damage: the next writer recovers it
     return _BY_REMEDY[error.remedy]
 
 

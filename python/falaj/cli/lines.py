@@ -8,7 +8,10 @@ arrive faster. A line longer than any record can be is refused before memory is 
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,10 +62,32 @@ def chunks_of(path: str) -> Iterator[Lines]:
         os.close(descriptor)
 
 
+@contextmanager
+def _woken_by_signals() -> Iterator[int]:
+    """A descriptor that can be read once a signal has come.
+
+    Ctrl-C right before a read that waits would otherwise be seen only behind it.
+    """
+    seen, rung = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    before = signal.set_wakeup_fd(rung, warn_on_full_buffer=False)
+    try:
+        yield seen
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(seen)
+        os.close(rung)
+
+
 def _split(descriptor: int, file: str) -> Iterator[Lines]:
+    with _woken_by_signals() as signalled:
+        yield from _split_as_it_comes(descriptor, file, signalled)
+
+
+def _split_as_it_comes(descriptor: int, file: str, signalled: int) -> Iterator[Lines]:
     number, begun, begun_bytes = 1, [b""][:0], 0
     while True:
         try:
+            select.select([descriptor, signalled], [], [])
             data = os.read(descriptor, _READ)
         except OSError as error:
             raise read_failed(file, error) from None

@@ -1,8 +1,8 @@
 """The verbs that are about a store as a whole: `topics`, `delete`, `demo`."""
 
 import json
+import signal
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,7 +87,10 @@ def delete(
     if not yes:
         if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
             raise Stop(f"deleting topic {topic} cannot be undone: add --yes if you mean it")
-        if not typer.confirm(f"Delete topic {topic}{_how_much(access, store, topic)}?", err=True):
+        question = f"Delete topic {topic}{_how_much(access, store, topic)}?"
+        # Nothing is open now, so Ctrl-C may end it on the spot.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if not typer.confirm(question, err=True):
             raise Stop("nothing was deleted")
     with access.store(store, "w") as opened:
         opened.delete(topic)
@@ -117,13 +120,9 @@ def demo(
 
     Three producers, a follower, a killed process, a Spark job, a report. Needs falaj[demo].
     """
+    from falaj.demo import Failed, run
+
     try:
-        module = import_module("falaj.demo")
-    except ModuleNotFoundError as missing:
-        raise Stop(
-            f"the demo needs {missing.name}, which is not installed: pip install 'falaj[demo]'"
-        ) from None
-    try:
-        module.run(store, flights=flights, seconds=seconds)
-    except AssertionError as failed:  # it counted, and the count is wrong
+        run(store, flights=flights, seconds=seconds)
+    except Failed as failed:
         raise Stop(str(failed), Exit.DAMAGE) from None

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from falaj.cli.paint import Paint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Column", "facts", "table"]
+__all__ = ["Column", "facts", "rows_of", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,7 @@ def table(columns: Sequence[Column], rows: list[dict[str, Any]]) -> None:
     """Print rows to stdout; on a terminal with a heading, in a pipe without."""
     paint = Paint.of(sys.stdout)
     if not paint.terminal:
-        for row in rows:
-            values = (row[column.member] for column in columns)
-            print(*("" if value is None else value for value in values), sep="\t")
+        rows_of(None, columns, rows)
         return
     cells = [[paint.harmless(column.cell(row)) for column in columns] for row in rows]
     if not cells:
@@ -61,13 +59,17 @@ def table(columns: Sequence[Column], rows: list[dict[str, Any]]) -> None:
         print("  ".join([paint(first, "cyan"), *rest]).rstrip())
 
 
+def rows_of(kind: str | None, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows for programs, with tabs between; `kind` is the first cell of each."""
+    for row in rows:
+        values = (row[column.member] for column in columns)
+        cells = ["" if value is None else str(value) for value in values]
+        print(*([] if kind is None else [kind]), *cells, sep="\t")
+
+
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names and values below each other; in a pipe, a tab between them."""
+    """Print names and values below each other."""
     paint = Paint.of(sys.stdout)
-    if not paint.terminal:
-        for name, value in pairs:
-            print(name, value, sep="\t")
-        return
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         print(f"{paint(name.ljust(width), 'bold')}  {paint.harmless(value)}")

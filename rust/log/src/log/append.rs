@@ -22,14 +22,12 @@ use crate::segment::{Bad, Check, Segment};
 
 use super::create::max_group_len;
 use super::guard::{Guard, Which};
+use super::touch::Asked;
 use super::{Control, Log, Member, enter, write_access};
 
 /// What always stays free behind the tail: a page, so that a reader may look at the word there, and
 /// an end block.
 pub const RESERVE: u64 = 4096 + HEADER_LEN as u64 + state::End::LEN as u64 + 8;
-
-/// How far ahead of the tail pages are touched by the helper thread, bytes.
-const TOUCH_AHEAD: u64 = 2 << 20;
 
 const NOTHING_THERE: Malformed = Malformed::Damaged("nothing where a committed block should be");
 
@@ -77,8 +75,9 @@ pub struct Writer {
     pub time: u64,
     /// Position up to which the segment was allocated at the last look.
     pub room: u64,
-    /// Position up to which pages were asked to be touched ahead.
+    /// Position at which more pages are to be asked for.
     pub touched: u64,
+    pub asked: Asked,
 }
 
 /// Why an attempt under the lock came to nothing.
@@ -234,8 +233,9 @@ impl Writer {
         let index = open_index(log, &segment);
         let walk = segment.opening()?.clone();
         let tail = Address::new(sequence, walk.position);
-        let (pacer, touched) = (Pacer::default(), walk.position);
-        Ok(Self { segment, index, pacer, walk, tail, prepared: None, time: 0, room: 0, touched })
+        let (pacer, touched, asked) = (Pacer::default(), walk.position, Asked::default());
+        let (prepared, time, room) = (None, 0, 0);
+        Ok(Self { segment, index, pacer, walk, tail, prepared, time, room, touched, asked })
     }
 
     /// Walk over what others appended, outside the lock; the segment may change on the way.
@@ -342,7 +342,7 @@ impl Writer {
         }
         let time = self.next_time(log, blocks);
         if start + needs > self.touched {
-            self.touch_ahead(log, start + needs);
+            self.touched = self.asked.more(log, &self.segment, start + needs, room);
         }
         if time > MAX_RELATIVE_TIME {
             return Err(Obstacle::Full { needs });
@@ -391,13 +391,6 @@ impl Writer {
         let relative = now.saturating_sub(self.segment.header().time_base_us);
         self.time = self.time.max(relative.max(0) as u64);
         self.time
-    }
-
-    #[cold]
-    fn touch_ahead(&mut self, log: &Log, needed: u64) {
-        let until = needed + TOUCH_AHEAD;
-        log.ask_to_touch(&self.segment, self.touched.max(needed), until);
-        self.touched = until - TOUCH_AHEAD / 2;
     }
 
     #[inline]

@@ -143,6 +143,7 @@ impl Log {
         writer.walk = segment.opening()?.clone();
         (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
         (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
+        writer.asked.begin_segment();
         control.notify(true);
         Ok(())
     }

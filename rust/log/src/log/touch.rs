@@ -1,8 +1,10 @@
 //! Pages touched ahead of the writer.
 //!
 //! The first store into a fresh page of a file costs many times an append. A helper thread, which
-//! the store lends to its logs, touches them before the writer gets there. Only speed depends on it:
-//! what it does not do, or does late, the writer's own store does.
+//! the store lends to its logs, touches them before the writer gets there: the faster it writes, the
+//! further ahead, for a page that is touched will be written out even if nothing comes to lie on
+//! it. Only speed depends on this: what the helper does not do, or does late, the writer's own
+//! store does.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
@@ -11,11 +13,52 @@ use crate::segment::Segment;
 
 use super::{Log, enter};
 
+/// How far ahead of a slow and of a fast writer pages are touched, bytes.
+const NEAREST: u64 = 256 << 10;
+const FARTHEST: u64 = 16 << 20;
+/// A writer that asks again within this time is a fast one, microseconds.
+const SOON_US: i64 = 20_000;
+
 /// What is to be touched, and who does it.
 #[derive(Debug, Default)]
 pub struct Ahead {
     helper: OnceLock<Thread>,
     wanted: Mutex<Option<(Arc<Segment>, u64, u64)>>,
+}
+
+/// What a writer has asked for so far, of its active segment.
+#[derive(Debug)]
+pub struct Asked {
+    until: u64,
+    distance: u64,
+    last_us: i64,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self { until: 0, distance: NEAREST, last_us: i64::MIN }
+    }
+}
+
+impl Asked {
+    /// Go on in a new segment, as fast as in the one before.
+    pub fn begin_segment(&mut self) {
+        self.until = 0;
+    }
+
+    /// Ask for what follows a position, as far as there is room in the file. Returns the position at
+    /// which to ask again.
+    #[cold]
+    pub fn more(&mut self, log: &Log, segment: &Arc<Segment>, position: u64, room: u64) -> u64 {
+        let now = log.storage.tick_us();
+        let soon = now.saturating_sub(self.last_us) < SOON_US;
+        let distance = if soon { self.distance * 2 } else { self.distance / 2 };
+        (self.distance, self.last_us) = (distance.clamp(NEAREST, FARTHEST), now);
+        let until = (position + self.distance).min(room);
+        log.ask_to_touch(segment, self.until.max(position), until);
+        self.until = until;
+        position + self.distance / 4
+    }
 }
 
 impl Log {
@@ -27,10 +70,13 @@ impl Log {
     }
 
     /// Ask for `[from, until)` of a segment to be touched.
-    pub(super) fn ask_to_touch(&self, segment: &Arc<Segment>, from: u64, until: u64) {
+    fn ask_to_touch(&self, segment: &Arc<Segment>, from: u64, until: u64) {
         let Some(helper) = self.ahead.helper.get() else { return };
         // Under the append lock: not a moment is spent waiting for the helper.
         let Ok(mut wanted) = self.ahead.wanted.try_lock() else { return };
+        // What was asked for before and not begun yet is still wanted.
+        let before = wanted.take().filter(|(before, ..)| before.sequence() == segment.sequence());
+        let from = before.map_or(from, |(_, before, _)| before.min(from));
         *wanted = Some((Arc::clone(segment), from, until));
         drop(wanted);
         helper.unpark();
@@ -40,11 +86,6 @@ impl Log {
     pub fn touch(&self) {
         let wanted = enter(&self.ahead.wanted).take();
         let Some((segment, from, until)) = wanted else { return };
-        let allocated = self.control.get().map_or(0, |control| {
-            let allocated = control.allocated();
-            if allocated.sequence() == segment.sequence() { allocated.position() } else { 0 }
-        });
-        let until = until.min(allocated);
         if until > from {
             segment.map().populate(from, until - from);
         }

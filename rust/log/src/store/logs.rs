@@ -1,9 +1,10 @@
 //! Which logs this process has open: each once, however many handles there are.
 //!
 //! A process takes part in a log's locks under one identity, so it must not have two objects for one
-//! log that could both wait. Logs open for writing are kept, weakly, by the [`Membership`]; a thread
-//! of the process, the *keeper*, syncs what was appended in interval mode, also by processes that
-//! died since, and touches pages ahead of the writer. It ends with the membership. Logs open for reading are not shared: they hold no lock.
+//! log that could both wait. Logs open for writing are kept, weakly, by the [`Membership`]. Two
+//! threads of the process serve them, and end with the membership: the *keeper* syncs what was
+//! appended in interval mode, also by processes that died since; another, which no sync may hold up,
+//! touches pages ahead of the writer. Logs open for reading are not shared: they hold no lock.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -31,7 +32,20 @@ pub(super) struct OpenLogs(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     logs: HashMap<PathBuf, Weak<Log>>,
-    keeper: Option<Thread>,
+    helpers: Option<Helpers>,
+}
+
+/// The threads that serve the logs.
+#[derive(Debug)]
+struct Helpers {
+    pages: Thread,
+}
+
+impl Drop for Helpers {
+    fn drop(&mut self) {
+        // It sleeps until it is asked for something; now it finds nobody left to serve.
+        self.pages.unpark();
+    }
 }
 
 impl OpenLogs {
@@ -48,11 +62,13 @@ impl OpenLogs {
         let log = open()?;
         inner.logs.retain(|_, log| log.strong_count() > 0);
         inner.logs.insert(dir.to_path_buf(), Arc::downgrade(&log));
-        if inner.keeper.is_none() {
-            inner.keeper = Some(start_keeper(Arc::downgrade(member), dir)?);
+        if inner.helpers.is_none() {
+            start(dir, "falaj-keeper", Arc::downgrade(member), keep)?;
+            let pages = start(dir, "falaj-pages", Arc::downgrade(member), touch_pages)?;
+            inner.helpers = Some(Helpers { pages });
         }
-        if let Some(keeper) = &inner.keeper {
-            log.set_helper(keeper.clone());
+        if let Some(helpers) = &inner.helpers {
+            log.set_helper(helpers.pages.clone());
         }
         Ok(log)
     }
@@ -108,13 +124,28 @@ pub(super) fn settings_to_read(topic: &TopicSettings, write_mode: WriteMode) -> 
     }
 }
 
-/// Start the thread that keeps the intervals of a membership's logs.
-fn start_keeper(member: Weak<Membership>, dir: &Path) -> Result<Thread> {
-    let thread = std::thread::Builder::new().name("falaj-keeper".into());
-    let started = thread.spawn(move || keep(&member));
+/// Start a thread that serves a membership's logs.
+fn start(
+    dir: &Path,
+    name: &str,
+    member: Weak<Membership>,
+    work: fn(&Weak<Membership>),
+) -> Result<Thread> {
+    let thread = std::thread::Builder::new().name(name.into());
+    let started = thread.spawn(move || work(&member));
     started
-        .map(|keeper| keeper.thread().clone())
+        .map(|thread| thread.thread().clone())
         .map_err(|e| Error::io("start a thread for", dir, e))
+}
+
+fn touch_pages(member: &Weak<Membership>) {
+    loop {
+        std::thread::park();
+        let Some(member) = member.upgrade() else { return };
+        let logs = member.logs().living();
+        drop(member);
+        logs.iter().for_each(|log| log.touch());
+    }
 }
 
 fn keep(member: &Weak<Membership>) {
@@ -127,7 +158,8 @@ fn keep(member: &Weak<Membership>) {
         drop(member);
         nap = NAP;
         for log in logs {
-            log.touch();
+            // A failure latches the log: whoever appends next is told.
+            let _ = log.keep_sealed();
             let interval = log.settings().sync_interval;
             let last = synced.entry(log.dir().to_path_buf()).or_insert_with(Instant::now);
             if last.elapsed() >= interval {

@@ -1,0 +1,147 @@
+"""The verb `info`: what there is in a store, in numbers.
+
+Owns the tables of topics, logs and writing processes. In a pipe each row begins with what it is,
+so that `grep` and `awk` find their way; docs/cli.md names the columns.
+"""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from falaj.cli import options
+from falaj.cli.exits import Exit, say
+from falaj.cli.paint import is_terminal
+from falaj.cli.tables import Column, facts, rows_of, table
+from falaj.cli.units import show_time, size
+from falaj.errors import NoSuchTopic
+
+if TYPE_CHECKING:
+    from falaj.admin import LockInfo, LogInfo, SlotInfo, StoreInfo, TopicInfo
+
+__all__ = ["info"]
+
+_TOPICS = (
+    Column("topic", "topic"),
+    Column("partition", "partition", number=True),
+    Column("codec", "codec"),
+    Column("first", "first", number=True),
+    Column("end", "end", number=True),
+    Column("durable", "durable", number=True),
+    Column("log", "log"),
+)
+_LOGS = (
+    Column("log", "log"),
+    Column("segments", "segments", number=True),
+    Column("live", "live", number=True, human=size),
+    Column("reserved", "reserved", number=True, human=size),
+    Column("quarantined", "quarantined", number=True, human=size),
+    Column("state", "state"),
+    Column("append_lock", "append lock"),
+    Column("sync_lock", "sync lock"),
+)
+_SLOTS = (
+    Column("slot", "slot", number=True),
+    Column("state", "state"),
+    Column("process", "process"),
+    Column("since", "since"),
+)
+
+
+def info(
+    context: options.Context,
+    store: options.StoreArgument,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="Only this topic and its log.")
+    ] = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show offsets, sizes, segments, locks, and which processes write."""
+    with options.access_of(context).store(store) as opened:
+        told = opened.info()
+    if topic is not None:
+        _keep(told, topic)
+    if as_json:
+        print(json.dumps(told))
+    else:
+        _show(told)
+    problems = [each["problem"] for each in (*told["topics"], *told["logs"]) if each["problem"]]
+    for problem in dict.fromkeys(problems):
+        say(str(problem))
+    if problems:
+        raise typer.Exit(Exit.DAMAGE)
+
+
+def _keep(told: "StoreInfo", topic: str) -> None:
+    """Leave only a topic and its log."""
+    told["topics"] = [each for each in told["topics"] if each["name"] == topic]
+    if not told["topics"]:
+        raise NoSuchTopic(f"there is no topic {topic!r} in {told['path']}")
+    told["logs"] = [log for log in told["logs"] if topic in log["topics"]]
+
+
+def _show(told: "StoreInfo") -> None:
+    about = [
+        ("path", told["path"]),
+        ("format", str(told["format"])),
+        ("id", told["id"]),
+        ("created", show_time(told["created_us"] * 1000, "iso")),
+        ("write mode", told["write_mode"]),
+        ("file system", told["filesystem"]),
+    ]
+    topics = [row for each in told["topics"] for row in _topic_rows(each)]
+    logs = [_log_row(log) for log in told["logs"]]
+    slots = [_slot_row(slot) for slot in told["slots"]]
+    if not is_terminal(sys.stdout):
+        for name, text in about:
+            print("store", name, text, sep="\t")
+        rows_of("topic", _TOPICS, topics)
+        rows_of("log", _LOGS, logs)
+        rows_of("slot", _SLOTS, slots)
+        return
+    facts(about)
+    for columns, rows in ((_TOPICS, topics), (_LOGS, logs), (_SLOTS, slots)):
+        if rows:
+            print()
+            table(columns, rows)
+
+
+def _topic_rows(topic: "TopicInfo") -> list[dict[str, Any]]:
+    same = {"topic": topic["name"], "codec": topic["codec"], "log": topic["log"]}
+    nothing = dict.fromkeys(("partition", "first", "end", "durable"))
+    return [{**same, **partition} for partition in topic["partitions"]] or [{**same, **nothing}]
+
+
+def _log_row(log: "LogInfo") -> dict[str, Any]:
+    state = "unreadable" if log["problem"] else "latched" if log["latched"] else "ready"
+    return {
+        "log": log["name"],
+        "segments": len(log["segments"]),
+        "live": log["live"],
+        "reserved": log["reserved"],
+        "quarantined": log["quarantined"],
+        "state": "deleted" if log["deleted"] else state,
+        "append_lock": _holder(log["append_lock"]),
+        "sync_lock": _holder(log["sync_lock"]),
+    }
+
+
+def _holder(lock: "LockInfo") -> str:
+    if not lock["held"]:
+        return "free"
+    who = "held" if lock["process"] is None else f"process {lock['process']}"
+    if lock["alive"] is False:
+        who += ", dead"
+    return f"{who}, others wait" if lock["contended"] else who
+
+
+def _slot_row(slot: "SlotInfo") -> dict[str, Any]:
+    state = {True: "writing", False: "free", None: "unknown"}[slot["alive"]]
+    since = slot["since_us"]
+    return {
+        "slot": slot["slot"],
+        "state": state,
+        "process": slot["process"],
+        "since": None if since is None else show_time(since * 1000, "iso"),
+    }

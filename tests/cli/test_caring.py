@@ -1,0 +1,297 @@
+"""`falaj verify`, `repair`, `backup` and `info`: looking after a store."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import falaj as library
+from cli.shell import DEADLINE_S, Shell, flip_bit, snapshot
+
+RECORDS = 3000
+SEGMENTS = 3
+
+
+def value(n: int) -> bytes:
+    return b"value-%06d" % n
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a topic of several segments, and one of two partitions."""
+    folder = tmp_path_factory.mktemp("sound")
+    with library.open(folder / "s") as store:
+        topic = store.topic("t", segment_bytes=1 << 16)
+        for n in range(RECORDS):
+            topic.append(value(n), b"key" * 3)
+        store.topic("pair", partitions=2).append(b"x", partition=1)
+    assert len(list(folder.glob("s/logs/t@*/*.log"))) == SEGMENTS
+    return folder
+
+
+@pytest.fixture
+def shell(sound: Path, tmp_path: Path) -> Shell:
+    shutil.copytree(sound, tmp_path, dirs_exist_ok=True)
+    return Shell(tmp_path)
+
+
+def segments(shell: Shell) -> list[Path]:
+    return sorted(shell.folder.glob("s/logs/t@*/*.log"))
+
+
+def leave_a_torn_tail(shell: Shell, topic: str = "torn") -> None:
+    """Die without closing, and let what was not synced be hurt, as power loss does."""
+    program = f"""
+import os, falaj
+topic = falaj.open("s").topic("{topic}", sync_interval_ms=3_600_000)
+for n in range(100):
+    topic.append(b"value-%06d" % n, sync="durable" if n == 49 else "none")
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=shell.folder, check=True, timeout=60)
+    flip_bit(shell.folder, topic, value(80))
+
+
+# --- verify --------------------------------------------------------------------------------------
+
+
+def test_a_sound_store_is_told_how_far_it_is_durable(shell: Shell) -> None:
+    before = snapshot(shell.folder)
+    assert shell.ok("verify", "s") == (
+        f"topic\tpair\t0\t0\t0\t0\ntopic\tpair\t1\t0\t1\t1\ntopic\tt\t0\t0\t{RECORDS}\t{RECORDS}\n"
+    )
+    told = json.loads(shell.ok("verify", "s", "--json"))
+    assert told["sound"]
+    assert sum(log["records"] for log in told["logs"]) == RECORDS + 1
+    assert snapshot(shell.folder) == before
+
+
+def test_damage_is_told_with_file_position_and_offsets(shell: Shell) -> None:
+    flip_bit(shell.folder, "t", value(1234))
+    ended = shell("verify", "s")
+    assert (ended.code, ended.err) == (1, "")
+    (row,) = (line.split("\t") for line in ended.out.splitlines() if line.startswith("damage"))
+    severity, path, position, length, topic, partition, first, end, what, remedy = row
+    data = Path(path).read_bytes()
+    assert data.index(b"v" + value(1233)[1:]) < int(position) < data.index(value(1235))
+    assert int(length) > len(value(0))
+    assert (severity, topic, partition, first, end) == ("damage", "t", "0", "1234", "1235")
+    assert "checksum" in what
+    assert remedy
+    assert f"topic\tt\t0\t0\t{RECORDS}\t{RECORDS}" in ended.out.splitlines()
+
+
+def test_one_topic_can_be_verified_alone(shell: Shell) -> None:
+    flip_bit(shell.folder, "t", value(1234))
+    assert shell.ok("verify", "s", "pair").count("\n") == 2
+    assert shell("verify", "s", "t").code == 1
+    assert "there is no topic" in shell("verify", "s", "none").sentence()
+
+
+@pytest.mark.parametrize("hurt", ["truncated", "emptied", "missing", "settings"])
+def test_a_store_that_does_not_open_or_would_kill_a_reader_is_verified(
+    shell: Shell, hurt: str
+) -> None:
+    if hurt == "truncated":
+        os.truncate(segments(shell)[1], 5000)
+    elif hurt == "emptied":
+        os.truncate(segments(shell)[-1], 0)
+    elif hurt == "missing":
+        segments(shell)[1].unlink()
+    else:
+        (shell.folder / "s/falaj.json").write_text("{}")
+    ended = shell("verify", "s")
+    assert (ended.code, ended.err) == (1, "")
+    name = "falaj.json" if hurt == "settings" else "000000.*.log"
+    assert re.search(f"^damage\t.*{name}", ended.out, re.M)
+
+
+def test_what_is_rebuilt_anyway_is_told_and_is_no_damage(shell: Shell) -> None:
+    segments(shell)[1].with_suffix(".idx").unlink()
+    assert "\nrebuildable\t" in shell.ok("verify", "s")
+
+
+def test_a_store_that_was_not_recovered_is_no_damage_but_not_sound(shell: Shell) -> None:
+    leave_a_torn_tail(shell)
+    ended = shell("verify", "s")
+    assert (ended.code, ended.err) == (4, "")
+    assert re.search("^unrecovered\t.*\ttorn\t0\t80\t", ended.out, re.M)
+    assert "topic\ttorn\t0\t0\t100\t50\n" in ended.out
+    ended = shell("cat", "s", "torn")
+    assert ended.code == 4
+    assert "was not recovered since a crash" in ended.sentence()
+    assert "run `falaj repair`" in ended.sentence()
+
+
+def test_a_person_sees_the_findings_and_a_verdict(shell: Shell) -> None:
+    ended = shell.terminal("verify", "s", NO_COLOR="1").end()
+    assert re.search(r"\nt +0 +0 +3,000 +3,000\n", ended.out)
+    assert f"\nsound: 3,001 records in {SEGMENTS + 1} segments, " in ended.out
+    flip_bit(shell.folder, "t", value(1234))
+    ended = shell.terminal("verify", "s", NO_COLOR="1").end()
+    assert ended.code == 1
+    assert re.search(r"\ndamage  .*/s/logs/t@\w+/\d{20}\.log at byte [\d,]+\n", ended.out)
+    assert "; topic t, offset 1234\n" in ended.out
+    assert "\ndamage: 3,000 records in " in ended.out
+
+
+# --- repair --------------------------------------------------------------------------------------
+
+
+def test_a_sound_store_needs_no_repair(shell: Shell) -> None:
+    assert shell.ok("repair", "s") == ""
+    assert shell.terminal("repair", "s").end().out == "there is nothing to repair\n"
+
+
+def test_a_dry_run_says_what_repair_does_and_changes_nothing(shell: Shell) -> None:
+    leave_a_torn_tail(shell)
+    before = snapshot(shell.folder)
+    planned = shell.ok("repair", "s", "--dry-run")
+    after = snapshot(shell.folder)
+    # The lock file says who looked.
+    assert {path for path in before if after.pop(path) != before[path]} <= {
+        str(shell.folder / "s/claim")
+    }
+    assert after == {}
+    (cut,) = (line.split("\t") for line in planned.splitlines() if line.startswith("cut"))
+    assert cut[1].endswith(".log")
+    assert shell.ok("repair", "s") == planned
+    assert shell.ok("repair", "s") == ""
+    assert shell("verify", "s").code == 0
+
+
+def test_repair_throws_nothing_away_and_appends_go_on(shell: Shell) -> None:
+    leave_a_torn_tail(shell)
+    shell.ok("repair", "s")
+    kept = [value(n).decode() for n in range(80)]
+    assert shell.ok("cat", "s", "torn").splitlines() == kept
+    files = b"".join(p.read_bytes() for p in shell.folder.glob("s/logs/torn@*/**/*.log*"))
+    assert all(value(n) in files for n in range(100) if n != 80)
+    shell.ok("append", "s", "torn", given=b"next")
+    assert shell.ok("cat", "s", "torn").splitlines() == [*kept, "next"]
+
+
+def test_repair_goes_on_where_opening_gives_up(shell: Shell) -> None:
+    os.truncate(segments(shell)[-1], 0)
+    assert shell("append", "s", "t", given=b"x").code == 1
+    told = json.loads(shell.ok("repair", "s", "--json"))
+    assert told["complete"]
+    shell.ok("append", "s", "t", given=b"next")
+    assert shell.ok("tail", "s", "t", "-n", "1") == "next\n"
+
+
+def test_a_person_sees_the_steps(shell: Shell) -> None:
+    leave_a_torn_tail(shell)
+    ended = shell.terminal("repair", "s", "--dry-run", NO_COLOR="1").end()
+    assert re.search(r"cut  .*\.log at byte [\d,]+, ", ended.out)
+    assert "topic torn partition 0 ends before offset 80\n" in ended.out
+    assert re.search(r"\d steps? would be taken\n$", ended.out)
+
+
+# --- backup --------------------------------------------------------------------------------------
+
+
+def test_a_backup_is_the_store_as_it_was(shell: Shell) -> None:
+    assert shell.ok("backup", "s", "copy") == ""
+    shell.ok("append", "s", "t", given=b"later")
+    assert shell.ok("cat", "copy", "t").encode().splitlines() == [value(n) for n in range(RECORDS)]
+    assert shell.ok("verify", "copy")
+    shell.ok("append", "copy", "t", given=b"other")
+
+
+def test_a_backup_beside_a_writer_holds_a_prefix(shell: Shell) -> None:
+    writer = shell.start("append", "s", "busy")
+    assert writer.stdin
+    with library.open(shell.folder / "s") as store:
+        follower = iter(store.topic("busy").follow(timeout=DEADLINE_S))
+        for n in range(20):
+            writer.stdin.write(b"%d\n" % n * 500)
+            writer.stdin.flush()
+            next(follower)
+            if n == 10:
+                shell.ok("backup", "s", "copy")
+    writer.communicate(timeout=DEADLINE_S)
+    whole = shell.ok("cat", "s", "busy")
+    part = shell.ok("cat", "copy", "busy")
+    assert part
+    assert whole.startswith(part)
+    assert len(part) < len(whole)
+
+
+def test_a_backup_overwrites_nothing(shell: Shell) -> None:
+    shell.ok("backup", "s", "copy")
+    before = snapshot(shell.folder / "copy")
+    ended = shell("backup", "s", "copy")
+    assert ended.code == 2
+    assert "copy exists already" in ended.sentence()
+    assert snapshot(shell.folder / "copy") == before
+    assert shell("backup", "s", "s/inside").code == 2
+    assert shell("backup", "nothing", "other").code == 2
+    assert not (shell.folder / "other").exists()
+
+
+def test_a_backup_says_what_it_copied(shell: Shell) -> None:
+    told = json.loads(shell.ok("backup", "s", "copy", "--json"))
+    assert (told["topics"], told["segments"]) == (2, SEGMENTS + 1)
+    ended = shell.terminal("backup", "s", "other", NO_COLOR="1").end()
+    assert "backup to other" in ended.out  # the bar
+    assert re.search(
+        rf"copied 2 topics, {SEGMENTS + 1} segments, [\d.]+ KiB to other\n$", ended.out
+    )
+
+
+# --- info ----------------------------------------------------------------------------------------
+
+
+def rows(told: str, kind: str) -> list[list[str]]:
+    return [line.split("\t")[1:] for line in told.splitlines() if line.startswith(kind + "\t")]
+
+
+def test_info_tells_topics_logs_and_who_writes(shell: Shell) -> None:
+    writer = shell.start("append", "s", "t")
+    assert writer.stdin
+    writer.stdin.write(b"x\n")
+    writer.stdin.flush()
+    with library.open(shell.folder / "s", "r") as store:
+        next(iter(store.topic("t").follow(RECORDS, timeout=DEADLINE_S)))
+    told = shell.ok("info", "s")
+    assert ["write mode", "mapped"] in rows(told, "store")
+    assert ["pair", "1", "bytes", "0", "1", "1", "pair"] in rows(told, "topic")
+    (log,) = (row for row in rows(told, "log") if row[0] == "t")
+    assert (int(log[1]), log[5:]) == (SEGMENTS, ["ready", "free", "free"])
+    assert int(log[2]) > RECORDS * 20
+    assert int(log[3]) >= SEGMENTS << 12
+    (slot,) = (row for row in rows(told, "slot") if row[1] == "writing")
+    assert slot[2] == str(writer.pid)
+    writer.communicate(timeout=DEADLINE_S)
+    assert not [row for row in rows(shell.ok("info", "s"), "slot") if row[1] == "writing"]
+
+
+def test_info_can_be_about_one_topic(shell: Shell) -> None:
+    told = json.loads(shell.ok("info", "s", "pair", "--json"))
+    assert [topic["name"] for topic in told["topics"]] == ["pair"]
+    assert [log["name"] for log in told["logs"]] == ["pair"]
+    ended = shell("info", "s", "none")
+    assert ended.code == 2
+    assert "there is no topic 'none'" in ended.sentence()
+
+
+def test_info_tells_of_what_is_damaged_and_shows_the_rest(shell: Shell) -> None:
+    (shell.folder / "s/topics/pair/topic.json").write_text("{}")
+    ended = shell("info", "s")
+    assert ended.code == 1
+    assert "topic.json is corrupt" in ended.sentence()
+    assert [row[0] for row in rows(ended.out, "topic")] == ["pair", "t"]
+
+
+def test_a_person_sees_tables(shell: Shell) -> None:
+    out = shell.terminal("info", "s", NO_COLOR="1").end().out
+    assert re.search(r"^write mode   mapped$", out, re.M)
+    assert re.search(r"^topic  partition  codec  first    end  durable  log$", out, re.M)
+    assert re.search(r"^t              0  bytes      0  3,000    3,000  t$", out, re.M)
+    assert re.search(r"^t            3  [\d.]+ KiB  [\d.]+ KiB +0 B  ready  free +free$", out, re.M)
