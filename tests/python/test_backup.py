@@ -26,7 +26,7 @@ while True:
         while len(topic) < AT_LEAST:
             assert writer.process.poll() is None
         before = len(topic)
-        assert store.backup(tmp_path / "copy") > 0
+        assert store.backup(tmp_path / "copy")["bytes"] > 0
         after = len(topic)
     with falaj.open(tmp_path / "copy") as copy:
         copied = copy.topic("orders", codec="bytes")

@@ -1,7 +1,9 @@
 //! Which logs this process has open: each once, however many handles there are.
 //!
 //! A process takes part in a log's locks under one identity, so it must not have two objects for one
-//! log that could both wait. Logs open for writing are kept, weakly, by the [`Membership`]. Two
+//! log that could both wait: a lock handed over to "this process" would be had by both. Closing a log
+//! takes locks as well, so who opens it anew waits until the object before is gone altogether. Logs
+//! open for writing are kept, weakly, by the [`Membership`]. Two
 //! threads of the process serve them, and end with the membership: the *keeper* syncs what was
 //! appended in interval mode, also by processes that died since; another, which no sync may hold up,
 //! touches pages ahead of the writer. Logs open for reading are not shared: they hold no lock.
@@ -31,9 +33,21 @@ pub(super) struct OpenLogs(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    logs: HashMap<PathBuf, Weak<Log>>,
+    logs: HashMap<PathBuf, Opened>,
     helpers: Option<Helpers>,
 }
+
+/// A log, and what tells that it is gone.
+#[derive(Debug)]
+struct Opened {
+    log: Weak<Log>,
+    /// Held by the log until its last handle is dropped *and* it has closed itself.
+    place: Weak<Place>,
+}
+
+/// A membership, as one log has it.
+#[derive(Debug)]
+pub(super) struct Place(pub(super) Arc<Membership>);
 
 /// The threads that serve the logs.
 #[derive(Debug)]
@@ -53,15 +67,26 @@ impl OpenLogs {
         &self,
         member: &Arc<Membership>,
         dir: &Path,
-        open: impl FnOnce() -> Result<Arc<Log>>,
+        open: impl FnOnce(Arc<dyn Member>) -> Result<Arc<Log>>,
     ) -> Result<Arc<Log>> {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(log) = inner.logs.get(dir).and_then(Weak::upgrade) {
-            return Ok(log);
-        }
-        let log = open()?;
-        inner.logs.retain(|_, log| log.strong_count() > 0);
-        inner.logs.insert(dir.to_path_buf(), Arc::downgrade(&log));
+        let mut inner = loop {
+            let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(opened) = inner.logs.get(dir) else { break inner };
+            if let Some(log) = opened.log.upgrade() {
+                return Ok(log);
+            }
+            if opened.place.strong_count() == 0 {
+                break inner;
+            }
+            // Another thread closes it, which takes as long as a sync.
+            drop(inner);
+            std::thread::sleep(SHORTEST_NAP);
+        };
+        let place = Arc::new(Place(Arc::clone(member)));
+        let log = open(Arc::clone(&place) as Arc<dyn Member>)?;
+        inner.logs.retain(|_, opened| opened.place.strong_count() > 0);
+        let opened = Opened { log: Arc::downgrade(&log), place: Arc::downgrade(&place) };
+        inner.logs.insert(dir.to_path_buf(), opened);
         if inner.helpers.is_none() {
             start(dir, "falaj-keeper", Arc::downgrade(member), keep)?;
             let pages = start(dir, "falaj-pages", Arc::downgrade(member), touch_pages)?;
@@ -75,7 +100,7 @@ impl OpenLogs {
 
     fn living(&self) -> Vec<Arc<Log>> {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.logs.values().filter_map(Weak::upgrade).collect()
+        inner.logs.values().filter_map(|opened| opened.log.upgrade()).collect()
     }
 }
 
@@ -92,10 +117,9 @@ impl Store {
             return Log::open(storage, &dir, settings, None);
         }
         let member = self.membership()?;
-        member.logs().find_or_open(&member, &dir, || {
-            let as_member: Arc<dyn Member> = Arc::clone(&member) as Arc<dyn Member>;
-            Log::open(storage, &dir, settings, Some(as_member))
-        })
+        member
+            .logs()
+            .find_or_open(&member, &dir, |place| Log::open(storage, &dir, settings, Some(place)))
     }
 }
 
@@ -172,28 +196,28 @@ fn keep(member: &Weak<Membership>) {
     }
 }
 
-impl Member for Membership {
+impl Member for Place {
     fn identity(&self) -> Identity {
-        Membership::identity(self)
+        self.0.identity()
     }
 
     fn incarnation(&self) -> u64 {
-        Membership::incarnation(self)
+        self.0.incarnation()
     }
 
     #[inline]
     fn check(&self) -> Result<()> {
-        Membership::check(self)
+        self.0.check()
     }
 
     fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {
-        Ok(match Holders::fate(self, holder)? {
+        Ok(match Holders::fate(&*self.0, holder)? {
             Fate::Alive => Fate::Alive,
             Fate::Dead(proof) => Fate::Dead(Box::new(proof)),
         })
     }
 
     fn describe(&self, holder: Identity) -> String {
-        Membership::describe(self, holder)
+        self.0.describe(holder)
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::catalog::{Catalog, Entry};
 use super::claim::Patience;
-use super::logs::settings_to_read;
+use super::logs::{Place, settings_to_read};
 use super::options::{Access, StoreOptions};
 use super::{Store, membership};
 use crate::error::{Error, Result};
@@ -76,10 +76,10 @@ impl Store {
     }
 
     fn mend(&self, catalog: Catalog, in_use: Option<bool>) -> Result<RepairReport> {
-        let member = self.membership()?;
+        let member = Place(self.membership()?);
         let mend = |dir: &Path, topic: &TopicSettings| {
             let settings = self.log_settings(topic);
-            let mut steps = log::mend(self.storage(), dir, &settings, &*member)?;
+            let mut steps = log::mend(self.storage(), dir, &settings, &member)?;
             let log = self.open_log(topic)?;
             steps.extend(log.mend_latch()?);
             steps.extend(log.mend_indexes()?);

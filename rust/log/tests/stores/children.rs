@@ -34,7 +34,7 @@ pub fn play(role: &str, store: &Path, user: Option<u32>) {
             child.kill().unwrap();
             panic!("{role} hangs");
         }
-        // A child of another program tells nobody when it ends.
+        // sleep: nobody is told when a child ends
         std::thread::sleep(Duration::from_millis(5));
     }
     let ended = child.wait_with_output().unwrap();
