@@ -96,14 +96,14 @@ def main() -> None:
     if not asked.only:
         for old in RESULTS.glob("*.json"):
             old.unlink()
-    begin = time.monotonic()
+    begin, neighbours = time.monotonic(), machine.neighbours()
     try:
         machine.warm(FULL.warm_bytes)
         _say(f"memory: {time.monotonic() - begin:.0f} s")
         _each(place, set(asked.only), asked.rust)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    about = machine.describe(RESULTS)
+    about = machine.describe(RESULTS) + neighbours
     (RESULTS / "machine.txt").write_text(about + "\n")
     measured = results.load(sorted(RESULTS.glob("*.json")))
     print(f"{about}; {time.monotonic() - begin:.0f} s\n")

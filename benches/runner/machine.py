@@ -41,6 +41,12 @@ def describe(place: Path) -> str:
     )
 
 
+def neighbours() -> str:
+    """Say how busy the machine is with other things; empty where it is quiet."""
+    load = os.getloadavg()[0]
+    return f", shared: load {load:.1f} from others when it began" if load > 0.5 else ""
+
+
 def _file_system(place: Path) -> str:
     best = ("", "an unknown file system")
     for mount in Path("/proc/mounts").read_text().splitlines():

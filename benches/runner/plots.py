@@ -88,13 +88,17 @@ def _bars(axes: Axes, names: list[str]) -> None:
     axes.grid(axis="x", color=FAINT, alpha=0.25, linewidth=0.7)
 
 
+def _label(axes: Axes, x: float, y: float, text: str) -> None:
+    axes.annotate(text, (x, y), xytext=(5, 0), textcoords="offset points", va="center")
+
+
 def _rates(rows: dict[str, Any]) -> Figure:
     keys = [key for key in RATES if rows[key]["ours"]]
     figure, axes = _axes(0.42 * len(keys) + 1.3, 0.31, "Records of 100 bytes, a second, one thread")
     millions = [SECOND_NS / rows[key]["ours"] / 1e6 for key in keys]
     axes.barh(range(len(keys)), millions, height=0.62, color=OURS)
     for i, value in enumerate(millions):
-        axes.text(value, i, f" {value:.1f} M", va="center")
+        _label(axes, value, i, f"{value:.1f} M")
     _bars(axes, [RATES[key] for key in keys])
     axes.set_xlim(0, max(millions) * 1.12)
     axes.set_xlabel("million a second")
@@ -107,9 +111,9 @@ def _ratios(rows: dict[str, Any]) -> Figure:
     for i, row in enumerate(shown):
         _ratio(axes, i, row, rows[row.key])
     _bars(axes, [row.title for row in shown])
-    axes.set_xlim(0, max(1.0, *(rows[row.key]["ratio"] for row in shown)) * 1.1)
+    axes.set_xlim(0, max(1.0, *(rows[row.key]["ratio"] for row in shown)) * 1.12)
     axes.xaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
-    axes.set_xlabel("100 %: as fast as the least that can be done; black: the bar; amber: missed")
+    axes.set_xlabel("100 % is the least that can be done; a black mark is the bar, amber missed it")
     return figure
 
 
@@ -118,7 +122,8 @@ def _ratio(axes: Axes, i: int, row: Row, of: dict[str, Any]) -> None:
     axes.barh(i, 1, height=0.62, color=FLOOR)
     axes.barh(i, of["ratio"], height=0.62, color=OURS if of["verdict"] == "met" else MISSED)
     axes.plot([bar, bar], [i - 0.4, i + 0.4], color=INK, linewidth=2)
-    axes.text(of["ratio"], i, f" {100 * of['ratio']:.0f} %", va="center")
+    # In a column of their own: beside the bars they would meet the marks.
+    _label(axes, max(1, of["ratio"]), i, f"{100 * of['ratio']:.0f} %")
 
 
 def _latency(curves: dict[str, list[float]]) -> Figure:
@@ -131,13 +136,16 @@ def _latency(curves: dict[str, list[float]]) -> Figure:
         us = [ns / 1_000 for ns in curves[name]]
         axes.plot(us, CURVE, color=color, linewidth=2.2, label=label)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda us, _: f"{us:g} µs")
+    axes.xaxis.set_major_formatter(
+        lambda us, _: f"{us:g} µs" if us < 1_000 else f"{us / 1_000:g} ms"
+    )
     axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
     axes.axvline(25, color=INK, linewidth=1, linestyle=(0, (3, 3)))
-    axes.text(25, 0.03, " bar of the median", color=INK, fontsize=9)
+    _label(axes, 25, 0.05, "bar of the median")
     axes.axvline(150, color=INK, linewidth=1, linestyle=(0, (3, 3)))
-    axes.text(150, 0.03, " bar of p99", color=INK, fontsize=9)
+    _label(axes, 150, 0.05, "bar of p99")
     axes.grid(color=FAINT, alpha=0.25, linewidth=0.7)
     axes.set_ylim(0, 1.02)
+    axes.set_xlabel("from before the append until the other process holds the record")
     axes.legend(loc="center right", frameon=False)
     return figure

@@ -23,7 +23,7 @@ def figures(interruption: Interruption | None) -> Figures:
     live = Live(
         totals={"EWR": 90, "JFK": 60, "LGA": 50},
         seen={"EWR": 90, "JFK": 60, "LGA": 50},
-        states={"JFK": "killed; a new one starts"},
+        states={"JFK": "killed, starts again"},
         carriers={"UA": (90, 80, 800, 20), "AA": (110, 110, -110, 0)},
         median_us=80.0,
         history=[(0.5, {"EWR": 40}), (1.0, {"EWR": 90, "JFK": 60, "LGA": 50})],
@@ -134,7 +134,8 @@ def test_on_a_terminal_of_80_columns_no_line_is_broken() -> None:
     plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown(terminal=True))
     for line in plain.replace("\r", "\n").splitlines():
         assert len(line) <= 80 or "x" * 90 in line, line
-    for whole in ("3 writers, one by one", "what the follower sees", "killed; a new one starts"):
+    words = "3 writers, one by one", "the follower is 80 µs behind and sees", "killed, starts again"
+    for whole in words:
         assert whole in plain
     assert "falaj topics " + "x" * 90 in plain
 

@@ -7,3 +7,5 @@ __all__ = ["Failed"]
 
 class Failed(Error, AssertionError):
     """The demo found something wrong; the message says what, and where to look."""
+
+    remedy = "repair"

@@ -75,7 +75,8 @@ def main(path: str, name: str, expected: int) -> None:
     """Be the follower, until every flight is there."""
     delays, latencies = Delays(), array("q")
     told = 0.0
-    with falaj.open(path, "r") as store, store.topic(name) as topic, topic.follow() as follower:
+    # Not for reading only: who may not write cannot ask to be woken, and looks each millisecond.
+    with falaj.open(path) as store, store.topic(name) as topic, topic.follow() as follower:
         say(ready=True)
         for record in follower:
             now = time.time_ns()

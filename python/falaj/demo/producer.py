@@ -27,7 +27,7 @@ __all__ = ["main", "next_of"]
 Row = tuple[bytes, bytes | None, list[tuple[str, bytes]]]
 
 # A sleep shorter than this is not worth the call.
-_NAP_SECONDS = 0.001
+_NAP_SECONDS = 0.0005
 
 
 def rows(origin: str, limit: int | None) -> list[Row]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live as Display
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
@@ -55,12 +56,12 @@ class Screen:
         self.say("", Text.assemble((f"{number}/{STEPS}  ", "bold cyan"), (text, "bold")))
 
     @contextmanager
-    def doing(self, text: str) -> Iterator[None]:
+    def doing(self, now: str, then: str) -> Iterator[None]:
         """Show that something goes on, and how long it took once it is done."""
         begun = time.perf_counter()
-        with self.console.status(Text(text)):
+        with self.console.status(Text(f"{now} …")):
             yield
-        self.done(text, time.perf_counter() - begun)
+        self.done(then, time.perf_counter() - begun)
 
     def done(self, text: str, seconds: float | None = None) -> None:
         """Tick something off."""
@@ -79,7 +80,10 @@ class Screen:
             yield lambda: display.update(self._picture(live))
 
     def _picture(self, live: Live) -> Group:
-        return Group(self._bars(live), Text(), self._carriers(live))
+        if not live.carriers:
+            return Group(self._bars(live))
+        behind = Text(f"     the follower is {duration(live.median_us)} behind and sees", "dim")
+        return Group(self._bars(live), Text(), behind, _indented(self._carriers(live)))
 
     def _bars(self, live: Live) -> Grid:
         grid = Grid.grid(padding=(0, 2, 0, 0))
@@ -87,17 +91,14 @@ class Screen:
             seen, state = live.seen.get(origin, 0), live.states.get(origin, "")
             grid.add_row(
                 Text(f"     {origin}", style="bold"),
-                ProgressBar(total=max(total, 1), completed=seen, width=34),
+                ProgressBar(total=max(total, 1), completed=seen, width=24),
                 Text(f"{seen:>7,} of {total:,}"),
-                Text(state, style="bold red" if "killed" in state else "dim"),
+                Text(state, style="bold red" if "killed" in state else "dim", no_wrap=True),
             )
         return grid
 
     def _carriers(self, live: Live) -> Grid:
-        title = f"what the follower sees, median {duration(live.median_us)} after the append"
-        grid = _grid(
-            "carrier", "flights", "mean delay", f"late (≥ {LATE_MINUTES} min)", title=title
-        )
+        grid = _grid("carrier", "flights", "mean delay", f"late (≥ {LATE_MINUTES} min)")
         largest = sorted(live.carriers.items(), key=lambda item: -item[1][0])
         for carrier, (flights, departed, delay, late) in largest[:CARRIERS_SHOWN]:
             grid.add_row(
@@ -111,11 +112,12 @@ class Screen:
     def figures(self, figures: Figures) -> None:
         """Print the tables at the end."""
         quantiles = figures.streamed.percentiles
-        self.say("", self._rates(figures.rates), "", self._delays(figures))
+        self.say("", _indented(self._rates(figures.rates)))
+        self.say("", _indented(self._delays(figures)))
         latencies = Text.assemble("     follower: ", style="dim")
         for name, label in (("p50", "median"), ("p99", "99 %"), ("p999", "99.9 %"), ("max", "max")):
             latencies.append(f"{label} {duration(quantiles[name])}   ")
-        self.say("", self._histogram(figures.streamed.histogram), latencies)
+        self.say("", _indented(self._histogram(figures.streamed.histogram)), latencies)
 
     def commands(self, text: str, commands: Sequence[str]) -> None:
         """Print what to type next; never wrapped, so that it can be copied."""
@@ -165,9 +167,14 @@ class Screen:
         return grid
 
 
-def _grid(*head: str, title: str | None = None) -> Grid:
-    grid = Grid(box=None, title=title, title_justify="left", title_style="dim", padding=(0, 1))
-    grid.add_column(f"    {head[0]}", justify="left", header_style="bold")
+def _indented(grid: Grid) -> Padding:
+    """Put a table below the words of its step."""
+    return Padding(grid, (0, 0, 0, 4))
+
+
+def _grid(*head: str) -> Grid:
+    grid = Grid(box=None, padding=(0, 1))
+    grid.add_column(head[0], justify="left", header_style="bold", no_wrap=True)
     for name in head[1:]:
         grid.add_column(name, justify="right", header_style="bold", no_wrap=True)
     return grid

@@ -95,7 +95,7 @@ class _Demo:
         """Step 1: append and follow, with a death in the middle."""
         screen = self.screen
         screen.title(1, "Three processes append flights, a fourth follows; one will be killed")
-        with screen.doing("flights read"):
+        with screen.doing("reading the flights", "flights read"):
             live = Live(source.count(self.limit))
         with falaj.open(self.store) as opened:
             for name in TOPICS:
@@ -118,10 +118,11 @@ class _Demo:
         """Step 2: count independently, then once more at full speed."""
         screen = self.screen
         screen.title(2, "Every flight exactly once, and how fast it goes")
-        with screen.doing("the log compared with the file"):
+        with screen.doing("comparing the log with the file", "the log compared with the file"):
             expected, size = check.exactly_once(self.store, TOPIC, self.limit)
         screen.done(f"each of {expected:,} flights is in the log exactly once, nothing else is")
-        with screen.doing("a second pass at full speed, into other topics"):
+        fast = "a second pass at full speed, into other topics"
+        with screen.doing(fast, fast):
             timed = rates.rates(self.store, self.limit, expected, size)
         return expected, size, timed
 
@@ -131,10 +132,11 @@ class _Demo:
         screen.title(3, "A PySpark job joins airlines and weather")
         begun = time.perf_counter()
         parquet = self.folder / PARQUET
-        with screen.doing(f"Parquet in {parquet}, a summary in the topic {submit.SUMMARY}"):
+        written = f"{PARQUET} written, and a summary in the topic {submit.SUMMARY}"
+        with screen.doing("Spark starts, reads, joins and sums up", written):
             submit.submit(self.store, parquet, self.folder / SPARK_LOG)
         seconds = time.perf_counter() - begun
-        with screen.doing("the same in plain Python"):
+        with screen.doing("summing up in plain Python", "the same in plain Python"):
             expected = check.tally(source.flights(self.limit), source.weather())
         check.same_delays(expected, *submit.results(self.store, parquet))
         screen.done(f"{len(expected)} sums by carrier and hour are equal, to the last minute")
@@ -162,7 +164,7 @@ def explore(store: Path) -> list[str]:
     return [
         f"falaj topics {where}",
         f"falaj cat {where} {submit.SUMMARY}",
-        f"falaj tail {where} {TOPIC} --grep N14228",
+        f"falaj cat {where} {TOPIC} --grep N14228",
     ]
 
 

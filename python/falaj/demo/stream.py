@@ -131,14 +131,14 @@ class _Stream:
             self.killed_at = self.now()
             self.crew.kill(self.producers[VICTIM])
             self.producers[VICTIM] = self.hire(VICTIM)
-            self.live.states[VICTIM] = "killed; a new one starts"
+            self.live.states[VICTIM] = "killed, starts again"
 
     def resume(self, successor: Worker, found: int, killed_at: float) -> None:
         """Let the successor go on where it found the log to be."""
         left = self.seconds - self.now()
         successor.say(seconds=max(left, min(SECONDS_LEFT_MIN, self.seconds)))
         self.interruption = Interruption(successor.name, killed_at, self.now(), found)
-        self.live.states[successor.name] = f"found {found:,} in the log and goes on"
+        self.live.states[successor.name] = f"goes on behind {found:,}"
 
     def now(self) -> float:
         """Seconds since the beginning."""

@@ -238,6 +238,24 @@ fn a_process_that_died_in_interval_mode_is_synced_for_by_another() {
 }
 
 #[test]
+fn sealed_segments_get_to_the_medium_in_every_mode() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path().join("store"), &StoreOptions::default()).unwrap();
+    let options = TopicOptions { segment_bytes: Some(1 << 16), ..TopicOptions::default() };
+    let topic = Topic::open(&store, "orders", &options).unwrap();
+    let log = topic.log();
+    while log.committed().unwrap().sequence() < 3 {
+        topic.append(0, &Record::value(&[b'v'; 4000]), Some(SyncMode::None)).unwrap();
+    }
+    let began = std::time::Instant::now();
+    while log.durable().unwrap().sequence() < 3 {
+        assert!(began.elapsed() < Duration::from_secs(30), "nobody syncs what is sealed");
+        // sleep: the keeper comes round ten times a second
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
 fn followers_that_cannot_leave_a_flag_hear_by_looking() {
     let p = place(WriteMode::Pwrite);
     let member = TestMember::new(0, 1);

@@ -156,6 +156,46 @@ impl Store {
         patiently(py, self.patience, || inner.delete_topic(name))
     }
 
+    /// Copy the store to a directory that is missing or empty, while others write to it.
+    ///
+    /// The copy holds what was committed when this was called, durable or not, and is on the medium
+    /// when it returns; it gets its name last, so that there is no half of one. Costs one pass over
+    /// the store's bytes. Ctrl-C ends it and leaves nothing.
+    ///
+    /// Args:
+    ///     path: Where to; the directory above must exist.
+    ///
+    /// Returns:
+    ///     How many bytes were copied.
+    ///
+    /// Raises:
+    ///     Invalid: There is something already, or it lies inside the store.
+    ///     NoSpace, Corrupt, NeedsRecovery: Nothing was left at the path.
+    ///
+    /// Example:
+    ///     >>> _ = store.topic("orders").append(b"x")
+    ///     >>> _ = store.backup(path)
+    ///     >>> falaj.open(path, "r").topic("orders")[0].bytes()
+    ///     b'x'
+    #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
+    #[allow(clippy::redundant_closure_for_method_calls, reason = "its lifetime is too narrow")]
+    fn backup(&self, py: Python<'_>, path: PathBuf) -> PyResult<u64> {
+        let inner = self.inner(py)?;
+        let mut signal = None;
+        let copied = py.detach(|| {
+            inner.backup(&path, &mut |_done, _total| {
+                Python::attach(|py| py.check_signals()).map_err(|raised| {
+                    signal = Some(raised);
+                    Error::Interrupted
+                })
+            })
+        });
+        match signal {
+            Some(raised) => Err(raised),
+            None => Ok(copied.or_raise(py)?.bytes),
+        }
+    }
+
     /// Sync and close all topics that were opened through it, and let it go. Values stay valid.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();

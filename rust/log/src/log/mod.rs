@@ -54,6 +54,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::format::PAGE;
 use crate::format::address::Address;
 use crate::format::control::at;
 use crate::format::names;
@@ -275,6 +276,17 @@ impl Log {
         // An append that failed may have wanted more than there is.
         let wanted = control.wanted().min(control.tail());
         if wanted <= control.durable() { Ok(()) } else { self.sync_to(wanted) }
+    }
+
+    /// Sync sealed segments that are not on the medium yet, whatever the mode: recovery then has at
+    /// most the last two to check, and one sync never has many segments to write out.
+    ///
+    /// # Errors
+    /// As [`Log::sync_to`].
+    pub fn keep_sealed(&self) -> Result<()> {
+        let (control, _) = self.writing()?;
+        let active = Address::new(control.tail().sequence(), PAGE);
+        if active <= control.durable() { Ok(()) } else { self.sync_to(active) }
     }
 
     /// Words that change with every wake, for messages and tests.

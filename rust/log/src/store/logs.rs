@@ -158,6 +158,8 @@ fn keep(member: &Weak<Membership>) {
         drop(member);
         nap = NAP;
         for log in logs {
+            // A failure latches the log: whoever appends next is told.
+            let _ = log.keep_sealed();
             let interval = log.settings().sync_interval;
             let last = synced.entry(log.dir().to_path_buf()).or_insert_with(Instant::now);
             if last.elapsed() >= interval {

@@ -1,0 +1,62 @@
+"""Backup: a whole copy while others write, or none."""
+
+from pathlib import Path
+
+import pytest
+from children import child
+
+import falaj
+from falaj.errors import Invalid
+
+AT_LEAST = 2_000
+
+
+def test_a_backup_is_a_prefix_of_what_others_write_meanwhile(
+    path: Path, store: falaj.Store, tmp_path: Path
+) -> None:
+    topic = store.topic("orders", codec="bytes", segment_bytes=1 << 18)
+    program = """
+topic = falaj.open(path).topic("orders")
+i = 0
+while True:
+    topic.extend([b"%d" % i, b"%d" % i])
+    i += 1
+"""
+    with child(path, program) as writer:
+        while len(topic) < AT_LEAST:
+            assert writer.process.poll() is None
+        before = len(topic)
+        assert store.backup(tmp_path / "copy") > 0
+        after = len(topic)
+    with falaj.open(tmp_path / "copy") as copy:
+        copied = copy.topic("orders", codec="bytes")
+        assert before <= len(copied) <= after
+        assert len(copied) % 2 == 0
+        assert [record.bytes() for record in copied] == [
+            b"%d" % (i // 2) for i in copied_range(copied)
+        ]
+        assert copied.generation == topic.generation
+        assert copied.append(b"goes on") == len(copied) - 1
+
+
+def copied_range(topic: falaj.Topic[memoryview]) -> range:
+    return range(topic.first, topic.end)
+
+
+def test_a_backup_over_something_or_into_the_store_is_refused(
+    store: falaj.Store, topic: falaj.Topic[memoryview], tmp_path: Path
+) -> None:
+    topic.append(b"x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("mine")
+    for wrong in (tmp_path / "full", store.path / "inside"):
+        with pytest.raises(Invalid):
+            store.backup(wrong)
+    assert (tmp_path / "full" / "mine").read_text() == "mine"
+    assert not (store.path / "inside").exists()
+
+
+def test_a_backup_of_a_closed_store_is_refused(store: falaj.Store, tmp_path: Path) -> None:
+    store.close()
+    with pytest.raises(ValueError, match="closed"):
+        store.backup(tmp_path / "copy")
