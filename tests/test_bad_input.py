@@ -146,7 +146,7 @@ def test_what_is_derived_is_made_anew(shell: Shell, what: str, damage: Damage) -
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("what", ["sealed", "active"])
+@pytest.mark.parametrize("what", ["oldest", "sealed", "active"])
 def test_a_damaged_segment_is_named_and_all_before_it_is_read(
     shell: Shell, what: str, damage: Damage
 ) -> None:
@@ -200,13 +200,23 @@ def test_settings_of_another_store_are_refused_where_they_name_what_is_not_there
     ended = shell("cat", "s", "t")
     assert (ended.code, ended.out) == (1, "")
     assert "the topic's log is missing" in ended.sentence()
+    assert shell("append", "s", "t", given=b"new").code == 1
+    assert len(list(shell.folder.glob("s/logs/t@*/*.log"))) == 4  # nobody swept what nobody names
 
 
-def test_a_topic_without_its_settings_is_not_there(shell: Shell) -> None:
-    file(shell.folder / "s", "topic.json").unlink()
+def test_a_topic_without_its_settings_is_not_there_and_its_records_are_not_swept(
+    shell: Shell,
+) -> None:
+    settings = file(shell.folder / "s", "topic.json")
+    kept = settings.read_bytes()
+    settings.unlink()
     ended = shell("cat", "s", "t")
     assert ended.code == 2
     assert 'there is no topic "t" in ' in ended.sentence()
+    shell.ok("append", "s", "other", given=b"the next writer sweeps")
+    (shell.folder / "s/topics/t").mkdir(exist_ok=True)
+    settings.write_bytes(kept)
+    assert printed(Ended(0, shell.ok("cat", "s", "t"))) == RECORDS
 
 
 def test_a_store_without_its_settings_is_not_made_anew(shell: Shell) -> None:

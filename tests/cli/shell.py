@@ -20,7 +20,8 @@ from pathlib import Path
 PROGRAM = str(Path(sys.executable).with_name("falaj"))
 DEADLINE_S = 60.0
 # What the machine says about colours, language and time must not decide a test.
-_ASIDE = ("NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "TTY_COMPATIBLE", "TZ", "LC_ALL", "LANG")
+_ASIDE = {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "TTY_COMPATIBLE", "TZ", "LC_ALL", "LANG"}
+_ASIDE |= {"PYTHONUNBUFFERED"}  # under which nothing would need to be flushed
 
 
 @dataclass(frozen=True)

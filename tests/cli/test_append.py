@@ -1,12 +1,16 @@
 """`falaj append`: lines become records."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import falaj as library
-from cli.shell import DEADLINE_S, Shell, interrupt
+from cli.shell import DEADLINE_S, PROGRAM, Ended, Shell, interrupt
+from falaj.cli.exits import interrupt_after
 
 
 def values(folder: Path, topic: str) -> list[bytes]:
@@ -61,6 +65,23 @@ def test_ctrl_c_ends_by_its_signal_and_says_what_is_in_the_topic(falaj: Shell) -
     ended = interrupt(process)
     assert ended.code == -2  # a shell sees 130
     assert ended.sentence() == "appended 2 records (6 B) to t, offsets 0 to 1"
+
+
+def test_ctrl_c_waits_for_the_append_that_runs_and_a_second_one_does_not() -> None:
+    done = []
+
+    def work(presses: int) -> None:
+        with interrupt_after():
+            for press in range(presses):
+                signal.raise_signal(signal.SIGINT)
+                done.append(press)
+
+    for presses in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            work(presses)
+    assert done == [0, 0]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_figures_are_json_when_asked_for(falaj: Shell) -> None:
@@ -190,6 +211,20 @@ def test_a_wrong_option_creates_no_topic(falaj: Shell, options: list[str], why: 
     assert not (falaj.folder / "s/topics/t").exists()
 
 
+def test_a_codec_whose_package_is_missing_creates_no_topic(falaj: Shell) -> None:
+    script = (
+        "import sys; sys.modules['msgpack'] = None\n"
+        "from falaj.cli import main\n"
+        "sys.argv[1:] = ['append', 's', 't', '--codec', 'msgpack']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=falaj.folder, capture_output=True, text=True, timeout=60
+    )
+    ended = Ended(done.returncode, done.stdout, done.stderr)
+    assert (ended.code, "pip install 'falaj[msgpack]'" in ended.sentence()) == (2, True)
+    assert not (falaj.folder / "s").exists()
+
+
 def test_a_partition_can_be_forced(falaj: Shell) -> None:
     falaj.ok("append", "s", "t", "--partitions", "3", "-p", "2", given=b"a\nb\n")
     with library.open(falaj.folder / "s", "r") as store:
@@ -215,7 +250,15 @@ def test_a_line_larger_than_an_append_is_refused_with_the_limit(falaj: Shell) ->
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(falaj: Shell) -> None:
-    ended = falaj("append", "s", "t", "/dev/zero")
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -v 1500000; exec {PROGRAM} append s t /dev/zero"],
+        cwd=falaj.folder,
+        env=falaj.environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    ended = Ended(done.returncode, done.stdout, done.stderr)
     assert ended.code == 2
     assert "line 1 of /dev/zero is longer than the 67108864 bytes" in ended.sentence()
 

@@ -9,7 +9,9 @@ import pytest
 
 import falaj as library
 from cli.shell import PROGRAM, Ended, Shell, flip_bit, snapshot
+from falaj.cli.opened import NewTopic, raw_topic
 
+JSON = NewTopic(codec="json")
 EIGHT = "2026-11-20T08:00:00Z"
 NINE = "2026-11-20T09:00:00Z"
 
@@ -206,6 +208,14 @@ def test_a_json_value_stands_in_json_as_it_was_written(falaj: Shell, written: st
     assert falaj.ok("cat", "s", "t", "--json").endswith(f'"value":{written}}}\n')
 
 
+def test_a_json_value_of_several_lines_is_put_into_one(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s") as store, raw_topic(store, "t", JSON) as topic:
+        topic.append(b'{"a":\n ["\\ud800", 1.5]}\r\n')
+    told = falaj.ok("cat", "s", "t", "--json")
+    assert told.endswith('"value":{"a":["\\ud800",1.5]}}\n')
+    assert told.count("\n") == 1
+
+
 def test_values_of_every_codec_are_shown_and_no_pickle_is_run(falaj: Shell) -> None:
     class Bomb:
         def __reduce__(self) -> tuple[object, ...]:
@@ -254,8 +264,9 @@ def test_a_reader_that_has_enough_ends_it_in_silence(falaj: Shell, form: list[st
     assert done.stdout.splitlines()[1:] == ["0"]
 
 
-def test_a_full_disk_under_the_output_is_told(falaj: Shell) -> None:
-    fill(falaj, b"x" * 100_000)
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_full_disk_under_the_output_is_told(falaj: Shell, size: int) -> None:
+    fill(falaj, b"x" * size)
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [PROGRAM, "cat", "s", "t"],

@@ -60,8 +60,7 @@ def printer(look: Look, paint: Paint, codec: str, several: bool) -> Callable[[Re
     """Make the function that turns a record into what is printed, its line end included."""
     if look.as_json:
         form = look.time or "iso"
-        # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as JSON's own escape.
-        return lambda record: _as_json(record, form, codec).encode("utf-8", "backslashreplace")
+        return lambda record: _as_json(record, form, codec).encode()
     if look.raw:
         return lambda record: bytes(value_of(record) or b"")
     if look.bare(paint.terminal):
@@ -125,7 +124,8 @@ def _document(raw: bytes) -> str | None:
         parsed = json.loads(text, parse_constant=_no_constant)
     except ValueError:
         return None
-    return _dumps(parsed) if "\n" in text or "\r" in text else text
+    # In ASCII, because a lone surrogate, which JSON can hold, is nothing in UTF-8.
+    return json.dumps(parsed, separators=(",", ":")) if "\n" in text or "\r" in text else text
 
 
 def _no_constant(name: str) -> None:
