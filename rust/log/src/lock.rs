@@ -468,6 +468,33 @@ pub fn unlock(word: &impl SharedWord, me: Identity) -> bool {
     }
 }
 
+/// Take a lock that is free; one that is not, see given back with [`unlock_to_all`], for at most
+/// `bound`. For those who want what its owner does at least as much as the lock: when it is done all
+/// of them look again, instead of getting the lock one after the other.
+///
+/// True with the lock. False says nothing: the caller looks again.
+pub fn try_lock_or_sleep(word: &impl SharedWord, me: Identity, bound: Duration) -> bool {
+    if try_lock(word, me) {
+        return true;
+    }
+    // Relaxed: the kernel compares, and the caller looks again. A word that changed hands meanwhile
+    // may look the same; then its new owner wakes us.
+    let seen = word.load(Ordering::Relaxed);
+    if seen != FREE {
+        word.sleep(seen as u32, EVERYONE, bound);
+    }
+    false
+}
+
+/// [`unlock`], and wake all who sleep on the word. For locks on which [`try_lock_or_sleep`] is used,
+/// by every owner.
+pub fn unlock_to_all(word: &impl SharedWord, me: Identity) -> bool {
+    let unlocked = unlock(word, me);
+    // After the word has changed: who is about to sleep on the old one is turned back by the kernel.
+    word.wake(ALL, EVERYONE);
+    unlocked
+}
+
 #[cold]
 fn unlock_contended(word: &impl SharedWord, me: Identity, mut bits: u64) -> bool {
     loop {

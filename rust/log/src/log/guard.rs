@@ -73,8 +73,11 @@ impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
         match &self.held {
-            Held::Word(control, which, me) => {
-                lock::unlock(&control.word(which.word()), *me);
+            Held::Word(control, Which::Append, me) => {
+                lock::unlock(&control.word(at::APPEND_LOCK), *me);
+            }
+            Held::Word(control, Which::Sync, me) => {
+                lock::unlock_to_all(&control.word(at::SYNC_LOCK), *me);
             }
             Held::File(file, control, which) => {
                 if *which == Which::Sync {
@@ -117,6 +120,20 @@ impl Log {
             return Ok(Guard { held, taken_over: false });
         }
         self.lock_contended(which, control, member)
+    }
+
+    /// Take the sync lock if it is free, else sleep until its owner is done, for at most `bound`.
+    /// `None` says nothing of whether it is free now. The caller holds the mutex that stands before it.
+    pub(super) fn try_lock_sync<'a>(
+        &self,
+        control: &'a Control,
+        member: &dyn Member,
+        bound: Duration,
+    ) -> Option<Guard<'a>> {
+        let (word, me) = (control.word(at::SYNC_LOCK), member.identity());
+        // Not made before the lock is ours: it is given back by what is dropped.
+        let guard = || Guard { held: Held::Word(control, Which::Sync, me), taken_over: false };
+        lock::try_lock_or_sleep(&word, me, bound).then(guard)
     }
 
     #[cold]

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::format::PAGE;
@@ -18,6 +19,10 @@ use crate::segment::Segment;
 
 use super::guard::{Guard, Which};
 use super::{Control, Log, Member, enter, write_access};
+
+/// How long a process waits for what others sync before it stands in line for the lock, and asks
+/// whether its owner lives.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Descriptors kept from before the bytes were written that they are to sync: an error that the
 /// kernel met in between is told to them.
@@ -49,6 +54,7 @@ impl Log {
         let (control, member) = self.writing()?;
         member.check()?;
         let mut target = target;
+        let began = Instant::now();
         loop {
             if control.durable() >= target {
                 return Ok(());
@@ -59,7 +65,15 @@ impl Log {
                 continue;
             }
             let turn = enter(&self.syncer);
-            let guard = self.lock_sync(control, member)?;
+            // Who syncs at this moment may be done with our bytes too.
+            let patience = PATIENCE.saturating_sub(began.elapsed());
+            let guard = if patience.is_zero() || !control.can_wait() {
+                self.lock_sync(control, member)?
+            } else if let Some(guard) = self.try_lock_sync(control, member, patience) {
+                guard
+            } else {
+                continue;
+            };
             if control.durable() >= target {
                 return Ok(());
             }

@@ -8,6 +8,7 @@
 mod follow;
 mod lock;
 mod publish;
+mod sync;
 mod word;
 
 use std::sync::Arc;

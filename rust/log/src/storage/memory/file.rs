@@ -61,6 +61,9 @@ impl Drop for Opened {
 /// A file of a [`super::MemoryStorage`].
 pub struct MemoryFile {
     opened: Mutex<Option<Arc<Opened>>>,
+    /// The real process that the machine is in. A forked child has a copy of the machine, whose
+    /// mutexes a thread may have held that is not there any more.
+    made_by: u32,
 }
 
 impl std::fmt::Debug for MemoryFile {
@@ -82,7 +85,8 @@ impl MemoryFile {
     ) -> Self {
         let (closed, seen) = (AtomicBool::new(false), AtomicU32::new(errors));
         let opened = Opened { shared, process, file, number, writable, closed, seen };
-        Self { opened: Mutex::new(Some(Arc::new(opened))) }
+        let opened = Mutex::new(Some(Arc::new(opened)));
+        Self { opened, made_by: std::process::id() }
     }
 
     fn opened(&self) -> io::Result<Arc<Opened>> {
@@ -160,6 +164,9 @@ impl File for MemoryFile {
     }
 
     fn close(&self) {
+        if std::process::id() != self.made_by {
+            return;
+        }
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(opened) = opened {
             opened.closed.store(true, Ordering::SeqCst);
