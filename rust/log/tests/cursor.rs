@@ -28,7 +28,9 @@ fn a_cursor_that_has_read_nothing_outlives_the_clearing_of_a_latch() {
     p.set_latch();
     append(&log, 1, &[b"two"]).unwrap();
     let (tell, told) = channel();
-    std::thread::spawn(move || tell.send(cursor.next_block().map(|b| b.map(|b| b.first()))));
+    std::thread::spawn(move || {
+        tell.send(cursor.next_block().map(|b| b.map(falaj::log::DataBlock::first)))
+    });
     let next = told.recv_timeout(Duration::from_secs(5)).expect("it never returns");
     assert_eq!(next.unwrap(), Some(0));
 }
@@ -47,7 +49,11 @@ fn a_cursor_at_the_end_misses_nothing_behind_a_cut() {
         p.set_latch();
         append(&log, 0, &[b"two"]).unwrap();
         append(&log, 0, &[b"three"]).unwrap();
-        assert_eq!(cursor.next_block().unwrap().map(|b| b.first()), Some(1), "from {offset}");
+        assert_eq!(
+            cursor.next_block().unwrap().map(falaj::log::DataBlock::first),
+            Some(1),
+            "from {offset}"
+        );
     }
 }
 
@@ -63,7 +69,7 @@ fn a_follower_goes_on_after_its_whole_segment_was_superseded() {
     assert!(cursor.next_block().unwrap().is_none());
     p.set_latch();
     append(&log, 0, &[b"three"]).unwrap();
-    assert_eq!(cursor.next_block().unwrap().map(|block| block.first()), Some(2));
+    assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(2));
 }
 
 /// A roll that failed behind the rename leaves a segment under a name that another file gets.
@@ -139,7 +145,7 @@ fn a_follower_finds_what_a_writer_committed_that_died_before_the_tail() {
     page.store(at::APPEND_LOCK, lock_word(0)).unwrap();
     let wait = other.wait_for_news(cursor.address(), SOON, &|| false);
     assert_eq!(wait.unwrap(), Wait::News);
-    assert_eq!(cursor.next_block().unwrap().map(|block| block.first()), Some(0));
+    assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(0));
 }
 
 /// Nobody would ever wake it: every process looks at the other page.

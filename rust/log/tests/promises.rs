@@ -79,14 +79,14 @@ fn damage_below_the_mark_is_named_and_can_be_stepped_over_and_is_never_cut() {
     let recovered = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
     for log in [recovered, open_to_read(&p.storage, &p.dir).unwrap()] {
         let mut cursor = log.cursor_at(0, 0, Check::Full).unwrap();
-        assert_eq!(values(&cursor.next_block().unwrap().unwrap())[0].1, b"one");
+        assert_eq!(values(cursor.next_block().unwrap().unwrap())[0].1, b"one");
         for _ in 0..2 {
             let error = cursor.next_block().unwrap_err();
             assert!(matches!(error, Error::Corrupt { position, .. } if position < second));
         }
         assert_eq!(cursor.skip_damage().unwrap(), 2);
         let third = cursor.next_block().unwrap().unwrap();
-        assert_eq!(values(&third), [(2, b"three".to_vec())]);
+        assert_eq!(values(third), [(2, b"three".to_vec())]);
     }
 }
 
@@ -190,7 +190,7 @@ fn a_deleted_topic_takes_no_appends_and_what_was_read_stays() {
     let p = place(WriteMode::Mapped);
     let log = open(&p.storage, &p.dir, TestMember::new(0, 1)).unwrap();
     three(&log);
-    let view = log.cursor_at(0, 0, Check::Full).unwrap().next_block().unwrap().unwrap();
+    let view = log.cursor_at(0, 0, Check::Full).unwrap().next_block().unwrap().unwrap().clone();
     mark_deleted(&*p.storage, &p.dir).unwrap();
     for name in p.storage.list(&p.dir).unwrap() {
         // The directory in it stays.

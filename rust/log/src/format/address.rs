@@ -50,7 +50,7 @@ impl std::fmt::Debug for Address {
 /// Round up to where the next block may start.
 #[inline]
 pub fn align(position: u64) -> u64 {
-    position.next_multiple_of(ALIGN)
+    (position + (ALIGN - 1)) & !(ALIGN - 1)
 }
 
 #[cfg(test)]

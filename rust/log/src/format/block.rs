@@ -14,7 +14,7 @@
 //! what a writer wrote there, bit for bit. Layout: `docs/FORMAT.md`, "Block".
 
 use super::address::{ALIGN, align};
-use super::checksum::crc32_from;
+use super::checksum::{Start, crc32_from};
 use super::{Decoded, Malformed, put, u32_at, u64_at};
 
 /// Bytes of a header without extensions.
@@ -109,6 +109,15 @@ impl CommitWord {
         Ok(Self { len, kind })
     }
 
+    /// Length of the data block that a word makes exist at a position; `None` for every other word,
+    /// about which [`CommitWord::parse`] has more to say.
+    #[inline(always)]
+    pub fn data_len(word: u64, salt: u64, position: u64) -> Option<u32> {
+        let data = Self { len: word as u32, kind: Kind::Data };
+        let fits = data.len as usize >= HEADER_LEN;
+        (fits && data.pack(salt, position) == word).then_some(data.len)
+    }
+
     /// Bytes up to where the next block starts.
     #[inline]
     pub fn padded(self) -> u64 {
@@ -134,6 +143,8 @@ pub mod flag {
     pub const RICH: u16 = 1 << 9;
     /// The body begins with a base event time.
     pub const EVENT_TIME: u16 = 1 << 10;
+    /// Those that leave the header at its shortest.
+    pub const PLAIN: u16 = CODEC | RICH | EVENT_TIME;
     /// All that this version knows.
     pub const KNOWN: u16 = CODEC | TOPIC | GROUP | MEMBER | SPARSE | PRODUCER | RICH | EVENT_TIME;
 }
@@ -211,6 +222,7 @@ pub struct Header {
 
 impl Header {
     /// A header for a block of this kind with nothing in it.
+    #[inline]
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -230,6 +242,9 @@ impl Header {
     /// Bytes of a header with these flags.
     #[inline]
     pub fn len_for(flags: u16) -> usize {
+        if flags & !flag::PLAIN == 0 {
+            return HEADER_LEN;
+        }
         let quads = (flags & (flag::TOPIC | flag::GROUP | flag::SPARSE)).count_ones() as usize;
         HEADER_LEN + 4 * quads + if flags & flag::PRODUCER != 0 { 16 } else { 0 }
     }
@@ -339,7 +354,7 @@ impl Header {
             group_len: 0,
             producer: None,
         };
-        if flags & !(flag::CODEC | flag::RICH | flag::EVENT_TIME) != 0 {
+        if flags & !flag::PLAIN != 0 {
             header.parse_extensions(bytes)?;
         }
         Ok(header)
@@ -415,7 +430,7 @@ impl Header {
     }
 }
 
-/// A header without extensions, for the writer's fast path; the same bytes as [`Header::encode`].
+/// A header without extensions, for the fast paths; the same bytes as [`Header::encode`].
 #[derive(Clone, Copy, Debug)]
 pub struct PlainHeader {
     /// As in [`Header`].
@@ -435,9 +450,38 @@ pub struct PlainHeader {
 }
 
 impl PlainHeader {
+    /// Read the header of a data block of this length, from the words behind its commit word; `None`
+    /// when it has extensions, or bits that this version does not know.
+    #[inline(always)]
+    pub fn parse(len: u32, [crcs, numbers, time_flags]: [u64; 3]) -> Option<Self> {
+        let header = Self {
+            kind: Kind::Data,
+            len,
+            body_crc: crcs as u32,
+            offset: numbers as u32,
+            count: (numbers >> 32) as u32,
+            time: time_flags & MAX_RELATIVE_TIME,
+            flags: (time_flags >> 48) as u16,
+        };
+        (header.flags & !flag::PLAIN == 0).then_some(header)
+    }
+
+    /// Check the header's checksum against the words it was parsed from: laid out anew they are the
+    /// same.
+    #[inline]
+    pub fn verify(&self, words: [u64; 3], salt: u64, seed: &Start, position: u64) -> bool {
+        let [_, anew @ ..] = self.lay_out(salt, position, |bytes| seed.crc32(bytes));
+        anew == words
+    }
+
     /// Lay the header out for a position, as four words of which the first is the commit word.
     #[inline(always)]
     pub fn encode(&self, salt: u64, seed: u32, position: u64) -> [u64; 4] {
+        self.lay_out(salt, position, |bytes| crc32_from(seed, bytes))
+    }
+
+    #[inline(always)]
+    fn lay_out(&self, salt: u64, position: u64, crc: impl Fn(&[u8]) -> u32) -> [u64; 4] {
         let word = CommitWord { len: self.len, kind: self.kind }.pack(salt, position);
         let crcs = |header_crc: u32| u64::from(self.body_crc) | u64::from(header_crc) << 32;
         let numbers = u64::from(self.offset) | u64::from(self.count) << 32;
@@ -447,7 +491,16 @@ impl PlainHeader {
         put(&mut bytes, at::BODY_CRC, &crcs((position / ALIGN) as u32).to_le_bytes());
         put(&mut bytes, at::OFFSET, &numbers.to_le_bytes());
         put(&mut bytes, at::TIME, &time_flags.to_le_bytes());
-        [word, crcs(crc32_from(seed, &bytes)), numbers, time_flags]
+        [word, crcs(crc(&bytes)), numbers, time_flags]
+    }
+}
+
+impl From<PlainHeader> for Header {
+    #[inline(always)]
+    fn from(plain: PlainHeader) -> Self {
+        let PlainHeader { kind, len, body_crc, offset, count, time, flags } = plain;
+        let span = count;
+        Self { len, body_crc, offset, count, span, time, flags, ..Self::new(kind) }
     }
 }
 

@@ -109,3 +109,46 @@ fn the_fast_path_lays_out_the_same_bytes() {
         assert_eq!((same_word, rest.as_flattened()), (word, &bytes[8..]));
     }
 }
+
+fn words(bytes: &[u8]) -> [u64; 3] {
+    std::array::from_fn(|i| u64_at(bytes, 8 * (i + 1)))
+}
+
+#[test]
+fn the_fast_path_reads_what_the_slow_one_reads_and_leaves_the_rest_to_it() {
+    let seed = Start::new(checksum::seed(SALT));
+    for flags in every_flag_combination() {
+        let header = sample(flags);
+        let (word, bytes) = encoded(&header, 8192);
+        assert_eq!(CommitWord::data_len(word, SALT, 8192), Some(header.len));
+        let plain = PlainHeader::parse(header.len, words(&bytes));
+        assert_eq!(plain.is_some(), flags & !flag::PLAIN == 0);
+        let Some(plain) = plain else { continue };
+        assert_eq!(Header::from(plain), header);
+        assert!(plain.verify(words(&bytes), SALT, &seed, 8192));
+        assert!(!plain.verify(words(&bytes), SALT, &seed, 8200));
+    }
+    let other = CommitWord { len: 40, kind: Kind::Void }.pack(SALT, 64);
+    let short = CommitWord { len: 31, kind: Kind::Data }.pack(SALT, 64);
+    for word in [0, other, short] {
+        assert_eq!(CommitWord::data_len(word, SALT, 64), None);
+    }
+}
+
+#[test]
+fn the_fast_path_believes_no_flipped_bit() {
+    let seed = Start::new(checksum::seed(SALT));
+    let (word, bytes) = encoded(&sample(flag::RICH), 8192);
+    for bit in 0..bytes.len() * 8 {
+        let (mut word, mut bytes) = (word, bytes.clone());
+        if bit < 64 {
+            word ^= 1 << bit;
+        } else {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let len = CommitWord::data_len(word, SALT, 8192);
+        let plain = len.and_then(|len| PlainHeader::parse(len, words(&bytes)));
+        let believed = plain.is_some_and(|p| p.verify(words(&bytes), SALT, &seed, 8192));
+        assert!(!believed, "bit {bit}");
+    }
+}

@@ -217,6 +217,28 @@ pub struct Parts {
     pub end: usize,
 }
 
+/// A record by as little as finds it again: where it begins in its block's body, and its value. What
+/// else it has is read when it is asked for, see [`Walk::parts_of`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Offset relative to the block's first one.
+    pub offset_delta: u32,
+    start: u32,
+    value_start: u32,
+    /// One more than the value has bytes; 0 for a tombstone.
+    value_len: u32,
+}
+
+impl Spot {
+    /// Where its value stands in the body; `None` for a tombstone.
+    #[inline(always)]
+    pub fn value(&self) -> Option<Range<usize>> {
+        let start = self.value_start as usize;
+        let len = self.value_len.checked_sub(1)?;
+        Some(start..start + len as usize)
+    }
+}
+
 /// Walks the records of a body.
 #[derive(Clone, Debug)]
 pub struct Walk {
@@ -279,6 +301,81 @@ impl Walk {
         let range = take(body, &mut self.at)?;
         self.index += 1;
         Some(range)
+    }
+
+    /// Pass over values of a body of plain values, by their lengths alone. False when there are fewer,
+    /// or one of them is cut off.
+    pub fn skip_plain(&mut self, body: &[u8], values: u32) -> bool {
+        if values > self.left() {
+            return false;
+        }
+        let (mut at, mut left) = (self.at, values);
+        while left > 0 {
+            let Some(&len) = body.get(at) else { return false };
+            if len >= 0x80 {
+                if take(body, &mut at).is_none() {
+                    return false;
+                }
+                left -= 1;
+                continue;
+            }
+            // While lengths repeat, the next place is known before this one was loaded: the machine
+            // then waits for many loads at once, not for one after the other.
+            let step = 1 + usize::from(len);
+            loop {
+                at += step;
+                left -= 1;
+                if left == 0 || body.get(at) != Some(&len) {
+                    break;
+                }
+            }
+        }
+        if at > body.len() {
+            return false;
+        }
+        self.at = at;
+        self.index += values;
+        true
+    }
+
+    /// The next record by its place alone; `None` after the last.
+    ///
+    /// # Errors
+    /// As [`Walk::next`].
+    #[inline]
+    pub fn next_spot(&mut self, body: &[u8]) -> Decoded<Option<Spot>> {
+        if self.index == self.count {
+            return Ok(None);
+        }
+        if !self.is_plain() {
+            return self.next_rich_spot(body).map(Some);
+        }
+        let (start, offset_delta) = (self.at as u32, self.index);
+        let value = self.next_plain(body).ok_or(CUT_OFF)?;
+        let (value_start, value_len) = (value.start as u32, value.len() as u32 + 1);
+        Ok(Some(Spot { offset_delta, start, value_start, value_len }))
+    }
+
+    fn next_rich_spot(&mut self, body: &[u8]) -> Decoded<Spot> {
+        let (start, parts) = (self.at as u32, self.next_rich(body)?);
+        self.index += 1;
+        self.at = parts.end;
+        let value_len = parts.value.as_ref().map_or(0, |value| value.len() as u32 + 1);
+        let value_start = parts.value.map_or(0, |value| value.start as u32);
+        Ok(Spot { offset_delta: parts.offset_delta, start, value_start, value_len })
+    }
+
+    /// All of the record that a walk through the same body found at this place.
+    ///
+    /// # Errors
+    /// As [`Walk::next`]; none for a place of this body.
+    pub fn parts_of(&self, body: &[u8], spot: &Spot) -> Decoded<Parts> {
+        let (index, at) = (spot.offset_delta, spot.start as usize);
+        let mut there = Self { at, index, ..self.clone() };
+        if !self.is_plain() {
+            return there.next_rich(body);
+        }
+        there.next(body)?.ok_or(CUT_OFF)
     }
 
     /// The next record; `None` after the last.

@@ -83,6 +83,57 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn values_passed_over_are_values_walked(
+        lens in proptest::collection::vec(prop_oneof![Just(5usize), 0usize..300], 0..40),
+        cut in 0usize..4,
+        count in 0u32..45,
+    ) {
+        let mut writer = BodyWriter::default();
+        writer.begin(false, None);
+        lens.iter().for_each(|len| writer.push_value(&vec![7; *len]));
+        let body = &writer.body()[..writer.body().len().saturating_sub(cut)];
+        let mut walked = Walk::new(writer.flags(), count, body).unwrap();
+        for n in 0..50 {
+            let mut skipped = Walk::new(writer.flags(), count, body).unwrap();
+            let passed = skipped.skip_plain(body, n);
+            prop_assert_eq!(passed, walked.index == n, "{} of {:?}", n, lens);
+            if passed {
+                prop_assert_eq!((skipped.at, skipped.index), (walked.at, walked.index));
+                walked.next_plain(body);
+            } else {
+                prop_assert_eq!((skipped.at, skipped.index), (0, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_spot_tells_as_much_as_the_parts(
+        body in proptest::collection::vec(prop_oneof![0u8..16, any::<u8>()], 0..200),
+        flags in any::<u16>(),
+        count in 0u32..20,
+    ) {
+        let Ok(mut parts) = Walk::new(flags, count, &body) else { return Ok(()) };
+        let mut spots = parts.clone();
+        loop {
+            let (wanted, found) = (parts.next(&body), spots.next_spot(&body));
+            match (wanted, found) {
+                (Ok(Some(wanted)), Ok(Some(found))) => {
+                    prop_assert_eq!(found.value(), wanted.value.clone());
+                    prop_assert_eq!(found.offset_delta, wanted.offset_delta);
+                    prop_assert_eq!(spots.parts_of(&body, &found), Ok(wanted));
+                }
+                (Ok(None), Ok(None)) => break,
+                (wanted, found) => {
+                    prop_assert_eq!(wanted.err(), found.err());
+                    break;
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_record_cut_off_anywhere_is_damage_not_a_shorter_record() {
     let headers = [("trace", Some(b"1".as_slice())), ("none", None)];

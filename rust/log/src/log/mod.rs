@@ -12,7 +12,8 @@
 //! | `recover` | what follows an incarnation change |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
 //! | `chain` | which segments are the log |
-//! | `read` | cursors over committed blocks |
+//! | `read`, `data` | cursors over committed blocks, and the blocks |
+//! | `seek` | from an offset, a time or an address to a place |
 //! | `follow` | waiting for more |
 //! | `touch` | pages touched ahead of the writer, by a helper thread |
 //! | `copy` | a copy of it while others write |
@@ -30,6 +31,7 @@ mod chain;
 mod control;
 mod copy;
 mod create;
+mod data;
 mod extent;
 mod fast;
 mod follow;
@@ -41,6 +43,7 @@ mod recover;
 mod reindex;
 mod repair;
 mod roll;
+mod seek;
 mod supersede;
 mod sync;
 mod touch;
@@ -66,10 +69,11 @@ pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
 pub use copy::LogCopy;
 pub use create::{LogSpec, create, is_unused, mark_deleted};
+pub use data::DataBlock;
 pub use extent::{Extent, LockInfo, SegmentInfo};
 pub use follow::{Interrupt, Wait};
 pub use mending::{Mend, MendStep};
-pub use read::{Cursor, DataBlock};
+pub use read::Cursor;
 pub use recover::{Planned, mend, plan};
 
 use append::Writer;

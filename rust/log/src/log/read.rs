@@ -6,136 +6,33 @@
 //! what a cut left behind is not read. Invariant: the blocks handed out hold offsets without a gap.
 //! See `docs/PROTOCOL.md`, "Read".
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::Malformed;
 use crate::format::address::Address;
-use crate::format::block::{Codec, Kind, flag};
-use crate::format::index::Entry;
-use crate::format::record::{Parts, Walk as Records};
+use crate::format::block::{Header, Kind};
 use crate::format::state::{End, LogState, TopicState};
-use crate::segment::walk::{appended_ns, highest_ns};
 use crate::segment::{Bad, Block, Check, Segment};
 
-use super::Log;
 use super::chain::Next;
-
-/// A committed block of records, and what is needed to read them. Holds the segment's map.
-#[derive(Clone, Debug)]
-pub struct DataBlock {
-    segment: Arc<Segment>,
-    block: Block,
-    first: u64,
-}
-
-impl DataBlock {
-    /// Offset of its first record.
-    #[inline]
-    pub fn first(&self) -> u64 {
-        self.first
-    }
-
-    /// Offset behind its last record.
-    #[inline]
-    pub fn end(&self) -> u64 {
-        self.first + u64::from(self.block.header.span)
-    }
-
-    /// Number of records.
-    #[inline]
-    pub fn count(&self) -> u32 {
-        self.block.header.count
-    }
-
-    /// When it was appended, nanoseconds since 1970.
-    #[inline]
-    pub fn appended_ns(&self) -> i64 {
-        appended_ns(&self.segment, &self.block)
-    }
-
-    /// The encoded records, in mapped memory.
-    #[inline]
-    pub fn body(&self) -> &[u8] {
-        self.segment.body(&self.block)
-    }
-
-    /// CRC-32 of the body, which positions of consumers keep.
-    #[inline]
-    pub fn body_crc(&self) -> u32 {
-        self.block.header.body_crc
-    }
-
-    /// Where it ends in the log.
-    #[inline]
-    pub fn address(&self) -> Address {
-        Address::new(self.segment.sequence(), self.block.end())
-    }
-
-    /// Walks its records.
-    ///
-    /// # Errors
-    /// `Newer` for a codec that this version does not read, `Corrupt` when the body is too short.
-    #[inline]
-    pub fn records(&self) -> Result<Records> {
-        let header = &self.block.header;
-        let codec = header.codec();
-        let plain = codec.and_then(|codec| match codec {
-            Codec::Plain => Ok(()),
-            _ => Err(Malformed::Unknown("a body codec of a newer version")),
-        });
-        plain
-            .and_then(|()| Records::new(header.flags, header.count, self.body()))
-            .map_err(|what| self.damaged(what))
-    }
-
-    /// The record with this offset; `None` where compaction removed it.
-    ///
-    /// # Errors
-    /// As [`DataBlock::records`], and when a record is damaged.
-    pub fn find(&self, offset: u64) -> Result<Option<Parts>> {
-        let mut records = self.records()?;
-        let body = self.body();
-        while let Some(parts) = records.next(body).map_err(|what| self.damaged(what))? {
-            let found = self.first + u64::from(parts.offset_delta);
-            if found >= offset {
-                return Ok((found == offset).then_some(parts));
-            }
-        }
-        Ok(None)
-    }
-
-    /// An error that names the block.
-    pub fn damaged(&self, what: Malformed) -> Error {
-        self.segment.error(Bad { position: self.block.position, what })
-    }
-
-    /// Address of a range of the body in memory, valid while a clone of this block lives.
-    pub fn address_of(&self, range: &Range<usize>) -> *const u8 {
-        self.body()[range.clone()].as_ptr()
-    }
-
-    /// Path of its segment, for messages.
-    pub fn path(&self) -> &Path {
-        self.segment.path()
-    }
-}
+use super::{DataBlock, Log};
 
 /// A place in one topic of a log, from which blocks are read onwards.
 #[derive(Clone, Debug)]
 pub struct Cursor {
-    log: Arc<Log>,
-    topic: u32,
-    check: Check,
-    segment: Arc<Segment>,
-    position: u64,
-    base: Option<u64>,
-    limit: Option<u64>,
-    expected: Option<u64>,
+    pub(super) log: Arc<Log>,
+    pub(super) topic: u32,
+    pub(super) check: Check,
+    /// The block handed out last, once there is one; in any case the segment that it stands in.
+    here: DataBlock,
+    pub(super) position: u64,
+    pub(super) base: Option<u64>,
+    pub(super) limit: Option<u64>,
+    pub(super) expected: Option<u64>,
     /// Where to look again for what comes next while `expected` is not known.
-    floor: u64,
+    pub(super) floor: u64,
 }
 
 /// What a cursor does where there is no block.
@@ -145,29 +42,90 @@ enum Turn {
 }
 
 impl Cursor {
-    /// The next block of the topic; `None` at the committed end.
+    /// A cursor at the first block of a segment.
+    pub(super) fn new(
+        log: Arc<Log>,
+        segment: Arc<Segment>,
+        topic: u32,
+        check: Check,
+    ) -> Result<Self> {
+        let limit = log.limit(&segment)?;
+        let opening = segment.opening()?;
+        let (position, base) = (opening.position, opening.bases.get(topic));
+        let none = Block { position, header: Header::new(Kind::Void) };
+        let floor = base.unwrap_or(0);
+        let here = DataBlock { segment, block: none, first: floor };
+        Ok(Self { log, topic, check, here, position, base, limit, expected: None, floor })
+    }
+
+    /// The segment that it stands in.
+    #[inline]
+    pub(super) fn segment(&self) -> &Arc<Segment> {
+        &self.here.segment
+    }
+
+    /// The block that [`Cursor::next_block`] returned last, while nothing else was asked.
+    #[inline]
+    pub(crate) fn block(&self) -> &DataBlock {
+        &self.here
+    }
+
+    /// Stand in another segment again; where in it is for the caller to set.
+    pub(super) fn turn_back(&mut self, segment: Arc<Segment>) {
+        self.here.segment = segment;
+    }
+
+    /// The next block of the topic; `None` at the committed end. It is lent until the cursor moves
+    /// on: who keeps it longer clones it.
     ///
     /// # Errors
     /// `Corrupt`, `NeedsRecovery`, `Newer`; the cursor stays where it is.
-    #[inline]
-    pub fn next_block(&mut self) -> Result<Option<DataBlock>> {
+    #[inline(always)]
+    pub fn next_block(&mut self) -> Result<Option<&DataBlock>> {
+        let found = self.next_plain() || self.next_other()?;
+        Ok(found.then_some(&self.here))
+    }
+
+    /// The usual step in as few instructions as can be: a plain block at the offset that is expected.
+    /// False for all else, the end and damage too, which [`Cursor::next_other`] tells apart.
+    #[inline(always)]
+    fn next_plain(&mut self) -> bool {
+        let (Some(base), Some(first)) = (self.base, self.expected) else { return false };
+        let position = self.position;
+        if self.topic != 0 || self.limit.is_some_and(|limit| position >= limit) {
+            return false;
+        }
+        let Some(header) = self.here.segment.plain(position, self.check) else { return false };
+        if base.saturating_add(u64::from(header.offset)) != first {
+            return false;
+        }
+        self.here.block = Block { position, header: header.into() };
+        self.here.first = first;
+        self.position = self.here.block.end();
+        self.expected = Some(self.here.end());
+        true
+    }
+
+    /// Any step, with every check and its reason. True when there is a block.
+    #[inline(never)]
+    fn next_other(&mut self) -> Result<bool> {
         loop {
             // Again for a segment that was cut at its beginning: what lies there is not read.
             while self.limit.is_some_and(|limit| self.position >= limit) {
                 self.leave()?;
             }
-            if self.segment.is_heavy() {
-                self.segment = self.log.chain.afresh(&self.segment)?;
+            if self.segment().is_heavy() {
+                self.here.segment = self.log.chain.afresh(self.segment())?;
             }
-            match self.segment.block(self.position, self.check) {
+            match self.segment().block(self.position, self.check) {
                 Ok(Some(block)) => {
-                    if let Some(data) = self.accept(block)? {
-                        return Ok(Some(data));
+                    if self.accept(&block)? {
+                        return Ok(true);
                     }
                 }
                 Ok(None) => match self.at_zero()? {
                     Turn::Again => {}
-                    Turn::End => return Ok(None),
+                    Turn::End => return Ok(false),
                 },
                 Err(bad) => self.at_damage(bad)?,
             }
@@ -175,26 +133,26 @@ impl Cursor {
     }
 
     #[inline]
-    fn accept(&mut self, block: Block) -> Result<Option<DataBlock>> {
-        if block.header.kind == Kind::Data {
-            if block.header.group_len > 0 && self.check == Check::Full {
-                let whole = self.segment.check_group(&block);
-                if let Err(bad) = whole {
-                    self.at_damage(bad)?;
-                    return Ok(None);
-                }
-            }
-            if block.header.topic != self.topic {
-                self.position = block.end();
-                return Ok(None);
-            }
-            let first = self.first_offset(&block)?;
-            self.position = block.end();
-            self.expected = Some(first + u64::from(block.header.span));
-            return Ok(Some(DataBlock { segment: Arc::clone(&self.segment), block, first }));
+    fn accept(&mut self, block: &Block) -> Result<bool> {
+        if block.header.kind != Kind::Data {
+            self.pass(block)?;
+            return Ok(false);
         }
-        self.pass(block)?;
-        Ok(None)
+        if block.header.group_len > 0 && self.check == Check::Full {
+            let whole = self.segment().check_group(block);
+            if let Err(bad) = whole {
+                self.at_damage(bad)?;
+                return Ok(false);
+            }
+        }
+        let own = block.header.topic == self.topic;
+        if own {
+            let first = self.first_offset(block)?;
+            self.expected = Some(first + u64::from(block.header.span));
+            (self.here.block, self.here.first) = (*block, first);
+        }
+        self.position = block.end();
+        Ok(own)
     }
 
     #[inline]
@@ -210,12 +168,12 @@ impl Cursor {
     }
 
     #[cold]
-    fn pass(&mut self, block: Block) -> Result<()> {
+    fn pass(&mut self, block: &Block) -> Result<()> {
         match block.header.kind {
             Kind::End => {
-                let end = End::decode(self.segment.body(&block));
+                let end = End::decode(self.segment().body(block));
                 let bad = |what| Bad { position: block.position, what };
-                let end = end.map_err(|what| self.segment.error(bad(what)))?;
+                let end = end.map_err(|what| self.segment().error(bad(what)))?;
                 return self.follow_end(end);
             }
             Kind::Meta | Kind::Snapshot => {
@@ -225,9 +183,9 @@ impl Cursor {
                         base = Some(state.next);
                     }
                 };
-                let applied = LogState::default().apply_body(self.segment.body(&block), seen);
+                let applied = LogState::default().apply_body(self.segment().body(block), seen);
                 let bad = |what| Bad { position: block.position, what };
-                applied.map_err(|what| self.segment.error(bad(what)))?;
+                applied.map_err(|what| self.segment().error(bad(what)))?;
                 self.base = base;
             }
             Kind::Data | Kind::Void | Kind::Newer => {}
@@ -248,7 +206,7 @@ impl Cursor {
     /// Go to the segment that continues this one.
     #[cold]
     fn leave(&mut self) -> Result<()> {
-        match self.log.chain.next(&self.segment)? {
+        match self.log.chain.next(self.segment())? {
             Next::Segment { sequence, end } if self.position <= end => {
                 let next = self.log.chain.segment(sequence)?;
                 self.enter(next)
@@ -273,7 +231,7 @@ impl Cursor {
         // Nothing of the topic lies between the base and the segment's first block.
         self.floor = self.base.unwrap_or(self.floor).max(self.floor);
         self.limit = self.log.limit(&segment)?;
-        self.segment = segment;
+        self.here.segment = segment;
         Ok(())
     }
 
@@ -295,10 +253,10 @@ impl Cursor {
     fn at_zero(&mut self) -> Result<Turn> {
         let Some(tail) = self.log.committed() else { return Ok(Turn::End) };
         // The tail was loaded after the word: whatever lies below it must be there now.
-        if self.segment.word(self.position) != 0 {
+        if self.segment().word(self.position) != 0 {
             return Ok(Turn::Again);
         }
-        let sequence = self.segment.sequence();
+        let sequence = self.segment().sequence();
         if tail.sequence() < sequence || tail == Address::new(sequence, self.position) {
             return Ok(Turn::End);
         }
@@ -324,7 +282,7 @@ impl Cursor {
 
     /// True when what lies here is not, or no more, part of the log.
     fn is_behind_cut(&self) -> Result<bool> {
-        Ok(match self.log.chain.next(&self.segment)? {
+        Ok(match self.log.chain.next(self.segment())? {
             Next::Segment { end, .. } => self.position >= end,
             Next::Superseded => true,
             Next::Nothing => false,
@@ -334,11 +292,11 @@ impl Cursor {
     /// What damage means here: corruption, or a log that nobody recovered yet.
     #[cold]
     fn doubt(&self, bad: Bad) -> Error {
-        let Malformed::Damaged(what) = bad.what else { return self.segment.error(bad) };
+        let Malformed::Damaged(what) = bad.what else { return self.segment().error(bad) };
         if self.log.is_writable() || self.was_durable(bad.position) {
-            return self.segment.error(bad);
+            return self.segment().error(bad);
         }
-        let path = self.segment.path().to_path_buf();
+        let path = self.segment().path().to_path_buf();
         Error::NeedsRecovery { path, position: bad.position, what }
     }
 
@@ -346,11 +304,11 @@ impl Cursor {
     fn was_durable(&self, position: u64) -> bool {
         let chain = &self.log.chain;
         let claims = |sequence: &u64| {
-            let later = *sequence > self.segment.sequence();
+            let later = *sequence > self.segment().sequence();
             later
                 && chain.segment(*sequence).is_ok_and(|s| s.mark().is_some_and(|m| m.position > 0))
         };
-        self.segment.mark().is_some_and(|mark| mark.position > position)
+        self.segment().mark().is_some_and(|mark| mark.position > position)
             || chain.sequences().is_ok_and(|all| all.iter().any(claims))
     }
 
@@ -362,247 +320,26 @@ impl Cursor {
     pub fn skip_damage(&mut self) -> Result<u64> {
         self.floor = self.expected.take().unwrap_or(self.floor);
         let from = self.position;
-        let limit = self.limit.unwrap_or(self.segment.map().len());
-        if let Some(position) = self.segment.next_sound(from + 8, limit) {
+        let limit = self.limit.unwrap_or(self.segment().map().len());
+        if let Some(position) = self.segment().next_sound(from + 8, limit) {
             self.position = position;
-        } else if let Next::Segment { sequence, .. } = self.log.chain.next(&self.segment)? {
+        } else if let Next::Segment { sequence, .. } = self.log.chain.next(self.segment())? {
             let next = self.log.chain.segment(sequence)?;
             self.enter(next)?;
         } else if let Some(tail) = self.log.committed() {
             self.position = tail.position();
         }
-        let mut ahead = self.clone();
-        let next = ahead.next_block()?;
-        Ok(next.map_or_else(|| self.expected.unwrap_or_default(), |block| block.first()))
+        let next = self.clone().next_block()?.map(DataBlock::first);
+        Ok(next.unwrap_or_else(|| self.expected.unwrap_or_default()))
     }
 
     /// The segment that it stands in, for messages.
     pub fn path(&self) -> &Path {
-        self.segment.path()
+        self.segment().path()
     }
 
     /// Where it stands.
     pub fn address(&self) -> Address {
-        Address::new(self.segment.sequence(), self.position)
-    }
-
-    /// Move to the block that holds an offset, or to the end when it was not written yet. Blocks on
-    /// the way are passed over by their headers.
-    fn skip_to(&mut self, offset: u64) -> Result<()> {
-        let check = std::mem::replace(&mut self.check, Check::Header);
-        let reached = loop {
-            let before = self.clone_place();
-            match self.next_block() {
-                Ok(Some(block)) if block.end() > offset => {
-                    self.restore(before);
-                    break Ok(());
-                }
-                Ok(Some(_)) => {}
-                Ok(None) => {
-                    // Not written yet: what comes next is not that offset.
-                    self.floor = self.floor.min(self.base.unwrap_or(0));
-                    break Ok(());
-                }
-                Err(error) => break Err(error),
-            }
-        };
-        self.check = check;
-        reached
-    }
-
-    fn clone_place(&self) -> (Arc<Segment>, u64, Option<u64>, Option<u64>, Option<u64>) {
-        (Arc::clone(&self.segment), self.position, self.base, self.limit, self.expected)
-    }
-
-    fn restore(&mut self, place: (Arc<Segment>, u64, Option<u64>, Option<u64>, Option<u64>)) {
-        (self.segment, self.position, self.base, self.limit, self.expected) = place;
-    }
-}
-
-impl Log {
-    /// Where a segment's content ends, unless it is the newest.
-    fn limit(&self, segment: &Segment) -> Result<Option<u64>> {
-        if self.committed().is_some_and(|tail| tail.sequence() == segment.sequence()) {
-            return Ok(None);
-        }
-        Ok(match self.chain.next(segment)? {
-            Next::Segment { end, .. } => Some(end),
-            Next::Nothing | Next::Superseded => None,
-        })
-    }
-
-    /// A cursor at the block that holds an offset of a topic, or at the end. The offset is not
-    /// checked against what was trimmed.
-    ///
-    /// # Errors
-    /// `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
-    pub fn cursor_at(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<Cursor> {
-        let segment = self.last_segment_where(|segment| {
-            let base = segment.opening()?.bases.get(topic);
-            Ok(base.is_none_or(|base| base <= offset))
-        })?;
-        let mut cursor = self.cursor_in(segment, topic, check)?;
-        cursor.floor = offset;
-        let entry = self.index_of(&cursor.segment).find(topic, |e| e.offset <= offset);
-        cursor.jump(entry);
-        if offset > 0 {
-            cursor.skip_to(offset)?;
-        }
-        Ok(cursor)
-    }
-
-    /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.
-    ///
-    /// # Errors
-    /// As [`Log::cursor_at`].
-    pub fn offset_at_time(
-        self: &Arc<Self>,
-        topic: u32,
-        time_ns: i64,
-        check: Check,
-    ) -> Result<Option<u64>> {
-        let segment = self.last_segment_where(|segment| {
-            let known = segment.opening()?.state.topic(topic).map(|topic| topic.highest_ns);
-            Ok(known.is_none_or(|highest| highest < time_ns))
-        })?;
-        let mut cursor = self.cursor_in(segment, topic, check)?;
-        let entry = self.index_of(&cursor.segment).find(topic, |e| e.highest_ns < time_ns);
-        cursor.jump(entry);
-        while let Some(data) = cursor.next_block()? {
-            let highest =
-                highest_ns(&data.segment, &data.block).map_err(|what| data.damaged(what))?;
-            if highest < time_ns {
-                continue;
-            }
-            let (mut records, body) = (data.records()?, data.body());
-            while let Some(parts) = records.next(body).map_err(|what| data.damaged(what))? {
-                if parts.event_time_ns.unwrap_or(data.appended_ns()) >= time_ns {
-                    return Ok(Some(data.first + u64::from(parts.offset_delta)));
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// Offset of the first record of a topic at or after an address: what is committed or durable,
-    /// told in offsets.
-    ///
-    /// # Errors
-    /// As [`Log::cursor_at`].
-    pub fn offset_at(self: &Arc<Self>, topic: u32, address: Address) -> Result<u64> {
-        let segment = self.chain.segment(address.sequence())?;
-        let mut cursor = self.cursor_in(segment, topic, Check::Header)?;
-        let base = cursor.base.unwrap_or(0);
-        let until = address.position();
-        let entry = self.index_of(&cursor.segment).find(topic, |e| e.position < until);
-        cursor.jump(entry);
-        let mut next = entry.filter(|_| cursor.position > 0).map_or(base, |entry| entry.offset);
-        next = next.max(base);
-        while cursor.position < until && cursor.segment.sequence() == address.sequence() {
-            match cursor.next_block()? {
-                // In a log of several topics the next one of this topic may lie far behind.
-                Some(data) if data.address() <= address => next = data.end(),
-                _ => break,
-            }
-        }
-        Ok(next)
-    }
-
-    /// Offset behind the last record of a topic in a log without a control page: as far as its
-    /// blocks are sound.
-    ///
-    /// # Errors
-    /// As [`Log::cursor_at`].
-    pub fn last_offset(self: &Arc<Self>, topic: u32) -> Result<u64> {
-        let mut cursor = self.cursor_at(topic, u64::MAX, Check::Header)?;
-        while cursor.next_block()?.is_some() {}
-        Ok(cursor.expected.or(cursor.base).unwrap_or(0))
-    }
-
-    /// Lowest offset of a topic that is still there.
-    ///
-    /// # Errors
-    /// As [`Log::cursor_at`]; `Corrupt` when older segments are missing that nobody trimmed.
-    pub fn first_offset(&self, topic: u32) -> Result<u64> {
-        let sequences = self.chain.sequences()?;
-        let oldest = self.chain.segment(sequences[0])?;
-        let newest = self.chain.segment(sequences[sequences.len() - 1])?;
-        let base = oldest.opening()?.bases.get(topic).unwrap_or(0);
-        let trimmed = newest.opening()?.state.topic(topic).map_or(0, |topic| topic.first);
-        if base > trimmed && base > trimmed_since(&newest, topic) {
-            return Err(self.lost_beginning(&oldest));
-        }
-        Ok(base.max(trimmed))
-    }
-
-    /// Retention notes a trim before it removes a segment: without one, the segment was lost.
-    #[cold]
-    fn lost_beginning(&self, oldest: &Segment) -> Error {
-        let before = oldest.header().previous.map_or(0, |previous| previous.sequence);
-        let path = self.dir.join(crate::format::names::segment(before));
-        Error::Corrupt { path, position: 0, what: "the segment is missing" }
-    }
-
-    fn cursor_in(
-        self: &Arc<Self>,
-        segment: Arc<Segment>,
-        topic: u32,
-        check: Check,
-    ) -> Result<Cursor> {
-        let limit = self.limit(&segment)?;
-        let opening = segment.opening()?;
-        let (position, base) = (opening.position, opening.bases.get(topic));
-        let log = Arc::clone(self);
-        let floor = base.unwrap_or(0);
-        Ok(Cursor { log, topic, check, segment, position, base, limit, expected: None, floor })
-    }
-
-    /// The last segment for which `before` holds; it must hold for a prefix of them.
-    fn last_segment_where(
-        &self,
-        before: impl Fn(&Segment) -> Result<bool>,
-    ) -> Result<Arc<Segment>> {
-        let mut sequences = self.chain.sequences()?;
-        if self.committed().is_some_and(|tail| sequences.last() != Some(&tail.sequence())) {
-            sequences = self.chain.refresh()?;
-        }
-        let (mut low, mut high) = (0, sequences.len() - 1);
-        while low < high {
-            let middle = high - (high - low) / 2;
-            let segment = self.chain.segment(sequences[middle])?;
-            if before(&segment)? {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        self.chain.segment(sequences[low])
-    }
-}
-
-/// Up to where a topic was trimmed, by all that the newest segment says.
-#[cold]
-fn trimmed_since(newest: &Segment, topic: u32) -> u64 {
-    let Ok(opening) = newest.opening() else { return 0 };
-    let mut walk = opening.clone();
-    while let Ok(Some(_)) = walk.step(newest, Check::Header) {}
-    walk.state.topic(topic).map_or(0, |topic| topic.first)
-}
-
-impl Cursor {
-    /// Go to an index entry, if the block there is what it says.
-    fn jump(&mut self, entry: Option<Entry>) {
-        let Some(entry) = entry else { return };
-        let found = self.segment.block(entry.position, Check::Header);
-        let Ok(Some(head)) = found else { return };
-        if head.header.is_member() || self.limit.is_some_and(|limit| entry.position >= limit) {
-            return;
-        }
-        let own = head.header.kind == Kind::Data && head.header.topic == self.topic;
-        let in_group = head.header.flags & flag::GROUP != 0;
-        let first = self.base.map(|base| base + u64::from(head.header.offset));
-        if (own && first == Some(entry.offset)) || (!own && in_group) {
-            self.position = entry.position;
-        }
+        Address::new(self.segment().sequence(), self.position)
     }
 }

@@ -179,6 +179,18 @@ impl Index {
         }
     }
 
+    /// The entry as its words say, damaged or not; `None` where none was written.
+    #[inline(always)]
+    fn glance(&self, i: u64) -> Option<Entry> {
+        match self {
+            Self::Built(entries) => entries.get(i as usize).copied(),
+            Self::Mapped { map, entries, .. } if i < *entries => {
+                Entry::believe(map.load_words(entry_position(i)))
+            }
+            Self::Mapped { .. } => None,
+        }
+    }
+
     /// The bytes of an index file with these entries for a segment, no longer than needed.
     pub fn encode(&self, segment: &Segment) -> Vec<u8> {
         let header = segment.header();
@@ -208,19 +220,39 @@ impl Index {
     /// The last entry of a topic for which `at_or_before` holds; it must hold for a prefix of them.
     /// Damaged entries hide what follows them, which costs time only.
     pub fn find(&self, topic: u32, at_or_before: impl Fn(&Entry) -> bool) -> Option<Entry> {
+        // What a damaged entry says can lead astray, as its absence can; where that ends is checked.
+        if let Some((i, found)) = self.search(topic, &at_or_before, |i| self.glance(i)) {
+            if self.entry(i) == Some(found) {
+                return Some(found);
+            }
+        }
+        let careful = self.search(topic, &at_or_before, |i| self.entry(i));
+        careful.map(|(_, entry)| entry)
+    }
+
+    fn search(
+        &self,
+        topic: u32,
+        at_or_before: impl Fn(&Entry) -> bool,
+        entry: impl Fn(u64) -> Option<Entry>,
+    ) -> Option<(u64, Entry)> {
         let (mut low, mut high) = (0, self.capacity());
         let mut best = None;
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.entry(middle).is_none() {
+            let Some(there) = entry(middle) else {
                 high = middle;
                 continue;
-            }
-            let of_topic =
-                (low..=middle).rev().find_map(|i| self.entry(i).filter(|e| e.topic == topic));
+            };
+            let of_topic = if there.topic == topic {
+                Some((middle, there))
+            } else {
+                let before = (low..middle).rev().filter_map(|i| Some((i, entry(i)?)));
+                before.into_iter().find(|(_, entry)| entry.topic == topic)
+            };
             match of_topic {
-                Some(entry) if !at_or_before(&entry) => high = middle,
-                Some(entry) => (best, low) = (Some(entry), middle + 1),
+                Some((_, entry)) if !at_or_before(&entry) => high = middle,
+                Some(found) => (best, low) = (Some(found), middle + 1),
                 None => low = middle + 1,
             }
         }

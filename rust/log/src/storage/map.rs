@@ -134,8 +134,16 @@ impl Map {
 
     #[inline(always)]
     fn check(&self, position: u64, len: u64) {
-        let fits = position.checked_add(len).is_some_and(|end| end <= self.len);
-        assert!(fits, "{len} bytes at {position} lie outside a map of {} bytes", self.len);
+        if len > self.len || position > self.len - len {
+            self.outside(position, len);
+        }
+    }
+
+    /// Apart from [`Map::check`], which then needs nothing in memory to tell of.
+    #[cold]
+    #[inline(never)]
+    fn outside(&self, position: u64, len: u64) -> ! {
+        panic!("{len} bytes at {position} lie outside a map of {} bytes", self.len);
     }
 
     #[inline(always)]
@@ -163,6 +171,21 @@ impl Map {
     #[inline(always)]
     pub fn load(&self, position: u64) -> u64 {
         observe(&self.word(position))
+    }
+
+    /// Load a few aligned words in no particular order.
+    ///
+    /// # Panics
+    /// When they are not aligned or outside the map.
+    #[inline(always)]
+    pub fn load_words<const N: usize>(&self, position: u64) -> [u64; N] {
+        assert!(position % 8 == 0, "words at {position} are not aligned");
+        #[allow(clippy::cast_ptr_alignment, reason = "the base is page aligned, and see above")]
+        let first = self.at(position, 8 * N as u64).cast::<u64>();
+        std::array::from_fn(|i| {
+            // SAFETY: as in `atomic`, for each of the words whose bounds were checked together.
+            unsafe { AtomicU64::from_ptr(first.wrapping_add(i)) }.load(Ordering::Relaxed)
+        })
     }
 
     /// Bytes that never change again.

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
-use crate::format::record::{Parts, Walk as Records, headers};
+use crate::format::Decoded;
+use crate::format::record::{Parts, Spot, Walk as Records, headers};
 use crate::log::{Cursor, DataBlock};
 use crate::segment::Check;
 
@@ -92,9 +93,18 @@ pub struct Skipped {
 #[derive(Debug)]
 pub struct Scan {
     cursor: Cursor,
-    current: Option<(DataBlock, Records)>,
+    /// What of the cursor's block is still to come.
+    rest: Rest,
     next: u64,
     end: u64,
+}
+
+#[derive(Debug)]
+enum Rest {
+    Nothing,
+    /// All of it, not looked at yet.
+    Whole,
+    Records(Records),
 }
 
 impl Scan {
@@ -120,33 +130,60 @@ impl Scan {
     /// As [`Scan::next_record`].
     #[inline]
     pub fn next_parts(&mut self) -> Result<Option<(&DataBlock, Parts)>> {
-        let parts = loop {
-            if self.next >= self.end {
-                return Ok(None);
-            }
-            if let Some((block, records)) = &mut self.current {
-                let parts = records.next(block.body()).map_err(|what| block.damaged(what))?;
-                let Some(parts) = parts else {
-                    self.next = self.next.max(block.end());
-                    self.current = None;
-                    continue;
-                };
-                let offset = block.first() + u64::from(parts.offset_delta);
-                if offset < self.next {
-                    continue;
-                }
-                if offset >= self.end {
-                    self.next = self.end;
+        let next = self.advance(Records::next, |parts| parts.offset_delta)?;
+        Ok(next.map(|parts| (self.cursor.block(), parts)))
+    }
+
+    /// The next record as its block and its place in that: the least that can be told of it, and
+    /// the cheapest way through many. [`DataBlock::parts_of`] tells the rest.
+    ///
+    /// # Errors
+    /// As [`Scan::next_record`].
+    #[inline]
+    pub fn next_spot(&mut self) -> Result<Option<(&DataBlock, Spot)>> {
+        let next = self.advance(Records::next_spot, |spot| spot.offset_delta)?;
+        Ok(next.map(|spot| (self.cursor.block(), spot)))
+    }
+
+    #[inline(always)]
+    fn advance<T>(
+        &mut self,
+        next: impl Fn(&mut Records, &[u8]) -> Decoded<Option<T>>,
+        delta: impl Fn(&T) -> u32,
+    ) -> Result<Option<T>> {
+        while self.next < self.end {
+            let Rest::Records(records) = &mut self.rest else {
+                if !self.has_block()? {
                     return Ok(None);
                 }
+                self.rest = Rest::Records(self.cursor.block().records()?);
+                continue;
+            };
+            let block = self.cursor.block();
+            let found = next(records, block.body()).map_err(|what| block.damaged(what))?;
+            let Some(found) = found else {
+                self.next = self.next.max(block.end());
+                self.rest = Rest::Nothing;
+                continue;
+            };
+            let offset = block.first() + u64::from(delta(&found));
+            if offset >= self.end {
+                self.next = self.end;
+            } else if offset >= self.next {
                 self.next = offset + 1;
-                break parts;
+                return Ok(Some(found));
             }
-            let Some(block) = self.cursor.next_block()? else { return Ok(None) };
-            let records = block.records()?;
-            self.current = Some((block, records));
-        };
-        Ok(self.current.as_ref().map(|(block, _)| (block, parts)))
+        }
+        Ok(None)
+    }
+
+    /// Have a block of which something is to come; false at the end.
+    #[inline(always)]
+    fn has_block(&mut self) -> Result<bool> {
+        if matches!(self.rest, Rest::Nothing) && self.cursor.next_block()?.is_some() {
+            self.rest = Rest::Whole;
+        }
+        Ok(!matches!(self.rest, Rest::Nothing))
     }
 
     /// The next block, or what is wanted of it; `None` at the end. Do not mix with
@@ -156,23 +193,23 @@ impl Scan {
     /// As [`Scan::next_record`].
     #[inline]
     pub fn next_slice(&mut self) -> Result<Option<Slice>> {
-        loop {
-            if self.next >= self.end {
-                return Ok(None);
-            }
-            let block = match self.current.take() {
-                Some((block, _)) => block,
-                None => match self.cursor.next_block()? {
-                    Some(block) => block,
-                    None => return Ok(None),
-                },
-            };
+        let offsets = self.next_offsets()?;
+        Ok(offsets.map(|offsets| Slice { block: self.cursor.block().clone(), offsets }))
+    }
+
+    /// The offsets that are wanted of the next block, which is then the cursor's.
+    #[inline(always)]
+    pub(super) fn next_offsets(&mut self) -> Result<Option<Range<u64>>> {
+        while self.next < self.end && self.has_block()? {
+            let block = self.cursor.block();
             let offsets = block.first().max(self.next)..block.end().min(self.end);
+            self.rest = Rest::Nothing;
             if !offsets.is_empty() {
                 self.next = offsets.end;
-                return Ok(Some(Slice { block, offsets }));
+                return Ok(Some(offsets));
             }
         }
+        Ok(None)
     }
 
     /// Step over damage to the next sound block, for readers that were told to; says what they lose.
@@ -181,10 +218,19 @@ impl Scan {
     /// # Errors
     /// As [`Scan::next_record`], where the next block is damaged as well: ask again.
     pub fn skip_damage(&mut self) -> Result<Skipped> {
-        let (path, position) = (self.cursor.path().to_path_buf(), self.cursor.address().position());
-        self.current = None;
         let lost_from = self.next;
-        self.next = self.cursor.skip_damage()?.max(lost_from);
+        let (path, position, on) = match std::mem::replace(&mut self.rest, Rest::Nothing) {
+            Rest::Nothing => {
+                let position = self.cursor.address().position();
+                (self.cursor.path().to_path_buf(), position, self.cursor.skip_damage()?)
+            }
+            // A sound block of what cannot be read: the cursor is past it already.
+            Rest::Whole | Rest::Records(_) => {
+                let block = self.cursor.block();
+                (block.path().to_path_buf(), block.position(), block.end())
+            }
+        };
+        self.next = on.max(lost_from);
         Ok(Skipped { path, position, offsets: lost_from..self.next })
     }
 
@@ -197,22 +243,6 @@ impl Scan {
     pub fn cursor(&self) -> &Cursor {
         &self.cursor
     }
-}
-
-/// The record with this offset in its block; `None` where compaction removed it. Among plain values
-/// it is counted, not decoded: a lookup in a large block is mostly this.
-fn find(block: &DataBlock, offset: u64) -> Result<Option<Parts>> {
-    let mut records = block.records()?;
-    if !records.is_plain() {
-        return block.find(offset);
-    }
-    let body = block.body();
-    for _ in block.first()..offset {
-        if records.next_plain(body).is_none() {
-            return block.find(offset);
-        }
-    }
-    records.next(body).map_err(|what| block.damaged(what))
 }
 
 impl Topic {
@@ -228,10 +258,10 @@ impl Topic {
         let Some(block) = block else {
             return Err(self.out_of_range(partition, offset.into())?);
         };
-        let Some(parts) = find(&block, offset)? else {
+        let Some(parts) = block.find(offset)? else {
             return Err(Error::Compacted { topic: self.name().to_owned(), offset });
         };
-        Ok(RecordView { block, parts })
+        Ok(RecordView { block: block.clone(), parts })
     }
 
     /// The error for an offset that no record has.
@@ -256,7 +286,7 @@ impl Topic {
             return Err(self.out_of_range(partition, from.into())?);
         }
         let cursor = self.log.cursor_at(number, from, self.check)?;
-        Ok(Scan { cursor, current: None, next: from, end: end.unwrap_or(u64::MAX) })
+        Ok(Scan { cursor, rest: Rest::Nothing, next: from, end: end.unwrap_or(u64::MAX) })
     }
 
     /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.

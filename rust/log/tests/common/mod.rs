@@ -182,7 +182,7 @@ pub fn read_all(log: &Arc<Log>, topic: u32, from: u64) -> (Vec<(u64, Vec<u8>)>, 
     };
     loop {
         match cursor.next_block() {
-            Ok(Some(block)) => found.extend(values(&block)),
+            Ok(Some(block)) => found.extend(values(block)),
             Ok(None) => return (found, Ok(())),
             Err(error) => return (found, Err(error)),
         }

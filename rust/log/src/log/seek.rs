@@ -1,0 +1,253 @@
+//! Finding: from an offset, a time or an address to a place in the log.
+//!
+//! A lookup goes from the chain of segments, by their opening snapshots, to an entry of the index and
+//! from there over the headers. The index is a hint, and so is everything else on the way: what is
+//! found is checked where it is found. See `docs/PROTOCOL.md`, "Read".
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::address::{Address, align};
+use crate::format::block::{Kind, flag};
+use crate::format::index::Entry;
+use crate::format::names;
+use crate::segment::walk::highest_ns;
+use crate::segment::{Check, Segment};
+
+use super::chain::Next;
+use super::{Cursor, Log};
+
+impl Log {
+    /// Where a segment's content ends, unless it is the newest.
+    pub(super) fn limit(&self, segment: &Segment) -> Result<Option<u64>> {
+        if self.committed().is_some_and(|tail| tail.sequence() == segment.sequence()) {
+            return Ok(None);
+        }
+        Ok(match self.chain.next(segment)? {
+            Next::Segment { end, .. } => Some(end),
+            Next::Nothing | Next::Superseded => None,
+        })
+    }
+
+    /// A cursor at the block that holds an offset of a topic, or at the end. The offset is not
+    /// checked against what was trimmed.
+    ///
+    /// # Errors
+    /// `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
+    pub fn cursor_at(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<Cursor> {
+        let segment = self.last_segment_where(|segment| {
+            let base = segment.opening()?.bases.get(topic);
+            Ok(base.is_none_or(|base| base <= offset))
+        })?;
+        let mut cursor = Cursor::new(Arc::clone(self), segment, topic, check)?;
+        cursor.floor = offset;
+        let entry = self.index_of(cursor.segment()).find(topic, |e| e.offset <= offset);
+        if offset > 0 && !cursor.glide_to(offset, entry.as_ref()) {
+            cursor.jump(entry.as_ref());
+            cursor.skip_to(offset)?;
+        }
+        Ok(cursor)
+    }
+
+    /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn offset_at_time(
+        self: &Arc<Self>,
+        topic: u32,
+        time_ns: i64,
+        check: Check,
+    ) -> Result<Option<u64>> {
+        let segment = self.last_segment_where(|segment| {
+            let known = segment.opening()?.state.topic(topic).map(|topic| topic.highest_ns);
+            Ok(known.is_none_or(|highest| highest < time_ns))
+        })?;
+        let mut cursor = Cursor::new(Arc::clone(self), segment, topic, check)?;
+        let entry = self.index_of(cursor.segment()).find(topic, |e| e.highest_ns < time_ns);
+        cursor.jump(entry.as_ref());
+        while let Some(data) = cursor.next_block()? {
+            let highest =
+                highest_ns(&data.segment, &data.block).map_err(|what| data.damaged(what))?;
+            if highest < time_ns {
+                continue;
+            }
+            let (mut records, body) = (data.records()?, data.body());
+            while let Some(parts) = records.next(body).map_err(|what| data.damaged(what))? {
+                if parts.event_time_ns.unwrap_or(data.appended_ns()) >= time_ns {
+                    return Ok(Some(data.first + u64::from(parts.offset_delta)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Offset of the first record of a topic at or after an address: what is committed or durable,
+    /// told in offsets.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn offset_at(self: &Arc<Self>, topic: u32, address: Address) -> Result<u64> {
+        let segment = self.chain.segment(address.sequence())?;
+        let mut cursor = Cursor::new(Arc::clone(self), segment, topic, Check::Header)?;
+        let base = cursor.base.unwrap_or(0);
+        let until = address.position();
+        let entry = self.index_of(cursor.segment()).find(topic, |e| e.position < until);
+        cursor.jump(entry.as_ref());
+        let mut next = entry.filter(|_| cursor.position > 0).map_or(base, |entry| entry.offset);
+        next = next.max(base);
+        while cursor.position < until && cursor.segment().sequence() == address.sequence() {
+            match cursor.next_block()? {
+                // In a log of several topics the next one of this topic may lie far behind.
+                Some(data) if data.address() <= address => next = data.end(),
+                _ => break,
+            }
+        }
+        Ok(next)
+    }
+
+    /// Offset behind the last record of a topic in a log without a control page: as far as its
+    /// blocks are sound.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn last_offset(self: &Arc<Self>, topic: u32) -> Result<u64> {
+        let mut cursor = self.cursor_at(topic, u64::MAX, Check::Header)?;
+        while cursor.next_block()?.is_some() {}
+        Ok(cursor.expected.or(cursor.base).unwrap_or(0))
+    }
+
+    /// Lowest offset of a topic that is still there.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`]; `Corrupt` when older segments are missing that nobody trimmed.
+    pub fn first_offset(&self, topic: u32) -> Result<u64> {
+        let sequences = self.chain.sequences()?;
+        let oldest = self.chain.segment(sequences[0])?;
+        let newest = self.chain.segment(sequences[sequences.len() - 1])?;
+        let base = oldest.opening()?.bases.get(topic).unwrap_or(0);
+        let trimmed = newest.opening()?.state.topic(topic).map_or(0, |topic| topic.first);
+        if base > trimmed && base > trimmed_since(&newest, topic) {
+            return Err(self.lost_beginning(&oldest));
+        }
+        Ok(base.max(trimmed))
+    }
+
+    /// Retention notes a trim before it removes a segment: without one, the segment was lost.
+    #[cold]
+    fn lost_beginning(&self, oldest: &Segment) -> Error {
+        let before = oldest.header().previous.map_or(0, |previous| previous.sequence);
+        let path = self.dir.join(names::segment(before));
+        Error::Corrupt { path, position: 0, what: "the segment is missing" }
+    }
+
+    /// The last segment for which `before` holds; it must hold for a prefix of them.
+    fn last_segment_where(
+        &self,
+        before: impl Fn(&Segment) -> Result<bool>,
+    ) -> Result<Arc<Segment>> {
+        let mut sequences = self.chain.sequences()?;
+        if self.committed().is_some_and(|tail| sequences.last() != Some(&tail.sequence())) {
+            sequences = self.chain.refresh()?;
+        }
+        let (mut low, mut high) = (0, sequences.len() - 1);
+        while low < high {
+            let middle = high - (high - low) / 2;
+            let segment = self.chain.segment(sequences[middle])?;
+            if before(&segment)? {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        self.chain.segment(sequences[low])
+    }
+}
+
+/// Up to where a topic was trimmed, by all that the newest segment says.
+#[cold]
+fn trimmed_since(newest: &Segment, topic: u32) -> u64 {
+    let Ok(opening) = newest.opening() else { return 0 };
+    let mut walk = opening.clone();
+    while let Ok(Some(_)) = walk.step(newest, Check::Header) {}
+    walk.state.topic(topic).map_or(0, |topic| topic.first)
+}
+
+impl Cursor {
+    /// Go to an index entry, if the block there is what it says.
+    fn jump(&mut self, entry: Option<&Entry>) {
+        let Some(entry) = entry else { return };
+        let found = self.segment().block(entry.position, Check::Header);
+        let Ok(Some(head)) = found else { return };
+        if head.header.is_member() || self.limit.is_some_and(|limit| entry.position >= limit) {
+            return;
+        }
+        let own = head.header.kind == Kind::Data && head.header.topic == self.topic;
+        let in_group = head.header.flags & flag::GROUP != 0;
+        let first = self.base.map(|base| base + u64::from(head.header.offset));
+        if (own && first == Some(entry.offset)) || (!own && in_group) {
+            self.position = entry.position;
+        }
+    }
+
+    /// Move to the block that holds an offset, or to the end when it was not written yet. Blocks on
+    /// the way are passed over by their headers.
+    fn skip_to(&mut self, offset: u64) -> Result<()> {
+        let check = std::mem::replace(&mut self.check, Check::Header);
+        let mut before = Arc::clone(self.segment());
+        let reached = loop {
+            if !Arc::ptr_eq(&before, self.segment()) {
+                before = Arc::clone(self.segment());
+            }
+            let place = (self.position, self.base, self.limit, self.expected);
+            match self.next_block() {
+                Ok(Some(block)) if block.end() > offset => {
+                    // Not to the block itself: it may be within a group, which is entered at its head.
+                    self.turn_back(before);
+                    (self.position, self.base, self.limit, self.expected) = place;
+                    break Ok(());
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    // Not written yet: what comes next is not that offset.
+                    self.floor = self.floor.min(self.base.unwrap_or(0));
+                    break Ok(());
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        self.check = check;
+        reached
+    }
+
+    /// As [`Cursor::jump`] and [`Cursor::skip_to`] together, where all is as usual; else false, and
+    /// nothing has moved.
+    ///
+    /// On the way each block is believed by its commit word alone, the index entry not even asked
+    /// for more. That is sound because nothing on the way counts: a flipped length or number there
+    /// can lead to a wrong block or to none. What is accepted is only a plain block whose header,
+    /// checksum and all, says that it holds the offset. Its checksum covers the segment's salt and
+    /// its own position, and a plain block is committed by nothing but its own word, so there is one
+    /// such block in a segment, whatever way led to it. Anything else is left to the slow walk, which
+    /// checks every header and names what is wrong.
+    fn glide_to(&mut self, offset: u64, entry: Option<&Entry>) -> bool {
+        let wanted = self.base.and_then(|base| offset.checked_sub(base));
+        let Some(wanted) = wanted.filter(|_| self.topic == 0) else { return false };
+        let segment = &**self.segment();
+        let limit = self.limit.unwrap_or(u64::MAX);
+        let mut position = entry.map_or(self.position, |entry| entry.position);
+        while position < limit {
+            let Some(header) = segment.plain(position, Check::None) else { return false };
+            let (first, count) = (u64::from(header.offset), u64::from(header.count));
+            if first + count > wanted {
+                if first > wanted || segment.plain(position, Check::Header).is_none() {
+                    return false;
+                }
+                (self.position, self.expected) = (position, Some(offset - (wanted - first)));
+                return true;
+            }
+            position += align(u64::from(header.len));
+        }
+        false
+    }
+}
