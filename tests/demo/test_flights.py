@@ -17,6 +17,8 @@ FLIGHTS = 336_776
 def test_all_flights_are_read_and_each_belongs_to_one_producer() -> None:
     assert flights.count() == {"EWR": 120_835, "JFK": 111_279, "LGA": 104_662}
     assert sum(flights.count().values()) == FLIGHTS
+    # One flight went from EWR to LGA, so its line names both.
+    assert sum(1 for _ in flights.flights(origin="LGA")) == 104_662
 
 
 def test_what_is_missing_is_null_and_numbers_are_numbers() -> None:

@@ -41,6 +41,8 @@ def test_silence_is_told_and_ends_those_who_are_silent(
 
 def test_one_that_is_killed_on_purpose_is_no_news(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "silent")
+    (tmp_path / "message").write_text("{}")
     with Crew() as crew:
         crew.kill(crew.start("JFK", "json.tool", tmp_path / "silent"))
-        assert list(crew.messages()) == []
+        other = crew.start("EWR", "json.tool", tmp_path / "message")
+        assert list(crew.messages()) == [(other, {})]

@@ -30,6 +30,7 @@ def install(folder: Path, version: str) -> None:
 def test_the_java_that_is_there_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(path, "17.0.15")
     assert java.home() is None
+    (path / "java").unlink()
     monkeypatch.setenv("JAVA_HOME", "/opt/java")
     assert java.home() is None
 

@@ -1,0 +1,27 @@
+"""docs/guide/spark.md tells the options and columns that there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from falaj.errors import Invalid
+from falaj.spark.columns import schema
+from falaj.spark.options import ReadOptions
+from house import ROOT, table_keys
+
+GUIDE = (ROOT / "docs/guide/spark.md").read_text()
+
+
+def test_the_guide_lists_the_options_that_there_are() -> None:
+    with pytest.raises(Invalid) as raised:
+        ReadOptions.parse({"unknown": ""})
+    _, _, options = str(raised.value).partition("takes ")
+    assert table_keys(GUIDE, "Options") == options.split(", ")
+
+
+def test_the_guide_lists_the_columns_that_there_are() -> None:
+    columns = schema(headers=True)
+    assert table_keys(GUIDE, "Columns") == columns.names
+    for name in columns.names[:-1]:
+        kind = columns[name].dataType.simpleString().replace("bigint", "long")
+        assert f"| `{name}` | {kind} |" in GUIDE
