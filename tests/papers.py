@@ -33,7 +33,7 @@ DEADLINE_S = 110
 _FENCE = re.compile(r"^```(\w*)$")
 _REASON = re.compile(r"^<!-- not run: (.+) -->$")
 # What the machine says about colours, language and time must not decide a test.
-_ASIDE = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TZ", "LC_ALL", "LANG")
+_ASIDE = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TZ", "LC_ALL", "LANG"}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def run(
 ) -> None:
     """Run blocks in a directory, with the programs beside an interpreter first on PATH."""
     bin_folder = os.fspath(Path(python).parent)
-    kept = {name: value for name, value in os.environ.items() if name not in _ASIDE}
+    aside = _ASIDE | {name for name in os.environ if name.startswith("PYTHON")}
+    kept = {name: value for name, value in os.environ.items() if name not in aside}
     environment = {
         **kept,
         "PATH": os.pathsep.join([bin_folder, path if path is not None else os.environ["PATH"]]),

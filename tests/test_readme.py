@@ -1,5 +1,6 @@
 """README.md and docs/guide are true: what stands there as code does what it says."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import page_driver
 from house import ROOT
 from papers import LANGUAGES, Block, blocks, pages, run
+from runner import front, table
 
 PAGES = pages()
 BLOCKS = [block for page, text in PAGES.items() for block in blocks(page, text)]
@@ -66,6 +68,13 @@ def test_toml_blocks_are_toml() -> None:
 
 def test_the_front_page_is_short() -> None:
     assert len(PAGES["README.md"].splitlines()) <= README_LINES_MAX
+
+
+def test_the_speed_on_the_front_page_is_that_of_the_run_that_was_kept() -> None:
+    summary = json.loads((ROOT / "benches/figures.json").read_text())
+    markers = (front.BEGIN, front.END)
+    page = PAGES["README.md"]
+    assert table.between_markers(page, front.markdown(summary), markers) == page
 
 
 @pytest.mark.parametrize("page", PAGES)
