@@ -63,7 +63,7 @@ bench: $(CORE) ## one table: our figures, the floors', the bars; under three min
 	cargo build --release --locked -p falaj-bench
 	PYTHONPATH=benches $(BIN)/python -m runner --rust "$(TARGET)/release"
 
-bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the table in benches/README.md, plots
+bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the tables in both READMEs, plots
 	PYTHONPATH=benches $(BIN)/python -m runner.keep
 
 demo: $(CORE) ## the main job on real flights; under three minutes after the build
