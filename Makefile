@@ -12,8 +12,12 @@ endif
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BIN := .venv/bin
 CORE := python/falaj/_core.abi3.so
-# A wheel goes to others: its panic messages name no folder of the machine that built it.
+# A wheel goes to others: its panic messages name no folder of the machine that built it. These flags
+# would make cargo build everything else anew, so what Python imports has a directory of its own; the
+# module of .venv and that of the wheel are one build.
 NO_PATHS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo --remap-path-prefix=$(CURDIR)=falaj
+MATURIN := RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" CARGO_TARGET_DIR="$(TARGET)/python" $(BIN)/maturin
+DIST ?= dist
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 export PYO3_PYTHON := $(abspath $(BIN)/python)
@@ -59,17 +63,16 @@ bench: $(CORE) ## one table: our figures, the floors', the bars; under three min
 	cargo build --release --locked -p falaj-bench
 	PYTHONPATH=benches $(BIN)/python -m runner --rust "$(TARGET)/release"
 
-bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the table in benches/README.md, plots
+bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the tables in both READMEs, plots
 	PYTHONPATH=benches $(BIN)/python -m runner.keep
 
 demo: $(CORE) ## the main job on real flights; under three minutes after the build
 	$(BIN)/falaj demo
 
-wheel: .venv/.dev ## the abi3 wheel and the source package, in dist/
-	rm -rf dist
-	RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" CARGO_TARGET_DIR="$(TARGET)/wheel" \
-		$(BIN)/maturin build --release --locked --out dist
-	$(BIN)/maturin sdist --out dist
+wheel: .venv/.dev ## the abi3 wheel and the source package, in dist/ (or DIST=)
+	rm -rf "$(DIST)"
+	$(MATURIN) build --release --locked --out "$(DIST)"
+	$(MATURIN) sdist --out "$(DIST)"
 
 format: $(CORE) ## let the formatters have their way
 	cargo fmt --all
@@ -95,5 +98,5 @@ clean: ## remove what the targets above made
 	touch $@
 
 $(CORE): $(RUST_SOURCES) pyproject.toml .venv/.dev | check-tools
-	$(BIN)/maturin develop --release --locked
+	$(MATURIN) develop --release --locked
 	touch $@

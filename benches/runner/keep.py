@@ -1,7 +1,7 @@
 """Keep the figures of the last run: `python -m runner.keep`.
 
-Writes benches/figures.json, the table in benches/README.md between its markers, and, where
-matplotlib is installed, the plots in docs/images, all from the same results.
+Writes benches/figures.json, the tables in benches/README.md and README.md between their markers,
+and the plots in docs/images, all from the same results.
 """
 
 import json
@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runner import plots, results, table
+from runner import front, plots, results, table
 from runner.results import Measured
 
 BENCHES = Path(__file__).resolve().parent.parent
 IMAGES = BENCHES.parent / "docs/images"
 FIGURES = BENCHES / "figures.json"
+FRONT = BENCHES.parent / "README.md"
 
 
 def curves(measured: dict[str, Measured]) -> dict[str, list[float]]:
@@ -26,7 +27,7 @@ def curves(measured: dict[str, Measured]) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Write all three."""
+    """Write them all."""
     kept = sorted((BENCHES / "results").glob("*.json"))
     if not kept:
         sys.exit("there are no results to keep: run `make bench` first")
@@ -41,6 +42,8 @@ def main() -> None:
     page = BENCHES / "README.md"
     with_machine = f"{machine}\n\n{table.markdown(found)}"
     page.write_text(table.between_markers(page.read_text(), with_machine))
+    small, markers = front.markdown(summary), (front.BEGIN, front.END)
+    FRONT.write_text(table.between_markers(FRONT.read_text(), small, markers))
     IMAGES.mkdir(parents=True, exist_ok=True)
     for name, svg in plots.draw(summary).items():
         (IMAGES / f"bench-{name}.svg").write_text(svg)

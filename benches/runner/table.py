@@ -158,13 +158,14 @@ def markdown(found: list[Line], rows: tuple[Row, ...] = ROWS) -> str:
     return "\n".join(head + body)
 
 
-def between_markers(page: str, table: str) -> str:
+def between_markers(page: str, table: str, markers: tuple[str, str] = (BEGIN, END)) -> str:
     """Put the table into a page, between its markers."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    first, last = markers
+    before, begin, rest = page.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+        raise ValueError(f"the page has no {first} … {last}")
+    return f"{before}{first}\n{table}\n{last}{after}"
 
 
 def figures(machine: str, found: list[Line], curves: dict[str, list[float]]) -> dict[str, object]:

@@ -89,3 +89,14 @@ def test_both_write_one_topic_at_once_and_nothing_is_lost(path: Path, store: fal
     rust = [b"record %d of a native service" % i for i in range(COUNT)]
     assert [v for v in seen if v.startswith(b"record")] == rust
     assert len(seen) == 2 * COUNT
+
+
+def test_the_tour_of_the_crate_runs_and_python_reads_what_it_wrote(tmp_path: Path) -> None:
+    with service("tour", tmp_path) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert "open it for writing" in out
+    with falaj.open(tmp_path / "events") as store:
+        clicks = store.topic("clicks", partitions=4)
+        assert [record.bytes() for record in clicks] == [b"home", b"cart", b"pay"]
+        assert clicks.append(b"bye", key=b"ann") == (next(iter(clicks)).partition, 3)

@@ -1,0 +1,79 @@
+//! A tour of the crate, piece by piece as README.md and docs/guide/rust.md show it:
+//! `cargo run --release --example tour -- STORE`.
+#![allow(clippy::print_stdout)] // an example shows what it reads
+
+use std::time::Duration;
+
+use falaj::error::{Error, Remedy};
+use falaj::log::Wait;
+use falaj::store::{Store, StoreOptions, TopicOptions};
+use falaj::topic::{Record, SyncMode, Topic};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).ok_or("usage: tour STORE")?;
+    std::env::set_current_dir(path)?;
+    begin()?;
+    append()?;
+    follow(Duration::from_millis(100))?;
+    misuse()?;
+    Ok(())
+}
+
+fn begin() -> Result<(), Error> {
+    let store = Store::open("events", &StoreOptions::default())?;
+    let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+    orders.append(0, &Record::value(b"two coffees"), Some(SyncMode::Durable))?;
+    let mut records = orders.scan(0, orders.first(0)?, None)?;
+    while let Some(record) = records.next_record()? {
+        println!("{} {:?}", record.offset(), record.value());
+    }
+    Ok(())
+}
+
+fn append() -> Result<(), Error> {
+    let store = Store::open("events", &StoreOptions::default())?;
+    let options = TopicOptions { partitions: Some(4), ..TopicOptions::default() };
+    let clicks = Topic::open(&store, "clicks", &options)?.with_sync(SyncMode::None);
+
+    let (key, headers) = (b"ann", [("trace", Some(b"8c1f".as_slice()))]);
+    let home = Record { key: Some(key), headers: &headers, ..Record::value(b"home") };
+    let partition = clicks.partition_of(key);
+    let offset = clicks.append(partition, &home, None)?;
+    let offsets =
+        clicks.extend(partition, &[Record::value(b"cart"), Record::value(b"pay")], None)?;
+    assert_eq!((offset, offsets), (0, 1..3));
+
+    clicks.flush()?;
+    assert_eq!(clicks.durable(partition)?, clicks.end(partition)?);
+
+    let record = clicks.get(partition, offset)?;
+    drop((clicks, store));
+    assert_eq!(record.value(), Some(b"home".as_slice())); // it holds its map
+    Ok(())
+}
+
+fn follow(idle: Duration) -> Result<(), Error> {
+    let store = Store::open("events", &StoreOptions::default())?;
+    let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+    let mut records = orders.scan(0, orders.first(0)?, None)?;
+    loop {
+        while let Some(record) = records.next_record()? {
+            println!("{:?}", record.value());
+        }
+        // Returns at once if anything was committed behind the place where the scan stands.
+        let seen = records.cursor().address();
+        if orders.log().wait_for_news(seen, Some(idle), &|| false)? != Wait::News {
+            return Ok(());
+        }
+    }
+}
+
+fn misuse() -> Result<(), Error> {
+    let store = Store::open("events", &StoreOptions::reading())?;
+    let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+    match orders.append(0, &Record::value(b"one tea"), None) {
+        Err(error) if error.remedy() == Remedy::FixInput => println!("{error}"),
+        other => panic!("a store opened for reading took an append: {other:?}"),
+    }
+    Ok(())
+}

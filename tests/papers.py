@@ -1,0 +1,120 @@
+"""The blocks of code in README.md and docs/guide, and how they are run.
+
+A page runs from top to bottom in an empty directory, as a reader would type it: its Python blocks
+share one namespace, its shell blocks one directory. `page_driver.py` is the program that does it,
+under any interpreter. What cannot run says why in a comment right above it:
+
+    <!-- not run: it would create a user -->
+
+| language | what is done with it |
+|---|---|
+| `python` | run, and must print what is behind a `print(…)  #`; `# name.py` on top: saved |
+| `sh` | run as one script, which must end with 0; `make` lines: their targets must exist |
+| `console` | each `$` line is run, and must print what follows it; `…` stands for anything |
+| `rust` | must stand in an example of the crate, which is compiled and run elsewhere |
+| `toml` | must be TOML |
+| `text` | nothing: pictures |
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from house import ROOT
+
+DRIVER = Path(__file__).with_name("page_driver.py")
+LANGUAGES = {"python", "sh", "console", "rust", "toml", "text"}
+DEADLINE_S = 110
+_FENCE = re.compile(r"^```(\w*)$")
+_REASON = re.compile(r"^<!-- not run: (.+) -->$")
+# What the machine says about colours, language and time must not decide a test.
+_ASIDE = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TZ", "LC_ALL", "LANG"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code, and where it stands."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    reason: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Page and line, as editors take it."""
+        return f"{self.page}:{self.line}"
+
+    @property
+    def installs(self) -> bool:
+        """Whether it needs a machine on which falaj is not installed yet."""
+        return self.language == "sh" and "pip install" in self.text
+
+    @property
+    def targets(self) -> list[str]:
+        """The targets of its `make` lines."""
+        return re.findall(r"^make ([\w-]+)", self.text, re.M) if self.language == "sh" else []
+
+    @property
+    def runs(self) -> bool:
+        """Whether the driver can run it wherever falaj is installed."""
+        shown = self.language not in ("python", "sh", "console")
+        return not (shown or self.reason or self.installs or self.targets)
+
+
+def blocks(page: str, text: str) -> list[Block]:
+    """Find the blocks of a page."""
+    found: list[Block] = []
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        fence = _FENCE.match(lines[at])
+        at += 1
+        if fence:
+            begin = at
+            while lines[at] != "```":
+                at += 1
+            above = _REASON.match(lines[begin - 2]) if begin > 1 else None
+            reason = above[1] if above else None
+            code = "\n".join(lines[begin:at]) + "\n"
+            found.append(Block(page, begin + 1, fence[1], code, reason))
+            at += 1
+    return found
+
+
+def pages() -> dict[str, str]:
+    """Text of the pages whose blocks are held to run."""
+    paths = [ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
+    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
+
+
+def run(
+    wanted: Iterable[Block], folder: Path, python: str = sys.executable, path: str | None = None
+) -> None:
+    """Run blocks in a directory, with the programs beside an interpreter first on PATH."""
+    bin_folder = os.fspath(Path(python).parent)
+    aside = _ASIDE | {name for name in os.environ if name.startswith("PYTHON")}
+    kept = {name: value for name, value in os.environ.items() if name not in aside}
+    environment = {
+        **kept,
+        "PATH": os.pathsep.join([bin_folder, path if path is not None else os.environ["PATH"]]),
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "TERM": "dumb",
+    }
+    done = subprocess.run(
+        [python, "-W", "error", os.fspath(DRIVER)],
+        input=json.dumps([asdict(block) for block in wanted]),
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
