@@ -11,14 +11,19 @@ Example:
 """
 
 from falaj import errors
-from falaj._core import __version__
-from falaj.admin import repair, verify
+from falaj._core import Batch, NewRecord, Record, __version__
 from falaj.codecs import Codec
 from falaj.errors import Error
-from falaj.records import Batch, NewRecord, Position, Record
+from falaj.lean import TYPE_CHECKING
 from falaj.slices import Slice
 from falaj.stores import Store, open  # noqa: A004  # falaj.open is how it reads
 from falaj.topics import Topic
+
+if TYPE_CHECKING:
+    from falaj.admin import repair, verify
+    from falaj.records import Position
+if not TYPE_CHECKING:
+    from falaj.lean import later as __getattr__  # noqa: F401  # Python itself calls it
 
 __all__ = [
     "Batch",

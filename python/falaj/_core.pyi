@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, final, ove
 from typing_extensions import Buffer, disjoint_base
 
 from falaj.admin import BackupReport, Progress, RepairReport, StoreInfo, Verification
+from falaj.arguments import Sync
 from falaj.records import Position
 from falaj.slices import Slice
-from falaj.stores import Sync
 from falaj.times import Time
 
 __all__ = [

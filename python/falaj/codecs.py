@@ -7,15 +7,18 @@ makes bytes of a value; `decode` gets `bytes` back. Records hold their bytes unt
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
-
 from falaj.errors import Invalid
+from falaj.lean import Generic, T
+
+TYPE_CHECKING = False  # see falaj.lean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Pair = tuple[Callable[[Any], Any] | None, Callable[[bytes], Any] | None]
 
 __all__ = ["Codec", "resolver"]
-
-T = TypeVar("T")
-Pair = tuple[Callable[[Any], Any] | None, Callable[[bytes], Any] | None]
 
 
 class Codec(Generic[T]):

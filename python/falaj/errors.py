@@ -7,7 +7,10 @@ the remedy. The compiled half raises these; which one when is written in rust/py
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False  # see falaj.lean
+
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "BadName",

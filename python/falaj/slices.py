@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from operator import index
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+
+from falaj.lean import Generic, T
+
+TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import overload
 
     from falaj._core import Batch, Record
     from falaj.topics import Topic
 
 __all__ = ["Slice"]
-
-T = TypeVar("T")
 
 
 class Slice(Generic[T]):
@@ -74,10 +76,13 @@ class Slice(Generic[T]):
             raise ValueError("only a slice without a step has batches")
         return self._topic._batches(offsets.start, offsets.stop, size)
 
-    @overload
-    def __getitem__(self, at: int) -> Record[T]: ...
-    @overload
-    def __getitem__(self, at: slice) -> Slice[T]: ...
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, at: int) -> Record[T]: ...
+        @overload
+        def __getitem__(self, at: slice) -> Slice[T]: ...
+
     def __getitem__(self, at: int | slice) -> Record[T] | Slice[T]:
         """The record at a place in the slice, as in a list; or a slice of it."""
         if isinstance(at, slice):

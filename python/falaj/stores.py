@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
-
 from falaj import _core
-from falaj.admin import BackupReport, Progress, StoreInfo, Verification, verify
-from falaj.codecs import Codec, resolver
+from falaj.codecs import resolver
 from falaj.errors import Invalid
 from falaj.topics import Topic
 
+TYPE_CHECKING = False  # see falaj.lean
+
 if TYPE_CHECKING:
     import os
+    from typing import Any, Literal, Unpack, overload
+
+    from falaj.admin import BackupReport, Progress, StoreInfo, Verification
+    from falaj.arguments import Settings, Sync
+    from falaj.codecs import Codec
+    from falaj.lean import T
 
 __all__ = ["Store", "open"]
-
-T = TypeVar("T")
-Sync = Literal["none", "interval", "durable"]
 
 _OWNER_ONLY = 0o700
 
@@ -87,16 +89,6 @@ def _is_mapped(read: str) -> bool:
     return read == "map"
 
 
-class Settings(TypedDict, total=False):
-    """The keyword arguments of `Store.topic`, but for the codec."""
-
-    partitions: int | None
-    segment_bytes: int | None
-    sync_interval_ms: int | None
-    sync: Sync | None
-    verify: bool | None
-
-
 class Store(_core.Store):
     """An open store; `falaj.open` makes it.
 
@@ -106,20 +98,25 @@ class Store(_core.Store):
 
     __slots__ = ()
 
-    @overload
-    def topic(
-        self, name: str, *, codec: Literal["bytes"], **settings: Unpack[Settings]
-    ) -> Topic[memoryview]: ...
-    @overload
-    def topic(
-        self, name: str, *, codec: Literal["str"], **settings: Unpack[Settings]
-    ) -> Topic[str]: ...
-    @overload
-    def topic(self, name: str, *, codec: Codec[T], **settings: Unpack[Settings]) -> Topic[T]: ...
-    @overload
-    def topic(
-        self, name: str, *, codec: str | None = None, **settings: Unpack[Settings]
-    ) -> Topic[Any]: ...
+    if TYPE_CHECKING:
+
+        @overload
+        def topic(
+            self, name: str, *, codec: Literal["bytes"], **settings: Unpack[Settings]
+        ) -> Topic[memoryview]: ...
+        @overload
+        def topic(
+            self, name: str, *, codec: Literal["str"], **settings: Unpack[Settings]
+        ) -> Topic[str]: ...
+        @overload
+        def topic(
+            self, name: str, *, codec: Codec[T], **settings: Unpack[Settings]
+        ) -> Topic[T]: ...
+        @overload
+        def topic(
+            self, name: str, *, codec: str | None = None, **settings: Unpack[Settings]
+        ) -> Topic[Any]: ...
+
     def topic(
         self,
         name: str,
@@ -212,7 +209,7 @@ class Store(_core.Store):
             >>> store.verify()["findings"]
             []
         """
-        return verify(self.path, topic, progress)
+        return _core._verify(self.path, topic, progress)
 
     def info(self) -> StoreInfo:
         """Tell what there is: topics and offsets, logs with sizes and locks, writing processes.

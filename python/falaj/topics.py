@@ -8,24 +8,25 @@ read.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from falaj import _core, times
+from falaj import _core
 from falaj.errors import Invalid
+from falaj.lean import T
 from falaj.slices import Slice
+
+TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from falaj._core import Batch, Follower, Opened, Record
     from falaj.aio import AsyncFollower
+    from falaj.arguments import Start
     from falaj.stores import Store
     from falaj.times import Time
 
-__all__ = ["Start", "Topic"]
-
-T = TypeVar("T")
-Start = int | Literal["earliest", "latest"] | times.Time
+__all__ = ["Topic"]
 
 _BATCH = 8192
 
@@ -138,7 +139,7 @@ class Topic(_core.Topic[T]):
             >>> orders.at("2026-11-20T07:59:00Z").offset
             0
         """
-        offset = self._offset_at(times.to_ns(time))
+        offset = self._first_at(time)
         return None if offset is None else self[offset]
 
     def batches(self, size: int = _BATCH) -> Iterator[Batch[T]]:
@@ -245,11 +246,16 @@ class Topic(_core.Topic[T]):
                 raise self._out_of_range(start)
             return start if start >= 0 else max(self.first, end + start)
         try:
-            offset = self._offset_at(times.to_ns(start))
+            offset = self._first_at(start)
         except (Invalid, TypeError) as error:
             error.add_note('follow() begins at "earliest", "latest", an offset or a time')
             raise
         return self.end if offset is None else offset
+
+    def _first_at(self, time: Time) -> int | None:
+        from falaj import times  # few need it, and datetime takes its time to import
+
+        return self._offset_at(times.to_ns(time))
 
     def __enter__(self) -> Topic[T]:
         return self

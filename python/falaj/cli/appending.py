@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from falaj.arguments import Sync
 from falaj.cli import options
 from falaj.cli.exits import Exit, Stop, code_of, interrupt_after, say
 from falaj.cli.lines import Lines, chunks_of
@@ -22,7 +23,7 @@ from falaj.cli.progress import Advance, bar, no_bar
 from falaj.cli.units import count, size, size_from
 from falaj.cli.values import Maker, Pair, maker_of
 from falaj.errors import Error, TooLarge
-from falaj.stores import Store, Sync
+from falaj.stores import Store
 from falaj.topics import Topic
 
 __all__ = ["append"]

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from falaj.cli.exits import Stop
-from falaj.stores import Store, Sync
+from falaj.stores import Store
 from falaj.stores import open as open_store
 from falaj.topics import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from falaj.arguments import Sync
 
 __all__ = ["Access", "NewTopic", "partitions_of", "raw_topic"]
 

@@ -1,0 +1,23 @@
+"""What arguments may be, for annotations: `Start`, `Sync`, `Settings`.
+
+Needs `typing`, so nothing that `import falaj` loads imports this at run time.
+"""
+
+from typing import Literal, TypedDict
+
+from falaj.times import Time
+
+__all__ = ["Settings", "Start", "Sync"]
+
+Start = int | Literal["earliest", "latest"] | Time
+Sync = Literal["none", "interval", "durable"]
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `Store.topic`, but for the codec."""
+
+    partitions: int | None
+    segment_bytes: int | None
+    sync_interval_ms: int | None
+    sync: Sync | None
+    verify: bool | None
