@@ -203,6 +203,33 @@ fn a_deleted_topic_takes_no_appends_and_what_was_read_stays() {
 }
 
 #[test]
+fn a_reader_that_needs_more_of_a_deleted_topic_is_told_that_it_was_deleted() {
+    let p = place(WriteMode::Mapped);
+    let log = open(&p.storage, &p.dir, TestMember::new(0, 1)).unwrap();
+    for _ in 0..12 {
+        append(&log, 0, &[b"one"]).unwrap();
+        log.roll_now().unwrap();
+    }
+    let reader = open_to_read(&p.storage, &p.dir).unwrap();
+    let mut cursor = reader.cursor_at(0, 0, Check::Full).unwrap();
+    mark_deleted(&*p.storage, &p.dir).unwrap();
+    for name in p.storage.list(&p.dir).unwrap() {
+        // The directory in it stays.
+        let _ = p.storage.unlink(&p.dir.join(name));
+    }
+    // What it has open it reads on.
+    let error = loop {
+        match cursor.next_block() {
+            Ok(block) => assert!(block.is_some(), "a deleted topic is not at its end"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, Error::TopicDeleted { name } if name == "orders"), "{error}");
+    let error = reader.cursor_at(0, 5, Check::Full).map(drop).unwrap_err();
+    assert!(matches!(&error, Error::TopicDeleted { name } if name == "orders"), "{error}");
+}
+
+#[test]
 fn a_control_page_that_was_replaced_makes_no_second_writer() {
     let p = place(WriteMode::Mapped);
     let member = TestMember::new(0, 1);

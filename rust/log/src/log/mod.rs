@@ -242,6 +242,12 @@ impl Log {
         Some(self.control.get_or_init(|| found.doubting(stale_tail)))
     }
 
+    /// What is missing in a log that was deleted is no damage.
+    #[cold]
+    fn unless_deleted(&self, error: Error) -> Error {
+        if self.is_deleted() { self.deleted() } else { error }
+    }
+
     /// The error for a log that was deleted while in use.
     fn deleted(&self) -> Error {
         let dir = self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();

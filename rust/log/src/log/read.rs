@@ -82,7 +82,8 @@ impl Cursor {
     /// `Corrupt`, `NeedsRecovery`, `Newer`; the cursor stays where it is.
     #[inline(always)]
     pub fn next_block(&mut self) -> Result<Option<&DataBlock>> {
-        let found = self.next_plain() || self.next_other()?;
+        let found =
+            self.next_plain() || self.next_other().map_err(|e| self.log.unless_deleted(e))?;
         Ok(found.then_some(&self.here))
     }
 

@@ -35,6 +35,10 @@ impl Log {
     /// # Errors
     /// `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
     pub fn cursor_at(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<Cursor> {
+        self.find_cursor(topic, offset, check).map_err(|e| self.unless_deleted(e))
+    }
+
+    fn find_cursor(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<Cursor> {
         let segment = self.last_segment_where(|segment| {
             let base = segment.opening()?.bases.get(topic);
             Ok(base.is_none_or(|base| base <= offset))
