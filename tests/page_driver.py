@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_PRINTS = re.compile(r"print\(.*\)  # (.+)$", re.M)
+_PRINTS = re.compile(r"print\(.*\) +# (.+)$", re.M)
 _FILE = re.compile(r"# ([\w.-]+\.py)\n")
 _DEADLINE_S = 60
 

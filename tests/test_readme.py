@@ -115,6 +115,7 @@ def test_blocks_are_found_with_their_lines_and_reasons() -> None:
     "bad",
     [
         ("```python", "print(1 + 1)  # 3", "```"),
+        ("```python", "print(1 + 1)       # 3", "```"),
         ("```python", "for i in range(2):", "    print(i)  # 1", "print(2)  # 0", "```"),
         ("```python", "raise SystemExit(3)", "```"),
         ("```python", "undefined", "```"),
