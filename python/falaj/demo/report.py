@@ -86,7 +86,7 @@ def _story(streamed: Streamed) -> str:
             f"After {interruption.killed_at:.1f} s the process of {interruption.producer} got "
             f"SIGKILL in the middle of its work, and a new one was started that knew nothing. "
             f"{gone:.1f} s later it had read its flights, found {interruption.found:,} of them in "
-            f"the log, and went on behind them. The others did not notice. "
+            f"the log, and went on behind them. The others went on meanwhile. "
         )
     return told + "Counted in the log afterwards and compared with the file: every flight once."
 

@@ -56,6 +56,7 @@ def local(app: str, *, cores: int | str = "*", **settings: str) -> SparkSession:
     if home := java.home():
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # whatever the machine's name resolves to
     builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
     for name, value in (_SETTINGS | {k.replace("_", "."): v for k, v in settings.items()}).items():
         builder = builder.config(name, value)
