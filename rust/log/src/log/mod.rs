@@ -12,7 +12,7 @@
 //! | `recover` | what follows an incarnation change |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
 //! | `chain` | which segments are the log |
-//! | `read`, `data` | cursors over committed blocks, and the blocks |
+//! | `read`, `data`, `run` | cursors over committed blocks; one of them, many of them |
 //! | `seek` | from an offset, a time or an address to a place |
 //! | `follow` | waiting for more |
 //! | `touch` | room and pages made ahead of the writer, by a helper thread |
@@ -43,6 +43,7 @@ mod recover;
 mod reindex;
 mod repair;
 mod roll;
+mod run;
 mod seek;
 mod supersede;
 mod sync;
@@ -75,6 +76,7 @@ pub use follow::{Interrupt, Wait};
 pub use mending::{Mend, MendStep};
 pub use read::Cursor;
 pub use recover::{Planned, mend, plan};
+pub use run::{Place, Places, Run};
 
 use append::Writer;
 use chain::Chain;

@@ -73,6 +73,22 @@ impl Block {
     }
 }
 
+/// Where the body of a block that was read lies in its segment; see [`Segment::extent`].
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    block: u64,
+    header_len: u32,
+    len: u32,
+}
+
+impl Extent {
+    /// Position of the block.
+    #[inline]
+    pub fn block(&self) -> u64 {
+        self.block
+    }
+}
+
 /// Bytes at a position that are no block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bad {
@@ -498,6 +514,19 @@ impl Segment {
             }
             at += page;
         }
+    }
+
+    /// Where the body of a block of this segment lies, to ask for it later by [`Segment::bytes`].
+    #[inline]
+    pub fn extent(&self, block: &Block) -> Extent {
+        let (header_len, len) = (block.header.header_len() as u32, block.header.body_len() as u32);
+        Extent { block: block.position, header_len, len }
+    }
+
+    /// The body of a block of this segment.
+    #[inline]
+    pub fn bytes(&self, body: &Extent) -> &[u8] {
+        self.committed(body.block + u64::from(body.header_len), u64::from(body.len))
     }
 
     /// The body of a block of this segment.

@@ -30,6 +30,7 @@ use crate::segment::Check;
 use crate::store::{Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, Record};
+pub use crate::log::{Place, Places, Run};
 pub use read::{RecordView, Scan, Skipped, Slice};
 
 /// When an append returns.

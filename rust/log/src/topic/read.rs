@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::error::{Error, Result};
 use crate::format::Decoded;
 use crate::format::record::{Parts, Spot, Walk as Records, headers};
-use crate::log::{Cursor, DataBlock};
+use crate::log::{Cursor, DataBlock, Run};
 use crate::segment::Check;
 
 use super::Topic;
@@ -193,23 +193,61 @@ impl Scan {
     /// As [`Scan::next_record`].
     #[inline]
     pub fn next_slice(&mut self) -> Result<Option<Slice>> {
-        let offsets = self.next_offsets()?;
-        Ok(offsets.map(|offsets| Slice { block: self.cursor.block().clone(), offsets }))
+        if !self.has_wanted()? {
+            return Ok(None);
+        }
+        let block = self.cursor.block().clone();
+        let offsets = self.wanted_of(&block);
+        self.take(&offsets);
+        Ok(Some(Slice { block, offsets }))
     }
 
-    /// The offsets that are wanted of the next block, which is then the cursor's.
-    #[inline(always)]
-    pub(super) fn next_offsets(&mut self) -> Result<Option<Range<u64>>> {
-        while self.next < self.end && self.has_block()? {
-            let block = self.cursor.block();
-            let offsets = block.first().max(self.next)..block.end().min(self.end);
-            self.rest = Rest::Nothing;
-            if !offsets.is_empty() {
-                self.next = offsets.end;
-                return Ok(Some(offsets));
-            }
+    /// The records of the next blocks, until there are as many as asked for, the segment ends, or
+    /// something is wrong, about which the next call then tells; `None` at the end. Do not mix with
+    /// [`Scan::next_record`] within one block, as with [`Scan::next_slice`].
+    ///
+    /// # Errors
+    /// As [`Scan::next_record`].
+    pub fn next_run(&mut self, records: usize) -> Result<Option<Run>> {
+        if !self.has_wanted()? {
+            return Ok(None);
         }
-        Ok(None)
+        let block = self.cursor.block();
+        let wanted = self.wanted_of(block);
+        let mut run = Run::new(block, &wanted)?;
+        self.take(&wanted);
+        while run.len() < records && matches!(self.has_wanted(), Ok(true)) {
+            let block = self.cursor.block();
+            let wanted = self.wanted_of(block);
+            if !run.takes(block) || run.push(block, &wanted).is_err() {
+                break;
+            }
+            self.take(&wanted);
+        }
+        Ok(Some(run))
+    }
+
+    /// Have a block of which something is wanted; false at the end.
+    #[inline(always)]
+    fn has_wanted(&mut self) -> Result<bool> {
+        while self.next < self.end && self.has_block()? {
+            if !self.wanted_of(self.cursor.block()).is_empty() {
+                return Ok(true);
+            }
+            self.rest = Rest::Nothing;
+        }
+        Ok(false)
+    }
+
+    #[inline(always)]
+    fn wanted_of(&self, block: &DataBlock) -> Range<u64> {
+        block.first().max(self.next)..block.end().min(self.end)
+    }
+
+    #[inline(always)]
+    fn take(&mut self, wanted: &Range<u64>) {
+        self.rest = Rest::Nothing;
+        self.next = wanted.end;
     }
 
     /// Step over damage to the next sound block, for readers that were told to; says what they lose.

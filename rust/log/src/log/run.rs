@@ -1,0 +1,239 @@
+//! A run: the records of consecutive blocks, held together.
+//!
+//! Where blocks are small, what is kept for each costs more than reading it. A [`Run`] holds the map
+//! of its segment once and forty bytes for each block; a record of it is a [`Place`] of twenty bytes,
+//! which holds nothing. Invariant: as for [`DataBlock`], of which it is made: every block was checked
+//! as far as its cursor was told to. See `docs/PROTOCOL.md`, "Read".
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::Malformed;
+use crate::format::record::{Parts, Spot, Walk as Records};
+use crate::segment::{Bad, Extent, Segment};
+
+use super::DataBlock;
+
+/// Records of consecutive blocks of one segment. Holds its map.
+#[derive(Clone, Debug)]
+pub struct Run {
+    segment: Arc<Segment>,
+    pieces: Vec<Piece>,
+    offsets: Range<u64>,
+    records: u32,
+    /// Records of the first block that lie before `offsets`.
+    skipped: u32,
+}
+
+/// What of a block is needed to read its records.
+#[derive(Clone, Debug)]
+struct Piece {
+    first: u64,
+    appended_ns: i64,
+    body: Extent,
+    /// Records of the run before it.
+    before: u32,
+    count: u32,
+    flags: u16,
+}
+
+/// A record of a [`Run`], by its place in that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    piece: u32,
+    spot: Spot,
+}
+
+/// Walks the records of a [`Run`] which it is given at each step.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    piece: u32,
+    records: Option<Records>,
+}
+
+impl Run {
+    /// A run that begins with what is wanted of a block.
+    ///
+    /// # Errors
+    /// As [`Run::push`].
+    pub(crate) fn new(block: &DataBlock, wanted: &Range<u64>) -> Result<Self> {
+        let segment = Arc::clone(&block.segment);
+        let offsets = wanted.start..wanted.start;
+        let mut run = Self { segment, pieces: Vec::new(), offsets, records: 0, skipped: 0 };
+        if wanted.start > block.first() {
+            run.skipped = count_before(block, wanted.start)?;
+        }
+        run.push(block, wanted)?;
+        Ok(run)
+    }
+
+    /// True when the block can be added: it lies in the same segment.
+    #[inline]
+    pub(crate) fn takes(&self, block: &DataBlock) -> bool {
+        Arc::ptr_eq(&self.segment, &block.segment) && self.pieces.len() < 1 << 24
+    }
+
+    /// Add what is wanted of the block that follows.
+    ///
+    /// # Errors
+    /// `Newer` for a codec that this version does not read, `Corrupt` where its records are.
+    #[inline]
+    pub(crate) fn push(&mut self, block: &DataBlock, wanted: &Range<u64>) -> Result<()> {
+        block.records()?;
+        let skipped = if self.pieces.is_empty() { self.skipped } else { 0 };
+        let until =
+            if wanted.end < block.end() { count_before(block, wanted.end)? } else { block.count() };
+        self.pieces.push(Piece {
+            first: block.first(),
+            appended_ns: block.appended_ns(),
+            body: self.segment.extent(&block.block),
+            before: self.records,
+            count: block.count(),
+            flags: block.block.header.flags,
+        });
+        self.records += until.saturating_sub(skipped);
+        self.offsets.end = wanted.end;
+        Ok(())
+    }
+
+    /// Offsets of its records; where compaction was, not each of them has one.
+    #[inline]
+    pub fn offsets(&self) -> Range<u64> {
+        self.offsets.clone()
+    }
+
+    /// Number of its records.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.records as usize
+    }
+
+    /// True when compaction left none of them.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// The `n`-th record: a walk through its block, by lengths alone where values are plain.
+    ///
+    /// # Errors
+    /// `Corrupt` where a record is damaged.
+    pub fn place(&self, n: usize) -> Result<Option<Place>> {
+        if n >= self.len() {
+            return Ok(None);
+        }
+        let n = n as u32;
+        let piece = self.pieces.partition_point(|piece| piece.before <= n) - 1;
+        let skipped = if piece == 0 { self.skipped } else { 0 };
+        let mut left = n - self.pieces[piece].before + skipped;
+        let body = self.body(piece);
+        let damaged = |what| self.damaged(piece, what);
+        let mut records = self.records(piece)?;
+        if records.is_plain() && records.skip_plain(body, left) {
+            left = 0;
+        }
+        while let Some(spot) = records.next_spot(body).map_err(damaged)? {
+            if left == 0 {
+                return Ok(Some(Place { piece: piece as u32, spot }));
+            }
+            left -= 1;
+        }
+        Ok(None)
+    }
+
+    /// Offset of a record.
+    #[inline]
+    pub fn offset(&self, place: &Place) -> u64 {
+        self.pieces[place.piece as usize].first + u64::from(place.spot.offset_delta)
+    }
+
+    /// Value of a record; `None` for a tombstone.
+    #[inline]
+    pub fn value(&self, place: &Place) -> Option<&[u8]> {
+        place.spot.value().map(|range| &self.body(place.piece as usize)[range])
+    }
+
+    /// All parts of a record, as ranges of [`Run::body_of`].
+    ///
+    /// # Errors
+    /// None for a place of this run.
+    pub fn parts(&self, place: &Place) -> Result<Parts> {
+        let piece = place.piece as usize;
+        let parts = self.records(piece)?.parts_of(self.body(piece), &place.spot);
+        parts.map_err(|what| self.damaged(piece, what))
+    }
+
+    /// The encoded records of the block that a record is in, in mapped memory.
+    #[inline]
+    pub fn body_of(&self, place: &Place) -> &[u8] {
+        self.body(place.piece as usize)
+    }
+
+    /// When the block that a record is in was appended, nanoseconds since 1970.
+    #[inline]
+    pub fn appended_ns(&self, place: &Place) -> i64 {
+        self.pieces[place.piece as usize].appended_ns
+    }
+
+    #[inline]
+    fn body(&self, piece: usize) -> &[u8] {
+        self.segment.bytes(&self.pieces[piece].body)
+    }
+
+    #[inline]
+    fn records(&self, piece: usize) -> Result<Records> {
+        let Piece { flags, count, .. } = self.pieces[piece];
+        let records = Records::new(flags, count, self.body(piece));
+        records.map_err(|what| self.damaged(piece, what))
+    }
+
+    #[cold]
+    fn damaged(&self, piece: usize, what: Malformed) -> Error {
+        self.segment.error(Bad { position: self.pieces[piece].body.block(), what })
+    }
+}
+
+impl Places {
+    /// The next record of the run, always the same one; `None` after the last.
+    ///
+    /// # Errors
+    /// `Corrupt` where a record is damaged.
+    #[inline]
+    pub fn next(&mut self, run: &Run) -> Result<Option<Place>> {
+        while let Some(there) = run.pieces.get(self.piece as usize) {
+            let piece = self.piece as usize;
+            let records = match &mut self.records {
+                Some(records) => records,
+                None => self.records.insert(run.records(piece)?),
+            };
+            let found = records.next_spot(run.body(piece));
+            let Some(spot) = found.map_err(|what| run.damaged(piece, what))? else {
+                self.piece += 1;
+                self.records = None;
+                continue;
+            };
+            if run.offsets.contains(&(there.first + u64::from(spot.offset_delta))) {
+                return Ok(Some(Place { piece: self.piece, spot }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Records of a block before an offset.
+#[cold]
+fn count_before(block: &DataBlock, offset: u64) -> Result<u32> {
+    let mut records = block.records()?;
+    if records.is_plain() {
+        return Ok((offset - block.first()) as u32);
+    }
+    let (mut before, body) = (0, block.body());
+    while let Some(spot) = records.next_spot(body).map_err(|what| block.damaged(what))? {
+        if block.first() + u64::from(spot.offset_delta) >= offset {
+            break;
+        }
+        before += 1;
+    }
+    Ok(before)
+}
