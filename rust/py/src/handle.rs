@@ -4,8 +4,8 @@
 //! exchanged whenever a thread is attached, and a forked child, which is made by an attached thread,
 //! never inherits a borrow.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use falaj::error::Error;
@@ -64,11 +64,7 @@ impl Handle {
 
     /// Use the topic without detaching; `None` when it is closed or the process forked.
     #[inline(always)]
-    pub(crate) fn at_once<T>(
-        &self,
-        py: Python<'_>,
-        use_it: impl FnOnce(&Topic) -> T,
-    ) -> Option<T> {
+    pub(crate) fn at_once<T>(&self, py: Python<'_>, use_it: impl FnOnce(&Topic) -> T) -> Option<T> {
         let open = self.open.borrow(py);
         open.as_ref().filter(|open| open.is_ours()).map(|open| use_it(&open.topic))
     }
