@@ -12,11 +12,11 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::{Membership, Store};
+use super::{Membership, Store, fork};
 use crate::error::{Error, Result};
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::lock::{Fate, Holders, Identity};
@@ -29,7 +29,30 @@ const SHORTEST_NAP: Duration = Duration::from_micros(500);
 
 /// The logs that a process has open for writing.
 #[derive(Debug, Default)]
-pub(super) struct OpenLogs(Mutex<Inner>);
+pub(super) struct OpenLogs {
+    inner: Mutex<Inner>,
+    /// Held for reading by a thread that serves logs, as long as it has any of them in its hands.
+    serving: Arc<RwLock<()>>,
+}
+
+/// Belongs to a handle of a log and is dropped right behind it. The last one of a log waits until no
+/// thread that serves logs has one in its hands: then the log is closed when its last handle is gone,
+/// not some time later by the thread that happened to have it too.
+#[derive(Clone, Debug)]
+pub struct Closing {
+    handles: Arc<()>,
+    serving: Arc<RwLock<()>>,
+    epoch: u64,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        // In a forked child nobody serves, and the lock may have been held when it was born.
+        if fork::epoch() == self.epoch && Arc::strong_count(&self.handles) == 1 {
+            drop(self.serving.write());
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -43,6 +66,8 @@ struct Opened {
     log: Weak<Log>,
     /// Held by the log until its last handle is dropped *and* it has closed itself.
     place: Weak<Place>,
+    /// What its handles share, to know which is the last.
+    handles: Weak<()>,
 }
 
 /// A membership, as one log has it.
@@ -70,7 +95,7 @@ impl OpenLogs {
         open: impl FnOnce(Arc<dyn Member>) -> Result<Arc<Log>>,
     ) -> Result<Arc<Log>> {
         let mut inner = loop {
-            let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(opened) = inner.logs.get(dir) else { break inner };
             if let Some(log) = opened.log.upgrade() {
                 return Ok(log);
@@ -85,11 +110,13 @@ impl OpenLogs {
         let place = Arc::new(Place(Arc::clone(member)));
         let log = open(Arc::clone(&place) as Arc<dyn Member>)?;
         inner.logs.retain(|_, opened| opened.place.strong_count() > 0);
-        let opened = Opened { log: Arc::downgrade(&log), place: Arc::downgrade(&place) };
+        let (log_held, place) = (Arc::downgrade(&log), Arc::downgrade(&place));
+        let opened = Opened { log: log_held, place, handles: Weak::new() };
         inner.logs.insert(dir.to_path_buf(), opened);
         if inner.helpers.is_none() {
-            start(dir, "falaj-keeper", Arc::downgrade(member), keep)?;
-            let pages = start(dir, "falaj-pages", Arc::downgrade(member), touch_pages)?;
+            start(dir, "falaj-keeper", Arc::downgrade(member), &self.serving, keep)?;
+            let pages =
+                start(dir, "falaj-pages", Arc::downgrade(member), &self.serving, touch_pages)?;
             inner.helpers = Some(Helpers { pages });
         }
         if let Some(helpers) = &inner.helpers {
@@ -98,8 +125,19 @@ impl OpenLogs {
         Ok(log)
     }
 
+    fn closing(&self, dir: &Path) -> Closing {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = inner.logs.get_mut(dir);
+        let known = opened.as_ref().and_then(|opened| opened.handles.upgrade());
+        let handles = known.unwrap_or_default();
+        if let Some(opened) = opened {
+            opened.handles = Arc::downgrade(&handles);
+        }
+        Closing { handles, serving: Arc::clone(&self.serving), epoch: fork::epoch() }
+    }
+
     fn living(&self) -> Vec<Arc<Log>> {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.logs.values().filter_map(|opened| opened.log.upgrade()).collect()
     }
 }
@@ -124,6 +162,18 @@ impl Store {
 }
 
 impl Store {
+    /// What to drop right behind a handle of a log that was opened for writing; `None` for a reader, whose logs
+    /// nobody else has.
+    ///
+    /// # Errors
+    /// `Closed` in a forked child.
+    pub fn closing(&self, log: &Log) -> Result<Option<Closing>> {
+        if self.access() == super::Access::Read {
+            return Ok(None);
+        }
+        Ok(Some(self.membership()?.logs().closing(log.dir())))
+    }
+
     /// How the log of a topic is opened.
     pub(super) fn log_settings(&self, topic: &TopicSettings) -> LogSettings {
         LogSettings {
@@ -153,18 +203,21 @@ fn start(
     dir: &Path,
     name: &str,
     member: Weak<Membership>,
-    work: fn(&Weak<Membership>),
+    serving: &Arc<RwLock<()>>,
+    work: fn(&Weak<Membership>, &RwLock<()>),
 ) -> Result<Thread> {
     let thread = std::thread::Builder::new().name(name.into());
-    let started = thread.spawn(move || work(&member));
+    let serving = Arc::clone(serving);
+    let started = thread.spawn(move || work(&member, &serving));
     started
         .map(|thread| thread.thread().clone())
         .map_err(|e| Error::io("start a thread for", dir, e))
 }
 
-fn touch_pages(member: &Weak<Membership>) {
+fn touch_pages(member: &Weak<Membership>, serving: &RwLock<()>) {
     loop {
         std::thread::park();
+        let _gate = serving.read();
         let Some(member) = member.upgrade() else { return };
         let logs = member.logs().living();
         drop(member);
@@ -172,11 +225,12 @@ fn touch_pages(member: &Weak<Membership>) {
     }
 }
 
-fn keep(member: &Weak<Membership>) {
+fn keep(member: &Weak<Membership>, serving: &RwLock<()>) {
     let mut synced: HashMap<PathBuf, Instant> = HashMap::new();
     let mut nap = NAP;
     loop {
         std::thread::park_timeout(nap);
+        let _gate = serving.read();
         let Some(member) = member.upgrade() else { return };
         let logs = member.logs().living();
         drop(member);

@@ -48,6 +48,7 @@ use std::time::Duration;
 pub use backup::BackupReport;
 pub use info::{LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
+pub use logs::Closing;
 pub use membership::Membership;
 pub use modes::Modes;
 pub use options::{Access, StoreOptions, TopicOptions};

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
 use crate::log::{Interrupt, Log, Wait};
 use crate::segment::Check;
-use crate::store::{Store, TopicOptions};
+use crate::store::{Closing, Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, Record};
 pub use crate::log::{Place, Places, Run};
@@ -52,6 +52,8 @@ pub struct Topic {
     store: Store,
     settings: Arc<TopicSettings>,
     log: Arc<Log>,
+    /// Dropped right behind the log, see there.
+    _closing: Option<Closing>,
     sync: SyncMode,
     check: Check,
 }
@@ -70,8 +72,8 @@ impl Topic {
     pub fn open(store: &Store, name: &str, options: &TopicOptions) -> Result<Self> {
         let settings = Arc::new(store.open_topic(name, options)?);
         let log = store.open_log(&settings)?;
-        let (sync, check) = (SyncMode::default(), Check::Full);
-        Ok(Self { store: store.clone(), settings, log, sync, check })
+        let (_closing, sync, check) = (store.closing(&log)?, SyncMode::default(), Check::Full);
+        Ok(Self { store: store.clone(), settings, log, _closing, sync, check })
     }
 
     /// The same topic, for a forked child: with a place of its own among the writers.
@@ -80,7 +82,8 @@ impl Topic {
     /// As [`Topic::open`].
     pub fn reopen(&self) -> Result<Self> {
         let log = self.store.open_log(&self.settings)?;
-        Ok(Self { log, ..self.clone() })
+        let _closing = self.store.closing(&log)?;
+        Ok(Self { log, _closing, ..self.clone() })
     }
 
     /// The topic's log, opened anew for reading only: with maps of its own, on which nothing was
