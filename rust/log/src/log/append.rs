@@ -84,7 +84,9 @@ pub struct Writer {
 pub enum Obstacle {
     /// The active segment is another one now.
     Moved,
-    /// There is no room for this many bytes, or a field would overflow.
+    /// There is no room for this many bytes in what is allocated.
+    Tight { needs: u64 },
+    /// A field would overflow: this segment takes no more.
     Full { needs: u64 },
     /// A sync failed.
     Latched,
@@ -195,7 +197,8 @@ impl Log {
     ) -> Result<()> {
         match obstacle {
             Obstacle::Moved => Ok(()),
-            Obstacle::Full { needs } => self.make_room(writer, control, member, needs),
+            Obstacle::Tight { needs } => self.make_room(writer, control, member, needs),
+            Obstacle::Full { needs } => self.make_segment(writer, control, member, needs),
             Obstacle::Latched => self.clear_latch(writer),
             Obstacle::Deleted => Err(self.deleted()),
             Obstacle::Unknown { topic } => {
@@ -338,11 +341,11 @@ impl Writer {
         let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
         self.room = room;
         if start + needs + RESERVE > room {
-            return Err(Obstacle::Full { needs });
+            return Err(Obstacle::Tight { needs });
         }
         let time = self.next_time(log, blocks);
         if start + needs > self.touched {
-            self.touched = self.asked.more(log, &self.segment, start + needs, room);
+            self.touched = self.asked.more(log, &self.segment, start + needs);
         }
         if time > MAX_RELATIVE_TIME {
             return Err(Obstacle::Full { needs });

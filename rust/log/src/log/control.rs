@@ -71,7 +71,7 @@ impl Control {
         Ok(Self { map, unmapped: Some(file), path, id, stat, stale_tail: None })
     }
 
-    #[inline]
+    #[inline(always)]
     fn load(&self, position: u64) -> u64 {
         match &self.unmapped {
             None => self.map.load(position),
@@ -215,6 +215,28 @@ impl Control {
             word.compare_exchange(flags, with(flags), Ordering::AcqRel, Ordering::Acquire)
         {
             flags = now;
+        }
+        Ok(())
+    }
+
+    /// Say that a segment is allocated further than was known, if it is still the active one. Where
+    /// words can be changed in place no lock is needed: that bytes are allocated is true whoever says
+    /// it, and a roll stores the word of another segment, which stays. Elsewhere the caller owns the
+    /// append lock.
+    ///
+    /// # Errors
+    /// As [`Control::set`].
+    pub fn raise_allocated(&self, grown: Address) -> Result<()> {
+        let mut now = self.allocated();
+        while now.sequence() == grown.sequence() && now < grown {
+            if !self.map.shares_memory() {
+                return self.set(at::ALLOCATED, grown.0);
+            }
+            let word = self.word(at::ALLOCATED);
+            match word.compare_exchange(now.0, grown.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(other) => now = Address(other),
+            }
         }
         Ok(())
     }

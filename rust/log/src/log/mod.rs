@@ -15,7 +15,7 @@
 //! | `read`, `data`, `run` | cursors over committed blocks; one of them, many of them |
 //! | `seek` | from an offset, a time or an address to a place |
 //! | `follow` | waiting for more |
-//! | `touch` | pages touched ahead of the writer, by a helper thread |
+//! | `touch` | room and pages made ahead of the writer, by a helper thread |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
 //! | `reindex` | indexes of sealed segments, made anew |

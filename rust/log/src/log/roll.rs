@@ -58,10 +58,24 @@ impl Log {
         let required = writer.tail.position() + needs + RESERVE;
         let allocated = control.allocated();
         let active = allocated.sequence() == writer.tail.sequence();
-        let has_room = active && allocated.position() >= required;
-        if !has_room && required <= self.settings.segment_bytes {
+        if active && allocated.position() >= required {
+            // Another process, or the helper, was faster.
+            return Ok(());
+        }
+        if required <= self.settings.segment_bytes {
             return self.grow(writer, control, required);
         }
+        self.make_segment(writer, control, member, needs)
+    }
+
+    /// See to it that `needs` bytes fit into a new segment. The append lock is not held.
+    pub(super) fn make_segment(
+        &self,
+        writer: &mut Writer,
+        control: &Control,
+        member: &dyn Member,
+        needs: u64,
+    ) -> Result<()> {
         match self.roll(writer, control, member, needs) {
             Err(Obstacle::Failed(error)) => Err(error),
             // Somebody else rolled, latched or deleted the log: the append's next turn sees to it.
@@ -89,19 +103,16 @@ impl Log {
         Ok(())
     }
 
-    /// Allocate more of the active segment, by doubling.
+    /// Allocate more of the active segment.
     fn grow(&self, writer: &Writer, control: &Control, required: u64) -> Result<()> {
         let segment = &writer.segment;
         let len = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?.len;
-        let wanted = (len * 2).min(self.settings.segment_bytes).max(required);
+        let room = control.allocated().position().clamp(PAGE, len);
+        let wanted = self.grown(room).max(required);
         let wanted = wanted.next_multiple_of(PAGE).min(self.settings.segment_bytes);
         segment.file().allocate(wanted).map_err(|e| Error::io("allocate", segment.path(), e))?;
         let _guard = self.lock(Which::Append)?;
-        let grown = Address::new(segment.sequence(), wanted);
-        if control.tail().sequence() == segment.sequence() && control.allocated() < grown {
-            control.set(at::ALLOCATED, grown.0)?;
-        }
-        Ok(())
+        control.raise_allocated(Address::new(segment.sequence(), wanted))
     }
 
     fn roll(

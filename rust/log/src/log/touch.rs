@@ -1,21 +1,26 @@
-//! Pages touched ahead of the writer.
+//! Room and pages made ahead of the writer.
 //!
-//! The first store into a fresh page of a file costs many times an append. A helper thread, which
-//! the store lends to its logs, touches them before the writer gets there: the faster it writes, the
-//! further ahead, for a page that is touched will be written out even if nothing comes to lie on
-//! it. Only speed depends on this: what the helper does not do, or does late, the writer's own
-//! store does.
+//! Allocating a page of a file, and the first store into it, cost many times an append. A helper
+//! thread, which the store lends to its logs, does both before the writer gets there: the faster it
+//! writes, the further ahead, for a page that is touched will be written out even if nothing comes to
+//! lie on it. Only speed depends on this: what the helper does not do, or does late, the writer does.
+//! The helper never waits for a lock of the log. See `docs/PROTOCOL.md`, "Append".
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
 
+use crate::format::address::Address;
 use crate::segment::Segment;
 
-use super::{Log, enter};
+use super::{Control, Log, enter};
 
 /// How far ahead of a slow and of a fast writer pages are touched, bytes.
 const NEAREST: u64 = 256 << 10;
 const FARTHEST: u64 = 16 << 20;
+/// Most that a segment grows by at once, bytes: whoever wants the same meanwhile waits for it.
+const LARGEST_STEP: u64 = 16 << 20;
+/// Bytes that are touched before looking how far the writer is.
+const PIECE: u64 = 2 << 20;
 /// A writer that asks again within this time is a fast one, microseconds.
 const SOON_US: i64 = 20_000;
 
@@ -46,15 +51,15 @@ impl Asked {
         self.until = 0;
     }
 
-    /// Ask for what follows a position, as far as there is room in the file. Returns the position at
-    /// which to ask again.
+    /// Ask for what follows a position, as far as the segment may grow. Returns the position at which
+    /// to ask again.
     #[cold]
-    pub fn more(&mut self, log: &Log, segment: &Arc<Segment>, position: u64, room: u64) -> u64 {
+    pub fn more(&mut self, log: &Log, segment: &Arc<Segment>, position: u64) -> u64 {
         let now = log.storage.tick_us();
         let soon = now.saturating_sub(self.last_us) < SOON_US;
         let distance = if soon { self.distance * 2 } else { self.distance / 2 };
         (self.distance, self.last_us) = (distance.clamp(NEAREST, FARTHEST), now);
-        let until = (position + self.distance).min(room);
+        let until = (position + self.distance).min(log.settings.segment_bytes);
         log.ask_to_touch(segment, self.until.max(position), until);
         self.until = until;
         position + self.distance / 4
@@ -82,12 +87,52 @@ impl Log {
         helper.unpark();
     }
 
-    /// Touch what was asked for. Called by the helper.
+    /// Allocate and touch what was asked for. Called by the helper.
     pub fn touch(&self) {
         let wanted = enter(&self.ahead.wanted).take();
-        let Some((segment, from, until)) = wanted else { return };
-        if until > from {
-            segment.map().populate(from, until - from);
+        let (Some((segment, from, until)), Some(control)) = (wanted, self.control.get()) else {
+            return;
+        };
+        // Room first: a writer that has to make it itself loses more than by a page not touched.
+        while self.grow_ahead(control, &segment, until) {}
+        let mut at = from;
+        while at < until {
+            // A fast writer overtakes: what it has behind it is done.
+            let tail = control.tail();
+            let begin = at.max(tail.position());
+            let end = (begin + PIECE).min(until).min(control.allocated().position());
+            if tail.sequence() != segment.sequence() || begin >= end {
+                return;
+            }
+            segment.map().populate(begin, end - begin);
+            at = end;
         }
+    }
+
+    /// Allocate the next piece of the active segment, if it does not reach so far already. False when
+    /// there is nothing to do, or it cannot be done here: the writer then does it, and says what is
+    /// wrong.
+    fn grow_ahead(&self, control: &Control, segment: &Segment, until: u64) -> bool {
+        let allocated = control.allocated();
+        let (room, wanted) = (allocated.position(), self.grown(allocated.position()));
+        let is_active = allocated.sequence() == segment.sequence() && control.flags() == 0;
+        // Where stores are writes, the word is changed under the lock alone.
+        if self.fast.is_none() || !is_active || room >= until || wanted <= room {
+            return false;
+        }
+        if segment.file().allocate(wanted).is_err() {
+            return false;
+        }
+        if control.tail().sequence() != segment.sequence() {
+            // Sealed meanwhile: nothing will ever lie there.
+            let _ = segment.file().punch(room, wanted - room);
+            return false;
+        }
+        control.raise_allocated(Address::new(segment.sequence(), wanted)).is_ok()
+    }
+
+    /// How far a segment grows that is allocated up to here: to twice that, and not too much at once.
+    pub(super) fn grown(&self, room: u64) -> u64 {
+        (room + room.min(LARGEST_STEP)).min(self.settings.segment_bytes)
     }
 }

@@ -6,7 +6,7 @@
 //! open for writing are kept, weakly, by the [`Membership`]. Two
 //! threads of the process serve them, and end with the membership: the *keeper* syncs what was
 //! appended in interval mode, also by processes that died since; another, which no sync may hold up,
-//! touches pages ahead of the writer. Logs open for reading are not shared: they hold no lock.
+//! makes room and pages ahead of the writer. Logs open for reading are not shared: they hold no lock.
 
 use std::any::Any;
 use std::collections::HashMap;

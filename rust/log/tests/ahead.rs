@@ -1,0 +1,101 @@
+//! Room and pages made ahead of the writer: by a helper that takes no lock and may fail.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::*;
+use falaj::format::address::Address;
+use falaj::format::control::at;
+use falaj::format::names;
+use falaj::format::settings::WriteMode;
+use falaj::log::{Log, LogSettings};
+use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::real::RealStorage;
+use falaj::storage::{Access, Open, Storage};
+
+const LARGE: u64 = 8 << 20;
+
+struct Place {
+    _root: tempfile::TempDir,
+    faulty: FaultyStorage,
+    dir: PathBuf,
+}
+
+impl Place {
+    fn allocated(&self) -> Address {
+        let control = self.faulty.open(&self.dir.join("control"), Open::Read).unwrap();
+        Address(control.map(4096, Access::Read).unwrap().load(at::ALLOCATED))
+    }
+
+    fn len_of(&self, sequence: u64) -> u64 {
+        self.faulty.stat(&self.dir.join(names::segment(sequence))).unwrap().len
+    }
+}
+
+fn place(mode: WriteMode) -> (Place, Arc<Log>) {
+    let root = tempfile::tempdir().unwrap();
+    let faulty = FaultyStorage::new(Arc::new(RealStorage::new()));
+    let dir = log_dir(root.path());
+    create_log_of(&faulty, &dir, 1, mode, LARGE);
+    let settings = LogSettings { segment_bytes: LARGE, ..settings(mode) };
+    let (storage, member) = (Arc::new(faulty.clone()), TestMember::new(0, 1));
+    let log = Log::open(storage, &dir, settings, Some(Arc::new(member))).unwrap();
+    // The test is the helper itself: it looks when it wants to.
+    log.set_helper(std::thread::current());
+    (Place { _root: root, faulty, dir }, log)
+}
+
+#[test]
+fn room_is_there_before_the_writer_needs_it() {
+    let (place, log) = place(WriteMode::Mapped);
+    let value = vec![7; 100 << 10];
+    for i in 0..70 {
+        append(&log, 0, &[&value]).unwrap();
+        log.touch();
+        let (end, room) = (log.committed().unwrap(), place.allocated());
+        assert_eq!(room.sequence(), end.sequence());
+        assert!(room.position() >= (end.position() + (128 << 10)).min(LARGE), "append {i}");
+        assert!(place.len_of(room.sequence()) >= room.position());
+    }
+    let (found, ended) = read_all(&log, 0, 0);
+    ended.unwrap();
+    assert!(found.len() == 70 && found.iter().all(|(_, found)| *found == value));
+}
+
+#[test]
+fn where_stores_are_writes_room_is_left_to_who_has_the_lock() {
+    let (place, log) = place(WriteMode::Pwrite);
+    let before = place.allocated();
+    append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
+    log.touch();
+    assert_eq!(place.allocated(), before);
+}
+
+#[test]
+fn a_helper_that_gets_no_room_is_no_error() {
+    let (place, log) = place(WriteMode::Mapped);
+    let before = place.allocated();
+    append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
+    let next = place.faulty.count(Call::Allocate) + 1;
+    place.faulty.plan(Fault::at(next, How::Errno(libc::ENOSPC)).only(Call::Allocate));
+    log.touch();
+    assert_eq!((place.faulty.failed(), place.allocated()), (1, before));
+    append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
+    assert!(place.allocated() > before);
+}
+
+#[test]
+fn a_segment_that_was_sealed_meanwhile_grows_no_more() {
+    let (place, log) = place(WriteMode::Mapped);
+    let sealed = place.allocated().sequence();
+    let len = || place.len_of(sealed);
+    append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
+    log.roll_now().unwrap();
+    let (before, room) = (len(), place.allocated());
+    log.touch();
+    assert_eq!((len(), place.allocated()), (before, room));
+    assert!(room.sequence() > sealed);
+}
