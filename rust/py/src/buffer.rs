@@ -1,5 +1,4 @@
-//! `View` and `BatchView`: buffers of values in a mapped segment, and the only unsafe code of these
-//! bindings.
+//! `View` and `BatchView`: buffers of values in a mapped segment.
 //!
 //! A view holds its block, or its batch of blocks, and so, by reference count, the map of the
 //! segment. Invariant: what is exported are bytes below the committed end, which nobody writes again,

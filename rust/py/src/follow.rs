@@ -194,9 +194,9 @@ impl Follower {
     }
 
     /// End the iteration, from any thread.
-    fn close(&self) {
+    fn close(&self, py: Python<'_>) {
         self.stopped.store(true, Ordering::Relaxed);
-        self.handle.at_once(|topic| topic.log().rouse());
+        self.handle.at_once(py, |topic| topic.log().rouse());
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -204,8 +204,8 @@ impl Follower {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, pyo3::types::PyTuple>) {
-        self.close();
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close(py);
     }
 }
 

@@ -1,11 +1,11 @@
 //! What the handles of a topic share: the open topic, until it is closed or the process forks.
 //!
-//! Invariant: the lock around the open topic is held only by a thread that is attached to the
-//! interpreter, for moments, and never across a detach. So nobody waits for it under the GIL, and a
-//! forked child, which is made by an attached thread, never inherits it held.
+//! Invariant: the open topic is borrowed for moments, and never across a detach. So it can be
+//! exchanged whenever a thread is attached, and a forked child, which is made by an attached thread,
+//! never inherits a borrow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use falaj::error::Error;
@@ -13,6 +13,7 @@ use falaj::store::fork;
 use falaj::topic::Topic;
 use pyo3::prelude::*;
 
+use crate::attached::Attached;
 use crate::errors::raise;
 use crate::wait::patiently;
 
@@ -43,7 +44,7 @@ impl Open {
 /// An open or closed topic.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    open: RwLock<Option<Arc<Open>>>,
+    open: Attached<Option<Arc<Open>>>,
     closed: AtomicBool,
     pub(crate) shape: Arc<Shape>,
     /// How long to wait for a lock whose holder lives.
@@ -54,28 +55,27 @@ impl Handle {
     pub(crate) fn new(topic: Topic, shape: Shape, patience: Duration) -> Self {
         let open = Arc::new(Open { topic, epoch: fork::epoch() });
         Self {
-            open: RwLock::new(Some(open)),
+            open: Attached::new(Some(open)),
             closed: AtomicBool::new(false),
             shape: Arc::new(shape),
             patience,
         }
     }
 
-    #[inline]
-    fn read(&self) -> RwLockReadGuard<'_, Option<Arc<Open>>> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Use the topic without detaching; `None` when it is closed or the process forked.
-    #[inline]
-    pub(crate) fn at_once<T>(&self, use_it: impl FnOnce(&Topic) -> T) -> Option<T> {
-        let open = self.read();
+    #[inline(always)]
+    pub(crate) fn at_once<T>(
+        &self,
+        py: Python<'_>,
+        use_it: impl FnOnce(&Topic) -> T,
+    ) -> Option<T> {
+        let open = self.open.borrow(py);
         open.as_ref().filter(|open| open.is_ours()).map(|open| use_it(&open.topic))
     }
 
     /// The open topic; in a forked child one with a place of its own among the writers.
     pub(crate) fn open(&self, py: Python<'_>) -> PyResult<Arc<Open>> {
-        let current = self.read().clone();
+        let current = self.open.borrow(py).clone();
         match current {
             None => Err(raise(py, &Error::Closed { what: "topic" })),
             Some(open) if open.is_ours() => Ok(open),
@@ -102,14 +102,14 @@ impl Handle {
     fn reopen(&self, py: Python<'_>, stale: &Arc<Open>) -> PyResult<Arc<Open>> {
         let topic = patiently(py, self.patience, || stale.topic.reopen())?;
         let fresh = Arc::new(Open { topic, epoch: fork::epoch() });
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        match &*open {
+        // Others were attached meanwhile.
+        let current = self.open.borrow(py).clone();
+        match current {
             None => return Err(raise(py, &Error::Closed { what: "topic" })),
-            Some(other) if other.is_ours() => return Ok(Arc::clone(other)),
+            Some(other) if other.is_ours() => return Ok(other),
             Some(_) => {}
         }
-        let before = open.replace(Arc::clone(&fresh));
-        drop(open);
+        let before = self.open.replace(py, Some(Arc::clone(&fresh)));
         drop(before);
         Ok(fresh)
     }
@@ -122,8 +122,7 @@ impl Handle {
     /// Sync, let the topic go and end every wait on it. A handle that a fork brought is only let go.
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.store(true, Ordering::Relaxed);
-        let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(open) = open else { return Ok(()) };
+        let Some(open) = self.open.replace(py, None) else { return Ok(()) };
         if !open.is_ours() {
             return Ok(());
         }

@@ -1,11 +1,12 @@
 //! `falaj._core`: what Python sees of the crate `falaj`.
 //!
 //! Thin shells without logic: arguments in, one call, result or exception out. Each class has a file;
-//! `errors` is the one mapping of errors, `buffer` the one file with unsafe code.
+//! `errors` is the one mapping of errors; `buffer` and `attached` are the files with unsafe code.
 
 #![deny(unsafe_code)]
 
 mod admin;
+mod attached;
 mod batch;
 mod buffer;
 mod collect;

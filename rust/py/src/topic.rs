@@ -83,16 +83,17 @@ impl Topic {
 
     /// The append that everybody waits for: `bytes`, nothing else. `None` when it has to be done the
     /// long way.
-    #[inline]
+    #[inline(always)]
     fn append_at_once(&self, value: &Bound<'_, PyAny>) -> Option<u64> {
         let partition = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)?;
         let (Ok(value), None) = (value.cast_exact::<PyBytes>(), &self.opened.handle.shape.encode)
         else {
             return None;
         };
-        let (number, value) = (self.opened.first_number + partition, value.as_bytes());
+        let (py, value) = (value.py(), value.as_bytes());
+        let number = self.opened.first_number + partition;
         let interval = self.opened.sync == SyncMode::Interval;
-        self.opened.handle.at_once(|topic| topic.try_append_value(number, value, interval))?
+        self.opened.handle.at_once(py, |topic| topic.try_append_value(number, value, interval))?
     }
 
     fn append_record(
@@ -117,7 +118,7 @@ impl Topic {
         sync: SyncMode,
     ) -> PyResult<u64> {
         let handle = &self.opened.handle;
-        let tried = handle.at_once(|topic| topic.try_append(partition, record, Some(sync)));
+        let tried = handle.at_once(py, |topic| topic.try_append(partition, record, Some(sync)));
         let appended = match tried.unwrap_or(Ok(None)).or_raise(py)? {
             Some(appended) => appended,
             None => {
