@@ -149,7 +149,8 @@ class Topic(_core.Topic[T]):
         `batch.to_list()` are copies. With several partitions, one comes after the other.
 
         Args:
-            size: About how many records a batch has: it ends with the block that reaches them.
+            size: About how many records a batch has: it ends with the block that reaches them, or
+                with the file of the log that holds them.
 
         Returns:
             An iterator of batches, each of one partition.

@@ -208,6 +208,16 @@ def test_a_reader_goes_on_behind_damage_when_it_says_so(path: Path) -> None:
     assert seen == [*range(150), *range(151, 300)]
 
 
+def test_a_reader_that_goes_on_where_nothing_is_damaged_loses_nothing(path: Path) -> None:
+    topic = damaged(path)
+    records = iter(topic)
+    seen = [next(records).offset]
+    for _ in range(149):
+        records.skip_damage()
+        seen.append(next(records).offset)
+    assert seen == list(range(150))
+
+
 def test_a_reader_without_checksums_gets_the_bytes_as_they_are(path: Path) -> None:
     damaged(path)
     topic = falaj.open(path, verify=False).topic("orders")

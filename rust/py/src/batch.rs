@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use falaj::error::Result;
-use falaj::format::record::{Parts, Walk};
-use falaj::log::DataBlock;
-use falaj::topic::{RecordView, Scan, Slice};
+use falaj::topic::{Places, Run, Scan};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyRange};
@@ -13,6 +10,7 @@ use pyo3::types::{PyBytes, PyList, PyRange};
 use crate::buffer::{BatchView, View, memoryview};
 use crate::errors::OrRaise;
 use crate::handle::{Handle, Open, Shape};
+use crate::held::Held;
 use crate::iterate::Lane;
 use crate::record::Record;
 
@@ -29,52 +27,11 @@ use crate::record::Record;
 #[pyclass(frozen, module = "falaj", generic)]
 #[derive(Debug)]
 pub struct Batch {
-    pub(crate) slices: Vec<Slice>,
-    count: usize,
+    pub(crate) run: Run,
     /// Number of the partition that its records are of.
     #[pyo3(get)]
-    partition: u32,
-    shape: Arc<Shape>,
-}
-
-impl Batch {
-    fn cursor(&self) -> Cursor {
-        Cursor { slice: 0, walk: None }
-    }
-
-    fn bounds(&self) -> (u64, u64) {
-        let first = self.slices.first().map_or(0, |slice| slice.offsets.start);
-        (first, self.slices.last().map_or(first, |slice| slice.offsets.end))
-    }
-}
-
-/// Walks the records of a batch.
-#[derive(Debug)]
-struct Cursor {
-    slice: usize,
-    walk: Option<Walk>,
-}
-
-impl Cursor {
-    #[inline]
-    fn next<'a>(&mut self, batch: &'a Batch) -> Result<Option<(&'a DataBlock, Parts)>> {
-        while let Some(slice) = batch.slices.get(self.slice) {
-            let block = &slice.block;
-            let walk = match &mut self.walk {
-                Some(walk) => walk,
-                None => self.walk.insert(block.records()?),
-            };
-            while let Some(parts) = walk.next(block.body()).map_err(|what| block.damaged(what))? {
-                let offset = block.first() + u64::from(parts.offset_delta);
-                if slice.offsets.contains(&offset) {
-                    return Ok(Some((block, parts)));
-                }
-            }
-            self.slice += 1;
-            self.walk = None;
-        }
-        Ok(None)
-    }
+    pub(crate) partition: u32,
+    pub(crate) shape: Arc<Shape>,
 }
 
 #[pymethods]
@@ -88,8 +45,8 @@ impl Batch {
     /// Offsets of its records.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyRange>> {
-        let (first, end) = self.bounds();
-        PyRange::new(py, first as isize, end as isize)
+        let offsets = self.run.offsets();
+        PyRange::new(py, offsets.start as isize, offsets.end as isize)
     }
 
     /// Name of the topic.
@@ -100,31 +57,33 @@ impl Batch {
 
     /// Copies of all payloads.
     fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let mut cursor = self.cursor();
-        let mut copies = Vec::with_capacity(self.count);
-        while let Some((block, parts)) = cursor.next(self).or_raise(py)? {
-            copies.push(parts.value.map(|value| PyBytes::new(py, &block.body()[value])));
-        }
-        PyList::new(py, copies)
+        let (mut places, mut damage) = (Places::default(), None);
+        let copies = (0..self.run.len()).map(|_| {
+            let place = places.next(&self.run).unwrap_or_else(|error| {
+                damage.get_or_insert(error);
+                None
+            });
+            match place.and_then(|place| self.run.value(&place)) {
+                Some(value) => PyBytes::new(py, value).into_any(),
+                None => py.None().into_bound(py),
+            }
+        });
+        let list = PyList::new(py, copies)?;
+        damage.map_or(Ok(list), Err).or_raise(py)
     }
 
-    fn __iter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, BatchRecords>> {
-        let cursor = slf.get().cursor();
-        Bound::new(slf.py(), BatchRecords { batch: slf.unbind(), cursor })
+    fn __iter__(slf: Bound<'_, Self>) -> BatchRecords {
+        BatchRecords { batch: slf.unbind(), places: Places::default() }
     }
 
     fn __len__(&self) -> usize {
-        self.count
+        self.run.len()
     }
 
     fn __repr__(&self) -> String {
-        let (first, end) = self.bounds();
-        format!(
-            "<Batch {} of {} records, offsets {first} to {}>",
-            self.shape.name,
-            self.count,
-            end - 1
-        )
+        let (name, count, offsets) = (&self.shape.name, self.run.len(), self.run.offsets());
+        let last = offsets.end - 1;
+        format!("<Batch {name} of {count} records, offsets {} to {last}>", offsets.start)
     }
 }
 
@@ -133,7 +92,7 @@ impl Batch {
 #[derive(Debug)]
 pub struct BatchRecords {
     batch: Py<Batch>,
-    cursor: Cursor,
+    places: Places,
 }
 
 #[pymethods]
@@ -143,10 +102,9 @@ impl BatchRecords {
     }
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
-        let batch = self.batch.get();
-        let Some((block, parts)) = self.cursor.next(batch).or_raise(py)? else { return Ok(None) };
-        let record = RecordView::new(block.clone(), parts);
-        Record::make(py, record, batch.partition, &batch.shape).map(Some)
+        let place = self.places.next(&self.batch.get().run).or_raise(py)?;
+        let Some(place) = place else { return Ok(None) };
+        Record::make(py, Held::Within { batch: self.batch.clone_ref(py), place }).map(Some)
     }
 }
 
@@ -160,48 +118,34 @@ pub struct Values {
 #[pymethods]
 impl Values {
     fn __len__(&self) -> usize {
-        self.batch.get().count
+        self.batch.get().run.len()
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<ValuesIterator> {
         let exporter = Py::new(py, BatchView::new(self.batch.clone_ref(py)))?;
-        let cursor = self.batch.get().cursor();
-        Ok(ValuesIterator { batch: self.batch.clone_ref(py), exporter, cursor })
+        let (batch, places) = (self.batch.clone_ref(py), Places::default());
+        Ok(ValuesIterator { batch, exporter, places })
     }
 
     /// One payload; costs a walk through its block.
     fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
-        let batch = self.batch.get();
-        let from_start = if index < 0 { index + batch.count as isize } else { index };
-        let outside =
-            || PyIndexError::new_err(format!("a batch of {} has no value {index}", batch.count));
-        let mut left = usize::try_from(from_start).map_err(|_| outside())?;
-        let mut cursor = batch.cursor();
-        while let Some(slice) = batch.slices.get(cursor.slice) {
-            let held = (slice.offsets.end - slice.offsets.start) as usize;
-            if left < held {
-                break;
-            }
-            left -= held;
-            cursor.slice += 1;
+        let run = &self.batch.get().run;
+        let from_start = if index < 0 { index + run.len() as isize } else { index };
+        let place = match usize::try_from(from_start) {
+            Ok(n) => run.place(n).or_raise(py)?,
+            Err(_) => None,
+        };
+        let Some(place) = place else {
+            let what = format!("a batch of {} has no value {index}", run.len());
+            return Err(PyIndexError::new_err(what));
+        };
+        if run.value(&place).is_none() {
+            return Ok(py.None().into_bound(py));
         }
-        while let Some((block, parts)) = cursor.next(batch).or_raise(py)? {
-            if left == 0 {
-                return view(py, RecordView::new(block.clone(), parts));
-            }
-            left -= 1;
-        }
-        Err(outside())
+        let held = Held::Within { batch: self.batch.clone_ref(py), place };
+        let exporter = Bound::new(py, View { held })?;
+        memoryview(exporter.as_any()).map(Bound::into_any)
     }
-}
-
-#[inline]
-fn view(py: Python<'_>, record: RecordView) -> PyResult<Bound<'_, PyAny>> {
-    if record.value().is_none() {
-        return Ok(py.None().into_bound(py));
-    }
-    let exporter = Bound::new(py, View { record })?;
-    memoryview(exporter.as_any()).map(Bound::into_any)
 }
 
 /// Iterator over payloads.
@@ -210,7 +154,7 @@ fn view(py: Python<'_>, record: RecordView) -> PyResult<Bound<'_, PyAny>> {
 pub struct ValuesIterator {
     batch: Py<Batch>,
     exporter: Py<BatchView>,
-    cursor: Cursor,
+    places: Places,
 }
 
 #[pymethods]
@@ -221,12 +165,12 @@ impl ValuesIterator {
 
     #[inline]
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some((_, parts)) = self.cursor.next(self.batch.get()).or_raise(py)? else {
-            return Ok(None);
-        };
-        let Some(range) = parts.value else { return Ok(Some(py.None().into_bound(py))) };
-        let value = BatchView::show(self.exporter.bind(py), self.cursor.slice, &range)?;
-        Ok(Some(value.into_any()))
+        let run = &self.batch.get().run;
+        let Some(place) = self.places.next(run).or_raise(py)? else { return Ok(None) };
+        if run.value(&place).is_none() {
+            return Ok(Some(py.None().into_bound(py)));
+        }
+        BatchView::show(self.exporter.bind(py), place).map(|view| Some(view.into_any()))
     }
 }
 
@@ -252,21 +196,6 @@ impl Batches {
         let scan = open.topic.scan(lane.partition, lane.from, lane.end).or_raise(py)?;
         Ok(Self { scan, lane, size, open, handle: Arc::clone(handle) })
     }
-
-    fn fill(&mut self) -> Result<(Vec<Slice>, usize)> {
-        let (mut slices, mut count) = (Vec::new(), 0);
-        while count < self.size {
-            let Some(slice) = self.scan.next_slice()? else { break };
-            let whole = (slice.block.first()..slice.block.end()) == slice.offsets;
-            count += if whole {
-                slice.block.count() as usize
-            } else {
-                (slice.offsets.end - slice.offsets.start) as usize
-            };
-            slices.push(slice);
-        }
-        Ok((slices, count))
-    }
 }
 
 #[pymethods]
@@ -280,11 +209,13 @@ impl Batches {
             let from = self.scan.next_offset();
             *self = Self::new(py, &self.handle, Lane { from, ..self.lane }, self.size)?;
         }
-        let (slices, count) = self.fill().or_raise(py)?;
-        if count == 0 {
-            return Ok(None);
+        loop {
+            let Some(run) = self.scan.next_run(self.size).or_raise(py)? else { return Ok(None) };
+            // Compaction may have left nothing of some blocks.
+            if !run.is_empty() {
+                let shape = Arc::clone(&self.handle.shape);
+                return Ok(Some(Batch { run, partition: self.lane.partition, shape }));
+            }
         }
-        let shape = Arc::clone(&self.handle.shape);
-        Ok(Some(Batch { slices, count, partition: self.lane.partition, shape }))
     }
 }

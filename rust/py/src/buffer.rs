@@ -1,27 +1,26 @@
 //! `View` and `BatchView`: buffers of values in a mapped segment.
 //!
-//! A view holds its block, or its batch of blocks, and so, by reference count, the map of the
-//! segment. Invariant: what is exported are bytes below the committed end, which nobody writes again,
+//! A view holds its batch, or its own block, and so, by reference count, the map of the segment. Invariant: what is exported are bytes below the committed end, which nobody writes again,
 //! in a map that lives as long as the exporting object, which the buffer's consumer holds.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use falaj::topic::RecordView;
+use falaj::topic::Place;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 
+use crate::attached::Attached;
 use crate::batch::Batch;
+use crate::held::Held;
 
 /// The bytes of a value, where they lie.
 #[pyclass(frozen, subclass, module = "falaj._core")]
 #[derive(Debug)]
 pub struct View {
-    pub(crate) record: RecordView,
+    pub(crate) held: Held,
 }
 
 /// A read-only memoryview of what an object exports.
@@ -38,7 +37,7 @@ impl View {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        match slf.get().record.value() {
+        match slf.get().held.value() {
             Some(value) => export(slf.as_any(), value, view, flags),
             None => Err(PyBufferError::new_err("a record without a value has no bytes to view")),
         }
@@ -51,36 +50,29 @@ impl View {
 #[derive(Debug)]
 pub struct BatchView {
     batch: Py<Batch>,
-    slice: AtomicUsize,
-    start: AtomicUsize,
-    end: AtomicUsize,
+    shown: Attached<Option<Place>>,
 }
 
 impl BatchView {
     pub(crate) fn new(batch: Py<Batch>) -> Self {
-        let (slice, start, end) = Default::default();
-        Self { batch, slice, start, end }
+        Self { batch, shown: Attached::new(None) }
     }
 
-    /// A memoryview of a range in the body of one of the batch's blocks. Only whoever made this
-    /// calls it, and does nothing else until it returns.
+    /// A memoryview of the value of one of the batch's records. Only whoever made this calls it, and
+    /// does nothing else until it returns.
     #[inline]
     pub(crate) fn show<'py>(
         slf: &Bound<'py, Self>,
-        slice: usize,
-        range: &Range<usize>,
+        place: Place,
     ) -> PyResult<Bound<'py, PyMemoryView>> {
-        let own = slf.get();
-        own.slice.store(slice, Ordering::Relaxed);
-        own.start.store(range.start, Ordering::Relaxed);
-        own.end.store(range.end, Ordering::Relaxed);
+        slf.get().shown.replace(slf.py(), Some(place));
         memoryview(slf.as_any())
     }
 
-    fn shown(&self) -> Option<&[u8]> {
-        let slice = self.batch.get().slices.get(self.slice.load(Ordering::Relaxed))?;
-        let range = self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
-        slice.block.body().get(range)
+    #[inline]
+    fn shown(&self, py: Python<'_>) -> Option<&[u8]> {
+        let place = (*self.shown.borrow(py))?;
+        self.batch.get().run.value(&place)
     }
 }
 
@@ -92,7 +84,7 @@ impl BatchView {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let value = slf.get().shown();
+        let value = slf.get().shown(slf.py());
         let value = value.ok_or_else(|| PyBufferError::new_err("no value to view"))?;
         export(slf.as_any(), value, view, flags)
     }

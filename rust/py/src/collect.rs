@@ -147,7 +147,7 @@ impl<'a> Collector<'a> {
             return draft.get().incoming(item.py(), encode);
         }
         if let Ok(record) = item.cast::<Record>() {
-            return Ok(Record::incoming(record));
+            return Record::incoming(record);
         }
         input::encoded(item, encode).map(Incoming::value)
     }

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use falaj::error::Result;
-use falaj::topic::{RecordView, Scan, Topic};
+use falaj::topic::{Places, RecordView, Scan, Topic};
 use pyo3::prelude::*;
 
+use crate::batch::Batch;
 use crate::errors::OrRaise;
 use crate::handle::{Handle, Open, Shape};
+use crate::held::Held;
 use crate::record::Record;
 
 /// Where to read: a partition, from an offset on, up to another one or for ever.
@@ -21,11 +23,60 @@ pub(crate) struct Lane {
     pub(crate) end: Option<u64>,
 }
 
+/// Records that are read at once, and held together while one of them is.
+const AHEAD: usize = 64;
+
 #[derive(Debug)]
 struct Stream {
     lane: Lane,
     scan: Scan,
     head: Option<RecordView>,
+    /// What the only stream reads ahead: what is left of it, and the offset with which that begins.
+    ahead: Option<(Py<Batch>, Places)>,
+    next: u64,
+}
+
+impl Stream {
+    /// The next record, where nothing is merged.
+    #[inline]
+    fn next(
+        &mut self,
+        py: Python<'_>,
+        open: &Open,
+        shape: &Arc<Shape>,
+    ) -> Result<Option<PyResult<Held>>> {
+        loop {
+            if let Some((batch, places)) = &mut self.ahead {
+                let run = &batch.get().run;
+                match places.next(run) {
+                    Ok(Some(place)) => {
+                        self.next = run.offset(&place) + 1;
+                        return Ok(Some(Ok(Held::Within { batch: batch.clone_ref(py), place })));
+                    }
+                    Ok(None) => self.ahead = None,
+                    Err(_) => self.head = self.again(open)?,
+                }
+            }
+            if let Some(head) = self.head.take() {
+                return Ok(Some(Ok(Held::alone(head, self.lane.partition, shape))));
+            }
+            let Some(run) = self.scan.next_run(AHEAD)? else { return Ok(None) };
+            let batch = Batch { run, partition: self.lane.partition, shape: Arc::clone(shape) };
+            match Py::new(py, batch) {
+                Ok(batch) => self.ahead = Some((batch, Places::default())),
+                Err(error) => return Ok(Some(Err(error))),
+            }
+        }
+    }
+
+    /// A record that was read ahead is damaged: come to it record by record, so that the scan stands
+    /// before it and can step over it.
+    #[cold]
+    fn again(&mut self, open: &Open) -> Result<Option<RecordView>> {
+        self.ahead = None;
+        self.scan = open.topic.scan(self.lane.partition, self.next, self.lane.end)?;
+        self.scan.next_record()
+    }
 }
 
 /// Records of some partitions, merged by timestamp.
@@ -39,19 +90,10 @@ impl Merge {
     pub(crate) fn new(open: Arc<Open>, lanes: &[Lane]) -> Result<Self> {
         let scan = |topic: &Topic, lane: &Lane| {
             let scan = topic.scan(lane.partition, lane.from, lane.end)?;
-            Ok(Stream { lane: *lane, scan, head: None })
+            Ok(Stream { lane: *lane, scan, head: None, ahead: None, next: lane.from })
         };
         let streams = lanes.iter().map(|lane| scan(&open.topic, lane)).collect::<Result<_>>()?;
         Ok(Self { streams, open })
-    }
-
-    /// The only partition, if there is one: that needs no merging.
-    #[inline]
-    fn only(&mut self) -> Option<&mut Stream> {
-        match self.streams.as_mut_slice() {
-            [only] => Some(only),
-            _ => None,
-        }
     }
 
     /// The next record of all and its partition; `None` where there is none now.
@@ -70,8 +112,12 @@ impl Merge {
     /// Where it stands, to go on from there.
     pub(crate) fn lanes(&self) -> Vec<Lane> {
         let lane = |stream: &Stream| {
-            let head = stream.head.as_ref().map(RecordView::offset);
-            Lane { from: head.unwrap_or_else(|| stream.scan.next_offset()), ..stream.lane }
+            let from = match (&stream.ahead, &stream.head) {
+                (Some(_), _) => stream.next,
+                (None, Some(head)) => head.offset(),
+                (None, None) => stream.scan.next_offset(),
+            };
+            Lane { from, ..stream.lane }
         };
         self.streams.iter().map(lane).collect()
     }
@@ -89,8 +135,11 @@ impl Merge {
     /// Step over damage in every partition.
     pub(crate) fn skip_damage(&mut self) -> Result<()> {
         for stream in &mut self.streams {
-            let ahead = stream.scan.next_record();
-            match ahead {
+            if stream.ahead.is_some() {
+                continue;
+            }
+            let next = stream.scan.next_record();
+            match next {
                 Ok(found) => stream.head = stream.head.take().or(found),
                 Err(_) => {
                     stream.scan.skip_damage()?;
@@ -127,21 +176,20 @@ impl Reading {
         if !self.merge.open().is_ours() {
             self.merge = Merge::new(self.handle.open(py)?, &self.merge.lanes()).or_raise(py)?;
         }
-        let next = match self.merge.only() {
-            Some(Stream { lane, scan, .. }) => match scan.next_parts() {
+        let Merge { streams, open } = &mut self.merge;
+        let next = match streams.as_mut_slice() {
+            [only] => match only.next(py, open, &self.shape) {
+                Ok(Some(held)) => return Record::make(py, held?).map(Some),
                 Ok(None) => return Ok(None),
-                Ok(Some((block, parts))) => {
-                    let record = RecordView::new(block.clone(), parts);
-                    return Record::make(py, record, lane.partition, &self.shape).map(Some);
-                }
                 Err(error) => Err(error),
             },
-            None => self.merge.next(),
+            _ => self.merge.next(),
         };
         match next {
-            Ok(next) => next
-                .map(|(partition, record)| Record::make(py, record, partition, &self.shape))
-                .transpose(),
+            Ok(None) => Ok(None),
+            Ok(Some((partition, record))) => {
+                Record::make(py, Held::alone(record, partition, &self.shape)).map(Some)
+            }
             Err(error) => {
                 self.handle.expect_existing(py, self.merge.open())?;
                 Err(error).or_raise(py)

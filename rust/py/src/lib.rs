@@ -15,6 +15,7 @@ mod errors;
 mod floor;
 mod follow;
 mod handle;
+mod held;
 mod input;
 mod iterate;
 mod opened;

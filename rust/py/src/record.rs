@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
-use falaj::topic::RecordView;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::{View, memoryview};
-use crate::handle::Shape;
+use crate::errors::OrRaise;
+use crate::held::Held;
 use crate::input::Incoming;
 
 /// A committed record of a topic.
@@ -31,54 +30,46 @@ use crate::input::Incoming;
 ///     b'apples'
 #[pyclass(frozen, extends = View, module = "falaj", generic)]
 pub struct Record {
-    shape: Arc<Shape>,
-    /// Number of its partition.
-    #[pyo3(get)]
-    partition: u32,
     decoded: PyOnceLock<Py<PyAny>>,
 }
 
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Record of {}", self.shape.name)
+        f.write_str("Record")
     }
 }
 
 impl Record {
     /// Make one of what the engine read.
     #[inline]
-    pub(crate) fn make<'py>(
-        py: Python<'py>,
-        record: RecordView,
-        partition: u32,
-        shape: &Arc<Shape>,
-    ) -> PyResult<Bound<'py, Self>> {
-        let own = Self { shape: Arc::clone(shape), partition, decoded: PyOnceLock::new() };
-        Bound::new(py, PyClassInitializer::from(View { record }).add_subclass(own))
+    pub(crate) fn make(py: Python<'_>, held: Held) -> PyResult<Bound<'_, Self>> {
+        let own = Self { decoded: PyOnceLock::new() };
+        Bound::new(py, PyClassInitializer::from(View { held }).add_subclass(own))
     }
 
     fn id(slf: &Bound<'_, Self>) -> ([u8; 16], u32, u64) {
-        let own = slf.get();
-        (own.shape.generation, own.partition, view(slf).offset())
+        let held = held(slf);
+        (held.shape().generation, held.partition(), held.offset())
     }
 
     /// As the engine takes it: the bytes as they are, and its own time if it has one.
-    pub(crate) fn incoming<'py>(slf: &Bound<'py, Self>) -> Incoming<'py> {
-        let (py, record) = (slf.py(), view(slf));
+    pub(crate) fn incoming<'py>(slf: &Bound<'py, Self>) -> PyResult<Incoming<'py>> {
+        let (py, held) = (slf.py(), held(slf));
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-        let headers = record.headers().map(|(n, v)| (n.to_owned(), v.map(bytes)));
-        Incoming {
-            value: record.value().map(bytes),
-            key: record.key().map(bytes),
+        let (parts, _) = held.parts().or_raise(py)?;
+        let headers = held.headers().or_raise(py)?.map(|(n, v)| (n.to_owned(), v.map(bytes)));
+        Ok(Incoming {
+            value: held.value().map(bytes),
+            key: held.key().or_raise(py)?.map(bytes),
             headers: headers.collect(),
-            event_time_ns: record.parts().event_time_ns,
-        }
+            event_time_ns: parts.event_time_ns,
+        })
     }
 }
 
 #[inline]
-fn view<'a>(slf: &'a Bound<'_, Record>) -> &'a RecordView {
-    &slf.as_super().get().record
+fn held<'a>(slf: &'a Bound<'_, Record>) -> &'a Held {
+    &slf.as_super().get().held
 }
 
 #[pymethods]
@@ -87,18 +78,20 @@ impl Record {
     /// codec. None for a tombstone, as compacted topics hold them.
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (py, own) = (slf.py(), slf.get());
-        let Some(decode) = &own.shape.decode else { return Self::raw(slf) };
-        let Some(payload) = view(slf).value() else { return Ok(None) };
-        let decoded =
-            own.decoded.get_or_try_init(py, || decode.call1(py, (PyBytes::new(py, payload),)))?;
+        let (py, held) = (slf.py(), held(slf));
+        let Some(decode) = &held.shape().decode else { return Self::raw(slf) };
+        let Some(payload) = held.value() else { return Ok(None) };
+        let decoded = slf
+            .get()
+            .decoded
+            .get_or_try_init(py, || decode.call1(py, (PyBytes::new(py, payload),)))?;
         Ok(Some(decoded.bind(py).clone()))
     }
 
     /// The payload as a read-only memoryview of the mapped segment; None for a tombstone.
     #[getter]
     fn raw<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if view(slf).value().is_none() {
+        if held(slf).value().is_none() {
             return Ok(None);
         }
         memoryview(slf.as_any()).map(|view| Some(view.into_any()))
@@ -106,7 +99,7 @@ impl Record {
 
     /// A copy of the payload.
     fn bytes<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyBytes> {
-        PyBytes::new(slf.py(), view(slf).value().unwrap_or_default())
+        PyBytes::new(slf.py(), held(slf).value().unwrap_or_default())
     }
 
     fn __bytes__<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyBytes> {
@@ -115,8 +108,9 @@ impl Record {
 
     /// What the record is about, or None.
     #[getter]
-    fn key<'py>(slf: &Bound<'py, Self>) -> Option<Bound<'py, PyBytes>> {
-        view(slf).key().map(|key| PyBytes::new(slf.py(), key))
+    fn key<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let key = held(slf).key().or_raise(slf.py())?;
+        Ok(key.map(|key| PyBytes::new(slf.py(), key)))
     }
 
     /// Names and values, in order; a name may stand twice.
@@ -124,7 +118,8 @@ impl Record {
     fn headers<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let py = slf.py();
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-        let headers: Vec<_> = view(slf).headers().map(|(n, v)| (n, v.map(bytes))).collect();
+        let headers = held(slf).headers().or_raise(py)?;
+        let headers: Vec<_> = headers.map(|(n, v)| (n, v.map(bytes))).collect();
         PyTuple::new(py, headers)
     }
 
@@ -132,13 +127,19 @@ impl Record {
     #[getter]
     #[inline]
     fn offset(slf: &Bound<'_, Self>) -> u64 {
-        view(slf).offset()
+        held(slf).offset()
+    }
+
+    /// Number of its partition.
+    #[getter]
+    fn partition(slf: &Bound<'_, Self>) -> u32 {
+        held(slf).partition()
     }
 
     /// When it happened or else was appended, nanoseconds since 1970.
     #[getter]
-    fn timestamp_ns(slf: &Bound<'_, Self>) -> i64 {
-        view(slf).timestamp_ns()
+    fn timestamp_ns(slf: &Bound<'_, Self>) -> PyResult<i64> {
+        held(slf).timestamp_ns().or_raise(slf.py())
     }
 
     /// The same as a datetime in UTC, of microseconds.
@@ -146,18 +147,18 @@ impl Record {
     fn timestamp<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static FROM_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let from_ns = FROM_NS.import(slf.py(), "falaj.times", "from_ns")?;
-        from_ns.call1((view(slf).timestamp_ns(),))
+        from_ns.call1((Self::timestamp_ns(slf)?,))
     }
 
     /// Name of its topic.
     #[getter]
-    fn topic(&self) -> &str {
-        &self.shape.name
+    fn topic<'a>(slf: &'a Bound<'_, Self>) -> &'a str {
+        &held(slf).shape().name
     }
 
     /// Bytes of the payload.
     fn __len__(slf: &Bound<'_, Self>) -> usize {
-        view(slf).value().map_or(0, <[u8]>::len)
+        held(slf).value().map_or(0, <[u8]>::len)
     }
 
     fn __bool__(&self) -> bool {
@@ -175,16 +176,18 @@ impl Record {
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
-        let (own, record) = (slf.get(), view(slf));
-        let payload = match record.value() {
+        let held = held(slf);
+        let payload = match held.value() {
             None => "no value".into(),
             Some(value) if value.len() <= 40 => PyBytes::new(slf.py(), value).repr()?.to_string(),
             Some(value) => {
                 format!("{}… {} bytes", PyBytes::new(slf.py(), &value[..32]).repr()?, value.len())
             }
         };
-        let partition =
-            if own.partition > 0 { format!("/{}", own.partition) } else { String::new() };
-        Ok(format!("<Record {}{partition}[{}] {payload}>", own.shape.name, record.offset()))
+        let partition = match held.partition() {
+            0 => String::new(),
+            partition => format!("/{partition}"),
+        };
+        Ok(format!("<Record {}{partition}[{}] {payload}>", held.shape().name, held.offset()))
     }
 }

@@ -18,6 +18,7 @@ use crate::collect::{Bodies, Collector};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Follower;
 use crate::handle::Open;
+use crate::held::Held;
 use crate::input::{self, Incoming};
 use crate::iterate::{Lane, Reading, Records};
 use crate::opened::Opened;
@@ -324,7 +325,8 @@ impl Topic {
         let open = own.opened.handle.open_existing(py)?;
         let offset = own.absolute(py, &open, partition, index)?;
         let record = open.topic.get(partition, offset).or_raise(py)?;
-        Ok(Record::make(py, record, partition, &own.opened.handle.shape)?.into_any())
+        let held = Held::alone(record, partition, &own.opened.handle.shape);
+        Ok(Record::make(py, held)?.into_any())
     }
 
     /// How many records there are.
