@@ -161,6 +161,19 @@ fn a_follower_is_told_when_its_control_page_was_replaced() {
     assert!(matches!(wait, Err(Error::LockFileReplaced { .. })), "{wait:?}");
 }
 
+/// Python waits so, to look at signals in between.
+#[test]
+fn a_follower_that_waits_in_short_turns_is_told_as_well() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    let tail = log.committed().unwrap();
+    p.storage.rename_new(&p.dir.join("control"), &p.dir.join("away")).unwrap();
+    let turn = Duration::from_millis(40);
+    let told = (0..500).find_map(|_| log.wait_for_news(tail, Some(turn), &|| false).err());
+    assert!(matches!(told, Some(Error::LockFileReplaced { .. })), "{told:?}");
+}
+
 /// In a log of several topics the next record of a topic may lie far behind an address.
 #[test]
 fn an_address_told_in_offsets_counts_nothing_behind_it() {

@@ -69,6 +69,20 @@ impl Handle {
         open.as_ref().filter(|open| open.is_ours()).map(|open| use_it(&open.topic))
     }
 
+    /// Try an append without detaching; `None` when that is not possible. That the process forked the
+    /// engine sees by itself, before it touches anything.
+    #[inline(always)]
+    pub(crate) fn try_append<T>(
+        &self,
+        py: Python<'_>,
+        attempt: impl FnOnce(&Topic) -> Option<T>,
+    ) -> Option<T> {
+        match &*self.open.borrow(py) {
+            Some(open) => attempt(&open.topic),
+            None => None,
+        }
+    }
+
     /// The open topic; in a forked child one with a place of its own among the writers.
     pub(crate) fn open(&self, py: Python<'_>) -> PyResult<Arc<Open>> {
         let current = self.open.borrow(py).clone();

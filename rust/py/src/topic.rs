@@ -94,7 +94,7 @@ impl Topic {
         let (py, value) = (value.py(), value.as_bytes());
         let number = self.opened.first_number + partition;
         let interval = self.opened.sync == SyncMode::Interval;
-        self.opened.handle.at_once(py, |topic| topic.try_append_value(number, value, interval))?
+        self.opened.handle.try_append(py, |topic| topic.try_append_value(number, value, interval))
     }
 
     fn append_record(

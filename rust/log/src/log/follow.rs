@@ -12,7 +12,7 @@ use crate::format::address::Address;
 use crate::format::control::at;
 use crate::wake;
 
-use super::{Control, Log};
+use super::{Control, Log, enter};
 
 /// Longest sleep before looking again.
 const BOUND: Duration = Duration::from_millis(1000);
@@ -77,6 +77,16 @@ impl Log {
         }
     }
 
+    /// True once a second for all who wait, however short the turns are in which they do.
+    fn is_check_due(&self) -> bool {
+        let mut checked = enter(&self.checked);
+        let is_due = checked.elapsed() >= BOUND;
+        if is_due {
+            *checked = Instant::now();
+        }
+        is_due
+    }
+
     fn wait_until(
         &self,
         done: impl Fn(&Self) -> bool,
@@ -85,7 +95,6 @@ impl Log {
     ) -> Result<Wait> {
         let start = Instant::now();
         let mut back_off = BACK_OFF[0];
-        let mut checked = start;
         loop {
             let control = self.control();
             let ticket = control.map(|c| wake::observe(&c.word(at::WAKE)));
@@ -114,8 +123,7 @@ impl Log {
                     back_off = (back_off * 2).min(BACK_OFF[1]);
                 }
             }
-            if checked.elapsed() >= BOUND {
-                checked = Instant::now();
+            if self.is_check_due() {
                 // Also for readers: nobody would ever wake them through a page that was replaced.
                 control.map_or(Ok(()), |control| control.check_in_place(&*self.storage))?;
             }

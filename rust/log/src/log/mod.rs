@@ -55,7 +55,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::format::PAGE;
@@ -135,6 +135,8 @@ pub struct Log {
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
     ahead: touch::Ahead,
+    /// When a waiter last compared the control file with its path.
+    checked: Mutex<Instant>,
     /// This process in lock words, where appends go by them.
     fast: Option<Identity>,
 }
@@ -162,6 +164,7 @@ impl Log {
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
         let (syncer, syncer_files, ahead) = Default::default();
+        let checked = Mutex::new(Instant::now());
         let fast = match settings.write_mode {
             WriteMode::Mapped => member.as_ref().map(|member| member.identity()),
             WriteMode::Pwrite => None,
@@ -177,6 +180,7 @@ impl Log {
             syncer,
             syncer_files,
             ahead,
+            checked,
             fast,
         };
         log.check_control()?;
