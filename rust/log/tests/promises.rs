@@ -283,6 +283,25 @@ fn sealed_segments_get_to_the_medium_in_every_mode() {
 }
 
 #[test]
+fn a_log_is_closed_when_its_last_handle_is_gone_whatever_its_helpers_do() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("store");
+    let options = TopicOptions { sync_interval_ms: Some(1), ..TopicOptions::default() };
+    for round in 0..100 {
+        let store = Store::open(&path, &StoreOptions::default()).unwrap();
+        let topic = Topic::open(&store, "orders", &options).unwrap();
+        let began = std::time::Instant::now();
+        // Long enough for the helpers to have the log in their hands at any moment.
+        while began.elapsed() < Duration::from_micros(500 + 37 * round) {
+            topic.append(0, &Record::value(b"one"), Some(SyncMode::Interval)).unwrap();
+        }
+        drop((store, topic));
+        let info = Store::open(&path, &StoreOptions::reading()).unwrap().info().unwrap();
+        assert!(info.slots.iter().all(|slot| slot.alive != Some(true)), "round {round}");
+    }
+}
+
+#[test]
 fn followers_that_cannot_leave_a_flag_hear_by_looking() {
     let p = place(WriteMode::Pwrite);
     let member = TestMember::new(0, 1);

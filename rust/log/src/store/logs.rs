@@ -2,10 +2,11 @@
 //!
 //! A process takes part in a log's locks under one identity, so it must not have two objects for one
 //! log that could both wait: a lock handed over to "this process" would be had by both. Closing a log
-//! takes locks as well, so who opens it anew waits until the object before is gone altogether. Logs
-//! open for writing are kept, weakly, by the [`Membership`]. Two
-//! threads of the process serve them, and end with the membership: the *keeper* syncs what was
-//! appended in interval mode, also by processes that died since; another, which no sync may hold up,
+//! takes locks as well, so who opens it anew waits until the object before is gone altogether.
+//!
+//! Logs open for writing are kept, weakly, by the [`Membership`]. Two threads of the process serve
+//! them, and end with the membership: the *keeper* syncs what was appended in interval mode, also by
+//! processes that died since, and what was sealed in any mode; another, which no sync may hold up,
 //! makes room and pages ahead of the writer. Logs open for reading are not shared: they hold no lock.
 
 use std::any::Any;
