@@ -197,15 +197,19 @@ def test_damage_is_told_with_file_and_position_and_never_skipped(path: Path) -> 
 
 def test_a_reader_goes_on_behind_damage_when_it_says_so(path: Path) -> None:
     topic = damaged(path)
-    records, seen = iter(topic), []
+    records, seen, damage, lost = iter(topic), [], [], []
     while True:
         try:
             seen.append(next(records).offset)
-        except Corrupt:
-            records.skip_damage()
+        except Corrupt as error:
+            damage.append(error)
+            lost += records.skip_damage()
         except StopIteration:
             break
     assert seen == [*range(150), *range(151, 300)]
+    (where,) = damage
+    place = {"path": str(where.path), "position": where.position}
+    assert lost == [{**place, "partition": 0, "offsets": (150, 151)}]
 
 
 def test_a_reader_that_goes_on_where_nothing_is_damaged_loses_nothing(path: Path) -> None:
@@ -213,7 +217,7 @@ def test_a_reader_that_goes_on_where_nothing_is_damaged_loses_nothing(path: Path
     records = iter(topic)
     seen = [next(records).offset]
     for _ in range(149):
-        records.skip_damage()
+        assert records.skip_damage() == []
         seen.append(next(records).offset)
     assert seen == list(range(150))
 
