@@ -258,6 +258,11 @@ fn what_somebody_builds_or_owns_is_not_swept() {
         let outer = store.backup(root.join("copy"), &mut |_, _| {
             // In the middle of it another one comes, and is done first.
             inner.get_or_insert_with(|| store.backup(root.join("copy"), &mut quietly).unwrap());
+            let names = storage.list(root).unwrap();
+            let building =
+                names.iter().find(|name| name.ends_with(".tmp") && !mine.ends_with(name));
+            let building = root.join(building.expect("the outer one's is still there"));
+            assert!(storage.stat(&building.join("logs")).is_ok());
             Ok(())
         });
         assert!(matches!(outer, Err(Error::Io { .. })), "{outer:?}");
