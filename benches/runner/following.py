@@ -40,7 +40,7 @@ def _follower(connection: Connection, path: str) -> None:
         while count := told(connection):
             taken = []
             for _ in range(count):
-                stamp = bytes(next(records).raw[:_STAMP])
+                stamp = bytes(next(records).value[:_STAMP])
                 taken.append(_now() - int.from_bytes(stamp, "little"))
             connection.send(taken)
 

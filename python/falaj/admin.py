@@ -1,4 +1,4 @@
-"""Looking after stores: `verify` and `repair`, and what they and `Store.info` return.
+"""Looking after stores: `verify`, `repair`, and what they, `Store.info` and `skip_damage` return.
 
 All of it is plain dicts and lists, as for JSON. Verification and repair take a path, because the
 stores that need them may not open; `Store.backup`, `Store.verify` and `Store.info` stand beside.
@@ -21,6 +21,7 @@ __all__ = [
     "LogRepair",
     "LogReport",
     "RepairReport",
+    "Skipped",
     "StoreInfo",
     "Verification",
     "repair",
@@ -54,6 +55,15 @@ class Finding(TypedDict):
     offsets: tuple[int, int] | None
     what: str
     remedy: str
+
+
+class Skipped(TypedDict):
+    """What a reader stepped over: where the damage begins, and the offsets that it took."""
+
+    path: str
+    position: int
+    partition: int
+    offsets: tuple[int, int]
 
 
 class TopicReach(TypedDict):

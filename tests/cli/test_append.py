@@ -15,7 +15,7 @@ from falaj.cli.exits import interrupt_after
 
 def values(folder: Path, topic: str) -> list[bytes]:
     with library.open(folder / "s", "r") as store:
-        return [bytes(record.raw) for record in store.topic(topic)]
+        return [record.bytes() for record in store.topic(topic)]
 
 
 def test_each_line_is_a_record_an_empty_one_and_one_without_line_end_too(falaj: Shell) -> None:
@@ -48,7 +48,7 @@ def test_a_line_is_appended_as_soon_as_it_is_written(falaj: Shell) -> None:
     process.stdin.flush()
     with library.open(falaj.folder / "s") as store:
         first = next(iter(store.topic("t").follow(timeout=DEADLINE_S)))
-        assert bytes(first.raw) == b"at once"
+        assert first.bytes() == b"at once"
     assert process.poll() is None
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out, err) == (0, b"", b"")

@@ -112,8 +112,8 @@ def test_info_tells_offsets_sizes_and_who_is_there(filled: Path) -> None:
 
 def test_read_by_pread_sees_what_maps_show(filled: Path) -> None:
     with falaj.open(filled, "r") as mapped, falaj.open(filled, "r", read="pread") as unmapped:
-        values = [bytes(record.raw) for record in mapped.topic("orders")]
-        assert values == [bytes(record.raw) for record in unmapped.topic("orders")]
+        values = [record.bytes() for record in mapped.topic("orders")]
+        assert values == [record.bytes() for record in unmapped.topic("orders")]
     with pytest.raises(errors.Invalid, match="pread"):
         falaj.open(filled, read="x")  # type: ignore[arg-type]
 

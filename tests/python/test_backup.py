@@ -1,5 +1,7 @@
 """Backup: a whole copy while others write, or none."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,45 @@ def test_a_backup_of_a_closed_store_is_refused(store: falaj.Store, tmp_path: Pat
     store.close()
     with pytest.raises(ValueError, match="closed"):
         store.backup(tmp_path / "copy")
+
+
+def test_what_a_killed_backup_leaves_the_next_one_removes(
+    path: Path, topic: falaj.Topic[memoryview], store: falaj.Store, tmp_path: Path
+) -> None:
+    topic.extend([b"x" * 1000] * 1000)
+    program = """
+def told(done, total):
+    say("half")
+    hear()
+falaj.open(path).backup(os.path.dirname(path) + "/copies/copy", told)
+"""
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    with child(path, program) as builder:
+        assert builder.hear() == "half"
+        (left,) = copies.iterdir()
+        assert left.name.endswith(".tmp")
+        store.backup(copies / "copy")
+        assert left.is_dir(), "it lives"
+        builder.kill()
+    (copies / "copy").rename(copies / "before")
+    store.backup(copies / "copy")
+    assert sorted(p.name for p in copies.iterdir()) == ["before", "copy"]
+
+
+def test_a_copy_has_the_modes_of_the_store_whatever_the_umask(path: Path, tmp_path: Path) -> None:
+    with falaj.open(path, 0o770) as store:
+        store.topic("orders").append(b"x")
+        umask = os.umask(0o077)
+        try:
+            store.backup(tmp_path / "copy")
+        finally:
+            os.umask(umask)
+
+        def modes(of: Path) -> dict[str, int]:
+            found = {str(p.relative_to(of)): p.stat().st_mode for p in [of, *of.rglob("*")]}
+            return {name: stat.S_IMODE(mode) for name, mode in found.items()}
+
+        copied = modes(tmp_path / "copy")
+        assert len(copied) > 10
+        assert copied.items() <= modes(path).items()

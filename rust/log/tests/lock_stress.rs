@@ -25,29 +25,33 @@ use rustix::thread::futex;
 
 // ---- what stands for a mapped page and for the slots -------------------------------------------
 
-struct StdWord(AtomicU64);
+struct StdWord {
+    value: AtomicU64,
+    /// Its wakes never arrive: sleepers go on by their bounds only.
+    drowsy: bool,
+}
 
 impl StdWord {
     const fn new(value: u64) -> Self {
-        Self(AtomicU64::new(value))
+        Self { value: AtomicU64::new(value), drowsy: false }
     }
 
     fn low_half(&self) -> &AtomicU32 {
         // SAFETY: the low half of an aligned word (little-endian machines only) that `self` keeps
         // alive; the kernel compares it and nobody stores through this reference.
-        unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast::<u32>()) }
+        unsafe { AtomicU32::from_ptr(self.value.as_ptr().cast::<u32>()) }
     }
 }
 
 impl SharedWord for StdWord {
     fn load(&self, order: Ordering) -> u64 {
-        self.0.load(order)
+        self.value.load(order)
     }
     fn store(&self, value: u64, order: Ordering) {
-        self.0.store(value, order);
+        self.value.store(value, order);
     }
     fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.0.swap(value, order)
+        self.value.swap(value, order)
     }
     fn compare_exchange(
         &self,
@@ -56,10 +60,10 @@ impl SharedWord for StdWord {
         yes: Ordering,
         no: Ordering,
     ) -> Result<u64, u64> {
-        self.0.compare_exchange(old, new, yes, no)
+        self.value.compare_exchange(old, new, yes, no)
     }
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        self.0.fetch_add(value, order)
+        self.value.fetch_add(value, order)
     }
 
     fn sleep(&self, low: u32, mask: u32, bound: Duration) -> Slept {
@@ -76,6 +80,9 @@ impl SharedWord for StdWord {
     }
 
     fn wake(&self, count: u32, mask: u32) {
+        if self.drowsy {
+            return;
+        }
         let mask = NonZeroU32::new(mask).unwrap();
         futex::wake_bitset(self.low_half(), futex::Flags::empty(), count, mask).unwrap();
     }
@@ -190,44 +197,13 @@ fn eight_hammering_threads_never_overlap_and_each_gets_its_share() {
     assert!(counts.iter().all(|had| *had >= EACH), "{counts:?}");
 }
 
-/// A word whose wakes never arrive: its sleepers go on by their bounds only.
-struct Drowsy(StdWord);
-
-impl SharedWord for Drowsy {
-    fn load(&self, order: Ordering) -> u64 {
-        self.0.load(order)
-    }
-    fn store(&self, value: u64, order: Ordering) {
-        self.0.store(value, order);
-    }
-    fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.0.swap(value, order)
-    }
-    fn compare_exchange(
-        &self,
-        old: u64,
-        new: u64,
-        yes: Ordering,
-        no: Ordering,
-    ) -> Result<u64, u64> {
-        self.0.compare_exchange(old, new, yes, no)
-    }
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        self.0.fetch_add(value, order)
-    }
-    fn sleep(&self, low: u32, mask: u32, bound: Duration) -> Slept {
-        self.0.sleep(low, mask, bound)
-    }
-    fn wake(&self, _count: u32, _mask: u32) {}
-}
-
 /// The owner lets go for some nanoseconds in every fraction of a millisecond. Only heirs can get the
 /// lock then: whoever has to hit that moment by itself waits for ever.
 #[test]
 fn waiters_get_the_lock_from_one_that_lets_go_only_for_an_instant() {
     const WAITERS: usize = 3;
     const ROUNDS_MAX: u32 = 1_000;
-    let word = Drowsy(StdWord::new(0));
+    let word = StdWord { drowsy: true, ..StdWord::new(0) };
     let slots = Slots::all_alive(WAITERS + 1);
     let served = AtomicU32::new(0);
     let owner = process(WAITERS);

@@ -57,7 +57,7 @@ on_every_storage! {
     a_full_directory_is_neither_removed_nor_replaced
     names_are_listed_sorted
     identity_stays_with_the_file_not_with_the_name
-    permission_bits_are_kept_less_the_umask
+    permission_bits_are_as_asked_for_whatever_the_umask
     writing_beyond_the_end_makes_the_file_longer
     reading_stops_at_the_end
     allocating_gives_length_and_zeros_and_takes_nothing_away
@@ -212,11 +212,14 @@ fn identity_stays_with_the_file_not_with_the_name(storage: &dyn Storage, base: &
     assert_eq!(replaced.device, told.device);
 }
 
-fn permission_bits_are_kept_less_the_umask(storage: &dyn Storage, base: &Path) {
-    create(storage, &base.join("f"));
-    assert_eq!(storage.stat(&base.join("f")).unwrap().mode, 0o600);
-    storage.create_dir(&base.join("d"), 0o700).unwrap();
-    assert_eq!(storage.stat(&base.join("d")).unwrap().mode, 0o700);
+fn permission_bits_are_as_asked_for_whatever_the_umask(storage: &dyn Storage, base: &Path) {
+    for mode in [0o600, 0o660, 0o666] {
+        let (file, directory) = (base.join(format!("f{mode:o}")), base.join(format!("d{mode:o}")));
+        storage.open(&file, Open::CreateNew(mode)).unwrap();
+        assert_eq!(storage.stat(&file).unwrap().mode, mode);
+        storage.create_dir(&directory, mode | 0o111).unwrap();
+        assert_eq!(storage.stat(&directory).unwrap().mode, mode | 0o111);
+    }
 }
 
 fn writing_beyond_the_end_makes_the_file_longer(storage: &dyn Storage, base: &Path) {

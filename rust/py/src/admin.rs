@@ -16,6 +16,7 @@ use falaj::storage::{Filesystem, Storage};
 use falaj::store::{
     Finding, LogInfo, LogRepair, LogReport, SlotInfo, StoreOptions, TopicInfo, repair, verify,
 };
+use falaj::topic::Skipped;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -99,6 +100,21 @@ pub(crate) fn _backup<'py>(
         "segments": done.segments,
         "bytes": done.bytes,
     ))
+}
+
+/// See `Records.skip_damage`.
+pub(crate) fn skipped<'py>(
+    py: Python<'py>,
+    told: &[(u32, Skipped)],
+) -> PyResult<Bound<'py, PyList>> {
+    list(py, told, |py, (partition, skipped)| {
+        Ok(dict!(py,
+            "path": skipped.path.as_os_str(),
+            "position": skipped.position,
+            "partition": *partition,
+            "offsets": (skipped.offsets.start, skipped.offsets.end),
+        ))
+    })
 }
 
 /// See falaj.verify.

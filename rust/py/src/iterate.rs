@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use falaj::error::Result;
-use falaj::topic::{Places, RecordView, Scan, Topic};
+use falaj::topic::{Places, RecordView, Scan, Skipped, Topic};
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 
+use crate::admin::skipped;
 use crate::batch::Batch;
 use crate::errors::OrRaise;
 use crate::handle::{Handle, Open, Shape};
@@ -132,8 +134,10 @@ impl Merge {
         Ok(())
     }
 
-    /// Step over damage in every partition.
-    pub(crate) fn skip_damage(&mut self) -> Result<()> {
+    /// Step over damage in every partition; says in which there was some. An error of a later one
+    /// comes again with the next record.
+    pub(crate) fn skip_damage(&mut self) -> Result<Vec<(u32, Skipped)>> {
+        let mut told = Vec::new();
         for stream in &mut self.streams {
             if stream.ahead.is_some() {
                 continue;
@@ -141,12 +145,14 @@ impl Merge {
             let next = stream.scan.next_record();
             match next {
                 Ok(found) => stream.head = stream.head.take().or(found),
-                Err(_) => {
-                    stream.scan.skip_damage()?;
-                }
+                Err(_) => match stream.scan.skip_damage() {
+                    Ok(skipped) => told.push((stream.lane.partition, skipped)),
+                    Err(error) if told.is_empty() => return Err(error),
+                    Err(_) => break,
+                },
             }
         }
-        Ok(())
+        Ok(told)
     }
 
     #[inline]
@@ -216,8 +222,10 @@ impl Records {
         self.reading.next(py)
     }
 
-    /// After a `Corrupt`: go on behind the damage. What lies in between is lost to this reader.
-    fn skip_damage(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.reading.merge.skip_damage().or_raise(py)
+    /// After a `Corrupt`: go on behind the damage. What lies in between is lost to this reader; says
+    /// what that is, for each partition where there was some: path and position of the damage, and
+    /// first and behind the last of the offsets, equal where nothing sound follows that would tell.
+    fn skip_damage<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        skipped(py, &self.reading.merge.skip_damage().or_raise(py)?)
     }
 }

@@ -149,14 +149,21 @@ impl LogState {
     /// What a block must say so that `since` becomes `self`; everything, from the empty state.
     pub fn encode_since(&self, since: &LogState) -> Vec<u8> {
         let mut out = Vec::new();
+        self.append_since(since, &mut out);
+        out
+    }
+
+    /// As [`LogState::encode_since`], behind what is in `out` already: with room enough there, nothing
+    /// is allocated for topics.
+    pub fn append_since(&self, since: &LogState, out: &mut Vec<u8>) {
         for (number, slot) in (0u32..).zip(&self.topics) {
             let before = since.topics.get(number as usize).copied().flatten();
             match slot {
                 Some(topic) if before != Some(*topic) => {
-                    entry(&mut out, kind::TOPIC, &encode_topic(number, topic));
+                    entry(out, kind::TOPIC, &encode_topic(number, topic));
                 }
                 None if before.is_some() => {
-                    entry(&mut out, kind::TOPIC_DELETED, &number.to_le_bytes());
+                    entry(out, kind::TOPIC_DELETED, &number.to_le_bytes());
                 }
                 _ => {}
             }
@@ -168,15 +175,14 @@ impl LogState {
                 payload.extend(sequence.to_le_bytes());
                 payload.extend(offset.to_le_bytes());
             }
-            entry(&mut out, kind::PRODUCER, &payload);
+            entry(out, kind::PRODUCER, &payload);
         }
         for (name, token) in changed(&self.tokens, &since.tokens) {
-            entry(&mut out, kind::TOKEN, &words_then_name(token.address, token.count, name));
+            entry(out, kind::TOKEN, &words_then_name(token.address, token.count, name));
         }
         for (name, cursor) in changed(&self.cursors, &since.cursors) {
-            entry(&mut out, kind::CURSOR, &words_then_name(cursor.offset, cursor.crc.into(), name));
+            entry(out, kind::CURSOR, &words_then_name(cursor.offset, cursor.crc.into(), name));
         }
-        out
     }
 
     /// Apply the body of a snapshot or meta block; `seen_topic` is told the number and the new state

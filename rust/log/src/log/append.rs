@@ -233,7 +233,7 @@ impl Writer {
         let segment = Arc::new(segment);
         // Read after the opening: of an error before it this descriptor is not told.
         enter(&log.syncer_files).note_open(&segment, control.tail());
-        let index = open_index(log, &segment);
+        let index = log.index_to_write(&segment, control);
         let walk = segment.opening()?.clone();
         let tail = Address::new(sequence, walk.position);
         let (pacer, touched, asked) = (Pacer::default(), walk.position, Asked::default());
@@ -526,12 +526,6 @@ fn header_flags(block: &Outgoing<'_>, i: usize, group_len: u32) -> u16 {
         _ => flag::MEMBER,
     };
     block.flags | topic | group
-}
-
-/// The index of the active segment, for writing; made anew when it is missing or damaged.
-pub fn open_index(log: &Log, segment: &Segment) -> Index {
-    let (storage, access) = (&*log.storage, write_access(&log.settings));
-    Index::open_file(storage, &log.dir, segment, access).unwrap_or(Index::Built(Vec::new()))
 }
 
 /// Bytes that an end block takes.

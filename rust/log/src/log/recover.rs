@@ -272,9 +272,13 @@ impl<'a> Recovery<'a> {
     }
 
     /// Temporary files are leftovers: whoever made them is dead, or waits for this recovery.
+    /// What nobody can be using: temporary files, and indexes whose segment is not there. The next
+    /// segment of that number finds its index's name free.
     fn temporaries(&self) -> Result<Vec<PathBuf>> {
         let names = self.storage.list(self.dir).map_err(|e| Error::io("list", self.dir, e))?;
-        let left = names.into_iter().filter(|name| name.ends_with(".tmp"));
+        let has_segment = |sequence| names.contains(&names::segment(sequence));
+        let alone = |name: &str| names::parse_index(name).is_some_and(|s| !has_segment(s));
+        let left = names.iter().filter(|name| name.ends_with(".tmp") || alone(name));
         Ok(left.map(|name| self.dir.join(name)).collect())
     }
 

@@ -1,38 +1,81 @@
-//! Making the index of a sealed segment anew, where it is missing or damaged.
+//! Making an index: the first one of a new segment, and that of a sealed one anew where it is missing
+//! or damaged.
 //!
-//! A sealed segment never changes, so an index made of it is good for ever. Whoever may write does
-//! it on the way, when a lookup meets a bad index; readers keep what they built in memory. A new file
-//! is written, synced and renamed: at no time is there half an index under the name. Failing costs
+//! A new segment begins without. Each writer that enters it makes one before it appends there, and
+//! the first to name it wins; so who finds none finds nothing appended either, and looks again next
+//! time. A sealed segment never changes, so an index made of it is good for ever. Whoever may write
+//! does it on the way, when a lookup meets a bad index; readers keep what they built in memory. A new
+//! file is written and renamed: at no time is there half an index under the name. Failing costs
 //! nothing but time, so nobody is told. See `docs/FORMAT.md`, "Index".
 
+use std::io::ErrorKind;
 use std::sync::Mutex;
 
 use crate::error::{Error, Result};
-use crate::format::index::{ENTRY_LEN, HEADER_LEN};
+use crate::format::index::{ENTRY_LEN, HEADER_LEN, file_len};
 use crate::format::names;
 use crate::segment::Segment;
 use crate::segment::index::{Index, write_file};
 use crate::storage::{Open, Storage};
 
 use super::mending::{Mend, MendStep};
-use super::{Log, enter};
+use super::{Control, Log, enter, write_access};
 
 /// One thread of the process at a time: they share a temporary name.
 static ONE: Mutex<()> = Mutex::new(());
 
+/// The index of a segment in which nothing is noted yet.
+static NOTHING: Index = Index::Built(Vec::new());
+
 impl Log {
     /// The index of a segment, opened or built once; made anew on disk where this process may.
     pub(super) fn index_of<'s>(&self, segment: &'s Segment) -> &'s Index {
-        segment.index_or_else(|| {
-            let storage = &*self.storage;
-            Index::open_existing(storage, &self.dir, segment).unwrap_or_else(|_| {
-                let built = Index::build(segment);
-                if self.is_sealed(segment.sequence()) {
-                    // A hint that cannot be kept is built again by the next who asks.
-                    let _ = self.save_index(segment, &built);
-                }
-                built
-            })
+        if let Some(kept) = segment.index() {
+            return kept;
+        }
+        if let Ok(opened) = Index::open_existing(&*self.storage, &self.dir, segment) {
+            return segment.keep_index(opened);
+        }
+        let built = Index::build(segment);
+        if self.is_sealed(segment.sequence()) {
+            // A hint that cannot be kept is built again by the next who asks.
+            let _ = self.save_index(segment, &built);
+        } else if built.is_empty() {
+            // Perhaps it is being made just now, and what comes next will stand there.
+            return &NOTHING;
+        }
+        segment.keep_index(built)
+    }
+
+    /// The index of the active segment, for writing. Made when there is none and nothing was noted
+    /// yet; else what is missing is left out, and readers walk.
+    pub(super) fn index_to_write(&self, segment: &Segment, control: &Control) -> Index {
+        let (storage, access) = (&*self.storage, write_access(&self.settings));
+        let open = || Index::open_file(storage, &self.dir, segment, access);
+        let opened = match open() {
+            Err(Error::Io { source, .. })
+                if source.kind() == ErrorKind::NotFound && control.indexed() == 0 =>
+            {
+                self.make_index(segment).and_then(|()| open())
+            }
+            opened => opened,
+        };
+        opened.unwrap_or(Index::Built(Vec::new()))
+    }
+
+    /// Make an empty index for a new segment, unless somebody else is faster.
+    fn make_index(&self, segment: &Segment) -> Result<()> {
+        let (_, member) = self.writing()?;
+        let _one = enter(&ONE);
+        let storage = &*self.storage;
+        let temporary = self.dir.join(names::reindexed(member.identity().slot().into()));
+        let (bytes, len) = (Index::Built(Vec::new()).encode(segment), self.settings.segment_bytes);
+        write_file(storage, &temporary, &bytes, file_len(len), self.settings.file_mode)?;
+        let path = self.dir.join(names::index(segment.sequence()));
+        storage.rename_new(&temporary, &path).or_else(|error| {
+            let _ = storage.unlink(&temporary);
+            let lost = error.kind() == ErrorKind::AlreadyExists;
+            if lost { Ok(()) } else { Err(Error::io("rename", &temporary, error)) }
         })
     }
 
@@ -95,7 +138,7 @@ pub(super) fn bad_index(
         Ok(entries) if !entries.is_empty() => return None,
         Ok(_) if Index::build(segment).len() < 2 => return None,
         Ok(_) => "the index is empty".to_owned(),
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
             "the index is missing".to_owned()
         }
         Err(Error::Corrupt { what, .. }) => what.to_owned(),

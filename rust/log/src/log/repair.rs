@@ -3,7 +3,8 @@
 //! The dead one may have stopped at any instruction. What it had committed counts, wherever it
 //! stopped afterwards; what it had not is covered by one void block, from the first zero commit word
 //! to the dirty end. Nothing that anybody could have seen is touched: the void block's header lies
-//! where the word was zero. If this process dies in the middle of it, the next one does the same
+//! where the word was zero. One thing is not covered: half an end block in the last place for one,
+//! else a row of such deaths would leave the segment without an end. If this process dies in the middle of it, the next one does the same
 //! again. See `docs/PROTOCOL.md`, "Repair".
 
 use crate::error::Error;
@@ -17,7 +18,7 @@ use crate::segment::create::{commit, put_header, void_header};
 use crate::segment::walk::Step;
 use crate::segment::{Bad, Check, Segment};
 
-use super::append::{Obstacle, Writer};
+use super::append::{Obstacle, Writer, end_len};
 use super::guard::Guard;
 use super::{Control, Log};
 
@@ -44,6 +45,9 @@ impl Writer {
         let to = self.dirty_end(log, control)?;
         if to > from {
             let header = void_header(from, to);
+            if !has_room_to_end(log, control, from + header.padded()) {
+                return Ok(self.stay_before_end(control, from)?);
+            }
             let place = self.place_at(from);
             let stored = put_header(place, &header);
             stored.and_then(|word| commit(place, word)).map_err(|e| self.failed(e))?;
@@ -53,6 +57,14 @@ impl Writer {
         control.set(at::TAIL, self.tail.0)?;
         control.set(at::DIRTY, self.tail.0)?;
         Ok(())
+    }
+
+    /// What is half done here is an end block, in the last place for one: behind the room that appends
+    /// leave free nothing else is ever stored. The next end block goes over it, of the same length,
+    /// where the commit word is zero. The dirty end stays, so that nobody takes this for sound.
+    fn stay_before_end(&mut self, control: &Control, position: u64) -> Result<(), Error> {
+        self.tail = Address::new(self.segment.sequence(), position);
+        control.set(at::TAIL, self.tail.0)
     }
 
     /// A block that the dead one had committed without moving the tail.
@@ -100,6 +112,12 @@ impl Writer {
         }
         Ok(if to > from { to.max(from + HEADER_LEN as u64) } else { from })
     }
+}
+
+/// True when an end block fits behind a position, or the segment can still grow for it.
+fn has_room_to_end(log: &Log, control: &Control, position: u64) -> bool {
+    let allocated = control.allocated().position();
+    allocated < log.settings.segment_bytes || position + end_len() <= allocated
 }
 
 /// Where the last non-zero byte at or after `from` ends, aligned; `from` when there is none.

@@ -1,11 +1,12 @@
 //! Room for the next append: more allocation, or the next segment.
 //!
 //! The next segment is prepared whole under a temporary name, outside the lock: allocated, with the
-//! bulk of its snapshot, synced. Under the lock it gets what only then is known (its header and what
-//! changed since), its name, and the end block that names it. The end block is the commit point:
-//! before it the file is an orphan, whatever its name; after it the log goes on there. The directory
-//! is synced by the next sync, before anything in the new segment counts as durable. See
-//! `docs/PROTOCOL.md`, "Roll".
+//! bulk of its snapshot, synced, its first pages touched. Under the lock it gets what only then is
+//! known (its header and what changed since), its name, and the end block that names it: one rename,
+//! and stores into memory that is there. The end block is the commit point: before it the file is an
+//! orphan, whatever its name; after it the log goes on there. Its index is made after the unlock by
+//! who enters it first ([`super::reindex`]); the directory is synced by the next sync, before anything
+//! in the new segment counts as durable. See `docs/PROTOCOL.md`, "Roll".
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -17,16 +18,18 @@ use crate::format::block::Kind;
 use crate::format::control::at;
 use crate::format::segment::{Header, Mark, Previous};
 use crate::format::state::{End, LogState};
-use crate::format::{PAGE, index, names};
-use crate::segment::Segment;
+use crate::format::{Malformed, PAGE, names};
+use crate::segment::Bad;
 use crate::segment::create::{Builder, commit, own_header, own_len, put_block};
-use crate::segment::index::{Pacer, write_file};
+use crate::segment::index::Pacer;
 use crate::storage::Storage;
 
-use super::append::{Obstacle, RESERVE, Writer, end_len, open_index};
+use super::append::{Obstacle, RESERVE, Writer, end_len};
 use super::create::{dir_mode, new_segment_len};
 use super::guard::{Guard, Which};
 use super::{Control, Log, Member, enter, write_access};
+
+type Outcome = std::result::Result<(), Obstacle>;
 
 /// The next segment of a process, ready but for what is known only under the lock.
 #[derive(Debug)]
@@ -34,14 +37,11 @@ pub struct Prepared {
     builder: Builder,
     state: LogState,
     time_base_us: i64,
-    index: std::path::PathBuf,
 }
 
 impl Prepared {
-    /// Remove the files.
+    /// Remove the file.
     pub fn discard(self, storage: &dyn Storage) {
-        // A leftover is swept by the next recovery.
-        let _ = storage.unlink(&self.index);
         self.builder.discard(storage);
     }
 }
@@ -115,13 +115,17 @@ impl Log {
         control.raise_allocated(Address::new(segment.sequence(), wanted))
     }
 
+    /// One try at it: an obstacle is the caller's to overcome.
     fn roll(
         &self,
         writer: &mut Writer,
         control: &Control,
         member: &dyn Member,
         needs: u64,
-    ) -> std::result::Result<(), Obstacle> {
+    ) -> Outcome {
+        self.make_room_to_end(writer, control)?;
+        let before = writer.tail.sequence();
+        let path = self.dir.join(names::segment(next_sequence(before)?));
         let mut prepared = match writer.prepared.take() {
             Some(prepared) => prepared,
             None => self.prepare(writer, member)?,
@@ -129,13 +133,15 @@ impl Log {
         // The second snapshot repeats at most all of the first; of more, the third try knows.
         let most = 2 * prepared.builder.position() - PAGE + needs + RESERVE;
         prepared.builder.grow(most.next_multiple_of(PAGE))?;
+        prepared.builder.populate(most);
+        let mut changes = Vec::with_capacity(most as usize);
         let guard = self.lock(Which::Append)?;
-        let before = writer.tail.sequence();
-        if let Err(obstacle) = writer.under_lock(self, control, &guard) {
+        let ready = writer.under_lock(self, control, &guard);
+        if let Err(obstacle) = ready.and_then(|()| self.check_room_to_end(writer, control)) {
             writer.prepared = Some(prepared);
             return Err(obstacle);
         }
-        let changes = writer.walk.state.encode_since(&prepared.state);
+        writer.walk.state.append_since(&prepared.state, &mut changes);
         if prepared.builder.position() + own_len(changes.len()) + needs + RESERVE
             > prepared.builder.allocated()
         {
@@ -144,19 +150,45 @@ impl Log {
             prepared.discard(&*self.storage);
             return Err(Obstacle::Moved);
         }
-        let segment = self.hand_over(writer, control, member, prepared, &changes, &guard)?;
+        let header =
+            self.hand_over(writer, control, member, &mut prepared, &changes, &path, &guard)?;
         drop(guard);
-        let segment = Arc::new(segment);
+        let segment = Arc::new(prepared.builder.into_segment(path, header));
         let tail = Address::new(segment.sequence(), segment.opening()?.position);
         debug_assert!(segment.sequence() > before);
         enter(&self.syncer_files).note_open(&segment, tail);
-        writer.index = open_index(self, &segment);
+        writer.index = self.index_to_write(&segment, control);
         writer.walk = segment.opening()?.clone();
         (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
         (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
         writer.asked.begin_segment();
         control.notify(true);
         Ok(())
+    }
+
+    /// Allocate what lacks behind the tail for an end block: each death inside of one costs as much.
+    fn make_room_to_end(&self, writer: &Writer, control: &Control) -> Result<()> {
+        let (allocated, limit) = (control.allocated(), self.settings.segment_bytes);
+        let required = (writer.tail.position() + RESERVE).min(limit);
+        let active = allocated.sequence() == writer.tail.sequence();
+        if !active || allocated.position() >= required {
+            return Ok(());
+        }
+        self.grow(writer, control, required)
+    }
+
+    /// The same under the lock, after the last death: an end block fits, or does so after the next
+    /// try. In a segment that cannot grow, repair leaves room for one.
+    fn check_room_to_end(&self, writer: &Writer, control: &Control) -> Outcome {
+        let (position, allocated) = (writer.tail.position(), control.allocated().position());
+        if position + end_len() <= allocated {
+            return Ok(());
+        }
+        if allocated < self.settings.segment_bytes {
+            return Err(Obstacle::Moved);
+        }
+        let what = Malformed::Damaged("a segment without room for its end");
+        Err(writer.segment.error(Bad { position, what }).into())
     }
 
     fn prepare(&self, writer: &Writer, member: &dyn Member) -> Result<Prepared> {
@@ -171,28 +203,27 @@ impl Log {
         let mut builder = Builder::new(storage, path, len, reach, mode, access)?;
         builder.block(&own_header(Kind::Snapshot, &body, 0), &body)?;
         builder.sync()?;
-        let index = self.dir.join(format!("next.{slot}.idx.tmp"));
-        write_file(storage, &index, &[], index::file_len(self.settings.segment_bytes), mode)?;
-        Ok(Prepared { builder, state, time_base_us: storage.now_us(), index })
+        Ok(Prepared { builder, state, time_base_us: storage.now_us() })
     }
 
     /// Under the append lock: finish the prepared segment, name it, and end the active one.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "made before the lock, so that nothing is made here"
+    )]
     fn hand_over(
         &self,
         writer: &Writer,
         control: &Control,
         member: &dyn Member,
-        prepared: Prepared,
+        prepared: &mut Prepared,
         changes: &[u8],
+        path: &Path,
         _guard: &Guard<'_>,
-    ) -> std::result::Result<Segment, Obstacle> {
+    ) -> std::result::Result<Header, Obstacle> {
         let tail = writer.tail;
         let sequence = tail.sequence() + 1;
-        if sequence > MAX_SEQUENCE {
-            let what = "the log used up all its segment numbers: create the topic anew".to_owned();
-            return Err(Error::Invalid { what }.into());
-        }
-        let Prepared { mut builder, time_base_us, index, .. } = prepared;
+        let Prepared { builder, time_base_us, .. } = prepared;
         builder.block(&own_header(Kind::Snapshot, changes, 0), changes)?;
         let (salt, end) = (writer.segment.salt(), tail.position());
         let header = Header {
@@ -202,14 +233,12 @@ impl Log {
             supersedes: false,
             previous: Some(Previous { sequence: tail.sequence(), salt, end }),
             replaces: None,
-            time_base_us,
+            time_base_us: *time_base_us,
         };
         let (control_id, incarnation) = (control.id(), member.incarnation());
         let mark = Mark { serial: 1, control: control_id, incarnation, ..Mark::default() };
         builder.header(&header, &mark)?;
-        self.name_index(&index, &header)?;
-        let path = self.dir.join(names::segment(sequence));
-        name_segment(&*self.storage, builder.path(), &path, self.settings.file_mode)?;
+        name_segment(&*self.storage, builder.path(), path, self.settings.file_mode)?;
 
         let next = Address::new(sequence, builder.position());
         let allocated = Address::new(sequence, builder.allocated());
@@ -223,22 +252,21 @@ impl Log {
         control.set(at::INDEXED, 0)?;
         control.set(at::TAIL, next.0)?;
         control.set(at::DIRTY, next.0)?;
-        Ok(builder.into_segment(path, header))
-    }
-
-    fn name_index(&self, prepared: &Path, header: &Header) -> Result<()> {
-        let storage = &*self.storage;
-        let failed = |e| Error::io("write", prepared, e);
-        let file = storage.open(prepared, crate::storage::Open::ReadWrite).map_err(failed)?;
-        let bytes = index::encode_header(header.log, header.sequence, header.salt);
-        file.write_at(&bytes, 0).map_err(failed)?;
-        let path = self.dir.join(names::index(header.sequence));
-        storage.rename_over(prepared, &path).map_err(|e| Error::io("rename", prepared, e))
+        Ok(header)
     }
 }
 
+/// The sequence number behind this one.
+fn next_sequence(sequence: u64) -> Result<u64> {
+    if sequence < MAX_SEQUENCE {
+        return Ok(sequence + 1);
+    }
+    let what = "the log used up all its segment numbers: create the topic anew".to_owned();
+    Err(Error::Invalid { what })
+}
+
 /// Give a prepared segment its name. What has that name already is the orphan of a roll that died
-/// before its commit point; it moves out of the way.
+/// before its commit point; it moves out of the way: as in repair, a death is paid for under the lock.
 fn name_segment(storage: &dyn Storage, from: &Path, to: &Path, mode: u32) -> Result<()> {
     for _ in 0..2 {
         match storage.rename_new(from, to) {

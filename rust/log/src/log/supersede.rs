@@ -84,7 +84,9 @@ pub fn supersede(
     let len = FIRST_ALLOCATION.min(settings.segment_bytes).max(needs).next_multiple_of(PAGE);
     let (mode, access) = (settings.file_mode, write_access(settings));
     let mut builder = Builder::new(storage, temporary, len, len, mode, access)?;
-    let filled = fill(&mut builder, storage, dir, settings, cut, carried, maker);
+    let filled = builder
+        .block(&own_header(Kind::Snapshot, &snapshot, 0), &snapshot)
+        .and_then(|()| fill(&mut builder, storage, dir, settings, cut, carried, maker));
     let header = match filled {
         Ok(header) => header,
         Err(error) => {
@@ -123,6 +125,7 @@ pub fn adopt(
     Ok(NewEnd { tail: at(walk.position), allocated: at(len & !7), indexed })
 }
 
+/// Behind the snapshot: the blocks to be carried, header and mark; then all of it is synced.
 fn fill(
     builder: &mut Builder,
     storage: &dyn Storage,
@@ -132,8 +135,6 @@ fn fill(
     carried: &[Carried],
     maker: Maker,
 ) -> Result<Header> {
-    let body = cut.state.encode_since(&LogState::default());
-    builder.block(&own_header(Kind::Snapshot, &body, 0), &body)?;
     let header = Header {
         log: settings.generation,
         sequence: next_sequence(storage, dir)?,

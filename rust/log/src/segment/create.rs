@@ -154,6 +154,11 @@ impl Builder {
         Ok(())
     }
 
+    /// Touch everything up to a position, so that stores find the pages there.
+    pub fn populate(&self, until: u64) {
+        self.map.populate(0, until);
+    }
+
     /// Append a block; the caller sees to it that it fits.
     ///
     /// # Errors

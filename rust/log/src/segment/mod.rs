@@ -262,9 +262,14 @@ impl Segment {
         Ok(self.opening.get_or_init(|| opening))
     }
 
-    /// Its index: what `open` returns, asked once.
-    pub fn index_or_else(&self, open: impl FnOnce() -> index::Index) -> &index::Index {
-        self.index.get_or_init(open)
+    /// Its index, once [`Segment::keep_index`] was told one.
+    pub fn index(&self) -> Option<&index::Index> {
+        self.index.get()
+    }
+
+    /// Keep its index; the first one stays.
+    pub fn keep_index(&self, index: index::Index) -> &index::Index {
+        self.index.get_or_init(|| index)
     }
 
     /// How it is read.

@@ -33,8 +33,8 @@ pub enum Open {
     Read,
     /// An existing file, for reading and writing.
     ReadWrite,
-    /// A file that must not exist yet, for reading and writing, with these permission bits (the
-    /// umask applies).
+    /// A file that must not exist yet, for reading and writing, with these permission bits, whatever
+    /// the umask says: they are the store's, for all who share it.
     CreateNew(u32),
 }
 
@@ -91,7 +91,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     fn rename_over(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Remove a file's name.
     fn unlink(&self, path: &Path) -> io::Result<()>;
-    /// Make one directory with these permission bits (the umask applies).
+    /// Make one directory with these permission bits, whatever the umask says.
     fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()>;
     /// Remove one empty directory.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;

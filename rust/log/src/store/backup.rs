@@ -2,7 +2,8 @@
 //!
 //! Owns the copy as a whole: each log up to the end that was committed when the backup began, the
 //! settings, the consumers. It is built under a temporary name beside its destination, synced whole,
-//! and gets its name in one step; after an error nothing has that name. A copy is the same store, by
+//! and gets its name in one step; after an error nothing has that name, and what a killed backup left
+//! is removed by the next one of that name ([`super::unfinished`]). A copy is the same store, by
 //! its id and the generations of its topics, so that checkpoints and cursors go on to be valid; but
 //! nobody ever had it open: whoever opens it begins an incarnation of its own, and lock files, control
 //! pages and indexes are made anew.
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use super::layout::{Layout, TOPIC_SETTINGS, top};
 use super::topics::read_settings;
+use super::unfinished::{Unfinished, make_new};
 use super::{Access, Store, files};
 use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
@@ -61,7 +63,8 @@ impl Store {
     /// # Errors
     /// `Invalid` for a destination that is not empty, or inside the store; `NeedsRecovery` for a store
     /// opened for reading that nobody recovered since a crash; `Corrupt`, `NoSpace`, `Io`, and what
-    /// `progress` returns. Then nothing has the destination's name, and what was copied is removed.
+    /// `progress` returns. Then nothing has the destination's name, and what was copied is removed. What
+    /// a killed process leaves, `<name>.<random>.tmp`, the next backup to the same place removes.
     pub fn backup(
         &self,
         destination: impl AsRef<Path>,
@@ -74,18 +77,18 @@ impl Store {
         self.refuse_nested(&destination)?;
         let replaces = is_empty_directory(storage, &destination)?;
         let plan = Plan::of(self)?;
-        let half = unfinished(storage, &destination, self.modes().directory)?;
-        let report = plan.carry_out(self, &half, progress).and_then(|report| {
+        let half = Unfinished::begin(storage, &destination, self.modes())?;
+        let report = plan.carry_out(self, half.path(), progress).and_then(|report| {
             if replaces {
                 files::remove_dir(storage, &destination)?;
             }
-            let named = storage.rename_new(&half, &destination);
+            let named = storage.rename_new(half.path(), &destination);
             named.map_err(|error| Error::io("rename to", &destination, error))?;
             files::sync_parent(storage, &destination)?;
             Ok(report)
         });
         if report.is_err() {
-            remove_all(storage, &half);
+            half.discard(storage);
         }
         report
     }
@@ -238,32 +241,4 @@ fn is_empty_directory(storage: &dyn Storage, path: &Path) -> Result<bool> {
         path.display()
     );
     Err(Error::Invalid { what })
-}
-
-/// Make the directory in which the copy is built, under a name that nobody else uses.
-fn unfinished(storage: &dyn Storage, destination: &Path, mode: u32) -> Result<PathBuf> {
-    let random = storage.random();
-    let random = random.map_err(|error| Error::io("draw a number for", destination, error))?;
-    let mut name = destination.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{:08x}.tmp", random as u32));
-    let path = destination.with_file_name(name);
-    make_new(storage, &path, mode)?;
-    Ok(path)
-}
-
-fn make_new(storage: &dyn Storage, path: &Path, mode: u32) -> Result<()> {
-    storage.create_dir(path, mode).map_err(|error| Error::io("create", path, error))
-}
-
-/// Remove what was made of a copy. What cannot be removed stays under its temporary name.
-fn remove_all(storage: &dyn Storage, path: &Path) {
-    for name in storage.list(path).unwrap_or_default() {
-        let inside = path.join(name);
-        if storage.stat(&inside).is_ok_and(|stat| stat.is_dir) {
-            remove_all(storage, &inside);
-        } else {
-            let _ = storage.unlink(&inside);
-        }
-    }
-    let _ = storage.remove_dir(path);
 }

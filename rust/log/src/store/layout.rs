@@ -198,11 +198,8 @@ pub(crate) fn is_log_file(name: &str) -> bool {
         || is_prepared(name)
 }
 
-/// `next.<slot>.tmp`, `next.<slot>.idx.tmp` or `reindex.<slot>.tmp`, the slot written as we write it.
+/// `next.<slot>.tmp` or `reindex.<slot>.tmp`, the slot written as we write it.
 fn is_prepared(name: &str) -> bool {
-    let name = name
-        .strip_suffix(".idx.tmp")
-        .map_or(name.to_owned(), |segment| segment.to_owned() + ".tmp");
     [("next.", names::prepared as fn(u32) -> String), ("reindex.", names::reindexed)]
         .into_iter()
         .any(|(prefix, written)| {
@@ -241,13 +238,9 @@ mod tests {
     fn only_names_exactly_as_falaj_writes_them_are_its_own() {
         let segment = names::segment(7);
         let plain = ["control", "lock", "lock.append", "lock.sync", "control.tmp", "supersede.tmp"];
-        for ours in plain.into_iter().chain([
-            "next.0.tmp",
-            "next.1023.tmp",
-            "next.3.idx.tmp",
-            "reindex.7.tmp",
-            &segment,
-        ]) {
+        for ours in
+            plain.into_iter().chain(["next.0.tmp", "next.1023.tmp", "reindex.7.tmp", &segment])
+        {
             assert!(is_log_file(ours), "{ours}");
         }
         for other in

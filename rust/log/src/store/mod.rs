@@ -13,7 +13,7 @@
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
 //! | `options`, `open`, `files` | opening and creating a store |
 //! | `logs` | which logs this process has open, and the thread that syncs them |
-//! | `backup` | a consistent copy while others write |
+//! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
 //! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
 //! | `info` | what there is, in numbers |
 //! | `topics`, `sweep` | creating, listing, deleting topics; removing what was left half-way |
@@ -39,6 +39,7 @@ mod repair;
 mod slots;
 mod sweep;
 mod topics;
+mod unfinished;
 mod verify;
 
 use std::path::Path;

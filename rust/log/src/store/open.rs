@@ -224,8 +224,8 @@ impl Opening<'_> {
         files::make_dir(self.storage(), self.layout.root(), modes.directory).map(|_| ())
     }
 
-    /// The directory whose permission bits say what the store's are. The `umask` may have taken some
-    /// away: then the store would not be what was asked for.
+    /// The directory whose permission bits say what the store's are. A file system that does not keep
+    /// them would make another store of it than was asked for.
     fn make_first_directory(&self, asked: Modes) -> Result<Modes> {
         let path = self.layout.topics();
         let made = files::make_dir(self.storage(), &path, asked.directory)?;
@@ -235,7 +235,7 @@ impl Opening<'_> {
             files::remove_dir(self.storage(), &path)?;
             return Err(Error::Invalid {
                 what: format!(
-                    "mode {:#o} became {:#o} through the umask; change the umask, or ask for that mode",
+                    "mode {:#o} became {:#o} on this file system; ask for that mode, or choose another place",
                     asked.directory, modes.directory
                 ),
             });

@@ -219,3 +219,54 @@ fn a_backup_cut_short_by_a_power_cut_is_whole_or_not_there() {
     }
     assert!(images > 100, "{images}");
 }
+
+/// Whenever it is killed: the kernel frees the lock that says who builds.
+#[test]
+fn what_a_killed_backup_leaves_the_next_one_removes() {
+    let machine = MemoryStorage::new();
+    let root = std::path::Path::new("/");
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let store = open(&storage, &root.join("store")).unwrap();
+    fill(&topic(&store, "orders"), 0, 20);
+    drop(store);
+    let store = open_to_read(&storage, &root.join("store")).unwrap();
+    let began = machine.events();
+    store.backup(root.join("copy"), &mut quietly).unwrap();
+    let journal = machine.journal();
+    let mut left = 0;
+    for time in began..journal.len() {
+        let image: Arc<dyn Storage> = Arc::new(journal.killed_at(time));
+        left += image.list(root).unwrap().iter().filter(|name| name.ends_with(".tmp")).count();
+        let whole = image.stat(&root.join("copy")).is_ok();
+        let reader = open_to_read(&image, &root.join("store")).unwrap();
+        assert_eq!(reader.backup(root.join("copy"), &mut quietly).is_err(), whole, "event {time}");
+        assert_eq!(image.list(root).unwrap(), ["copy", "store"], "event {time}");
+    }
+    assert!(left > 20, "{left}");
+}
+
+#[test]
+fn what_somebody_builds_or_owns_is_not_swept() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let store = open(storage, &path).unwrap();
+        fill(&topic(&store, "orders"), 0, 20);
+        let mine = root.join("copy.0123abcd.tmp");
+        storage.create_dir(&mine, 0o700).unwrap();
+        storage.create_dir(&mine.join("mine"), 0o700).unwrap();
+        let mut inner = None;
+        let outer = store.backup(root.join("copy"), &mut |_, _| {
+            // In the middle of it another one comes, and is done first.
+            inner.get_or_insert_with(|| store.backup(root.join("copy"), &mut quietly).unwrap());
+            let names = storage.list(root).unwrap();
+            let building =
+                names.iter().find(|name| name.ends_with(".tmp") && !mine.ends_with(name));
+            let building = root.join(building.expect("the outer one's is still there"));
+            assert!(storage.stat(&building.join("logs")).is_ok());
+            Ok(())
+        });
+        assert!(matches!(outer, Err(Error::Io { .. })), "{outer:?}");
+        assert!(inner.is_some() && open_to_read(storage, &root.join("copy")).is_ok());
+        assert_eq!(storage.list(root).unwrap(), ["copy", "copy.0123abcd.tmp", "store"]);
+    });
+}

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `model` | what was appended, and what of it a reader may and must find |
 //! | `world` | operations on one log of a machine in memory |
+//! | `deaths` | one process after the other dies in the end block of a roll |
 //! | `explore` | the images of a crash, what is done to each, and the count of states |
 //! | `workloads` | all workloads, cut short by a power cut or a death |
 //! | `latch` | syncs that fail |
@@ -18,6 +19,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod deaths;
 mod explore;
 mod model;
 mod workloads;

@@ -109,7 +109,8 @@ impl MemoryStorage {
     /// No map can be longer.
     pub fn with_capacity(capacity: u64) -> Self {
         let capacity = capacity.next_multiple_of(PAGE);
-        let settings = Settings { capacity, filesystem: Filesystem::Promises("memory") };
+        let filesystem = Filesystem::Promises("memory");
+        let settings = Settings { capacity, filesystem, lost_modes: 0 };
         let disk = Arc::new(Disk::new());
         let (now_us, random) = (NOW_US, 0);
         let journal = Journal { settings, base: disk.clone(), events: Vec::new(), now_us, random };
@@ -143,6 +144,13 @@ impl MemoryStorage {
     #[must_use]
     pub fn on(self, filesystem: Filesystem) -> Self {
         self.shared.world().settings.filesystem = filesystem;
+        self
+    }
+
+    /// Keep these permission bits of nothing that is created, as some file systems do.
+    #[must_use]
+    pub fn losing_modes(self, bits: u32) -> Self {
+        self.shared.world().settings.lost_modes = bits;
         self
     }
 

@@ -18,15 +18,14 @@ use super::bytes::Memory;
 use super::disk::{Disk, DiskFile, Node, PAGE, Pages, SECTOR, Sector, Tree, fingerprint};
 use super::journal::Event;
 
-/// Permission bits that creating takes away.
-const UMASK: u32 = 0o022;
-
 /// What stays the same for the life of a storage and is handed on to its images.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// Most bytes a file can hold, a multiple of the page size.
     pub(super) capacity: u64,
     pub(super) filesystem: Filesystem,
+    /// Permission bits that files do not keep.
+    pub(super) lost_modes: u32,
 }
 
 /// A lock that is held.
@@ -161,7 +160,7 @@ impl World {
             return Err(Errno::EXIST.into());
         }
         let file = self.files.len() as u32;
-        let mode = mode & 0o7777 & !UMASK;
+        let mode = mode & 0o7777 & !self.settings.lost_modes;
         let begun = DiskFile { mode, modified_us: self.now_us, ..DiskFile::default() };
         self.files.push(Some(Live::new(Arc::new(begun))));
         self.tree.names_mut(dir).insert(name.clone(), Node::File(file));
@@ -175,7 +174,7 @@ impl World {
             return Err(Errno::EXIST.into());
         }
         let (dir, name) = self.tree.split(path)?;
-        let mode = mode & 0o7777 & !UMASK;
+        let mode = mode & 0o7777 & !self.settings.lost_modes;
         let node = Node::Dir(self.tree.add(mode));
         self.tree.names_mut(dir).insert(name.clone(), node);
         self.note(Event::Link { dir, name, node, mode });

@@ -22,13 +22,14 @@ mod lock;
 mod map;
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, fstat, fsync, linkat, lstat, mkdir, rename,
-    renameat_with, rmdir, statfs, unlink,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, fchmod, fstat, fsync, linkat, lstat, mkdir,
+    rename, renameat_with, rmdir, statfs, unlink,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -59,10 +60,14 @@ impl Storage for RealStorage {
         // Without NONBLOCK a planted FIFO would hang the opener; on regular files it does nothing.
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let file = retry_on_intr(|| rustix::fs::open(path, flags, Mode::from_raw_mode(mode)))?;
-        match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        let found = fstat(&file)?.st_mode;
+        match FileType::from_raw_mode(found) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
+        }
+        if let Open::CreateNew(mode) = how {
+            give_back(&file, found, mode).inspect_err(|_| unlink(path).unwrap_or(()))?;
         }
         Ok(Arc::new(RealFile::new(file, how != Open::Read)?))
     }
@@ -87,7 +92,11 @@ impl Storage for RealStorage {
     }
 
     fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
-        Ok(retry_on_intr(|| mkdir(path, Mode::from_raw_mode(mode)))?)
+        retry_on_intr(|| mkdir(path, Mode::from_raw_mode(mode)))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+            .and_then(|directory| give_back(&directory, fstat(&directory)?.st_mode, mode));
+        Ok(made.inspect_err(|_| rmdir(path).unwrap_or(()))?)
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
@@ -138,6 +147,14 @@ impl Storage for RealStorage {
         retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))?;
         Ok(u64::from_le_bytes(bytes))
     }
+}
+
+/// Give a new file or directory the permission bits that the umask took.
+fn give_back(made: &impl AsFd, found: u32, asked: u32) -> Result<(), Errno> {
+    if found & asked == asked {
+        return Ok(());
+    }
+    retry_on_intr(|| fchmod(made, Mode::from_raw_mode(found & 0o7777 | asked)))
 }
 
 /// The kernel's `stat` in our words.

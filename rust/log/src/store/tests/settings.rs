@@ -216,9 +216,8 @@ fn the_file_system_decides_how_a_store_is_written_to() {
 }
 
 #[test]
-fn a_mode_that_the_umask_takes_from_is_refused() {
-    // The memory twin's umask is 0o022.
-    let machine = machine();
+fn a_mode_that_the_file_system_does_not_keep_is_refused() {
+    let machine = machine().losing_modes(0o022);
     let asking = |mode| StoreOptions { mode, ..StoreOptions::default() };
     let error = open_with(&machine, &asking(0o770)).unwrap_err();
     assert!(matches!(&error, Error::Invalid { what } if what.contains("0o750")), "{error}");

@@ -1,0 +1,159 @@
+//! The place where a copy is built, and what is left of those whose builders died.
+//!
+//! Owns the directories `<name>.<random>.tmp` beside a destination. Invariant: whoever builds in one
+//! holds the flock of the `claim` in it, from before the first byte until the copy has its name, and
+//! the kernel frees it at death. So a free one is nobody's: the next backup of the same name removes
+//! it. What stands in a copy is left to [`super::backup`]. See `docs/PROTOCOL.md`, "Backup".
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::layout::{TEMPORARY, top};
+use super::lockfile::LockFile;
+use super::modes::Modes;
+use crate::error::{Error, Result};
+use crate::storage::{Filesystem, LockKind, Storage};
+
+/// How often another name is tried when somebody takes a new place for a dead one's.
+const TRIES: usize = 8;
+
+/// A directory in which a copy is built.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    path: PathBuf,
+    _claim: LockFile,
+}
+
+impl Unfinished {
+    /// Remove what the dead left beside a destination, and make a place of one's own.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn begin(storage: &dyn Storage, destination: &Path, modes: Modes) -> Result<Self> {
+        sweep(storage, destination);
+        for _ in 0..TRIES {
+            let path = place(storage, destination)?;
+            make_new(storage, &path, modes.directory)?;
+            match hold(storage, &path, modes.lock) {
+                Ok(Some(_claim)) => return Ok(Self { path, _claim }),
+                Ok(None) => {}
+                Err(error) => {
+                    remove(storage, &path);
+                    return Err(error);
+                }
+            }
+        }
+        let busy = std::io::Error::from(ErrorKind::ResourceBusy);
+        Err(Error::io("build a copy beside", destination, busy))
+    }
+
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Remove it.
+    pub(super) fn discard(self, storage: &dyn Storage) {
+        remove(storage, &self.path);
+    }
+}
+
+/// A name beside the destination that nobody else uses.
+fn place(storage: &dyn Storage, destination: &Path) -> Result<PathBuf> {
+    let random = storage.random();
+    let random = random.map_err(|error| Error::io("draw a number for", destination, error))?;
+    let mut name = destination.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{:08x}{TEMPORARY}", random as u32));
+    Ok(destination.with_file_name(name))
+}
+
+/// True for what [`place`] makes of a destination's name.
+fn is_place(name: &str, of: &str) -> bool {
+    let random = name.strip_prefix(of).and_then(|rest| rest.strip_prefix('.'));
+    let random = random.and_then(|rest| rest.strip_suffix(TEMPORARY)).unwrap_or_default();
+    random.len() == 8 && random.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Take the lock of a new place; `None` when somebody came in between and removes it.
+fn hold(storage: &dyn Storage, path: &Path, mode: u32) -> Result<Option<LockFile>> {
+    let claim = match LockFile::find_or_create(storage, &path.join(top::CLAIM), mode) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let ours = match claim.try_lock(LockKind::Exclusive) {
+        Ok(locked) => locked && claim.in_place(storage)?,
+        // A file system without locks: nobody else gets one either, so nothing is swept.
+        Err(_) => true,
+    };
+    Ok(ours.then_some(claim))
+}
+
+/// Remove what the dead left. Where something is in the way it stays: it is in nobody's.
+fn sweep(storage: &dyn Storage, destination: &Path) {
+    let (Some(parent), Some(name)) = (destination.parent(), destination.file_name()) else {
+        return;
+    };
+    let Some(name) = name.to_str().filter(|_| is_ours_to_sweep(storage, parent)) else { return };
+    let names = storage.list(parent).unwrap_or_default();
+    for path in names.iter().filter(|left| is_place(left, name)).map(|left| parent.join(left)) {
+        // No link to a directory: what that leads to is somebody's.
+        if !storage.stat(&path).is_ok_and(|stat| stat.is_dir) {
+            continue;
+        }
+        match LockFile::find(storage, &path.join(top::CLAIM)) {
+            Ok(Some(claim)) => {
+                let free = claim.try_lock(LockKind::Exclusive).unwrap_or(false);
+                if free && claim.in_place(storage).unwrap_or(false) {
+                    remove(storage, &path);
+                }
+            }
+            // Just begun, or nearly removed. If it is empty it goes, and who has begun it begins again.
+            Ok(None) => drop(storage.remove_dir(&path)),
+            Err(_) => {}
+        }
+    }
+}
+
+/// True where a lock tells who lives, and nobody can put something else in the place of what is
+/// removed.
+fn is_ours_to_sweep(storage: &dyn Storage, parent: &Path) -> bool {
+    let local = matches!(
+        storage.filesystem(parent),
+        Ok(Filesystem::Promises(_) | Filesystem::CopyOnWrite(_))
+    );
+    local && storage.stat(&parent.join(".")).is_ok_and(|stat| stat.mode & 0o002 == 0)
+}
+
+/// Remove a place and all in it, its lock last: until then it is known for what it is.
+fn remove(storage: &dyn Storage, path: &Path) {
+    for name in storage.list(path).unwrap_or_default() {
+        let inside = path.join(&name);
+        if storage.stat(&inside).is_ok_and(|stat| stat.is_dir) {
+            remove(storage, &inside);
+        } else if name != top::CLAIM {
+            let _ = storage.unlink(&inside);
+        }
+    }
+    let _ = storage.unlink(&path.join(top::CLAIM));
+    let _ = storage.remove_dir(path);
+}
+
+/// Make a directory that is not there yet.
+pub(super) fn make_new(storage: &dyn Storage, path: &Path, mode: u32) -> Result<()> {
+    storage.create_dir(path, mode).map_err(|error| Error::io("create", path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_places_of_the_same_name_are_swept() {
+        assert!(is_place("copy.0123abcd.tmp", "copy"));
+        for other in
+            ["copy", "copy.tmp", "copy.0123ABCD.tmp", "copy.0123abc.tmp", "copy2.0123abcd.tmp"]
+        {
+            assert!(!is_place(other, "copy"), "{other}");
+        }
+    }
+}
