@@ -271,9 +271,8 @@ impl<'a> Recovery<'a> {
         Ok(steps)
     }
 
-    /// Temporary files are leftovers: whoever made them is dead, or waits for this recovery.
-    /// What nobody can be using: temporary files, and indexes whose segment is not there. The next
-    /// segment of that number finds its index's name free.
+    /// Leftovers: temporary files, whose makers are dead or wait for this recovery, and indexes whose
+    /// segment is not there, so that the next segment of that number finds its index's name free.
     fn temporaries(&self) -> Result<Vec<PathBuf>> {
         let names = self.storage.list(self.dir).map_err(|e| Error::io("list", self.dir, e))?;
         let has_segment = |sequence| names.contains(&names::segment(sequence));
