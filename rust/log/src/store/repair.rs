@@ -80,8 +80,12 @@ impl Store {
         let mend = |dir: &Path, topic: &TopicSettings| {
             let settings = self.log_settings(topic);
             let mut steps = log::mend(self.storage(), dir, &settings, &member)?;
+            // Declared before the log, so dropped behind it.
+            let _closing;
             let log = self.open_log(topic)?;
+            _closing = self.closing(&log)?;
             steps.extend(log.mend_latch()?);
+            steps.extend(log.mend_offsets()?);
             steps.extend(log.mend_indexes()?);
             Ok((steps, Vec::new()))
         };
