@@ -10,6 +10,7 @@
 //! | `roll` | the next segment |
 //! | `supersede` | a new segment that cuts what lies behind a point |
 //! | `recover` | what follows an incarnation change |
+//! | `beyond` | going on where damage hides what the next offset is |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
 //! | `chain` | which segments are the log |
 //! | `read`, `data`, `run` | cursors over committed blocks; one of them, many of them |
@@ -27,6 +28,7 @@
 //! death, only `recover` and `latch` cut.
 
 mod append;
+mod beyond;
 mod chain;
 mod control;
 mod copy;

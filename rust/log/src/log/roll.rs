@@ -141,7 +141,7 @@ impl Log {
             writer.prepared = Some(prepared);
             return Err(obstacle);
         }
-        writer.walk.state.append_since(&prepared.state, &mut changes);
+        writer.walk.state_beyond_damage().append_since(&prepared.state, &mut changes);
         if prepared.builder.position() + own_len(changes.len()) + needs + RESERVE
             > prepared.builder.allocated()
         {

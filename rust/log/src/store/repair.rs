@@ -163,6 +163,7 @@ fn plan_log(
     let log = Log::open(Arc::clone(storage), dir, settings.clone(), None)?;
     if log.extent().is_ok_and(|extent| extent.incarnation == incarnation) {
         let mut steps: Vec<_> = log.latch_to_mend().into_iter().collect();
+        steps.extend(log.offsets_to_mend()?);
         steps.extend(log.indexes_to_mend()?);
         return Ok((steps, Vec::new()));
     }

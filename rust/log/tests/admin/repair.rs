@@ -13,7 +13,7 @@ use falaj::topic::SyncMode;
 
 use crate::stores::{
     assert_holds, fill, flip, log_dir, on_both, open, quietly, read_until_error, segment, snapshot,
-    topic,
+    topic, value,
 };
 
 fn run(storage: &Arc<dyn Storage>, path: &Path, dry: bool) -> RepairReport {
@@ -137,7 +137,7 @@ fn a_writer_that_meets_a_bad_index_makes_it_anew() {
 }
 
 #[test]
-fn a_lost_segment_stops_opening_and_repair_goes_on_before_it() {
+fn a_lost_segment_stops_opening_and_repair_goes_on_beyond_it() {
     on_both(|storage, root| {
         let path = prepare(storage, root, 600);
         let dir = log_dir(storage, &path, "orders");
@@ -163,12 +163,22 @@ fn a_lost_segment_stops_opening_and_repair_goes_on_before_it() {
         assert!(now.iter().any(|(path, bytes)| path.ends_with(name) && bytes == kept));
         let store = open(storage, &path).unwrap();
         let orders = topic(&store, "orders");
+        assert_eq!(done_end(&told), 600, "what was durable is not given again");
         let (found, error) = read_until_error(&orders);
-        assert!(error.is_none(), "{error:?}");
-        assert_eq!(found.len() as u64, done_end(&told));
-        fill(&orders, done_end(&told), 700);
-        assert_holds(&orders, 700);
-        assert!(store.verify(None, &mut quietly).unwrap().is_sound());
+        assert!(matches!(error, Some(Error::Corrupt { .. })), "the gap is told: {error:?}");
+        fill(&orders, 600, 700);
+        let mut scan = orders.scan(0, 0, None).unwrap();
+        for i in 0..found.len() as u64 {
+            assert_eq!(scan.next_record().unwrap().unwrap().offset(), i);
+        }
+        assert!(scan.next_record().is_err());
+        assert_eq!(scan.skip_damage().unwrap().offsets, found.len() as u64..600);
+        for i in 600..700 {
+            assert_eq!(scan.next_record().unwrap().unwrap().value(), Some(value(i).as_slice()));
+        }
+        let found = store.verify(None, &mut quietly).unwrap();
+        let lost: Vec<_> = found.all_findings().filter_map(|f| f.offsets.clone()).collect();
+        assert!(lost.iter().any(|lost| lost.end == 600), "{found:?}");
     });
 }
 
