@@ -168,8 +168,8 @@ fn a_process_that_comes_after_the_damage_gives_no_offset_again() {
         // It knows the end; the others find the damage between the last recovery and the end.
         let positions = blocks(&p, 1);
         append(&first, 0, &[b"known to the first"]).unwrap();
-        let hurt_at = positions[positions.len() - 2];
-        hurt(&p.storage, &p, 1, hurt_at + at, bytes);
+        // The last block of topic 1, behind which comes only the one of topic 0.
+        hurt(&p.storage, &p, 1, positions[positions.len() - 1] + at, bytes);
         let second = p.open(other);
         assert!(append(&second, 0, &[b"the block behind tells"]).unwrap().first >= ends[&0]);
         let given = append(&second, 1, &[b"beyond"]).unwrap().first;
@@ -296,4 +296,37 @@ fn what_was_durable_is_not_given_again_where_its_segments_are_lost() {
     mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap();
     let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
     assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, 5 + (1 << 32));
+}
+
+/// What changed since a snapshot was prepared stands in a second one. Without that, the first would
+/// give every record of the segment the offset of another.
+#[test]
+fn a_segment_without_its_second_snapshot_is_not_read_with_wrong_offsets() {
+    for (name, at, bytes) in HURTS {
+        let p = Place::new(1, WriteMode::Mapped);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"zero"]).unwrap();
+        // Meets the latch with the next segment prepared, and keeps that.
+        p.set_latch();
+        log.roll_now().unwrap();
+        append(&log, 0, &[b"one"]).unwrap();
+        log.roll_now().unwrap();
+        append(&log, 0, &[b"two"]).unwrap();
+        append(&log, 0, &[b"three"]).unwrap();
+        log.sync_clean().unwrap();
+        let newest = log.committed().unwrap().sequence();
+        drop(log);
+        hurt(&p.storage, &p, newest, blocks(&p, newest)[1] + at, bytes);
+        let log = p.open(TestMember::new(0, 2));
+        for log in [log, open_to_read(&p.storage, &p.dir).unwrap()] {
+            for from in 0..4 {
+                let (found, ended) = read_all(&log, 0, from);
+                assert!(matches!(ended, Err(Error::Corrupt { .. })), "{name}: {ended:?}");
+                let sound = [(0, b"zero".to_vec()), (1, b"one".to_vec())];
+                assert_eq!(found, sound[sound.len().min(from as usize)..], "{name}");
+            }
+        }
+        let log = p.open(TestMember::new(0, 3));
+        assert_eq!(append(&log, 0, &[b"four"]).unwrap().first, 4, "{name}");
+    }
 }
