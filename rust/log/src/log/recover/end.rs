@@ -5,17 +5,21 @@
 //! block is the end. Nothing is changed here. See `docs/PROTOCOL.md`, "Recovery" and "Damage and
 //! offsets".
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::format::address::Address;
 use crate::format::block::Kind;
 use crate::format::segment::Mark;
+use crate::format::state::LogState;
 use crate::format::{Malformed, PAGE};
 use crate::segment::index::Index;
 use crate::segment::walk::{NUMBERS, Step, Walk};
 use crate::segment::{Bad, Check, Segment};
 use crate::storage::Storage;
 
+use super::super::LogSettings;
 use super::super::chain::Chain;
 use super::super::repair::last_written;
 
@@ -37,6 +41,23 @@ pub(super) fn newest_mark(chain: &Chain, sequences: &[u64]) -> Result<(usize, Ma
         }
     }
     Ok((0, Mark::default()))
+}
+
+/// Where recovery will end a log, and what the log knows there; by reading only.
+///
+/// # Errors
+/// `Corrupt`, `Newer`, `Io`: as recovery.
+pub fn recovered_end(
+    storage: &Arc<dyn Storage>,
+    dir: &Path,
+    settings: &LogSettings,
+) -> Result<(Address, LogState)> {
+    let chain = Chain::new(Arc::clone(storage), dir, settings);
+    let sequences = chain.refresh()?;
+    let marked = newest_mark(&chain, &sequences)?;
+    let end = sound_end(&**storage, &chain, &sequences, marked)?;
+    let address = Address::new(end.segment.sequence(), end.walk.position);
+    Ok((address, end.walk.state))
 }
 
 /// Check everything from the durable mark on, and find where it ends.

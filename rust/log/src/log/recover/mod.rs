@@ -42,6 +42,7 @@ use super::roll::quarantine;
 use super::supersede::{Carried, Cut, Maker, NewEnd, collect_between, supersede};
 use super::{LogSettings, Member, write_access};
 
+pub use end::recovered_end;
 use end::{SoundEnd, go_beyond_loss, newest_mark, sound_end};
 use page::Page;
 
