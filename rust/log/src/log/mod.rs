@@ -19,6 +19,7 @@
 //! | `touch` | room and pages made ahead of the writer, by a helper thread |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
+//! | `rehead` | headers of sealed segments, made anew |
 //! | `reindex` | indexes of sealed segments, made anew |
 //! | `mending` | what all of that did, as values |
 //! | [`verify`] | reading a whole log with distrust |
@@ -42,6 +43,7 @@ mod latch;
 mod mending;
 mod read;
 mod recover;
+mod rehead;
 mod reindex;
 mod repair;
 mod roll;

@@ -36,6 +36,7 @@ use super::create::FIRST_ALLOCATION;
 use super::guard::wait_for_flock;
 use super::latch::publish_end;
 use super::mending::{Mend, MendStep};
+use super::rehead::headless;
 use super::reindex::bad_index;
 use super::repair::last_written;
 use super::roll::quarantine;
@@ -122,12 +123,21 @@ pub fn plan(
     let recovery = Recovery::new(storage, dir, settings, incarnation, true);
     let decision = recovery.decide()?;
     let mut steps = decision.steps;
-    if decision.end.cut.is_none() && decision.page != Page::Doubtful {
-        steps.extend(leaps(&decision.end.segment, &decision.end.walk));
+    let (chain, end) = (&decision.chain, &decision.end);
+    let part = decision.sequences.iter().copied();
+    let part: Vec<_> = part.filter(|sequence| *sequence <= end.segment.sequence()).collect();
+    if end.cut.is_none() && decision.page != Page::Doubtful {
+        steps.extend(leaps(&end.segment, &end.walk));
     }
-    for sequence in &decision.sequences {
-        let segment = decision.chain.segment(*sequence)?;
-        if segment.sequence() < decision.end.segment.sequence() {
+    let mended = headless(&**storage, chain, &part, decision.durable.sequence())?;
+    steps.extend(mended.iter().map(|mended| mended.step.clone()));
+    for sequence in part {
+        let mended = mended.iter().find(|mended| mended.segment.sequence() == sequence);
+        let segment = match mended {
+            Some(mended) => Arc::clone(&mended.segment),
+            None => chain.segment(sequence)?,
+        };
+        if sequence < end.segment.sequence() {
             steps.extend(bad_index(&**storage, dir, &segment));
         }
     }
