@@ -81,7 +81,7 @@ class TopicReach(TypedDict):
 
 
 class LogReport(TypedDict):
-    """What a verification says of one log; `recovered` is where recovery will end it, if one is due."""
+    """What a verification says of one log; `recovered` is where a recovery that is due will end it."""
 
     path: str
     topics: list[TopicReach]
