@@ -81,7 +81,7 @@ class TopicReach(TypedDict):
 
 
 class LogReport(TypedDict):
-    """What a verification says of one log; `recovered` is where a recovery that is due will end it."""
+    """What a verification says of a log; `recovered` is where a recovery that is due ends it."""
 
     path: str
     topics: list[TopicReach]
@@ -112,6 +112,8 @@ class Step(TypedDict):
     action: Literal[
         "cut",
         "set aside",
+        "go on beyond damage",
+        "rebuild header",
         "save",
         "new control page",
         "rebuild index",

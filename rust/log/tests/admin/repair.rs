@@ -293,3 +293,15 @@ fn a_header_that_cannot_be_proven_is_told_and_left() {
         assert!(of(before) == of(snapshot(storage, &dir)), "nothing is made up");
     });
 }
+
+/// Where no timestamp rose in a segment, none tells from when its blocks count.
+#[test]
+fn a_header_whose_time_nobody_tells_is_not_made_up() {
+    // Its clock stands still.
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let path = prepare(&storage, Path::new("/"), 600);
+    let hurt = segment(&storage, &path, "orders", 2);
+    storage.open(&hurt, Open::ReadWrite).unwrap().write_at(&[0; 512], 0).unwrap();
+    let report = run(&storage, &path, false);
+    assert!(!report.is_complete() && report.steps().next().is_none(), "{report:?}");
+}
