@@ -67,21 +67,26 @@ class Skipped(TypedDict):
 
 
 class TopicReach(TypedDict):
-    """How far a partition of a topic reaches, as verification found it."""
+    """How far a partition of a topic reaches, as verification found it.
+
+    `found` is above `end` where recovery, which is due, will cut off what lies between.
+    """
 
     topic: str
     partition: int
     first: int
     end: int
+    found: int
     durable: int
 
 
 class LogReport(TypedDict):
-    """What a verification says of one log."""
+    """What a verification says of a log; `recovered` is where a recovery that is due ends it."""
 
     path: str
     topics: list[TopicReach]
     committed: Place
+    recovered: Place | None
     durable: Place
     latched: bool
     segments: int
@@ -107,6 +112,8 @@ class Step(TypedDict):
     action: Literal[
         "cut",
         "set aside",
+        "go on beyond damage",
+        "rebuild header",
         "save",
         "new control page",
         "rebuild index",

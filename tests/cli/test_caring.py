@@ -120,12 +120,42 @@ def test_a_store_that_was_not_recovered_is_no_damage_but_not_sound(shell: Shell)
     leave_a_torn_tail(shell)
     ended = shell("verify", "s")
     assert (ended.code, ended.err) == (4, "")
-    assert re.search("^unrecovered\t.*\ttorn\t0\t80\t", ended.out, re.M)
-    assert "topic\ttorn\t0\t0\t100\t50\n" in ended.out
+    rows = [line.split("\t") for line in ended.out.splitlines()]
+    assert ["topic", "torn", "0", "0", "80", "50"] in rows, "the end is as recovery will leave it"
+    lost = [row for row in rows if row[0] == "unrecovered" and "cut off" in row[8]]
+    assert [row[4:8] for row in lost] == [["torn", "0", "80", "100"]]
+    told = json.loads(shell("verify", "s", "torn", "--json").out)
+    (log,) = told["logs"]
+    assert log["topics"][0]["found"] == 100
+    assert log["recovered"] < log["committed"]
+    before = shell.ok("repair", "s", "--dry-run").splitlines()
+    cut = next(row.split("\t") for row in before if row.startswith("cut"))
+    assert log["recovered"][1] == int(cut[2])
     ended = shell("cat", "s", "torn")
     assert ended.code == 4
     assert "was not recovered since a crash" in ended.sentence()
     assert "run `falaj repair`" in ended.sentence()
+
+
+def test_a_log_that_no_topic_names_is_damage_if_it_was_used(shell: Shell) -> None:
+    (shell.folder / "s/topics/t/topic.json").unlink()
+    ended = shell("verify", "s")
+    assert (ended.code, ended.err) == (1, "")
+    (row,) = (line.split("\t") for line in ended.out.splitlines() if line.startswith("damage"))
+    assert re.search(r"/logs/t@\w+$", row[1])
+    assert "no topic names this log" in row[8]
+    assert "put the topic's `topic.json` back" in row[9]
+
+
+def test_what_a_creation_cut_short_left_behind_is_a_note(shell: Shell) -> None:
+    with library.open(shell.folder / "s") as store:
+        store.topic("new")
+    (shell.folder / "s/topics/new/topic.json").unlink()
+    # A log has a control page from its first use on, which such a one never saw.
+    next(shell.folder.glob("s/logs/new@*/control")).unlink()
+    told = shell.ok("verify", "s")
+    (row,) = (line.split("\t") for line in told.splitlines() if line.startswith("note"))
+    assert "cut short" in row[8]
 
 
 def test_a_person_sees_the_findings_and_a_verdict(shell: Shell) -> None:

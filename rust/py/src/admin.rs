@@ -158,6 +158,7 @@ fn log_report<'py>(py: Python<'py>, log: &LogReport) -> Object<'py> {
             "partition": topic.partition,
             "first": topic.first,
             "end": topic.end,
+            "found": topic.found,
             "durable": topic.durable,
         ))
     })?;
@@ -165,6 +166,7 @@ fn log_report<'py>(py: Python<'py>, log: &LogReport) -> Object<'py> {
         "path": log.dir.as_os_str(),
         "topics": topics,
         "committed": place(log.committed),
+        "recovered": log.recovered.map(place),
         "durable": place(log.durable),
         "latched": log.latched,
         "segments": log.segments,

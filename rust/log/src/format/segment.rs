@@ -127,6 +127,12 @@ impl Header {
         Ok(header)
     }
 
+    /// Snapshot blocks that the segment begins with: the second of a segment that a roll made says
+    /// what changed since the first was prepared.
+    pub fn snapshots(&self) -> u32 {
+        if self.supersedes || self.previous.is_none() { 1 } else { 2 }
+    }
+
     fn check(&self) -> Decoded<()> {
         let previous_fits = self.previous.is_none_or(|p| {
             p.sequence < self.sequence

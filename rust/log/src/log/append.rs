@@ -18,7 +18,7 @@ use crate::format::{Malformed, state};
 use crate::segment::create::{Place, commit, own_len, put_block};
 use crate::segment::index::{Index, Pacer};
 use crate::segment::walk::{Step, Walk};
-use crate::segment::{Bad, Check, Segment};
+use crate::segment::{Check, Segment};
 
 use super::create::max_group_len;
 use super::guard::{Guard, Which};
@@ -28,8 +28,6 @@ use super::{Control, Log, Member, enter, write_access};
 /// What always stays free behind the tail: a page, so that a reader may look at the word there, and
 /// an end block.
 pub const RESERVE: u64 = 4096 + HEADER_LEN as u64 + state::End::LEN as u64 + 8;
-
-const NOTHING_THERE: Malformed = Malformed::Damaged("nothing where a committed block should be");
 
 /// Records on their way into the log: the encoded body of one block of one topic.
 #[derive(Clone, Copy, Debug)]
@@ -259,7 +257,8 @@ impl Writer {
     }
 
     /// Walk to an address in the active segment. Damage on the way is passed over: whoever reads it
-    /// is told, and what follows says which offsets it held.
+    /// is told. A topic that may have records in it takes appends again once its next offset is
+    /// known, or in the next segment.
     pub fn walk_to(&mut self, tail: Address) -> Result<()> {
         let mut head = self.walk.position;
         while self.walk.position < tail.position() {
@@ -272,8 +271,10 @@ impl Writer {
                     self.pacer.is_due(block.header.topic, head);
                 }
                 Ok(Some(Step::Other(_) | Step::End { .. })) => {}
-                Ok(None) => self.skip_damage(NOTHING_THERE, tail)?,
-                Err(bad) => self.skip_damage(bad.what, tail)?,
+                Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => {
+                    return Err(self.segment.error(bad));
+                }
+                Ok(None) | Err(_) => self.pass_damage(tail),
             }
             debug_assert!(self.walk.position > position);
         }
@@ -282,11 +283,10 @@ impl Writer {
     }
 
     #[cold]
-    fn skip_damage(&mut self, what: Malformed, tail: Address) -> Result<()> {
-        let position = self.walk.position;
-        let sound = self.segment.next_sound(position + 8, tail.position());
-        self.walk.position = sound.ok_or_else(|| self.segment.error(Bad { position, what }))?;
-        Ok(())
+    fn pass_damage(&mut self, tail: Address) {
+        self.walk.pass_damage(&self.segment, tail.position());
+        // The fast path knows nothing of doubt: without room it leaves all to the slow one.
+        self.room = 0;
     }
 
     /// First thing under the lock: flags, repair, and the last blocks of others.
@@ -339,7 +339,7 @@ impl Writer {
         let sequence = self.tail.sequence();
         let allocated = control.allocated();
         let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
-        self.room = room;
+        self.room = if self.walk.is_sure() { room } else { 0 };
         if start + needs + RESERVE > room {
             return Err(Obstacle::Tight { needs });
         }
@@ -414,6 +414,10 @@ impl Writer {
         let (Some(base), Some(topic)) = (base, topic) else {
             return Err(Obstacle::Unknown { topic: block.topic });
         };
+        if !self.walk.is_sure_of(block.topic) {
+            // A new segment begins beyond whatever the damage holds.
+            return Err(Obstacle::Full { needs });
+        }
         let last = topic.next - base + u64::from(block.count);
         if last > u64::from(u32::MAX) {
             return Err(Obstacle::Full { needs });

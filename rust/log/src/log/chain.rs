@@ -64,6 +64,11 @@ impl Chain {
         Self { storage, dir, generation, reach, reading, known }
     }
 
+    /// The log's directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The same segment with nothing of it in memory, for who reads without maps and has read much.
     pub fn afresh(&self, segment: &Arc<Segment>) -> Result<Arc<Segment>> {
         let mut known = enter(&self.known);

@@ -3,7 +3,7 @@
 //! Owns the words in which recovery, the clearing of a latch and the rebuilding of indexes report.
 //! Nothing that they do throws bytes away: what is cut off stays in its file behind the cut, or moves
 //! to `quarantine/` beside it. What is done, and when, is left to [`super::recover`],
-//! [`super::latch`] and [`super::reindex`].
+//! [`super::latch`], [`super::beyond`], [`super::rehead`] and [`super::reindex`].
 
 use std::path::PathBuf;
 
@@ -16,6 +16,10 @@ pub enum Mend {
     SetAside,
     /// What a failed or interrupted sync left in doubt is written anew, at the same offsets.
     Save,
+    /// Which offsets of a topic lie in damage is lost, so it goes on beyond all that may.
+    GoBeyond,
+    /// A segment's header is damaged and is made anew, in a copy.
+    NewHeader,
     /// The control page is missing or damaged and is made anew.
     NewControl,
     /// An index is missing or damaged and is made anew.
@@ -31,6 +35,8 @@ impl Mend {
             Mend::Cut => "cut",
             Mend::SetAside => "set aside",
             Mend::Save => "save",
+            Mend::GoBeyond => "go on beyond damage",
+            Mend::NewHeader => "rebuild header",
             Mend::NewControl => "new control page",
             Mend::Reindex => "rebuild index",
             Mend::RemoveTemporary => "remove temporary file",

@@ -10,6 +10,7 @@
 //! | `roll` | the next segment |
 //! | `supersede` | a new segment that cuts what lies behind a point |
 //! | `recover` | what follows an incarnation change |
+//! | `beyond` | going on where damage hides what the next offset is |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
 //! | `chain` | which segments are the log |
 //! | `read`, `data`, `run` | cursors over committed blocks; one of them, many of them |
@@ -18,6 +19,7 @@
 //! | `touch` | room and pages made ahead of the writer, by a helper thread |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
+//! | `rehead` | headers of sealed segments, made anew |
 //! | `reindex` | indexes of sealed segments, made anew |
 //! | `mending` | what all of that did, as values |
 //! | [`verify`] | reading a whole log with distrust |
@@ -27,6 +29,7 @@
 //! death, only `recover` and `latch` cut.
 
 mod append;
+mod beyond;
 mod chain;
 mod control;
 mod copy;
@@ -40,6 +43,7 @@ mod latch;
 mod mending;
 mod read;
 mod recover;
+mod rehead;
 mod reindex;
 mod repair;
 mod roll;

@@ -14,6 +14,7 @@ use crate::format::Malformed;
 use crate::format::address::Address;
 use crate::format::block::{Header, Kind};
 use crate::format::state::{End, LogState, TopicState};
+use crate::segment::walk::Walk;
 use crate::segment::{Bad, Block, Check, Segment};
 
 use super::chain::Next;
@@ -50,7 +51,7 @@ impl Cursor {
         check: Check,
     ) -> Result<Self> {
         let limit = log.limit(&segment)?;
-        let opening = segment.opening()?;
+        let opening = log.opening(&segment)?;
         let (position, base) = (opening.position, opening.bases.get(topic));
         let none = Block { position, header: Header::new(Kind::Void) };
         let floor = base.unwrap_or(0);
@@ -226,9 +227,16 @@ impl Cursor {
     }
 
     fn enter(&mut self, segment: Arc<Segment>) -> Result<()> {
-        let opening = segment.opening()?;
+        let opening = self.log.opening(&segment)?;
+        let base = opening.bases.get(self.topic);
+        if let (Some(expected), Some(base)) = (self.expected, base) {
+            if base > expected {
+                let what = Malformed::Damaged("what the topic held up to the next segment is lost");
+                return Err(self.segment().error(Bad { position: self.position, what }));
+            }
+        }
         self.position = opening.position;
-        self.base = opening.bases.get(self.topic).or(self.base);
+        self.base = base.or(self.base);
         // Nothing of the topic lies between the base and the segment's first block.
         self.floor = self.base.unwrap_or(self.floor).max(self.floor);
         self.limit = self.log.limit(&segment)?;
@@ -294,23 +302,11 @@ impl Cursor {
     #[cold]
     fn doubt(&self, bad: Bad) -> Error {
         let Malformed::Damaged(what) = bad.what else { return self.segment().error(bad) };
-        if self.log.is_writable() || self.was_durable(bad.position) {
+        if self.log.is_writable() || self.log.was_durable(self.segment(), bad.position) {
             return self.segment().error(bad);
         }
         let path = self.segment().path().to_path_buf();
         Error::NeedsRecovery { path, position: bad.position, what }
-    }
-
-    /// True when a mark says so: this segment's, or any of a later one.
-    fn was_durable(&self, position: u64) -> bool {
-        let chain = &self.log.chain;
-        let claims = |sequence: &u64| {
-            let later = *sequence > self.segment().sequence();
-            later
-                && chain.segment(*sequence).is_ok_and(|s| s.mark().is_some_and(|m| m.position > 0))
-        };
-        self.segment().mark().is_some_and(|mark| mark.position > position)
-            || chain.sequences().is_ok_and(|all| all.iter().any(claims))
     }
 
     /// Step over damage, to the next sound block; returns the offset that it begins with. Only for
@@ -325,13 +321,24 @@ impl Cursor {
         if let Some(position) = self.segment().next_sound(from + 8, limit) {
             self.position = position;
         } else if let Next::Segment { sequence, .. } = self.log.chain.next(self.segment())? {
-            let next = self.log.chain.segment(sequence)?;
-            self.enter(next)?;
+            self.enter_sound(sequence)?;
         } else if let Some(tail) = self.log.committed() {
             self.position = tail.position();
         }
         let next = self.clone().next_block()?.map(DataBlock::first);
         Ok(next.unwrap_or_else(|| self.expected.unwrap_or_default()))
+    }
+
+    /// Go to a segment, or, where that cannot be entered, to the first behind it that can.
+    fn enter_sound(&mut self, mut sequence: u64) -> Result<()> {
+        loop {
+            let next = self.log.chain.segment(sequence)?;
+            let Err(error) = self.enter(Arc::clone(&next)) else { return Ok(()) };
+            match self.log.chain.next(&next)? {
+                Next::Segment { sequence: further, .. } => sequence = further,
+                Next::Nothing | Next::Superseded => return Err(error),
+            }
+        }
     }
 
     /// The segment that it stands in, for messages.
@@ -342,5 +349,31 @@ impl Cursor {
     /// Where it stands.
     pub fn address(&self) -> Address {
         Address::new(self.segment().sequence(), self.position)
+    }
+}
+
+impl Log {
+    /// What the log knew when a segment began. One that is torn and was never durable is a log that
+    /// nobody recovered yet, not corruption.
+    pub(super) fn opening<'s>(&self, segment: &'s Segment) -> Result<&'s Walk> {
+        segment.opening().map_err(|error| match error {
+            Error::Corrupt { path, position, what }
+                if !self.is_writable() && !self.was_durable(segment, position) =>
+            {
+                Error::NeedsRecovery { path, position, what }
+            }
+            other => other,
+        })
+    }
+
+    /// True when a mark says so: the segment's, or any of a later one.
+    fn was_durable(&self, segment: &Segment, position: u64) -> bool {
+        let claims = |sequence: &u64| {
+            let later = *sequence > segment.sequence();
+            let marked = |s: Arc<Segment>| s.mark().is_some_and(|m| m.position > 0);
+            later && self.chain.segment(*sequence).is_ok_and(marked)
+        };
+        segment.mark().is_some_and(|mark| mark.position > position)
+            || self.chain.sequences().is_ok_and(|all| all.iter().any(claims))
     }
 }

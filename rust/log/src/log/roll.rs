@@ -141,7 +141,7 @@ impl Log {
             writer.prepared = Some(prepared);
             return Err(obstacle);
         }
-        writer.walk.state.append_since(&prepared.state, &mut changes);
+        writer.walk.state_beyond_damage().append_since(&prepared.state, &mut changes);
         if prepared.builder.position() + own_len(changes.len()) + needs + RESERVE
             > prepared.builder.allocated()
         {
@@ -280,11 +280,7 @@ fn name_segment(storage: &dyn Storage, from: &Path, to: &Path, mode: u32) -> Res
 
 /// Move a file of a log out of the way, into `quarantine/` beside it; its bytes are kept.
 pub fn quarantine(storage: &dyn Storage, path: &Path, file_mode: u32) -> Result<()> {
-    let dir = path.parent().unwrap_or(Path::new(".")).join("quarantine");
-    match storage.create_dir(&dir, dir_mode(file_mode)) {
-        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(Error::io("create", &dir, e)),
-        _ => {}
-    }
+    let dir = quarantine_dir(storage, path, file_mode)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     for attempt in 0u32.. {
         let target = if attempt == 0 { name.clone() } else { format!("{name}.{attempt}") };
@@ -294,4 +290,17 @@ pub fn quarantine(storage: &dyn Storage, path: &Path, file_mode: u32) -> Result<
         }
     }
     Ok(())
+}
+
+/// Where what belongs beside a file of a log is kept.
+pub fn quarantine_dir(
+    storage: &dyn Storage,
+    path: &Path,
+    file_mode: u32,
+) -> Result<std::path::PathBuf> {
+    let dir = path.parent().unwrap_or(Path::new(".")).join("quarantine");
+    match storage.create_dir(&dir, dir_mode(file_mode)) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(Error::io("create", &dir, e)),
+        _ => Ok(dir),
+    }
 }

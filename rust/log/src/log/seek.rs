@@ -40,7 +40,7 @@ impl Log {
 
     fn find_cursor(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<Cursor> {
         let segment = self.last_segment_where(|segment| {
-            let base = segment.opening()?.bases.get(topic);
+            let base = self.opening(segment)?.bases.get(topic);
             Ok(base.is_none_or(|base| base <= offset))
         })?;
         let mut cursor = Cursor::new(Arc::clone(self), segment, topic, check)?;
@@ -64,7 +64,7 @@ impl Log {
         check: Check,
     ) -> Result<Option<u64>> {
         let segment = self.last_segment_where(|segment| {
-            let known = segment.opening()?.state.topic(topic).map(|topic| topic.highest_ns);
+            let known = self.opening(segment)?.state.topic(topic).map(|topic| topic.highest_ns);
             Ok(known.is_none_or(|highest| highest < time_ns))
         })?;
         let mut cursor = Cursor::new(Arc::clone(self), segment, topic, check)?;
@@ -129,8 +129,10 @@ impl Log {
         let sequences = self.chain.sequences()?;
         let oldest = self.chain.segment(sequences[0])?;
         let newest = self.chain.segment(sequences[sequences.len() - 1])?;
-        let base = oldest.opening()?.bases.get(topic).unwrap_or(0);
-        let trimmed = newest.opening()?.state.topic(topic).map_or(0, |topic| topic.first);
+        let base = self.opening(&oldest)?.bases.get(topic).unwrap_or(0);
+        // A newest one that is torn says nothing; what comes before it is readable all the same.
+        let known = newest.opening().ok().and_then(|opening| opening.state.topic(topic));
+        let trimmed = known.map_or(0, |topic| topic.first);
         if base > trimmed && base > trimmed_since(&newest, topic) {
             return Err(self.lost_beginning(&oldest));
         }
@@ -145,7 +147,8 @@ impl Log {
         Error::Corrupt { path, position: 0, what: "the segment is missing" }
     }
 
-    /// The last segment for which `before` holds; it must hold for a prefix of them.
+    /// The last segment for which `before` holds; it must hold for a prefix of them. One that cannot
+    /// be asked, being damaged, is left to who comes to it from the one before.
     fn last_segment_where(
         &self,
         before: impl Fn(&Segment) -> Result<bool>,
@@ -157,11 +160,15 @@ impl Log {
         let (mut low, mut high) = (0, sequences.len() - 1);
         while low < high {
             let middle = high - (high - low) / 2;
-            let segment = self.chain.segment(sequences[middle])?;
-            if before(&segment)? {
-                low = middle;
-            } else {
-                high = middle - 1;
+            let segment = self.chain.segment(sequences[middle]);
+            match segment.and_then(|segment| before(&segment)) {
+                Ok(true) => low = middle,
+                Ok(false) => high = middle - 1,
+                Err(Error::Corrupt { .. } | Error::NeedsRecovery { .. }) => {
+                    sequences.remove(middle);
+                    high -= 1;
+                }
+                Err(error) => return Err(error),
             }
         }
         self.chain.segment(sequences[low])

@@ -208,9 +208,9 @@ fn next_sequence(storage: &dyn Storage, dir: &Path) -> Result<u64> {
 pub fn collect_between(chain: &Chain, from: Address, to: Address) -> Result<(Cut, Vec<Carried>)> {
     let mut segment = chain.segment(from.sequence())?;
     let mut walk = segment.opening()?.clone();
-    collect(&segment, &mut walk, from.position(), &mut Vec::new())?;
+    walk.go_to(&mut Arc::clone(&segment), from.position())?;
     let previous = Previous { sequence: from.sequence(), salt: segment.salt(), end: walk.position };
-    let cut = Cut { previous, state: walk.state.clone(), durable: true };
+    let at_cut = walk.clone();
     let mut carried = Vec::new();
     while segment.sequence() != to.sequence() {
         let (next, end) = chain.successor(&segment)?;
@@ -220,7 +220,22 @@ pub fn collect_between(chain: &Chain, from: Address, to: Address) -> Result<(Cut
         walk = segment.opening()?.clone();
     }
     collect(&segment, &mut walk, to.position(), &mut carried)?;
+    let cut = Cut { previous, state: state_at(&at_cut, &carried), durable: true };
     Ok((cut, carried))
+}
+
+/// What the log knew at a cut. Of a topic whose last records before it are damaged, what is carried
+/// over says with which offset it goes on.
+fn state_at(cut: &Walk, carried: &[Carried]) -> LogState {
+    let mut state = cut.state_beyond_damage().into_owned();
+    for (number, _) in cut.unsure() {
+        let own =
+            |c: &&Carried| c.block.header.kind == Kind::Data && c.block.header.topic == number;
+        if let (Some(next), Some(topic)) = (carried.iter().find(own), state.topic_mut(number)) {
+            topic.next = next.first;
+        }
+    }
+    state
 }
 
 /// Blocks of a segment from a position up to another, to be carried over. `walk` must have reached

@@ -475,6 +475,16 @@ impl Segment {
     /// Position of the next sound block that begins a group, at or after `from` and before `limit`:
     /// where to go on after damage. Looks at every eighth byte.
     pub fn next_sound(&self, from: u64, limit: u64) -> Option<u64> {
+        self.find_block(from, limit, |block| !block.header.is_member())
+    }
+
+    /// As [`Segment::next_sound`], a part of a group too: for who wants to know what was there, and
+    /// not to hand it out.
+    pub fn next_block(&self, from: u64, limit: u64) -> Option<u64> {
+        self.find_block(from, limit, |_| true)
+    }
+
+    fn find_block(&self, from: u64, limit: u64, fits: impl Fn(&Block) -> bool) -> Option<u64> {
         let mut position = from.next_multiple_of(8).max(PAGE);
         let mut buffer = [0; 8192];
         // Nothing lies behind the end of the file, and a map must not be touched there.
@@ -491,7 +501,7 @@ impl Segment {
                     continue;
                 }
                 let found = self.block(place, Check::Header);
-                if found.is_ok_and(|block| block.is_some_and(|b| !b.header.is_member())) {
+                if found.is_ok_and(|block| block.is_some_and(|block| fits(&block))) {
                     return Some(place);
                 }
             }

@@ -3,9 +3,17 @@
 //! A [`Walk`] turns relative offsets into absolute ones: it keeps the base of every topic, which
 //! snapshot and meta blocks set, and the [`LogState`] that they and the data blocks add up to. It
 //! stops at the first zero word, at the end block, or at a limit; what that means is for the caller.
+//!
+//! A walk can be told to pass over damage. From then on it is *unsure* of every topic that may have
+//! records in there, until a block of that topic says where it goes on; [`Walk::state_beyond_damage`]
+//! is what may be built on in any case. See `docs/PROTOCOL.md`, "Damage and offsets".
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::block::Kind;
+use crate::format::block::{HEADER_LEN, Kind, flag};
 use crate::format::record;
 use crate::format::state::{End, LogState};
 use crate::format::{Malformed, PAGE};
@@ -55,12 +63,33 @@ pub struct Walk {
     pub state: LogState,
     /// Bases of relative offsets there.
     pub bases: Bases,
+    /// Topics that may have records in damage that was passed over.
+    unsure: BTreeMap<u32, Lost>,
+    /// True once a block was met that may hold more offsets than it has bytes.
+    is_packed: bool,
+}
+
+/// What is lost of a topic in damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Where the damage begins.
+    pub position: u64,
+    /// The topic goes on with this offset at the latest: no record in the damage has it, nor any
+    /// above it.
+    pub beyond: u64,
 }
 
 impl Walk {
     /// Begin at a segment's first block.
     pub fn new() -> Self {
         Self { position: PAGE, ..Self::default() }
+    }
+
+    /// Go on in a segment that began with this state.
+    pub fn begun_with(state: LogState, position: u64) -> Self {
+        let mut bases = Bases::default();
+        state.topics().for_each(|(number, topic)| bases.set(number, topic.next));
+        Self { position, state, bases, ..Self::default() }
     }
 
     /// The next block; `None` at a zero word.
@@ -80,15 +109,14 @@ impl Walk {
                 let highest = highest_ns(segment, &block).map_err(bad)?;
                 let before =
                     self.state.topic(block.header.topic).map_or(i64::MIN, |t| t.highest_ns);
-                if !self.state.apply_data(&block.header, first, highest) {
-                    return Err(bad(UNKNOWN_TOPIC));
-                }
+                self.apply(&block, first, highest).map_err(bad)?;
                 Step::Data { block, first, highest_before_ns: before }
             }
             Kind::Meta | Kind::Snapshot => {
-                let bases = &mut self.bases;
+                let (bases, unsure) = (&mut self.bases, &mut self.unsure);
                 let seen = |number, topic: &crate::format::state::TopicState| {
                     bases.set(number, topic.next);
+                    unsure.remove(&number);
                 };
                 self.state.apply_body(segment.body(&block), seen).map_err(bad)?;
                 Step::Other(block)
@@ -103,6 +131,112 @@ impl Walk {
         Ok(Some(step))
     }
 
+    fn apply(
+        &mut self,
+        block: &Block,
+        first: u64,
+        highest_ns: i64,
+    ) -> std::result::Result<(), Malformed> {
+        if !self.state.apply_data(&block.header, first, highest_ns) {
+            return Err(UNKNOWN_TOPIC);
+        }
+        self.is_packed |= block.header.flags & (flag::SPARSE | flag::CODEC) != 0;
+        if !self.unsure.is_empty() {
+            self.unsure.remove(&block.header.topic);
+        }
+        Ok(())
+    }
+
+    /// Go on behind bytes that are no sound block, at the next sound one before `limit`, or else at
+    /// `limit` itself. A block of which only the body is hurt says all that the walk wants to know.
+    pub fn pass_damage(&mut self, segment: &Segment, limit: u64) {
+        if let Ok(Some(block)) = segment.block(self.position, Check::Header) {
+            let first = self.first_offset(&block).ok().filter(|_| block.header.kind == Kind::Data);
+            let appended = appended_ns(segment, &block);
+            if first.is_some_and(|first| self.apply(&block, first, appended).is_ok()) {
+                self.position = block.end();
+                return;
+            }
+        }
+        let behind = segment.next_block(self.position + 8, limit.saturating_add(HEADER_LEN as u64));
+        let behind = behind.filter(|behind| *behind <= limit).unwrap_or(limit);
+        self.doubt(segment, behind);
+        self.position = behind;
+    }
+
+    /// Walk to a position up to which everything was committed, over damage too. A segment of which
+    /// much was read is opened afresh on the way.
+    ///
+    /// # Errors
+    /// `Newer` for a block of a newer version, `Io`.
+    pub fn go_to(&mut self, segment: &mut Arc<Segment>, until: u64) -> Result<()> {
+        while self.position < until {
+            if segment.is_heavy() {
+                *segment = Arc::new(segment.afresh()?);
+            }
+            match self.step(segment, Check::Header) {
+                Ok(Some(_)) => {}
+                Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => {
+                    return Err(segment.error(bad));
+                }
+                Ok(None) | Err(_) => self.pass_damage(segment, until),
+            }
+        }
+        Ok(())
+    }
+
+    /// Any topic may have records in the bytes up to `end`: no more than one a byte, unless they are
+    /// packed or were compacted; and never more than a segment can number.
+    fn doubt(&mut self, segment: &Segment, end: u64) {
+        let packed = self.is_packed || segment.header().replaces.is_some();
+        let bytes = end.saturating_sub(self.position);
+        for (number, topic) in self.state.topics() {
+            let most = self.bases.get(number).unwrap_or(topic.next).saturating_add(NUMBERS);
+            let new = Lost { position: self.position, beyond: topic.next };
+            let lost = self.unsure.entry(number).or_insert(new);
+            lost.beyond = if packed { most } else { lost.beyond.saturating_add(bytes).min(most) };
+        }
+    }
+
+    /// Be unsure of a topic for a reason from outside: it may have records up to `beyond`.
+    pub fn doubt_topic(&mut self, number: u32, beyond: u64) {
+        let new = Lost { position: self.position, beyond };
+        let lost = self.unsure.entry(number).or_insert(new);
+        lost.beyond = lost.beyond.max(beyond);
+    }
+
+    /// Whether a topic's next offset is what the state says, and not lost in damage.
+    #[inline]
+    pub fn is_sure_of(&self, topic: u32) -> bool {
+        self.unsure.is_empty() || !self.unsure.contains_key(&topic)
+    }
+
+    /// Whether that is so for all topics.
+    #[inline]
+    pub fn is_sure(&self) -> bool {
+        self.unsure.is_empty()
+    }
+
+    /// Topics whose next offset is lost, by number.
+    pub fn unsure(&self) -> impl Iterator<Item = (u32, Lost)> {
+        self.unsure.iter().map(|(number, lost)| (*number, *lost))
+    }
+
+    /// What the log knows here, each topic of which it is unsure going on beyond the damage: what a
+    /// new segment may begin with.
+    pub fn state_beyond_damage(&self) -> Cow<'_, LogState> {
+        if self.is_sure() {
+            return Cow::Borrowed(&self.state);
+        }
+        let mut state = self.state.clone();
+        for (number, lost) in &self.unsure {
+            if let Some(topic) = state.topic_mut(*number) {
+                topic.next = topic.next.max(lost.beyond);
+            }
+        }
+        Cow::Owned(state)
+    }
+
     /// First offset of a data block of the segment walked.
     ///
     /// # Errors
@@ -115,25 +249,35 @@ impl Walk {
             .ok_or(Malformed::Damaged("an offset beyond 64 bits"))
     }
 
-    /// Walk over the snapshot and meta blocks that every segment begins with.
+    /// Walk over the snapshots that every segment begins with: one, or two where it was prepared
+    /// before a roll.
     ///
     /// # Errors
-    /// `Corrupt` or `Newer` when they are damaged; also when there is none.
+    /// `Corrupt` or `Newer` when they are damaged; also when one is missing.
     pub fn through_snapshot(segment: &Segment) -> Result<Self> {
         let mut walk = Self::new();
-        // By its commit word alone: what follows the snapshot may be torn, which is for whoever
-        // reads it.
-        while segment.kind(walk.position).map_err(|bad| segment.error(bad))? == Some(Kind::Snapshot)
-        {
+        let mut missing = segment.header().snapshots();
+        loop {
+            // By its commit word alone: what follows the snapshots may be torn or damaged, which is
+            // for whoever reads it.
+            match segment.kind(walk.position) {
+                Ok(Some(Kind::Snapshot)) => {}
+                Err(bad) if missing > 0 => return Err(segment.error(bad)),
+                _ => break,
+            }
             walk.step(segment, Check::Full).map_err(|bad| segment.error(bad))?;
+            missing = missing.saturating_sub(1);
         }
-        if walk.position == PAGE {
-            let what = Malformed::Damaged("a segment without a snapshot");
-            return Err(Error::malformed(segment.path(), PAGE, what));
+        if missing > 0 {
+            let what = Malformed::Damaged("a segment without all of its snapshot");
+            return Err(Error::malformed(segment.path(), walk.position, what));
         }
         Ok(walk)
     }
 }
+
+/// Offsets that a topic can have in one segment.
+pub const NUMBERS: u64 = 1 << 32;
 
 const UNKNOWN_TOPIC: Malformed =
     Malformed::Damaged("a block of a topic that the log does not know");
@@ -152,7 +296,7 @@ pub fn appended_ns(segment: &Segment, block: &Block) -> i64 {
 #[inline]
 pub fn highest_ns(segment: &Segment, block: &Block) -> std::result::Result<i64, Malformed> {
     let appended = appended_ns(segment, block);
-    if block.header.flags & crate::format::block::flag::EVENT_TIME == 0 {
+    if block.header.flags & flag::EVENT_TIME == 0 {
         return Ok(appended);
     }
     let body = segment.body(block);

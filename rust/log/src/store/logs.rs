@@ -33,7 +33,7 @@ const SHORTEST_NAP: Duration = Duration::from_micros(500);
 pub(super) struct OpenLogs {
     inner: Mutex<Inner>,
     /// Held for reading by a thread that serves logs, as long as it has any of them in its hands.
-    serving: Arc<RwLock<()>>,
+    pub(super) serving: Arc<RwLock<()>>,
 }
 
 /// Belongs to a handle of a log and is dropped right behind it. The last one of a log waits until no
@@ -41,15 +41,21 @@ pub(super) struct OpenLogs {
 /// not some time later by the thread that happened to have it too.
 #[derive(Clone, Debug)]
 pub struct Closing {
-    handles: Arc<()>,
+    _gate: Arc<Gate>,
+}
+
+/// What the handles of a log share. It is dropped once, by whoever drops the last of them, also where
+/// two threads drop the last two at the same instant: no count is read and acted upon later.
+#[derive(Debug)]
+struct Gate {
     serving: Arc<RwLock<()>>,
     epoch: u64,
 }
 
-impl Drop for Closing {
+impl Drop for Gate {
     fn drop(&mut self) {
         // In a forked child nobody serves, and the lock may have been held when it was born.
-        if fork::epoch() == self.epoch && Arc::strong_count(&self.handles) == 1 {
+        if fork::epoch() == self.epoch {
             drop(self.serving.write());
         }
     }
@@ -67,8 +73,8 @@ struct Opened {
     log: Weak<Log>,
     /// Held by the log until its last handle is dropped *and* it has closed itself.
     place: Weak<Place>,
-    /// What its handles share, to know which is the last.
-    handles: Weak<()>,
+    /// What its handles share.
+    gate: Weak<Gate>,
 }
 
 /// A membership, as one log has it.
@@ -112,7 +118,7 @@ impl OpenLogs {
         let log = open(Arc::clone(&place) as Arc<dyn Member>)?;
         inner.logs.retain(|_, opened| opened.place.strong_count() > 0);
         let (log_held, place) = (Arc::downgrade(&log), Arc::downgrade(&place));
-        let opened = Opened { log: log_held, place, handles: Weak::new() };
+        let opened = Opened { log: log_held, place, gate: Weak::new() };
         inner.logs.insert(dir.to_path_buf(), opened);
         if inner.helpers.is_none() {
             start(dir, "falaj-keeper", Arc::downgrade(member), &self.serving, keep)?;
@@ -129,12 +135,14 @@ impl OpenLogs {
     fn closing(&self, dir: &Path) -> Closing {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = inner.logs.get_mut(dir);
-        let known = opened.as_ref().and_then(|opened| opened.handles.upgrade());
-        let handles = known.unwrap_or_default();
+        let known = opened.as_ref().and_then(|opened| opened.gate.upgrade());
+        let gate = known.unwrap_or_else(|| {
+            Arc::new(Gate { serving: Arc::clone(&self.serving), epoch: fork::epoch() })
+        });
         if let Some(opened) = opened {
-            opened.handles = Arc::downgrade(&handles);
+            opened.gate = Arc::downgrade(&gate);
         }
-        Closing { handles, serving: Arc::clone(&self.serving), epoch: fork::epoch() }
+        Closing { _gate: gate }
     }
 
     fn living(&self) -> Vec<Arc<Log>> {

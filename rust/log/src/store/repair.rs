@@ -80,8 +80,13 @@ impl Store {
         let mend = |dir: &Path, topic: &TopicSettings| {
             let settings = self.log_settings(topic);
             let mut steps = log::mend(self.storage(), dir, &settings, &member)?;
+            // Declared before the log, so dropped behind it.
+            let _closing;
             let log = self.open_log(topic)?;
+            _closing = self.closing(&log)?;
             steps.extend(log.mend_latch()?);
+            steps.extend(log.mend_offsets()?);
+            steps.extend(log.mend_headers()?);
             steps.extend(log.mend_indexes()?);
             Ok((steps, Vec::new()))
         };
@@ -159,6 +164,8 @@ fn plan_log(
     let log = Log::open(Arc::clone(storage), dir, settings.clone(), None)?;
     if log.extent().is_ok_and(|extent| extent.incarnation == incarnation) {
         let mut steps: Vec<_> = log.latch_to_mend().into_iter().collect();
+        steps.extend(log.offsets_to_mend()?);
+        steps.extend(log.headers_to_mend()?);
         steps.extend(log.indexes_to_mend()?);
         return Ok((steps, Vec::new()));
     }

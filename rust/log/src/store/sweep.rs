@@ -44,20 +44,20 @@ pub(super) fn sweep(storage: &dyn Storage, layout: &Layout, _claim: &Claim) -> R
 
 /// What is among the topics.
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     /// Directories of all logs that a `topic.json` names.
-    named: BTreeSet<String>,
+    pub(super) named: BTreeSet<String>,
     /// True when that is not all of them.
-    unknown: bool,
+    pub(super) unknown: bool,
     /// Directories of logs whose topic was being deleted.
-    deleted: BTreeSet<String>,
+    pub(super) deleted: BTreeSet<String>,
     /// Topics that are there.
     finished: Vec<String>,
     /// Topics without a `topic.json`.
     unfinished: Vec<String>,
 }
 
-fn look_at_topics(storage: &dyn Storage, layout: &Layout) -> Result<Found> {
+pub(super) fn look_at_topics(storage: &dyn Storage, layout: &Layout) -> Result<Found> {
     let mut found = Found::default();
     for name in files::list(storage, &layout.topics())? {
         let Ok(path) = layout.topic_settings(&name) else { continue };

@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use super::Store;
 use super::catalog::{Catalog, Entry};
+use super::sweep::look_at_topics;
 use crate::error::{Error, Result};
 use crate::format::names;
+use crate::log;
 use crate::log::verify::{content_len, verify_log};
 use crate::storage::Storage;
 
@@ -104,8 +106,10 @@ pub fn verify(
             continue;
         }
         if entry.topics.is_empty() {
-            found.findings.push(unnamed(&catalog, dir));
-            if !catalog.has_unknown_topics() {
+            let Some(finding) = unnamed(&catalog, dir)? else { continue };
+            let is_leftover = finding.remedy == SWEPT;
+            found.findings.push(finding);
+            if is_leftover {
                 continue;
             }
         }
@@ -148,17 +152,32 @@ fn missing(catalog: &Catalog, dir: &Path, entry: &Entry) -> Vec<Finding> {
     lost.map(|topic| finding(&topic.name)).collect()
 }
 
-fn unnamed(catalog: &Catalog, dir: &Path) -> Finding {
-    let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let name = names::parse_log_dir(&name).map_or("", |(name, _)| name);
-    let (what, remedy) = if catalog.has_unknown_topics() {
-        ("no topic that can be read names this log", "it may be that of a topic that cannot")
+const SWEPT: &str =
+    "it is removed when the store is opened for writing and nobody else has it open";
+
+/// A log that no topic names: harmless where a creation or deletion was cut short, and damage where
+/// it holds records that nobody can reach by a name any more. `None` when a topic that came just now
+/// names it, or it is gone.
+fn unnamed(catalog: &Catalog, dir: &Path) -> Result<Option<Finding>> {
+    let storage = &*catalog.storage;
+    let now = look_at_topics(storage, &catalog.layout)?;
+    let directory = dir.file_name().unwrap_or_default().to_string_lossy();
+    if now.named.contains(&*directory) || storage.stat(dir).is_err() {
+        return Ok(None);
+    }
+    let (severity, what, remedy) = if catalog.has_unknown_topics() || now.unknown {
+        let what = "no topic that can be read names this log";
+        (Severity::Note, what, "it may be that of a topic that cannot")
+    } else if now.deleted.contains(&*directory) || log::is_unused(storage, dir) {
+        let what = "a log that no topic names, left over from a creation or deletion cut short";
+        (Severity::Note, what, SWEPT)
     } else {
-        (
-            "no topic names this log",
-            "put the topic's `topic.json` back, or remove the directory if nobody misses it",
-        )
+        let what = "no topic names this log, and it was used: its records cannot be reached";
+        let remedy =
+            "put the topic's `topic.json` back, or remove the directory if nobody misses it";
+        (Severity::Damage, what, remedy)
     };
+    let name = names::parse_log_dir(&directory).map_or("", |(name, _)| name);
     let what = if name.is_empty() { what.to_owned() } else { format!("{what} ({name})") };
-    Finding { remedy, ..Finding::new(Severity::Note, dir, 0, what) }
+    Ok(Some(Finding { remedy, ..Finding::new(severity, dir, 0, what) }))
 }

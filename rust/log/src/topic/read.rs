@@ -11,6 +11,7 @@ use crate::format::Decoded;
 use crate::format::record::{Parts, Spot, Walk as Records, headers};
 use crate::log::{Cursor, DataBlock, Run};
 use crate::segment::Check;
+use crate::store::Closing;
 
 use super::Topic;
 
@@ -97,6 +98,8 @@ pub struct Scan {
     rest: Rest,
     next: u64,
     end: u64,
+    /// A scan is a handle of its log too; dropped right behind the cursor.
+    _closing: Option<Closing>,
 }
 
 #[derive(Debug)]
@@ -324,7 +327,8 @@ impl Topic {
             return Err(self.out_of_range(partition, from.into())?);
         }
         let cursor = self.log.cursor_at(number, from, self.check)?;
-        Ok(Scan { cursor, rest: Rest::Nothing, next: from, end: end.unwrap_or(u64::MAX) })
+        let (rest, end, _closing) = (Rest::Nothing, end.unwrap_or(u64::MAX), self._closing.clone());
+        Ok(Scan { cursor, rest, next: from, end, _closing })
     }
 
     /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.

@@ -8,12 +8,12 @@ use falaj::format::names;
 use falaj::log::Mend;
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage};
-use falaj::store::{RepairReport, StoreOptions, repair};
-use falaj::topic::SyncMode;
+use falaj::store::{RepairReport, StoreOptions, repair, verify};
+use falaj::topic::{Record, RecordView, SyncMode, Topic};
 
 use crate::stores::{
     assert_holds, fill, flip, log_dir, on_both, open, quietly, read_until_error, segment, snapshot,
-    topic,
+    topic, value,
 };
 
 fn run(storage: &Arc<dyn Storage>, path: &Path, dry: bool) -> RepairReport {
@@ -137,7 +137,7 @@ fn a_writer_that_meets_a_bad_index_makes_it_anew() {
 }
 
 #[test]
-fn a_lost_segment_stops_opening_and_repair_goes_on_before_it() {
+fn a_lost_segment_stops_opening_and_repair_goes_on_beyond_it() {
     on_both(|storage, root| {
         let path = prepare(storage, root, 600);
         let dir = log_dir(storage, &path, "orders");
@@ -163,12 +163,22 @@ fn a_lost_segment_stops_opening_and_repair_goes_on_before_it() {
         assert!(now.iter().any(|(path, bytes)| path.ends_with(name) && bytes == kept));
         let store = open(storage, &path).unwrap();
         let orders = topic(&store, "orders");
+        assert_eq!(done_end(&told), 600, "what was durable is not given again");
         let (found, error) = read_until_error(&orders);
-        assert!(error.is_none(), "{error:?}");
-        assert_eq!(found.len() as u64, done_end(&told));
-        fill(&orders, done_end(&told), 700);
-        assert_holds(&orders, 700);
-        assert!(store.verify(None, &mut quietly).unwrap().is_sound());
+        assert!(matches!(error, Some(Error::Corrupt { .. })), "the gap is told: {error:?}");
+        fill(&orders, 600, 700);
+        let mut scan = orders.scan(0, 0, None).unwrap();
+        for i in 0..found.len() as u64 {
+            assert_eq!(scan.next_record().unwrap().unwrap().offset(), i);
+        }
+        assert!(scan.next_record().is_err());
+        assert_eq!(scan.skip_damage().unwrap().offsets, found.len() as u64..600);
+        for i in 600..700 {
+            assert_eq!(scan.next_record().unwrap().unwrap().value(), Some(value(i).as_slice()));
+        }
+        let found = store.verify(None, &mut quietly).unwrap();
+        let lost: Vec<_> = found.all_findings().filter_map(|f| f.offsets.clone()).collect();
+        assert!(lost.iter().any(|lost| lost.end == 600), "{found:?}");
     });
 }
 
@@ -185,4 +195,113 @@ fn what_cannot_be_mended_is_told() {
         assert!(!report.is_complete());
         assert!(report.problems[0].to_string().contains("topic.json"), "{report:?}");
     });
+}
+
+/// What a reader gets of a topic: offsets, times and values.
+fn all_of(topic: &Topic) -> Vec<(u64, i64, Vec<u8>)> {
+    let mut scan = topic.scan(0, 0, None).unwrap();
+    let next = || scan.next_record().unwrap();
+    let told = |record: RecordView| {
+        let value = record.value().unwrap().to_vec();
+        (record.offset(), record.timestamp_ns(), value)
+    };
+    std::iter::from_fn(next).map(told).collect()
+}
+
+#[test]
+fn a_header_that_can_be_proven_is_made_anew_in_a_copy() {
+    let machine = MemoryStorage::new();
+    let storage: &Arc<dyn Storage> = &(Arc::new(machine.clone()) as _);
+    let path = Path::new("/store").to_path_buf();
+    let store = open(storage, &path).unwrap();
+    let orders = topic(&store, "orders");
+    for i in 0..600 {
+        machine.set_now_us(2_000_000_000_000_000 + 50 * i as i64);
+        fill(&orders, i, i + 1);
+    }
+    let before = all_of(&orders);
+    drop((orders, store));
+    let hurt = segment(storage, &path, "orders", 2);
+    let page = |storage: &Arc<dyn Storage>| {
+        let mut page = vec![0; 4096];
+        storage.open(&hurt, Open::Read).unwrap().read_at(&mut page, 0).unwrap();
+        page
+    };
+    let sound = page(storage);
+    // The sector, the page with its marks, magic, salt, what it continues, the time, the checksum.
+    let zeros = [(0, 512), (0, 4096), (0, 4), (40, 8), (64, 8), (88, 8), (508, 4)];
+    for (n, (at, len)) in zeros.into_iter().enumerate() {
+        let mut bad = page(storage);
+        bad[at..at + len].fill(0);
+        storage.open(&hurt, Open::ReadWrite).unwrap().write_at(&bad, 0).unwrap();
+        let told = rehearse(storage, &path);
+        assert!(told.is_complete(), "{at}..{len}: {told:?}");
+        let steps: Vec<_> = told.steps().cloned().collect();
+        assert_eq!(steps.len(), 1, "{at}, {len}: {steps:?}");
+        assert_eq!((steps[0].mend, &steps[0].path), (Mend::NewHeader, &hurt));
+        let done = run(storage, &path, false);
+        assert_eq!(steps, done.steps().cloned().collect::<Vec<_>>());
+        assert_eq!(page(storage)[..512], sound[..512], "{at}, {len}");
+        let kept = hurt.parent().unwrap().join("quarantine");
+        let kept = kept.join(format!("{}.header.{n}", names::segment(2)));
+        let kept = storage.open(&kept, Open::Read).unwrap();
+        let mut found = vec![0; 4096];
+        kept.read_at(&mut found, 0).unwrap();
+        assert!(found == bad, "the page as it was found is kept");
+        let store = open(storage, &path).unwrap();
+        assert!(all_of(&topic(&store, "orders")) == before, "times are as they were");
+        assert!(store.verify(None, &mut quietly).unwrap().is_sound());
+    }
+    assert!(rehearse(storage, &path).steps().next().is_none());
+    let first = segment(storage, &path, "orders", 0);
+    storage.open(&first, Open::ReadWrite).unwrap().write_at(&[0; 512], 0).unwrap();
+    assert_eq!(run(storage, &path, false).steps().count(), 1, "nothing comes before the first");
+    assert!(all_of(&topic(&open(storage, &path).unwrap(), "orders")) == before);
+}
+
+#[test]
+fn a_header_that_cannot_be_proven_is_told_and_left() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let store = open(storage, &path).unwrap();
+        let orders = topic(&store, "orders");
+        for i in 0..600 {
+            // Whose times tell nothing of when they were appended.
+            let value = value(i);
+            let record = Record { event_time_ns: Some(7), ..Record::value(&value) };
+            orders.append(0, &record, None).unwrap();
+        }
+        drop((orders, store));
+        let hurt = segment(storage, &path, "orders", 2);
+        let lose = |at, len| {
+            let file = storage.open(&hurt, Open::ReadWrite).unwrap();
+            file.write_at(&vec![0; len], at).unwrap();
+        };
+        // The old checksum proves what the neighbours tell, and the time that is still there.
+        lose(40, 8);
+        assert!(run(storage, &path, false).is_complete());
+        assert!(verify(storage, &path, None, &mut quietly).unwrap().is_sound());
+        lose(0, 512);
+        let dir = log_dir(storage, &path, "orders");
+        let before = snapshot(storage, &dir);
+        for dry in [true, false] {
+            let report = run(storage, &path, dry);
+            let problem = report.logs[0].problem.as_ref().expect("a problem");
+            assert!(matches!(problem, Error::Corrupt { path, .. } if *path == hurt), "{problem}");
+        }
+        let of = |files: Vec<(PathBuf, Vec<u8>)>| files.into_iter().find(|(path, _)| *path == hurt);
+        assert!(of(before) == of(snapshot(storage, &dir)), "nothing is made up");
+    });
+}
+
+/// Where no timestamp rose in a segment, none tells from when its blocks count.
+#[test]
+fn a_header_whose_time_nobody_tells_is_not_made_up() {
+    // Its clock stands still.
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let path = prepare(&storage, Path::new("/"), 600);
+    let hurt = segment(&storage, &path, "orders", 2);
+    storage.open(&hurt, Open::ReadWrite).unwrap().write_at(&[0; 512], 0).unwrap();
+    let report = run(&storage, &path, false);
+    assert!(!report.is_complete() && report.steps().next().is_none(), "{report:?}");
 }

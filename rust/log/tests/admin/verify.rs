@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use falaj::error::Error;
 use falaj::format::names;
+use falaj::log::Mend;
+use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage};
-use falaj::store::{Finding, Severity, Verification, verify};
+use falaj::store::{Finding, Severity, StoreOptions, Verification, repair, verify};
+use falaj::topic::SyncMode;
 
 use crate::stores::{fill, flip, log_dir, on_both, open, quietly, segment, snapshot, topic};
 
@@ -203,5 +206,88 @@ fn verification_ends_when_its_progress_says_so() {
         assert!(last.0 > 600 * 500);
         let ended = verify(storage, &path, None, &mut |_, _| Err(Error::Interrupted));
         assert!(matches!(ended, Err(Error::Interrupted)));
+    });
+}
+
+/// What a store of a machine is whose power failed: records from 20 on are not known to be durable.
+fn unrecovered(hurt: u64) -> (Arc<dyn Storage>, std::path::PathBuf) {
+    let machine = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let path = Path::new("/store").to_path_buf();
+    let store = open(&storage, &path).unwrap();
+    fill(&topic(&store, "orders"), 0, 20);
+    drop(store);
+    let store = open(&storage, &path).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    fill(&orders, 20, 30);
+    let image: Arc<dyn Storage> = Arc::new(machine.survivor());
+    let position = orders.get(0, hurt).unwrap().block().position();
+    drop((orders, store));
+    flip(&image, &segment(&image, &path, "orders", 0), position + 100);
+    (image, path)
+}
+
+#[test]
+fn the_end_of_a_log_is_told_as_recovery_will_leave_it() {
+    for hurt in [20, 24, 28, 29] {
+        let (image, path) = unrecovered(hurt);
+        let found = look(&image, &path);
+        let log = &found.logs[0];
+        assert_eq!(found.worst(), Some(Severity::Unrecovered));
+        let orders = &log.topics[0];
+        let last = if hurt == 29 { 29 } else { 30 };
+        assert_eq!((orders.end, orders.found, orders.durable), (hurt, last, 20), "{found:?}");
+        let told = repair(Arc::clone(&image), &path, &StoreOptions::default(), true).unwrap();
+        let cut = told.steps().find(|step| step.mend == Mend::Cut).unwrap();
+        assert_eq!(log.recovered.unwrap().position(), cut.position);
+        let cut_off: Vec<_> = found
+            .all_findings()
+            .filter(|f| f.offsets == Some(hurt..last) && f.position == cut.position)
+            .collect();
+        assert_eq!(cut_off.len(), usize::from(last > hurt), "{found:?}");
+        let store = open(&image, &path).unwrap();
+        assert_eq!(topic(&store, "orders").end(0).unwrap(), hurt, "recovery did what was told");
+        let found = store.verify(None, &mut quietly).unwrap();
+        assert!(found.is_sound() && found.logs[0].recovered.is_none(), "{found:?}");
+    }
+}
+
+#[test]
+fn a_log_that_no_topic_names_is_damage_unless_nobody_ever_used_it() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root);
+        let settings = path.join("topics/orders/topic.json");
+        let hidden = root.join("hidden");
+        storage.rename_new(&settings, &hidden).unwrap();
+        let dir = log_dir(storage, &path, "orders");
+        let found = look(storage, &path);
+        let told = damage(&found);
+        assert_eq!(told.len(), 1, "{found:?}");
+        assert_eq!(told[0].path, dir);
+        assert!(told[0].remedy.contains("topic.json"), "{told:?}");
+        assert_eq!(found.logs[0].records, 600, "what is in it is checked all the same");
+        flip(storage, &segment(storage, &path, "orders", 1), 20_000);
+        assert_eq!(damage(&look(storage, &path)).len(), 2, "damage in it is found");
+        flip(storage, &segment(storage, &path, "orders", 1), 20_000);
+
+        // A deletion that was cut short.
+        storage.rename_new(&hidden, &settings.with_extension("json.deleted")).unwrap();
+        let found = look(storage, &path);
+        assert_eq!(found.worst(), Some(Severity::Note), "{found:?}");
+        storage.rename_new(&settings.with_extension("json.deleted"), &settings).unwrap();
+        assert!(look(storage, &path).worst().is_none());
+
+        // A creation that was cut short: the log is whole, and its topic never came to be.
+        let store = open(storage, &path).unwrap();
+        drop(store.open_topic("new", &Default::default()).unwrap());
+        drop(store);
+        storage.unlink(&path.join("topics/new/topic.json")).unwrap();
+        let found = look(storage, &path);
+        assert_eq!(found.worst(), Some(Severity::Note), "{found:?}");
+        let note = found.all_findings().next().unwrap();
+        assert_eq!(note.path, log_dir(storage, &path, "new"));
+        assert!(note.what.contains("cut short") && note.remedy.contains("removed"), "{note:?}");
+        drop(open(storage, &path).unwrap());
+        assert!(look(storage, &path).worst().is_none(), "it was swept, as told");
     });
 }

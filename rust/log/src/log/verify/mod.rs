@@ -25,15 +25,21 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::control::flag;
+use crate::format::names;
+use crate::format::settings::WriteMode;
 use crate::format::state::LogState;
+use crate::segment::Reading;
 use crate::storage::Storage;
 
+use super::LogSettings;
 use super::chain::list_segments;
 use super::control::Control;
+use super::recover::recovered_end;
 
 /// Told how many bytes of how many are done; an error ends the work and is what it ends with.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
@@ -169,8 +175,12 @@ pub struct TopicReport {
     pub partition: u32,
     /// Lowest offset that is there.
     pub first: u64,
-    /// Offset behind the last committed record.
+    /// Offset behind the last committed record. Where the log was not recovered since a crash: as
+    /// recovery will leave it.
     pub end: u64,
+    /// Offset behind the last record that was found. Higher than `end` where recovery will cut off
+    /// what lies behind a bad place.
+    pub found: u64,
     /// Offset behind the last record that is proven to be on the medium.
     pub durable: u64,
 }
@@ -182,8 +192,10 @@ pub struct LogReport {
     pub dir: PathBuf,
     /// Its topics.
     pub topics: Vec<TopicReport>,
-    /// Up to where it is committed: segment and position.
+    /// Up to where it is committed, as it was found: segment and position.
     pub committed: Address,
+    /// Where recovery will end it, which was not done since a crash; `None` where none is due.
+    pub recovered: Option<Address>,
     /// Up to where it is proven to be on the medium.
     pub durable: Address,
     /// True when a sync failed and the log waits for its bytes to be saved.
@@ -262,7 +274,7 @@ pub fn verify_log(
 pub fn content_len(storage: &dyn Storage, dir: &Path) -> u64 {
     let sequences = list_segments(storage, dir).unwrap_or_default();
     let lens = sequences.iter().map(|sequence| {
-        let path = dir.join(crate::format::names::segment(*sequence));
+        let path = dir.join(names::segment(*sequence));
         storage.stat(&path).map_or(0, |stat| stat.allocated.min(stat.len))
     });
     lens.sum()
@@ -320,8 +332,40 @@ impl<'a> Pass<'a> {
         let claimed = self.ends.map_or(marked, |ends| ends.durable.min(ends.tail));
         self.report.durable = marked.max(claimed);
         let last = self.blocks(&links, marked)?;
-        self.reach(&last);
+        let kept = self.recovered();
+        self.reach(&last, kept.as_ref());
         Ok(listed)
+    }
+
+    /// What the log knows where recovery will end it, if one is due: found out as recovery does.
+    fn recovered(&mut self) -> Option<LogState> {
+        let due = |finding: &Finding| finding.severity == Severity::Unrecovered;
+        if !self.report.findings.iter().any(due) {
+            return None;
+        }
+        let settings = LogSettings {
+            generation: self.subject.generation,
+            segment_bytes: 0,
+            write_mode: WriteMode::Mapped,
+            file_mode: 0,
+            lock_timeout: None,
+            sync_interval: Duration::ZERO,
+            reading: Reading::Pread,
+        };
+        // Where recovery would end in an error, what is wrong was found already.
+        let (end, state) = recovered_end(self.storage, &self.subject.dir, &settings).ok()?;
+        self.report.recovered = Some(end);
+        Some(state)
+    }
+
+    /// Records of a topic that were found behind the place where recovery will cut.
+    fn will_be_cut(&mut self, number: u32, offsets: Range<u64>) {
+        let Some(end) = self.report.recovered else { return };
+        let path = self.subject.dir.join(names::segment(end.sequence()));
+        let what = "records that recovery will cut off: something before them did not arrive";
+        let (topic, partition) = self.name(number);
+        let found = Finding::new(Severity::Unrecovered, &path, end.position(), what);
+        self.report.note(Finding { topic, partition, offsets: Some(offsets), ..found });
     }
 
     /// What the control page says; `None` when there is none that can be used.
@@ -352,7 +396,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Say how far each topic reaches.
-    fn reach(&mut self, last: &LogState) {
+    fn reach(&mut self, last: &LogState, kept: Option<&LogState>) {
         let durable = self.state_at_durable.take();
         for (number, known) in &self.subject.topics {
             let path = &self.subject.dir;
@@ -387,11 +431,16 @@ impl<'a> Pass<'a> {
                 self.report.note(found);
             }
             let durable = durable.as_ref().and_then(|state| state.topic(*number));
+            let kept = kept.and_then(|kept| kept.topic(*number)).map_or(state.next, |t| t.next);
+            if kept < state.next {
+                self.will_be_cut(*number, kept..state.next);
+            }
             self.report.topics.push(TopicReport {
                 topic: known.topic.clone(),
                 partition: known.partition,
                 first,
-                end: state.next,
+                end: kept.min(state.next),
+                found: state.next,
                 durable: durable.map_or(0, |topic| topic.next),
             });
         }

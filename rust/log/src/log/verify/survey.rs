@@ -16,7 +16,7 @@ use crate::format::segment::{Header, Previous};
 use crate::segment::{Segment, read_header};
 use crate::storage::Open;
 
-use super::super::chain::names_successor;
+use super::super::chain::{list_segments, names_successor};
 use super::{Finding, Pass, Severity};
 
 /// A segment of the log.
@@ -52,7 +52,7 @@ impl Pass<'_> {
             self.report.note(Finding::new(Severity::Damage, &self.subject.dir, 0, what));
             return Vec::new();
         };
-        self.check_tail(newest);
+        self.check_tail(newest, headers.get(&newest));
         let mut links = vec![self.link(newest, headers.get(&newest).cloned(), None, false)];
         links[0].newest = true;
         let mut current = newest;
@@ -126,12 +126,27 @@ impl Pass<'_> {
                     .is_some_and(|before| names_successor(&before, previous.end, header)))
     }
 
-    /// The control page names a segment that must be there.
-    fn check_tail(&mut self, newest: u64) {
-        let Some(ends) = self.ends.filter(|ends| ends.tail.sequence() > newest) else { return };
-        let path = self.subject.dir.join(names::segment(ends.tail.sequence()));
+    /// The control page names a segment that must be there, and so does a mark that says that the one
+    /// behind it is on the medium.
+    fn check_tail(&mut self, newest: u64, header: Option<&Header>) {
+        let mark = header.and_then(|header| self.open(header)?.mark());
+        let promised = mark.is_some_and(|mark| mark.succeeded) && !self.is_followed(newest);
+        let tail = self.ends.map_or(0, |ends| ends.tail.sequence());
+        if tail <= newest && !promised {
+            return;
+        }
+        let path = self.subject.dir.join(names::segment(tail.max(newest + 1)));
         let what = "the segment that the log's end lies in is missing";
-        self.report.note(Finding::new(Severity::Damage, &path, 0, what));
+        // What was not on the medium a power cut may take: recovery ends the log before it.
+        let lost = promised || self.ends.is_some_and(|ends| ends.durable.sequence() > newest);
+        let severity = if lost { Severity::Damage } else { Severity::Unrecovered };
+        self.report.note(Finding::new(severity, &path, 0, what));
+    }
+
+    /// True when there is a later segment by now, which came while this one was looked at.
+    fn is_followed(&self, newest: u64) -> bool {
+        let now = list_segments(&**self.storage, &self.subject.dir).unwrap_or_default();
+        now.last().is_some_and(|last| *last > newest)
     }
 
     /// The header to read a segment with: its own, or one made of what its successor says.

@@ -1,5 +1,6 @@
 //! Stores in memory: sharing, faults at every call, power cuts at every point.
 
+mod closing;
 mod interrupted;
 mod presence;
 mod settings;

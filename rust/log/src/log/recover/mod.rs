@@ -6,33 +6,46 @@
 //! the log is cut at the head of its group, what lies behind is kept in quarantine, and a new segment
 //! goes on. The last thing stored is the incarnation; a crash before that changes nothing, for
 //! everything is decided again from the same bytes. See `docs/PROTOCOL.md`, "Recovery".
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod` | deciding first, then doing, and telling |
+//! | `end` | where the sound part of the log ends |
+//! | `page` | the control page, found or made |
+
+mod end;
+mod page;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
-use crate::format::block::{HEADER_LEN, Kind};
 use crate::format::control::{at, flag};
 use crate::format::segment::{Mark, Previous};
-use crate::format::{Malformed, PAGE, names};
+use crate::format::{PAGE, names};
 use crate::segment::index::Index;
-use crate::segment::walk::{Step, Walk};
-use crate::segment::{Bad, Check, Reading, Segment};
+use crate::segment::{Reading, Segment};
 use crate::storage::{Access, Open, Storage};
 
 use super::append::RESERVE;
+use super::beyond::leaps;
 use super::chain::{Chain, list_segments};
 use super::control::Control;
 use super::create::FIRST_ALLOCATION;
 use super::guard::wait_for_flock;
 use super::latch::publish_end;
 use super::mending::{Mend, MendStep};
+use super::rehead::headless;
 use super::reindex::bad_index;
 use super::repair::last_written;
 use super::roll::quarantine;
 use super::supersede::{Carried, Cut, Maker, NewEnd, collect_between, supersede};
 use super::{LogSettings, Member, write_access};
+
+pub use end::recovered_end;
+use end::{SoundEnd, go_beyond_loss, newest_mark, sound_end};
+use page::Page;
 
 /// Recover a log unless that was done in this incarnation.
 ///
@@ -110,13 +123,26 @@ pub fn plan(
     let recovery = Recovery::new(storage, dir, settings, incarnation, true);
     let decision = recovery.decide()?;
     let mut steps = decision.steps;
-    for sequence in &decision.sequences {
-        let segment = decision.chain.segment(*sequence)?;
-        if segment.sequence() < decision.end.segment.sequence() {
+    let (chain, end) = (&decision.chain, &decision.end);
+    let part = decision.sequences.iter().copied();
+    let part: Vec<_> = part.filter(|sequence| *sequence <= end.segment.sequence()).collect();
+    if end.cut.is_none() && decision.page != Page::Doubtful {
+        steps.extend(leaps(&end.segment, &end.walk));
+    }
+    let mended = headless(&**storage, chain, &part, decision.durable.sequence())?;
+    steps.extend(mended.iter().map(|mended| mended.step.clone()));
+    for sequence in part {
+        let mended = mended.iter().find(|mended| mended.segment.sequence() == sequence);
+        let segment = match mended {
+            Some(mended) => Arc::clone(&mended.segment),
+            None => chain.segment(sequence)?,
+        };
+        if sequence < end.segment.sequence() {
             steps.extend(bad_index(&**storage, dir, &segment));
         }
     }
-    let topics = decision.end.walk.state.topics();
+    let state = decision.end.walk.state_beyond_damage();
+    let topics = state.topics();
     let ends = topics.map(|(number, topic)| (number, topic.next)).collect();
     Ok(Planned { steps, ends })
 }
@@ -124,24 +150,6 @@ pub fn plan(
 fn is_current(storage: &dyn Storage, dir: &Path, settings: &LogSettings, incarnation: u64) -> bool {
     let control = Control::open(storage, dir, settings.generation, Access::Read);
     control.is_ok_and(|control| control.incarnation() == incarnation)
-}
-
-/// Where the sound part of a log ends.
-struct SoundEnd {
-    segment: Arc<Segment>,
-    walk: Walk,
-    /// Why the log cannot go on in this segment, if it cannot.
-    cut: Option<&'static str>,
-}
-
-/// What is to be done about the control page.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Page {
-    Sound,
-    /// The last sync failed, or nobody knows how it ended.
-    Doubtful,
-    /// There is none that can be used.
-    New,
 }
 
 /// All that recovery decides before it changes anything.
@@ -183,17 +191,24 @@ impl<'a> Recovery<'a> {
         let chain = Chain::new(Arc::clone(self.storage), self.dir, &self.settings);
         let sequences = chain.refresh()?;
         let newest = chain.segment(sequences[sequences.len() - 1])?;
-        if !self.by_force {
-            self.check_nothing_durable_is_missing(&newest)?;
+        if lacks_durable(&newest) && !self.by_force {
+            return Err(Error::Corrupt {
+                path: self.dir.join(names::segment(newest.sequence() + 1)),
+                position: 0,
+                what: "the segment is missing or damaged, and it was on the medium",
+            });
         }
         let page = self.page(&newest)?;
         let (marked, mark) = newest_mark(&chain, &sequences)?;
-        let end = self.sound_end(&chain, &sequences, marked, mark)?;
+        let mut end = sound_end(&**self.storage, &chain, &sequences, (marked, mark))?;
         let durable = Address::new(sequences[marked], mark.position.max(PAGE));
         let found = list_segments(&**self.storage, self.dir)?;
         let is_part = |s: &u64| *s <= end.segment.sequence() && sequences.contains(s);
-        let strays =
+        let strays: Vec<_> =
             found.into_iter().rev().filter(|s| *s >= sequences[0] && !is_part(s)).collect();
+        if lacks_durable(&newest) {
+            go_beyond_loss(&chain, &strays, &mut end);
+        }
         let steps = Vec::new();
         let mut decision =
             Decision { chain, sequences, page, end, durable, temporaries, strays, steps };
@@ -225,6 +240,7 @@ impl<'a> Recovery<'a> {
             let bytes = last_written(segment, position)? - position;
             let path = segment.path().to_path_buf();
             steps.push(MendStep { mend: Mend::Cut, path, position, bytes, why: why.into() });
+            steps.extend(leaps(segment, &decision.end.walk));
         }
         let end = Address::new(segment.sequence(), position);
         if decision.page == Page::Doubtful && end > decision.durable {
@@ -281,92 +297,6 @@ impl<'a> Recovery<'a> {
         Ok(left.map(|name| self.dir.join(name)).collect())
     }
 
-    /// A mark that says the next segment was on the medium, and no next segment: that is a loss, not
-    /// a torn tail.
-    fn check_nothing_durable_is_missing(&self, newest: &Segment) -> Result<()> {
-        if newest.mark().is_some_and(|mark| mark.succeeded) {
-            return Err(Error::Corrupt {
-                path: self.dir.join(names::segment(newest.sequence() + 1)),
-                position: 0,
-                what: "the segment is missing or damaged, and it was on the medium",
-            });
-        }
-        Ok(())
-    }
-
-    /// Whether there is a control page that can be used, and whether the last sync failed or never
-    /// ended.
-    fn page(&self, newest: &Segment) -> Result<Page> {
-        let mark = newest.mark().filter(|mark| mark.incarnation == self.incarnation);
-        let replaced = || Error::LockFileReplaced { path: self.dir.join("control") };
-        match Control::open_unmapped(&**self.storage, self.dir, self.settings.generation) {
-            Ok(control) if mark.is_none_or(|mark| mark.control == control.id()) => {
-                // A sync lock that is held now was held by the dead: nobody else could be here.
-                let doubtful = control.is_latched() || control.word_value(at::SYNC_LOCK) != 0;
-                Ok(if doubtful { Page::Doubtful } else { Page::Sound })
-            }
-            Ok(_) => Err(replaced()),
-            Err(Error::Newer { path, position, what }) => {
-                Err(Error::Newer { path, position, what })
-            }
-            Err(_) if mark.is_some() => Err(replaced()),
-            Err(_) => Ok(Page::New),
-        }
-    }
-
-    /// The control page, made anew where there is none that can be used.
-    fn control(&self, page: Page) -> Result<Control> {
-        let (storage, dir) = (&**self.storage, self.dir);
-        let (log, access) = (self.settings.generation, write_access(&self.settings));
-        if page == Page::New {
-            Control::create(storage, dir, log, self.settings.file_mode)?;
-            Control::publish(storage, dir)?;
-        }
-        Control::open(storage, dir, log, access)
-    }
-
-    /// Check everything from the durable mark on, and find where it ends.
-    fn sound_end(
-        &self,
-        chain: &Chain,
-        sequences: &[u64],
-        marked: usize,
-        mark: Mark,
-    ) -> Result<SoundEnd> {
-        let mut before = None;
-        for (i, sequence) in sequences.iter().enumerate().skip(marked) {
-            let segment = chain.segment(*sequence)?;
-            let limit = match sequences.get(i + 1) {
-                Some(next) => chain.header(*next)?.previous.map(|previous| previous.end),
-                None => None,
-            };
-            let durable = if i == marked { mark.position } else { 0 };
-            let clean = mark.clean && i == marked && limit.is_none();
-            let check =
-                if clean && segment.word(mark.position) == 0 { Check::Header } else { Check::Full };
-            let (walk, stopped) = walk_sound(&segment, limit, durable, check, self.by_force)?;
-            let whole = limit.is_some_and(|limit| walk.position == limit);
-            if !whole {
-                if let Some(before) = before.filter(|_| !is_introduced(&segment, &walk)) {
-                    return Ok(before);
-                }
-                let cut = match stopped {
-                    Some(why) => Some(why),
-                    None if limit.is_some() => Some("the log stops before the next segment"),
-                    None if reads_zero(&segment, walk.position)? => None,
-                    None => Some("bytes that belong to no block lie behind the end"),
-                };
-                return Ok(SoundEnd { segment, walk, cut });
-            }
-            before = Some(SoundEnd {
-                segment,
-                walk,
-                cut: Some("what the next segment begins with is torn"),
-            });
-        }
-        Err(Error::Corrupt { path: self.dir.into(), position: 0, what: "a log without an end" })
-    }
-
     /// Let the log go on where it ends.
     fn go_on(&self, end: &SoundEnd, maker: Maker) -> Result<NewEnd> {
         let (storage, dir) = (&**self.storage, self.dir);
@@ -410,115 +340,14 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// True when a walk came past what a segment begins with. A roll syncs the bulk of the snapshot and
-/// not what changed since: where that is torn nobody can tell the offsets that go on here.
-fn is_introduced(segment: &Segment, walk: &Walk) -> bool {
-    let header = segment.header();
-    if header.supersedes || header.previous.is_none() {
-        return true;
-    }
-    let Ok(Some(bulk)) = segment.block(PAGE, Check::Full) else { return false };
-    walk.position > bulk.end() && segment.kind(bulk.end()) == Ok(Some(Kind::Snapshot))
+/// True when a mark says that the next segment was on the medium, and there is none: that is a loss,
+/// not a torn tail.
+fn lacks_durable(newest: &Segment) -> bool {
+    newest.mark().is_some_and(|mark| mark.succeeded)
 }
 
 fn cut_at(end: &SoundEnd) -> Cut {
     let (sequence, salt) = (end.segment.sequence(), end.segment.salt());
     let previous = Previous { sequence, salt, end: end.walk.position };
-    Cut { previous, state: end.walk.state.clone(), durable: false }
-}
-
-/// Index of the newest segment whose mark claims something, and that mark. Everything before it is
-/// on the medium.
-fn newest_mark(chain: &Chain, sequences: &[u64]) -> Result<(usize, Mark)> {
-    for (i, sequence) in sequences.iter().enumerate().rev() {
-        let mark = chain.segment(*sequence)?.mark();
-        if let Some(mark) = mark.filter(|mark| mark.position > 0) {
-            return Ok((i, mark));
-        }
-    }
-    Ok((0, Mark::default()))
-}
-
-/// Walk a segment as far as it is sound, group by group: up to `limit`, to the first zero, or to the
-/// first bad block, which the second result tells. Damage below `durable` is passed over: it is
-/// reported to whoever reads it, and what follows it stays. By force, the log is cut also there when
-/// nothing follows.
-fn walk_sound(
-    segment: &Arc<Segment>,
-    limit: Option<u64>,
-    durable: u64,
-    check: Check,
-    by_force: bool,
-) -> Result<(Walk, Option<&'static str>)> {
-    let mut walk = Walk::new();
-    let mut segment = Arc::clone(segment);
-    let reached = |walk: &Walk| limit.is_some_and(|limit| walk.position >= limit);
-    while !reached(&walk) {
-        let position = walk.position;
-        if segment.is_heavy() {
-            segment = Arc::new(segment.afresh()?);
-        }
-        match sound_step(&segment, &mut walk, check) {
-            Ok(Some(Step::End { .. })) => {
-                walk.position = position;
-                return Ok((walk, Some("the next segment is not there")));
-            }
-            Ok(Some(_)) => {}
-            Ok(None) if position >= durable => return Ok((walk, None)),
-            Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => return Err(segment.error(bad)),
-            Err(bad) if position >= durable => return Ok((walk, Some(said(bad)))),
-            Ok(None) | Err(_) => {
-                // The first block behind the mark will do: its header tells the next offset.
-                let limit = durable + HEADER_LEN as u64;
-                let Some(sound) = segment.next_sound(position + 8, limit) else {
-                    if by_force {
-                        return Ok((walk, Some("what was on the medium here cannot be read")));
-                    }
-                    return Err(unbridgeable(&segment, position));
-                };
-                walk.position = sound;
-            }
-        }
-    }
-    Ok((walk, None))
-}
-
-fn said(bad: Bad) -> &'static str {
-    match bad.what {
-        Malformed::Damaged(what) | Malformed::Unknown(what) => what,
-        Malformed::Newer(_) => "a newer version",
-    }
-}
-
-/// A block, or a whole group when it is the head of one. On failure the walk is where it was.
-fn sound_step(
-    segment: &Segment,
-    walk: &mut Walk,
-    check: Check,
-) -> std::result::Result<Option<Step>, Bad> {
-    let Some(head) = segment.block(walk.position, check)? else { return Ok(None) };
-    if head.header.group_len == 0 {
-        return walk.step(segment, check);
-    }
-    segment.check_group(&head)?;
-    let end = head.position + u64::from(head.header.group_len);
-    let mut ahead = walk.clone();
-    let mut step = None;
-    while ahead.position < end {
-        step = ahead.step(segment, check)?;
-    }
-    *walk = ahead;
-    Ok(step)
-}
-
-fn unbridgeable(segment: &Segment, position: u64) -> Error {
-    let what = Malformed::Damaged(
-        "nothing sound follows before the durable mark, so the next offset is unknown",
-    );
-    segment.error(Bad { position, what })
-}
-
-/// True when everything from a position to the end of the file reads as zero.
-fn reads_zero(segment: &Segment, position: u64) -> Result<bool> {
-    Ok(last_written(segment, position)? == position)
+    Cut { previous, state: end.walk.state_beyond_damage().into_owned(), durable: false }
 }

@@ -1,0 +1,273 @@
+//! Where the sound part of a log ends, and what the log knows there.
+//!
+//! Owns the reading that recovery decides by: from the newest durable mark to the end, group by
+//! group, bodies too. Below the mark damage is passed over and never an end; above it the first bad
+//! block is the end. Nothing is changed here. See `docs/PROTOCOL.md`, "Recovery" and "Damage and
+//! offsets".
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::block::Kind;
+use crate::format::segment::Mark;
+use crate::format::state::LogState;
+use crate::format::{Malformed, PAGE};
+use crate::segment::index::Index;
+use crate::segment::walk::{NUMBERS, Step, Walk};
+use crate::segment::{Bad, Check, Segment};
+use crate::storage::Storage;
+
+use super::super::LogSettings;
+use super::super::chain::Chain;
+use super::super::repair::last_written;
+
+/// Where the sound part of a log ends.
+pub(super) struct SoundEnd {
+    pub(super) segment: Arc<Segment>,
+    pub(super) walk: Walk,
+    /// Why the log cannot go on in this segment, if it cannot.
+    pub(super) cut: Option<&'static str>,
+}
+
+/// Index of the newest segment whose mark claims something, and that mark. Everything before it is
+/// on the medium.
+pub(super) fn newest_mark(chain: &Chain, sequences: &[u64]) -> Result<(usize, Mark)> {
+    for (i, sequence) in sequences.iter().enumerate().rev() {
+        let mark = chain.segment(*sequence)?.mark();
+        if let Some(mark) = mark.filter(|mark| mark.position > 0) {
+            return Ok((i, mark));
+        }
+    }
+    Ok((0, Mark::default()))
+}
+
+/// Where recovery will end a log, and what the log knows there; by reading only.
+///
+/// # Errors
+/// `Corrupt`, `Newer`, `Io`: as recovery.
+pub fn recovered_end(
+    storage: &Arc<dyn Storage>,
+    dir: &Path,
+    settings: &LogSettings,
+) -> Result<(Address, LogState)> {
+    let chain = Chain::new(Arc::clone(storage), dir, settings);
+    let sequences = chain.refresh()?;
+    let marked = newest_mark(&chain, &sequences)?;
+    let end = sound_end(&**storage, &chain, &sequences, marked)?;
+    let address = Address::new(end.segment.sequence(), end.walk.position);
+    Ok((address, end.walk.state))
+}
+
+/// Check everything from the durable mark on, and find where it ends.
+pub(super) fn sound_end(
+    storage: &dyn Storage,
+    chain: &Chain,
+    sequences: &[u64],
+    (marked, mark): (usize, Mark),
+) -> Result<SoundEnd> {
+    let mut before = None;
+    for (i, sequence) in sequences.iter().enumerate().skip(marked) {
+        let segment = chain.segment(*sequence)?;
+        let limit = match sequences.get(i + 1) {
+            Some(next) => chain.header(*next)?.previous.map(|previous| previous.end),
+            None => None,
+        };
+        let durable = if i == marked { mark.position } else { 0 };
+        let clean = mark.clean && i == marked && limit.is_none();
+        let check =
+            if clean && segment.word(mark.position) == 0 { Check::Header } else { Check::Full };
+        let (begun, hurt) = begin(storage, chain, &segment, durable)?;
+        let (walk, stopped) = walk_sound(&segment, begun, limit, durable, check)?;
+        let whole = limit.is_some_and(|limit| walk.position == limit);
+        if !whole {
+            if let Some(before) = before.filter(|_| !is_introduced(&segment, &walk)) {
+                return Ok(before);
+            }
+            let cut = match stopped.or(hurt) {
+                Some(why) => Some(why),
+                None if limit.is_some() => Some("the log stops before the next segment"),
+                None if reads_zero(&segment, walk.position)? => None,
+                None => Some("bytes that belong to no block lie behind the end"),
+            };
+            return Ok(SoundEnd { segment, walk, cut });
+        }
+        let cut = Some("what the next segment begins with is torn");
+        before = Some(SoundEnd { segment, walk, cut });
+    }
+    let path = chain.dir().to_path_buf();
+    Err(Error::Corrupt { path, position: 0, what: "a log without an end" })
+}
+
+/// Where the walk of a segment begins. A durable one whose snapshot is damaged begins with what the
+/// log knew at the end of the one before; nothing can be appended to it, as nobody else could read
+/// that, and the second result says so.
+fn begin(
+    storage: &dyn Storage,
+    chain: &Chain,
+    segment: &Segment,
+    durable: u64,
+) -> Result<(Walk, Option<&'static str>)> {
+    if durable <= PAGE {
+        return Ok((Walk::new(), None));
+    }
+    match Walk::through_snapshot(segment) {
+        Err(error @ Error::Corrupt { .. }) => {
+            let walk = begun_by_predecessor(storage, chain, segment, durable, error)?;
+            Ok((walk, Some("the snapshot that its segment begins with is damaged")))
+        }
+        opening => Ok((opening?, None)),
+    }
+}
+
+/// What a segment began with, as the one before tells: only where that is certain, and no index
+/// entry says otherwise.
+fn begun_by_predecessor(
+    storage: &dyn Storage,
+    chain: &Chain,
+    segment: &Segment,
+    durable: u64,
+    error: Error,
+) -> Result<Walk> {
+    let Some(previous) = segment.header().previous else { return Err(error) };
+    let before = chain.segment(previous.sequence)?;
+    let Ok(known) = walk_durable(&before, previous.end) else { return Err(error) };
+    if before.salt() != previous.salt || !known.is_sure() || known.position != previous.end {
+        return Err(error);
+    }
+    let mut position = PAGE;
+    while let Some(sound) = segment.next_block(position, durable) {
+        position = sound;
+        let Ok(Some(block)) = segment.block(sound, Check::Header) else { break };
+        if block.header.kind != Kind::Snapshot {
+            break;
+        }
+        position = block.end();
+    }
+    if segment.next_block(position, durable).is_none() {
+        position = durable;
+    }
+    let walk = Walk::begun_with(known.state, position);
+    let agrees = |entry: &crate::format::index::Entry| {
+        let block = segment.block(entry.position, Check::Header).ok().flatten();
+        let own = block.filter(|b| b.header.kind == Kind::Data && b.header.topic == entry.topic);
+        own.is_none_or(|block| walk.first_offset(&block).ok() == Some(entry.offset))
+    };
+    let entries = Index::load(storage, chain.dir(), segment).unwrap_or_default();
+    if entries.iter().all(agrees) { Ok(walk) } else { Err(error) }
+}
+
+/// Walk a segment to a position up to which all of it is durable.
+fn walk_durable(segment: &Arc<Segment>, until: u64) -> Result<Walk> {
+    let mut walk = segment.opening()?.clone();
+    walk.go_to(&mut Arc::clone(segment), until)?;
+    Ok(walk)
+}
+
+/// What was durable behind `end` is lost. See to it that no offset of it is given again: topics go
+/// on beyond what the segments that are left over hold, and beyond what any segment can number where
+/// even those do not tell all.
+pub(super) fn go_beyond_loss(chain: &Chain, strays: &[u64], end: &mut SoundEnd) {
+    let later = strays.iter().filter(|sequence| **sequence > end.segment.sequence());
+    let mut left: Vec<_> = later.filter_map(|s| chain.segment(*s).ok()).collect();
+    left.sort_by_key(|segment| segment.sequence());
+    let known: Vec<_> = left
+        .iter()
+        .filter_map(|segment| {
+            let marked = segment.mark().map_or(0, |mark| mark.position);
+            walk_durable(segment, marked).ok()
+        })
+        .collect();
+    let tells_all = left.last().is_some_and(|last| {
+        known.len() == left.len() && last.mark().is_some_and(|mark| !mark.succeeded)
+    });
+    let topics: Vec<_> = end.walk.state.topics().map(|(n, topic)| (n, *topic)).collect();
+    for (number, topic) in topics {
+        let same = |walk: &Walk| {
+            let state = walk.state_beyond_damage();
+            state.topic(number).filter(|t| t.generation == topic.generation).map(|t| t.next)
+        };
+        let highest = known.iter().filter_map(same).max().unwrap_or(0).max(topic.next);
+        let more = if tells_all { 0 } else { NUMBERS };
+        end.walk.doubt_topic(number, highest.saturating_add(more));
+    }
+}
+
+/// True when a walk came past what a segment begins with. A roll syncs the bulk of the snapshot and
+/// not what changed since: where that is torn nobody can tell the offsets that go on here.
+fn is_introduced(segment: &Segment, walk: &Walk) -> bool {
+    if segment.header().snapshots() < 2 {
+        return true;
+    }
+    let Ok(Some(bulk)) = segment.block(PAGE, Check::Full) else { return false };
+    walk.position > bulk.end() && segment.kind(bulk.end()) == Ok(Some(Kind::Snapshot))
+}
+
+/// Walk a segment as far as it is sound, group by group: up to `limit`, to the first zero, or to the
+/// first bad block, which the second result tells. Damage below `durable` is passed over: it is
+/// reported to whoever reads it, and what follows it stays.
+fn walk_sound(
+    segment: &Arc<Segment>,
+    begun: Walk,
+    limit: Option<u64>,
+    durable: u64,
+    check: Check,
+) -> Result<(Walk, Option<&'static str>)> {
+    let mut walk = begun;
+    let mut segment = Arc::clone(segment);
+    let durable = limit.map_or(durable, |limit| durable.min(limit));
+    let reached = |walk: &Walk| limit.is_some_and(|limit| walk.position >= limit);
+    while !reached(&walk) {
+        let position = walk.position;
+        if segment.is_heavy() {
+            segment = Arc::new(segment.afresh()?);
+        }
+        match sound_step(&segment, &mut walk, check) {
+            Ok(Some(Step::End { .. })) => {
+                walk.position = position;
+                return Ok((walk, Some("the next segment is not there")));
+            }
+            Ok(Some(_)) => {}
+            Ok(None) if position >= durable => return Ok((walk, None)),
+            Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => return Err(segment.error(bad)),
+            Err(bad) if position >= durable => return Ok((walk, Some(said(bad)))),
+            // The mark stands between two blocks, so the walk can always go on there.
+            Ok(None) | Err(_) => walk.pass_damage(&segment, durable),
+        }
+    }
+    Ok((walk, None))
+}
+
+fn said(bad: Bad) -> &'static str {
+    match bad.what {
+        Malformed::Damaged(what) | Malformed::Unknown(what) => what,
+        Malformed::Newer(_) => "a newer version",
+    }
+}
+
+/// A block, or a whole group when it is the head of one. On failure the walk is where it was.
+fn sound_step(
+    segment: &Segment,
+    walk: &mut Walk,
+    check: Check,
+) -> std::result::Result<Option<Step>, Bad> {
+    let Some(head) = segment.block(walk.position, check)? else { return Ok(None) };
+    if head.header.group_len == 0 {
+        return walk.step(segment, check);
+    }
+    segment.check_group(&head)?;
+    let end = head.position + u64::from(head.header.group_len);
+    let mut ahead = walk.clone();
+    let mut step = None;
+    while ahead.position < end {
+        step = ahead.step(segment, check)?;
+    }
+    *walk = ahead;
+    Ok(step)
+}
+
+/// True when everything from a position to the end of the file reads as zero.
+fn reads_zero(segment: &Segment, position: u64) -> Result<bool> {
+    Ok(last_written(segment, position)? == position)
+}

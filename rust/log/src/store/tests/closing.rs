@@ -1,0 +1,39 @@
+//! The last handle of a log waits for whoever else has the log in its hands.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+
+#[test]
+fn of_two_last_handles_dropped_at_once_one_waits_for_the_helpers() {
+    let machine = machine();
+    let store = open(&machine).unwrap();
+    let small = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let settings = store.open_topic("orders", &small).unwrap();
+    let log = store.open_log(&settings).unwrap();
+    let membership = store.membership().unwrap();
+    for round in 0..2000 {
+        let handles = [store.closing(&log).unwrap(), store.closing(&log).unwrap()];
+        let (barrier, gone) = (Barrier::new(2), AtomicU32::new(0));
+        // As a helper does that has the log in its hands.
+        let has_it = membership.logs().serving.read().unwrap();
+        std::thread::scope(|scope| {
+            for handle in handles {
+                let (barrier, gone) = (&barrier, &gone);
+                scope.spawn(move || {
+                    barrier.wait();
+                    drop(handle);
+                    gone.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            while gone.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            (0..20).for_each(|_| std::thread::yield_now());
+            assert_eq!(gone.load(Ordering::SeqCst), 1, "round {round}: nobody waits");
+            drop(has_it);
+        });
+        assert_eq!(gone.load(Ordering::SeqCst), 2);
+    }
+}
