@@ -54,6 +54,7 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,7 @@ use crate::format::control::at;
 use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::lock::{Fate, Identity};
-use crate::storage::{Access, Storage};
+use crate::storage::{Access, Map, Storage};
 
 pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
@@ -72,7 +73,7 @@ pub use copy::LogCopy;
 pub use create::{LogSpec, create, is_unused, mark_deleted};
 pub use data::DataBlock;
 pub use extent::{Extent, LockInfo, SegmentInfo};
-pub use follow::{Interrupt, Wait};
+pub use follow::{BACK_OFF, Interrupt, Reach, Wait};
 pub use mending::{Mend, MendStep};
 pub use read::Cursor;
 pub use recover::{Planned, mend, plan};
@@ -137,6 +138,8 @@ pub struct Log {
     ahead: touch::Ahead,
     /// When a waiter last compared the control file with its path.
     checked: Mutex<Instant>,
+    /// How often waiters of this process were roused.
+    roused: AtomicU64,
     /// This process in lock words, where appends go by them.
     fast: Option<Identity>,
 }
@@ -164,7 +167,7 @@ impl Log {
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
         let (syncer, syncer_files, ahead) = Default::default();
-        let checked = Mutex::new(Instant::now());
+        let (checked, roused) = (Mutex::new(Instant::now()), AtomicU64::new(0));
         let fast = match settings.write_mode {
             WriteMode::Mapped => member.as_ref().map(|member| member.identity()),
             WriteMode::Pwrite => None,
@@ -181,6 +184,7 @@ impl Log {
             syncer_files,
             ahead,
             checked,
+            roused,
             fast,
         };
         log.check_control()?;
@@ -294,6 +298,21 @@ impl Log {
         if wanted <= control.durable() { Ok(()) } else { self.sync_to(wanted) }
     }
 
+    /// True when [`Log::keep_interval`], [`Log::keep_sealed`] or [`Log::keep_mark`] has something to do.
+    pub fn needs_keeping(&self) -> bool {
+        let Some(control) = self.control() else { return false };
+        let (tail, durable) = (control.tail(), control.durable());
+        let unsynced = control.wanted().min(tail) > durable;
+        unsynced || Address::new(tail.sequence(), PAGE) > durable || self.lacks_mark()
+    }
+
+    /// Ring this page, of the store, when somebody asked for it. The first one named stays.
+    pub fn set_bell(&self, page: Map) {
+        if let Some(control) = self.control.get() {
+            control.set_bell(page);
+        }
+    }
+
     /// Sync sealed segments that are not on the medium yet, whatever the mode: recovery then has at
     /// most the last two to check, and one sync never has many segments to write out.
     ///
@@ -305,10 +324,11 @@ impl Log {
         if active <= control.durable() { Ok(()) } else { self.sync_to(active) }
     }
 
-    /// Words that change with every wake, for messages and tests.
+    /// A number that changes with every wake, and whenever waiters of this process are roused.
     pub fn wakes(&self) -> u64 {
         use crate::sync::SharedWord as _;
-        self.control().map_or(0, |c| c.word(at::WAKE).load(crate::sync::Ordering::Relaxed))
+        let wakes = self.control().map_or(0, |c| c.word(at::WAKE).load(Ordering::Relaxed));
+        wakes.wrapping_add(self.roused.load(Ordering::Acquire))
     }
 }
 

@@ -12,7 +12,8 @@
 //! | `membership`, `slots` | who writes, and who is dead |
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
 //! | `options`, `open`, `files` | opening and creating a store |
-//! | `logs` | which logs this process has open, and the thread that syncs them |
+//! | `logs` | which logs this process has open, and the threads that serve them |
+//! | `bell` | one sleep for many logs |
 //! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
 //! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
 //! | `info` | what there is, in numbers |
@@ -22,6 +23,7 @@
 //! `topic.json` and `falaj.json` last, under the claim. Protocol and races: `docs/PROTOCOL.md`.
 
 mod backup;
+mod bell;
 mod catalog;
 mod claim;
 mod files;
@@ -47,6 +49,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use backup::BackupReport;
+pub use bell::Bell;
 pub use info::{LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
 pub use logs::Closing;
@@ -148,6 +151,11 @@ impl Store {
     /// `None` for readers who may not read it.
     pub fn wake_page(&self) -> Option<&Map> {
         self.shared.wake.as_ref()
+    }
+
+    /// What those sleep on who wait for several logs.
+    pub fn bell(&self) -> Bell {
+        Bell::new(self.shared.wake.clone())
     }
 
     /// This process's place among those that write. In a forked child it is another one than the
