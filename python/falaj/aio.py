@@ -1,10 +1,10 @@
 """`AsyncFollower`: following a topic from asyncio, without a thread for each task.
 
-One thread a store waits for all tasks of the process that follow any of its topics, and wakes their
-event loops when there is news: once a loop, however many tasks. It begins when the first of them has
-nothing to read and ends with the last of them. Nothing polls, and nothing runs in the loop while
-there is nothing to read. The thread sleeps on the store's bell; who waits asks the log to ring it, so
-that the thread need not be woken for that.
+One thread a store waits for all tasks of the process that follow any of its topics, and wakes
+their event loops when there is news: once a loop, however many tasks. It begins when the first of
+them has nothing to read and ends with the last of them. Nothing polls, and nothing runs in the loop
+while there is nothing to read. The thread sleeps on the store's bell; who waits asks the log to
+ring it, so that the thread need not be woken for that.
 """
 
 from __future__ import annotations
@@ -190,12 +190,14 @@ class _Watcher:
         """Ask each log that somebody waits for; true when one of them had news."""
         with self._lock:
             every = list(self._waits.values())
-        return any([self._look_at(waits) for waits in every])
+        # Every one, whatever the others say: it is also what asks for the bell to be rung.
+        news = [self._look_at(waits) for waits in every]
+        return any(news)
 
     def _look_at(self, waits: _Waits) -> bool:
         error: Exception | None = None
         try:
-            # Asked first, for that also leaves word. Where somebody was roused, some may have closed.
+            # Asked first, for that leaves word. Where somebody was roused, some may have closed.
             if not waits.watch.ask(waits.seen) and waits.watch.wakes == waits.wakes:
                 return False
         except Error as raised:

@@ -97,8 +97,9 @@ def test_a_follower_killed_in_its_wait_takes_no_news_from_others(
 import asyncio
 async def main():
     store = falaj.open(path)
-    tasks = [asyncio.create_task(anext(store.topic(name).afollow())) for name in ("orders", "bills")]
-    await asyncio.sleep(0.2)
+    topics = [store.topic(name) for name in ("orders", "bills")]
+    tasks = [asyncio.create_task(anext(topic.afollow())) for topic in topics]
+    await asyncio.sleep(0.2)  # sleep: they are to be waiting
     say("ready")
     await asyncio.gather(*tasks)
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Signals while the main thread waits for news: none is slept through, and nobody polls for them."""
+"""Signals while the main thread waits for news: none is slept through, nobody polls for them."""
 
 import signal
 import socket
@@ -75,9 +75,9 @@ def test_the_main_thread_sleeps_through_while_nothing_comes(
 topic = falaj.open(path).topic("orders")
 before = []
 def look():
-    time.sleep(0.3)
+    time.sleep(0.3)  # sleep: until the main thread is asleep
     before.append(sleeps())
-    time.sleep(1.5)
+    time.sleep(1.5)  # sleep: the time over which its rest is looked at
     say(sleeps() - before[0])
     topic.append(b"news")
 threading.Thread(target=look).start()

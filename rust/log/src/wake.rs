@@ -85,7 +85,7 @@ pub fn park<W: SharedWord>(
     counter.sleep(ticket.0, EVERYONE, bound)
 }
 
-/// Set a bit of a log's flag. Then look whether the log has news; if not, [`sleep`].
+/// Set a bit of a log's flag. Then look whether the log has news; if not, [`doze`].
 pub fn leave_word(flag: &impl SharedWord, who: u64) {
     let mut now = flag.load(Ordering::Relaxed);
     while now & who == 0 {
@@ -103,7 +103,7 @@ pub fn leave_word(flag: &impl SharedWord, who: u64) {
 
 /// Sleep on the bell until it is rung for `who`, for at most `bound`, having left word with each log
 /// that matters and looked at it again.
-pub fn sleep(bell: &impl SharedWord, who: u64, ticket: Ticket, bound: Duration) -> Slept {
+pub fn doze(bell: &impl SharedWord, who: u64, ticket: Ticket, bound: Duration) -> Slept {
     bell.sleep(ticket.0, who as u32, bound)
 }
 

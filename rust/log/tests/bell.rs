@@ -1,4 +1,5 @@
 //! Waiting for many logs at once, and the threads that wait for something to do.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stores;
 
@@ -126,7 +127,9 @@ fn who_waits_on_the_bell_is_told_that_a_topic_was_deleted() {
                     bell.sleep(ticket, 0);
                 }
             });
+            let before = rung(&store);
             store.delete_topic("gone").unwrap();
+            assert!(rung(&store) > before);
             assert!(
                 matches!(waiter.join().unwrap(), Error::TopicDeleted { name } if name == "gone")
             );
@@ -157,13 +160,20 @@ fn child_whose_keeper_has_nothing_to_do() {
     let store = Store::open(root.path().join("store"), &StoreOptions::default()).unwrap();
     let orders = topic(&store, "orders");
     append(&orders, SyncMode::Durable);
-    wait_until(|| waiting(&orders) & KEEPERS != 0, "the keeper does not come to rest");
-    let before = sleeps_of("falaj-keeper");
-    assert_ne!(before, 0);
-    // sleep: the time over which its rest is looked at
-    std::thread::sleep(Duration::from_millis(1500));
-    let slept = sleeps_of("falaj-keeper") - before;
-    assert!(slept <= 6, "{slept} times in 1.5 s");
+    wait_until(|| waiting(&orders) & KEEPERS != 0, "the keeper does not leave word");
+    let began = Instant::now();
+    loop {
+        let before = sleeps_of("falaj-keeper");
+        assert_ne!(before, 0);
+        // sleep: the time over which its rest is looked at
+        std::thread::sleep(Duration::from_millis(1500));
+        let slept = sleeps_of("falaj-keeper") - before;
+        // It first brings the mark to the medium, which takes as long as it takes.
+        if slept <= 6 {
+            break;
+        }
+        assert!(began.elapsed() < SOON, "{slept} times in 1.5 s");
+    }
     // And it is woken when there is something to do.
     append(&orders, SyncMode::Interval);
     let target = orders.log().committed().unwrap();

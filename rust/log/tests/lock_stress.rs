@@ -519,7 +519,7 @@ fn the_bell_is_rung_for_those_who_left_word_and_for_no_others() {
         let keeper = scope.spawn(|| {
             let ticket = wake::observe(&bell);
             asleep.fetch_add(1, Ordering::SeqCst);
-            wake::sleep(&bell, wake::KEEPERS, ticket, SHORT)
+            wake::doze(&bell, wake::KEEPERS, ticket, SHORT)
         });
         while asleep.load(Ordering::SeqCst) == 0 {
             thread::yield_now();

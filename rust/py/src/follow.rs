@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use falaj::error::Result;
 use falaj::format::address::Address;
 use falaj::log::{Interrupt, Log, Reach, Wait};
-use falaj::{store, wake};
+use falaj::{log, wake};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -239,7 +239,7 @@ impl Watch {
 /// What one sleeps on for the sake of several logs of a store.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
-pub struct Bell(store::Bell);
+pub struct Bell(log::Bell);
 
 /// What a bell was like before the logs were asked.
 #[pyclass(frozen, module = "falaj._core")]

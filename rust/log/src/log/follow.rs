@@ -3,7 +3,7 @@
 //! A waiter in a process that may write sleeps on the log's wake counter ([`crate::wake`]); one that
 //! may not backs off from 1 to 50 ms. Every sleep is bounded, so that a waker that dies costs a
 //! bound, and once a second the control file is compared with its path. Who waits for several logs
-//! sleeps on the store's bell ([`crate::store::Bell`]) and asks each log here. See `docs/PROTOCOL.md`,
+//! sleeps on the store's bell ([`super::Bell`]) and asks each log here. See `docs/PROTOCOL.md`,
 //! "Follow".
 
 use std::sync::atomic::Ordering;
@@ -190,7 +190,7 @@ impl Log {
 fn doze(control: Option<&Control>, ticket: Option<wake::Ticket>, bound: Duration) {
     match (control.and_then(Control::counter), ticket) {
         (Some(counter), Some(ticket)) => {
-            wake::sleep(&counter, wake::FOLLOWERS, ticket, bound);
+            wake::doze(&counter, wake::FOLLOWERS, ticket, bound);
         }
         _ => std::thread::sleep(bound),
     }

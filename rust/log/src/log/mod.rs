@@ -11,10 +11,11 @@
 //! | `supersede` | a new segment that cuts what lies behind a point |
 //! | `recover` | what follows an incarnation change |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
+//! | `crowd` | one sync for all who append durably at the same time |
 //! | `chain` | which segments are the log |
 //! | `read`, `data`, `run` | cursors over committed blocks; one of them, many of them |
 //! | `seek` | from an offset, a time or an address to a place |
-//! | `follow` | waiting for more |
+//! | `follow`, `bell` | waiting for more, in one log or in many |
 //! | `touch` | room and pages made ahead of the writer, by a helper thread |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
@@ -27,10 +28,12 @@
 //! death, only `recover` and `latch` cut.
 
 mod append;
+mod bell;
 mod chain;
 mod control;
 mod copy;
 mod create;
+mod crowd;
 mod data;
 mod extent;
 mod fast;
@@ -69,11 +72,12 @@ use crate::storage::{Access, Map, Storage};
 
 pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
+pub use bell::Bell;
 pub use copy::LogCopy;
 pub use create::{LogSpec, create, is_unused, mark_deleted};
 pub use data::DataBlock;
 pub use extent::{Extent, LockInfo, SegmentInfo};
-pub use follow::{BACK_OFF, Interrupt, Reach, Wait};
+pub use follow::{Interrupt, Reach, Wait};
 pub use mending::{Mend, MendStep};
 pub use read::Cursor;
 pub use recover::{Planned, mend, plan};
@@ -135,6 +139,7 @@ pub struct Log {
     writer: Mutex<Option<Writer>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
+    crowd: crowd::Crowd,
     ahead: touch::Ahead,
     /// When a waiter last compared the control file with its path.
     checked: Mutex<Instant>,
@@ -166,7 +171,7 @@ impl Log {
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
-        let (syncer, syncer_files, ahead) = Default::default();
+        let (syncer, syncer_files, crowd, ahead) = Default::default();
         let (checked, roused) = (Mutex::new(Instant::now()), AtomicU64::new(0));
         let fast = match settings.write_mode {
             WriteMode::Mapped => member.as_ref().map(|member| member.identity()),
@@ -182,6 +187,7 @@ impl Log {
             writer,
             syncer,
             syncer_files,
+            crowd,
             ahead,
             checked,
             roused,

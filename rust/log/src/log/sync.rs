@@ -81,11 +81,14 @@ impl Log {
             } else if let Some(guard) = self.try_lock_sync(control, member, patience) {
                 guard
             } else {
+                self.crowd.met();
                 continue;
             };
             if control.durable() >= target {
+                self.crowd.met();
                 return Ok(());
             }
+            self.crowd.gather(|| control.tail());
             let (guard, synced) = self.sync_under_lock(control, member, guard)?;
             drop(guard);
             drop(turn);
@@ -218,7 +221,7 @@ impl Log {
                 return Err(error);
             }
         };
-        if self.sync_segments(&segments).is_err() {
+        if self.crowd.timed(|| self.sync_segments(&segments)).is_err() {
             return self.latch(control, guard).map(|guard| (guard, false));
         }
         for (segment, end) in &segments {

@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::{Bell, Membership, Store, fork};
+use super::{Membership, Store, fork};
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::lock::{Fate, Holders, Identity};
-use crate::log::{Log, LogSettings, Member, Reading};
+use crate::log::{Bell, Log, LogSettings, Member, Reading};
 
 /// Longest and shortest nap of the keeper.
 const LONGEST_NAP: Duration = Duration::from_millis(100);

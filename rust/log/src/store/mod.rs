@@ -13,7 +13,6 @@
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
 //! | `options`, `open`, `files` | opening and creating a store |
 //! | `logs` | which logs this process has open, and the threads that serve them |
-//! | `bell` | one sleep for many logs |
 //! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
 //! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
 //! | `info` | what there is, in numbers |
@@ -23,7 +22,6 @@
 //! `topic.json` and `falaj.json` last, under the claim. Protocol and races: `docs/PROTOCOL.md`.
 
 mod backup;
-mod bell;
 mod catalog;
 mod claim;
 mod files;
@@ -49,7 +47,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use backup::BackupReport;
-pub use bell::Bell;
 pub use info::{LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
 pub use logs::Closing;
@@ -62,7 +59,7 @@ pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verificati
 
 use crate::error::{Error, Result};
 use crate::format::settings::{StoreSettings, TopicSettings};
-use crate::log::Reading;
+use crate::log::{Bell, Reading};
 use crate::storage::real::RealStorage;
 use crate::storage::{Map, Storage};
 use claim::Patience;

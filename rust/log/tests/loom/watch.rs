@@ -82,7 +82,7 @@ fn watch(store: &Store, logs: &[usize], who: u64, ask: Ask) {
         if missing.is_empty() {
             return;
         }
-        if wake::sleep(&store.bell, who, ticket, FOREVER) == Slept::TimedOut {
+        if wake::doze(&store.bell, who, ticket, FOREVER) == Slept::TimedOut {
             panic!("these sleeps have no bound");
         }
     }
@@ -162,7 +162,7 @@ fn word_left_by_one_thread_wakes_another_that_sleeps() {
                 1 if ask(&store, 0, WATCHERS) => break,
                 _ => {}
             }
-            wake::sleep(&store.bell, WATCHERS, ticket, FOREVER);
+            wake::doze(&store.bell, WATCHERS, ticket, FOREVER);
         }
         task.join().unwrap();
         writer.join().unwrap();

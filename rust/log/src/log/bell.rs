@@ -13,14 +13,15 @@
 //! Who may not write the page cannot leave word. It sleeps on the page all the same, for 1 to 50 ms,
 //! and hears what is rung for others. Protocol: `docs/PROTOCOL.md`, "Follow"; models: `tests/loom`.
 //!
-//! [`Log::ask`]: crate::log::Log::ask
+//! [`Log::ask`]: super::Log::ask
 
 use std::time::Duration;
 
 use crate::format::wake::at;
-use crate::log::BACK_OFF;
 use crate::storage::{Map, Word};
 use crate::wake::{self, Ticket};
+
+use super::follow::BACK_OFF;
 
 /// Longest sleep before looking again: what a waker that died costs.
 const BOUND: Duration = Duration::from_secs(1);
@@ -32,7 +33,8 @@ pub struct Bell {
 }
 
 impl Bell {
-    pub(super) fn new(page: Option<Map>) -> Self {
+    /// On the store's wake page, if it can be mapped.
+    pub fn new(page: Option<Map>) -> Self {
         Self { page }
     }
 
@@ -61,13 +63,13 @@ impl Bell {
     }
 
     /// Sleep until there may be something to keep.
-    pub(super) fn sleep_as_keeper(&self, ticket: Option<Ticket>) {
+    pub fn sleep_as_keeper(&self, ticket: Option<Ticket>) {
         self.sleep_as(wake::KEEPERS, ticket, BOUND);
     }
 
     fn sleep_as(&self, who: u64, ticket: Option<Ticket>, bound: Duration) {
         match (self.counter(), ticket) {
-            (Some(counter), Some(ticket)) => drop(wake::sleep(&counter, who, ticket, bound)),
+            (Some(counter), Some(ticket)) => drop(wake::doze(&counter, who, ticket, bound)),
             _ => std::thread::sleep(bound),
         }
     }
