@@ -23,6 +23,7 @@ __all__ = [
     "BatchRecords",
     "BatchView",
     "Batches",
+    "Bell",
     "Floor",
     "Follower",
     "NewRecord",
@@ -30,6 +31,7 @@ __all__ = [
     "Record",
     "Records",
     "Store",
+    "Ticket",
     "Topic",
     "Values",
     "ValuesIterator",
@@ -247,11 +249,20 @@ class Watch:
     @property
     def key(self) -> tuple[Path, bool]: ...
     @property
-    def position(self) -> int: ...
+    def store(self) -> Path: ...
     @property
     def wakes(self) -> int: ...
-    def wait(self, seen: int, wakes: int) -> bool: ...
-    def close(self) -> None: ...
+    def ask(self, seen: int) -> bool: ...
+    def bell(self) -> Bell: ...
+
+@final
+class Bell:
+    def ticket(self) -> Ticket: ...
+    def sleep(self, ticket: Ticket, idle_turns: int) -> None: ...
+    def rouse(self) -> None: ...
+
+@final
+class Ticket: ...
 
 @final
 class Batch(Generic[_T]):

@@ -1,8 +1,10 @@
 """`AsyncFollower`: following a topic from asyncio, without a thread for each task.
 
-One thread a log waits for all tasks of the process that follow it, and wakes their event loops when
-there is news. It begins when the first of them has nothing to read and ends with the last of them.
-Nothing polls, and nothing runs in the loop while there is nothing to read.
+One thread a store waits for all tasks of the process that follow any of its topics, and wakes
+their event loops when there is news: once a loop, however many tasks. It begins when the first of
+them has nothing to read and ends with the last of them. Nothing polls, and nothing runs in the loop
+while there is nothing to read. The thread sleeps on the store's bell; who waits asks the log to
+ring it, so that the thread need not be woken for that.
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from falaj.errors import Error
+
 if TYPE_CHECKING:
-    from falaj._core import Follower, Record, Watch
+    from collections.abc import Iterable
+
+    from falaj._core import Bell, Follower, Record, Watch
 
 __all__ = ["AsyncFollower"]
 
@@ -30,11 +36,12 @@ class AsyncFollower(Generic[T]):
     from it; give each its own.
     """
 
-    __slots__ = ("__weakref__", "_follower", "_read", "_timeout", "_watcher")
+    __slots__ = ("__weakref__", "_follower", "_read", "_timeout", "_watch", "_watcher")
 
     def __init__(self, follower: Follower[T], timeout: float | None) -> None:
         self._follower = follower
         self._timeout = timeout
+        self._watch: Watch | None = None
         self._watcher: _Watcher | None = None
         self._read = 0
 
@@ -61,24 +68,32 @@ class AsyncFollower(Generic[T]):
         return record
 
     async def _news(self) -> None:
-        watcher = self._watcher
-        if watcher is None or not watcher.alive:
-            watcher = self._watcher = _watch(self._follower, watcher)
+        watch, watcher = self._watched()
         waiter = asyncio.get_running_loop().create_future()
-        watcher.add(waiter, self._follower._seen)
         try:
+            watcher.add(watch, waiter, self._follower._seen)
             # Whoever closes it from now on wakes the waiter.
             if not self._follower.closed:
                 await waiter
         finally:
-            watcher.discard(waiter)
+            watcher.discard(watch, waiter)
+
+    def _watched(self) -> tuple[Watch, _Watcher]:
+        watch, watcher = self._watch, self._watcher
+        if watch is None or watcher is None or not watcher.alive:
+            if watcher is not None:
+                watcher.leave()
+            self._watcher = None
+            watch = self._watch = self._follower._watch()
+            watcher = self._watcher = _watcher_of(watch)
+        return watch, watcher
 
     def close(self) -> None:
         """End the iteration, from any thread."""
         self._follower.close()
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.wake()
+        watch, watcher, self._watcher = self._watch, self._watcher, None
+        if watch is not None and watcher is not None:
+            watcher.wake(watch)
             watcher.leave()
 
     def __del__(self) -> None:
@@ -92,29 +107,49 @@ class AsyncFollower(Generic[T]):
         self.close()
 
 
-class _Watcher:
-    """The thread that waits for one log, and who waits for it."""
+class _Waits:
+    """Those who wait for one log, and for what of it."""
 
-    def __init__(self, key: object, watch: Watch) -> None:
+    __slots__ = ("seen", "waiters", "wakes", "watch")
+
+    def __init__(self, watch: Watch, seen: int) -> None:
+        self.watch = watch
+        self.wakes = watch.wakes
+        self.seen = seen
+        self.waiters: set[Waiter] = set()
+
+
+class _Watcher:
+    """The thread that waits for the logs of one store, and who waits for which."""
+
+    def __init__(self, key: object, bell: Bell) -> None:
         self.key = key
         self.alive = True
         self.users = 0
-        self._watch = watch
+        self._bell = bell
         self._lock = threading.RLock()  # a collected follower may come here from within
-        self._waiters: set[Waiter] = set()
+        self._waits: dict[object, _Waits] = {}
 
-    def add(self, waiter: Waiter, seen: int) -> None:
+    def add(self, watch: Watch, waiter: Waiter, seen: int) -> None:
         """Note down who waits for more than was there at the address `seen`."""
         with self._lock:
-            self._waiters.add(waiter)
-        # The thread may have reported it before this one was noted down.
-        if self._watch.position > seen or not self.alive:
-            _settle(waiter, None)
+            waits = self._waits.get(watch.key)
+            if waits is None:
+                waits = self._waits[watch.key] = _Waits(watch, seen)
+            waits.waiters.add(waiter)
+            waits.seen = min(waits.seen, seen)
+        # In this order: who rings from now on wakes the thread, which finds the waiter noted down.
+        if watch.ask(seen) or not self.alive:
+            _settle([waiter], None)
 
-    def discard(self, waiter: Waiter) -> None:
+    def discard(self, watch: Watch, waiter: Waiter) -> None:
         """Forget who does not wait any more."""
         with self._lock:
-            self._waiters.discard(waiter)
+            waits = self._waits.get(watch.key)
+            if waits is not None:
+                waits.waiters.discard(waiter)
+                if not waits.waiters:
+                    del self._waits[watch.key]
 
     def leave(self) -> None:
         """End the thread with its last user."""
@@ -123,57 +158,91 @@ class _Watcher:
             if self.users == 0:
                 self._end()
 
-    def wake(self, error: BaseException | None = None) -> None:
-        """Have all who wait look again."""
+    def wake(self, watch: Watch) -> None:
+        """Have all who wait for a log look again."""
         with self._lock:
-            waiters, self._waiters = self._waiters, set()
-        for waiter in waiters:
-            try:
-                waiter.get_loop().call_soon_threadsafe(_settle, waiter, error)
-            except RuntimeError:
-                continue  # its loop is closed, so nobody waits
+            waits = self._waits.pop(watch.key, None)
+        if waits is not None:
+            _settle_all(waits.waiters, None)
 
     def run(self) -> None:
-        """Wait for the log until nobody wants to know; the thread's work."""
+        """Wait for the logs until nobody wants to know; the thread's work."""
         error: Exception | None = None
+        idle_turns = 0
         try:
             while True:
-                # Both before the wake: what comes after them ends the wait that follows.
-                wakes, seen = self._watch.wakes, self._watch.position
-                self.wake()
-                if not self._watch.wait(seen, wakes):
+                # First: what comes after that ends the sleep, the end of it all too.
+                ticket = self._bell.ticket()
+                if not self.alive:
                     break
+                idle_turns = 0 if self._look() else idle_turns + 1
+                self._bell.sleep(ticket, idle_turns)
         except Exception as raised:  # noqa: BLE001  # each who waits gets it
             error = raised
         with _LOCK:
             self._end()
-        self.wake(error)
+        with self._lock:
+            left, self._waits = self._waits, {}
+        for waits in left.values():
+            _settle_all(waits.waiters, error)
+
+    def _look(self) -> bool:
+        """Ask each log that somebody waits for; true when one of them had news."""
+        with self._lock:
+            every = list(self._waits.values())
+        # Every one, whatever the others say: it is also what asks for the bell to be rung.
+        news = [self._look_at(waits) for waits in every]
+        return any(news)
+
+    def _look_at(self, waits: _Waits) -> bool:
+        error: Exception | None = None
+        try:
+            # Asked first, for that leaves word. Where somebody was roused, some may have closed.
+            if not waits.watch.ask(waits.seen) and waits.watch.wakes == waits.wakes:
+                return False
+        except Error as raised:
+            error = raised
+        with self._lock:
+            if self._waits.get(waits.watch.key) is waits:
+                del self._waits[waits.watch.key]
+        _settle_all(waits.waiters, error)
+        return True
 
     def _end(self) -> None:
         self.alive = False
-        self._watch.close()
+        self._bell.rouse()
         if _WATCHERS.get(self.key) is self:
             del _WATCHERS[self.key]
 
 
-def _settle(waiter: Waiter, error: BaseException | None) -> None:
-    if waiter.done():
-        return
-    if error is None:
-        waiter.set_result(None)
-    else:
-        waiter.set_exception(error)
+def _settle_all(waiters: Iterable[Waiter], error: BaseException | None) -> None:
+    """Have those who wait go on, from another thread than their loops'."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
+    for waiter in waiters:
+        by_loop.setdefault(waiter.get_loop(), []).append(waiter)
+    for loop, its in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_settle, its, error)
+        except RuntimeError:
+            continue  # it is closed, so nobody waits
 
 
-def _watch(follower: Follower[Any], before: _Watcher | None) -> _Watcher:
-    """Get the watcher of a follower's log, in place of one that ended."""
-    if before is not None:
-        before.leave()
-    watch = follower._watch()
+def _settle(waiters: Iterable[Waiter], error: BaseException | None) -> None:
+    for waiter in waiters:
+        if waiter.done():
+            continue
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
+
+
+def _watcher_of(watch: Watch) -> _Watcher:
+    """Get the watcher of a log's store."""
     with _LOCK:
-        watcher = _WATCHERS.get(watch.key)
+        watcher = _WATCHERS.get(watch.store)
         if watcher is None:
-            watcher = _WATCHERS[watch.key] = _Watcher(watch.key, watch)
+            watcher = _WATCHERS[watch.store] = _Watcher(watch.store, watch.bell())
             threading.Thread(target=watcher.run, name="falaj-watcher", daemon=True).start()
         watcher.users += 1
     return watcher

@@ -68,6 +68,70 @@ def test_any_number_of_tasks_of_a_topic_wait_on_one_thread(
     assert asyncio.run(main()) == [b"x"] * 50
 
 
+def test_all_topics_of_a_store_are_followed_by_one_thread(store: falaj.Store) -> None:
+    topics = [store.topic(f"t{i}") for i in range(30)]
+
+    async def first(topic: falaj.Topic[memoryview]) -> bytes:
+        async with topic.afollow("latest", timeout=SOON_S) as follower:
+            async for record in follower:
+                return record.bytes()
+        return b"nothing"
+
+    async def main() -> list[bytes]:
+        tasks = [asyncio.create_task(first(topic)) for topic in topics]
+        for i, topic in enumerate(topics):
+            await asyncio.sleep(0.01)  # sleep: the tasks are to be waiting
+            assert watchers() == 1
+            topic.append(b"%d" % i)
+            assert await tasks[i] == b"%d" % i
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(main()) == [b"%d" % i for i in range(30)]
+
+
+def test_a_follower_killed_in_its_wait_takes_no_news_from_others(
+    path: Path, store: falaj.Store
+) -> None:
+    topics = [store.topic(name) for name in ("orders", "bills")]
+    program = """
+import asyncio
+async def main():
+    store = falaj.open(path)
+    topics = [store.topic(name) for name in ("orders", "bills")]
+    tasks = [asyncio.create_task(anext(topic.afollow())) for topic in topics]
+    await asyncio.sleep(0.2)  # sleep: they are to be waiting
+    say("ready")
+    await asyncio.gather(*tasks)
+asyncio.run(main())
+"""
+
+    async def main() -> list[bytes]:
+        with child(path, program) as other:
+            other.hear()
+            tasks = [asyncio.create_task(anext(topic.afollow(timeout=SOON_S))) for topic in topics]
+            await asyncio.sleep(0.1)  # sleep: they are to be waiting
+            other.kill()
+            for topic in topics:
+                topic.append(b"x")
+            return [record.bytes() for record in await asyncio.gather(*tasks)]
+
+    assert asyncio.run(main()) == [b"x"] * 2
+
+
+def test_a_store_opened_for_reading_is_followed_too_and_closing_ends_it(
+    path: Path, topic: falaj.Topic[memoryview]
+) -> None:
+    topic.append(b"0")
+    reader = falaj.open(path, "r").topic("orders")
+
+    async def main() -> list[bytes]:
+        threading.Timer(0.2, topic.append, (b"1",)).start()
+        threading.Timer(0.6, reader.close).start()
+        return [record.bytes() async for record in reader.afollow()]
+
+    assert asyncio.run(asyncio.wait_for(main(), SOON_S)) == [b"0", b"1"]
+
+
 def test_cancelling_a_task_ends_its_follow_and_the_thread(
     topic: falaj.Topic[memoryview],
 ) -> None:

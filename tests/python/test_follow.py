@@ -62,6 +62,23 @@ def test_a_follower_sleeps_until_there_is_news(
     assert time.process_time() - before < 0.25
 
 
+@pytest.mark.parametrize("mode", ["r", "w"])
+def test_a_record_whose_writer_died_before_it_said_so_is_read_once_and_waited_behind(
+    path: Path, topic: falaj.Topic[memoryview], mode: Any
+) -> None:
+    control = next(path.glob("logs/orders@*/control"))
+    topic.append(b"0")
+    tail = control.read_bytes()[264:272]
+    topic.append(b"1")
+    with control.open("r+b") as page:
+        page.seek(264)
+        page.write(tail)  # as if it had been killed right behind the commit word
+    reader = falaj.open(path, mode).topic("orders")
+    before = time.process_time()
+    assert numbers(reader.follow(timeout=0.5)) == [0, 1]
+    assert time.process_time() - before < 0.25
+
+
 def test_it_begins_where_it_is_told_to(topic: falaj.Topic[memoryview]) -> None:
     topic.extend([falaj.NewRecord(b"%d" % i, time=100 + i) for i in range(5)])
     starts: list[tuple[Any, list[int]]] = [

@@ -1,33 +1,50 @@
-//! Followers asleep and the writer that wakes them: no CPU while waiting, nothing lost.
+//! Those who sleep until there is news and the writer that wakes them: no CPU while waiting, nothing
+//! lost.
 //!
-//! Owns two words, one pair per log and one per store. `counter` is what followers sleep on (its
-//! low half is a futex); `flag` says that somebody may be asleep, so an append with no follower
-//! costs one load and no system call.
+//! Owns three kinds of words. A *counter* is what sleepers sleep on (its low half is a futex); each
+//! log has one, and the store has one, its *bell*. A log's *flag* says who may be asleep for its
+//! sake, so an append that nobody waits for costs one load and no system call.
+//!
+//! | bit of the flag | asleep on | who |
+//! |---|---|---|
+//! | [`FOLLOWERS`] | the log's counter | who waits for this log alone |
+//! | [`WATCHERS`] | the bell | who waits for several logs of a store in one thread |
+//! | [`KEEPERS`] | the bell | who has something to do after an append, and else nothing |
 //!
 //! ```text
-//! follower                                writer
+//! sleeper                                 writer
 //!   ticket = observe(counter)               store the commit word
 //!   nothing new in the log?                 ── full fence ──
-//!   flag = 1                                flag = 0?  done
+//!   flag |= its bit                         flag = 0?  done
 //!   ── full fence ──                        swap(flag, 0) was 0?  somebody else wakes
-//!   still nothing new?                      counter += 1
-//!   sleep while counter = ticket            wake all
+//!   still nothing new?                      counter += 1       of each bit that was set
+//!   sleep while counter = ticket            wake those of the bit
 //! ```
 //!
-//! Invariant: a follower sleeps only if the next writer to publish will find its flag, or if a
-//! writer that took its flag has yet to raise `counter` past its ticket. The two fences make it so:
-//! of a writer and a follower at least one sees what the other stored.
+//! Who waits for several logs does so with one ticket, taken first, and a flag in each of them. On the
+//! bell each bit is a mask of its own, so a keeper is not woken for a watcher's sake.
+//!
+//! Invariant: a sleeper sleeps only if the next writer to publish will find its bit, or if a
+//! writer that took its bit has yet to raise the counter past its ticket. The two fences make it so:
+//! of a writer and a sleeper at least one sees what the other stored.
 //!
 //! What this room does not promise: that a waker lives. One that is killed or stopped between
 //! taking the flag and waking leaves its sleepers to their bound, so every sleep has one. A
-//! follower that is killed leaves the flag set, which costs one needless wake. Followers that may
-//! not write cannot set the flag and poll instead; they do not come here.
+//! sleeper that is killed leaves its bit set, which costs one needless wake. Who may not write cannot
+//! set a flag: it may sleep on a counter, and is woken when somebody else could, but must look by itself.
 //!
 //! Models: `tests/loom`. Prose: `docs/PROTOCOL.md`, "Follow".
 
 use std::time::Duration;
 
 use crate::sync::{EVERYONE, Ordering, SharedWord, Slept, fence};
+
+/// Bit of a log's flag: somebody may sleep on the log's counter.
+pub const FOLLOWERS: u64 = 1;
+/// Bit of a log's flag: somebody may sleep on the bell who reads from this log.
+pub const WATCHERS: u64 = 2;
+/// Bit of a log's flag: somebody may sleep on the bell who has work to do after an append.
+pub const KEEPERS: u64 = 4;
 
 /// More sleepers than there can be; the kernel counts in `i32`.
 const ALL: u32 = i32::MAX as u32;
@@ -44,7 +61,8 @@ pub struct Ticket(u32);
 #[must_use]
 pub fn observe(counter: &impl SharedWord) -> Ticket {
     // Acquire pairs with the release of `rouse`: who has seen the new count also sees the news it
-    // was raised for, and does not come back for another round in vain.
+    // was raised for, and does not come back for another round in vain. It also sees that its bit
+    // was taken before that count, so a bit that `flag` still finds is one for a later count.
     Ticket(counter.load(Ordering::Acquire) as u32)
 }
 
@@ -59,64 +77,87 @@ pub fn park<W: SharedWord>(
     bound: Duration,
     has_news: impl FnOnce() -> bool,
 ) -> Slept {
-    // Release pairs with the acquire of the waker's swap: the waker that takes this flag raises the
-    // counter after this thread's ticket was taken, so the sleep below cannot outlast it. (The
-    // acquire of `observe` with the release of `rouse` implies the same; either would do.)
-    flag.store(1, Ordering::Release);
-    // Store the flag, then load the log. Without a full fence both this pair and the writer's
-    // (store the log, then load the flag) may be turned around, and each side misses the other.
-    fence(Ordering::SeqCst);
+    leave_word(flag, FOLLOWERS);
     if has_news() {
-        // The flag stays set: it may stand for others too. It costs the next writer one wake.
+        // The bit stays set: it may stand for others too. It costs the next writer one wake.
         return Slept::Changed;
     }
     counter.sleep(ticket.0, EVERYONE, bound)
 }
 
-/// Wake the followers, if there are any, after something was published.
-#[inline]
-pub fn notify<W: SharedWord>(counter: &W, flag: &W) {
-    // The counterpart of the fence in `park`.
+/// Set a bit of a log's flag. Then look whether the log has news; if not, [`doze`].
+pub fn leave_word(flag: &impl SharedWord, who: u64) {
+    let mut now = flag.load(Ordering::Relaxed);
+    while now & who == 0 {
+        // Release is for the reader's peace of mind: what makes a sleep end that begins after a
+        // waker took this bit is the acquire of `observe`.
+        match flag.compare_exchange(now, now | who, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(other) => now = other,
+        }
+    }
+    // Set the bit, then load the log. Without a full fence both this pair and the writer's
+    // (store the log, then load the flag) may be turned around, and each side misses the other.
     fence(Ordering::SeqCst);
-    ring(counter, flag);
 }
 
-/// As [`notify`], for a caller whose last step was [`lock::unlock`](crate::lock::unlock).
+/// Sleep on the bell until it is rung for `who`, for at most `bound`, having left word with each log
+/// that matters and looked at it again.
+pub fn doze(bell: &impl SharedWord, who: u64, ticket: Ticket, bound: Duration) -> Slept {
+    bell.sleep(ticket.0, who as u32, bound)
+}
+
+/// After something was published: true when somebody is to be woken, by [`ring`].
+#[inline]
+#[must_use]
+pub fn is_awaited(flag: &impl SharedWord) -> bool {
+    // The counterpart of the fence in `leave_word`.
+    fence(Ordering::SeqCst);
+    // Relaxed: the fence before it orders it, and the swap decides.
+    flag.load(Ordering::Relaxed) != 0
+}
+
+/// As [`is_awaited`], for a caller whose last step was [`lock::unlock`](crate::lock::unlock).
 ///
 /// Between the store of the commit word and this load of the flag lies then a locked
 /// read-modify-write, and on x86-64 no load or store is ever reordered with one (Intel SDM vol. 3,
 /// "Loads and stores are not reordered with locked instructions"); only the compiler has to be held
-/// back. Elsewhere, and in the models, this *is* `notify`: the language's memory model promises
+/// back. Elsewhere, and in the models, this *is* `is_awaited`: the language's memory model promises
 /// nothing of that kind, not even for a sequentially consistent exchange.
 #[inline(always)]
-pub fn notify_after_unlock<W: SharedWord>(counter: &W, flag: &W) {
+#[must_use]
+pub fn is_awaited_after_unlock(flag: &impl SharedWord) -> bool {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
     #[cfg(any(not(target_arch = "x86_64"), loom))]
     fence(Ordering::SeqCst);
-    ring(counter, flag);
+    flag.load(Ordering::Relaxed) != 0
 }
 
-/// Wake every follower, flag or not: for closing a handle while a thread of it sleeps.
+/// Take a log's flag and wake those it stands for. Without a bell, who sleeps on one is left to its
+/// bound.
+#[cold]
+pub fn ring<W: SharedWord>(counter: &W, flag: &W, bell: Option<&W>) {
+    // One waker for all: who gets 0 relies on the one that got the flag. Acquire: what was left
+    // here before was left by who had its ticket already.
+    let taken = flag.swap(0, Ordering::Acquire);
+    if taken & FOLLOWERS != 0 {
+        rouse(counter);
+    }
+    if let (true, Some(bell)) = (taken & !FOLLOWERS != 0, bell) {
+        rouse_some(bell, (taken & !FOLLOWERS) as u32);
+    }
+}
+
+/// Wake everybody who sleeps on a counter, flag or not: for closing a handle while a thread of it
+/// sleeps.
 pub fn rouse(counter: &impl SharedWord) {
+    rouse_some(counter, EVERYONE);
+}
+
+fn rouse_some(counter: &impl SharedWord, who: u32) {
     // Raised before the wake: who is about to sleep on the old value is turned back by the kernel.
     // Release pairs with `observe`.
     counter.fetch_add(1, Ordering::Release);
-    counter.wake(ALL, EVERYONE);
-}
-
-#[inline(always)]
-fn ring<W: SharedWord>(counter: &W, flag: &W) {
-    // Relaxed: the fence before it orders it, and the swap decides.
-    if flag.load(Ordering::Relaxed) != 0 {
-        take_flag_and_rouse(counter, flag);
-    }
-}
-
-#[cold]
-fn take_flag_and_rouse<W: SharedWord>(counter: &W, flag: &W) {
-    // One waker for all: who gets 0 relies on the one that got the flag. Acquire, see `park`.
-    if flag.swap(0, Ordering::Acquire) != 0 {
-        rouse(counter);
-    }
+    counter.wake(ALL, who);
 }

@@ -6,8 +6,9 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
+use falaj::format::PAGE;
 use falaj::format::settings::WriteMode;
-use falaj::segment::Check;
+use falaj::segment::{Check, Reading, Segment};
 use falaj::storage::Storage;
 use falaj::storage::real::RealStorage;
 
@@ -159,6 +160,30 @@ fn durable_follows_committed_and_closing_cleanly_says_so() {
         drop(log);
         let log = open_as(&storage, &dir, TestMember::new(0, 2), mode).unwrap();
         assert_eq!(log.durable(), log.committed());
+    });
+}
+
+#[test]
+fn the_mark_lags_less_than_a_page_and_a_sync_behind_and_not_at_all_once_it_is_kept() {
+    in_both_modes(|mode| {
+        let Place { _root, storage, dir } = place(1, mode);
+        let log = open_as(&storage, &dir, TestMember::new(0, 1), mode).unwrap();
+        let marked = || {
+            let segment = Segment::open_to_read(&*storage, &dir, LOG, 0, SEGMENT, Reading::Pread);
+            segment.unwrap().mark().unwrap().position
+        };
+        let (mut marks, mut before) = (0, marked());
+        for i in 0..200 {
+            append(&log, 0, &[&value(i)]).unwrap();
+            log.sync().unwrap();
+            let (end, mark) = (log.committed().unwrap().position(), marked());
+            assert!(end - mark < PAGE, "{mark} lags behind {end}");
+            marks += usize::from(mark != before);
+            before = mark;
+        }
+        assert!(marks < 50, "{marks} marks for 200 syncs");
+        log.keep_mark().unwrap();
+        assert_eq!(marked(), log.committed().unwrap().position());
     });
 }
 

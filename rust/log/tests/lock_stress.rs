@@ -435,6 +435,12 @@ fn word_of(owner: Identity, heir: Option<Identity>, sleepers: bool) -> u64 {
 
 // ---- follow ------------------------------------------------------------------------------------
 
+fn notify(counter: &StdWord, flag: &StdWord) {
+    if wake::is_awaited(flag) {
+        wake::ring(counter, flag, None);
+    }
+}
+
 #[test]
 fn followers_that_sleep_without_a_bound_see_every_publish() {
     const FOLLOWERS: usize = 3;
@@ -461,7 +467,7 @@ fn followers_that_sleep_without_a_bound_see_every_publish() {
         }
         for news in 1..=NEWS {
             publish::publish(&commit, news);
-            wake::notify(&counter, &flag);
+            notify(&counter, &flag);
             if news % 8 == 0 {
                 thread::yield_now();
             }
@@ -472,8 +478,8 @@ fn followers_that_sleep_without_a_bound_see_every_publish() {
 #[test]
 fn nobody_following_costs_no_wake() {
     let (counter, flag) = (StdWord::new(41), StdWord::new(0));
-    wake::notify(&counter, &flag);
-    wake::notify_after_unlock(&counter, &flag);
+    assert!(!wake::is_awaited(&flag) && !wake::is_awaited_after_unlock(&flag));
+    notify(&counter, &flag);
     assert_eq!(counter.load(Ordering::SeqCst), 41);
 }
 
@@ -482,9 +488,47 @@ fn a_follower_that_was_killed_costs_one_wake() {
     // It set the flag, slept and is gone.
     let (counter, flag) = (StdWord::new(0), StdWord::new(1));
     for _ in 0..5 {
-        wake::notify(&counter, &flag);
+        notify(&counter, &flag);
     }
     assert_eq!(counter.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_watcher_that_was_killed_costs_one_ring_of_the_bell_and_no_wake_of_followers() {
+    // It left its bit with two logs, slept and is gone.
+    let (bell, counter) = (StdWord::new(0), StdWord::new(0));
+    let flags = [StdWord::new(wake::WATCHERS), StdWord::new(wake::WATCHERS)];
+    for _ in 0..5 {
+        for flag in &flags {
+            if wake::is_awaited(flag) {
+                wake::ring(&counter, flag, Some(&bell));
+            }
+        }
+    }
+    assert_eq!(bell.load(Ordering::SeqCst), 2, "one for each log");
+    assert_eq!(counter.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn the_bell_is_rung_for_those_who_left_word_and_for_no_others() {
+    const SHORT: Duration = Duration::from_millis(200);
+    let (bell, counter) = (StdWord::new(0), StdWord::new(0));
+    let flag = StdWord::new(wake::WATCHERS);
+    let asleep = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let keeper = scope.spawn(|| {
+            let ticket = wake::observe(&bell);
+            asleep.fetch_add(1, Ordering::SeqCst);
+            wake::doze(&bell, wake::KEEPERS, ticket, SHORT)
+        });
+        while asleep.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        // sleep: lets it fall asleep; a ring before that is seen as `Changed`
+        thread::sleep(Duration::from_millis(20));
+        wake::ring(&counter, &flag, Some(&bell));
+        assert_ne!(keeper.join().unwrap(), Slept::Woken);
+    });
 }
 
 #[test]

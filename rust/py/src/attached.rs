@@ -29,7 +29,7 @@ impl<T> fmt::Debug for Attached<T> {
 }
 
 impl<T> Attached<T> {
-    pub(crate) fn new(value: T) -> Self {
+    pub(crate) const fn new(value: T) -> Self {
         Self(RefCell::new(value))
     }
 

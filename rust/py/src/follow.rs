@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use falaj::error::{Error, Result};
+use falaj::error::Result;
 use falaj::format::address::Address;
-use falaj::log::{Interrupt, Log, Wait};
+use falaj::log::{Interrupt, Log, Reach, Wait};
+use falaj::{log, wake};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::errors::{OrRaise, raise};
+use crate::errors::OrRaise;
 use crate::handle::{Handle, Open};
 use crate::iterate::Reading;
 use crate::record::Record;
@@ -49,39 +50,21 @@ pub struct Follower {
     handle: Arc<Handle>,
 }
 
-/// How far to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Reach {
-    Committed,
-    Durable,
-}
-
-impl Reach {
-    /// Where that is; `None` where there is no page that says it.
-    #[inline]
-    fn of(self, log: &Log) -> Option<Address> {
-        match self {
-            Reach::Committed => log.committed(),
-            Reach::Durable => log.durable(),
+/// Sleep until a log reaches beyond an address.
+fn wait_beyond(
+    log: &Log,
+    reach: Reach,
+    seen: Address,
+    slice: Duration,
+    interrupt: Interrupt<'_>,
+) -> Result<Wait> {
+    match reach {
+        _ if log.committed().is_none() => {
+            std::thread::sleep(slice.min(BLIND));
+            Ok(Wait::News)
         }
-    }
-
-    /// Sleep until it is beyond an address.
-    fn wait(
-        self,
-        log: &Log,
-        seen: Address,
-        slice: Duration,
-        interrupt: Interrupt<'_>,
-    ) -> Result<Wait> {
-        match self {
-            _ if log.committed().is_none() => {
-                std::thread::sleep(slice.min(BLIND));
-                Ok(Wait::News)
-            }
-            Reach::Committed => log.wait_for_news(seen, Some(slice), interrupt),
-            Reach::Durable => log.wait_for_durable(Address(seen.0 + 1), Some(slice), interrupt),
-        }
+        Reach::Committed => log.wait_for_news(seen, Some(slice), interrupt),
+        Reach::Durable => log.wait_for_durable(Address(seen.0 + 1), Some(slice), interrupt),
     }
 }
 
@@ -118,12 +101,17 @@ impl Follower {
         state: &mut State,
     ) -> PyResult<Option<Bound<'py, Record>>> {
         let merge = &mut state.reading.merge;
-        let now = self.reach.of(merge.open().topic.log()).unwrap_or_default();
+        let now = merge.open().topic.log().reached(self.reach).unwrap_or_default();
         if self.reach == Reach::Durable && (now > state.seen || !merge.open().is_ours()) {
             merge.hold_back().or_raise(py)?;
         }
         state.seen = now;
-        state.reading.next(py)
+        let record = state.reading.next(py)?;
+        if record.is_none() && self.reach == Reach::Committed {
+            // What a writer that died left behind the end that it did not move has been read too.
+            state.seen = now.max(state.reading.merge.reached());
+        }
+        Ok(record)
     }
 
     fn wait_for_news(
@@ -135,8 +123,8 @@ impl Follower {
         let open = state.reading.merge.open();
         let (log, seen) = (open.topic.log(), state.seen);
         let stop = || self.is_stopped() || log.is_deleted();
-        let ended = wait(py, timeout, stop, |slice, interrupt| {
-            self.reach.wait(log, seen, slice, interrupt)
+        let ended = wait(py, timeout, log, stop, |slice, interrupt| {
+            wait_beyond(log, self.reach, seen, slice, interrupt)
         })?;
         if ended == Wait::Interrupted && !self.is_stopped() {
             self.handle.expect_existing(py, open)?;
@@ -187,16 +175,15 @@ impl Follower {
         Ok(self.turn()?.seen.0)
     }
 
-    /// What waits in its place.
+    /// What asks in its place.
     fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
-        let open = self.handle.open_existing(py)?;
-        Ok(Watch { open, reach: self.reach, stopped: AtomicBool::new(false) })
+        Ok(Watch { open: self.handle.open_existing(py)?, reach: self.reach })
     }
 
     /// End the iteration, from any thread.
     fn close(&self, py: Python<'_>) {
         self.stopped.store(true, Ordering::Relaxed);
-        self.handle.at_once(py, |topic| topic.log().rouse());
+        self.handle.rouse(py);
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -209,13 +196,12 @@ impl Follower {
     }
 }
 
-/// Waits for one log, on behalf of any number of followers.
+/// Asks one log, on behalf of any number of followers.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
 pub struct Watch {
     open: Arc<Open>,
     reach: Reach,
-    stopped: AtomicBool,
 }
 
 #[pymethods]
@@ -226,10 +212,15 @@ impl Watch {
         (self.open.topic.log().dir().to_path_buf(), self.reach == Reach::Durable)
     }
 
-    /// Address in the log up to which there is something to see.
+    /// Where the store of its log is: who watches several logs of one can do so in one sleep.
     #[getter]
-    fn position(&self) -> u64 {
-        self.reach.of(self.open.topic.log()).unwrap_or_default().0
+    fn store(&self) -> PathBuf {
+        self.open.topic.store().path().to_path_buf()
+    }
+
+    /// What is rung for it.
+    fn bell(&self) -> Bell {
+        Bell(self.open.topic.store().bell())
     }
 
     /// How often those who wait for the log were woken, for whatever reason.
@@ -238,25 +229,38 @@ impl Watch {
         self.open.topic.log().wakes()
     }
 
-    /// Wait until there is more than up to an address, or another number of wakes: then a follower
-    /// may have been closed. False once it is closed itself; an error when the topic is deleted.
-    fn wait(&self, py: Python<'_>, seen: u64, wakes: u64) -> PyResult<bool> {
-        let log = self.open.topic.log();
-        let stop =
-            || self.stopped.load(Ordering::Relaxed) || log.is_deleted() || log.wakes() != wakes;
-        let ended = wait(py, None, stop, |slice, interrupt| {
-            self.reach.wait(log, Address(seen), slice, interrupt)
-        })?;
-        if ended == Wait::Interrupted && log.is_deleted() {
-            let name = self.open.topic.name().to_owned();
-            return Err(raise(py, &Error::TopicDeleted { name }));
-        }
-        Ok(ended == Wait::News || (log.wakes() != wakes && !self.stopped.load(Ordering::Relaxed)))
+    /// Ask for the bell to be rung when there is more than up to an address. True when there is
+    /// already; an error when the topic is deleted.
+    fn ask(&self, py: Python<'_>, seen: u64) -> PyResult<bool> {
+        self.open.topic.log().ask(self.reach, Address(seen)).or_raise(py)
+    }
+}
+
+/// What one sleeps on for the sake of several logs of a store.
+#[pyclass(frozen, module = "falaj._core")]
+#[derive(Debug)]
+pub struct Bell(log::Bell);
+
+/// What a bell was like before the logs were asked.
+#[pyclass(frozen, module = "falaj._core")]
+#[derive(Debug)]
+pub struct Ticket(Option<wake::Ticket>);
+
+#[pymethods]
+impl Bell {
+    /// Take a ticket, before the logs are asked.
+    fn ticket(&self) -> Ticket {
+        Ticket(self.0.ticket())
     }
 
-    /// End the wait, from any thread.
-    fn close(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
-        self.open.topic.log().rouse();
+    /// Sleep until it is rung or roused, a second at most; shorter where nobody can ring it, and the
+    /// less so the more turns nothing came.
+    fn sleep(&self, py: Python<'_>, ticket: &Ticket, idle_turns: u32) {
+        py.detach(|| self.0.sleep(ticket.0, idle_turns));
+    }
+
+    /// End the sleep of all who sleep on it.
+    fn rouse(&self) {
+        self.0.rouse();
     }
 }

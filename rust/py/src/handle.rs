@@ -129,15 +129,20 @@ impl Handle {
         self.closed.load(Ordering::Relaxed)
     }
 
+    /// Have every wait on the topic look whether it is over; also one that a fork brought.
+    pub(crate) fn rouse(&self, py: Python<'_>) {
+        self.open.borrow(py).iter().for_each(|open| open.topic.log().rouse());
+    }
+
     /// Sync, let the topic go and end every wait on it. A handle that a fork brought is only let go.
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.store(true, Ordering::Relaxed);
         let Some(open) = self.open.replace(py, None) else { return Ok(()) };
+        let log = open.topic.log();
+        log.rouse();
         if !open.is_ours() {
             return Ok(());
         }
-        let log = open.topic.log();
-        log.rouse();
         let synced = match log.is_writable() && !log.is_deleted() {
             true => patiently(py, self.patience, || open.topic.sync_clean()),
             false => Ok(()),

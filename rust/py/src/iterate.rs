@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use falaj::error::Result;
+use falaj::format::address::Address;
 use falaj::topic::{Places, RecordView, Scan, Skipped, Topic};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -109,6 +110,12 @@ impl Merge {
         let time = |stream: &&mut Stream| stream.head.as_ref().map(RecordView::timestamp_ns);
         let Some(oldest) = heads.min_by_key(time) else { return Ok(None) };
         Ok(oldest.head.take().map(|record| (oldest.lane.partition, record)))
+    }
+
+    /// Up to where all of them have read. Behind it may be more of some.
+    pub(crate) fn reached(&self) -> Address {
+        let ends = self.streams.iter().map(|stream| stream.scan.cursor().address());
+        ends.min().unwrap_or_default()
     }
 
     /// Where it stands, to go on from there.

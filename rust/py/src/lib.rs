@@ -20,6 +20,7 @@ mod input;
 mod iterate;
 mod opened;
 mod record;
+mod signals;
 mod store;
 mod topic;
 mod wait;
@@ -34,7 +35,7 @@ mod _core {
         buffer::{BatchView, View},
         draft::NewRecord,
         floor::Floor,
-        follow::{Follower, Watch},
+        follow::{Bell, Follower, Ticket, Watch},
         iterate::Records,
         opened::Opened,
         record::Record,

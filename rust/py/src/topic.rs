@@ -447,6 +447,7 @@ impl Topic {
         let ended = wait(
             py,
             timeout,
+            topic.log(),
             || self.opened.handle.is_closed(),
             |slice, interrupt| topic.wait_durable(partition, until, Some(slice), interrupt),
         )?;

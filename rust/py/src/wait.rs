@@ -1,27 +1,27 @@
-//! Waiting: detached from the interpreter, in slices, so that signals and closing end it.
+//! Waiting: detached from the interpreter, and so that signals and closing end it.
+//!
+//! Only the main thread has to do with signals. It first sleeps in one short slice, which costs nothing
+//! to begin and is all that a busy topic needs; then as long as it likes, with a [`Looking`] out.
+//! Closing rouses the log, in which every waiter then asks whether it was meant.
 //!
 //! A thread that comes back while the interpreter is being taken down is stopped by pyo3 where it
 //! attaches again. So nothing here may be held across a detach that the main thread would wait for.
 
-use std::cell::Cell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use falaj::error::{Error, Result};
-use falaj::log::{Interrupt, Wait};
+use falaj::log::{Interrupt, Log, Wait};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, invalid, raise};
+use crate::signals::Looking;
 
-/// Longest time without a look at signals, in the main thread, where Python handles them. A signal
-/// ends the sleep of that thread; this is for one that comes in the moment before it sleeps.
-const MAIN_SLICE: Duration = Duration::from_millis(40);
-/// The same in other threads, which no signal concerns.
+/// Longest time without a look at signals, in the main thread, where nobody looks out for them. A
+/// signal ends the sleep of that thread; this is for one that comes in the moment before it sleeps.
+const BLIND_SLICE: Duration = Duration::from_millis(40);
+/// The same where somebody does, and in other threads, which no signal concerns.
 const SLICE: Duration = Duration::from_millis(2000);
-
-fn longest_slice() -> Duration {
-    let main = rustix::process::getpid() == rustix::thread::gettid();
-    if main { MAIN_SLICE } else { SLICE }
-}
 
 /// Longest time that the engine waits for a lock before it comes back here, to look at signals.
 pub(crate) const ATTEMPT: Duration = Duration::from_millis(50);
@@ -48,25 +48,34 @@ pub(crate) fn patiently<T: Send>(
     }
 }
 
-/// Wait for news. Any wake that brings none ends a slice, so that a signal is seen at once.
+/// Wait for news of a log.
 pub(crate) fn wait(
     py: Python<'_>,
     timeout: Option<Duration>,
+    log: &Arc<Log>,
     stop: impl Fn() -> bool + Sync,
     attempt: impl Fn(Duration, Interrupt<'_>) -> Result<Wait> + Sync,
 ) -> PyResult<Wait> {
-    let (start, longest) = (Instant::now(), longest_slice());
+    let start = Instant::now();
+    let is_main = rustix::process::getpid() == rustix::thread::gettid();
+    let mut is_first = true;
     loop {
+        let looking = if is_main && !is_first { Looking::begin(py, log) } else { None };
         py.check_signals()?;
         if stop() {
             return Ok(Wait::Interrupted);
         }
+        let longest = if is_main && looking.is_none() { BLIND_SLICE } else { SLICE };
         let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
         let slice = left.unwrap_or(longest).min(longest);
-        let ended = py.detach(|| {
-            let looked = Cell::new(false);
-            attempt(slice, &|| looked.replace(true) || stop())
-        });
+        let ended = match &looking {
+            Some(looking) => {
+                let came = looking.came();
+                py.detach(|| attempt(slice, &|| came() || stop()))
+            }
+            None => py.detach(|| attempt(slice, &stop)),
+        };
+        drop(looking);
         match ended {
             Ok(Wait::News) => return Ok(Wait::News),
             Ok(_) | Err(Error::LockTimeout { .. }) => {}
@@ -75,6 +84,7 @@ pub(crate) fn wait(
         if left == Some(Duration::ZERO) {
             return Ok(Wait::TimedOut);
         }
+        is_first = false;
     }
 }
 

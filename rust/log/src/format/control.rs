@@ -38,7 +38,7 @@ pub mod at {
     pub const ALLOCATED: u64 = 392;
     /// Counter on whose low half followers sleep.
     pub const WAKE: u64 = 448;
-    /// Non-zero when somebody may be sleeping.
+    /// Who may be sleeping for the log's sake, by the bits of [`crate::wake`].
     pub const WAITING: u64 = 512;
 }
 

@@ -1,7 +1,8 @@
 //! The page on which those sleep who wait for anything in a store.
 //!
-//! A header that never changes, then the two words of the wake protocol, each on a cache line of its
-//! own. Like a log's control it is derived: it can be made anew while nobody writes. Layout:
+//! A header that never changes, then the counter that is the store's bell, on a cache line of its own;
+//! who sleeps on it says so in the control pages of the logs that it waits for. Like a log's control it
+//! is derived: it can be made anew while nobody writes. Layout:
 //! `docs/FORMAT.md`, "Wake page".
 
 use super::checksum::crc32;
@@ -14,16 +15,13 @@ pub const LEN: u64 = 4096;
 /// Bytes of the part that never changes.
 pub const HEADER_LEN: usize = 64;
 
-/// Positions of the words, eight bytes each.
+/// Positions of words, eight bytes each.
 pub mod at {
-    /// Counter on whose low half waiters sleep.
+    /// Counter on whose low half those sleep who wait for several logs.
     pub const COUNTER: u64 = 64;
-    /// Non-zero when somebody may be sleeping.
-    pub const WAITING: u64 = 128;
 }
 
-const _: () = assert!(at::COUNTER >= HEADER_LEN as u64 && at::WAITING + 8 <= LEN);
-const _: () = assert!(at::COUNTER / 64 != at::WAITING / 64);
+const _: () = assert!(at::COUNTER >= HEADER_LEN as u64 && at::COUNTER + 8 <= LEN);
 
 /// Lay out the part that never changes: whose page it is.
 pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {

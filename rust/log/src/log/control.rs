@@ -5,11 +5,12 @@
 //! reading and changed by writes; the lock words then stay zero, the lock being a file's.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::control::{HEADER_LEN, LEN, at, decode_header, encode_header, flag};
+use crate::format::wake as bell;
 use crate::segment::index::write_file;
 use crate::storage::real::private_memory;
 use crate::storage::{Access, File, Map, Open, Stat, Storage, Word};
@@ -26,6 +27,8 @@ pub struct Control {
     id: u64,
     stat: Stat,
     stale_tail: Option<Address>,
+    /// The store's wake page, which is rung for those who wait for several logs.
+    bell: OnceLock<Map>,
 }
 
 impl Control {
@@ -47,7 +50,8 @@ impl Control {
             return Err(Error::Corrupt { path, position: stat.len, what });
         }
         let map = file.map(LEN, access).map_err(|e| Error::io("map", &path, e))?;
-        Ok(Self { map, unmapped: None, path, id, stat, stale_tail: None })
+        let (unmapped, stale_tail, bell) = Default::default();
+        Ok(Self { map, unmapped, path, id, stat, stale_tail, bell })
     }
 
     /// As [`Control::open`], for reading without a map.
@@ -68,7 +72,8 @@ impl Control {
         let stat = file.stat().map_err(|e| Error::io("stat", &path, e))?;
         let map = private_memory(LEN).map_err(|e| Error::io("get memory for", &path, e))?;
         map.write(0, &page).map_err(|e| Error::io("read", &path, e))?;
-        Ok(Self { map, unmapped: Some(file), path, id, stat, stale_tail: None })
+        let (stale_tail, bell) = Default::default();
+        Ok(Self { map, unmapped: Some(file), path, id, stat, stale_tail, bell })
     }
 
     #[inline(always)]
@@ -272,27 +277,60 @@ impl Control {
         self.unmapped.is_none() && self.map.writable() && self.map.shares_memory()
     }
 
-    /// Wake everybody who may be sleeping on the log.
+    /// Ring this page, of the store, for those who wait for several logs. The first one named stays.
+    pub fn set_bell(&self, page: Map) {
+        // Another would be a page of the same store.
+        let _ = self.bell.set(page);
+    }
+
+    fn bell(&self) -> Option<Word<'_>> {
+        self.bell.get().map(|page| page.word(bell::at::COUNTER))
+    }
+
+    /// Wake everybody who may be sleeping for the log's sake.
     pub fn rouse(&self) {
         if self.can_wait() {
             wake::rouse(&self.word(at::WAKE));
+            self.bell().iter().for_each(wake::rouse);
         } else {
             // Where nothing is mapped for writing nobody can leave a flag; sleepers have bounds.
             let _ = self.set(at::WAKE, self.map.load(at::WAKE).wrapping_add(1));
         }
     }
 
-    /// Wake followers after an append or a sync; `unlocked` when an append lock was just released.
+    /// What followers sleep on; `None` where the page is not mapped.
+    pub fn counter(&self) -> Option<Word<'_>> {
+        self.unmapped.is_none().then(|| self.word(at::WAKE))
+    }
+
+    /// Leave word that somebody sleeps on the store's bell for this log's sake; false where that is
+    /// not possible. Look at the log afterwards, then sleep.
+    pub fn leave_word(&self, who: u64) -> bool {
+        let can_wait = self.can_wait();
+        if can_wait {
+            wake::leave_word(&self.word(at::WAITING), who);
+        }
+        can_wait
+    }
+
+    /// Wake who waits, after an append or a sync; `unlocked` when an append lock was just released.
     #[inline(always)]
     pub fn notify(&self, unlocked: bool) {
         if !self.can_wait() {
             return;
         }
-        let (counter, flag) = (self.word(at::WAKE), self.word(at::WAITING));
-        if unlocked {
-            wake::notify_after_unlock(&counter, &flag);
-        } else {
-            wake::notify(&counter, &flag);
+        let flag = self.word(at::WAITING);
+        let is_awaited = match unlocked {
+            true => wake::is_awaited_after_unlock(&flag),
+            false => wake::is_awaited(&flag),
+        };
+        if is_awaited {
+            self.ring();
         }
+    }
+
+    #[cold]
+    fn ring(&self) {
+        wake::ring(&self.word(at::WAKE), &self.word(at::WAITING), self.bell().as_ref());
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! A waiter in a process that may write sleeps on the log's wake counter ([`crate::wake`]); one that
 //! may not backs off from 1 to 50 ms. Every sleep is bounded, so that a waker that dies costs a
-//! bound, and once a second the control file is compared with its path. See `docs/PROTOCOL.md`,
+//! bound, and once a second the control file is compared with its path. Who waits for several logs
+//! sleeps on the store's bell ([`super::Bell`]) and asks each log here. See `docs/PROTOCOL.md`,
 //! "Follow".
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
@@ -16,10 +18,20 @@ use super::{Control, Log, enter};
 
 /// Longest sleep before looking again.
 const BOUND: Duration = Duration::from_millis(1000);
-const BACK_OFF: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
+/// How often those look who cannot leave word: first, and at last.
+pub const BACK_OFF: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
 
 /// Asked each time a sleep ends: true to stop waiting.
 pub type Interrupt<'a> = &'a dyn Fn() -> bool;
+
+/// What of a log is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// That there is more.
+    Committed,
+    /// That there is more on the medium.
+    Durable,
+}
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +55,7 @@ impl Log {
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
     ) -> Result<Wait> {
-        let moved = |log: &Self| log.committed().is_some_and(|tail| tail > seen);
-        self.wait_until(|log| moved(log) || log.has_block_at(seen), timeout, interrupt)
+        self.wait_until(|log| log.has_news(seen), timeout, interrupt)
     }
 
     /// True when there is a block, though the tail may not say so: a writer that died behind its
@@ -68,8 +79,51 @@ impl Log {
         self.wait_until(reached, timeout, interrupt)
     }
 
+    /// How far the log reaches now; `None` where there is no page that says it.
+    #[inline]
+    pub fn reached(&self, reach: Reach) -> Option<Address> {
+        match reach {
+            Reach::Committed => self.committed(),
+            Reach::Durable => self.durable(),
+        }
+    }
+
+    /// Ask for the store's bell to be rung when there is more than an address, for who waits for
+    /// several logs at once. True when there is more already. Each asking is answered once: whoever is
+    /// woken asks again. Where word cannot be left it is only a look.
+    ///
+    /// # Errors
+    /// As [`Log::wait_for_news`].
+    pub fn ask(&self, reach: Reach, seen: Address) -> Result<bool> {
+        if let Some(control) = self.control() {
+            control.leave_word(wake::WATCHERS);
+            if control.is_deleted() {
+                return Err(self.deleted());
+            }
+            if self.is_check_due() {
+                control.check_in_place(&*self.storage)?;
+            }
+        }
+        Ok(match reach {
+            Reach::Committed => self.has_news(seen),
+            Reach::Durable => self.durable().is_some_and(|durable| durable > seen),
+        })
+    }
+
+    /// Ask for the store's bell to be rung after the next append, for who then syncs. False when there
+    /// is something to sync already, or nobody could ring.
+    pub fn ask_to_keep(&self) -> bool {
+        let asked = self.control().is_some_and(|control| control.leave_word(wake::KEEPERS));
+        asked && !self.needs_keeping()
+    }
+
+    fn has_news(&self, seen: Address) -> bool {
+        self.committed().is_some_and(|tail| tail > seen) || self.has_block_at(seen)
+    }
+
     /// End the sleep of every waiter, so that it asks its interrupt.
     pub fn rouse(&self) {
+        self.roused.fetch_add(1, Ordering::Release);
         if let Some(control) = self.control.get() {
             if control.can_wait() {
                 control.rouse();
@@ -97,7 +151,7 @@ impl Log {
         let mut back_off = BACK_OFF[0];
         loop {
             let control = self.control();
-            let ticket = control.map(|c| wake::observe(&c.word(at::WAKE)));
+            let ticket = control.and_then(Control::counter).as_ref().map(wake::observe);
             if done(self) {
                 return Ok(Wait::News);
             }
@@ -117,9 +171,9 @@ impl Log {
                     let (counter, flag) = (control.word(at::WAKE), control.word(at::WAITING));
                     wake::park(&counter, &flag, ticket, bound, || done(self));
                 }
-                _ => {
+                (control, ticket) => {
                     // Not allowed to leave a flag: look now and then.
-                    std::thread::sleep(back_off.min(bound));
+                    doze(control, ticket, back_off.min(bound));
                     back_off = (back_off * 2).min(BACK_OFF[1]);
                 }
             }
@@ -128,5 +182,16 @@ impl Log {
                 control.map_or(Ok(()), |control| control.check_in_place(&*self.storage))?;
             }
         }
+    }
+}
+
+/// Sleep where no word can be left. On the page, if it is mapped: that takes no right to write, and who
+/// is woken for others is woken as well.
+fn doze(control: Option<&Control>, ticket: Option<wake::Ticket>, bound: Duration) {
+    match (control.and_then(Control::counter), ticket) {
+        (Some(counter), Some(ticket)) => {
+            wake::doze(&counter, wake::FOLLOWERS, ticket, bound);
+        }
+        _ => std::thread::sleep(bound),
     }
 }

@@ -12,10 +12,11 @@
 //! | `recover` | what follows an incarnation change |
 //! | `beyond` | going on where damage hides what the next offset is |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
+//! | `crowd` | one sync for all who append durably at the same time |
 //! | `chain` | which segments are the log |
 //! | `read`, `data`, `run` | cursors over committed blocks; one of them, many of them |
 //! | `seek` | from an offset, a time or an address to a place |
-//! | `follow` | waiting for more |
+//! | `follow`, `bell` | waiting for more, in one log or in many |
 //! | `touch` | room and pages made ahead of the writer, by a helper thread |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
@@ -30,10 +31,12 @@
 
 mod append;
 mod beyond;
+mod bell;
 mod chain;
 mod control;
 mod copy;
 mod create;
+mod crowd;
 mod data;
 mod extent;
 mod fast;
@@ -58,6 +61,7 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,15 +72,16 @@ use crate::format::control::at;
 use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::lock::{Fate, Identity};
-use crate::storage::{Access, Storage};
+use crate::storage::{Access, Map, Storage};
 
 pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
+pub use bell::Bell;
 pub use copy::LogCopy;
 pub use create::{LogSpec, create, is_unused, mark_deleted};
 pub use data::DataBlock;
 pub use extent::{Extent, LockInfo, SegmentInfo};
-pub use follow::{Interrupt, Wait};
+pub use follow::{Interrupt, Reach, Wait};
 pub use mending::{Mend, MendStep};
 pub use read::Cursor;
 pub use recover::{Planned, mend, plan};
@@ -138,9 +143,12 @@ pub struct Log {
     writer: Mutex<Option<Writer>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
+    crowd: crowd::Crowd,
     ahead: touch::Ahead,
     /// When a waiter last compared the control file with its path.
     checked: Mutex<Instant>,
+    /// How often waiters of this process were roused.
+    roused: AtomicU64,
     /// This process in lock words, where appends go by them.
     fast: Option<Identity>,
 }
@@ -167,8 +175,8 @@ impl Log {
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
-        let (syncer, syncer_files, ahead) = Default::default();
-        let checked = Mutex::new(Instant::now());
+        let (syncer, syncer_files, crowd, ahead) = Default::default();
+        let (checked, roused) = (Mutex::new(Instant::now()), AtomicU64::new(0));
         let fast = match settings.write_mode {
             WriteMode::Mapped => member.as_ref().map(|member| member.identity()),
             WriteMode::Pwrite => None,
@@ -183,8 +191,10 @@ impl Log {
             writer,
             syncer,
             syncer_files,
+            crowd,
             ahead,
             checked,
+            roused,
             fast,
         };
         log.check_control()?;
@@ -298,6 +308,21 @@ impl Log {
         if wanted <= control.durable() { Ok(()) } else { self.sync_to(wanted) }
     }
 
+    /// True when [`Log::keep_interval`], [`Log::keep_sealed`] or [`Log::keep_mark`] has something to do.
+    pub fn needs_keeping(&self) -> bool {
+        let Some(control) = self.control() else { return false };
+        let (tail, durable) = (control.tail(), control.durable());
+        let unsynced = control.wanted().min(tail) > durable;
+        unsynced || Address::new(tail.sequence(), PAGE) > durable || self.lacks_mark()
+    }
+
+    /// Ring this page, of the store, when somebody asked for it. The first one named stays.
+    pub fn set_bell(&self, page: Map) {
+        if let Some(control) = self.control.get() {
+            control.set_bell(page);
+        }
+    }
+
     /// Sync sealed segments that are not on the medium yet, whatever the mode: recovery then has at
     /// most the last two to check, and one sync never has many segments to write out.
     ///
@@ -309,10 +334,11 @@ impl Log {
         if active <= control.durable() { Ok(()) } else { self.sync_to(active) }
     }
 
-    /// Words that change with every wake, for messages and tests.
+    /// A number that changes with every wake, and whenever waiters of this process are roused.
     pub fn wakes(&self) -> u64 {
         use crate::sync::SharedWord as _;
-        self.control().map_or(0, |c| c.word(at::WAKE).load(crate::sync::Ordering::Relaxed))
+        let wakes = self.control().map_or(0, |c| c.word(at::WAKE).load(Ordering::Relaxed));
+        wakes.wrapping_add(self.roused.load(Ordering::Acquire))
     }
 }
 

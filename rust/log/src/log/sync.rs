@@ -24,24 +24,33 @@ use super::{Control, Log, Member, enter, write_access};
 /// whether its owner lives.
 const PATIENCE: Duration = Duration::from_millis(20);
 
+/// How far a mark may lag behind what was synced, bytes. Whatever is shorter lies in the page that was
+/// written last, or in the one before it.
+const MARK_LAG: u64 = PAGE;
+
 /// Descriptors kept from before the bytes were written that they are to sync: an error that the
 /// kernel met in between is told to them.
 #[derive(Debug, Default)]
-pub struct Files(BTreeMap<u64, (Arc<Segment>, Address)>);
+pub struct Files {
+    by_sequence: BTreeMap<u64, (Arc<Segment>, Address)>,
+    /// How far this process's last sync came, while no mark on the medium says so.
+    unmarked: Option<Address>,
+}
 
 impl Files {
     /// Keep the descriptor of a segment; `tail` is the log's end as it was opened.
     pub fn note_open(&mut self, segment: &Arc<Segment>, tail: Address) {
-        self.0.entry(segment.sequence()).or_insert_with(|| (Arc::clone(segment), tail));
+        let known = self.by_sequence.entry(segment.sequence());
+        known.or_insert_with(|| (Arc::clone(segment), tail));
     }
 
     fn forget_before(&mut self, sequence: u64) {
-        self.0 = self.0.split_off(&sequence);
+        self.by_sequence = self.by_sequence.split_off(&sequence);
     }
 
     /// Drop everything, after a cut.
     pub fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 }
 
@@ -72,11 +81,14 @@ impl Log {
             } else if let Some(guard) = self.try_lock_sync(control, member, patience) {
                 guard
             } else {
+                self.crowd.met();
                 continue;
             };
             if control.durable() >= target {
+                self.crowd.met();
                 return Ok(());
             }
+            self.crowd.gather(|| control.tail());
             let (guard, synced) = self.sync_under_lock(control, member, guard)?;
             drop(guard);
             drop(turn);
@@ -135,12 +147,55 @@ impl Log {
             return Ok(());
         }
         let segment = self.synced_segment(tail.sequence(), control)?;
-        if segment.mark().is_some_and(|mark| mark.clean && mark.position == tail.position()) {
+        let before = segment.mark().unwrap_or_default();
+        if before.clean && before.position == tail.position() {
             return Ok(());
         }
-        let mark = Mark { clean: true, ..next_mark(&segment, tail.position(), control, member) };
-        segment.set_mark(&mark)?;
-        let Err(error) = segment.file().sync_data() else { return Ok(()) };
+        let mark = Mark { clean: true, ..next_mark(before, tail.position(), control, member) };
+        self.put_mark(&segment, &mark, control, guard)
+    }
+
+    /// Have a mark on the medium say how far this process's last sync came, if nobody synced since:
+    /// else it would lag as long as nobody appends.
+    ///
+    /// # Errors
+    /// As [`Log::sync_to`].
+    pub fn keep_mark(&self) -> Result<()> {
+        if enter(&self.syncer_files).unmarked.is_none() {
+            return Ok(());
+        }
+        let (control, member) = self.writing()?;
+        let _turn = enter(&self.syncer);
+        let guard = self.lock_sync(control, member)?;
+        let unmarked = enter(&self.syncer_files).unmarked.take();
+        let Some(durable) = unmarked.filter(|end| *end == control.durable()) else { return Ok(()) };
+        if control.is_latched() {
+            return Ok(());
+        }
+        let segment = self.synced_segment(durable.sequence(), control)?;
+        let before = segment.mark().unwrap_or_default();
+        let mark = next_mark(before, durable.position(), control, member);
+        self.put_mark(&segment, &mark, control, guard)
+    }
+
+    /// True when [`Log::keep_mark`] has something to do.
+    pub fn lacks_mark(&self) -> bool {
+        enter(&self.syncer_files).unmarked.is_some()
+    }
+
+    /// Store a mark and sync it by itself.
+    fn put_mark(
+        &self,
+        segment: &Segment,
+        mark: &Mark,
+        control: &Control,
+        guard: Guard<'_>,
+    ) -> Result<()> {
+        segment.set_mark(mark)?;
+        let Err(error) = segment.file().sync_data() else {
+            enter(&self.syncer_files).unmarked = None;
+            return Ok(());
+        };
         // Others may have appended meanwhile, and this descriptor is not told again.
         drop(self.latch(control, guard)?);
         Err(Error::io("sync", segment.path(), error))
@@ -166,19 +221,26 @@ impl Log {
                 return Err(error);
             }
         };
-        if self.sync_segments(&segments).is_err() {
+        if self.crowd.timed(|| self.sync_segments(&segments)).is_err() {
             return self.latch(control, guard).map(|guard| (guard, false));
         }
         for (segment, end) in &segments {
             let succeeded = segment.sequence() != to.sequence();
-            let mark = Mark { succeeded, ..next_mark(segment, *end, control, member) };
-            segment.set_mark(&mark)?;
+            let before = segment.mark().unwrap_or_default();
+            // The page of the mark is one more that the next sync has to write.
+            if succeeded || end.saturating_sub(before.position) >= MARK_LAG {
+                let mark = next_mark(before, *end, control, member);
+                segment.set_mark(&Mark { succeeded, ..mark })?;
+            }
             if succeeded {
                 punch_rest(segment, *end);
             }
         }
         control.set(at::DURABLE, to.0)?;
-        enter(&self.syncer_files).forget_before(to.sequence());
+        let mut files = enter(&self.syncer_files);
+        files.forget_before(to.sequence());
+        files.unmarked = Some(to);
+        drop(files);
         Ok((guard, true))
     }
 
@@ -186,7 +248,7 @@ impl Log {
     /// a dead syncer was told is then told to this process as well.
     fn knows_of_errors_since(&self, from: Address, to: Address) -> bool {
         let files = enter(&self.syncer_files);
-        let known = files.0.range(from.sequence()..=to.sequence());
+        let known = files.by_sequence.range(from.sequence()..=to.sequence());
         let old = known.filter(|(_, (_, opened))| *opened <= from.max(first_of(*opened))).count();
         let listed = self.chain.refresh().unwrap_or_default();
         let unsynced =
@@ -214,7 +276,7 @@ impl Log {
     }
 
     fn synced_segment(&self, sequence: u64, control: &Control) -> Result<Arc<Segment>> {
-        if let Some((segment, _)) = enter(&self.syncer_files).0.get(&sequence) {
+        if let Some((segment, _)) = enter(&self.syncer_files).by_sequence.get(&sequence) {
             return Ok(Arc::clone(segment));
         }
         let access = write_access(&self.settings);
@@ -257,8 +319,7 @@ fn first_of(opened: Address) -> Address {
     Address::new(opened.sequence(), PAGE)
 }
 
-fn next_mark(segment: &Segment, end: u64, control: &Control, member: &dyn Member) -> Mark {
-    let before = segment.mark().unwrap_or_default();
+fn next_mark(before: Mark, end: u64, control: &Control, member: &dyn Member) -> Mark {
     Mark {
         serial: before.serial + 1,
         position: end.max(before.position),

@@ -6,8 +6,12 @@
 //!
 //! Logs open for writing are kept, weakly, by the [`Membership`]. Two threads of the process serve
 //! them, and end with the membership: the *keeper* syncs what was appended in interval mode, also by
-//! processes that died since, and what was sealed in any mode; another, which no sync may hold up,
-//! makes room and pages ahead of the writer. Logs open for reading are not shared: they hold no lock.
+//! processes that died since, what was sealed in any mode, and the mark of a log that has come to rest;
+//! another, which no sync may hold up, makes room and pages ahead of the writer. Logs open for reading
+//! are not shared: they hold no lock.
+//!
+//! A keeper with nothing to do leaves word with its logs and sleeps on the store's [`Bell`]. The ring
+//! comes before the append returns, so what is acknowledged is never left to the bound of that sleep.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -19,14 +23,16 @@ use std::time::{Duration, Instant};
 
 use super::{Membership, Store, fork};
 use crate::error::{Error, Result};
+use crate::format::address::Address;
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::lock::{Fate, Holders, Identity};
-use crate::log::{Log, LogSettings, Member, Reading};
+use crate::log::{Bell, Log, LogSettings, Member, Reading};
 
-/// Longest nap of the keeper, so that it soon notices that it is no longer needed.
-const NAP: Duration = Duration::from_millis(100);
-
+/// Longest and shortest nap of the keeper.
+const LONGEST_NAP: Duration = Duration::from_millis(100);
 const SHORTEST_NAP: Duration = Duration::from_micros(500);
+/// Turns after which a mark is brought up to what is durable although the log is not at rest.
+const UNMARKED_TURNS: u32 = 10;
 
 /// The logs that a process has open for writing.
 #[derive(Debug, Default)]
@@ -84,13 +90,17 @@ pub(super) struct Place(pub(super) Arc<Membership>);
 /// The threads that serve the logs.
 #[derive(Debug)]
 struct Helpers {
+    keeper: Thread,
     pages: Thread,
+    bell: Bell,
 }
 
 impl Drop for Helpers {
     fn drop(&mut self) {
-        // It sleeps until it is asked for something; now it finds nobody left to serve.
+        // They sleep until they are asked for something; now they find nobody left to serve.
         self.pages.unpark();
+        self.keeper.unpark();
+        self.bell.rouse();
     }
 }
 
@@ -99,6 +109,7 @@ impl OpenLogs {
         &self,
         member: &Arc<Membership>,
         dir: &Path,
+        bell: Bell,
         open: impl FnOnce(Arc<dyn Member>) -> Result<Arc<Log>>,
     ) -> Result<Arc<Log>> {
         let mut inner = loop {
@@ -121,13 +132,16 @@ impl OpenLogs {
         let opened = Opened { log: log_held, place, gate: Weak::new() };
         inner.logs.insert(dir.to_path_buf(), opened);
         if inner.helpers.is_none() {
-            start(dir, "falaj-keeper", Arc::downgrade(member), &self.serving, keep)?;
-            let pages =
-                start(dir, "falaj-pages", Arc::downgrade(member), &self.serving, touch_pages)?;
-            inner.helpers = Some(Helpers { pages });
+            let (logs, rung) = (Served::new(member, &self.serving), bell.clone());
+            let keeper = start(dir, "falaj-keeper", move || keep(&logs, &rung))?;
+            let logs = Served::new(member, &self.serving);
+            let pages = start(dir, "falaj-pages", move || touch_pages(&logs))?;
+            inner.helpers = Some(Helpers { keeper, pages, bell });
         }
         if let Some(helpers) = &inner.helpers {
             log.set_helper(helpers.pages.clone());
+            // The keeper may be asleep, and has not left word with this log.
+            helpers.bell.rouse();
         }
         Ok(log)
     }
@@ -164,9 +178,11 @@ impl Store {
             return Log::open(storage, &dir, settings, None);
         }
         let member = self.membership()?;
-        member
-            .logs()
-            .find_or_open(&member, &dir, |place| Log::open(storage, &dir, settings, Some(place)))
+        member.logs().find_or_open(&member, &dir, self.bell(), |place| {
+            let log = Log::open(storage, &dir, settings, Some(place))?;
+            self.wake_page().into_iter().for_each(|page| log.set_bell(page.clone()));
+            Ok(log)
+        })
     }
 }
 
@@ -208,54 +224,103 @@ pub(super) fn settings_to_read(topic: &TopicSettings, write_mode: WriteMode) -> 
 }
 
 /// Start a thread that serves a membership's logs.
-fn start(
-    dir: &Path,
-    name: &str,
-    member: Weak<Membership>,
-    serving: &Arc<RwLock<()>>,
-    work: fn(&Weak<Membership>, &RwLock<()>),
-) -> Result<Thread> {
-    let thread = std::thread::Builder::new().name(name.into());
-    let serving = Arc::clone(serving);
-    let started = thread.spawn(move || work(&member, &serving));
+fn start(dir: &Path, name: &str, work: impl FnOnce() + Send + 'static) -> Result<Thread> {
+    let started = std::thread::Builder::new().name(name.into()).spawn(work);
     started
         .map(|thread| thread.thread().clone())
         .map_err(|e| Error::io("start a thread for", dir, e))
 }
 
-fn touch_pages(member: &Weak<Membership>, serving: &RwLock<()>) {
-    loop {
-        std::thread::park();
-        let _gate = serving.read();
-        let Some(member) = member.upgrade() else { return };
+/// The logs of a membership, for a thread that serves them and keeps neither alive.
+struct Served {
+    member: Weak<Membership>,
+    serving: Arc<RwLock<()>>,
+}
+
+impl Served {
+    fn new(member: &Arc<Membership>, serving: &Arc<RwLock<()>>) -> Self {
+        Self { member: Arc::downgrade(member), serving: Arc::clone(serving) }
+    }
+
+    /// Do something with them; `None` when the membership is gone.
+    fn with<T>(&self, work: impl FnOnce(Vec<Arc<Log>>) -> T) -> Option<T> {
+        let _gate = self.serving.read();
+        let member = self.member.upgrade()?;
         let logs = member.logs().living();
         drop(member);
-        logs.iter().for_each(|log| log.touch());
+        Some(work(logs))
     }
 }
 
-fn keep(member: &Weak<Membership>, serving: &RwLock<()>) {
-    let mut synced: HashMap<PathBuf, Instant> = HashMap::new();
-    let mut nap = NAP;
+fn touch_pages(logs: &Served) {
     loop {
-        std::thread::park_timeout(nap);
-        let _gate = serving.read();
-        let Some(member) = member.upgrade() else { return };
-        let logs = member.logs().living();
-        drop(member);
-        nap = NAP;
+        std::thread::park();
+        if logs.with(|logs| logs.iter().for_each(|log| log.touch())).is_none() {
+            return;
+        }
+    }
+}
+
+fn keep(logs: &Served, bell: &Bell) {
+    let mut keeper = Keeper::default();
+    loop {
+        // Before the logs are looked at: what comes after that ends the sleep.
+        let ticket = bell.ticket();
+        let Some(rest) = logs.with(|logs| keeper.turn(&logs)) else { return };
+        if rest.asleep {
+            bell.sleep_as_keeper(ticket);
+        }
+        // After a ring too: at most one ring a nap, however many appends.
+        std::thread::park_timeout(rest.nap);
+    }
+}
+
+/// What a keeper does before its next turn.
+struct Rest {
+    /// Sleep until somebody appends.
+    asleep: bool,
+    /// Then, or else, wait this long.
+    nap: Duration,
+}
+
+/// What a keeper remembers of its logs.
+#[derive(Default)]
+struct Keeper {
+    kept: HashMap<PathBuf, Kept>,
+}
+
+struct Kept {
+    synced: Instant,
+    tail: Option<Address>,
+    /// Turns since the mark fell behind.
+    unmarked: u32,
+}
+
+impl Keeper {
+    fn turn(&mut self, logs: &[Arc<Log>]) -> Rest {
+        let mut rest = Rest { asleep: true, nap: LONGEST_NAP };
         for log in logs {
-            // A failure latches the log: whoever appends next is told.
+            // Failures latch the log: whoever appends next is told.
             let _ = log.keep_sealed();
             let interval = log.settings().sync_interval;
-            let last = synced.entry(log.dir().to_path_buf()).or_insert_with(Instant::now);
-            if last.elapsed() >= interval {
-                *last = Instant::now();
-                // A failure latches the log: whoever appends next is told.
+            let fresh = || Kept { synced: Instant::now(), tail: None, unmarked: 0 };
+            let kept = self.kept.entry(log.dir().to_path_buf()).or_insert_with(fresh);
+            if kept.synced.elapsed() >= interval {
+                kept.synced = Instant::now();
                 let _ = log.keep_interval();
             }
-            nap = nap.min(interval.saturating_sub(last.elapsed())).max(SHORTEST_NAP);
+            let tail = log.committed();
+            kept.unmarked = if log.lacks_mark() { kept.unmarked + 1 } else { 0 };
+            if kept.unmarked > 0 && (tail == kept.tail || kept.unmarked >= UNMARKED_TURNS) {
+                let _ = log.keep_mark();
+                kept.unmarked = 0;
+            }
+            kept.tail = tail;
+            rest.asleep &= log.ask_to_keep();
+            let left = interval.saturating_sub(kept.synced.elapsed());
+            rest.nap = rest.nap.min(left).max(SHORTEST_NAP);
         }
+        rest
     }
 }
 

@@ -12,7 +12,7 @@
 //! | `membership`, `slots` | who writes, and who is dead |
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
 //! | `options`, `open`, `files` | opening and creating a store |
-//! | `logs` | which logs this process has open, and the thread that syncs them |
+//! | `logs` | which logs this process has open, and the threads that serve them |
 //! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
 //! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
 //! | `info` | what there is, in numbers |
@@ -59,7 +59,7 @@ pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verificati
 
 use crate::error::{Error, Result};
 use crate::format::settings::{StoreSettings, TopicSettings};
-use crate::log::Reading;
+use crate::log::{Bell, Reading};
 use crate::storage::real::RealStorage;
 use crate::storage::{Map, Storage};
 use claim::Patience;
@@ -148,6 +148,11 @@ impl Store {
     /// `None` for readers who may not read it.
     pub fn wake_page(&self) -> Option<&Map> {
         self.shared.wake.as_ref()
+    }
+
+    /// What those sleep on who wait for several logs.
+    pub fn bell(&self) -> Bell {
+        Bell::new(self.shared.wake.clone())
     }
 
     /// This process's place among those that write. In a forked child it is another one than the

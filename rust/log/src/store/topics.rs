@@ -93,6 +93,7 @@ impl Store {
         if !is_used {
             let log = shared.layout.log(&topic)?;
             log::mark_deleted(shared.storage(), &log)?;
+            self.bell().rouse();
             sweep::remove_log(shared.storage(), &log)?;
         }
         sweep::remove_topic(shared.storage(), &shared.layout, name)?;

@@ -40,7 +40,9 @@ impl Log {
     }
 
     fn notify(&self) {
-        wake::notify(&self.counter, &self.flag);
+        if wake::is_awaited(&self.flag) {
+            wake::ring(&self.counter, &self.flag, None);
+        }
     }
 }
 

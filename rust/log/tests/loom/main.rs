@@ -9,6 +9,7 @@ mod follow;
 mod lock;
 mod publish;
 mod sync;
+mod watch;
 mod word;
 
 use std::sync::Arc;
@@ -40,7 +41,9 @@ fn an_append_is_seen_by_a_sleeping_follower() {
                 shipped::lock(&log.lock, me, &Nobody, None, always(0)).map(|_| ()).unwrap();
                 log.append(block);
                 assert!(shipped::unlock(&log.lock, me));
-                wake::notify_after_unlock(&log.counter, &log.flag);
+                if wake::is_awaited_after_unlock(&log.flag) {
+                    wake::ring(&log.counter, &log.flag, None);
+                }
             })
         });
         while !turn(&log, 1) {}

@@ -1,0 +1,151 @@
+//! `Lookout`: no signal is slept through, although nobody looks for signals while asleep.
+//!
+//! Python's handler of a signal only notes it down; the main thread runs what belongs to it when it
+//! comes back to the interpreter. A signal ends the sleep of the main thread, but there is a moment
+//! between its last look and its sleep, and the kernel may give the signal to another thread. So for
+//! as long as it sleeps the main thread has Python write each signal to a pipe of ours
+//! (`signal.set_wakeup_fd`, made for this), and a thread that does nothing else reads it and rouses
+//! the log.
+//!
+//! ```text
+//! main thread                        handler, in any thread     this room's thread
+//!   set_wakeup_fd(pipe)                note the signal            read the pipe
+//!   before = count                     write to the pipe          count += 1
+//!   look for signals                                              rouse the log
+//!   ticket, count = before? sleep
+//! ```
+//!
+//! Invariant: a signal that the look did not see is written to the pipe after it was set, so `count`
+//! rises after `before` was read. If it rises before the last comparison, nobody sleeps; if after it,
+//! the rousing comes after the ticket, and ends the sleep. What somebody else has set is left alone:
+//! then there is no lookout, and the caller sleeps in short turns.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use falaj::log::Log;
+use falaj::store::fork;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::{Errno, read};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::attached::Attached;
+
+/// The lookout of this process, from the first time that it was needed.
+static LOOKOUT: Attached<Option<Lookout>> = Attached::new(None);
+
+#[derive(Debug)]
+struct Lookout {
+    /// A forked child needs a thread, and a pipe, of its own.
+    epoch: u64,
+    write: OwnedFd,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Signals so far.
+    count: AtomicU64,
+    /// On which log the main thread sleeps.
+    asleep: Mutex<Weak<Log>>,
+}
+
+impl Shared {
+    fn asleep(&self) -> MutexGuard<'_, Weak<Log>> {
+        self.asleep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, pipe: &OwnedFd) {
+        let mut signals = [0; 64];
+        loop {
+            match read(pipe, &mut signals) {
+                Ok(1..) => {}
+                Err(Errno::INTR) => continue,
+                Ok(0) | Err(_) => return,
+            }
+            self.count.fetch_add(1, Ordering::Release);
+            // Let go of before the main thread can go on: it is not dropped for good here.
+            let asleep = self.asleep();
+            if let Some(log) = asleep.upgrade() {
+                log.rouse();
+            }
+        }
+    }
+}
+
+impl Lookout {
+    fn new() -> std::io::Result<Self> {
+        let (pipe, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Python insists on it, and is right: a handler must not wait for us.
+        fcntl_setfl(&write, OFlags::NONBLOCK)?;
+        let shared = Arc::<Shared>::default();
+        let served = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("falaj-signals".into());
+        thread.spawn(move || served.serve(&pipe))?;
+        Ok(Self { epoch: fork::epoch(), write, shared })
+    }
+}
+
+/// From when it is made until it is dropped every signal ends the sleep on a log.
+pub(crate) struct Looking<'py> {
+    py: Python<'py>,
+    shared: Arc<Shared>,
+    fd: i32,
+    before: u64,
+}
+
+impl<'py> Looking<'py> {
+    /// For the main thread, before it looks for signals; `None` where that is not possible.
+    pub(crate) fn begin(py: Python<'py>, log: &Arc<Log>) -> Option<Self> {
+        let stale = LOOKOUT.borrow(py).as_ref().map(|lookout| lookout.write.as_raw_fd());
+        let ours = LOOKOUT.borrow(py).as_ref().is_some_and(|l| l.epoch == fork::epoch());
+        let mut replaced = None;
+        if !ours {
+            replaced = LOOKOUT.replace(py, Some(Lookout::new().ok()?));
+        }
+        let (fd, shared) = {
+            let lookout = LOOKOUT.borrow(py);
+            let lookout = lookout.as_ref()?;
+            (lookout.write.as_raw_fd(), Arc::clone(&lookout.shared))
+        };
+        let other = set_wakeup_fd(py, fd)?;
+        // Closed only now: a child may have been forked with it set.
+        drop(replaced);
+        if other != -1 && Some(other) != stale {
+            set_wakeup_fd(py, other);
+            return None;
+        }
+        *shared.asleep() = Arc::downgrade(log);
+        let before = shared.count.load(Ordering::Acquire);
+        Some(Self { py, shared, fd, before })
+    }
+
+    /// What tells whether a signal came since.
+    pub(crate) fn came(&self) -> impl Fn() -> bool + Sync + use<> {
+        let (shared, before) = (Arc::clone(&self.shared), self.before);
+        move || shared.count.load(Ordering::Acquire) != before
+    }
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        *self.shared.asleep() = Weak::new();
+        let now = set_wakeup_fd(self.py, -1);
+        // A handler that ran meanwhile may have set its own.
+        if let Some(other) = now.filter(|now| ![-1, self.fd].contains(now)) {
+            set_wakeup_fd(self.py, other);
+        }
+    }
+}
+
+/// Set where Python writes signals to, and tell where it did before; `None` where that is refused, as
+/// in a thread that is not the interpreter's main one.
+fn set_wakeup_fd(py: Python<'_>, fd: i32) -> Option<i32> {
+    let options = PyDict::new(py);
+    options.set_item("warn_on_full_buffer", false).ok()?;
+    let signal = py.import("signal").ok()?;
+    signal.call_method("set_wakeup_fd", (fd,), Some(&options)).ok()?.extract().ok()
+}

@@ -1,0 +1,126 @@
+"""Signals while the main thread waits for news: none is slept through, nobody polls for them."""
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from children import child
+
+import falaj
+
+# Runs in the child: what it takes to interrupt the main thread without the kernel's waking it.
+HELPERS = """
+import signal, threading, time
+begun = []
+def interrupt():
+    # The handler runs in the thread that is told to raise: the sleep of the main one goes on.
+    begun.append(time.monotonic_ns())
+    signal.raise_signal(signal.SIGINT)
+def sleeps():
+    for line in open("/proc/self/status"):
+        if line.startswith("voluntary_ctxt_switches"):
+            return int(line.split()[1])
+"""
+
+
+@pytest.mark.parametrize("mode", ["r", "w"])
+def test_a_signal_that_another_thread_takes_ends_a_follow_within_50_ms(
+    path: Path, topic: falaj.Topic[memoryview], mode: str
+) -> None:
+    topic.append(b"x")
+    program = f"""
+topic = falaj.open(path, {mode!r}).topic("orders")
+for _ in range(3):
+    follower = topic.follow("latest")
+    timer = threading.Timer(0.3, interrupt)
+    timer.start()
+    try:
+        next(follower)
+    except KeyboardInterrupt:
+        say((time.monotonic_ns() - begun[-1]) / 1e6)
+    timer.join()
+say(signal.set_wakeup_fd(-1))
+"""
+    with child(path, HELPERS + program) as follower:
+        for _ in range(3):
+            assert float(follower.hear()) < 100  # 50 ms, and what a busy machine takes to say so
+        assert follower.hear() == "-1", "what was set for the wait is taken back"
+        assert follower.end()[0] == 0
+
+
+def test_handlers_run_while_a_follow_goes_on(path: Path, topic: falaj.Topic[memoryview]) -> None:
+    topic.append(b"x")
+    program = """
+topic = falaj.open(path).topic("orders")
+signal.signal(signal.SIGUSR1, lambda *_: say("handled"))
+follower = topic.follow("latest")
+say("ready")
+say(next(follower).bytes().decode())
+"""
+    with child(path, HELPERS + program) as follower:
+        assert follower.hear() == "ready"
+        for _ in range(3):
+            follower.process.send_signal(signal.SIGUSR1)
+            assert follower.hear() == "handled"
+        topic.append(b"news")
+        assert follower.hear() == "news"
+
+
+def test_the_main_thread_sleeps_through_while_nothing_comes(
+    path: Path, topic: falaj.Topic[memoryview]
+) -> None:
+    topic.append(b"x")
+    program = """
+topic = falaj.open(path).topic("orders")
+before = []
+def look():
+    time.sleep(0.3)  # sleep: until the main thread is asleep
+    before.append(sleeps())
+    time.sleep(1.5)  # sleep: the time over which its rest is looked at
+    say(sleeps() - before[0])
+    topic.append(b"news")
+threading.Thread(target=look).start()
+say(next(topic.follow("latest")).bytes().decode())
+"""
+    with child(path, HELPERS + program) as follower:
+        # Once a second it looks by itself whether the control file is still in its place.
+        assert int(follower.hear()) <= 6
+        assert follower.hear() == "news"
+
+
+def test_who_has_signals_written_elsewhere_keeps_that(
+    path: Path, topic: falaj.Topic[memoryview]
+) -> None:
+    topic.append(b"x")
+    here, there = socket.socketpair()
+    with here, there:
+        there.setblocking(False)
+        before = signal.set_wakeup_fd(there.fileno())
+        try:
+            assert list(topic.follow("latest", timeout=0.2)) == []
+        finally:
+            assert signal.set_wakeup_fd(before) == there.fileno()
+
+
+def test_a_forked_child_looks_out_for_itself(path: Path, topic: falaj.Topic[memoryview]) -> None:
+    topic.append(b"x")
+    program = """
+topic = falaj.open(path).topic("orders")
+assert list(topic.follow("latest", timeout=0.2)) == []  # the parent has looked out
+pid = os.fork()
+if pid == 0:
+    timer = threading.Timer(0.3, interrupt)
+    timer.start()
+    try:
+        next(topic.follow("latest"))
+    except KeyboardInterrupt:
+        say((time.monotonic_ns() - begun[-1]) / 1e6)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+say(list(topic.follow("latest", timeout=0.2)))
+"""
+    with child(path, HELPERS + program) as parent:
+        assert float(parent.hear()) < 100
+        assert parent.hear() == "[]"
+        assert parent.end()[0] == 0
