@@ -266,6 +266,12 @@ impl Control {
         self.map.word(position)
     }
 
+    /// The page.
+    #[inline(always)]
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
     /// True when waiters can leave a flag and writers can wake them.
     #[inline]
     pub fn can_wait(&self) -> bool {

@@ -21,7 +21,7 @@ use super::{Membership, Store, fork};
 use crate::error::{Error, Result};
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::lock::{Fate, Holders, Identity};
-use crate::log::{Log, LogSettings, Member, Reading};
+use crate::log::{Log, LogSettings, Member, Reading, Watch};
 
 /// Longest nap of the keeper, so that it soon notices that it is no longer needed.
 const NAP: Duration = Duration::from_millis(100);
@@ -263,6 +263,10 @@ impl Member for Place {
     #[inline]
     fn check(&self) -> Result<()> {
         self.0.check()
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        Some(self.0.watch())
     }
 
     fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {
