@@ -11,9 +11,13 @@ use std::time::Duration;
 use common::place::Place;
 use common::*;
 use falaj::error::Error;
-use falaj::format::control::at;
+use falaj::format::block::MAX_HEADER_LEN;
+use falaj::format::control::{at, flag};
 use falaj::format::settings::WriteMode;
-use falaj::segment::Check;
+use falaj::format::varint::Lead;
+use falaj::segment::index::Index;
+use falaj::segment::{Check, Segment};
+use falaj::storage::Access;
 use falaj::storage::faulty::{Call, Fault, How};
 
 #[test]
@@ -29,6 +33,71 @@ fn an_unknown_topic_is_an_error_and_not_an_endless_roll() {
     assert!(append_groups(&log, &[(0, &[b"x"]), (7, &[b"y"])]).is_err());
     assert_eq!(read_all(&log, 0, 0).0, []);
     assert_eq!(append(&log, 0, &[b"x"]).unwrap().first, 0);
+}
+
+#[test]
+fn the_fast_path_takes_nothing_that_the_slow_one_refuses() {
+    let p = Place::new(2, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    let fast = |topic, count, body: &[u8]| {
+        let block = block_of(topic, count, body);
+        log.try_append(Lead::default(), &block, Some(block.body_crc))
+    };
+    assert_eq!(fast(0, 1, b"\x01a"), None, "nothing is known of the log's end yet");
+    append(&log, 0, &[b"one"]).unwrap();
+    let appended = fast(0, 1, b"\x01a").unwrap();
+    assert_eq!((appended.first, Some(appended.end)), (1, log.committed()));
+    let most = log.max_group_len() as usize - MAX_HEADER_LEN;
+    for (topic, count, body) in [(0, 0, vec![]), (1, 1, vec![1, 0]), (0, 1, vec![0; most + 1])] {
+        assert_eq!(fast(topic, count, &body), None, "{topic} {count} {}", body.len());
+    }
+    assert_eq!(log.committed(), Some(appended.end));
+    for flag in [flag::LATCHED, flag::DELETED] {
+        p.page().store(at::FLAGS, flag).unwrap();
+        assert_eq!(fast(0, 1, b"\x01a"), None);
+    }
+    p.page().store(at::FLAGS, 0).unwrap();
+    assert_eq!(fast(0, 1, &vec![0; most]).unwrap().first, 2);
+}
+
+#[test]
+fn the_fast_path_stores_nothing_where_the_log_ends_elsewhere_than_was_known() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let member = TestMember::new(0, 1);
+    let beside = member.beside(1);
+    let (log, other) = (p.open(member), p.open(beside));
+    append(&log, 0, &[b"one"]).unwrap();
+    let fast = || {
+        let block = block_of(0, 1, b"\x01a");
+        log.try_append(Lead::default(), &block, Some(block.body_crc)).map(|a| a.first)
+    };
+    assert_eq!(fast(), Some(1));
+    append(&other, 0, &[b"theirs"]).unwrap();
+    assert_eq!(fast(), None);
+    append(&log, 0, &[b"two"]).unwrap();
+    assert_eq!(fast(), Some(4));
+    let end = log.committed().unwrap();
+    p.page().store(at::DIRTY, end.0 + 8).unwrap();
+    assert_eq!((fast(), log.committed()), (None, Some(end)));
+    append(&log, 0, &[b"three"]).unwrap();
+    let values: Vec<_> = read_all(&log, 0, 0).0.into_iter().map(|(_, value)| value).collect();
+    assert_eq!(values, [&b"one"[..], b"a", b"theirs", b"two", b"a", b"three"]);
+}
+
+#[test]
+fn index_entries_are_those_that_a_walk_would_make() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    for i in 0..400u32 {
+        append(&log, 0, &[&vec![7; i as usize % 90]]).unwrap();
+    }
+    assert_eq!(p.segments(), [0]);
+    let segment = Segment::open(&*p.storage, &p.dir, LOG, 0, Access::Read, 0).unwrap();
+    let (walked, stored) = (Index::build(&segment), p.page().load(at::INDEXED));
+    assert!(walked.len() > 5);
+    let kept = Index::open_existing(&*p.storage, &p.dir, &segment).unwrap();
+    assert_eq!((walked.len(), kept.position(stored)), (stored, None));
+    (0..stored).for_each(|i| assert_eq!(kept.position(i), walked.position(i)));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use falaj::format::address::Address;
 use falaj::format::control::{at, flag};
 use falaj::format::settings::WriteMode;
 use falaj::lock::{Fate, Identity, unlock};
-use falaj::log::{Log, Member, mark_deleted};
+use falaj::log::{Log, Member, Watch, mark_deleted};
 use falaj::segment::Check;
 use falaj::storage::faulty::Call;
 
@@ -114,6 +114,10 @@ impl Member for Watched {
 
     fn check(&self) -> Result<()> {
         self.member.check()
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        self.member.watch()
     }
 
     fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {

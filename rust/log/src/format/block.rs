@@ -14,7 +14,7 @@
 //! what a writer wrote there, bit for bit. Layout: `docs/FORMAT.md`, "Block".
 
 use super::address::{ALIGN, align};
-use super::checksum::{Start, crc32_from};
+use super::checksum::{Inset, Start, crc32_from};
 use super::{Decoded, Malformed, put, u32_at, u64_at};
 
 /// Bytes of a header without extensions.
@@ -437,7 +437,7 @@ pub struct PlainHeader {
     pub kind: Kind,
     /// As in [`Header`].
     pub len: u32,
-    /// As in [`Header`].
+    /// As in [`Header`]; does not matter to [`PlainHeader::lay_out`].
     pub body_crc: u32,
     /// As in [`Header`].
     pub offset: u32,
@@ -470,28 +470,49 @@ impl PlainHeader {
     /// same.
     #[inline]
     pub fn verify(&self, words: [u64; 3], salt: u64, seed: &Start, position: u64) -> bool {
-        let [_, anew @ ..] = self.lay_out(salt, position, |bytes| seed.crc32(bytes));
-        anew == words
+        let mut bytes = self.lay_out(salt, position).bytes;
+        put(&mut bytes, at::BODY_CRC, &self.body_crc.to_le_bytes());
+        words
+            == [u64::from(self.body_crc) | u64::from(seed.crc32(&bytes)) << 32, words[1], words[2]]
     }
 
-    /// Lay the header out for a position, as four words of which the first is the commit word.
+    /// Lay the header out for a position; the checksum of its body, which may not be known yet, comes
+    /// with [`Laid::seal`].
     #[inline(always)]
-    pub fn encode(&self, salt: u64, seed: u32, position: u64) -> [u64; 4] {
-        self.lay_out(salt, position, |bytes| crc32_from(seed, bytes))
-    }
-
-    #[inline(always)]
-    fn lay_out(&self, salt: u64, position: u64, crc: impl Fn(&[u8]) -> u32) -> [u64; 4] {
+    pub fn lay_out(&self, salt: u64, position: u64) -> Laid {
         let word = CommitWord { len: self.len, kind: self.kind }.pack(salt, position);
-        let crcs = |header_crc: u32| u64::from(self.body_crc) | u64::from(header_crc) << 32;
         let numbers = u64::from(self.offset) | u64::from(self.count) << 32;
         let time_flags = self.time | u64::from(self.flags) << 48;
         let mut bytes = [0; HEADER_LEN];
         put(&mut bytes, at::COMMIT, &word.to_le_bytes());
-        put(&mut bytes, at::BODY_CRC, &crcs((position / ALIGN) as u32).to_le_bytes());
+        put(&mut bytes, at::BODY_CRC, &((position / ALIGN) << 32).to_le_bytes());
         put(&mut bytes, at::OFFSET, &numbers.to_le_bytes());
         put(&mut bytes, at::TIME, &time_flags.to_le_bytes());
-        [word, crcs(crc(&bytes)), numbers, time_flags]
+        Laid { bytes, word, numbers, time_flags }
+    }
+}
+
+/// A header whose checksums are not in it yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Laid {
+    /// What the header's checksum covers, with zeros for the one of the body.
+    bytes: [u8; HEADER_LEN],
+    word: u64,
+    numbers: u64,
+    time_flags: u64,
+}
+
+impl Laid {
+    /// The header as four words, of which the first is the commit word.
+    ///
+    /// Its checksum does not wait for that of the body, which is combined with it at last; the two
+    /// take most of the time of a short append.
+    #[inline(always)]
+    pub fn seal(&self, seed: u32, body_crc: u32) -> [u64; HEADER_LEN / 8] {
+        static BODY_CRC: Inset = Inset::before(HEADER_LEN - at::BODY_CRC - 4);
+        let header_crc = crc32_from(seed, &self.bytes) ^ BODY_CRC.of(body_crc);
+        let crcs = u64::from(body_crc) | u64::from(header_crc) << 32;
+        [self.word, crcs, self.numbers, self.time_flags]
     }
 }
 

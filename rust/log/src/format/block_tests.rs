@@ -104,7 +104,8 @@ fn the_fast_path_lays_out_the_same_bytes() {
         let Header { kind, len, body_crc, offset, count, time, flags, .. } = header;
         let plain = PlainHeader { kind, len, body_crc, offset, count, time, flags };
         let (word, bytes) = encoded(&header, 8192);
-        let [same_word, rest @ ..] = plain.encode(SALT, checksum::seed(SALT), 8192);
+        let [same_word, rest @ ..] =
+            plain.lay_out(SALT, 8192).seal(checksum::seed(SALT), plain.body_crc);
         let rest = rest.map(u64::to_le_bytes);
         assert_eq!((same_word, rest.as_flattened()), (word, &bytes[8..]));
     }

@@ -110,17 +110,6 @@ impl BodyWriter {
         self.body.extend_from_slice(value);
     }
 
-    /// The whole body of a block that is this value alone, as [`BodyWriter::begin`] and
-    /// [`BodyWriter::push_value`] make it: no flags, one record, which goes by the time of the append.
-    #[inline(always)]
-    pub fn alone(&mut self, value: &[u8]) -> &[u8] {
-        self.body.clear();
-        self.body.reserve(varint::MAX_LEN + value.len());
-        varint::put(&mut self.body, value.len() as u64);
-        self.body.extend_from_slice(value);
-        &self.body
-    }
-
     /// Append a record.
     pub fn push(&mut self, record: &Record<'_>) {
         if self.flags & flag::RICH == 0 {

@@ -16,6 +16,63 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// The encoding of a length, in a register: what stands before a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lead {
+    word: u64,
+    len: usize,
+}
+
+impl Lead {
+    /// Encode a length; `None` for one that takes more than eight bytes, which no memory has.
+    #[inline(always)]
+    pub fn of(value: usize) -> Option<Self> {
+        if value < 0x80 {
+            return Some(Self { word: value as u64, len: 1 });
+        }
+        Self::long(value as u64)
+    }
+
+    #[inline(never)]
+    fn long(mut value: u64) -> Option<Self> {
+        let mut lead = Self::default();
+        while lead.len < 8 {
+            let more = if value >= 0x80 { 0x80 } else { 0 };
+            lead.word |= (value & 0x7f | more) << (8 * lead.len);
+            lead.len += 1;
+            value >>= 7;
+            if more == 0 {
+                return Some(lead);
+            }
+        }
+        None
+    }
+
+    /// How many bytes it is.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    /// True for one that stands before nothing: a body that has its lengths in itself.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Its bytes, lowest first; those behind them are zero.
+    #[inline(always)]
+    pub fn word(self) -> u64 {
+        self.word
+    }
+
+    /// Use its bytes.
+    #[inline(always)]
+    pub fn with_bytes<T>(self, use_them: impl FnOnce(&[u8]) -> T) -> T {
+        use_them(&self.word.to_le_bytes()[..self.len.min(8)])
+    }
+}
+
 /// Read a number at `*at` and move past it; `None` when it is cut off or does not fit 64 bits.
 #[inline]
 pub fn get(bytes: &[u8], at: &mut usize) -> Option<u64> {
@@ -59,6 +116,19 @@ pub fn unzigzag(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_length_in_a_register_has_the_bytes_that_are_stored() {
+        for value in [0, 1, 0x7f, 0x80, 300, 0x3fff, 0x4000, u32::MAX as usize, (1 << 56) - 1] {
+            let mut stored = Vec::new();
+            put(&mut stored, value as u64);
+            let lead = Lead::of(value).unwrap();
+            lead.with_bytes(|bytes| assert_eq!(bytes, stored, "{value}"));
+            assert_eq!((lead.len(), lead.is_empty()), (stored.len(), false));
+        }
+        assert_eq!(Lead::of(1 << 56), None);
+        assert!(Lead::default().is_empty());
+    }
 
     #[test]
     fn every_length_comes_back() {

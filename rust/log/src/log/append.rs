@@ -483,7 +483,7 @@ impl Writer {
         }
     }
 
-    fn put_entry(&self, control: &Control, entry: &Entry) -> Result<()> {
+    pub fn put_entry(&self, control: &Control, entry: &Entry) -> Result<()> {
         let i = control.indexed();
         let stored = self.index.put(i, entry);
         let path = self.segment.path();

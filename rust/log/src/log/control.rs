@@ -271,6 +271,12 @@ impl Control {
         self.map.word(position)
     }
 
+    /// The page.
+    #[inline(always)]
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
     /// True when waiters can leave a flag and writers can wake them.
     #[inline]
     pub fn can_wait(&self) -> bool {
@@ -329,8 +335,9 @@ impl Control {
         }
     }
 
+    /// Wake those who left word.
     #[cold]
-    fn ring(&self) {
+    pub fn ring(&self) {
         wake::ring(&self.word(at::WAKE), &self.word(at::WAITING), self.bell().as_ref());
     }
 }

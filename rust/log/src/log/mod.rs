@@ -30,8 +30,8 @@
 //! death, only `recover` and `latch` cut.
 
 mod append;
-mod beyond;
 mod bell;
+mod beyond;
 mod chain;
 mod control;
 mod copy;
@@ -102,6 +102,8 @@ pub trait Member: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Closed` when the membership belongs to another process.
     fn check(&self) -> Result<()>;
+    /// What tells sooner that [`Member::check`] holds; without it no append takes the fast path.
+    fn watch(&self) -> Option<Watch>;
     /// What became of another process, see [`crate::lock::Holders`].
     ///
     /// # Errors
@@ -109,6 +111,35 @@ pub trait Member: Send + Sync + fmt::Debug {
     fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>>;
     /// Another process, for a message.
     fn describe(&self, holder: Identity) -> String;
+}
+
+/// Tells by one load whether this process is still the one that it was made in.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    word: &'static AtomicU64,
+    value: u64,
+}
+
+impl Watch {
+    /// The process is the same while the word has this value.
+    pub fn new(word: &'static AtomicU64, value: u64) -> Self {
+        Self { word, value }
+    }
+
+    #[inline(always)]
+    fn is_same(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == self.value
+    }
+}
+
+/// What the fast path has to know of this process.
+#[derive(Debug)]
+struct Fast {
+    /// This process in lock words.
+    me: Identity,
+    watch: Watch,
+    /// See [`Log::max_group_len`].
+    largest: u64,
 }
 
 /// What does not change about a log.
@@ -149,8 +180,8 @@ pub struct Log {
     checked: Mutex<Instant>,
     /// How often waiters of this process were roused.
     roused: AtomicU64,
-    /// This process in lock words, where appends go by them.
-    fast: Option<Identity>,
+    /// There where appends go by lock words, and a look tells of a fork.
+    fast: Option<Fast>,
 }
 
 impl Log {
@@ -178,7 +209,10 @@ impl Log {
         let (syncer, syncer_files, crowd, ahead) = Default::default();
         let (checked, roused) = (Mutex::new(Instant::now()), AtomicU64::new(0));
         let fast = match settings.write_mode {
-            WriteMode::Mapped => member.as_ref().map(|member| member.identity()),
+            WriteMode::Mapped => member.as_ref().and_then(|member| {
+                let (me, watch) = (member.identity(), member.watch()?);
+                Some(Fast { me, watch, largest: create::max_group_len(settings.segment_bytes) })
+            }),
             WriteMode::Pwrite => None,
         };
         let log = Self {

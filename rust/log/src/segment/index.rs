@@ -316,22 +316,22 @@ impl Pacer {
     /// True when the block (or group) at this position is due for an entry, which it then has.
     #[inline]
     pub fn is_due(&mut self, topic: u32, position: u64) -> bool {
-        let far = self.last.is_none_or(|last| position >= last + STRIDE);
-        if !far && self.has_seen(topic) {
+        if !self.is_far(position) && self.has_seen(topic) {
             return false;
         }
         self.note(topic, position);
         true
     }
 
-    /// True when [`Pacer::is_due`] could say yes for topic 0: a cheap look for the fast path.
+    /// True when a block here is due whatever its topic.
     #[inline]
-    pub fn is_near(&self, position: u64) -> bool {
+    pub fn is_far(&self, position: u64) -> bool {
         self.last.is_none_or(|last| position >= last + STRIDE)
     }
 
+    /// True when a topic has an entry already.
     #[inline]
-    fn has_seen(&self, topic: u32) -> bool {
+    pub fn has_seen(&self, topic: u32) -> bool {
         self.seen.get(topic as usize / 64).is_some_and(|bits| bits & 1 << (topic % 64) != 0)
     }
 

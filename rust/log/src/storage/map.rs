@@ -123,6 +123,13 @@ impl Map {
         self.sink.as_ref().is_none_or(|sink| sink.shares_memory())
     }
 
+    /// Where the memory lies and how many bytes it has; `None` unless stores go to it directly.
+    #[inline(always)]
+    pub(super) fn direct(&self) -> Option<(*mut u8, u64)> {
+        let is_direct = self.sink.is_none() && self.writable;
+        is_direct.then_some((self.base.as_ptr(), self.len))
+    }
+
     /// Words are changed in place, which a map that stores by `pwrite` cannot do.
     #[inline(always)]
     fn assert_shared(&self) {
@@ -317,13 +324,14 @@ impl Word<'_> {
             sink.noted(self.position, self.atomic.load(Ordering::Relaxed));
         }
     }
+}
 
-    fn low_half(&self) -> &std::sync::atomic::AtomicU32 {
-        let low = self.atomic.as_ptr().cast::<u32>();
-        // SAFETY: the low half of a mapped, aligned word (little-endian machines only, see
-        // `lib.rs`); the kernel compares and this process only passes the address.
-        unsafe { std::sync::atomic::AtomicU32::from_ptr(low) }
-    }
+/// The half of a word that a futex is.
+pub(super) fn low_half(word: &AtomicU64) -> &std::sync::atomic::AtomicU32 {
+    let low = word.as_ptr().cast::<u32>();
+    // SAFETY: the low half of a mapped, aligned word (little-endian machines only, see `lib.rs`);
+    // the kernel compares and this process only passes the address.
+    unsafe { std::sync::atomic::AtomicU32::from_ptr(low) }
 }
 
 impl SharedWord for Word<'_> {
@@ -372,10 +380,10 @@ impl SharedWord for Word<'_> {
     }
 
     fn sleep(&self, low: u32, mask: u32, bound: Duration) -> Slept {
-        super::real::futex::sleep(self.low_half(), low, mask, bound)
+        super::real::futex::sleep(low_half(self.atomic), low, mask, bound)
     }
 
     fn wake(&self, count: u32, mask: u32) {
-        super::real::futex::wake(self.low_half(), count, mask);
+        super::real::futex::wake(low_half(self.atomic), count, mask);
     }
 }

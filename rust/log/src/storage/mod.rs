@@ -14,6 +14,7 @@
 //! The room knows nothing of segments or topics. Errors are plain [`std::io::Error`]s with the
 //! kernel's number kept (`raw_os_error`); the rooms above add path, position and remedy.
 
+pub mod bare;
 pub mod faulty;
 pub mod map;
 pub mod memory;
@@ -24,6 +25,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use bare::{Bare, Stores};
 pub use map::{Map, StoreSink, Word};
 
 /// How a file is opened.

@@ -51,9 +51,9 @@ fn begin(word: &AtomicU64) -> u64 {
     }
 }
 
-/// The word that a child finds zeroed.
+/// The word that a child finds zeroed, or with an epoch of its own.
 #[inline]
-fn word() -> &'static AtomicU64 {
+pub(super) fn word() -> &'static AtomicU64 {
     static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
     let known = WORD.load(Ordering::Acquire);
     let word = if known.is_null() { note(&WORD) } else { known };

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::lock::{Fate, Holders, Identity};
-use crate::log::{Bell, Log, LogSettings, Member, Reading};
+use crate::log::{Bell, Log, LogSettings, Member, Reading, Watch};
 
 /// Longest and shortest nap of the keeper.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
@@ -336,6 +336,10 @@ impl Member for Place {
     #[inline]
     fn check(&self) -> Result<()> {
         self.0.check()
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        Some(self.0.watch())
     }
 
     fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {

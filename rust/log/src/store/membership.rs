@@ -27,6 +27,7 @@ use super::slots::{DeadSlot, Slots};
 use super::{files, fork};
 use crate::error::{Error, Result};
 use crate::lock::{Fate, Holders, Identity};
+use crate::log::Watch;
 use crate::storage::{LockKind, Storage};
 
 /// A process's place among those that write. Ends with its last `Arc`.
@@ -129,6 +130,11 @@ impl Membership {
             return Ok(());
         }
         Err(Error::Closed { what: "handle was made before a fork and" })
+    }
+
+    /// What tells by one load that [`Membership::check`] holds.
+    pub(super) fn watch(&self) -> Watch {
+        Watch::new(fork::word(), self.epoch)
     }
 
     /// Make sure that the lock files are still the ones that everybody locks. Two system calls each:

@@ -4,14 +4,18 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::format::checksum::crc32;
+use crate::format::checksum::{crc32, crc32_from};
 use crate::format::record::{BodyWriter, Record};
+use crate::format::varint::Lead;
 use crate::log::{Appended, Outgoing};
 
 use super::{SyncMode, Topic};
 
 /// Memory that a thread keeps for encoding, bytes; what one large block took beyond it is freed.
 const KEPT: usize = 1 << 20;
+
+/// Values up to this length are checksummed together with their header, which overlaps; bytes.
+const SHORT: usize = 1 << 10;
 
 thread_local! {
     static BODY: RefCell<BodyWriter> = RefCell::default();
@@ -24,13 +28,17 @@ impl Topic {
     /// `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`, `ReadOnly`, `Closed` in
     /// a forked child: nothing was appended. `DurabilityUnknown`: it is visible, and perhaps not on
     /// the medium.
+    #[inline]
     pub fn append(
         &self,
         partition: u32,
         record: &Record<'_>,
         sync: Option<SyncMode>,
     ) -> Result<u64> {
-        let appended = self.commit(partition, record, sync)?;
+        let appended = match self.try_alone(partition, record, sync) {
+            Some(appended) => appended,
+            None => self.commit_slowly(partition, record, sync)?,
+        };
         self.settle(appended, sync).map(|appended| appended.first)
     }
 
@@ -39,31 +47,42 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::append`], but for `DurabilityUnknown`.
+    #[inline]
     pub fn commit(
         &self,
         partition: u32,
         record: &Record<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        let number = self.number(partition)?;
-        // Most records are a value alone, and meet nothing in their way.
-        if let (false, Some(value)) = (record.is_rich(), record.value) {
-            if let Some(appended) = self.try_value(number, value, self.is_interval(sync)) {
-                return Ok(appended);
-            }
+        match self.try_alone(partition, record, sync) {
+            Some(appended) => Ok(appended),
+            None => self.commit_slowly(partition, record, sync),
         }
-        self.commit_slowly(number, record, sync)
+    }
+
+    /// Most records are a value alone, and meet nothing in their way.
+    #[inline(always)]
+    fn try_alone(
+        &self,
+        partition: u32,
+        record: &Record<'_>,
+        sync: Option<SyncMode>,
+    ) -> Option<Appended> {
+        let value = record.value.filter(|_| !record.is_rich())?;
+        let number = (partition < self.settings.partitions).then(|| self.settings.number)?;
+        self.try_value(number + partition, value, self.is_interval(sync))
     }
 
     #[inline(never)]
     fn commit_slowly(
         &self,
-        number: u32,
+        partition: u32,
         record: &Record<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
+        let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            match self.log.try_append(&block) {
+            match self.log.try_append(Lead::default(), &block, Some(block.body_crc)) {
                 Some(appended) => Ok(appended),
                 None => self.log.append(&[block], &mut [0]),
             }
@@ -80,22 +99,20 @@ impl Topic {
 
     #[inline(always)]
     fn try_value(&self, number: u32, value: &[u8], interval: bool) -> Option<Appended> {
-        BODY.with_borrow_mut(|body| {
-            let alone = body.alone(value);
-            let block = Outgoing {
-                topic: number,
-                flags: 0,
-                count: 1,
-                body: alone,
-                body_crc: crc32(alone),
-                highest_event_ns: None,
-                uses_append_time: true,
-                interval,
-            };
-            let appended = self.log.try_append(&block);
-            shrink(body);
-            appended
-        })
+        let lead = Lead::of(value.len())?;
+        let block = Outgoing {
+            topic: number,
+            flags: 0,
+            count: 1,
+            body: value,
+            body_crc: 0,
+            highest_event_ns: None,
+            uses_append_time: true,
+            interval,
+        };
+        // For the checksum of a long one other threads of the process need not wait.
+        let known = (value.len() > SHORT).then(|| lead.with_bytes(|b| crc32_from(crc32(b), value)));
+        self.log.try_append(lead, &block, known)
     }
 
     /// Append a record if that needs no waiting, as [`Topic::try_append_value`] does. Whatever the
@@ -111,7 +128,7 @@ impl Topic {
     ) -> Result<Option<Appended>> {
         let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            Ok(self.log.try_append(&block))
+            Ok(self.log.try_append(Lead::default(), &block, Some(block.body_crc)))
         })
     }
 
@@ -212,12 +229,16 @@ impl Topic {
     #[inline]
     fn settle(&self, appended: Appended, sync: Option<SyncMode>) -> Result<Appended> {
         if sync.unwrap_or(self.sync) == SyncMode::Durable {
-            self.log.sync_to(appended.end).map_err(|error| Error::DurabilityUnknown {
-                offset: appended.first,
-                source: Box::new(error),
-            })?;
+            self.make_durable(appended)?;
         }
         Ok(appended)
+    }
+
+    #[inline(never)]
+    fn make_durable(&self, appended: Appended) -> Result<()> {
+        let (offset, end) = (appended.first, appended.end);
+        let unknown = |error| Error::DurabilityUnknown { offset, source: Box::new(error) };
+        self.log.sync_to(end).map(drop).map_err(unknown)
     }
 }
 
