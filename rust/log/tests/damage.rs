@@ -148,6 +148,7 @@ fn damage_in_any_body_costs_no_offset_at_all() {
     let log = p.open(TestMember::new(0, 2));
     append(&log, 0, &[b"one more"]).unwrap();
     log.sync().unwrap();
+    log.keep_mark().unwrap();
     std::mem::forget(log);
     ends.entry(0).and_modify(|end| *end += 1);
     let s = &*p.storage;
