@@ -103,10 +103,10 @@ impl DataBlock {
         let body = self.body();
         let damaged = |what| self.damaged(what);
         if records.is_plain() {
-            // Counted by their lengths, not decoded: a lookup in a large block is mostly this.
+            // Counted by their lengths, not decoded, and from the nearest place that is known.
             let before = offset.checked_sub(self.first).and_then(|n| u32::try_from(n).ok());
             let Some(before) = before.filter(|n| *n < self.count()) else { return Ok(None) };
-            if records.skip_plain(body, before) {
+            if self.segment.ways().skip(self.block.position, &mut records, body, before) {
                 return records.next(body).map_err(damaged);
             }
         }

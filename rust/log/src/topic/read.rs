@@ -217,7 +217,8 @@ impl Scan {
         }
         let block = self.cursor.block();
         let wanted = self.wanted_of(block);
-        let mut run = Run::new(block, &wanted)?;
+        let left = usize::try_from(self.end - wanted.start).unwrap_or(usize::MAX);
+        let mut run = Run::new(block, &wanted, records.min(left))?;
         self.take(&wanted);
         while run.len() < records && matches!(self.has_wanted(), Ok(true)) {
             let block = self.cursor.block();
