@@ -119,6 +119,25 @@ impl DataBlock {
         Ok(None)
     }
 
+    /// What of these offsets, which are not empty, comes before the first damaged record.
+    ///
+    /// # Errors
+    /// As [`DataBlock::records`]; where nothing comes before it.
+    #[cold]
+    pub(crate) fn sound_part(&self, wanted: Range<u64>) -> Result<Range<u64>> {
+        let (mut records, body) = (self.records()?, self.body());
+        let mut end = wanted.start;
+        loop {
+            match records.next_spot(body) {
+                Ok(Some(spot)) => end = end.max(self.first + u64::from(spot.offset_delta) + 1),
+                Ok(None) => return Ok(wanted),
+                Err(_) if end >= wanted.end => return Ok(wanted),
+                Err(_) if end > wanted.start => return Ok(wanted.start..end),
+                Err(what) => return Err(self.damaged(what)),
+            }
+        }
+    }
+
     /// All of a record of this block that was told by its place.
     ///
     /// # Errors
