@@ -146,7 +146,8 @@ class Topic(_core.Topic[T]):
         """Read everything that is committed now, thousands of records at a time.
 
         The fastest way to read: `batch.values` are memoryviews made when they are asked for,
-        `batch.to_list()` are copies. With several partitions, one comes after the other.
+        `batch.to_list()` are copies. With several partitions, one comes after the other. Before
+        damage all that is sound is handed out; the next step raises.
 
         Args:
             size: About how many records a batch has: it ends with the block that reaches them, or

@@ -195,6 +195,49 @@ def test_damage_is_told_with_file_and_position_and_never_skipped(path: Path) -> 
     assert topic.append(b"after") == 300
 
 
+def hurt(path: Path, before: bytes, with_: bytes) -> None:
+    """Put bytes over those that stand right before a value, on the disk."""
+    (segment,) = path.glob("logs/*/*.log")
+    at = segment.read_bytes().index(before) - len(with_)
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(with_)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_batches_hand_out_what_is_sound_before_they_tell_of_damage(
+    path: Path, verify: bool, together: bool, key: bytes | None
+) -> None:
+    values = [b"record %03d" % i for i in range(300)]
+    with falaj.open(path) as store:
+        topic = store.topic("orders", codec="bytes")
+        if together:
+            for part in (values[:100], values[100:]):
+                topic.extend(part if key is None else [(key, value) for value in part])
+        else:
+            for value in values:
+                topic.append(value, key=key)
+    # The length of a value: without checksums a record that reaches beyond its block.
+    hurt(path, values[150], b"\xff")
+    batches = falaj.open(path, verify=verify).topic("orders", codec="bytes").batches()
+    seen: list[bytes | None] = []
+
+    def read() -> None:
+        for batch in batches:
+            assert len(batch) == len(batch.values) == len(list(batch))
+            seen.extend(batch.to_list())
+
+    with pytest.raises(Corrupt) as caught:
+        read()
+    # With checksums a block is sound or not.
+    assert seen == values[: 100 if together and verify else 150]
+    for _ in range(2):
+        with pytest.raises(Corrupt, match=f"byte {caught.value.position}:"):
+            next(batches)
+
+
 def test_a_reader_goes_on_behind_damage_when_it_says_so(path: Path) -> None:
     topic = damaged(path)
     records, seen, damage, lost = iter(topic), [], [], []

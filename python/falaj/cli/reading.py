@@ -162,8 +162,7 @@ def _write_on(follower: "Follower[Any]", show: "Show", matches: "Match | None") 
 
 
 def _write_values(part: Part, out: BinaryIO) -> None:
-    """Write the bare values of one partition, thousands at a time."""
-    at = part.start
+    """Write the bare values of one partition, thousands at a time, those before an error too."""
     try:
         for batch in part.topic._batches(part.start, part.stop, _BATCH):
             values = [value or b"" for value in batch.to_list()]
@@ -173,10 +172,6 @@ def _write_values(part: Part, out: BinaryIO) -> None:
             except UnicodeDecodeError:
                 lines = b"".join(map(_line, values))
             out.write(lines)
-            at = batch.offsets.stop
-    except Corrupt:
-        # A batch comes whole or not at all; one by one come those before the damage, and the error.
-        _write(Part(part.topic, at, part.stop).records(), lambda record: _line(bytes(record)))
     finally:
         out.flush()
 

@@ -289,3 +289,56 @@ fn superseded_segments_are_put_away_by_the_next_recovery() {
     assert_eq!(p.segments(), [0, 2, 3]);
     assert_eq!(read_all(&log, 0, 0).0, seen);
 }
+
+/// Also where its marks say that all of it is on the medium since: recovery looks as far back as the
+/// last incarnation wrote, not only to the newest mark.
+#[test]
+fn superseded_segments_are_put_away_although_newer_ones_were_synced() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    for _ in 0..3 {
+        append(&log, 0, &[b"early"]).unwrap();
+        log.roll_now().unwrap();
+        log.sync().unwrap();
+    }
+    std::mem::forget(log);
+    let log = p.open(TestMember::new(0, 2));
+    append(&log, 0, &[b"one"]).unwrap();
+    log.sync().unwrap();
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"two"]).unwrap();
+    p.set_latch();
+    for _ in 0..3 {
+        append(&log, 0, &[b"late"]).unwrap();
+        log.roll_now().unwrap();
+        log.sync().unwrap();
+    }
+    let seen = read_all(&log, 0, 0).0;
+    assert_eq!((seen.len(), p.segments()), (8, (0..9).collect()));
+    std::mem::forget(log);
+    let log = p.open(TestMember::new(0, 3));
+    assert_eq!(p.segments(), [0, 1, 2, 3, 5, 6, 7, 8]);
+    assert_eq!(read_all(&log, 0, 0).0, seen);
+}
+
+/// However many segments lie before those that the last incarnation wrote.
+#[test]
+fn recovery_opens_no_segment_that_an_earlier_incarnation_had_done_with() {
+    let opened = |segments: u64| {
+        let p = Place::new(1, WriteMode::Mapped);
+        let log = p.open(TestMember::new(0, 1));
+        for _ in 1..segments {
+            append(&log, 0, &[b"value"]).unwrap();
+            log.roll_now().unwrap();
+            log.sync().unwrap();
+        }
+        drop(log);
+        drop(p.open(TestMember::new(0, 2)));
+        let (opens, lists) = (p.faulty.count(Call::Open), p.faulty.count(Call::List));
+        let log = p.open(TestMember::new(0, 3));
+        let taken = (p.faulty.count(Call::Open) - opens, p.faulty.count(Call::List) - lists);
+        assert_eq!(read_all(&log, 0, 0).0.len() as u64, segments - 1);
+        taken
+    };
+    assert_eq!(opened(40), opened(4));
+}

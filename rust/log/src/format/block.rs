@@ -466,14 +466,14 @@ impl PlainHeader {
         (header.flags & !flag::PLAIN == 0).then_some(header)
     }
 
-    /// Check the header's checksum against the words it was parsed from: laid out anew they are the
-    /// same.
-    #[inline]
-    pub fn verify(&self, words: [u64; 3], salt: u64, seed: &Start, position: u64) -> bool {
-        let mut bytes = self.lay_out(salt, position).bytes;
-        put(&mut bytes, at::BODY_CRC, &self.body_crc.to_le_bytes());
-        words
-            == [u64::from(self.body_crc) | u64::from(seed.crc32(&bytes)) << 32, words[1], words[2]]
+    /// Check the checksum of the header in the words behind this commit word. Every bit of them is in
+    /// one of the fields, so what [`Laid::seal`] put there is what is checked.
+    #[inline(always)]
+    pub fn is_sound(word: u64, words: [u64; 3], seed: &Start, position: u64) -> bool {
+        let [crcs, numbers, time_flags] = words;
+        let header_crc = (crcs >> 32) as u32;
+        let crcs = u64::from(crcs as u32) | u64::from((position / ALIGN) as u32) << 32;
+        seed.crc32(&covered(word, [crcs, numbers, time_flags])) == header_crc
     }
 
     /// Lay the header out for a position; the checksum of its body, which may not be known yet, comes
@@ -483,11 +483,7 @@ impl PlainHeader {
         let word = CommitWord { len: self.len, kind: self.kind }.pack(salt, position);
         let numbers = u64::from(self.offset) | u64::from(self.count) << 32;
         let time_flags = self.time | u64::from(self.flags) << 48;
-        let mut bytes = [0; HEADER_LEN];
-        put(&mut bytes, at::COMMIT, &word.to_le_bytes());
-        put(&mut bytes, at::BODY_CRC, &((position / ALIGN) << 32).to_le_bytes());
-        put(&mut bytes, at::OFFSET, &numbers.to_le_bytes());
-        put(&mut bytes, at::TIME, &time_flags.to_le_bytes());
+        let bytes = covered(word, [(position / ALIGN) << 32, numbers, time_flags]);
         Laid { bytes, word, numbers, time_flags }
     }
 }
@@ -514,6 +510,17 @@ impl Laid {
         let crcs = u64::from(body_crc) | u64::from(header_crc) << 32;
         [self.word, crcs, self.numbers, self.time_flags]
     }
+}
+
+/// What the checksum of a plain header covers: its words, the position where that checksum stands.
+#[inline(always)]
+fn covered(word: u64, [crcs, numbers, time_flags]: [u64; 3]) -> [u8; HEADER_LEN] {
+    let mut bytes = [0; HEADER_LEN];
+    put(&mut bytes, at::COMMIT, &word.to_le_bytes());
+    put(&mut bytes, at::BODY_CRC, &crcs.to_le_bytes());
+    put(&mut bytes, at::OFFSET, &numbers.to_le_bytes());
+    put(&mut bytes, at::TIME, &time_flags.to_le_bytes());
+    bytes
 }
 
 impl From<PlainHeader> for Header {

@@ -219,6 +219,17 @@ pub struct Spot {
 }
 
 impl Spot {
+    /// The only record of a block with these flags, where that is a short value and nothing else, as
+    /// most are that were appended singly. `None` says no more than that [`Walk`] has to be asked.
+    #[inline(always)]
+    pub fn alone(flags: u16, body: &[u8]) -> Option<Self> {
+        let len = *body.first()?;
+        let plain = flags & (flag::RICH | flag::SPARSE | flag::EVENT_TIME) == 0;
+        let whole = len < 0x80 && usize::from(len) < body.len();
+        let value_len = u32::from(len) + 1;
+        (plain && whole).then_some(Self { offset_delta: 0, start: 0, value_start: 1, value_len })
+    }
+
     /// Where its value stands in the body; `None` for a tombstone.
     #[inline(always)]
     pub fn value(&self) -> Option<Range<usize>> {
@@ -227,6 +238,9 @@ impl Spot {
         Some(start..start + len as usize)
     }
 }
+
+/// Of how many values one has its place remembered, see [`Walk::skip_plain_along`].
+pub const WAY: u32 = 32;
 
 /// Walks the records of a body.
 #[derive(Clone, Debug)]
@@ -325,6 +339,26 @@ impl Walk {
         self.at = at;
         self.index += values;
         true
+    }
+
+    /// As [`Walk::skip_plain`] from the body's beginning, by way of the places that are known: those
+    /// of every [`WAY`]th value up to where somebody was already. Adds those that it comes by.
+    pub fn skip_plain_along(&mut self, body: &[u8], values: u32, way: &mut Vec<u32>) -> bool {
+        if self.index > 0 || values > self.left() {
+            return false;
+        }
+        let wanted = (values / WAY) as usize;
+        let known = wanted.min(way.len());
+        if let Some(&at) = known.checked_sub(1).and_then(|last| way.get(last)) {
+            (self.at, self.index) = (at as usize, known as u32 * WAY);
+        }
+        while way.len() < wanted {
+            if !self.skip_plain(body, WAY) {
+                return false;
+            }
+            way.push(self.at as u32);
+        }
+        self.skip_plain(body, values - self.index)
     }
 
     /// The next record by its place alone; `None` after the last.

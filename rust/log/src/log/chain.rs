@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
 use crate::format::block::Kind;
-use crate::format::segment::Header;
+use crate::format::segment::{Header, Mark};
 use crate::format::state::End;
 use crate::format::{Malformed, names};
-use crate::segment::{Check, Reading, Segment, read_header};
-use crate::storage::{Open, Storage};
+use crate::segment::{Check, Reading, Segment, read_first_page, read_header};
+use crate::storage::{File, Open, Storage};
 
 use super::{LogSettings, enter};
 
@@ -111,21 +111,56 @@ impl Chain {
     /// Sequences of the log's segments, oldest first, as the directory holds them now.
     pub fn refresh(&self) -> Result<Vec<u64>> {
         let mut sequences = list_segments(&*self.storage, &self.dir)?;
-        while let Some(newest) = sequences.last().copied() {
-            if sequences.len() == 1 || self.is_connected(newest, &sequences) {
-                break;
-            }
-            sequences.pop();
-        }
+        self.drop_unconnected(&mut sequences)?;
         self.drop_superseded(&mut sequences);
-        if sequences.is_empty() {
-            let path = self.dir.clone();
-            return Err(Error::Corrupt { path, position: 0, what: "a log without any segment" });
-        }
         let mut known = enter(&self.known);
         known.sequences.clone_from(&sequences);
         known.open.retain(|sequence, _| sequences.binary_search(sequence).is_ok());
         Ok(sequences)
+    }
+
+    /// Of the files that a directory holds, lowest first, the end of the log: what recovery has to
+    /// look at, oldest first. It goes back to a mark that claims something, for what comes before that
+    /// is on the medium, and through all that the last incarnation wrote: what an earlier one left
+    /// behind was put away by the recovery that followed it, before that made the first mark of its
+    /// own. See `docs/PROTOCOL.md`, "Recovery".
+    pub fn since_last_incarnation(&self, listed: &[u64]) -> Result<Vec<u64>> {
+        let mut listed = listed.to_vec();
+        self.drop_unconnected(&mut listed)?;
+        let (mut found, mut last) = (Vec::new(), None);
+        let mut reached = listed.last().copied();
+        for &sequence in listed.iter().rev() {
+            if reached.is_none_or(|reached| sequence > reached) {
+                continue;
+            }
+            found.push(sequence);
+            let Ok((header, mark)) = self.first_page(sequence) else {
+                // As in `drop_superseded`.
+                reached = sequence.checked_sub(1);
+                continue;
+            };
+            reached = header.previous.map(|previous| previous.sequence);
+            let Some(mark) = mark else { continue };
+            let made_before = last.is_some_and(|last| mark.incarnation != last);
+            if made_before && mark.position > 0 {
+                break;
+            }
+            last = last.or((mark.incarnation != 0).then_some(mark.incarnation));
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    /// From the newest on, what nothing connects with the log.
+    fn drop_unconnected(&self, sequences: &mut Vec<u64>) -> Result<()> {
+        while let Some(newest) = sequences.last().copied() {
+            if sequences.len() == 1 || self.is_connected(newest, sequences) {
+                return Ok(());
+            }
+            sequences.pop();
+        }
+        let path = self.dir.clone();
+        Err(Error::Corrupt { path, position: 0, what: "a log without any segment" })
     }
 
     /// What the newest does not reach backwards is no part of the log: a cut left it behind. Where a
@@ -178,10 +213,20 @@ impl Chain {
     }
 
     fn read_header(&self, sequence: u64) -> Result<Header> {
+        let (file, path) = self.open_file(sequence)?;
+        read_header(&*file, &path)
+    }
+
+    fn first_page(&self, sequence: u64) -> Result<(Header, Option<Mark>)> {
+        let (file, path) = self.open_file(sequence)?;
+        read_first_page(&*file, &path)
+    }
+
+    fn open_file(&self, sequence: u64) -> Result<(Arc<dyn File>, PathBuf)> {
         let path = self.dir.join(names::segment(sequence));
         let file = self.storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e));
         let file = file.map_err(|e| missing(e, &self.dir, sequence))?;
-        read_header(&*file, &path)
+        Ok((file, path))
     }
 
     /// The segment that must continue this one, and where this one's content ends.
@@ -281,8 +326,13 @@ pub fn names_successor(before: &Segment, end: u64, header: &Header) -> bool {
 /// Sequences of all segment files in a log's directory, lowest first.
 pub fn list_segments(storage: &dyn Storage, dir: &Path) -> Result<Vec<u64>> {
     let names = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    Ok(segments_of(&names))
+}
+
+/// Sequences of the segment files among the names in a directory, lowest first.
+pub fn segments_of(names: &[String]) -> Vec<u64> {
     let mut sequences: Vec<_> =
         names.iter().filter_map(|name| names::parse_segment(name)).collect();
     sequences.sort_unstable();
-    Ok(sequences)
+    sequences
 }

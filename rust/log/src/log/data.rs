@@ -103,10 +103,10 @@ impl DataBlock {
         let body = self.body();
         let damaged = |what| self.damaged(what);
         if records.is_plain() {
-            // Counted by their lengths, not decoded: a lookup in a large block is mostly this.
+            // Counted by their lengths, not decoded, and from the nearest place that is known.
             let before = offset.checked_sub(self.first).and_then(|n| u32::try_from(n).ok());
             let Some(before) = before.filter(|n| *n < self.count()) else { return Ok(None) };
-            if records.skip_plain(body, before) {
+            if self.segment.ways().skip(self.block.position, &mut records, body, before) {
                 return records.next(body).map_err(damaged);
             }
         }
@@ -117,6 +117,25 @@ impl DataBlock {
             }
         }
         Ok(None)
+    }
+
+    /// What of these offsets, which are not empty, comes before the first damaged record.
+    ///
+    /// # Errors
+    /// As [`DataBlock::records`]; where nothing comes before it.
+    #[cold]
+    pub(crate) fn sound_part(&self, wanted: Range<u64>) -> Result<Range<u64>> {
+        let (mut records, body) = (self.records()?, self.body());
+        let mut end = wanted.start;
+        loop {
+            match records.next_spot(body) {
+                Ok(Some(spot)) => end = end.max(self.first + u64::from(spot.offset_delta) + 1),
+                Ok(None) => return Ok(wanted),
+                Err(_) if end >= wanted.end => return Ok(wanted),
+                Err(_) if end > wanted.start => return Ok(wanted.start..end),
+                Err(what) => return Err(self.damaged(what)),
+            }
+        }
     }
 
     /// All of a record of this block that was told by its place.

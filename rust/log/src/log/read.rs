@@ -71,6 +71,12 @@ impl Cursor {
         &self.here
     }
 
+    /// True when the blocks that it hands out were checked in full.
+    #[inline]
+    pub(crate) fn verifies(&self) -> bool {
+        self.check == Check::Full
+    }
+
     /// Stand in another segment again; where in it is for the caller to set.
     pub(super) fn turn_back(&mut self, segment: Arc<Segment>) {
         self.here.segment = segment;

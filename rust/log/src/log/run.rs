@@ -10,10 +10,15 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::Malformed;
+use crate::format::block::flag;
 use crate::format::record::{Parts, Spot, Walk as Records};
+use crate::segment::walk::ns_of;
 use crate::segment::{Bad, Extent, Segment};
 
 use super::DataBlock;
+
+/// Records for which room is made at once: more may never come.
+const MOST_RESERVED: usize = 1 << 14;
 
 /// Records of consecutive blocks of one segment. Holds its map.
 #[derive(Clone, Debug)]
@@ -30,12 +35,12 @@ pub struct Run {
 #[derive(Clone, Debug)]
 struct Piece {
     first: u64,
-    appended_ns: i64,
+    /// As in the block's header.
+    time: u64,
     body: Extent,
     /// Records of the run before it.
     before: u32,
     count: u32,
-    flags: u16,
 }
 
 /// A record of a [`Run`], by its place in that.
@@ -49,20 +54,25 @@ pub struct Place {
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     piece: u32,
+    /// Records that were returned: behind the last one may lie what the run does not vouch for.
+    told: u32,
     records: Option<Records>,
 }
 
 impl Run {
-    /// A run that begins with what is wanted of a block.
+    /// A run that begins with what is wanted of a block, and is to have so many records.
     ///
     /// # Errors
     /// As [`Run::push`].
-    pub(crate) fn new(block: &DataBlock, wanted: &Range<u64>) -> Result<Self> {
+    pub(crate) fn new(block: &DataBlock, wanted: &Range<u64>, records: usize) -> Result<Self> {
         let segment = Arc::clone(&block.segment);
         let offsets = wanted.start..wanted.start;
-        let mut run = Self { segment, pieces: Vec::new(), offsets, records: 0, skipped: 0 };
+        // As many blocks as that takes if the others are like the first.
+        let likely = records.min(MOST_RESERVED) / block.count().max(1) as usize + 1;
+        let pieces = Vec::with_capacity(likely);
+        let mut run = Self { segment, pieces, offsets, records: 0, skipped: 0 };
         if wanted.start > block.first() {
-            run.skipped = count_before(block, wanted.start)?;
+            run.skipped = count_before(block, wanted.start);
         }
         run.push(block, wanted)?;
         Ok(run)
@@ -80,17 +90,18 @@ impl Run {
     /// `Newer` for a codec that this version does not read, `Corrupt` where its records are.
     #[inline]
     pub(crate) fn push(&mut self, block: &DataBlock, wanted: &Range<u64>) -> Result<()> {
-        block.records()?;
+        if block.block.header.flags & (flag::CODEC | flag::EVENT_TIME) != 0 {
+            block.records()?;
+        }
         let skipped = if self.pieces.is_empty() { self.skipped } else { 0 };
         let until =
-            if wanted.end < block.end() { count_before(block, wanted.end)? } else { block.count() };
+            if wanted.end < block.end() { count_before(block, wanted.end) } else { block.count() };
         self.pieces.push(Piece {
             first: block.first(),
-            appended_ns: block.appended_ns(),
+            time: block.block.header.time,
             body: self.segment.extent(&block.block),
             before: self.records,
             count: block.count(),
-            flags: block.block.header.flags,
         });
         self.records += until.saturating_sub(skipped);
         self.offsets.end = wanted.end;
@@ -173,7 +184,7 @@ impl Run {
     /// When the block that a record is in was appended, nanoseconds since 1970.
     #[inline]
     pub fn appended_ns(&self, place: &Place) -> i64 {
-        self.pieces[place.piece as usize].appended_ns
+        ns_of(&self.segment, self.pieces[place.piece as usize].time)
     }
 
     #[inline]
@@ -183,8 +194,8 @@ impl Run {
 
     #[inline]
     fn records(&self, piece: usize) -> Result<Records> {
-        let Piece { flags, count, .. } = self.pieces[piece];
-        let records = Records::new(flags, count, self.body(piece));
+        let Piece { body, count, .. } = &self.pieces[piece];
+        let records = Records::new(body.flags(), *count, self.body(piece));
         records.map_err(|what| self.damaged(piece, what))
     }
 
@@ -201,8 +212,17 @@ impl Places {
     /// `Corrupt` where a record is damaged.
     #[inline]
     pub fn next(&mut self, run: &Run) -> Result<Option<Place>> {
-        while let Some(there) = run.pieces.get(self.piece as usize) {
+        while self.told < run.records {
+            let Some(there) = run.pieces.get(self.piece as usize) else { break };
             let piece = self.piece as usize;
+            if there.count == 1 && self.records.is_none() {
+                // A block is in a run because something of it is wanted: then all of this one.
+                let alone = Spot::alone(there.body.flags(), run.body(piece));
+                if let Some(spot) = alone {
+                    (self.piece, self.told) = (self.piece + 1, self.told + 1);
+                    return Ok(Some(Place { piece: piece as u32, spot }));
+                }
+            }
             let records = match &mut self.records {
                 Some(records) => records,
                 None => self.records.insert(run.records(piece)?),
@@ -214,6 +234,7 @@ impl Places {
                 continue;
             };
             if run.offsets.contains(&(there.first + u64::from(spot.offset_delta))) {
+                self.told += 1;
                 return Ok(Some(Place { piece: self.piece, spot }));
             }
         }
@@ -221,19 +242,19 @@ impl Places {
     }
 }
 
-/// Records of a block before an offset.
+/// Records of a block before an offset, or before a damaged one.
 #[cold]
-fn count_before(block: &DataBlock, offset: u64) -> Result<u32> {
-    let mut records = block.records()?;
+fn count_before(block: &DataBlock, offset: u64) -> u32 {
+    let Ok(mut records) = block.records() else { return 0 };
     if records.is_plain() {
-        return Ok((offset - block.first()) as u32);
+        return (offset - block.first()) as u32;
     }
     let (mut before, body) = (0, block.body());
-    while let Some(spot) = records.next_spot(body).map_err(|what| block.damaged(what))? {
+    while let Ok(Some(spot)) = records.next_spot(body) {
         if block.first() + u64::from(spot.offset_delta) >= offset {
             break;
         }
         before += 1;
     }
-    Ok(before)
+    before
 }

@@ -1,8 +1,9 @@
 //! One segment: a file of blocks, mapped, and the checks that stand between bytes and belief.
 //!
 //! Owns how blocks are found in a segment ([`Segment::block`]), walked ([`walk`]), indexed
-//! ([`index`]), laid out in new files ([`create`]) and read without a map ([`window`]). Invariant: a [`Block`] that was asked for
-//! with [`Check::Full`] is bit for bit what a writer committed at that place of this segment.
+//! ([`index`]), searched ([`ways`]), laid out in new files ([`create`]) and read without a map
+//! ([`window`]). Invariant: a [`Block`] that was asked for with [`Check::Full`] is bit for bit what a
+//! writer committed at that place of this segment.
 //!
 //! Zero where a commit word belongs is an answer, not an error: whether it is the end or damage is
 //! known only to the rooms that know the tail (`log`). Bytes: `docs/FORMAT.md`.
@@ -13,6 +14,7 @@
 pub mod create;
 pub mod index;
 pub mod walk;
+pub mod ways;
 pub mod window;
 
 use std::fmt;
@@ -27,6 +29,7 @@ use crate::format::segment::{HEADER_LEN, Header, Mark};
 use crate::format::{Decoded, Malformed, PAGE, checksum, names};
 use crate::storage::real::private_memory;
 use crate::storage::{Access, File, Map, Open, Storage};
+use ways::Ways;
 use window::{UNREADABLE, Window};
 
 /// How much of a block is checked before it is handed out.
@@ -77,8 +80,9 @@ impl Block {
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
     block: u64,
-    header_len: u32,
+    /// As the block's header says them.
     len: u32,
+    flags: u16,
 }
 
 impl Extent {
@@ -86,6 +90,12 @@ impl Extent {
     #[inline]
     pub fn block(&self) -> u64 {
         self.block
+    }
+
+    /// Flags of the block.
+    #[inline]
+    pub fn flags(&self) -> u16 {
+        self.flags
     }
 }
 
@@ -114,6 +124,7 @@ pub struct Segment {
     checked: Checked,
     opening: OnceLock<walk::Walk>,
     index: OnceLock<index::Index>,
+    ways: Ways,
 }
 
 impl fmt::Debug for Segment {
@@ -233,7 +244,7 @@ impl Segment {
         let checked = Checked::new(map.len());
         let known_len = AtomicU64::new(len);
         let (seeded, unseeded) = (Start::new(seed), Start::new(0));
-        let (window, opening, index) = Default::default();
+        let (window, opening, index, ways) = Default::default();
         Self {
             header,
             seed,
@@ -247,6 +258,7 @@ impl Segment {
             checked,
             opening,
             index,
+            ways,
         }
     }
 
@@ -270,6 +282,12 @@ impl Segment {
     /// Keep its index; the first one stays.
     pub fn keep_index(&self, index: index::Index) -> &index::Index {
         self.index.get_or_init(|| index)
+    }
+
+    /// Ways through its large blocks.
+    #[inline]
+    pub fn ways(&self) -> &Ways {
+        &self.ways
     }
 
     /// How it is read.
@@ -400,26 +418,24 @@ impl Segment {
         if self.window.is_some() || position % 8 != 0 || !self.reaches(least) {
             return None;
         }
-        let word = self.map.load(position);
+        let (word, words) = self.map.load_head(position);
         let len = CommitWord::data_len(word, self.header.salt, position)?;
-        let header = PlainHeader::parse(len, self.map.load_words(position + 8))?;
+        let header = PlainHeader::parse(len, words)?;
         let whole = self.reaches(position + u64::from(len));
         let believed = check == Check::None || self.checked.contains(position);
-        (whole && (believed || self.verify_plain(len, position, check))).then_some(header)
+        (whole && (believed || self.verify_plain(word, words, position, check))).then_some(header)
     }
 
-    /// As [`Segment::verify`], for a block that [`Segment::plain`] found.
+    /// As [`Segment::verify`], for the block whose header [`Segment::plain`] found in these words.
     #[inline(never)]
-    fn verify_plain(&self, len: u32, position: u64, check: Check) -> bool {
-        let words = self.map.load_words(position + 8);
-        let Some(header) = PlainHeader::parse(len, words) else { return false };
-        if !header.verify(words, self.header.salt, &self.seeded, position) {
+    fn verify_plain(&self, word: u64, words: [u64; 3], position: u64, check: Check) -> bool {
+        if !PlainHeader::is_sound(word, words, &self.seeded, position) {
             return false;
         }
         if check == Check::Full {
-            let header_len = block::HEADER_LEN as u64;
-            let body = self.committed(position + header_len, u64::from(len) - header_len);
-            if self.unseeded.crc32(body) != header.body_crc {
+            let (header_len, len) = (block::HEADER_LEN as u64, u64::from(word as u32));
+            let body = self.committed(position + header_len, len - header_len);
+            if self.unseeded.crc32(body) != words[0] as u32 {
                 return false;
             }
             self.checked.insert(position);
@@ -534,14 +550,15 @@ impl Segment {
     /// Where the body of a block of this segment lies, to ask for it later by [`Segment::bytes`].
     #[inline]
     pub fn extent(&self, block: &Block) -> Extent {
-        let (header_len, len) = (block.header.header_len() as u32, block.header.body_len() as u32);
-        Extent { block: block.position, header_len, len }
+        let block::Header { len, flags, .. } = block.header;
+        Extent { block: block.position, len, flags }
     }
 
     /// The body of a block of this segment.
     #[inline]
     pub fn bytes(&self, body: &Extent) -> &[u8] {
-        self.committed(body.block + u64::from(body.header_len), u64::from(body.len))
+        let header_len = block::Header::len_for(body.flags) as u64;
+        self.committed(body.block + header_len, u64::from(body.len) - header_len)
     }
 
     /// The body of a block of this segment.
@@ -605,6 +622,19 @@ pub fn read_header(file: &dyn File, path: &Path) -> Result<Header> {
     let mut bytes = [0; HEADER_LEN];
     let got = file.read_at(&mut bytes, 0).map_err(|e| Error::io("read", path, e))?;
     Header::decode(&bytes[..got]).map_err(|what| Error::malformed(path, 0, what))
+}
+
+/// Read what the first page of a segment file says: its header, and its valid durable mark.
+///
+/// # Errors
+/// As [`read_header`].
+pub fn read_first_page(file: &dyn File, path: &Path) -> Result<(Header, Option<Mark>)> {
+    let mut page = [0; PAGE as usize];
+    let got = file.read_at(&mut page, 0).map_err(|e| Error::io("read", path, e))?;
+    let header = Header::decode(&page[..got.min(HEADER_LEN)]);
+    let header = header.map_err(|what| Error::malformed(path, 0, what))?;
+    let mark = Mark::newest(&page[..got], header.salt);
+    Ok((header, mark))
 }
 
 const CANNOT_READ: Malformed = Malformed::Damaged("the disk does not give these bytes back");

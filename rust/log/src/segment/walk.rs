@@ -285,7 +285,13 @@ const UNKNOWN_TOPIC: Malformed =
 /// When a block was appended, nanoseconds since 1970.
 #[inline]
 pub fn appended_ns(segment: &Segment, block: &Block) -> i64 {
-    let us = segment.header().time_base_us.saturating_add(block.header.time as i64);
+    ns_of(segment, block.header.time)
+}
+
+/// What a block's header says as its time, as nanoseconds since 1970.
+#[inline]
+pub fn ns_of(segment: &Segment, time: u64) -> i64 {
+    let us = segment.header().time_base_us.saturating_add(time as i64);
     us.saturating_mul(1000)
 }
 

@@ -195,6 +195,26 @@ impl Map {
         })
     }
 
+    /// A word as [`Map::load`] loads it, and then the words behind it as [`Map::load_words`] does, their
+    /// bounds checked together.
+    ///
+    /// # Panics
+    /// As [`Map::load_words`].
+    #[inline(always)]
+    pub fn load_head<const N: usize>(&self, position: u64) -> (u64, [u64; N]) {
+        assert!(position % 8 == 0, "words at {position} are not aligned");
+        #[allow(clippy::cast_ptr_alignment, reason = "the base is page aligned, and see above")]
+        let first = self.at(position, 8 * (N as u64 + 1)).cast::<u64>();
+        // SAFETY: as in `atomic`.
+        let atomic = unsafe { AtomicU64::from_ptr(first) };
+        let word = observe(&Word { atomic, position, map: self });
+        let behind = std::array::from_fn(|i| {
+            // SAFETY: as in `atomic`, for each of the words whose bounds were checked together.
+            unsafe { AtomicU64::from_ptr(first.wrapping_add(i + 1)) }.load(Ordering::Relaxed)
+        });
+        (word, behind)
+    }
+
     /// Bytes that never change again.
     ///
     /// # Safety

@@ -215,19 +215,27 @@ impl Scan {
         if !self.has_wanted()? {
             return Ok(None);
         }
-        let block = self.cursor.block();
-        let wanted = self.wanted_of(block);
-        let mut run = Run::new(block, &wanted)?;
-        self.take(&wanted);
+        let wanted = self.sound()?;
+        let left = usize::try_from(self.end - wanted.start).unwrap_or(usize::MAX);
+        let mut run = Run::new(self.cursor.block(), &wanted, records.min(left))?;
+        self.take_part(&wanted);
         while run.len() < records && matches!(self.has_wanted(), Ok(true)) {
-            let block = self.cursor.block();
-            let wanted = self.wanted_of(block);
+            let (Ok(wanted), block) = (self.sound(), self.cursor.block()) else { break };
             if !run.takes(block) || run.push(block, &wanted).is_err() {
                 break;
             }
-            self.take(&wanted);
+            self.take_part(&wanted);
         }
         Ok(Some(run))
+    }
+
+    /// What is wanted of the cursor's block, up to a record that is damaged.
+    #[inline(always)]
+    fn sound(&self) -> Result<Range<u64>> {
+        let block = self.cursor.block();
+        let wanted = self.wanted_of(block);
+        // What a writer committed, bit for bit, is sound.
+        if self.cursor.verifies() { Ok(wanted) } else { block.sound_part(wanted) }
     }
 
     /// Have a block of which something is wanted; false at the end.
@@ -251,6 +259,14 @@ impl Scan {
     fn take(&mut self, wanted: &Range<u64>) {
         self.rest = Rest::Nothing;
         self.next = wanted.end;
+    }
+
+    /// As [`Scan::take`]; of what is behind it in the block the next call tells.
+    #[inline(always)]
+    fn take_part(&mut self, part: &Range<u64>) {
+        let whole = part.end == self.wanted_of(self.cursor.block()).end;
+        self.rest = if whole { Rest::Nothing } else { Rest::Whole };
+        self.next = part.end;
     }
 
     /// Step over damage to the next sound block, for readers that were told to; says what they lose.

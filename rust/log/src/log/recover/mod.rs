@@ -30,7 +30,7 @@ use crate::storage::{Access, Open, Storage};
 
 use super::append::RESERVE;
 use super::beyond::leaps;
-use super::chain::{Chain, list_segments};
+use super::chain::{Chain, segments_of};
 use super::control::Control;
 use super::create::FIRST_ALLOCATION;
 use super::guard::wait_for_flock;
@@ -187,9 +187,14 @@ impl<'a> Recovery<'a> {
     }
 
     fn decide(&self) -> Result<Decision> {
-        let temporaries = self.temporaries()?;
+        // Once: nobody else is here.
+        let names = self.storage.list(self.dir).map_err(|e| Error::io("list", self.dir, e))?;
+        let found = segments_of(&names);
+        let temporaries = self.temporaries(&names, &found);
         let chain = Chain::new(Arc::clone(self.storage), self.dir, &self.settings);
-        let sequences = chain.refresh()?;
+        // Who mends a log by force looks at all of it.
+        let sequences =
+            if self.by_force { chain.refresh()? } else { chain.since_last_incarnation(&found)? };
         let newest = chain.segment(sequences[sequences.len() - 1])?;
         if lacks_durable(&newest) && !self.by_force {
             return Err(Error::Corrupt {
@@ -202,7 +207,6 @@ impl<'a> Recovery<'a> {
         let (marked, mark) = newest_mark(&chain, &sequences)?;
         let mut end = sound_end(&**self.storage, &chain, &sequences, (marked, mark))?;
         let durable = Address::new(sequences[marked], mark.position.max(PAGE));
-        let found = list_segments(&**self.storage, self.dir)?;
         let is_part = |s: &u64| *s <= end.segment.sequence() && sequences.contains(s);
         let strays: Vec<_> =
             found.into_iter().rev().filter(|s| *s >= sequences[0] && !is_part(s)).collect();
@@ -289,12 +293,11 @@ impl<'a> Recovery<'a> {
 
     /// Leftovers: temporary files, whose makers are dead or wait for this recovery, and indexes whose
     /// segment is not there, so that the next segment of that number finds its index's name free.
-    fn temporaries(&self) -> Result<Vec<PathBuf>> {
-        let names = self.storage.list(self.dir).map_err(|e| Error::io("list", self.dir, e))?;
-        let has_segment = |sequence| names.contains(&names::segment(sequence));
+    fn temporaries(&self, names: &[String], segments: &[u64]) -> Vec<PathBuf> {
+        let has_segment = |sequence| segments.binary_search(&sequence).is_ok();
         let alone = |name: &str| names::parse_index(name).is_some_and(|s| !has_segment(s));
         let left = names.iter().filter(|name| name.ends_with(".tmp") || alone(name));
-        Ok(left.map(|name| self.dir.join(name)).collect())
+        left.map(|name| self.dir.join(name)).collect()
     }
 
     /// Let the log go on where it ends.

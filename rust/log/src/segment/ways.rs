@@ -1,0 +1,111 @@
+//! Ways through large blocks: where in a body of plain values some of them begin.
+//!
+//! A lookup in a block of thousands of values would walk over half of them each time. The places it
+//! comes by are remembered here, one in [`WAY`] values, four bytes each, so that the next lookup walks
+//! over a few. Invariant: a way tells of the block at its position, whose bytes never change. Bounded:
+//! when more than [`MOST`] places are known everything is forgotten. What a body means is left to
+//! [`crate::format::record`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, TryLockError};
+
+use crate::format::record::{WAY, Walk};
+
+/// Places that are remembered in a segment: 1 MiB of them.
+const MOST: usize = 1 << 18;
+
+/// Ways through the blocks of a segment.
+#[derive(Default)]
+pub struct Ways(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// By the position of the block.
+    blocks: HashMap<u64, Vec<u32>>,
+    places: usize,
+}
+
+impl fmt::Debug for Ways {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ways")
+    }
+}
+
+impl Ways {
+    /// Pass over the first values of a body of plain values, that of the block at this position, with
+    /// a walk that stands at its beginning. As [`Walk::skip_plain`].
+    pub fn skip(&self, block: u64, records: &mut Walk, body: &[u8], values: u32) -> bool {
+        if records.left() <= 2 * WAY {
+            return records.skip_plain(body, values);
+        }
+        let mut known = match self.0.try_lock() {
+            Ok(known) => known,
+            Err(TryLockError::Poisoned(known)) => known.into_inner(),
+            // Somebody looks another record up: to wait for that takes longer than to walk.
+            Err(TryLockError::WouldBlock) => return records.skip_plain(body, values),
+        };
+        let Known { blocks, places } = &mut *known;
+        if *places > MOST {
+            (*blocks, *places) = Default::default();
+        }
+        let way = blocks.entry(block).or_default();
+        let before = way.len();
+        let passed = records.skip_plain_along(body, values, way);
+        *places += way.len() - before;
+        passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::record::BodyWriter;
+
+    #[test]
+    fn whatever_was_looked_up_before_a_lookup_finds_the_same() {
+        let mut writer = BodyWriter::default();
+        writer.begin(false, None);
+        // Lengths of one, two and three bytes, in no order.
+        let lengths: Vec<usize> = (0..1000).map(|i| [3, 200, 0, 90, 20_000][i * i % 5]).collect();
+        lengths.iter().for_each(|len| writer.push_value(&vec![b'v'; *len]));
+        let body = writer.body().to_vec();
+        let ways = Ways::default();
+        for round in 0..3 {
+            for i in 0..1000u32 {
+                let wanted = i * 617 % 1000;
+                let mut walk = Walk::new(0, 1000, &body).unwrap();
+                assert!(ways.skip(4096, &mut walk, &body, wanted), "{round}");
+                let mut slow = Walk::new(0, 1000, &body).unwrap();
+                assert!((0..wanted).all(|_| slow.next_plain(&body).is_some()));
+                assert_eq!(walk.next_plain(&body), slow.next_plain(&body));
+                assert_eq!(walk.left(), 1000 - wanted - 1);
+            }
+        }
+        let mut walk = Walk::new(0, 1000, &body).unwrap();
+        assert!(ways.skip(4096, &mut walk, &body, 1000));
+        assert!(!ways.skip(4096, &mut Walk::new(0, 1000, &body).unwrap(), &body, 1001));
+        assert!(!ways.skip(
+            8,
+            &mut Walk::new(0, 1000, &body).unwrap(),
+            &body[..body.len() - 1],
+            1000
+        ));
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_a_segment_may_cost() {
+        let mut writer = BodyWriter::default();
+        writer.begin(false, None);
+        (0..100_000).for_each(|_| writer.push_value(b""));
+        let (body, ways) = (writer.body().to_vec(), Ways::default());
+        for block in 0..200 {
+            let mut walk = Walk::new(0, 100_000, &body).unwrap();
+            assert!(ways.skip(block, &mut walk, &body, 99_999));
+            let known = ways.0.lock().unwrap();
+            let held: usize = known.blocks.values().map(Vec::len).sum();
+            assert_eq!(held, known.places);
+            assert!(held <= MOST + 100_000 / WAY as usize);
+        }
+    }
+}
