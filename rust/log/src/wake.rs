@@ -155,6 +155,12 @@ pub fn rouse(counter: &impl SharedWord) {
     rouse_some(counter, EVERYONE);
 }
 
+/// Wake everybody who sleeps on a counter at this moment, without raising it: for who may not write.
+/// Whoever is about to sleep does, until its bound.
+pub fn nudge(counter: &impl SharedWord) {
+    counter.wake(ALL, EVERYONE);
+}
+
 fn rouse_some(counter: &impl SharedWord, who: u32) {
     // Raised before the wake: who is about to sleep on the old value is turned back by the kernel.
     // Release pairs with `observe`.

@@ -9,15 +9,17 @@
 //!
 //! ```text
 //! main thread                        handler, in any thread     this room's thread
-//!   set_wakeup_fd(pipe)                note the signal            read the pipe
+//!   set_wakeup_fd(pipe)                note the signal            wait for the pipe
 //!   before = count                     write to the pipe          count += 1
 //!   look for signals                                              rouse the log
-//!   ticket, count = before? sleep
+//!   ticket; pipe empty and                                        empty the pipe
+//!   count = before? sleep
 //! ```
 //!
-//! Invariant: a signal that the look did not see is written to the pipe after it was set, so `count`
-//! rises after `before` was read. If it rises before the last comparison, nobody sleeps; if after it,
-//! the rousing comes after the ticket, and ends the sleep. What somebody else has set is left alone:
+//! Invariant: a signal that the look did not see is written to the pipe after it was set, and as long
+//! as the pipe is empty again `count` has risen since `before` was read. If it was written before the
+//! last comparison, nobody sleeps; if after it, the rousing comes after the ticket, and ends the sleep.
+//! A log that cannot be roused is slept on for 50 ms at most. What somebody else has set is left alone:
 //! then there is no lookout, and the caller sleeps in short turns.
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -28,6 +30,7 @@ use falaj::log::Log;
 use falaj::store::fork;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -45,8 +48,9 @@ struct Lookout {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    pipe: OwnedFd,
     /// Signals so far.
     count: AtomicU64,
     /// On which log the main thread sleeps.
@@ -58,20 +62,33 @@ impl Shared {
         self.asleep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn serve(&self, pipe: &OwnedFd) {
-        let mut signals = [0; 64];
+    /// True when a signal was written; waits for one, or only looks.
+    fn is_written(&self, timeout: Option<&Timespec>) -> Result<bool, Errno> {
+        let mut pipe = [PollFd::new(&self.pipe, PollFlags::IN)];
+        poll(&mut pipe, timeout).map(|ready| ready > 0)
+    }
+
+    fn serve(&self) {
         loop {
-            match read(pipe, &mut signals) {
-                Ok(1..) => {}
+            match self.is_written(None) {
+                Ok(_) => {}
                 Err(Errno::INTR) => continue,
-                Ok(0) | Err(_) => return,
+                Err(_) => return,
             }
             self.count.fetch_add(1, Ordering::Release);
-            // Let go of before the main thread can go on: it is not dropped for good here.
-            let asleep = self.asleep();
-            if let Some(log) = asleep.upgrade() {
-                log.rouse();
+            self.rouse();
+            // Last: whoever looks finds the pipe as it was, or the count raised.
+            if matches!(read(&self.pipe, &mut [0; 64]), Ok(0)) {
+                return;
             }
+        }
+    }
+
+    /// The log is let go of before the main thread can go on: it is not dropped for good here.
+    fn rouse(&self) {
+        let asleep = self.asleep();
+        if let Some(log) = asleep.upgrade() {
+            log.rouse();
         }
     }
 }
@@ -81,10 +98,11 @@ impl Lookout {
         let (pipe, write) = pipe_with(PipeFlags::CLOEXEC)?;
         // Python insists on it, and is right: a handler must not wait for us.
         fcntl_setfl(&write, OFlags::NONBLOCK)?;
-        let shared = Arc::<Shared>::default();
+        let (count, asleep) = Default::default();
+        let shared = Arc::new(Shared { pipe, count, asleep });
         let served = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("falaj-signals".into());
-        thread.spawn(move || served.serve(&pipe))?;
+        thread.spawn(move || served.serve())?;
         Ok(Self { epoch: fork::epoch(), write, shared })
     }
 }
@@ -126,7 +144,12 @@ impl<'py> Looking<'py> {
     /// What tells whether a signal came since.
     pub(crate) fn came(&self) -> impl Fn() -> bool + Sync + use<> {
         let (shared, before) = (Arc::clone(&self.shared), self.before);
-        move || shared.count.load(Ordering::Acquire) != before
+        let now = Timespec::default();
+        move || {
+            // The pipe first: it is emptied after the count was raised.
+            let written = shared.is_written(Some(&now)).unwrap_or(true);
+            written || shared.count.load(Ordering::Acquire) != before
+        }
     }
 }
 

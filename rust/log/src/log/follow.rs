@@ -6,12 +6,14 @@
 //! sleeps on the store's bell ([`super::Bell`]) and asks each log here. See `docs/PROTOCOL.md`,
 //! "Follow".
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::format::address::Address;
 use crate::format::control::at;
+use crate::storage::real::futex;
+use crate::sync::EVERYONE;
 use crate::wake;
 
 use super::{Control, Log, enter};
@@ -125,8 +127,10 @@ impl Log {
     pub fn rouse(&self) {
         self.roused.fetch_add(1, Ordering::Release);
         if let Some(control) = self.control.get() {
-            if control.can_wait() {
-                control.rouse();
+            match control.counter() {
+                _ if control.can_wait() => control.rouse(),
+                Some(counter) => wake::nudge(&counter),
+                None => {}
             }
         }
     }
@@ -192,6 +196,7 @@ fn doze(control: Option<&Control>, ticket: Option<wake::Ticket>, bound: Duration
         (Some(counter), Some(ticket)) => {
             wake::doze(&counter, wake::FOLLOWERS, ticket, bound);
         }
-        _ => std::thread::sleep(bound),
+        // A signal ends this sleep too.
+        _ => drop(futex::sleep(&AtomicU32::new(0), 0, EVERYONE, bound)),
     }
 }
