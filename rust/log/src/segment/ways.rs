@@ -3,7 +3,7 @@
 //! A lookup in a block of thousands of values would walk over half of them each time. The places it
 //! comes by are remembered here, one in [`WAY`] values, four bytes each, so that the next lookup walks
 //! over a few. Invariant: a way tells of the block at its position, whose bytes never change. Bounded:
-//! when more than [`MOST`] places are known everything is forgotten. What a body means is left to
+//! when more than `MOST` places are known everything is forgotten. What a body means is left to
 //! [`crate::format::record`].
 
 use std::collections::HashMap;
