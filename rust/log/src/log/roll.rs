@@ -301,6 +301,10 @@ pub fn quarantine_dir(
     let dir = path.parent().unwrap_or(Path::new(".")).join("quarantine");
     match storage.create_dir(&dir, dir_mode(file_mode)) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(Error::io("create", &dir, e)),
+        // What is there may be a link to a directory of somebody else.
+        Err(_) if storage.stat(&dir).is_ok_and(|stat| !stat.is_dir) => {
+            Err(Error::io("use", &dir, ErrorKind::NotADirectory.into()))
+        }
         _ => Ok(dir),
     }
 }
