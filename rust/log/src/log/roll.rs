@@ -123,6 +123,9 @@ impl Log {
         member: &dyn Member,
         needs: u64,
     ) -> Outcome {
+        // Files get their names by path: where another log has been put, as when an older copy of
+        // the store was restored, they would become a part of that one.
+        control.check_in_place(&*self.storage).map_err(|error| self.unless_deleted(error))?;
         self.make_room_to_end(writer, control)?;
         let before = writer.tail.sequence();
         let path = self.dir.join(names::segment(next_sequence(before)?));
