@@ -206,6 +206,7 @@ def test_names_that_fit_are_topics_of_exactly_that_name(place: Path, path: Path)
     assert list((path / "logs").iterdir()) == []
 
 
+@pytest.mark.timeout(600)
 def test_the_program_makes_no_path_of_a_name_either(
     place: Path, budget: Callable[[int, int], int]
 ) -> None:
