@@ -1,13 +1,24 @@
 """What tests and docstring examples find at hand: a store of their own."""
 
 import doctest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import falaj
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Know `--proof`, with which tests that try to break something try long."""
+    parser.addoption("--proof", action="store_true", help="large budgets, as for a push")
+
+
+@pytest.fixture
+def budget(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+    """Choose how much is tried: the first number, or with `--proof` the second."""
+    return lambda few, many: many if request.config.getoption("--proof") else few
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,9 +21,17 @@ path = sys.argv[1]
 class Child:
     """A Python process that runs a program, with `path`, `say` and `hear` at hand."""
 
-    def __init__(self, path: Path, program: str, python: str = sys.executable) -> None:
+    def __init__(
+        self,
+        path: Path,
+        program: str,
+        python: str = sys.executable,
+        before: Sequence[str] = (),
+        **environment: str,
+    ) -> None:
         self.process = subprocess.Popen(
-            [python, "-W", "error", "-c", PRELUDE + program, os.fspath(path)],
+            [*before, python, "-W", "error", "-c", PRELUDE + program, os.fspath(path)],
+            env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -57,9 +65,18 @@ class Child:
 
 
 @contextmanager
-def child(path: Path, program: str, python: str = sys.executable) -> Iterator[Child]:
-    """Run a program in a process of its own, which is gone afterwards."""
-    started = Child(path, program, python)
+def child(
+    path: Path,
+    program: str,
+    python: str = sys.executable,
+    before: Sequence[str] = (),
+    **environment: str,
+) -> Iterator[Child]:
+    """Run a program in a process of its own, which is gone afterwards.
+
+    `before` is a command that runs it, such as `unshare`; `environment` is added to ours.
+    """
+    started = Child(path, program, python, before, **environment)
     try:
         yield started
     finally:

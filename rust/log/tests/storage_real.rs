@@ -168,8 +168,10 @@ fn symbolic_links_are_not_followed() {
     assert_eq!(taken.raw_os_error(), Some(libc::EEXIST));
     assert!(storage.stat(&link).unwrap().len != 6, "stat tells of the link itself");
     std::os::unix::fs::symlink(directory.path(), directory.path().join("d")).unwrap();
-    let refused = storage.sync_dir(&directory.path().join("d")).unwrap_err();
+    let refused = storage.list(&directory.path().join("d")).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::ENOTDIR));
+    // A store may be reached through a link; syncing a directory changes nothing in it.
+    storage.sync_dir(&directory.path().join("d")).unwrap();
 }
 
 #[test]

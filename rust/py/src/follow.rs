@@ -131,6 +131,12 @@ impl Follower {
         }
         Ok(ended)
     }
+
+    /// There is nothing now; where the topic was deleted there never will be, and that is said.
+    fn nothing_more<T>(&self, py: Python<'_>, state: &State) -> PyResult<Option<T>> {
+        self.handle.expect_existing(py, state.reading.merge.open())?;
+        Ok(None)
+    }
 }
 
 #[pymethods]
@@ -151,7 +157,10 @@ impl Follower {
             }
             let since: &Instant = waiting.get_or_insert_with(Instant::now);
             let left = self.timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
-            if left == Some(Duration::ZERO) || self.wait_for_news(py, &state, left)? != Wait::News {
+            if left == Some(Duration::ZERO) {
+                return self.nothing_more(py, &state);
+            }
+            if self.wait_for_news(py, &state, left)? != Wait::News {
                 return Ok(None);
             }
         }
@@ -160,7 +169,13 @@ impl Follower {
     /// The next record if there is one now, else None.
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         let mut state = self.turn()?;
-        if self.is_stopped() { Ok(None) } else { self.look(py, &mut state) }
+        if self.is_stopped() {
+            return Ok(None);
+        }
+        match self.look(py, &mut state)? {
+            Some(record) => Ok(Some(record)),
+            None => self.nothing_more(py, &state),
+        }
     }
 
     /// True once it was closed, or its topic.

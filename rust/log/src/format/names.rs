@@ -97,6 +97,26 @@ pub fn reindexed(slot: u32) -> String {
     format!("reindex.{slot}.tmp")
 }
 
+/// True for the names that falaj gives to files in a log's directory, exactly.
+pub fn is_log_file(name: &str) -> bool {
+    let whole = name.strip_suffix(".tmp").unwrap_or(name);
+    ["control", "lock", "lock.append", "lock.sync"].contains(&whole)
+        || name == "supersede.tmp"
+        || parse_segment(whole).is_some()
+        || parse_index(whole).is_some()
+        || is_prepared(name)
+}
+
+/// `next.<slot>.tmp` or `reindex.<slot>.tmp`, the slot written as we write it.
+fn is_prepared(name: &str) -> bool {
+    [("next.", prepared as fn(u32) -> String), ("reindex.", reindexed)].into_iter().any(
+        |(prefix, written)| {
+            let slot = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(".tmp"));
+            slot.is_some_and(|digits| digits.parse().is_ok_and(|slot| written(slot) == name))
+        },
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +129,22 @@ mod tests {
         }
         for good in ["a", "...", "-", "A.b_c-9", &long[..249]] {
             assert_eq!(complaint(good), None, "{good:?}");
+        }
+    }
+
+    #[test]
+    fn only_names_exactly_as_falaj_writes_them_are_its_own() {
+        let segment = segment(7);
+        let plain = ["control", "lock", "lock.append", "lock.sync", "control.tmp", "supersede.tmp"];
+        for ours in
+            plain.into_iter().chain(["next.0.tmp", "next.1023.tmp", "reindex.7.tmp", &segment])
+        {
+            assert!(is_log_file(ours), "{ours}");
+        }
+        for other in
+            ["Control", "next.01.tmp", "next.x.tmp", "7.log", "notes.txt", "quarantine", ".tmp"]
+        {
+            assert!(!is_log_file(other), "{other}");
         }
     }
 

@@ -144,7 +144,8 @@ impl Log {
         control: &Control,
     ) -> Result<&'a mut Writer> {
         if slot.is_none() {
-            *slot = Some(Writer::open(self, control)?);
+            let opened = Writer::open(self, control).map_err(|error| self.unless_deleted(error))?;
+            *slot = Some(opened);
         }
         slot.as_mut().ok_or(Error::Closed { what: "log" })
     }

@@ -34,6 +34,7 @@ impl Log {
         if !control.is_latched() {
             return Ok(());
         }
+        control.check_in_place(&*self.storage)?;
         // Whoever appends from here on sees the flag under the append lock; whoever was in the
         // middle of it is done, or dead, and then this repairs what it left.
         let saved = self.settle(writer, control).and_then(|tail| self.save(control, member, tail));

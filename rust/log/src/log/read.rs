@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::format::Malformed;
 use crate::format::address::Address;
 use crate::format::block::{Header, Kind};
+use crate::format::segment::Mark;
 use crate::format::state::{End, LogState, TopicState};
 use crate::segment::walk::Walk;
 use crate::segment::{Bad, Block, Check, Segment};
@@ -372,14 +373,16 @@ impl Log {
         })
     }
 
-    /// True when a mark says so: the segment's, or any of a later one.
+    /// True when a mark says so: the segment's, which may tell that the next one was, too, or any of a
+    /// later one.
     fn was_durable(&self, segment: &Segment, position: u64) -> bool {
         let claims = |sequence: &u64| {
             let later = *sequence > segment.sequence();
             let marked = |s: Arc<Segment>| s.mark().is_some_and(|m| m.position > 0);
             later && self.chain.segment(*sequence).is_ok_and(marked)
         };
-        segment.mark().is_some_and(|mark| mark.position > position)
+        let ends = |mark: &Mark| mark.succeeded && mark.position <= position;
+        segment.mark().is_some_and(|mark| mark.position > position || ends(&mark))
             || self.chain.sequences().is_ok_and(|all| all.iter().any(claims))
     }
 }

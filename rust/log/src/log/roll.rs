@@ -123,6 +123,9 @@ impl Log {
         member: &dyn Member,
         needs: u64,
     ) -> Outcome {
+        // Files get their names by path: where another log has been put, as when an older copy of
+        // the store was restored, they would become a part of that one.
+        control.check_in_place(&*self.storage).map_err(|error| self.unless_deleted(error))?;
         self.make_room_to_end(writer, control)?;
         let before = writer.tail.sequence();
         let path = self.dir.join(names::segment(next_sequence(before)?));
@@ -301,6 +304,10 @@ pub fn quarantine_dir(
     let dir = path.parent().unwrap_or(Path::new(".")).join("quarantine");
     match storage.create_dir(&dir, dir_mode(file_mode)) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(Error::io("create", &dir, e)),
+        // What is there may be a link to a directory of somebody else.
+        Err(_) if storage.stat(&dir).is_ok_and(|stat| !stat.is_dir) => {
+            Err(Error::io("use", &dir, ErrorKind::NotADirectory.into()))
+        }
         _ => Ok(dir),
     }
 }

@@ -43,10 +43,8 @@ pub(crate) mod top {
 /// Name of a topic's settings file in its directory.
 pub(crate) const TOPIC_SETTINGS: &str = "topic.json";
 
-/// Files that a log's directory may hold beside segments and indexes.
+/// What a log's directory may hold beside files.
 pub(crate) mod in_log {
-    pub const CONTROL: &str = "control";
-    pub const LOCK: &str = "lock";
     pub const QUARANTINE: &str = "quarantine";
 }
 
@@ -186,28 +184,6 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     path.into()
 }
 
-/// True for the names that falaj gives to files in a log's directory, exactly.
-pub(crate) fn is_log_file(name: &str) -> bool {
-    let whole = name.strip_suffix(TEMPORARY).unwrap_or(name);
-    let locks = [in_log::LOCK, "lock.append", "lock.sync"];
-    let named = whole == in_log::CONTROL || locks.contains(&whole);
-    named
-        || name == "supersede.tmp"
-        || names::parse_segment(whole).is_some()
-        || names::parse_index(whole).is_some()
-        || is_prepared(name)
-}
-
-/// `next.<slot>.tmp` or `reindex.<slot>.tmp`, the slot written as we write it.
-fn is_prepared(name: &str) -> bool {
-    [("next.", names::prepared as fn(u32) -> String), ("reindex.", names::reindexed)]
-        .into_iter()
-        .any(|(prefix, written)| {
-            let slot = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(TEMPORARY));
-            slot.is_some_and(|digits| digits.parse().is_ok_and(|slot| written(slot) == name))
-        })
-}
-
 /// Number of a slot file; `None` for any other file.
 pub(crate) fn parse_slot(name: &str) -> Option<u16> {
     let slot: u16 = name.parse().ok()?;
@@ -235,19 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_exactly_as_falaj_writes_them_are_its_own() {
-        let segment = names::segment(7);
-        let plain = ["control", "lock", "lock.append", "lock.sync", "control.tmp", "supersede.tmp"];
-        for ours in
-            plain.into_iter().chain(["next.0.tmp", "next.1023.tmp", "reindex.7.tmp", &segment])
-        {
-            assert!(is_log_file(ours), "{ours}");
-        }
-        for other in
-            ["Control", "next.01.tmp", "next.x.tmp", "7.log", "notes.txt", "quarantine", ".tmp"]
-        {
-            assert!(!is_log_file(other), "{other}");
-        }
+    fn only_slots_exactly_as_falaj_writes_them_are_its_own() {
         assert_eq!(parse_slot("1023"), Some(1023));
         for other in ["1024", "01", "-1", "+1", "x", ""] {
             assert_eq!(parse_slot(other), None, "{other}");

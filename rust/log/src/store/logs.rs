@@ -125,6 +125,8 @@ impl OpenLogs {
             drop(inner);
             std::thread::sleep(SHORTEST_NAP);
         };
+        // A log of a store that was put in this one's place is its own members' to recover.
+        member.verify()?;
         let place = Arc::new(Place(Arc::clone(member)));
         let log = open(Arc::clone(&place) as Arc<dyn Member>)?;
         inner.logs.retain(|_, opened| opened.place.strong_count() > 0);

@@ -138,7 +138,7 @@ impl Membership {
     }
 
     /// Make sure that the lock files are still the ones that everybody locks. Two system calls each:
-    /// for those who wait, once a second.
+    /// for those who open a log, create or delete a topic, or wait, once a second.
     ///
     /// # Errors
     /// [`Error::LockFileReplaced`], or [`Error::Closed`] in a forked child.

@@ -247,7 +247,7 @@ impl Opening<'_> {
     /// the directories means that there was a store: it must not become another one.
     fn stranger(&self) -> Result<Option<String>> {
         let root = self.layout.root();
-        for name in files::list(self.storage(), root)? {
+        for name in files::list(self.storage(), &self.layout.root_itself())? {
             if top::DIRECTORIES.contains(&name.as_str()) || name == top::SLOTS {
                 let inside = root.join(&name);
                 files::expect_dir(self.storage(), &inside)?;

@@ -201,6 +201,12 @@ fn one(
         ends: Vec::new(),
         problem: None,
     };
+    if !entry.exists {
+        // Not there, or a link, which leads to a log of somebody else.
+        let (path, what) = (dir.to_path_buf(), "the topic's log is missing");
+        repair.problem = Some(Error::Corrupt { path, position: 0, what });
+        return Some(repair);
+    }
     match mend(dir, topic) {
         Ok((steps, ends)) => {
             let name = |(partition, end)| (topic.name.clone(), partition, end);

@@ -13,9 +13,7 @@ use std::path::Path;
 
 use super::claim::Claim;
 use super::files;
-use super::layout::{
-    Layout, TEMPORARY, TOPIC_SETTINGS, deleted, in_log, is_log_file, temporary, top,
-};
+use super::layout::{Layout, TEMPORARY, TOPIC_SETTINGS, deleted, in_log, temporary, top};
 use crate::error::Result;
 use crate::format::names;
 use crate::format::settings::TopicSettings;
@@ -135,7 +133,7 @@ pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
         files::remove_dir(storage, &quarantine)?;
     }
     for name in files::list(storage, path)? {
-        if is_log_file(&name) {
+        if names::is_log_file(&name) {
             files::unlink(storage, &path.join(name))?;
         }
     }
@@ -148,7 +146,7 @@ fn is_quarantined(name: &str) -> bool {
     let segment = name.get(..24).is_some_and(|head| {
         names::parse_segment(head).is_some() || names::parse_index(head).is_some()
     });
-    segment || is_log_file(name)
+    segment || names::is_log_file(name)
 }
 
 fn is_dir(storage: &dyn Storage, path: &Path) -> Result<bool> {

@@ -127,7 +127,8 @@ impl Store {
 impl Shared {
     /// The claim, for who may write.
     fn claim(&self) -> Result<Claim> {
-        self.membership()?;
+        // Where another store has been put at the path, this process is none of its members.
+        self.membership()?.verify()?;
         let patience = Patience::new(self.lock_timeout);
         Claim::take(&self.storage, &self.layout, self.modes.lock, patience)
     }

@@ -296,7 +296,8 @@ impl<'a> Recovery<'a> {
     fn temporaries(&self, names: &[String], segments: &[u64]) -> Vec<PathBuf> {
         let has_segment = |sequence| segments.binary_search(&sequence).is_ok();
         let alone = |name: &str| names::parse_index(name).is_some_and(|s| !has_segment(s));
-        let left = names.iter().filter(|name| name.ends_with(".tmp") || alone(name));
+        let is_temporary = |name: &str| name.ends_with(".tmp") && names::is_log_file(name);
+        let left = names.iter().filter(|name| is_temporary(name) || alone(name));
         left.map(|name| self.dir.join(name)).collect()
     }
 

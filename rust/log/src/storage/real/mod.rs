@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, fchmod, fstat, fsync, linkat, lstat, mkdir,
-    rename, renameat_with, rmdir, statfs, unlink,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, fchmod, fstat, fsync, linkat, lstat,
+    mkdir, rename, renameat_with, rmdir, statfs, unlink,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -105,15 +105,19 @@ impl Storage for RealStorage {
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(path)? {
-            names.extend(entry?.file_name().into_string());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
+        for entry in Dir::new(directory)? {
+            names.extend(entry?.file_name().to_str().ok().map(str::to_owned));
         }
+        names.retain(|name| name != "." && name != "..");
         names.sort_unstable();
         Ok(names)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // A link is followed here alone: the store itself may be one, and a sync changes nothing.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
         Ok(retry_on_intr(|| fsync(&directory))?)
     }

@@ -1,0 +1,1 @@
+"""What tries to prove falaj wrong: read by another, attacked, copied, told false times."""

@@ -1,0 +1,97 @@
+"""Stores that were kept: what this version's makers left for all later ones to read.
+
+`golden/` holds archives of stores, each with a JSON of the answers that reading it gives: records,
+or the error and its place. make_golden.py made them; they are never made anew, only added to.
+"""
+
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import falaj
+from proof import reader
+
+FOLDER = Path(__file__).with_name("golden")
+
+
+def names() -> list[str]:
+    return sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))
+
+
+def expected(name: str) -> dict[str, Any]:
+    return json.loads((FOLDER / f"{name}.json").read_bytes())  # type: ignore[no-any-return]
+
+
+def unpack(name: str, to: Path) -> Path:
+    """Unpack a store into a directory, and return its path."""
+    with tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
+        archive.extractall(to, filter="data")
+    return to / "store"
+
+
+def pack(store: Path, name: str) -> None:
+    """Pack a store so that the same files give the same archive."""
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = member.mtime = 0
+        member.uname = member.gname = ""
+        return member
+
+    with tarfile.open(FOLDER / f"{name}.tar.xz", "w:xz", preset=9) as archive:
+        archive.add(store, "store", recursive=False, filter=plain)
+        for path in sorted(store.rglob("*")):
+            archive.add(path, f"store/{path.relative_to(store)}", recursive=False, filter=plain)
+
+
+def shown(record: reader.Read) -> list[Any]:
+    """A record as JSON: long values by their hash."""
+
+    def text(data: bytes | None) -> str | None:
+        if data is None or len(data) <= 40:
+            return None if data is None else data.hex()
+        return f"{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}"
+
+    headers = [[name, text(value)] for name, value in record.headers]
+    return [record.offset, record.timestamp_ns, text(record.key), headers, text(record.value)]
+
+
+def complaint(error: falaj.Error) -> list[Any]:
+    """An error: what it is, about which file, at which byte."""
+    name = None if error.path is None else Path(error.path).name.partition("@")[0]
+    return [type(error).__name__, name, error.position]
+
+
+def answers(path: Path, mode: Any, **options: Any) -> dict[str, Any]:
+    """Read all of a store: for each topic and partition the records, and what ended the reading."""
+    try:
+        store = falaj.open(path, mode, **options)
+    except falaj.Error as error:
+        return {"error": complaint(error)}
+    with store:
+        return {name: of_topic(store, name) for name in store.topics()}
+
+
+def of_topic(store: falaj.Store, name: str) -> Any:
+    try:
+        topic = store.topic(name)
+    except falaj.Error as error:
+        return {"error": complaint(error)}
+    return [of_partition(topic.partition(p)) for p in topic.partitions]
+
+
+def of_partition(topic: falaj.Topic[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"first": None, "end": None, "records": [], "error": None}
+    try:
+        found["first"], found["end"] = topic.first, topic.end
+        for record in topic:
+            raw: memoryview | None = record.raw  # None for a tombstone
+            value = None if raw is None else bytes(raw)
+            read = reader.Read(
+                record.offset, record.timestamp_ns, record.key, record.headers, value
+            )
+            found["records"].append(shown(read))
+    except falaj.Error as error:
+        found["error"] = complaint(error)
+    return found

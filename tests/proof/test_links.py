@@ -1,0 +1,238 @@
+"""Symbolic links planted in a store lead nobody out of it.
+
+Every place that falaj may look at is made a link to something outside: to a forged copy of what
+was there, to somebody's own file or directory, to nothing. Then everything is done to the store
+that can be done to one. Outside nothing may be created, changed or removed, and what is told must
+be what the store holds: what a link leads to is refused, or as good as missing.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import falaj
+from proof.generate import FLAGS, LATCHED, store_word
+
+SEGMENT_BYTES = 1 << 16
+TRUE, FALSE = bytes(15_000), b"\x01" * 15_000
+RECORDS = 9
+LOG, FIRST, MIDDLE, LAST, NEXT = "logs/LOG", *(f"{n:020}" for n in range(4))
+SPOTS = [
+    *("falaj.json", "falaj.json.tmp", "claim", "presence", "wake", "wake.tmp"),
+    *("slots", "slots/0", "slots/1", "topics", "topics/t", "logs", "consumers", "consumers/c"),
+    *(f"topics/t/topic.json{suffix}" for suffix in ("", ".tmp", ".deleted")),
+    *(f"topics/new{suffix}" for suffix in ("", "/topic.json", "/topic.json.tmp")),
+    *(LOG, f"{LOG}.tmp", "logs/old@" + "0" * 32, "logs/old@" + "0" * 32 + ".tmp"),
+    *(f"{LOG}/{name}.log" for name in (FIRST, MIDDLE, LAST, NEXT)),
+    *(f"{LOG}/{name}.idx" for name in (FIRST, LAST, NEXT)),
+    *(f"{LOG}/{name}" for name in ("control", "control.tmp", "lock", "lock.append", "lock.sync")),
+    *(f"{LOG}/{name}.tmp" for name in ("next.0", "next.0.idx", "supersede", f"{LAST}.idx")),
+    *(f"{LOG}/quarantine", f"{LOG}/quarantine/{NEXT}.log"),
+]
+KINDS = ["forged", "own", "nothing"]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, and one that has all its names but other records."""
+    folder = tmp_path_factory.mktemp("links")
+    with falaj.open(folder / "true") as store, store.topic("t", segment_bytes=SEGMENT_BYTES) as t:
+        t.append(TRUE)
+    shutil.copytree(folder / "true", folder / "forged")
+    for name, value in {"true": TRUE, "forged": FALSE}.items():
+        with falaj.open(folder / name) as store, store.topic("t") as topic:
+            for _ in range(RECORDS - 1):
+                topic.append(value)
+            assert len(store.info()["logs"][0]["segments"]) == 3
+    return folder
+
+
+class Planted:
+    """A copy of the store with a link in it, beside what must not change."""
+
+    def __init__(self, stores: Path, folder: Path, spot: str, kind: str) -> None:
+        self.path, self.outside = folder / "store", folder / "outside"
+        shutil.copytree(stores / "true", self.path)
+        self.outside.mkdir()
+        (log,) = (self.path / "logs").iterdir()
+        spot = spot.replace("LOG", log.name)
+        self.link, self.target = self.path / spot, self.outside / "it"
+        self.link.parent.mkdir(exist_ok=True)
+        self._make(kind, stores / "forged" / spot)
+        if self.link.is_dir():
+            shutil.rmtree(self.link)
+        else:
+            self.link.unlink(missing_ok=True)
+        self.link.symlink_to(self.target)
+        self.before = content(self.outside)
+
+    def _make(self, kind: str, forged: Path) -> None:
+        directory = self.link.is_dir() or "." not in self.link.name.replace(".tmp", "")
+        directory &= self.link.parent.name not in ("slots", "consumers") and self.link.name not in (
+            *("claim", "presence", "wake", "control", "lock"),
+        )
+        if kind == "forged" and forged.is_dir():
+            shutil.copytree(forged, self.target)
+        elif kind == "forged" and forged.exists():
+            shutil.copyfile(forged, self.target)
+        elif kind != "nothing" and directory:
+            self.target.mkdir()
+            for name in (f"{FIRST}.log", f"{NEXT}.log", "control", "next.0.tmp", "c", "diary"):
+                (self.target / name).write_bytes(b"my own")
+        elif kind != "nothing":
+            self.target.write_bytes(b"my own")
+
+    def nothing_happened_outside(self) -> None:
+        assert content(self.outside) == self.before
+
+
+def content(folder: Path) -> dict[str, tuple[int, int, int, str]]:
+    """All that is in a directory, and that it was not touched."""
+    found = {}
+    for path in [folder, *sorted(folder.rglob("*"))]:
+        stat = path.lstat()
+        data = path.read_bytes() if path.is_file() else b""
+        told = stat.st_mode, stat.st_nlink, stat.st_mtime_ns, hashlib.sha256(data).hexdigest()
+        found[os.fspath(path.relative_to(folder))] = told
+    return found
+
+
+def read(path: Path) -> None:
+    with falaj.open(path, "r") as store:
+        expect(store)
+
+
+def read_without_maps(path: Path) -> None:
+    with falaj.open(path, "r", read="pread") as store:
+        expect(store)
+
+
+def expect(store: falaj.Store, end: int | None = None) -> None:
+    values = [record.bytes() for record in store.topic("t")]
+    assert set(values) <= {TRUE}
+    assert len(values) == (end or RECORDS)
+
+
+def append(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        topic = store.topic("t")
+        for _ in range(RECORDS):
+            topic.append(TRUE)
+        topic.flush()
+        expect(store, topic.end)
+
+
+def create(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        assert store.topic("new", segment_bytes=SEGMENT_BYTES).append(b"x") == 0
+
+
+def recover(path: Path) -> None:
+    """Go on after a failed sync and a torn tail, which moves files and makes new ones."""
+    for log in (path / "logs").glob("t@*"):
+        control, last, after = log / "control", log / f"{LAST}.log", log / f"{NEXT}.log"
+        if log.is_symlink() or log.parent.is_symlink():
+            continue
+        if control.is_file() and not control.is_symlink():
+            with control.open("r+b") as page:
+                store_word(page, FLAGS, LATCHED)
+        if last.is_file() and not last.is_symlink() and not after.is_symlink():
+            shutil.copyfile(last, after)
+    append(path)
+
+
+def back_up(path: Path) -> None:
+    copy = path.with_name("copy")
+    with falaj.open(path, "r") as store:
+        store.backup(copy)
+    assert not any(found.is_symlink() for found in copy.rglob("*"))
+    assert not any(b"my own" in f.read_bytes() for f in copy.rglob("*") if f.is_file())
+    read(copy)
+
+
+def verify(path: Path) -> None:
+    falaj.verify(path)
+
+
+def repair(path: Path) -> None:
+    falaj.repair(path)
+    falaj.repair(path, dry_run=False, timeout=1)
+
+
+def delete(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        store.delete("t")
+
+
+def sweep(path: Path) -> None:
+    """Open it as who is alone, which removes what was left half-way."""
+    falaj.open(path, timeout=1).close()
+
+
+MOVES: list[Callable[[Path], None]] = [
+    *(read, read_without_maps, verify, back_up, sweep, append, create, recover, repair, delete)
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spot", SPOTS)
+def test_a_link_in_a_store_is_not_followed_out_of_it(
+    stores: Path, place: Path, spot: str, kind: str, budget: Callable[[int, int], int]
+) -> None:
+    # In a small budget one copy suffers everything; else each move has one of its own.
+    parts = [MOVES] if budget(1, len(MOVES)) == 1 else [[move] for move in MOVES]
+    for n, moves in enumerate(parts):
+        folder = place / str(n)
+        folder.mkdir()
+        planted = Planted(stores, folder, spot, kind)
+        for move in moves:
+            with suppress(falaj.Error):
+                move(planted.path)
+            planted.nothing_happened_outside()
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("spot", [LOG, "logs", "topics"])
+def test_verification_does_not_call_a_store_sound_whose_directories_are_links(
+    stores: Path, place: Path, spot: str
+) -> None:
+    planted = Planted(stores, place, spot, "forged")
+    with suppress(falaj.errors.IOFailed):
+        assert not falaj.verify(planted.path)["sound"]
+
+
+def test_a_store_that_is_reached_through_a_link_is_the_store(stores: Path, place: Path) -> None:
+    shutil.copytree(stores / "true", place / "store")
+    (place / "link").symlink_to("store")
+    for move in (read, read_without_maps, verify, back_up, append, create, repair, delete):
+        move(place / "link")
+    (place / "empty").mkdir()
+    (place / "to-empty").symlink_to("empty")
+    create(place / "to-empty")
+    assert (place / "empty/falaj.json").exists()
+
+
+@pytest.fixture
+def strange(stores: Path, path: Path) -> Path:
+    shutil.copytree(stores / "true", path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "spot", ["falaj.json", "claim", "slots/0", f"{LOG}/{LAST}.log", f"{LOG}/control"]
+)
+def test_a_pipe_where_a_file_should_be_stops_nobody(strange: Path, spot: str) -> None:
+    (log,) = (strange / "logs").iterdir()
+    path = strange / spot.replace("LOG", log.name)
+    path.unlink()
+    os.mkfifo(path)
+    for move in MOVES:
+        with suppress(falaj.Error):
+            move(strange)
+        if not path.exists():
+            break

@@ -1,0 +1,121 @@
+"""Another reader, made from docs/FORMAT.md alone, reads what falaj wrote: every record, always."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import falaj
+from proof import generate, reader
+from proof.layout import Damage, Newer
+
+Contents = dict[str, list[list[reader.Read]]]
+"""The records of each topic and partition."""
+
+RICH = {
+    *("void", "supersedes", "group", "segments", "orphans", "quarantined", "backups"),
+    *("keys", "headers", "event times", "empty", "index entries", "clean ends", "controls"),
+    *("succeeded", "pwrite"),
+}
+"""What a corpus must have had in it."""
+
+
+def by_falaj(path: Path) -> Contents:
+    with falaj.open(path, "r") as store:
+        return {
+            name: [
+                [as_read(record) for record in topic.partition(p)]
+                for topic in [store.topic(name)]
+                for p in topic.partitions
+            ]
+            for name in store.topics()
+        }
+
+
+def as_read(record: Any) -> reader.Read:
+    raw = record.raw
+    value = None if raw is None else bytes(raw)
+    return reader.Read(record.offset, record.timestamp_ns, record.key, record.headers, value)
+
+
+def by_the_other(store: reader.Store) -> Contents:
+    return {name: [p.records for p in topic.partitions] for name, topic in store.topics.items()}
+
+
+def is_expected(model: generate.Model, found: Contents) -> None:
+    assert found.keys() == model.keys()
+    for name, topic in model.items():
+        for records, expected in zip(found[name], topic.partitions, strict=True):
+            assert [(r.value, r.key, r.headers) for r in records] == [r[:3] for r in expected]
+            for read, (*_, time) in zip(records, expected, strict=True):
+                assert time is None or time == read.timestamp_ns
+
+
+def agree(path: Path, seed: int) -> Counter[str]:
+    """Make a store, and have it read by both."""
+    model = generate.make(path, seed)
+    other = reader.read_store(path)
+    found = by_the_other(other)
+    assert found == by_falaj(path)
+    is_expected(model, found)
+    other.seen["pwrite"] += other.settings["write_mode"] == "pwrite"
+    if seed % 5 == 0:
+        with falaj.open(path, "r") as store:
+            store.backup(path.with_name("copy"))
+        assert by_the_other(reader.read_store(path.with_name("copy"))) == found
+        other.seen["backups"] += 1
+    return other.seen
+
+
+@pytest.mark.timeout(1200)
+def test_both_readers_agree_on_every_store_of_the_corpus(
+    place: Path, budget: Callable[[int, int], int]
+) -> None:
+    seen: Counter[str] = Counter()
+    seeds = range(budget(100, 700))
+    for seed in seeds:
+        (place / "one").mkdir()
+        try:
+            seen += agree(place / "one" / "store", seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        shutil.rmtree(place / "one")
+    assert seen.keys() >= RICH, f"never seen: {RICH - seen.keys()}"
+    assert seen["records"] > 50 * len(seeds)
+
+
+@pytest.mark.timeout(600)
+def test_no_flipped_bit_makes_either_reader_tell_something_else(
+    place: Path, budget: Callable[[int, int], int]
+) -> None:
+    sound = place / "sound"
+    generate.make(sound, seed=4)
+    expected = by_falaj(sound)
+    draw = random.Random(1)
+    files = [p for p in sorted(sound.rglob("*")) if p.suffix in (".log", ".idx", ".json")]
+    caught: Counter[str] = Counter()
+    for n in range(budget(40, 1000)):
+        store = place / f"flipped-{n}"
+        shutil.copytree(sound, store)
+        path = store / draw.choice(files).relative_to(sound)
+        data = bytearray(path.read_bytes())
+        bit = draw.randrange(8 * len(data.rstrip(b"\0")))
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        told = f"bit {bit} of {path}"
+        try:
+            found = by_the_other(reader.read_store(store))
+        except (Damage, Newer):
+            caught["by the other"] += 1
+        else:
+            assert found == expected, told
+        try:
+            assert by_falaj(store) == expected, told
+        except falaj.Error:
+            caught["by falaj"] += 1
+        shutil.rmtree(store)
+    assert min(caught["by the other"], caught["by falaj"]) > 10
