@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::control::at;
 use crate::format::settings::WriteMode;
 use crate::lock::{self, Acquired, Fate, Holders, Identity, LockError};
@@ -162,7 +163,11 @@ impl Log {
             LockError::Io(source) => Error::io("look for the lock's holder in", &path, source),
         })?;
         let held = Held::Word(control, which, me);
-        Ok(Guard { held, taken_over: matches!(acquired, Acquired::TakenOver(_)) })
+        let taken_over = matches!(acquired, Acquired::TakenOver(_));
+        if taken_over {
+            pass(Point::TakeOver);
+        }
+        Ok(Guard { held, taken_over })
     }
 
     fn lock_file<'a>(

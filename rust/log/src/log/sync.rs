@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::PAGE;
 use crate::format::address::Address;
 use crate::format::block::Kind;
@@ -192,6 +193,7 @@ impl Log {
         guard: Guard<'_>,
     ) -> Result<()> {
         segment.set_mark(mark)?;
+        pass(Point::CleanMark);
         let Err(error) = segment.file().sync_data() else {
             enter(&self.syncer_files).unmarked = None;
             return Ok(());
@@ -212,6 +214,7 @@ impl Log {
         if control.is_latched() {
             return Ok((guard, false));
         }
+        pass(Point::SyncLocked);
         let segments = match self.segments_between(from, to, control) {
             Ok(segments) => segments,
             Err(error) => {
@@ -231,12 +234,14 @@ impl Log {
             if succeeded || end.saturating_sub(before.position) >= MARK_LAG {
                 let mark = next_mark(before, *end, control, member);
                 segment.set_mark(&Mark { succeeded, ..mark })?;
+                pass(Point::SyncMark);
             }
             if succeeded {
                 punch_rest(segment, *end);
             }
         }
         control.set(at::DURABLE, to.0)?;
+        pass(Point::SyncDurable);
         let mut files = enter(&self.syncer_files);
         files.forget_before(to.sequence());
         files.unmarked = Some(to);
@@ -294,8 +299,10 @@ impl Log {
             if i == 1 {
                 // The names of all later segments, before anything in them counts.
                 self.storage.sync_dir(&self.dir)?;
+                pass(Point::SyncDirectory);
             }
             segment.file().sync_data()?;
+            pass(Point::SyncFile);
         }
         Ok(())
     }
@@ -309,6 +316,7 @@ impl Log {
             guard.abandon();
             return Err(error);
         }
+        pass(Point::LatchSet);
         control.rouse();
         Ok(guard)
     }

@@ -19,6 +19,7 @@ use super::layout::{deleted, temporary};
 use super::options::{TopicOptions, within_limits};
 use super::{Shared, Store, files, sweep};
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::settings::TopicSettings;
 use crate::format::state::TopicState;
 use crate::log::{self, LogSpec};
@@ -83,6 +84,7 @@ impl Store {
         let renamed = shared.storage().rename_over(&path, &away);
         renamed.map_err(|error| Error::io("rename", &path, error))?;
         files::sync_parent(shared.storage(), &path)?;
+        pass(Point::TopicAway);
         // From here on the topic is gone. A log goes with the last topic that names it; one whose
         // settings cannot be read might.
         let is_used =
@@ -93,6 +95,7 @@ impl Store {
         if !is_used {
             let log = shared.layout.log(&topic)?;
             log::mark_deleted(shared.storage(), &log)?;
+            pass(Point::TopicMarked);
             self.bell().rouse();
             sweep::remove_log(shared.storage(), &log)?;
         }
@@ -114,12 +117,15 @@ impl Store {
         let topic = options.settle(name, ids, storage.now_us());
         shared.expect_new_log(&topic)?;
         shared.create_log(&topic)?;
+        pass(Point::TopicNamed);
         let directory = shared.layout.topic(name)?;
         files::make_dir(storage, &directory, shared.modes.directory)?;
         files::sync_parent(storage, &directory)?;
+        pass(Point::TopicDirectory);
         claim.verify()?;
         let path = shared.layout.topic_settings(name)?;
         files::put_new(storage, &path, topic.encode().as_bytes(), shared.modes.file)?;
+        pass(Point::TopicSettings);
         Ok(topic)
     }
 }
@@ -203,6 +209,7 @@ impl Shared {
         };
         log::create(self.storage(), &unfinished, &spec)?;
         files::sync_dir(self.storage(), &unfinished)?;
+        pass(Point::TopicLog);
         files::rename_new(self.storage(), &unfinished, &path)
     }
 }
