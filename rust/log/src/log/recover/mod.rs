@@ -27,7 +27,7 @@ use crate::format::segment::{Mark, Previous};
 use crate::format::{PAGE, names};
 use crate::segment::index::Index;
 use crate::segment::{Reading, Segment};
-use crate::storage::{Access, Open, Storage};
+use crate::storage::{Access, Storage};
 
 use super::append::RESERVE;
 use super::beyond::leaps;
@@ -89,7 +89,7 @@ fn recover(
         return Ok(Vec::new());
     }
     let path = dir.join("lock");
-    let file = storage.open(&path, Open::ReadWrite).map_err(|e| Error::io("open", &path, e))?;
+    let file = member.open_to_lock(&**storage, &path).map_err(|e| Error::io("open", &path, e))?;
     wait_for_flock(&*file, &path, settings.lock_timeout)?;
     let recovered = if is_current(&**storage, dir, settings, incarnation) {
         Ok(Vec::new())
