@@ -148,6 +148,26 @@ fn a_follower_finds_what_a_writer_committed_that_died_before_the_tail() {
     assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(0));
 }
 
+/// Who read it and comes back asks for the offset behind it.
+#[test]
+fn a_block_that_was_read_lies_before_the_end_also_when_its_writer_died_before_the_tail() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    let before = log.committed().unwrap();
+    append(&log, 0, &[b"two", b"three"]).unwrap();
+    p.page().store(at::TAIL, before.0).unwrap();
+    p.page().store(at::APPEND_LOCK, lock_word(0)).unwrap();
+    let reader = open_to_read(&p.storage, &p.dir).unwrap();
+    let mut cursor = reader.cursor_at(0, 0, Check::Full).unwrap();
+    let mut read = 0;
+    while let Some(block) = cursor.next_block().unwrap() {
+        read = block.end();
+    }
+    assert_eq!(read, 3);
+    assert_eq!(reader.end_offset(0).unwrap(), 3);
+}
+
 /// Nobody would ever wake it: every process looks at the other page.
 #[test]
 fn a_follower_is_told_when_its_control_page_was_replaced() {

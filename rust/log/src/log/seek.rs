@@ -110,6 +110,18 @@ impl Log {
         Ok(next)
     }
 
+    /// Offset behind the last record of a topic that readers find.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn end_offset(self: &Arc<Self>, topic: u32) -> Result<u64> {
+        match self.committed() {
+            // A writer that died behind its commit word left the tail before a block that is there.
+            Some(tail) if !self.has_block_at(tail) => self.offset_at(topic, tail),
+            _ => self.last_offset(topic),
+        }
+    }
+
     /// Offset behind the last record of a topic in a log without a control page: as far as its
     /// blocks are sound.
     ///
