@@ -58,13 +58,16 @@ impl Plan {
         let mostly = *random.pick(&[0, 1, 1, 2]);
         let syncs =
             roles.iter().map(|_| if random.chance(2, 3) { mostly } else { random.below(3) });
-        let syncs = syncs.collect();
+        let syncs: Vec<u64> = syncs.collect();
+        // Who waits for the medium with each call gets less done.
+        let all_wait = roles.iter().zip(&syncs).all(|(role, sync)| !role.appends() || *sync == 2);
+        let records = if all_wait { 20_000 } else { random.between(200_000, 2_000_000) };
         Self {
             layout,
             roles,
             syncs,
             kills: random.between(20, 60),
-            records: random.between(100_000, 1_000_000),
+            records,
             kill_ms: *random.pick(&[40, 100, 200, 400]),
             stop_ms: *random.pick(&[200, 500, 2_000]),
             fork_ms: *random.pick(&[0, 20, 100]),
@@ -83,7 +86,7 @@ const APPEND: [Point; 7] = [
     Point::AppendTail,
     Point::AppendUnlocked,
 ];
-const SELDOM: [Point; 25] = [
+const SELDOM: [Point; 26] = [
     Point::GroupMember,
     Point::TakeOver,
     Point::RepairWalked,
@@ -92,6 +95,7 @@ const SELDOM: [Point; 25] = [
     Point::RepairTail,
     Point::RollPrepared,
     Point::RollLocked,
+    Point::RollUnlocked,
     Point::RollIndex,
     Point::RollSegment,
     Point::RollDirty,

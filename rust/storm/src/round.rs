@@ -92,7 +92,9 @@ impl Round<'_> {
             let woken = self.workers.wake_stopped(now);
             self.note_kills("stopped", woken);
             if now >= kill_at {
-                kill_at = now + self.soon(self.plan.kill_ms);
+                // Killed often enough: now let them append.
+                let rest = if self.kills < self.plan.kills { 1 } else { 10 };
+                kill_at = now + self.soon(self.plan.kill_ms * rest);
                 self.kill_somebody()?;
             }
             if now >= stop_at {

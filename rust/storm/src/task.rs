@@ -44,6 +44,11 @@ impl Role {
         matches!(self, Role::Writer | Role::Churner | Role::PythonWriter)
     }
 
+    /// True for those who keep an account of appends.
+    pub fn appends(self) -> bool {
+        matches!(self, Role::Writer | Role::PythonWriter)
+    }
+
     /// True for those that need an interpreter.
     pub fn is_python(self) -> bool {
         matches!(self, Role::PythonWriter | Role::PythonFollower)
