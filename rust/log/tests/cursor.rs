@@ -72,6 +72,30 @@ fn a_follower_goes_on_after_its_whole_segment_was_superseded() {
     assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(2));
 }
 
+/// The process that recovers puts away what was superseded; a reader knows the old names.
+#[test]
+fn a_reader_goes_on_after_the_segments_ahead_of_it_were_superseded_and_put_away() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    for value in [b"two", b"six", b"ten"] {
+        log.roll_now().unwrap();
+        append(&log, 0, &[value]).unwrap();
+    }
+    let reader = open_to_read(&p.storage, &p.dir).unwrap();
+    let mut cursor = reader.cursor_at(0, 0, Check::Full).unwrap();
+    assert!(cursor.next_block().unwrap().is_some());
+    p.set_latch();
+    append(&log, 0, &[b"new"]).unwrap();
+    std::mem::forget(log);
+    let _log = p.open(TestMember::new(0, 2));
+    let mut firsts = Vec::new();
+    while let Some(block) = cursor.next_block().unwrap() {
+        firsts.push(block.first());
+    }
+    assert_eq!((firsts, p.segments()), (vec![1, 2, 3, 4], vec![0, 4]));
+}
+
 /// A roll that failed behind the rename leaves a segment under a name that another file gets.
 #[test]
 fn an_orphan_seen_once_does_not_hide_its_successor() {
