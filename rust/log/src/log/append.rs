@@ -120,7 +120,21 @@ impl Log {
         member.check()?;
         let needs = self.check_blocks(blocks, firsts)?;
         let mut slot = enter(&self.writer);
-        let writer = self.writer_in(&mut slot, control)?;
+        // What lacks of a log that was deleted is no damage.
+        let appended = self.append_to(&mut slot, control, member, blocks, needs, firsts);
+        appended.map_err(|e| self.unless_deleted(e))
+    }
+
+    fn append_to(
+        &self,
+        slot: &mut Option<Writer>,
+        control: &Control,
+        member: &dyn Member,
+        blocks: &[Outgoing<'_>],
+        needs: u64,
+        firsts: &mut [u64],
+    ) -> Result<Appended> {
+        let writer = self.writer_in(slot, control)?;
         loop {
             writer.catch_up(self, control)?;
             let guard = self.lock(Which::Append)?;

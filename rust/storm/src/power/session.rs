@@ -115,10 +115,10 @@ impl<'a> Session<'a> {
     fn append_for_a_while(&mut self) -> Result<(), String> {
         for mode in [0, 1, 2] {
             if mode > 0 || self.random.chance(1, 2) {
-                self.start(Role::Writer, mode, true, 0)?;
+                self.start(Role::Writer, mode, true, None)?;
             }
         }
-        self.start(Role::Follower, 0, true, 0)?;
+        self.start(Role::Follower, 0, true, None)?;
         let began = Instant::now();
         while self.writers.values().all(|acks| acks.word(RECORDS) == 0) {
             self.expect_alive()?;
@@ -170,10 +170,7 @@ impl<'a> Session<'a> {
 
     /// The power goes again while somebody recovers.
     fn cut_recovery(&mut self) -> Result<(), String> {
-        let id = self.start(Role::Writer, 2, true, 0)?;
-        if let Some(acks) = self.writers.get_mut(&id) {
-            acks.set_word(STOP, 1);
-        }
+        self.start(Role::Writer, 2, true, Some(0))?;
         std::thread::sleep(Duration::from_millis(self.random.magnitude(5)));
         self.totals.add("cuts_in_recovery", 1);
         self.cut(Cut::NoLogFlush)
@@ -182,12 +179,7 @@ impl<'a> Session<'a> {
     /// A process opens everything for writing, makes some calls, and closes. With no calls it only
     /// recovers.
     fn alone(&mut self, calls: u64) -> Result<(), String> {
-        let id = self.start(Role::Writer, 2, false, calls)?;
-        if calls == 0 {
-            if let Some(acks) = self.writers.get_mut(&id) {
-                acks.set_word(STOP, 1);
-            }
-        }
+        self.start(Role::Writer, 2, false, Some(calls))?;
         let began = Instant::now();
         while !self.workers.alive.is_empty() {
             for (_, news) in self.workers.news().map_err(|e| e.to_string())? {
@@ -203,13 +195,22 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn start(&mut self, role: Role, sync: u64, tolerant: bool, calls: u64) -> Result<u32, String> {
+    /// Start a worker: for ever, for some calls, or only to open everything and close it.
+    fn start(
+        &mut self,
+        role: Role,
+        sync: u64,
+        tolerant: bool,
+        calls: Option<u64>,
+    ) -> Result<(), String> {
         let failed = |e: std::io::Error| e.to_string();
         let id = self.next_id;
         self.next_id += 1;
         let account = self.dir.join("accounts").join(id.to_string());
         if role == Role::Writer {
-            self.writers.insert(id, Acks::open(&account).map_err(failed)?);
+            let mut acks = Acks::open(&account).map_err(failed)?;
+            acks.set_word(STOP, u64::from(calls == Some(0)));
+            self.writers.insert(id, acks);
         } else {
             self.readers.push(Seen::open(&account).map_err(failed)?);
         }
@@ -223,13 +224,12 @@ impl<'a> Session<'a> {
             sync,
             trap: None,
             fork_ms: 0,
-            calls,
+            calls: calls.unwrap_or(0),
             tolerant,
             pread: false,
             parent: std::process::id(),
         };
-        self.workers.start(task).map_err(failed)?;
-        Ok(id)
+        self.workers.start(task).map_err(failed)
     }
 
     fn check(&mut self, loss: Loss) -> Result<(), String> {
