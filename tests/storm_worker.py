@@ -56,7 +56,7 @@ class Account:
     def acknowledge(self, i: int, offset: int, mode: int) -> None:
         at = HEADER + i * LINE
         WORD.pack_into(self.map, at + 16, offset)
-        WORD.pack_into(self.map, at + 40, mode << 60 | time.monotonic_ns() // 1_000_000)
+        WORD.pack_into(self.map, at + 40, mode << 60 | time.monotonic_ns() // 1000)
         struct.pack_into("<I", self.map, at, ACKNOWLEDGED)
 
     def refuse(self, i: int) -> None:

@@ -70,8 +70,8 @@ pub struct Line {
     pub group: u64,
     /// Sync mode: 0 none, 1 interval, 2 durable.
     pub mode: u64,
-    /// When it was acknowledged: milliseconds of the monotonic clock.
-    pub time_ms: u64,
+    /// When it was acknowledged: microseconds of the monotonic clock.
+    pub time_us: u64,
 }
 
 /// `group` of a record without content.
@@ -130,10 +130,10 @@ impl Acks {
     }
 
     /// Note that the call returned, and what it said.
-    pub fn acknowledge(&mut self, i: usize, offset: u64, mode: u64, time_ms: u64) {
+    pub fn acknowledge(&mut self, i: usize, offset: u64, mode: u64, time_us: u64) {
         let at = HEADER + i * LINE;
         self.0[at + 16..at + 24].copy_from_slice(&offset.to_le_bytes());
-        self.0[at + 40..at + 48].copy_from_slice(&(mode << 60 | time_ms).to_le_bytes());
+        self.0[at + 40..at + 48].copy_from_slice(&(mode << 60 | time_us).to_le_bytes());
         compiler_fence(Ordering::SeqCst);
         self.set_state(i, State::Acknowledged);
     }
@@ -179,7 +179,7 @@ impl Acks {
             place: ((places >> 32) as u16, (places >> 48) as u16),
             group: word(32),
             mode: last >> 60,
-            time_ms: last & !(0xf << 60),
+            time_us: last & !(0xf << 60),
         })
     }
 }

@@ -25,7 +25,8 @@ pub enum Loss {
     /// Nothing: processes died, the machine went on.
     Nothing,
     /// A suffix of each log, behind what was said to be durable. The power went at this moment, in
-    /// milliseconds of the accounts' clock.
+    /// microseconds of the accounts' clock. What was acknowledged later does not count: a call that is
+    /// under way while a file system is shut down may return as if nothing were wrong.
     Suffix(u64),
 }
 
@@ -89,13 +90,14 @@ impl Checker {
     pub fn check(
         &mut self,
         writers: &BTreeMap<u32, Acks>,
+        told: &Told,
         loss: Loss,
         reading: Reading,
     ) -> Result<Found, String> {
         let mut accounts: Accounts<'_> = BTreeMap::new();
         let mut bare = BTreeMap::<(u16, u16), Bare>::new();
         for (id, acks) in writers {
-            accounts.insert(*id, account(acks, &mut bare));
+            accounts.insert(*id, account(acks, loss, &mut bare));
         }
         let mut found = Found::default();
         let topics = self.open(reading)?;
@@ -110,14 +112,12 @@ impl Checker {
             }
             let end = known.next;
             settle_bare(bare, end, loss, &mut found).map_err(|e| format!("{place:?}: {e}"))?;
-            for (id, account) in &accounts {
-                let told = account.acks.durable(place);
-                if told > end {
-                    return Err(format!(
-                        "{place:?}: writer {id} was told that everything before {told} is durable, \
-                         and the log ends at {end}"
-                    ));
-                }
+            let told = told.get(&place).copied().unwrap_or_default();
+            if told > end {
+                return Err(format!(
+                    "{place:?}: somebody was told that everything before {told} is durable, and the \
+                     log ends at {end}"
+                ));
             }
         }
         for (id, account) in &accounts {
@@ -158,12 +158,15 @@ impl Checker {
     pub fn look_before_recovery(
         &self,
         writers: &BTreeMap<u32, Acks>,
+        told: &Told,
+        loss: Loss,
         reading: Reading,
     ) -> Result<u64, String> {
         let mut asked = 0;
         let topics = self.open(reading).map_err(|e| format!("before recovery: {e}"))?;
         for place in self.layout.places() {
-            let durable = durable_by(writers, place).max(self.end(place));
+            let told = told.get(&place).copied().unwrap_or_default();
+            let durable = durable_by(writers, place, loss).max(self.end(place)).max(told);
             let failed = |e: String| format!("before recovery, {place:?}: {e}");
             let Some(topic) = &topics[usize::from(place.0)] else {
                 if durable > 0 {
@@ -218,13 +221,30 @@ fn open(path: &Path, options: &StoreOptions, topics: u16) -> Result<Vec<Option<T
     (0..topics).map(topic).collect()
 }
 
-/// Up to where somebody was told that everything is on the medium.
-fn durable_by(writers: &BTreeMap<u32, Acks>, place: (u16, u16)) -> u64 {
+/// Up to where somebody was told, before the cut, that everything is on the medium.
+pub type Told = BTreeMap<(u16, u16), u64>;
+
+/// What the accounts say of that now.
+pub fn told(writers: &BTreeMap<u32, Acks>, layout: &Layout) -> Told {
+    let highest = |place| writers.values().map(|acks| acks.durable(place)).max().unwrap_or(0);
+    layout.places().map(|place| (place, highest(place))).collect()
+}
+
+/// True for an append that was acknowledged as durable, before the power went.
+fn is_durable(line: &Line, loss: Loss) -> bool {
+    let in_time = match loss {
+        Loss::Nothing => true,
+        Loss::Suffix(cut_us) => line.time_us < cut_us,
+    };
+    line.state == State::Acknowledged && line.mode == 2 && in_time
+}
+
+/// Up to where the appends in durable mode say so.
+fn durable_by(writers: &BTreeMap<u32, Acks>, place: (u16, u16), loss: Loss) -> u64 {
     let mut durable = 0;
     for acks in writers.values() {
-        durable = durable.max(acks.durable(place));
         let lines = (0..).map_while(|i| acks.line(i));
-        let told = lines.filter(|line| line.state == State::Acknowledged && line.mode == 2);
+        let told = lines.filter(|line| is_durable(line, loss));
         let ends = told.filter(|line| line.place == place);
         durable = ends.map(|line| line.offset + u64::from(line.count)).fold(durable, u64::max);
     }
@@ -239,7 +259,7 @@ struct Bare {
     pending: u64,
 }
 
-fn account<'a>(acks: &'a Acks, bare: &mut BTreeMap<(u16, u16), Bare>) -> Account<'a> {
+fn account<'a>(acks: &'a Acks, loss: Loss, bare: &mut BTreeMap<(u16, u16), Bare>) -> Account<'a> {
     let mut columns = BTreeMap::<(u16, u16), Column>::new();
     let mut present = Vec::new();
     while let Some(line) = acks.line(present.len()) {
@@ -250,7 +270,7 @@ fn account<'a>(acks: &'a Acks, bare: &mut BTreeMap<(u16, u16), Bare>) -> Account
             match line.state {
                 State::Acknowledged => {
                     bare.acknowledged.insert(line.offset);
-                    if line.mode == 2 {
+                    if is_durable(&line, loss) {
                         bare.durable.insert(line.offset);
                     }
                 }
@@ -442,10 +462,10 @@ fn settle(
             continue;
         }
         lost_from.entry(line.place.0).or_insert(i);
-        let Loss::Suffix(cut_ms) = loss else {
+        let Loss::Suffix(cut_us) = loss else {
             return Err(format!("acknowledged and not there: {line:?}"));
         };
-        if line.mode == 2 {
+        if is_durable(&line, loss) {
             return Err(format!("acknowledged as durable and not there: {line:?}"));
         }
         if line.offset < end(line.place) {
@@ -453,7 +473,7 @@ fn settle(
         }
         found.lost += u64::from(line.count);
         if line.mode == 1 {
-            found.lost_age_ms = found.lost_age_ms.max(cut_ms.saturating_sub(line.time_ms));
+            found.lost_age_ms = found.lost_age_ms.max(cut_us.saturating_sub(line.time_us) / 1000);
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use falaj::storage::Storage;
 use falaj::storage::real::RealStorage;
 
 use crate::acks::{Acks, CALLS, FORKS, RECORDS, REFUSED, STOP, Seen};
-use crate::check::{Checker, Loss};
+use crate::check::{Checker, Loss, told};
 use crate::payload::Pool;
 use crate::plan::{Plan, Start, trap};
 use crate::processes::{News, Workers};
@@ -276,7 +276,8 @@ impl Round<'_> {
             self.acknowledged += acks.word(RECORDS);
             let _ = std::fs::remove_file(self.dir.join("said").join(format!("{id}.writer")));
         }
-        let found = self.checker.check(&self.writers, Loss::Nothing, reading);
+        let told = told(&self.writers, &self.plan.layout);
+        let found = self.checker.check(&self.writers, &told, Loss::Nothing, reading);
         let found = found.map_err(|e| format!("{when}: {e}"))?;
         self.totals.add("acknowledged", found.acknowledged);
         self.totals.add("records_checked", found.records);

@@ -16,14 +16,14 @@ use falaj::storage::real::RealStorage;
 
 use super::mount::Image;
 use crate::acks::{Acks, RECORDS, STOP, Seen};
-use crate::check::{Checker, Loss};
+use crate::check::{Checker, Loss, Told, told};
 use crate::payload::Pool;
 use crate::processes::{News, Workers};
 use crate::random::Random;
 use crate::system::Cut;
 use crate::task::{Layout, Role, Task};
 use crate::totals::Totals;
-use crate::worker::now_ms;
+use crate::worker::now_us;
 
 /// Nothing here takes so long, on a busy machine either.
 const LONG: Duration = Duration::from_secs(60);
@@ -95,20 +95,26 @@ impl<'a> Session<'a> {
     pub fn turn(&mut self) -> Result<(), String> {
         self.append_for_a_while()?;
         let how = if self.random.chance(1, 4) { Cut::LogFlushed } else { Cut::NoLogFlush };
-        let cut_ms = now_ms();
+        let told = self.told();
+        let loss = Loss::Suffix(now_us());
         self.cut(how)?;
-        self.look_before_recovery()?;
+        self.look_before_recovery(&told, loss)?;
         while self.random.chance(1, 4) {
             self.cut_recovery()?;
         }
         self.alone(0)?;
-        self.check(Loss::Suffix(cut_ms)).map_err(|e| format!("after the cut: {e}"))?;
+        self.check(&told, loss).map_err(|e| format!("after the cut: {e}"))?;
         let compared = self.checker.check_again(&self.readers, Reading::Map)?;
         self.totals.add("reader_blocks_compared", compared);
         self.readers.clear();
         self.alone(20)?;
-        self.check(Loss::Nothing).map_err(|e| format!("after appending again: {e}"))?;
+        let told = self.told();
+        self.check(&told, Loss::Nothing).map_err(|e| format!("after appending again: {e}"))?;
         self.verify()
+    }
+
+    fn told(&self) -> Told {
+        told(&self.writers, &self.layout)
     }
 
     /// Processes append in all modes for a moment.
@@ -161,9 +167,9 @@ impl<'a> Session<'a> {
     }
 
     /// A process that only reads comes first. What it sees below what was durable is all there.
-    fn look_before_recovery(&mut self) -> Result<(), String> {
+    fn look_before_recovery(&mut self, told: &Told, loss: Loss) -> Result<(), String> {
         let reading = if self.random.chance(1, 2) { Reading::Pread } else { Reading::Map };
-        let asked = self.checker.look_before_recovery(&self.writers, reading)?;
+        let asked = self.checker.look_before_recovery(&self.writers, told, loss, reading)?;
         self.totals.add("needs_recovery_said", asked);
         Ok(())
     }
@@ -232,9 +238,9 @@ impl<'a> Session<'a> {
         self.workers.start(task).map_err(failed)
     }
 
-    fn check(&mut self, loss: Loss) -> Result<(), String> {
+    fn check(&mut self, told: &Told, loss: Loss) -> Result<(), String> {
         let reading = if self.random.chance(1, 2) { Reading::Pread } else { Reading::Map };
-        let found = self.checker.check(&self.writers, loss, reading)?;
+        let found = self.checker.check(&self.writers, told, loss, reading)?;
         self.totals.add("acknowledged", found.acknowledged);
         self.totals.add("records_checked", found.records);
         self.totals.add("records_lost_as_allowed", found.lost);

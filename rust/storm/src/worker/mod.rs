@@ -87,8 +87,8 @@ fn sync_mode(mode: u64) -> SyncMode {
     }
 }
 
-/// Milliseconds of a clock that all processes of the machine share.
-pub fn now_ms() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+/// Microseconds of a clock that all processes of the machine share.
+pub fn now_us() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }

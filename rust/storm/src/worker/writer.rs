@@ -3,7 +3,7 @@
 use falaj::error::Error;
 use falaj::topic::{Record, Topic};
 
-use super::{Wrong, now_ms, open_for_writing, sync_mode};
+use super::{Wrong, now_us, open_for_writing, sync_mode};
 use crate::acks::{Acks, BARE, CALLS, LINES, Line, RECORDS, STOP, State};
 use crate::payload::{Made, Pool, crc_on, length};
 use crate::random::Random;
@@ -145,7 +145,7 @@ impl Writer<'_> {
         self.calls += 1;
         match appended {
             Ok(firsts) => {
-                let now = now_ms();
+                let now = now_us();
                 for (i, first) in lines.iter().zip(firsts) {
                     self.acks.acknowledge(*i, first, mode, now);
                 }
@@ -222,6 +222,6 @@ fn append_chunks(
 }
 
 fn line(count: usize, seq: u64, crc: u32, place: (u16, u16), group: u64, mode: u64) -> Line {
-    let (state, offset, time_ms) = (State::Intended, 0, 0);
-    Line { state, count: count as u32, seq, offset, crc, place, group, mode, time_ms }
+    let (state, offset, time_us) = (State::Intended, 0, 0);
+    Line { state, count: count as u32, seq, offset, crc, place, group, mode, time_us }
 }
