@@ -192,6 +192,23 @@ fn a_block_that_was_read_lies_before_the_end_also_when_its_writer_died_before_th
     assert_eq!(reader.end_offset(0).unwrap(), 3);
 }
 
+/// It was read, so it was committed, and a flush says that all that was committed is on the medium.
+#[test]
+fn a_flush_covers_a_block_that_was_read_although_its_writer_died_before_the_tail() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let a = TestMember::new(0, 1);
+    let b = a.beside(1);
+    let (log, other) = (p.open(a), p.open(b));
+    append(&log, 0, &[b"one"]).unwrap();
+    let before = log.committed().unwrap();
+    append(&log, 0, &[b"two"]).unwrap();
+    let after = log.committed().unwrap();
+    p.page().store(at::TAIL, before.0).unwrap();
+    assert_eq!(read_all(&other, 0, 0).0.len(), 2);
+    assert_eq!(other.sync().unwrap(), after);
+    assert_eq!(read_all(&open_to_read(&p.after_power_cut(), &p.dir).unwrap(), 0, 0).0.len(), 2);
+}
+
 /// Nobody would ever wake it: every process looks at the other page.
 #[test]
 fn a_follower_is_told_when_its_control_page_was_replaced() {

@@ -130,7 +130,11 @@ impl Log {
     /// As [`Log::sync_to`].
     pub fn sync(&self) -> Result<Address> {
         let (control, _) = self.writing()?;
-        let tail = control.tail();
+        let mut tail = control.tail();
+        if self.has_block_at(tail) {
+            // Committed, and its writer died, or is about to say so.
+            tail = self.settled_tail(control)?;
+        }
         self.sync_to(tail)?;
         Ok(tail)
     }
