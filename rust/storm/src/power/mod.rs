@@ -101,7 +101,14 @@ fn cut_all(
         let seed = Random::new(options.seed, number).next() >> 12;
         let which = number as usize % images.len();
         let image = &mut images[which];
-        if let Err(what) = one(image, dir, seed, totals) {
+        let before = totals.clone();
+        let done = one(image, dir, seed, totals);
+        if interrupted() {
+            // Half a round counts for nothing, nor does what the same signal did to its workers.
+            *totals = before;
+            break;
+        }
+        if let Err(what) = done {
             return Some((number, what));
         }
         totals.add("rounds", 1);
