@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::system::{Cut, shut_down};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::system::{Cut, interrupted, shut_down};
 
 /// Bytes of an image; sparse.
 const LEN: u64 = 1 << 30;
@@ -27,8 +29,18 @@ pub fn enter() -> Result<i32, String> {
     command.args(["--mount", "--propagation", "private", "--"]);
     command.arg(exe).args(std::env::args_os().skip(1)).env(INSIDE, "1");
     let mut child = command.spawn().map_err(|e| format!("unshare: {e}"))?;
-    let status = child.wait().map_err(|e| e.to_string())?;
-    Ok(status.code().unwrap_or(130))
+    let mut told = false;
+    loop {
+        if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
+            return Ok(status.code().unwrap_or(130));
+        }
+        if interrupted() && !told {
+            // Ctrl-C reaches both; who kills by number means both as well.
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+            told = true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// One image, mounted or not.
