@@ -81,6 +81,8 @@ impl Store {
         let topic = self.topic_settings(name)?;
         let others = shared.all_topics()?;
         let away = deleted(&path);
+        // Before its name is written over: by it alone a log is known to have been deleted.
+        sweep::finish_deletion(shared.storage(), &shared.layout, &away)?;
         let renamed = shared.storage().rename_over(&path, &away);
         renamed.map_err(|error| Error::io("rename", &path, error))?;
         files::sync_parent(shared.storage(), &path)?;
