@@ -179,6 +179,10 @@ pub fn trap(random: &mut Random, role: Role, start: Start) -> Option<Trap> {
         _ if random.chance(1, 2) => (&APPEND, 15),
         _ => (&SELDOM, 4),
     };
-    let (point, nth) = (*random.pick(list), random.magnitude(bits));
+    let point = *random.pick(list);
+    // What only follows from another's death comes seldom in one process's life.
+    let follows = ["repair-", "latch-", "lock-taken", "roll-of"];
+    let is_rare = follows.iter().any(|start| point.name().starts_with(start));
+    let nth = if is_rare { 1 } else { random.magnitude(bits) };
     Some(Trap { point, nth, snap })
 }
