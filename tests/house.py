@@ -25,13 +25,14 @@ ROOMS: dict[str, set[str]] = {
     "format": set(),
     "sync": set(),
     "error": {"format"},
+    "failpoints": set(),
     "publish": {"sync"},
     "lock": {"sync"},
     "wake": {"sync"},
-    "storage": {"format", "sync", "publish"},
-    "segment": {"format", "error", "storage"},
-    "log": {"format", "error", "sync", "lock", "wake", "storage", "segment"},
-    "store": {"format", "error", "lock", "storage", "segment", "log"},
+    "storage": {"format", "failpoints", "sync", "publish"},
+    "segment": {"format", "error", "failpoints", "storage"},
+    "log": {"format", "error", "failpoints", "sync", "lock", "wake", "storage", "segment"},
+    "store": {"format", "error", "failpoints", "lock", "storage", "segment", "log"},
     "topic": {"format", "error", "segment", "log", "store"},
 }
 

@@ -61,7 +61,8 @@
 //!
 //! # Features and platform
 //!
-//! There are no cargo features and no dependencies to choose. Linux, 64-bit, little-endian: words are
+//! There is nothing to choose: no dependencies, and one cargo feature, `failpoints`, which is for our
+//! own tests and lets them end a process at named points. Linux, 64-bit, little-endian: words are
 //! mapped and waits are futexes; anything else refuses to compile. Threads may share every handle;
 //! after a `fork` the child opens anew ([`Closed`](error::Error::Closed) reminds it). Local file
 //! systems only: network ones and FUSE are refused.
@@ -74,6 +75,9 @@ compile_error!(
 
 #[cfg(not(loom))]
 pub mod error;
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod failpoints;
 #[cfg(not(loom))]
 pub mod format;
 pub mod lock;

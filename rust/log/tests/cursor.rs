@@ -72,6 +72,30 @@ fn a_follower_goes_on_after_its_whole_segment_was_superseded() {
     assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(2));
 }
 
+/// The process that recovers puts away what was superseded; a reader knows the old names.
+#[test]
+fn a_reader_goes_on_after_the_segments_ahead_of_it_were_superseded_and_put_away() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    for value in [b"two", b"six", b"ten"] {
+        log.roll_now().unwrap();
+        append(&log, 0, &[value]).unwrap();
+    }
+    let reader = open_to_read(&p.storage, &p.dir).unwrap();
+    let mut cursor = reader.cursor_at(0, 0, Check::Full).unwrap();
+    assert!(cursor.next_block().unwrap().is_some());
+    p.set_latch();
+    append(&log, 0, &[b"new"]).unwrap();
+    std::mem::forget(log);
+    let _log = p.open(TestMember::new(0, 2));
+    let mut firsts = Vec::new();
+    while let Some(block) = cursor.next_block().unwrap() {
+        firsts.push(block.first());
+    }
+    assert_eq!((firsts, p.segments()), (vec![1, 2, 3, 4], vec![0, 4]));
+}
+
 /// A roll that failed behind the rename leaves a segment under a name that another file gets.
 #[test]
 fn an_orphan_seen_once_does_not_hide_its_successor() {
@@ -146,6 +170,43 @@ fn a_follower_finds_what_a_writer_committed_that_died_before_the_tail() {
     let wait = other.wait_for_news(cursor.address(), SOON, &|| false);
     assert_eq!(wait.unwrap(), Wait::News);
     assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(0));
+}
+
+/// Who read it and comes back asks for the offset behind it.
+#[test]
+fn a_block_that_was_read_lies_before_the_end_also_when_its_writer_died_before_the_tail() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    let before = log.committed().unwrap();
+    append(&log, 0, &[b"two", b"three"]).unwrap();
+    p.page().store(at::TAIL, before.0).unwrap();
+    p.page().store(at::APPEND_LOCK, lock_word(0)).unwrap();
+    let reader = open_to_read(&p.storage, &p.dir).unwrap();
+    let mut cursor = reader.cursor_at(0, 0, Check::Full).unwrap();
+    let mut read = 0;
+    while let Some(block) = cursor.next_block().unwrap() {
+        read = block.end();
+    }
+    assert_eq!(read, 3);
+    assert_eq!(reader.end_offset(0).unwrap(), 3);
+}
+
+/// It was read, so it was committed, and a flush says that all that was committed is on the medium.
+#[test]
+fn a_flush_covers_a_block_that_was_read_although_its_writer_died_before_the_tail() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let a = TestMember::new(0, 1);
+    let b = a.beside(1);
+    let (log, other) = (p.open(a), p.open(b));
+    append(&log, 0, &[b"one"]).unwrap();
+    let before = log.committed().unwrap();
+    append(&log, 0, &[b"two"]).unwrap();
+    let after = log.committed().unwrap();
+    p.page().store(at::TAIL, before.0).unwrap();
+    assert_eq!(read_all(&other, 0, 0).0.len(), 2);
+    assert_eq!(other.sync().unwrap(), after);
+    assert_eq!(read_all(&open_to_read(&p.after_power_cut(), &p.dir).unwrap(), 0, 0).0.len(), 2);
 }
 
 /// Nobody would ever wake it: every process looks at the other page.

@@ -187,8 +187,14 @@ fn a_full_disk_is_said_and_takes_nothing_and_room_is_all_that_is_needed() {
 
 #[test]
 fn a_deleted_topic_takes_no_appends_and_what_was_read_stays() {
-    let p = place(WriteMode::Mapped);
-    let log = open(&p.storage, &p.dir, TestMember::new(0, 1)).unwrap();
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        deleted_while_open(mode);
+    }
+}
+
+fn deleted_while_open(mode: WriteMode) {
+    let p = place(mode);
+    let log = open_as(&p.storage, &p.dir, TestMember::new(0, 1), mode).unwrap();
     three(&log);
     let view = log.cursor_at(0, 0, Check::Full).unwrap().next_block().unwrap().unwrap().clone();
     mark_deleted(&*p.storage, &p.dir).unwrap();

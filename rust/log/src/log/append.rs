@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, align};
 use crate::format::block::{HEADER_LEN, Header, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag};
 use crate::format::control::{at, flag as state_flag};
@@ -119,16 +120,32 @@ impl Log {
         member.check()?;
         let needs = self.check_blocks(blocks, firsts)?;
         let mut slot = enter(&self.writer);
-        let writer = self.writer_in(&mut slot, control)?;
+        // What lacks of a log that was deleted is no damage.
+        let appended = self.append_to(&mut slot, control, member, blocks, needs, firsts);
+        appended.map_err(|e| self.unless_deleted(e))
+    }
+
+    fn append_to(
+        &self,
+        slot: &mut Option<Writer>,
+        control: &Control,
+        member: &dyn Member,
+        blocks: &[Outgoing<'_>],
+        needs: u64,
+        firsts: &mut [u64],
+    ) -> Result<Appended> {
+        let writer = self.writer_in(slot, control)?;
         loop {
             writer.catch_up(self, control)?;
             let guard = self.lock(Which::Append)?;
+            pass(Point::AppendLocked);
             let outcome = writer
                 .under_lock(self, control, &guard)
                 .and_then(|()| writer.place(self, control, blocks, needs, firsts));
             drop(guard);
             match outcome {
                 Ok(appended) => {
+                    pass(Point::AppendUnlocked);
                     control.notify(true);
                     return Ok(appended);
                 }
@@ -361,6 +378,7 @@ impl Writer {
             control.set(at::WANTED, end.0)?;
         }
         compiler_fence(Ordering::SeqCst);
+        pass(Point::AppendDirty);
         let mut position = start;
         let mut head_word = 0;
         let group_len = if blocks.len() > 1 { len as u32 } else { 0 };
@@ -372,15 +390,19 @@ impl Writer {
                 head_word = word;
             } else {
                 commit(place, word).map_err(|e| self.failed(e))?;
+                pass(Point::GroupMember);
             }
             position += header.padded();
         }
         debug_assert_eq!(position, end.position());
+        pass(Point::BlockHeader);
         commit(self.place_at(start), head_word).map_err(|e| self.failed(e))?;
+        pass(Point::AppendCommitted);
         // It is there now, for everybody, so nothing that fails from here on fails the append. Where
         // the tail stays behind, whoever appends or syncs next finds the ends unequal and repairs.
         self.note_appended(control, blocks, firsts, start, time);
         let _ = control.set(at::TAIL, end.0);
+        pass(Point::AppendTail);
         self.walk.position = position;
         self.tail = end;
         Ok(Appended { first: firsts[0], end })

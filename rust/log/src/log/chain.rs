@@ -246,7 +246,7 @@ impl Chain {
 
     /// What comes behind a segment. Orphans in between are passed over.
     pub fn next(&self, segment: &Segment) -> Result<Next> {
-        for fresh in [false, true] {
+        'look: for fresh in [false, true] {
             let listed = if fresh { self.refresh()? } else { self.sequences()? };
             if listed.binary_search(&segment.sequence()).is_err()
                 && listed.first().is_some_and(|first| *first < segment.sequence())
@@ -263,7 +263,12 @@ impl Chain {
                 if wanted.is_some_and(|wanted| sequence > wanted) {
                     continue;
                 }
-                let Some(previous) = self.header(sequence)?.previous else { continue };
+                let header = match self.header(sequence) {
+                    // Perhaps superseded, and put away since the directory was listed.
+                    Err(_) if !fresh => continue 'look,
+                    header => header?,
+                };
+                let Some(previous) = header.previous else { continue };
                 if previous.sequence == segment.sequence() {
                     if previous.salt != segment.salt() {
                         let what = Malformed::Damaged("a segment that continues another one");

@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{Ordering as CompilerOrdering, compiler_fence};
 
+use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, align};
 use crate::format::block::{HEADER_LEN, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, PlainHeader};
 use crate::format::checksum::crc32_of;
@@ -82,6 +83,7 @@ impl Log {
         });
         drop(slot);
         let Some(placed) = placed else { return (0, NOWHERE) };
+        pass(Point::AppendUnlocked);
         match Bare::new(control.map()) {
             Some(page) if !wake::is_awaited_after_unlock(&page.word(at::WAITING)) => {}
             Some(_) => control.ring(),
@@ -160,6 +162,7 @@ impl Writer {
         if !lock::try_lock(&lock, me) {
             return None;
         }
+        pass(Point::AppendLocked);
         let load = |position| page.word(position).load(Ordering::Acquire);
         let store = |position, value: u64| page.word(position).store(value, Ordering::Release);
         let start = plan.start.0;
@@ -171,13 +174,16 @@ impl Writer {
                 store(at::WANTED, plan.end.0);
             }
             compiler_fence(CompilerOrdering::SeqCst);
+            pass(Point::AppendDirty);
             // Mapped memory takes every store; where it does not, this room is never entered.
             stored = map.put_block(plan.start.position(), plan.header, lead, block.body).ok();
             if stored.is_some() {
+                pass(Point::AppendCommitted);
                 if plan.needs_entry {
                     self.index_it(plan, control);
                 }
                 store(at::TAIL, plan.end.0);
+                pass(Point::AppendTail);
             }
         }
         lock::unlock(&lock, me);

@@ -62,7 +62,7 @@ impl Log {
 
     /// True when there is a block, though the tail may not say so: a writer that died behind its
     /// commit word wakes nobody, and what it wrote is there for everybody who looks.
-    fn has_block_at(&self, place: Address) -> bool {
+    pub(super) fn has_block_at(&self, place: Address) -> bool {
         let segment = self.chain.segment(place.sequence());
         segment.is_ok_and(|segment| segment.word(place.position()) != 0)
     }

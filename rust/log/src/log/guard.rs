@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::control::at;
 use crate::format::settings::WriteMode;
 use crate::lock::{self, Acquired, Fate, Holders, Identity, LockError};
-use crate::storage::{File, LockKind, Open};
+use crate::storage::{File, LockKind};
 
 use super::{Control, Log, Member};
 
@@ -162,7 +163,11 @@ impl Log {
             LockError::Io(source) => Error::io("look for the lock's holder in", &path, source),
         })?;
         let held = Held::Word(control, which, me);
-        Ok(Guard { held, taken_over: matches!(acquired, Acquired::TakenOver(_)) })
+        let taken_over = matches!(acquired, Acquired::TakenOver(_));
+        if taken_over {
+            pass(Point::TakeOver);
+        }
+        Ok(Guard { held, taken_over })
     }
 
     fn lock_file<'a>(
@@ -172,7 +177,10 @@ impl Log {
         member: &dyn Member,
     ) -> Result<Guard<'a>> {
         let timeout = self.settings.lock_timeout;
-        let file = lock_file(self, which.file(), timeout)?;
+        let path = self.dir.join(which.file());
+        let file = member.open_to_lock(&*self.storage, &path);
+        let file = file.map_err(|e| Error::io("open", &path, e))?;
+        wait_for_flock(&*file, &path, timeout)?;
         let held = Held::File(file, control, which);
         if which == Which::Append {
             // How the holder before ended is told by unequal ends (see `repair`).
@@ -189,13 +197,6 @@ impl Log {
             }
         }
     }
-}
-
-fn lock_file(log: &Log, name: &str, timeout: Option<Duration>) -> Result<Arc<dyn File>> {
-    let path = log.dir.join(name);
-    let file = log.storage.open(&path, Open::ReadWrite).map_err(|e| Error::io("open", &path, e))?;
-    wait_for_flock(&*file, &path, timeout)?;
-    Ok(file)
 }
 
 /// Poll for the exclusive flock of an open file.

@@ -11,6 +11,7 @@
 //! "Latch".
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
 use crate::format::control::{at, flag};
 use crate::format::{PAGE, names};
@@ -40,8 +41,10 @@ impl Log {
         let saved = self.settle(writer, control).and_then(|tail| self.save(control, member, tail));
         let (end, durable) = saved
             .map_err(|error| Error::Latched { path: self.dir.clone(), why: error.to_string() })?;
+        pass(Point::LatchSaved);
         let _append = self.lock(Which::Append)?;
         publish_end(control, end, durable)?;
+        pass(Point::LatchPublished);
         self.chain.forget();
         enter(&self.syncer_files).clear();
         control.set_flag(flag::LATCHED, false)?;

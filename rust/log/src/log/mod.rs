@@ -72,7 +72,7 @@ use crate::format::control::at;
 use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::lock::{Fate, Identity};
-use crate::storage::{Access, Map, Storage};
+use crate::storage::{Access, File, Map, Open, Storage};
 
 pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
@@ -111,6 +111,14 @@ pub trait Member: Send + Sync + fmt::Debug {
     fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>>;
     /// Another process, for a message.
     fn describe(&self, holder: Identity) -> String;
+    /// Open a file that is to be locked for a moment. A child that is forked meanwhile must not keep
+    /// it open, or the lock would outlive its holder.
+    ///
+    /// # Errors
+    /// Those of [`Storage::open`].
+    fn open_to_lock(&self, storage: &dyn Storage, path: &Path) -> io::Result<Arc<dyn File>> {
+        storage.open(path, Open::ReadWrite)
+    }
 }
 
 /// Tells by one load whether this process is still the one that it was made in.

@@ -217,8 +217,11 @@ impl Cursor {
     fn leave(&mut self) -> Result<()> {
         match self.log.chain.next(self.segment())? {
             Next::Segment { sequence, end } if self.position <= end => {
-                let next = self.log.chain.segment(sequence)?;
-                self.enter(next)
+                match self.log.chain.segment(sequence) {
+                    Ok(next) => self.enter(next),
+                    // Perhaps superseded, and put away since the directory was listed.
+                    Err(error) => self.reenter().map_err(|_| error),
+                }
             }
             Next::Segment { end, .. } if self.limit == Some(end) => {
                 let what = "a block that reaches beyond the end of its segment's content";

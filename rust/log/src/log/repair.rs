@@ -8,6 +8,7 @@
 //! again. See `docs/PROTOCOL.md`, "Repair".
 
 use crate::error::Error;
+use crate::failpoints::{Point, pass};
 use crate::format::Malformed;
 use crate::format::address::{Address, align};
 use crate::format::block::HEADER_LEN;
@@ -43,18 +44,22 @@ impl Writer {
         }
         let from = self.walk.position;
         let to = self.dirty_end(log, control)?;
+        pass(Point::RepairWalked);
         if to > from {
             let header = void_header(from, to);
             if !has_room_to_end(log, control, from + header.padded()) {
                 return Ok(self.stay_before_end(control, from)?);
             }
             let place = self.place_at(from);
-            let stored = put_header(place, &header);
-            stored.and_then(|word| commit(place, word)).map_err(|e| self.failed(e))?;
+            let word = put_header(place, &header).map_err(|e| self.failed(e))?;
+            pass(Point::RepairHeader);
+            commit(place, word).map_err(|e| self.failed(e))?;
+            pass(Point::RepairVoid);
             self.walk.position += header.padded();
         }
         self.tail = Address::new(self.segment.sequence(), self.walk.position);
         control.set(at::TAIL, self.tail.0)?;
+        pass(Point::RepairTail);
         control.set(at::DIRTY, self.tail.0)?;
         Ok(())
     }
@@ -92,6 +97,7 @@ impl Writer {
             let tail = Address::new(end.sequence, segment.opening()?.position);
             control.set(at::ALLOCATED, Address::new(end.sequence, stat.len & !7).0)?;
             control.set(at::INDEXED, 0)?;
+            pass(Point::RollFinishing);
             control.set(at::TAIL, tail.0)?;
             control.set(at::DIRTY, tail.0)
         };

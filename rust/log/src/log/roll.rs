@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, MAX_SEQUENCE};
 use crate::format::block::Kind;
 use crate::format::control::at;
@@ -133,12 +134,14 @@ impl Log {
             Some(prepared) => prepared,
             None => self.prepare(writer, member)?,
         };
+        pass(Point::RollPrepared);
         // The second snapshot repeats at most all of the first; of more, the third try knows.
         let most = 2 * prepared.builder.position() - PAGE + needs + RESERVE;
         prepared.builder.grow(most.next_multiple_of(PAGE))?;
         prepared.builder.populate(most);
         let mut changes = Vec::with_capacity(most as usize);
         let guard = self.lock(Which::Append)?;
+        pass(Point::RollLocked);
         let ready = writer.under_lock(self, control, &guard);
         if let Err(obstacle) = ready.and_then(|()| self.check_room_to_end(writer, control)) {
             writer.prepared = Some(prepared);
@@ -156,11 +159,13 @@ impl Log {
         let header =
             self.hand_over(writer, control, member, &mut prepared, &changes, &path, &guard)?;
         drop(guard);
+        pass(Point::RollUnlocked);
         let segment = Arc::new(prepared.builder.into_segment(path, header));
         let tail = Address::new(segment.sequence(), segment.opening()?.position);
         debug_assert!(segment.sequence() > before);
         enter(&self.syncer_files).note_open(&segment, tail);
         writer.index = self.index_to_write(&segment, control);
+        pass(Point::RollIndex);
         writer.walk = segment.opening()?.clone();
         (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
         (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
@@ -242,18 +247,23 @@ impl Log {
         let mark = Mark { serial: 1, control: control_id, incarnation, ..Mark::default() };
         builder.header(&header, &mark)?;
         name_segment(&*self.storage, builder.path(), path, self.settings.file_mode)?;
+        pass(Point::RollSegment);
 
         let next = Address::new(sequence, builder.position());
         let allocated = Address::new(sequence, builder.allocated());
         let place = writer.place_at(tail.position());
         control.set(at::DIRTY, Address::new(tail.sequence(), tail.position() + end_len()).0)?;
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        pass(Point::RollDirty);
         let body = End { sequence, salt: header.salt }.encode();
         let stored = put_block(place, &own_header(Kind::End, &body, 0), &body);
         stored.and_then(|word| commit(place, word)).map_err(|e| writer.failed(e))?;
+        pass(Point::RollEnd);
         control.set(at::ALLOCATED, allocated.0)?;
+        pass(Point::RollAllocated);
         control.set(at::INDEXED, 0)?;
         control.set(at::TAIL, next.0)?;
+        pass(Point::RollTail);
         control.set(at::DIRTY, next.0)?;
         Ok(header)
     }

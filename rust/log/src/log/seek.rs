@@ -110,6 +110,23 @@ impl Log {
         Ok(next)
     }
 
+    /// Offset behind the last record of a topic that readers find.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn end_offset(self: &Arc<Self>, topic: u32) -> Result<u64> {
+        // A writer that died behind its commit word left the tail before a block that is there; and
+        // while a log is recovered the tail may lie in a segment that was put away.
+        let at_end = |tail: &Address| {
+            let segment = self.chain.segment(tail.sequence());
+            segment.is_ok_and(|segment| segment.word(tail.position()) == 0)
+        };
+        match self.committed().filter(at_end) {
+            Some(tail) => self.offset_at(topic, tail),
+            None => self.last_offset(topic),
+        }
+    }
+
     /// Offset behind the last record of a topic in a log without a control page: as far as its
     /// blocks are sound.
     ///

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
 use crate::format::block::{Header as BlockHeader, Kind, MAX_RELATIVE_TIME};
 use crate::format::segment::{Header, Mark, Previous};
@@ -95,12 +96,14 @@ pub fn supersede(
         }
     };
     let path = dir.join(names::segment(header.sequence));
+    pass(Point::SupersedeFilled);
     let named = storage.rename_new(builder.path(), &path);
     if let Err(e) = named {
         let error = Error::io("rename", builder.path(), e);
         builder.discard(storage);
         return Err(error);
     }
+    pass(Point::SupersedeNamed);
     adopt(storage, dir, settings, &builder.into_segment(path, header))
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::PAGE;
 use crate::format::address::Address;
 use crate::format::block::Kind;
@@ -129,7 +130,11 @@ impl Log {
     /// As [`Log::sync_to`].
     pub fn sync(&self) -> Result<Address> {
         let (control, _) = self.writing()?;
-        let tail = control.tail();
+        let mut tail = control.tail();
+        if self.has_block_at(tail) {
+            // Committed, and its writer died, or is about to say so.
+            tail = self.settled_tail(control)?;
+        }
         self.sync_to(tail)?;
         Ok(tail)
     }
@@ -192,6 +197,7 @@ impl Log {
         guard: Guard<'_>,
     ) -> Result<()> {
         segment.set_mark(mark)?;
+        pass(Point::CleanMark);
         let Err(error) = segment.file().sync_data() else {
             enter(&self.syncer_files).unmarked = None;
             return Ok(());
@@ -212,6 +218,7 @@ impl Log {
         if control.is_latched() {
             return Ok((guard, false));
         }
+        pass(Point::SyncLocked);
         let segments = match self.segments_between(from, to, control) {
             Ok(segments) => segments,
             Err(error) => {
@@ -231,12 +238,14 @@ impl Log {
             if succeeded || end.saturating_sub(before.position) >= MARK_LAG {
                 let mark = next_mark(before, *end, control, member);
                 segment.set_mark(&Mark { succeeded, ..mark })?;
+                pass(Point::SyncMark);
             }
             if succeeded {
                 punch_rest(segment, *end);
             }
         }
         control.set(at::DURABLE, to.0)?;
+        pass(Point::SyncDurable);
         let mut files = enter(&self.syncer_files);
         files.forget_before(to.sequence());
         files.unmarked = Some(to);
@@ -294,8 +303,10 @@ impl Log {
             if i == 1 {
                 // The names of all later segments, before anything in them counts.
                 self.storage.sync_dir(&self.dir)?;
+                pass(Point::SyncDirectory);
             }
             segment.file().sync_data()?;
+            pass(Point::SyncFile);
         }
         Ok(())
     }
@@ -309,6 +320,7 @@ impl Log {
             guard.abandon();
             return Err(error);
         }
+        pass(Point::LatchSet);
         control.rouse();
         Ok(guard)
     }

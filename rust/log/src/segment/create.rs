@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::address::align;
 use crate::format::block::{self, Header, Kind};
 use crate::format::segment::{Header as SegmentHeader, Mark};
@@ -38,6 +39,7 @@ pub struct Place<'a> {
 pub fn put_block(place: Place<'_>, header: &Header, body: &[u8]) -> io::Result<u64> {
     debug_assert_eq!(header.body_len(), body.len());
     place.map.write(place.position + header.header_len() as u64, body)?;
+    pass(Point::BlockBody);
     put_header(place, header)
 }
 

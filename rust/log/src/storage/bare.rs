@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use crate::failpoints::{Point, pass};
 use crate::format::PAGE;
 use crate::format::block::HEADER_LEN;
 use crate::format::varint::Lead;
@@ -136,9 +137,11 @@ impl Stores for Bare<'_> {
         // cannot overlap, `rest` being a live shared slice and the target bytes covered by none (the
         // room's invariant).
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), target, rest.len()) };
+        pass(Point::BlockBody);
         for (i, word) in (1..).zip(others) {
             self.atomic(position + 8 * i).store(word.to_le(), Ordering::Relaxed);
         }
+        pass(Point::BlockHeader);
         publish(&BareWord(self.atomic(position)), first);
         Ok(())
     }

@@ -21,12 +21,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::{Membership, Store, fork};
+use super::{Membership, Store, fork, registry};
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::lock::{Fate, Holders, Identity};
 use crate::log::{Bell, Log, LogSettings, Member, Reading, Watch};
+use crate::storage::{File, Open, Storage};
 
 /// Longest and shortest nap of the keeper.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
@@ -353,5 +354,9 @@ impl Member for Place {
 
     fn describe(&self, holder: Identity) -> String {
         self.0.describe(holder)
+    }
+
+    fn open_to_lock(&self, storage: &dyn Storage, path: &Path) -> io::Result<Arc<dyn File>> {
+        registry::open_for_a_moment(|| storage.open(path, Open::ReadWrite))
     }
 }

@@ -26,6 +26,7 @@ use super::registry::{self, Key};
 use super::slots::{DeadSlot, Slots};
 use super::{files, fork};
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::lock::{Fate, Holders, Identity};
 use crate::log::Watch;
 use crate::storage::{LockKind, Storage};
@@ -71,7 +72,9 @@ impl Membership {
         files::make_dir(storage.as_ref(), &layout.slots(), modes.directory)?;
         let presence = LockFile::find_or_create(storage.as_ref(), &layout.presence(), modes.lock)?;
         let here = enter(storage.as_ref(), layout, &presence, &slots, patience)?;
+        pass(Point::MemberPresence);
         let (slot, identity) = slots.take(modes, here.seen)?;
+        pass(Point::MemberSlot);
         if identity.slot() >= here.seen {
             presence.write(&line(here.incarnation, identity.slot() + 1))?;
         }

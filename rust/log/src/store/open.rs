@@ -25,6 +25,7 @@ use super::registry::Seat;
 use super::sweep;
 use super::{Membership, Shared, Store};
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::settings::{StoreSettings, WriteMode};
 use crate::format::wake;
 use crate::log::Reading;
@@ -190,14 +191,17 @@ impl Opening<'_> {
         for name in top::DIRECTORIES {
             files::make_dir(self.storage(), &root.join(name), modes.directory)?;
         }
+        pass(Point::StoreDirectories);
         let id = files::random_id(self.storage(), root)?;
         let settings = StoreSettings { id, created_us: self.storage.now_us(), write_mode };
         // This has all names in the store's directory on the medium; the store's own comes next.
         self.make_wake_page(&settings, modes)?;
+        pass(Point::StoreWake);
         files::sync_dir(self.storage(), self.layout.parent())?;
         claim.verify()?;
         let text = settings.encode();
         files::put_new(self.storage(), &self.layout.settings(), text.as_bytes(), modes.file)?;
+        pass(Point::StoreSettings);
         Ok(settings)
     }
 

@@ -24,6 +24,8 @@ pub(super) type Key = (u64, u64, u64);
 
 struct Registry {
     lock_files: BTreeMap<u64, Arc<dyn File>>,
+    /// Files of logs that are locked for a moment, and let go by whoever opened them.
+    passing: Vec<Weak<dyn File>>,
     members: BTreeMap<Key, Weak<Membership>>,
     seats: BTreeMap<u64, Arc<Membership>>,
     last: u64,
@@ -31,6 +33,7 @@ struct Registry {
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     lock_files: BTreeMap::new(),
+    passing: Vec::new(),
     members: BTreeMap::new(),
     seats: BTreeMap::new(),
     last: 0,
@@ -66,6 +69,19 @@ pub(super) fn open(
     let number = registry.number();
     registry.lock_files.insert(number, file.clone());
     Ok((number, file))
+}
+
+/// Open a file that is to be locked for a moment, with no fork in between. It is closed by dropping
+/// it, after unlocking: a child that is forked in between shares nothing but an open file.
+pub(super) fn open_for_a_moment(
+    open: impl FnOnce() -> io::Result<Arc<dyn File>>,
+) -> io::Result<Arc<dyn File>> {
+    fork::install()?;
+    let mut registry = registry();
+    let file = open()?;
+    registry.passing.retain(|other| other.strong_count() > 0);
+    registry.passing.push(Arc::downgrade(&file));
+    Ok(file)
 }
 
 /// Close a lock file, with no fork in between.
@@ -155,5 +171,9 @@ pub(super) fn after_fork_in_child() {
     let guard = HELD.try_with(RefCell::take).ok().flatten();
     if let Some(registry) = &guard {
         registry.lock_files.values().for_each(|file| file.close());
+        for file in registry.passing.iter().filter_map(Weak::upgrade) {
+            file.close();
+            std::mem::forget(file);
+        }
     }
 }

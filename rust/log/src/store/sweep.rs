@@ -86,6 +86,17 @@ fn log_named_by(storage: &dyn Storage, path: &Path) -> Option<String> {
     TopicSettings::decode(&bytes).ok().map(|topic| topic.log_dir())
 }
 
+/// Go on with a deletion of the same topic that died before it came to the log, under the claim.
+pub(super) fn finish_deletion(storage: &dyn Storage, layout: &Layout, away: &Path) -> Result<()> {
+    let Some(name) = log_named_by(storage, away) else { return Ok(()) };
+    let (found, path) = (look_at_topics(storage, layout)?, layout.logs().join(&name));
+    if found.unknown || found.named.contains(&name) || !is_dir(storage, &path)? {
+        return Ok(());
+    }
+    log::mark_deleted(storage, &path)?;
+    remove_log(storage, &path)
+}
+
 fn sweep_logs(storage: &dyn Storage, layout: &Layout, found: &Found) -> Result<()> {
     for name in files::list(storage, &layout.logs())? {
         let path = layout.logs().join(&name);

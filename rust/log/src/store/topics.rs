@@ -19,6 +19,7 @@ use super::layout::{deleted, temporary};
 use super::options::{TopicOptions, within_limits};
 use super::{Shared, Store, files, sweep};
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::settings::TopicSettings;
 use crate::format::state::TopicState;
 use crate::log::{self, LogSpec};
@@ -80,9 +81,12 @@ impl Store {
         let topic = self.topic_settings(name)?;
         let others = shared.all_topics()?;
         let away = deleted(&path);
+        // Before its name is written over: by it alone a log is known to have been deleted.
+        sweep::finish_deletion(shared.storage(), &shared.layout, &away)?;
         let renamed = shared.storage().rename_over(&path, &away);
         renamed.map_err(|error| Error::io("rename", &path, error))?;
         files::sync_parent(shared.storage(), &path)?;
+        pass(Point::TopicAway);
         // From here on the topic is gone. A log goes with the last topic that names it; one whose
         // settings cannot be read might.
         let is_used =
@@ -93,6 +97,7 @@ impl Store {
         if !is_used {
             let log = shared.layout.log(&topic)?;
             log::mark_deleted(shared.storage(), &log)?;
+            pass(Point::TopicMarked);
             self.bell().rouse();
             sweep::remove_log(shared.storage(), &log)?;
         }
@@ -114,12 +119,15 @@ impl Store {
         let topic = options.settle(name, ids, storage.now_us());
         shared.expect_new_log(&topic)?;
         shared.create_log(&topic)?;
+        pass(Point::TopicNamed);
         let directory = shared.layout.topic(name)?;
         files::make_dir(storage, &directory, shared.modes.directory)?;
         files::sync_parent(storage, &directory)?;
+        pass(Point::TopicDirectory);
         claim.verify()?;
         let path = shared.layout.topic_settings(name)?;
         files::put_new(storage, &path, topic.encode().as_bytes(), shared.modes.file)?;
+        pass(Point::TopicSettings);
         Ok(topic)
     }
 }
@@ -204,6 +212,7 @@ impl Shared {
         };
         log::create(self.storage(), &unfinished, &spec)?;
         files::sync_dir(self.storage(), &unfinished)?;
+        pass(Point::TopicLog);
         files::rename_new(self.storage(), &unfinished, &path)
     }
 }

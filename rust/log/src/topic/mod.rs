@@ -167,11 +167,7 @@ impl Topic {
     /// # Errors
     /// As [`Topic::first`].
     pub fn end(&self, partition: u32) -> Result<u64> {
-        let number = self.number(partition)?;
-        match self.log.committed() {
-            Some(tail) => self.log.offset_at(number, tail),
-            None => self.log.last_offset(number),
-        }
+        self.log.end_offset(self.number(partition)?)
     }
 
     /// Offset behind the last record that is known to be on the medium.

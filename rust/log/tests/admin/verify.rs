@@ -34,6 +34,24 @@ fn damage(found: &Verification) -> Vec<&Finding> {
     found.all_findings().filter(|finding| finding.severity == Severity::Damage).collect()
 }
 
+/// Its name is all that tells of it, and the next deletion of a topic of that name takes the name.
+#[test]
+fn a_deletion_that_died_is_finished_by_the_next_one_of_the_same_name() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let store = open(storage, &path).unwrap();
+        fill(&topic(&store, "orders"), 0, 10);
+        let settings = path.join("topics/orders/topic.json");
+        let away = path.join("topics/orders/topic.json.deleted");
+        storage.rename_over(&settings, &away).unwrap();
+        fill(&topic(&store, "orders"), 0, 10);
+        store.delete_topic("orders").unwrap();
+        let found: Vec<_> = look(storage, &path).all_findings().cloned().collect();
+        assert!(found.is_empty(), "{found:?}");
+        assert_eq!(storage.list(&path.join("logs")).unwrap().len(), 0);
+    });
+}
+
 #[test]
 fn a_sound_store_is_counted_and_nothing_is_found() {
     on_both(|storage, root| {

@@ -20,13 +20,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
 use crate::format::control::{at, flag};
 use crate::format::segment::{Mark, Previous};
 use crate::format::{PAGE, names};
 use crate::segment::index::Index;
 use crate::segment::{Reading, Segment};
-use crate::storage::{Access, Open, Storage};
+use crate::storage::{Access, Storage};
 
 use super::append::RESERVE;
 use super::beyond::leaps;
@@ -88,12 +89,13 @@ fn recover(
         return Ok(Vec::new());
     }
     let path = dir.join("lock");
-    let file = storage.open(&path, Open::ReadWrite).map_err(|e| Error::io("open", &path, e))?;
+    let file = member.open_to_lock(&**storage, &path).map_err(|e| Error::io("open", &path, e))?;
     wait_for_flock(&*file, &path, settings.lock_timeout)?;
     let recovered = if is_current(&**storage, dir, settings, incarnation) {
         Ok(Vec::new())
     } else {
         let recovery = Recovery::new(storage, dir, settings, incarnation, by_force);
+        pass(Point::RecoverLocked);
         recovery.decide().and_then(|decision| recovery.carry_out(decision))
     };
     // The lock also ends with the descriptor.
@@ -259,13 +261,17 @@ impl<'a> Recovery<'a> {
 
     fn carry_out(&self, decision: Decision) -> Result<Vec<MendStep>> {
         let Decision { chain, page, end, durable, temporaries, strays, steps, .. } = decision;
+        pass(Point::RecoverDecided);
         for path in temporaries {
             self.storage.unlink(&path).map_err(|e| Error::io("remove", &path, e))?;
         }
+        pass(Point::RecoverSwept);
         let control = self.control(page)?;
+        pass(Point::RecoverControl);
         let maker = Maker { control: control.id(), incarnation: self.incarnation };
         for sequence in strays {
             self.put_away(sequence)?;
+            pass(Point::RecoverStray);
         }
         let (new_end, durable) = if page == Page::Doubtful {
             // Nobody knows how the last sync ended: everything since the mark is written anew.
@@ -279,14 +285,18 @@ impl<'a> Recovery<'a> {
         } else {
             (self.go_on(&end, maker)?, durable)
         };
+        pass(Point::RecoverEnd);
         publish_end(&control, new_end, durable)?;
+        pass(Point::RecoverPublished);
         // Whatever was acknowledged in interval mode is before that end.
         control.set(at::WANTED, new_end.tail.0)?;
         control.set_flag(flag::LATCHED, false)?;
         control.set(at::APPEND_LOCK, 0)?;
         control.set(at::SYNC_LOCK, 0)?;
         control.set(at::WAITING, 0)?;
+        pass(Point::RecoverLocks);
         control.set(at::INCARNATION, self.incarnation)?;
+        pass(Point::RecoverDone);
         control.rouse();
         Ok(steps)
     }
@@ -319,6 +329,7 @@ impl<'a> Recovery<'a> {
         let index = Index::build(&end.segment);
         let (bytes, mode) = (settings.segment_bytes, settings.file_mode);
         let indexed = index.save(storage, dir, &segment, bytes, mode)?;
+        pass(Point::RecoverIndex);
         let before = segment.mark().unwrap_or_default();
         let Maker { control, incarnation } = maker;
         let mark = Mark { serial: before.serial + 1, control, incarnation, ..before };

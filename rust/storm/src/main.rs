@@ -1,0 +1,49 @@
+//! The storm: falaj's processes killed, stopped, forked, and their power cut, for real.
+//!
+//! `falaj-storm kill` runs writers and readers, in Rust and Python, ends them at random moments and at
+//! named points of the protocols, and holds what is left against accounts that the writers keep
+//! outside. `falaj-storm power` does so on file systems that are cut off from their device. What is
+//! checked, and how to go on from a failure: `docs/RELIABILITY.md`.
+#![deny(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program: this is how it tells")]
+
+mod acks;
+mod check;
+mod kill;
+mod options;
+mod payload;
+mod plan;
+mod power;
+mod processes;
+mod random;
+mod round;
+mod system;
+mod task;
+mod totals;
+mod worker;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let subcommand = args.next().unwrap_or_default();
+    if subcommand == "worker" {
+        let task = args.next().and_then(|text| task::Task::decode(&text));
+        return task.map_or(ExitCode::from(2), |task| worker::run(&task));
+    }
+    let run = match subcommand.as_str() {
+        "kill" => kill::run,
+        "power" => power::run,
+        _ => {
+            eprintln!("{}", options::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match options::Options::read(args) {
+        Ok(options) => run(&options),
+        Err(wrong) => {
+            eprintln!("{wrong}\n{}", options::USAGE);
+            ExitCode::from(2)
+        }
+    }
+}

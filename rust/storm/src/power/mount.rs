@@ -1,0 +1,123 @@
+//! A file system in a file, mounted where nobody else sees it, and always put away.
+//!
+//! The mounts live in a namespace of this process's own, the loop devices let go of their file with
+//! the last mount: however this process ends, the kernel takes both back.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::system::{Cut, interrupted, shut_down};
+
+/// Bytes of an image; sparse.
+const LEN: u64 = 1 << 30;
+/// Set for the process that has its own mounts.
+const INSIDE: &str = "FALAJ_STORM_HAS_MOUNTS";
+
+/// True when this process has mounts of its own, see [`enter`].
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Run this very program again, where mounts are its own; its exit code.
+pub fn enter() -> Result<i32, String> {
+    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--"]);
+    command.arg(exe).args(std::env::args_os().skip(1)).env(INSIDE, "1");
+    let mut child = command.spawn().map_err(|e| format!("unshare: {e}"))?;
+    let mut told = false;
+    loop {
+        if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
+            return Ok(status.code().unwrap_or(130));
+        }
+        if interrupted() && !told {
+            // Ctrl-C reaches both; who kills by number means both as well.
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+            told = true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// One image, mounted or not.
+pub struct Image {
+    kind: String,
+    file: PathBuf,
+    at: PathBuf,
+    mounted: bool,
+}
+
+impl Image {
+    /// Make the file, the file system and the mount; the error is why this machine cannot.
+    pub fn make(kind: &str, dir: &Path) -> Result<Self, String> {
+        let (file, at) = (dir.join(format!("{kind}.img")), dir.join(format!("on-{kind}")));
+        let failed = |e: std::io::Error| format!("{}: {e}", dir.display());
+        std::fs::create_dir_all(&at).map_err(failed)?;
+        File::create(&file).and_then(|made| made.set_len(LEN)).map_err(failed)?;
+        let quiet = if kind == "xfs" { ["-q", "-f"] } else { ["-q", "-F"] };
+        run(Command::new(format!("mkfs.{kind}")).args(quiet).arg(&file))?;
+        let mut image = Self { kind: kind.to_owned(), file, at, mounted: false };
+        image.mount()?;
+        Ok(image)
+    }
+
+    /// Which file system.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.at
+    }
+
+    /// Mount it; the file system goes through its journal.
+    pub fn mount(&mut self) -> Result<(), String> {
+        let options = ["-o", "loop", "-t", &self.kind];
+        run(Command::new("mount").args(options).arg(&self.file).arg(&self.at))?;
+        self.mounted = true;
+        Ok(())
+    }
+
+    /// Cut it off from its device.
+    pub fn cut(&self, how: Cut) -> Result<(), String> {
+        let failed = |e: std::io::Error| format!("shutdown of {}: {e}", self.kind);
+        let directory = File::open(&self.at).map_err(failed)?;
+        shut_down(&directory, how).map_err(failed)
+    }
+
+    /// Unmount it. All who used it are gone, the kernel may still be closing their files.
+    pub fn unmount(&mut self) -> Result<(), String> {
+        let mut last = Ok(());
+        for _ in 0..100 {
+            last = run(Command::new("umount").arg(&self.at));
+            if last.is_ok() {
+                self.mounted = false;
+                return last;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        last
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        if self.mounted && self.unmount().is_err() {
+            let _ = run(Command::new("umount").arg("-l").arg(&self.at));
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let done = command.output().map_err(|e| format!("{name}: {e}"))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(format!("{name}: {}", String::from_utf8_lossy(&done.stderr).trim()))
+}

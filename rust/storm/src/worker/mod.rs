@@ -1,0 +1,94 @@
+//! The workers: programs that use falaj as anybody would, and keep an account of it outside.
+//!
+//! A worker ends with its parent (the kernel sees to it), reports an error that should not have been
+//! on standard error, and then ends with a number that is not zero.
+
+mod churner;
+mod reader;
+mod writer;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+use falaj::error::Error;
+use falaj::store::Store;
+use falaj::topic::{SyncMode, Topic};
+
+use crate::acks::{Acks, FORKS};
+use crate::random::Random;
+use crate::system;
+use crate::task::{Layout, Role, Task};
+
+/// What ends a worker that found something wrong.
+pub type Wrong = Box<dyn std::error::Error>;
+
+/// Play a part.
+pub fn run(task: &Task) -> ExitCode {
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    if getppid().is_none_or(|parent| parent.as_raw_nonzero().get() != task.parent as i32) {
+        // The one who would kill us is gone already.
+        return ExitCode::SUCCESS;
+    }
+    if let Some(trap) = task.trap {
+        trap.set();
+    }
+    if task.fork_ms > 0 && task.role == Role::Writer {
+        fork_now_and_then(task);
+    }
+    let done = match task.role {
+        Role::Writer => writer::write(task),
+        Role::Churner => churner::churn(task),
+        Role::Follower => reader::follow(task),
+        Role::Scanner => reader::scan_again_and_again(task),
+        Role::PythonWriter | Role::PythonFollower => Err("a part for Python".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if task.tolerant => {
+            eprintln!("{} {}: {error}", task.role.name(), task.id);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{} {}: {error}", task.role.name(), task.id);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Forks in the middle of whatever the other threads do. The children are idle and outlive us.
+fn fork_now_and_then(task: &Task) {
+    let mut random = Random::new(task.seed ^ u64::from(task.id), 3);
+    let (every_ms, account) = (task.fork_ms, task.account.clone());
+    std::thread::spawn(move || {
+        let Ok(mut acks) = Acks::open(&account) else { return };
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(random.between(1, 2 * every_ms)));
+            if system::fork_idle().is_ok() {
+                acks.add(FORKS, 1);
+            }
+        }
+    });
+}
+
+fn open_for_writing(layout: &Layout) -> Result<(Store, Vec<Topic>), Error> {
+    let store = Store::open(&layout.store, &layout.store_options())?;
+    let topic = |t| Topic::open(&store, &Layout::topic(t), &layout.topic_options());
+    let topics = (0..layout.topics).map(topic).collect::<Result<_, _>>()?;
+    Ok((store, topics))
+}
+
+fn sync_mode(mode: u64) -> SyncMode {
+    match mode {
+        0 => SyncMode::None,
+        1 => SyncMode::Interval,
+        _ => SyncMode::Durable,
+    }
+}
+
+/// Microseconds of a clock that all processes of the machine share.
+pub fn now_us() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}

@@ -1,0 +1,115 @@
+//! Readers: they take what falaj gives them, see that offsets are dense, and hash what they saw.
+
+use std::time::Duration;
+
+use falaj::error::Error;
+use falaj::log::Reading;
+use falaj::store::{Store, StoreOptions, TopicOptions};
+use falaj::topic::{Scan, Topic};
+
+use super::Wrong;
+use crate::acks::Seen;
+use crate::payload::{BLOCK, crc_on};
+use crate::random::Random;
+use crate::task::{Layout, Task};
+
+/// Where a reader is in a partition, and the hash of the block that it is in.
+struct Stand {
+    place: (u16, u16),
+    scan: Scan,
+    next: u64,
+    crc: u32,
+    whole: bool,
+}
+
+impl Stand {
+    fn begin(topic: &Topic, place: (u16, u16), from: u64) -> Result<Self, Error> {
+        let scan = topic.scan(place.1.into(), from, None)?;
+        Ok(Self { place, scan, next: from, crc: 0, whole: from % BLOCK == 0 })
+    }
+
+    /// Read on to the end as of now; returns how many records there were.
+    fn read_on(&mut self, seen: &mut Seen) -> Result<u64, Wrong> {
+        let began = self.next;
+        while let Some(record) = self.scan.next_record()? {
+            if record.offset() != self.next {
+                let (next, found, place) = (self.next, record.offset(), self.place);
+                return Err(format!("{place:?}: offset {found} came where {next} was due").into());
+            }
+            self.crc = crc_on(self.crc, record.key(), record.value().unwrap_or_default());
+            self.next += 1;
+            if self.next % BLOCK == 0 {
+                if self.whole {
+                    seen.note(self.place, self.next / BLOCK - 1, self.crc)?;
+                }
+                (self.crc, self.whole) = (0, true);
+            }
+        }
+        seen.add(self.next - began);
+        Ok(self.next - began)
+    }
+}
+
+/// Follow all topics from the beginning.
+pub fn follow(task: &Task) -> Result<(), Wrong> {
+    let mut seen = Seen::open(&task.account)?;
+    let Some((_store, topics)) = patiently(task, &seen)? else { return Ok(()) };
+    let mut random = Random::new(task.seed, u64::from(task.id));
+    let mut readings = Vec::new();
+    for place in task.layout.places() {
+        readings.push(Stand::begin(&topics[usize::from(place.0)], place, 0)?);
+    }
+    while !seen.is_to_stop() {
+        let mut news = 0;
+        for reading in &mut readings {
+            news += reading.read_on(&mut seen)?;
+        }
+        if news == 0 {
+            let reading = random.pick(&readings);
+            let log = topics[usize::from(reading.place.0)].log();
+            let bound = Some(Duration::from_millis(50));
+            log.wait_for_news(reading.scan.cursor().address(), bound, &|| false)?;
+        }
+    }
+    Ok(())
+}
+
+/// Open, read from somewhere to the end, close.
+pub fn scan_again_and_again(task: &Task) -> Result<(), Wrong> {
+    let mut seen = Seen::open(&task.account)?;
+    let mut random = Random::new(task.seed, u64::from(task.id));
+    while !seen.is_to_stop() {
+        let Some((_store, topics)) = patiently(task, &seen)? else { return Ok(()) };
+        for place in task.layout.places() {
+            let topic = &topics[usize::from(place.0)];
+            let end = topic.end(place.1.into())?;
+            let back = random.magnitude(17).min(end);
+            Stand::begin(topic, place, end - back)?.read_on(&mut seen)?;
+        }
+        // Others want to write.
+        std::thread::sleep(Duration::from_millis(random.below(40)));
+    }
+    Ok(())
+}
+
+/// Open for reading, once a writer has made store and topics; `None` when told to stop before.
+fn patiently(task: &Task, seen: &Seen) -> Result<Option<(Store, Vec<Topic>)>, Wrong> {
+    let reading = if task.pread { Reading::Pread } else { Reading::Map };
+    let options = StoreOptions { reading, ..StoreOptions::reading() };
+    while !seen.is_to_stop() {
+        match open(task, &options) {
+            Err(Error::NotAStore { .. } | Error::NoSuchTopic { .. }) => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            opened => return Ok(Some(opened?)),
+        }
+    }
+    Ok(None)
+}
+
+fn open(task: &Task, options: &StoreOptions) -> Result<(Store, Vec<Topic>), Error> {
+    let store = Store::open(&task.layout.store, options)?;
+    let topic = |t| Topic::open(&store, &Layout::topic(t), &TopicOptions::default());
+    let topics = (0..task.layout.topics).map(topic).collect::<Result<_, _>>()?;
+    Ok((store, topics))
+}

@@ -1,0 +1,163 @@
+//! A short storm and a few cuts on every run of the tests, and deaths that a storm once found.
+//!
+//! The large ones are run by `make test-proof`; this shows that they would notice, and do.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+const STORM: &str = env!("CARGO_BIN_EXE_falaj-storm");
+/// Long enough for a busy machine; nothing here waits so long when all is well.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A directory of a test's own, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn storm(args: &[&str], dir: &Path) -> (Output, Value) {
+    let summary = dir.join("summary.json");
+    let mut command = Command::new(STORM);
+    command.args(args).arg("--dir").arg(dir).arg("--json").arg(&summary);
+    if let Some(python) = python() {
+        command.arg("--python").arg(python);
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = std::fs::read_to_string(&summary).unwrap_or_default();
+    (output, serde_json::from_str(&text).unwrap_or_default())
+}
+
+/// The interpreter that the Makefile builds for, if the package is built already.
+fn python() -> Option<String> {
+    let python = std::env::var("PYO3_PYTHON").ok()?;
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let mut asked = Command::new(&python);
+    asked.args(["-c", "import falaj"]).current_dir(package).stderr(Stdio::null());
+    if asked.status().is_ok_and(|status| status.success()) {
+        return Some(python);
+    }
+    not_run("workers in Python", "the package is not built yet");
+    None
+}
+
+/// Say that something did not run, where the harness cannot swallow it.
+fn not_run(what: &str, why: &str) {
+    let line = format!("\n*** NOT RUN: {what}: {why} ***\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!("{}\n{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}
+
+#[test]
+fn processes_that_are_killed_all_the_time_lose_nothing() {
+    let scratch = Scratch::new("kill");
+    let args = ["kill", "--kills", "20", "--records", "5000", "--seed", "20261121"];
+    let (output, summary) = storm(&args, &scratch.0);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(summary["kills"].as_u64() >= Some(20), "{summary}");
+    assert!(summary["acknowledged"].as_u64() >= Some(5000), "{summary}");
+    assert!(summary["checks"].as_u64() >= Some(1), "{summary}");
+}
+
+#[test]
+fn power_cuts_take_a_suffix_and_nothing_that_was_durable() {
+    let scratch = Scratch::new("power");
+    let (output, summary) = storm(&["power", "--cuts", "4", "--seed", "20261121"], &scratch.0);
+    if output.status.code() == Some(77) {
+        return not_run("power cuts", &said(&output));
+    }
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(summary["cuts"].as_u64() >= Some(4), "{summary}");
+    for (kind, why) in summary["skipped"].as_object().unwrap() {
+        not_run(&format!("power cuts on {kind}"), &why.to_string());
+    }
+}
+
+/// A worker of the storm, started by hand.
+struct Worker(Child);
+
+impl Worker {
+    fn start(dir: &Path, id: u32, pwrite: bool, trap: &Value) -> Self {
+        let task = json!({
+            "role": "writer", "id": id, "seed": 1, "sync": 0, "account": dir.join(id.to_string()),
+            "pool": dir.join("pool"), "store": dir.join("store"), "topics": 1, "partitions": 1,
+            "segment_bytes": 65536, "interval_ms": 100, "pwrite": pwrite, "trap": trap,
+            "fork_ms": 0, "calls": 3000, "tolerant": false, "pread": false,
+            "parent": std::process::id(),
+        });
+        let mut command = Command::new(STORM);
+        command.arg("worker").arg(task.to_string()).stdin(Stdio::piped());
+        Self(command.stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Wait for its end; `None` when it was killed.
+    fn end(&mut self) -> Option<i32> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(began.elapsed() < LONG, "a worker does not end");
+            // sleep: nobody is told when a child ends
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn said(&mut self) -> String {
+        std::io::read_to_string(self.0.stderr.take().unwrap()).unwrap()
+    }
+}
+
+/// The idle child ends when the pipe that is its standard input is closed, with the worker's handle.
+fn an_orphan_keeps_no_lock(name: &str, pwrite: bool, point: &str) {
+    let scratch = Scratch::new(name);
+    let nothing = Value::Null;
+    assert_eq!(Worker::start(&scratch.0, 1, pwrite, &nothing).end(), Some(0));
+    let mut parent = Worker::start(&scratch.0, 2, pwrite, &json!([point, 1, 2]));
+    assert_eq!(parent.end(), None, "{}", parent.said());
+    let mut next = Worker::start(&scratch.0, 3, pwrite, &nothing);
+    assert_eq!(next.end(), Some(0), "{}", next.said());
+    drop(parent);
+}
+
+#[test]
+fn an_idle_child_of_a_parent_killed_while_it_recovers_does_not_keep_the_log_from_being_recovered() {
+    an_orphan_keeps_no_lock("orphan-recovery", false, "recovery-locked");
+}
+
+#[test]
+fn an_idle_child_of_a_parent_killed_in_an_append_does_not_keep_the_lock_of_a_pwrite_store() {
+    an_orphan_keeps_no_lock("orphan-append", true, "append-dirty-end-stored");
+}
+
+#[test]
+fn an_idle_child_of_a_parent_killed_in_a_sync_does_not_keep_the_lock_of_a_pwrite_store() {
+    an_orphan_keeps_no_lock("orphan-sync", true, "sync-locked");
+}
+
+#[test]
+fn an_idle_child_of_a_parent_killed_with_a_mapped_lock_does_not_keep_it() {
+    an_orphan_keeps_no_lock("orphan-mapped", false, "append-dirty-end-stored");
+    an_orphan_keeps_no_lock("orphan-mapped-sync", false, "sync-locked");
+    an_orphan_keeps_no_lock("orphan-roll", false, "roll-locked");
+}
