@@ -131,7 +131,7 @@ pub fn last_written(segment: &Segment, from: u64) -> Result<u64, Error> {
     let failed = |e| Error::io("read", segment.path(), e);
     let mut end = from;
     let mut at = from;
-    let zeros = vec![0; 1 << 16];
+    let zeros = vec![0; segment.map().len().min(1 << 16) as usize];
     let mut buffer = zeros.clone();
     while let Some(data) = segment.file().next_data(at).map_err(failed)? {
         let got = segment.file().read_at(&mut buffer, data).map_err(failed)?;
