@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use falaj::error::{Error, Result};
 use falaj::lock::{Fate, Identity};
-use falaj::log::Member;
+use falaj::log::{Member, Watch};
 
 /// A process of one incarnation.
 #[derive(Clone, Debug)]
@@ -63,6 +63,10 @@ impl Member for Actor {
     fn check(&self) -> Result<()> {
         let dead = self.dead().contains(&self.identity.bits());
         if dead { Err(Error::Closed { what: "store" }) } else { Ok(()) }
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        None
     }
 
     fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {

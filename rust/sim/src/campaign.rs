@@ -5,25 +5,24 @@
 //! thread at most. Shards share the units of each round among them.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use falaj::format::settings::WriteMode;
 use serde_json::{Value, json};
 
 use crate::crew::Crew;
-use crate::explore::{Counts, Explorer, Violation};
+use crate::explore::{Counts, Explorer, Violation, guarded};
 use crate::history::History;
 use crate::machine::Machine;
 use crate::op::workload;
 use crate::plan::{Kind, STATES_OF_A_ROUND, Unit, units};
-use crate::random::mix;
+use crate::random::{Random, mix};
 use crate::seen::Seen;
 use crate::site::name_of;
 
-/// So many violations end a campaign.
-const ENOUGH: usize = 5;
 /// Time between two lines of progress, and between two looks at the file to go on from.
 const TURN: Duration = Duration::from_secs(2);
 
@@ -44,6 +43,10 @@ pub struct Order {
     pub resume: Option<PathBuf>,
     /// End after this time, done or not.
     pub limit: Option<Duration>,
+    /// So many violations are enough.
+    pub enough: usize,
+    /// Which units are worked at; all of them if there is none.
+    pub filter: Option<fn(&Unit) -> bool>,
 }
 
 /// What came of it.
@@ -83,6 +86,8 @@ struct Campaign {
     seen: Seen,
     empty: [Machine; 2],
     began: Instant,
+    /// Set when states were looked at that nobody remembers one by one.
+    resumed: OnceLock<()>,
     progress: Mutex<Progress>,
 }
 
@@ -112,7 +117,9 @@ impl Campaign {
             return Err(format!("there is no shard {shard} of {shards}: they count from 0"));
         }
         let units = units().into_iter().enumerate();
-        let units: Vec<_> = units.filter(|(number, _)| number % shards == shard).collect();
+        let units = units.filter(|(number, _)| number % shards == shard);
+        let wanted = |unit: &Unit| order.filter.is_none_or(|filter| filter(unit));
+        let units: Vec<_> = units.filter(|(_, unit)| wanted(unit)).collect();
         let empty = |mode| Machine::empty(mode).map_err(|e| format!("create a log: {e}"));
         let campaign = Self {
             order: order.clone(),
@@ -121,6 +128,7 @@ impl Campaign {
             seen: Seen::default(),
             empty: [empty(WriteMode::Mapped)?, empty(WriteMode::Pwrite)?],
             began: Instant::now(),
+            resumed: OnceLock::new(),
             progress: Mutex::default(),
         };
         campaign.go_on()?;
@@ -136,9 +144,14 @@ impl Campaign {
         self.order.states.div_ceil(self.order.shard.1 as u64)
     }
 
+    /// Enough for the budget, all that is exhaustive being done.
+    fn is_reached(&self) -> bool {
+        self.progress().round > 0 && self.distinct() >= self.goal()
+    }
+
     fn is_over(&self) -> bool {
         let late = self.order.limit.is_some_and(|limit| self.began.elapsed() >= limit);
-        late || self.progress().violations.len() >= ENOUGH
+        late || self.progress().violations.len() >= self.order.enough
     }
 
     /// Do a unit that nobody did; false when there is none left.
@@ -152,7 +165,7 @@ impl Campaign {
             (progress.next - 1, progress.round)
         };
         let Some((_, unit)) = self.units.get(place) else { return false };
-        if self.is_over() {
+        if self.is_over() || self.is_reached() {
             return false;
         }
         let mut explorer = Explorer::new(&self.seen, mix(self.order.seed, round));
@@ -188,20 +201,22 @@ impl Campaign {
         };
         match unit.kind {
             Kind::Short { len, first } => {
-                for number in Unit::numbers(len, first) {
+                let mut random = Random::new(mix(mix(seed, round), first as u64));
+                let share = unit.run(self.share);
+                for number in Unit::numbers(len, first).filter(|_| random.chance(share)) {
                     let ops = workload(len, number);
-                    run(explorer, History::of(&ops, empty), &History::name_of(&ops))?;
+                    run(explorer, guarded(|| History::of(&ops, empty)), &History::name_of(&ops))?;
                 }
             }
             Kind::Long(number) => {
                 for ops in Unit::long(seed, round, number, self.share) {
-                    run(explorer, History::of(&ops, empty), &History::name_of(&ops))?;
+                    run(explorer, guarded(|| History::of(&ops, empty)), &History::name_of(&ops))?;
                 }
             }
             Kind::Crew(number) => {
                 for seed in Unit::crews(seed, round, number, self.share) {
                     let crew = Crew::drawn(seed);
-                    run(explorer, crew.run(empty), &crew.name())?;
+                    run(explorer, guarded(|| crew.run(empty)), &crew.name())?;
                 }
             }
         }
@@ -212,7 +227,8 @@ impl Campaign {
     fn end_round(&self) -> Result<bool, String> {
         let mut progress = self.progress();
         if progress.done.len() < self.units.len() {
-            return Ok(false);
+            drop(progress);
+            return Ok(self.is_reached());
         }
         progress.round += 1;
         progress.done.clear();
@@ -225,7 +241,7 @@ impl Campaign {
 
     fn distinct(&self) -> u64 {
         let counts = self.progress().counts;
-        if counts.judged() < Seen::LIMIT as u64 / 2 {
+        if self.resumed.get().is_none() && counts.judged() < Seen::LIMIT as u64 / 2 {
             return counts.distinct;
         }
         self.seen.sketch().count()
@@ -238,7 +254,7 @@ impl Campaign {
         progress.told = Some(Instant::now());
         let (counts, seconds) = (progress.counts, self.began.elapsed().as_secs_f64());
         let part = 100.0 * progress.done.len() as f64 / self.units.len() as f64;
-        eprintln!(
+        let line = format!(
             "explore: round {}, {part:.0} %; {} states judged, {} different; {} crash points, \
              {} deaths, {} violations; {seconds:.0} s",
             progress.round + 1,
@@ -248,6 +264,8 @@ impl Campaign {
             counts.deaths,
             progress.violations.len(),
         );
+        // Nobody is told where the line cannot be written.
+        let _ = writeln!(std::io::stderr(), "{line}");
     }
 
     /// What decides the work: a file of another order is not gone on from.
@@ -287,6 +305,7 @@ impl Campaign {
         if saved["order"] != self.key() {
             return Err(wrong("belongs to another order"));
         }
+        self.resumed.get_or_init(|| ());
         let mut progress = self.progress();
         progress.round = saved["round"].as_u64().unwrap_or(0);
         let done = saved["done"].as_array().into_iter().flatten();

@@ -17,6 +17,7 @@ use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage};
 
 use crate::actor::Actor;
+use crate::explore::guarded;
 use crate::history::{History, Moments, at};
 use crate::machine::{CONTROL, Machine, append, group, open, open_to_read};
 use crate::op::Op;
@@ -35,6 +36,8 @@ const STEPS: [Op; 10] = [
     Op::Seal,
     Op::Append,
 ];
+/// Steps of a process that goes round without an end.
+const ENDLESS: usize = 100_000;
 /// Steps after which a turn may end.
 const TURNS: [usize; 8] = [1, 1, 2, 3, 5, 8, 20, 60];
 
@@ -87,7 +90,7 @@ impl Crew {
         let gate = Arc::clone(&turns);
         storage.watch(move |process| gate.step(process));
         let notes = Mutex::new(Notes::default());
-        let found = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             for (me, seat) in seats.iter().enumerate() {
                 let hand = Hand { me, seat, turns: &turns, notes: &notes, machine: &machine };
                 let (ops, closes) = &self.scripts[me];
@@ -98,8 +101,7 @@ impl Crew {
             // The dead may run on now, with nobody looking: each call of theirs fails.
             turns.release();
             found
-        });
-        found
+        })
     }
 }
 
@@ -164,6 +166,10 @@ impl Turns {
             return;
         }
         turn.steps[me] += 1;
+        if turn.steps[me] % ENDLESS == 0 && !std::thread::panicking() {
+            drop(turn);
+            panic!("no end after {ENDLESS} calls");
+        }
         if self.death == Some((me, turn.steps[me])) {
             turn.status[me] = Status::Dead;
             let (_, storage, actor) = &self.seats[me];
@@ -261,10 +267,10 @@ struct Hand<'a> {
 impl Hand<'_> {
     fn play(&self, ops: &[Op], closes: bool) {
         self.turns.await_turn(self.me);
-        let played = self.try_to_play(ops, closes);
+        let played = guarded(|| self.try_to_play(ops, closes).map_err(|e| e.to_string()));
         // Who died is not asked.
-        if let (Err(error), false) = (played, self.turns.is_dead(self.me)) {
-            lock(self.notes).wrong.push(format!("process {} of the crew: {error}", self.me));
+        if let (Err(what), false) = (played, self.turns.is_dead(self.me)) {
+            lock(self.notes).wrong.push(format!("process {} of the crew: {what}", self.me));
         }
         self.turns.leave(self.me);
     }

@@ -123,7 +123,7 @@ impl<'a> Explorer<'a> {
             let Some(seed) = self.is_new(&image, expected) else { continue };
             self.counts.first += 1;
             let site = |again| Site::power_loss(history, crash, &selection, again);
-            let looked = look(&image, history.mode, expected)
+            let looked = guarded(|| look(&image, history.mode, expected))
                 .map_err(|what| violation(what, &site(None), &[(crash, &selection)]))?;
             let mut random = Random::new(seed);
             let whole = effort.deeper as usize;
@@ -161,7 +161,11 @@ impl<'a> Explorer<'a> {
         let journal = image.journal();
         for _ in 0..times {
             let time = random.below(journal.len() + 1);
-            self.again(&journal, Again::Within { time, picks: None }, looked, first, random)?;
+            let again = match random.below(4) {
+                0 => Again::Died { time },
+                _ => Again::Within { time, picks: None },
+            };
+            self.again(&journal, &again, looked, first, random)?;
         }
         if random.below(2) == 0 {
             let synced = looked.process.log.sync();
@@ -170,7 +174,7 @@ impl<'a> Explorer<'a> {
                 violation(what, &(first.site)(None), &[])
             })?;
             let again = Again::Synced { picks: None };
-            self.again(&image.journal(), again, looked, first, random)?;
+            self.again(&image.journal(), &again, looked, first, random)?;
         }
         Ok(())
     }
@@ -178,20 +182,25 @@ impl<'a> Explorer<'a> {
     fn again(
         &mut self,
         journal: &Journal,
-        again: Again,
+        again: &Again,
         looked: &Looked,
         first: &First<'_>,
         random: &mut Random,
     ) -> Result<(), Box<Violation>> {
+        let expected = expected_again(again, looked, first.truth, first.incarnation);
+        if let Again::Died { time } = again {
+            self.counts.deaths += 1;
+            let died = guarded(|| died(journal, *time, first, expected));
+            return died.map_err(|what| violation(what, &(first.site)(Some(again.clone())), &[]));
+        }
         let crash = journal.crash_at(again.time(journal.len()));
-        let expected = expected_again(&again, looked, first.truth, first.incarnation);
         for selection in selections(&crash, 0, 1, random) {
             let image = crash.image(&selection);
             if self.is_new(&image, expected).is_none() {
                 continue;
             }
             self.counts.second += 1;
-            look(&image, first.mode, expected).map_err(|what| {
+            guarded(|| look(&image, first.mode, expected)).map_err(|what| {
                 let picks = pick::written(&crash, &selection);
                 let site = (first.site)(Some(again.with(picks)));
                 violation(what, &site, &[(&crash, &selection)])
@@ -209,12 +218,12 @@ impl<'a> Explorer<'a> {
             let expected = Expected { truth, least, most, incarnation, before: None };
             self.counts.deaths += 1;
             let site = |again| Site::death(history, time, whose, again);
-            let looked = take_over(&survivor, history.mode, actor, expected)
+            let looked = guarded(|| take_over(&survivor, history.mode, actor, expected))
                 .map_err(|what| violation(what, &site(None), &[]))?;
             let mut random = Random::new(mix(self.seed, survivor.fingerprint()));
             let first = First { mode: history.mode, truth, incarnation, site: &site };
             let again = Again::Synced { picks: None };
-            self.again(&survivor.journal(), again, &looked, &first, &mut random)?;
+            self.again(&survivor.journal(), &again, &looked, &first, &mut random)?;
         }
         Ok(())
     }
@@ -228,8 +237,25 @@ struct First<'a> {
     site: &'a dyn Fn(Option<Again>) -> Site,
 }
 
+fn died(
+    journal: &Journal,
+    time: usize,
+    first: &First<'_>,
+    expected: Expected<'_>,
+) -> Result<(), String> {
+    let heir = heir_of_recovery(first.incarnation);
+    take_over(&journal.killed_at(time), first.mode, heir, expected).map(drop)
+}
+
+/// Another process of the incarnation whose first one died while it recovered.
+pub(crate) fn heir_of_recovery(incarnation: u64) -> Actor {
+    let dead = Actor::new(incarnation + 1);
+    dead.dies();
+    dead.beside(1)
+}
+
 /// What is to be found after a second crash.
-pub fn expected_again<'a>(
+pub(crate) fn expected_again<'a>(
     again: &Again,
     looked: &'a Looked,
     before: &'a Truth,
@@ -238,8 +264,10 @@ pub fn expected_again<'a>(
     let all = looked.truth.0.len();
     let (least, most) = match again {
         // Recovery decides the same from the same bytes.
-        Again::Within { time, .. } if *time <= looked.recovered => (all - 1, all - 1),
-        Again::Within { .. } => (all - 1, all),
+        Again::Within { time, .. } | Again::Died { time } if *time <= looked.recovered => {
+            (all - 1, all - 1)
+        }
+        Again::Within { .. } | Again::Died { .. } => (all - 1, all),
         Again::Synced { .. } => (all, all),
     };
     let (truth, incarnation) = (&looked.truth, incarnation + 2);
@@ -251,41 +279,19 @@ fn violation(what: String, site: &Site, lost: &[(&Crash, &Selection)]) -> Box<Vi
     Box::new(Violation { what: what + &lost.collect::<String>(), site: site.to_string() })
 }
 
-fn name_hash(name: &str) -> u64 {
-    name.bytes().fold(0, |sum, byte| mix(sum, u64::from(byte)))
-}
-
-/// Do again what a site names.
+/// A panic is a violation like any other.
 ///
 /// # Errors
-/// The violation.
-pub fn replay(history: &History, site: &Site) -> Result<(), String> {
-    let (truth, incarnation, mode) = (&history.truth, history.incarnation, history.mode);
-    let image;
-    let (looked, again) = match site {
-        Site::PowerLoss { time, picks, again, .. } => {
-            let crash = history.journal.crash_at(*time);
-            image = crash.image(&pick::read(&crash, picks)?);
-            let (least, most) = history.after_power_loss(*time);
-            let expected = Expected { truth, least, most, incarnation, before: None };
-            (look(&image, mode, expected)?, again)
-        }
-        Site::Death { time, whose, again, .. } => {
-            image = history.journal.killed_at(*time);
-            let (least, most) = history.after_death(*time);
-            let expected = Expected { truth, least, most, incarnation, before: None };
-            let actor = successors(history.heir()).into_iter().find(|(_, name)| name == whose);
-            let (actor, _): (Actor, _) = actor.ok_or("no such successor")?;
-            (take_over(&image, mode, actor, expected)?, again)
-        }
-    };
-    let Some(again) = again else { return Ok(()) };
-    if matches!(again, Again::Synced { .. }) {
-        looked.process.log.sync().map_err(|e| format!("sync after recovery: {e}"))?;
-    }
-    let journal = image.journal();
-    let crash = journal.crash_at(again.time(journal.len()));
-    let selection = pick::read(&crash, again.picks())?;
-    let expected = expected_again(again, &looked, truth, incarnation);
-    look(&crash.image(&selection), mode, expected).map(drop)
+/// What the call says, or what it panicked with.
+pub fn guarded<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+    caught.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("a panic: {}", text.unwrap_or("of no words")))
+    })
+}
+
+fn name_hash(name: &str) -> u64 {
+    name.bytes().fold(0, |sum, byte| mix(sum, u64::from(byte)))
 }

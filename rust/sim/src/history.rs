@@ -7,7 +7,7 @@ use falaj::format::settings::WriteMode;
 use falaj::storage::memory::Journal;
 
 use crate::actor::Actor;
-use crate::machine::Machine;
+use crate::machine::{Machine, with_patience};
 use crate::op::Op;
 use crate::truth::Truth;
 
@@ -50,6 +50,7 @@ impl History {
     /// What went wrong without any crash: a violation.
     pub fn of(ops: &[Op], empty: &Machine) -> Result<Self, String> {
         let mut machine = empty.again();
+        with_patience(&machine.storage);
         let mut from = 0;
         let step = |machine: &mut Machine, op: &Op| {
             machine.run(*op).map_err(|e| format!("{op} without a crash: {e}"))

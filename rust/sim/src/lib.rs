@@ -8,7 +8,10 @@
 //! | [`history`] | what happened, frozen, and what was promised when |
 //! | [`truth`], [`look`] | the oracle, and what is done to each machine after a crash |
 //! | [`pick`] | what of the pending things reached the medium |
-//! | [`explore`], [`site`], [`seen`] | the crashes of a history; how one is named; which are new |
+//! | [`explore`], [`seen`] | the crashes of a history, and which of the states are new |
+//! | [`site`], [`mod@replay`] | how a crash is named, and done again |
+//! | [`hostile`] | bytes that nobody wrote there |
+//! | `canaries` | planted bugs, and who must find them; with the feature of that name |
 //! | [`plan`], [`campaign`] | how much is tried, by whom; progress, and going on |
 //!
 //! What is checked and how to replay it stands in `docs/RELIABILITY.md`.
@@ -17,15 +20,19 @@
 
 pub mod actor;
 pub mod campaign;
+#[cfg(feature = "canaries")]
+pub mod canaries;
 pub mod crew;
 pub mod explore;
 pub mod history;
+pub mod hostile;
 pub mod look;
 pub mod machine;
 pub mod op;
 pub mod pick;
 pub mod plan;
 pub mod random;
+pub mod replay;
 pub mod seen;
 pub mod site;
 pub mod truth;

@@ -13,7 +13,7 @@ use falaj::log::{Log, Member};
 use falaj::storage::memory::MemoryStorage;
 
 use crate::actor::Actor;
-use crate::machine::{append, open, open_to_read};
+use crate::machine::{append, open, open_to_read, with_patience};
 use crate::truth::{Group, TOPICS, Truth};
 
 /// What a machine is expected to hold.
@@ -81,6 +81,7 @@ pub fn look(
     expected: Expected<'_>,
 ) -> Result<Looked, String> {
     let Expected { truth, incarnation, .. } = expected;
+    with_patience(image);
     let durable = read_before_recovery(image, mode, expected)?;
     let process = start(image, mode, Actor::new(incarnation + 1))?;
     let recovered = image.events();
@@ -105,6 +106,7 @@ pub fn look(
     let same = longer.found(&again, all..=all);
     same.map_err(|e| format!("a second reader after recovery: {e}"))?;
     let restarted = image.restart();
+    with_patience(&restarted);
     let next = start(&restarted, mode, Actor::new(incarnation + 2))?;
     let same = longer.found(&next.log, all..=all);
     same.map_err(|e| format!("after recovering what was recovered: {e}"))?;
@@ -136,6 +138,7 @@ pub fn take_over(
     expected: Expected<'_>,
 ) -> Result<Looked, String> {
     let Expected { truth, .. } = expected;
+    with_patience(survivor);
     read_before_recovery(survivor, mode, expected)?;
     let process = start(survivor, mode, actor)?;
     let recovered = survivor.events();

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use falaj::error::Result;
@@ -13,6 +14,7 @@ use falaj::format::checksum::crc32;
 use falaj::format::record::{BodyWriter, Record};
 use falaj::format::settings::WriteMode;
 use falaj::format::state::TopicState;
+use falaj::format::varint::Lead;
 use falaj::log::{Appended, Log, LogSettings, LogSpec, Outgoing, create};
 use falaj::segment::Reading;
 use falaj::storage::Storage;
@@ -26,7 +28,8 @@ use crate::truth::{Group, TOPICS, Truth};
 /// Bytes of a segment: small, so that images are cheap and rolls frequent.
 pub const SEGMENT: u64 = 16 << 10;
 const GENERATION: [u8; 16] = [7; 16];
-const DIR: &str = "/log";
+/// The log's directory.
+pub const DIR: &str = "/log";
 /// The log's control page.
 pub const CONTROL: &str = "/log/control";
 
@@ -60,7 +63,15 @@ impl Machine {
     /// # Errors
     /// Those of the engine.
     pub fn empty(mode: WriteMode) -> Result<Self> {
-        let storage = MemoryStorage::with_capacity(SEGMENT * 2).seeded(7);
+        Self::seeded(mode, 7)
+    }
+
+    /// As [`Machine::empty`], drawing other random numbers: salts, ids.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn seeded(mode: WriteMode, seed: u64) -> Result<Self> {
+        let storage = MemoryStorage::with_capacity(SEGMENT * 2).seeded(seed);
         let dir = Path::new(DIR);
         let failed = |e| falaj::error::Error::io("create", dir, e);
         storage.create_dir(dir, 0o700).map_err(failed)?;
@@ -79,7 +90,10 @@ impl Machine {
         Self { storage, mode, truth, incarnation, slot, first, log, begun, committed, durable }
     }
 
-    /// The same machine once more; only before anything was done.
+    /// The same machine once more.
+    ///
+    /// # Panics
+    /// When something was done on it.
     #[must_use]
     pub fn again(&self) -> Self {
         assert!(self.truth.0.is_empty() && self.log.is_none(), "the machine was used");
@@ -123,6 +137,11 @@ impl Machine {
             committed: std::mem::take(&mut self.committed),
             durable: std::mem::take(&mut self.durable),
         }
+    }
+
+    /// The incarnation at work.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
     /// Do one step.
@@ -257,6 +276,7 @@ impl Machine {
         self.begun.retain(|(since, groups)| *since <= time && *groups <= left);
         self.all_die();
         self.storage = self.storage.journal().killed_at(time);
+        with_patience(&self.storage);
         Ok(())
     }
 
@@ -267,6 +287,22 @@ impl Machine {
         (1..=slot).for_each(|slot| first.beside(slot).dies());
         self.log = None;
     }
+}
+
+/// Calls after which something goes round without an end: a thousand times what a machine needs.
+const ENDLESS: u64 = 100_000;
+
+/// See to it that what never ends on a machine ends in a panic.
+///
+/// # Panics
+/// In those who call the machine, not here.
+pub fn with_patience(storage: &MemoryStorage) {
+    let calls = AtomicU64::new(0);
+    storage.watch(move |_| {
+        let now = calls.fetch_add(1, Ordering::Relaxed) + 1;
+        // Again and again, as who is thrown out of one round may begin another; never while unwinding.
+        assert!(now % ENDLESS != 0 || std::thread::panicking(), "no end after {now} calls");
+    });
 }
 
 /// The group that a step appends as the one with this number.
@@ -332,7 +368,7 @@ pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec
     let mut firsts = vec![0; blocks.len()];
     // As a topic's append does: first the way that meets nothing, then the one that can wait.
     if let [block] = blocks[..] {
-        if let Some(appended) = log.try_append(&block) {
+        if let Some(appended) = log.try_append(Lead::default(), &block, Some(block.body_crc)) {
             return Ok((appended, vec![appended.first]));
         }
     }

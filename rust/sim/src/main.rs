@@ -1,9 +1,10 @@
-//! The harness as a program: explores crash states.
+//! The harness as a program: explores crash states, lets planted bugs loose.
 //!
 //! ```text
 //! falaj-sim explore [--states N] [--seed S] [--shard I/N] [--threads T] [--seconds S]
 //!                   [--progress] [--json FILE] [--resume FILE]
 //! falaj-sim explore --replay SITE
+//! falaj-sim canaries [--only WORD] [--seed S] [--threads T] [--json FILE]
 //! ```
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to people")]
 
@@ -11,12 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use falaj_sim::campaign::{self, Order};
-use falaj_sim::crew::Crew;
-use falaj_sim::explore::replay;
-use falaj_sim::history::History;
-use falaj_sim::machine::Machine;
-use falaj_sim::op::Op;
-use falaj_sim::site::Site;
+use falaj_sim::replay::replay;
 
 /// What a push tries.
 const STATES: u64 = 2_000_000;
@@ -26,7 +22,11 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let done = match words.next().as_deref() {
         Some("explore") => explore(words),
-        _ => Err("say what to do: falaj-sim explore".into()),
+        #[cfg(feature = "canaries")]
+        Some("canaries") => canaries(words),
+        #[cfg(not(feature = "canaries"))]
+        Some("canaries") => Err("built without --features canaries: there are none".into()),
+        _ => Err("say what to do: falaj-sim explore, or falaj-sim canaries".into()),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -48,6 +48,8 @@ fn explore(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
         progress: false,
         resume: None,
         limit: None,
+        enough: 5,
+        filter: None,
     };
     let mut json = None;
     while let Some(word) = words.next() {
@@ -67,7 +69,7 @@ fn explore(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
             "--progress" => order.progress = true,
             "--json" => json = Some(value()?),
             "--resume" => order.resume = Some(value()?.into()),
-            "--replay" => return replay_site(&value()?),
+            "--replay" => return again(&value()?),
             other => return Err(format!("explore knows no {other}")),
         }
     }
@@ -100,30 +102,48 @@ fn explore(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
     Ok(summary.violations.is_empty())
 }
 
+#[cfg(feature = "canaries")]
+fn canaries(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
+    let (mut only, mut seed, mut threads, mut json) = (String::new(), SEED, 2, None);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} wants a value"));
+        match word.as_str() {
+            "--only" => only = value()?,
+            "--seed" => seed = number(&value()?)?,
+            "--threads" => threads = number(&value()?)?.max(1) as usize,
+            "--json" => json = Some(value()?),
+            other => return Err(format!("canaries knows no {other}")),
+        }
+    }
+    // What a planted bug makes of the engine is told in the table.
+    std::panic::set_hook(Box::new(|_| {}));
+    println!(
+        "{:<24} | {:<16} | {:>9} | {:>7} | noticed",
+        "canary", "caught by", "judged", "seconds"
+    );
+    let outcomes = falaj_sim::canaries::run(&only, seed, threads, |o| {
+        let noticed = o.noticed.as_deref().unwrap_or("nothing").lines().next().unwrap_or_default();
+        let noticed: String = noticed.chars().take(150).collect();
+        let bad = if o.good { "" } else { "NOT GOOD: " };
+        println!(
+            "{:<24} | {:<16} | {:>9} | {:>7.1} | {bad}{noticed}",
+            o.canary, o.catcher, o.judged, o.seconds
+        );
+    })?;
+    if let Some(path) = json {
+        let text = format!("{:#}\n", falaj_sim::canaries::json(&outcomes));
+        std::fs::write(&path, text).map_err(|e| format!("write {path}: {e}"))?;
+    }
+    Ok(outcomes.iter().all(|outcome| outcome.good))
+}
+
 fn number(text: &str) -> Result<u64, String> {
     let plain: String = text.chars().filter(|c| *c != '_').collect();
     plain.parse().map_err(|_| format!("{text:?} is no number"))
 }
 
-fn replay_site(text: &str) -> Result<bool, String> {
-    let site: Site = text.parse()?;
-    let (mode, name) = site.history();
-    let empty = Machine::empty(mode).map_err(|e| e.to_string())?;
-    let made = match Crew::named(name) {
-        Some(crew) => crew.run(&empty),
-        None => {
-            let ops: Result<Vec<Op>, String> = name.split(',').map(str::parse).collect();
-            History::of(&ops?, &empty)
-        }
-    };
-    match made.and_then(|history| replay(&history, &site)) {
-        Ok(()) => {
-            println!("{text}: nothing is wrong");
-            Ok(true)
-        }
-        Err(what) => {
-            println!("{text}: {what}");
-            Ok(false)
-        }
-    }
+fn again(site: &str) -> Result<bool, String> {
+    let broken = replay(site)?;
+    println!("{site}: {}", broken.as_deref().unwrap_or("nothing is wrong"));
+    Ok(broken.is_none())
 }

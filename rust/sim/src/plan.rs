@@ -14,7 +14,7 @@ use crate::random::{Random, mix};
 /// Longest workloads of which all are run.
 pub const EXHAUSTIVE: u32 = 4;
 /// Different states that the first round of the full effort visits, about.
-pub const STATES_OF_A_ROUND: u64 = 2_200_000;
+pub const STATES_OF_A_ROUND: u64 = 2_000_000;
 /// Images of a crash in later rounds, for each one in the first.
 const LATER: usize = 8;
 /// Short workloads of a unit.
@@ -49,33 +49,43 @@ pub enum Kind {
     Crew(usize),
 }
 
-/// All units of a round.
+/// All units of a round, of all kinds among each other.
 pub fn units() -> Vec<Unit> {
     let mut units = Vec::new();
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
-        // The longest first, so that no thread is left with them at the end.
-        for len in (1..=EXHAUSTIVE).rev() {
+        for len in 1..=EXHAUSTIVE {
             let firsts = (0..workloads(len)).step_by(CHUNK);
             units.extend(firsts.map(|first| Unit { mode, kind: Kind::Short { len, first } }));
         }
         units.extend((0..RANDOM.1).map(|n| Unit { mode, kind: Kind::Long(n) }));
         units.extend((0..CREWS.1).map(|n| Unit { mode, kind: Kind::Crew(n) }));
     }
+    let mut random = Random::new(0);
+    for place in 1..units.len() {
+        units.swap(place, random.below(place + 1));
+    }
     units
 }
 
 impl Unit {
+    /// Which share of a unit's workloads is run in a round with this share of the crash points: running
+    /// one costs as much as some states.
+    pub fn run(&self, share: f64) -> f64 {
+        if matches!(self.kind, Kind::Short { len: 3.., .. }) { (share * 8.0).min(1.0) } else { 1.0 }
+    }
+
     /// How much is looked at, in a round with this share of the crash points.
     pub fn effort(&self, round: u64, share: f64) -> Effort {
         let later = if round == 0 { 1 } else { LATER };
         let (images, few, deeper, deaths) = match self.kind {
             Kind::Short { len: 1 | 2, .. } => (8, 16, 1.0, 1.0),
             Kind::Short { len: 3, .. } => (2, 4, 0.5, 0.3),
-            Kind::Short { .. } => (1, 1, 0.1, 0.02),
+            Kind::Short { .. } => (2, 2, 0.1, 0.02),
             Kind::Long(_) => (2, 4, 0.5, 0.1),
             Kind::Crew(_) => (2, 4, 0.5, 0.1),
         };
-        Effort { chance: share, images: images * later, few: few * later, deeper, deaths }
+        let chance = share / self.run(share);
+        Effort { chance, images: images * later, few: few * later, deeper, deaths }
     }
 
     /// Numbers of the short workloads that it runs.
@@ -92,7 +102,7 @@ impl Unit {
     /// The seeds of a unit's crews.
     pub fn crews(seed: u64, round: u64, number: usize, share: f64) -> Vec<u64> {
         let mut random = Random::new(mix(mix(seed, round), !(number as u64)));
-        (0..thinned(CREWS.0, share)).map(|_| random.next() >> 16).collect()
+        (0..thinned(CREWS.0, share)).map(|_| random.draw() >> 16).collect()
     }
 }
 

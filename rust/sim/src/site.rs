@@ -3,6 +3,7 @@
 //! ```text
 //! mapped/append,roll,sync/57/3:0,8:1               power lost after event 57, but for two picks: all
 //! mapped/append,roll,sync/57/all/12/4:0            … and again after event 12 of the recovery
+//! mapped/append,roll,sync/57/all/12/heir           … and the recovering process died there; an heir came
 //! mapped/append,roll,sync/57/all/synced/all        … and again after the sync that followed
 //! pwrite/append/9/heir                             all processes died after event 9; an heir came
 //! ```
@@ -26,6 +27,11 @@ pub enum Again {
         /// What was on the medium.
         picks: Option<String>,
     },
+    /// The process that recovered died after an event, and another of its incarnation came.
+    Died {
+        /// The event.
+        time: usize,
+    },
     /// After a sync that followed these.
     Synced {
         /// What was on the medium.
@@ -37,15 +43,19 @@ impl Again {
     /// After which event, of so many.
     pub fn time(&self, events: usize) -> usize {
         match self {
-            Self::Within { time, .. } => (*time).min(events),
+            Self::Within { time, .. } | Self::Died { time } => (*time).min(events),
             Self::Synced { .. } => events,
         }
     }
 
     /// What was on the medium.
     pub fn picks(&self) -> &str {
-        let (Self::Within { picks, .. } | Self::Synced { picks }) = self;
-        picks.as_deref().unwrap_or("all")
+        match self {
+            Self::Within { picks, .. } | Self::Synced { picks } => {
+                picks.as_deref().unwrap_or("all")
+            }
+            Self::Died { .. } => "heir",
+        }
     }
 
     /// The same with what was on the medium.
@@ -55,6 +65,7 @@ impl Again {
         match self {
             Self::Within { time, .. } => Self::Within { time: *time, picks },
             Self::Synced { .. } => Self::Synced { picks },
+            Self::Died { .. } => self.clone(),
         }
     }
 }
@@ -137,7 +148,9 @@ impl fmt::Display for Site {
         write!(f, "{mode}/{history}/{time}/{what}")?;
         match again {
             None => Ok(()),
-            Some(again @ Again::Within { time, .. }) => write!(f, "/{time}/{}", again.picks()),
+            Some(again @ (Again::Within { time, .. } | Again::Died { time })) => {
+                write!(f, "/{time}/{}", again.picks())
+            }
             Some(again @ Again::Synced { .. }) => write!(f, "/synced/{}", again.picks()),
         }
     }
@@ -152,10 +165,12 @@ impl FromStr for Site {
         let (mode, history, time, what, again) = match parts[..] {
             [mode, history, time, what] => (mode, history, time, what, None),
             [mode, history, time, what, second, picks] => {
-                let picks = Some(picks.into());
-                let again = match second {
-                    "synced" => Again::Synced { picks },
-                    time => Again::Within { time: number(time)?, picks },
+                let again = match (second, picks) {
+                    ("synced", picks) => Again::Synced { picks: Some(picks.into()) },
+                    (time, "heir") => Again::Died { time: number(time)? },
+                    (time, picks) => {
+                        Again::Within { time: number(time)?, picks: Some(picks.into()) }
+                    }
                 };
                 (mode, history, time, what, Some(again))
             }
@@ -182,6 +197,7 @@ mod tests {
             "mapped/append,roll/57/3:0,8:1",
             "mapped/append/57/all/12/4:0",
             "pwrite/append/57/all/synced/all",
+            "pwrite/append/57/all/3/heir",
             "pwrite/append/9/heir",
             "mapped/append/9/next/synced/1:0",
         ] {

@@ -116,20 +116,38 @@ impl Truth {
         let end = log.durable();
         for topic in 0..TOPICS {
             let seen = self.read(log, topic, end)?;
-            if let Err(error) = seen.ended {
-                if !matches!(error, Error::NeedsRecovery { .. }) {
+            let told = match seen.ended {
+                Ok(()) => "and no more".to_owned(),
+                Err(error @ Error::NeedsRecovery { .. }) => format!("and then: {error}"),
+                Err(error) => {
                     return Err(format!("reading topic {topic} before recovery: {error}"));
                 }
-            }
+            };
             if !allowed.clone().any(|groups| self.count(topic, groups) == seen.records) {
                 let found = seen.records;
                 return Err(format!(
-                    "before recovery topic {topic} holds {found} records, none of {allowed:?} groups"
+                    "before recovery topic {topic} holds {found} records, none of {allowed:?} groups, {told}"
                 ));
             }
             durable[topic as usize] = seen.durable;
         }
         Ok(durable)
+    }
+
+    /// Checks that a log holds so many groups, or says what is wrong with it: whatever it gives is as
+    /// it was appended.
+    ///
+    /// # Errors
+    /// What it gave instead.
+    pub fn found_or_told(&self, log: &Arc<Log>, groups: usize) -> Result<(), String> {
+        for topic in 0..TOPICS {
+            let seen = self.read(log, topic, None)?;
+            let (found, all) = (seen.records, self.count(topic, groups));
+            if seen.ended.is_ok() && found != all {
+                return Err(format!("{found} records of topic {topic} instead of {all}, no error"));
+            }
+        }
+        Ok(())
     }
 
     /// Read a topic from its beginning and compare each record.
