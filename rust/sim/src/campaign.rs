@@ -88,6 +88,8 @@ struct Campaign {
     began: Instant,
     /// Set when states were looked at that nobody remembers one by one.
     resumed: OnceLock<()>,
+    /// Set when a unit was done.
+    worked: OnceLock<()>,
     progress: Mutex<Progress>,
 }
 
@@ -98,13 +100,16 @@ struct Campaign {
 pub fn run(order: &Order) -> Result<Summary, String> {
     let campaign = Campaign::new(order)?;
     let mut complete = false;
-    while !complete && !campaign.is_over() {
+    while !complete {
         std::thread::scope(|scope| {
             for _ in 0..order.threads {
                 scope.spawn(|| while campaign.work() {});
             }
         });
         complete = campaign.end_round()?;
+        if campaign.is_over() {
+            break;
+        }
     }
     campaign.save(true)?;
     Ok(campaign.summary(complete))
@@ -129,6 +134,7 @@ impl Campaign {
             empty: [empty(WriteMode::Mapped)?, empty(WriteMode::Pwrite)?],
             began: Instant::now(),
             resumed: OnceLock::new(),
+            worked: OnceLock::new(),
             progress: Mutex::default(),
         };
         campaign.go_on()?;
@@ -165,7 +171,8 @@ impl Campaign {
             (progress.next - 1, progress.round)
         };
         let Some((_, unit)) = self.units.get(place) else { return false };
-        if self.is_over() || self.is_reached() {
+        // However short the time, a piece of a soak gets on by a unit.
+        if (self.is_over() && self.worked.get().is_some()) || self.is_reached() {
             return false;
         }
         let mut explorer = Explorer::new(&self.seen, mix(self.order.seed, round));
@@ -173,6 +180,7 @@ impl Campaign {
         let mut progress = self.progress();
         progress.counts.add(&explorer.counts);
         progress.done.insert(place);
+        self.worked.get_or_init(|| ());
         if let Err(violation) = outcome {
             progress.violations.push(*violation);
         }

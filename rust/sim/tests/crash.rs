@@ -42,12 +42,12 @@ fn short_workloads_written_through_survive_every_crash() {
 
 #[test]
 fn long_workloads_survive_every_crash() {
-    explore(1_500, |unit| matches!(unit.kind, Kind::Long(_)));
+    explore(20_000, |unit| matches!(unit.kind, Kind::Long(_)));
 }
 
 #[test]
 fn processes_that_write_at_once_survive_every_crash() {
-    explore(1_500, |unit| matches!(unit.kind, Kind::Crew(_)));
+    explore(20_000, |unit| matches!(unit.kind, Kind::Crew(_)));
 }
 
 #[test]
@@ -67,9 +67,10 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
     let whole = run(&order(2_000, long)).unwrap();
     let mut pieces = 0;
     let summary = loop {
-        let (resume, limit) = (Some(file.clone()), Some(Duration::from_millis(1)));
+        let (resume, limit) = (Some(file.clone()), Some(Duration::ZERO));
         let summary = run(&Order { resume, limit, threads: 1, ..order(2_000, long) }).unwrap();
         pieces += 1;
+        assert!(pieces < 1000, "it does not get on");
         if summary.complete {
             break summary;
         }
