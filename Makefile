@@ -23,8 +23,8 @@ RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml C
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help check-tools build test lint lint-rust lint-python test-rust test-loom test-python \
-	bench bench-plots demo wheel format clean
+.PHONY: help check-tools build test test-proof lint lint-rust lint-python test-rust test-loom \
+	test-python bench bench-plots demo wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,12 @@ check-tools: ## say what this machine lacks, if anything
 build: $(CORE) ## build the compiled module and install falaj into .venv
 
 test: lint test-rust test-loom test-python ## everything that must be green before a change lands
+
+# Another target directory for the canaries: nothing that has them in it lies where something else is
+# taken from.
+test-proof: | check-tools ## the reliability harness, push-sized (docs/RELIABILITY.md)
+	cargo run --release --locked -p falaj-sim -- explore --states 2000000 --progress
+	CARGO_TARGET_DIR="$(TARGET)/canaries" cargo run --release --locked -p falaj-sim --features canaries -- canaries
 
 lint: lint-rust lint-python ## formatting, clippy, rustdoc, ruff, mypy, stubtest; warnings are errors
 

@@ -22,17 +22,28 @@ Rule = Callable[[str, str], list[str]]
 # Which room of the engine may use which, from the lowest to the highest. A room that is not here
 # gets its place when it is made; one that is here has no use for more than it is granted.
 ROOMS: dict[str, set[str]] = {
-    "format": set(),
+    "canary": set(),
+    "format": {"canary"},
     "sync": set(),
     "error": {"format"},
     "failpoints": set(),
-    "publish": {"sync"},
-    "lock": {"sync"},
-    "wake": {"sync"},
+    "publish": {"canary", "sync"},
+    "lock": {"canary", "sync"},
+    "wake": {"canary", "sync"},
     "storage": {"format", "failpoints", "sync", "publish"},
-    "segment": {"format", "error", "failpoints", "storage"},
-    "log": {"format", "error", "failpoints", "sync", "lock", "wake", "storage", "segment"},
-    "store": {"format", "error", "failpoints", "lock", "storage", "segment", "log"},
+    "segment": {"canary", "format", "error", "failpoints", "storage"},
+    "log": {
+        "canary",
+        "format",
+        "error",
+        "failpoints",
+        "sync",
+        "lock",
+        "wake",
+        "storage",
+        "segment",
+    },
+    "store": {"canary", "format", "error", "failpoints", "lock", "storage", "segment", "log"},
     "topic": {"format", "error", "segment", "log", "store"},
 }
 

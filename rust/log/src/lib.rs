@@ -61,8 +61,8 @@
 //!
 //! # Features and platform
 //!
-//! There is nothing to choose: no dependencies, and one cargo feature, `failpoints`, which is for our
-//! own tests and lets them end a process at named points. Linux, 64-bit, little-endian: words are
+//! There is nothing to choose: no dependencies, and two cargo features, `failpoints` and `canaries`,
+//! which are for our own tests and let them end a process at named points or plant bugs. Linux, 64-bit, little-endian: words are
 //! mapped and waits are futexes; anything else refuses to compile. Threads may share every handle;
 //! after a `fork` the child opens anew ([`Closed`](error::Error::Closed) reminds it). Local file
 //! systems only: network ones and FUSE are refused.
@@ -73,6 +73,8 @@ compile_error!(
     "falaj runs on 64-bit little-endian Linux: its words are mapped and its waits are futexes"
 );
 
+#[doc(hidden)]
+pub mod canary;
 #[cfg(not(loom))]
 pub mod error;
 #[cfg(not(loom))]

@@ -36,6 +36,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::canary::{Canary, planted};
 use crate::sync::{EVERYONE, Ordering, SharedWord};
 
 /// How many slots there are, hence how many processes may write to a store at once.
@@ -379,6 +380,9 @@ fn wait<H: Holders>(
         let overdue = timeout.is_some_and(|timeout| now >= timeout);
         if overdue || now >= ask_at {
             ask_at = now + ASK_EVERY;
+            if overdue && planted(Canary::LockStolen) && take_over(word, me, seen.owner, &()) {
+                return Ok(Acquired::TakenOver(seen.owner));
+            }
             let failure = match holders.fate(seen.owner) {
                 Ok(Fate::Dead(proof)) => {
                     let taken = take_over(word, me, seen.owner, &proof);

@@ -17,13 +17,15 @@
 //! the word proves nothing (pages reach the medium in any order); checksums do. The model is in
 //! `tests/loom`; the protocol in `docs/PROTOCOL.md`, "Append".
 
+use crate::canary::{Canary, planted};
 use crate::sync::{Ordering, SharedWord};
 
 /// Make what was stored before visible to whoever [`observe`]s `value`.
 #[inline]
 pub fn publish(word: &impl SharedWord, value: u64) {
     // Release: no earlier store of this thread may become visible after this one.
-    word.store(value, Ordering::Release);
+    let relaxed = planted(Canary::RelaxedCommitWord);
+    word.store(value, if relaxed { Ordering::Relaxed } else { Ordering::Release });
 }
 
 /// Load a commit word; if it is not zero, the bytes it stands for may be read.

@@ -37,6 +37,7 @@
 
 use std::time::Duration;
 
+use crate::canary::{Canary, planted};
 use crate::sync::{EVERYONE, Ordering, SharedWord, Slept, fence};
 
 /// Bit of a log's flag: somebody may sleep on the log's counter.
@@ -78,7 +79,7 @@ pub fn park<W: SharedWord>(
     has_news: impl FnOnce() -> bool,
 ) -> Slept {
     leave_word(flag, FOLLOWERS);
-    if has_news() {
+    if !planted(Canary::LostWakeup) && has_news() {
         // The bit stays set: it may stand for others too. It costs the next writer one wake.
         return Slept::Changed;
     }

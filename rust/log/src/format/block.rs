@@ -13,6 +13,8 @@
 //! this segment (its tag holds salt and position), and a header that [`Header::verify`] accepts is
 //! what a writer wrote there, bit for bit. Layout: `docs/FORMAT.md`, "Block".
 
+use crate::canary::{Canary, planted};
+
 use super::address::{ALIGN, align};
 use super::checksum::{Inset, Start, crc32_from};
 use super::{Decoded, Malformed, put, u32_at, u64_at};
@@ -73,7 +75,14 @@ pub struct CommitWord {
 /// 24 bits that tie a commit word to its segment and position.
 #[inline(always)]
 fn tag(salt: u64, position: u64) -> u64 {
+    let salt = if planted(Canary::CrcWithoutSalt) { 0 } else { salt };
     (salt ^ position).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+}
+
+/// The commit word as the header's checksum covers it.
+#[inline(always)]
+fn covered_word(word: u64) -> [u8; 8] {
+    if planted(Canary::CrcWithoutCommitWord) { [0; 8] } else { word.to_le_bytes() }
 }
 
 impl CommitWord {
@@ -293,7 +302,7 @@ impl Header {
     ) -> (u64, usize) {
         let word = CommitWord { len: self.len, kind: self.kind }.pack(salt, position);
         let len = self.lay_out(out);
-        put(out, at::COMMIT, &word.to_le_bytes());
+        put(out, at::COMMIT, &covered_word(word));
         put(out, at::HEADER_CRC, &((position / ALIGN) as u32).to_le_bytes());
         let crc = crc32_from(seed, &out[..len]);
         put(out, at::COMMIT, &[0; 8]);
@@ -401,7 +410,7 @@ impl Header {
         let len = self.header_len();
         let mut copy = [0; MAX_HEADER_LEN];
         copy[..len].copy_from_slice(&bytes[..len]);
-        put(&mut copy, at::COMMIT, &word.to_le_bytes());
+        put(&mut copy, at::COMMIT, &covered_word(word));
         put(&mut copy, at::HEADER_CRC, &((position / ALIGN) as u32).to_le_bytes());
         crc32_from(seed, &copy[..len]) == u32_at(bytes, at::HEADER_CRC)
     }
@@ -516,7 +525,7 @@ impl Laid {
 #[inline(always)]
 fn covered(word: u64, [crcs, numbers, time_flags]: [u64; 3]) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
-    put(&mut bytes, at::COMMIT, &word.to_le_bytes());
+    put(&mut bytes, at::COMMIT, &covered_word(word));
     put(&mut bytes, at::BODY_CRC, &crcs.to_le_bytes());
     put(&mut bytes, at::OFFSET, &numbers.to_le_bytes());
     put(&mut bytes, at::TIME, &time_flags.to_le_bytes());

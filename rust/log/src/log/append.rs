@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, align};
@@ -379,6 +380,10 @@ impl Writer {
         }
         compiler_fence(Ordering::SeqCst);
         pass(Point::AppendDirty);
+        if planted(Canary::IndexBeforeData) {
+            self.note_appended(control, blocks, firsts, start, time);
+            control.set(at::TAIL, end.0)?;
+        }
         let mut position = start;
         let mut head_word = 0;
         let group_len = if blocks.len() > 1 { len as u32 } else { 0 };

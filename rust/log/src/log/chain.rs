@@ -6,7 +6,7 @@
 //! end of a segment's content is where its successor says (`previous.end`), not where its bytes
 //! stop being valid. See `docs/PROTOCOL.md`, "The chain".
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::block::Kind;
 use crate::format::segment::{Header, Mark};
 use crate::format::state::End;
-use crate::format::{Malformed, names};
+use crate::format::{Malformed, PAGE, names};
 use crate::segment::{Check, Reading, Segment, read_first_page, read_header};
 use crate::storage::{File, Open, Storage};
 
@@ -42,8 +42,20 @@ pub struct Chain {
 struct Known {
     sequences: Vec<u64>,
     headers: HashMap<u64, Header>,
+    /// Sequence and salt of segments that begin as they should.
+    whole: HashSet<(u64, u64)>,
     open: HashMap<u64, (Arc<Segment>, u64)>,
     uses: u64,
+}
+
+/// What a segment begins with.
+enum Beginning {
+    /// All of it.
+    Whole,
+    /// All of it, and it was on the medium: what is wrong here is damage.
+    Marked,
+    /// Not all of it.
+    Torn,
 }
 
 /// What comes behind a segment.
@@ -113,6 +125,7 @@ impl Chain {
         let mut sequences = list_segments(&*self.storage, &self.dir)?;
         self.drop_unconnected(&mut sequences)?;
         self.drop_superseded(&mut sequences);
+        self.drop_torn(&mut sequences);
         let mut known = enter(&self.known);
         known.sequences.clone_from(&sequences);
         known.open.retain(|sequence, _| sequences.binary_search(sequence).is_ok());
@@ -148,6 +161,7 @@ impl Chain {
             last = last.or((mark.incarnation != 0).then_some(mark.incarnation));
         }
         found.reverse();
+        self.drop_torn(&mut found);
         Ok(found)
     }
 
@@ -181,6 +195,54 @@ impl Chain {
         });
         kept.reverse();
         *sequences = kept;
+    }
+
+    /// Behind every mark a power cut may have taken a segment, or what it begins with, and left those that
+    /// follow: they are lost with it, and the log ends before them. Who believed half a beginning would
+    /// look there for offsets that lie before it.
+    fn drop_torn(&self, sequences: &mut Vec<u64>) {
+        let mut whole = sequences.len();
+        let follows = |i: usize, sequence: u64| {
+            let previous = self.header(sequence).ok().and_then(|header| header.previous);
+            previous.is_some_and(|previous| previous.sequence == sequences[i - 1])
+        };
+        for (i, sequence) in sequences.iter().enumerate().skip(1).rev() {
+            match self.beginning(*sequence) {
+                Ok(Beginning::Marked) => break,
+                Ok(Beginning::Whole) if follows(i, *sequence) => {}
+                Ok(Beginning::Whole | Beginning::Torn) => whole = i,
+                Err(Error::Corrupt { what, .. }) if what != MISSING => whole = i,
+                Err(_) => {}
+            }
+        }
+        sequences.truncate(whole);
+    }
+
+    /// Looks once at each segment, and keeps none of them open.
+    fn beginning(&self, sequence: u64) -> Result<Beginning> {
+        let salt = self.header(sequence)?.salt;
+        if enter(&self.known).whole.contains(&(sequence, salt)) {
+            return Ok(Beginning::Whole);
+        }
+        let (storage, reading) = (&*self.storage, self.reading);
+        let (generation, reach) = (self.generation, self.reach);
+        let opened =
+            Segment::open_to_read(storage, &self.dir, generation, sequence, reach, reading);
+        let segment = opened.map_err(|e| missing(e, &self.dir, sequence))?;
+        if segment.mark().is_some_and(|mark| mark.position > 0) {
+            return Ok(Beginning::Marked);
+        }
+        if !is_introduced(&segment) {
+            return Ok(Beginning::Torn);
+        }
+        enter(&self.known).whole.insert((sequence, salt));
+        Ok(Beginning::Whole)
+    }
+
+    /// True for a segment that is part of the log as the directory holds it now.
+    pub fn holds(&self, sequence: u64) -> Result<bool> {
+        let listed = self.sequences()?.binary_search(&sequence).is_ok();
+        Ok(listed || self.refresh()?.binary_search(&sequence).is_ok())
     }
 
     /// Sequences as last listed.
@@ -297,18 +359,28 @@ impl Chain {
     }
 }
 
+const MISSING: &str = "the segment is missing";
+
 /// A segment that the chain names and the directory lacks is damage, whatever the kernel calls it.
 fn missing(error: Error, dir: &Path, sequence: u64) -> Error {
     match error {
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-            Error::Corrupt {
-                path: dir.join(names::segment(sequence)),
-                position: 0,
-                what: "the segment is missing",
-            }
+            Error::Corrupt { path: dir.join(names::segment(sequence)), position: 0, what: MISSING }
         }
         other => other,
     }
+}
+
+/// True when both snapshots are there that a roll begins a segment with: the bulk of what the log knew,
+/// and what changed until then.
+fn is_introduced(segment: &Segment) -> bool {
+    let header = segment.header();
+    if header.supersedes || header.previous.is_none() {
+        return true;
+    }
+    let Ok(Some(bulk)) = segment.block(PAGE, Check::Full) else { return false };
+    let changes = segment.block(bulk.end(), Check::Full);
+    matches!(changes, Ok(Some(block)) if block.header.kind == Kind::Snapshot)
 }
 
 fn close_oldest_unused(open: &mut HashMap<u64, (Arc<Segment>, u64)>) {

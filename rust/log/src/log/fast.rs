@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{Ordering as CompilerOrdering, compiler_fence};
 
+use crate::canary::{Canary, planted};
 use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, align};
 use crate::format::block::{HEADER_LEN, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, PlainHeader};
@@ -63,7 +64,9 @@ impl Log {
         // Counted as `append` counts, which tells what is too large.
         let needs = align((MAX_HEADER_LEN + lead.len() + block.body.len()) as u64);
         let is_plain = block.topic == 0 && block.count != 0 && needs <= fast.largest;
-        if !is_plain || !fast.watch.is_same() {
+        // These mistakes are made where blocks take the longer way.
+        let early = planted(Canary::CommitWordEarly) || planted(Canary::IndexBeforeData);
+        if early || !is_plain || !fast.watch.is_same() {
             return (0, NOWHERE);
         }
         let now_us = self.storage.tick_us();

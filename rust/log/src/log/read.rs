@@ -207,7 +207,9 @@ impl Cursor {
     fn follow_end(&mut self, end: End) -> Result<()> {
         let next = self.log.chain.segment(end.sequence);
         match next {
-            Ok(next) if next.salt() == end.salt => self.enter(next),
+            Ok(next) if next.salt() == end.salt && self.log.chain.holds(end.sequence)? => {
+                self.enter(next)
+            }
             _ => self.leave(),
         }
     }

@@ -9,7 +9,6 @@
 //! nothing but time, so nobody is told. See `docs/FORMAT.md`, "Index".
 
 use std::io::ErrorKind;
-use std::sync::Mutex;
 
 use crate::error::{Error, Result};
 use crate::format::index::{ENTRY_LEN, HEADER_LEN, file_len};
@@ -20,9 +19,6 @@ use crate::storage::{Open, Storage};
 
 use super::mending::{Mend, MendStep};
 use super::{Control, Log, enter, write_access};
-
-/// One thread of the process at a time: they share a temporary name.
-static ONE: Mutex<()> = Mutex::new(());
 
 /// The index of a segment in which nothing is noted yet.
 static NOTHING: Index = Index::Built(Vec::new());
@@ -66,7 +62,7 @@ impl Log {
     /// Make an empty index for a new segment, unless somebody else is faster.
     fn make_index(&self, segment: &Segment) -> Result<()> {
         let (_, member) = self.writing()?;
-        let _one = enter(&ONE);
+        let _one = enter(&self.indexer);
         let storage = &*self.storage;
         let temporary = self.dir.join(names::reindexed(member.identity().slot().into()));
         let (bytes, len) = (Index::Built(Vec::new()).encode(segment), self.settings.segment_bytes);
@@ -86,7 +82,7 @@ impl Log {
     fn save_index(&self, segment: &Segment, built: &Index) -> Result<()> {
         let (_, member) = self.writing()?;
         member.check()?;
-        let _one = enter(&ONE);
+        let _one = enter(&self.indexer);
         let storage = &*self.storage;
         let temporary = self.dir.join(names::reindexed(member.identity().slot().into()));
         let bytes = built.encode(segment);

@@ -7,6 +7,7 @@
 //! else a row of such deaths would leave the segment without an end. If this process dies in the middle of it, the next one does the same
 //! again. See `docs/PROTOCOL.md`, "Repair".
 
+use crate::canary::{Canary, planted};
 use crate::error::Error;
 use crate::failpoints::{Point, pass};
 use crate::format::Malformed;
@@ -45,7 +46,7 @@ impl Writer {
         let from = self.walk.position;
         let to = self.dirty_end(log, control)?;
         pass(Point::RepairWalked);
-        if to > from {
+        if to > from && !planted(Canary::BytesWrittenTwice) {
             let header = void_header(from, to);
             if !has_room_to_end(log, control, from + header.padded()) {
                 return Ok(self.stay_before_end(control, from)?);
@@ -131,7 +132,7 @@ pub fn last_written(segment: &Segment, from: u64) -> Result<u64, Error> {
     let failed = |e| Error::io("read", segment.path(), e);
     let mut end = from;
     let mut at = from;
-    let zeros = vec![0; 1 << 16];
+    let zeros = vec![0; segment.map().len().min(1 << 16) as usize];
     let mut buffer = zeros.clone();
     while let Some(data) = segment.file().next_data(at).map_err(failed)? {
         let got = segment.file().read_at(&mut buffer, data).map_err(failed)?;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::PAGE;
@@ -228,6 +229,12 @@ impl Log {
                 return Err(error);
             }
         };
+        if planted(Canary::MarkEarly) {
+            for (segment, end) in &segments {
+                let before = segment.mark().unwrap_or_default();
+                segment.set_mark(&next_mark(before, *end, control, member))?;
+            }
+        }
         if self.crowd.timed(|| self.sync_segments(&segments)).is_err() {
             return self.latch(control, guard).map(|guard| (guard, false));
         }
@@ -300,12 +307,15 @@ impl Log {
 
     fn sync_segments(&self, segments: &[(Arc<Segment>, u64)]) -> std::io::Result<()> {
         for (i, (segment, _)) in segments.iter().enumerate() {
-            if i == 1 {
+            if i == 1 && !planted(Canary::NoDirectorySync) {
                 // The names of all later segments, before anything in them counts.
                 self.storage.sync_dir(&self.dir)?;
                 pass(Point::SyncDirectory);
             }
-            segment.file().sync_data()?;
+            let left_out = planted(Canary::SyncActiveOnly) && i + 1 < segments.len();
+            if !left_out {
+                segment.file().sync_data()?;
+            }
             pass(Point::SyncFile);
         }
         Ok(())

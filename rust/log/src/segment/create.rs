@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::align;
@@ -38,6 +39,9 @@ pub struct Place<'a> {
 #[inline]
 pub fn put_block(place: Place<'_>, header: &Header, body: &[u8]) -> io::Result<u64> {
     debug_assert_eq!(header.body_len(), body.len());
+    if planted(Canary::CommitWordEarly) {
+        commit(place, put_header(place, header)?)?;
+    }
     place.map.write(place.position + header.header_len() as u64, body)?;
     pass(Point::BlockBody);
     put_header(place, header)

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::format::block::{self, CommitWord, Kind, PlainHeader};
 use crate::format::checksum::Start;
@@ -429,6 +430,9 @@ impl Segment {
     /// As [`Segment::verify`], for the block whose header [`Segment::plain`] found in these words.
     #[inline(never)]
     fn verify_plain(&self, word: u64, words: [u64; 3], position: u64, check: Check) -> bool {
+        if planted(Canary::NoCrc) {
+            return true;
+        }
         if !PlainHeader::is_sound(word, words, &self.seeded, position) {
             return false;
         }
@@ -473,6 +477,9 @@ impl Segment {
     }
 
     fn verify(&self, word: u64, block: &Block, head: &[u8], check: Check) -> Decoded<()> {
+        if planted(Canary::NoCrc) {
+            return Ok(());
+        }
         if !block.header.verify(word, head, self.seed, block.position) {
             return Err(Malformed::Damaged("the block header's checksum does not match"));
         }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::format::block::CommitWord;
 use crate::storage::{File, Map};
 
-/// Bytes read at once.
+/// Most bytes read at once.
 const CHUNK: usize = 64 << 10;
 /// Bytes of the smallest piece that a disk may refuse on its own.
 const SECTOR_GROUP: u64 = 4096;
@@ -64,6 +64,11 @@ impl Window {
     pub fn new(file: Arc<dyn File>, memory: Map, salt: u64) -> Self {
         let (held, resident) = Default::default();
         Self { file, memory, salt, held, resident }
+    }
+
+    /// Bytes read at once: of a small segment no more than there are.
+    fn chunk(&self) -> usize {
+        CHUNK.min(self.memory.len() as usize)
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -122,7 +127,7 @@ impl Window {
 
     /// Bytes of the file from a position on; fewer where some of them cannot be read.
     fn read_chunk(&self, chunk: &mut Vec<u8>, position: u64) -> io::Result<usize> {
-        chunk.resize(CHUNK, 0);
+        chunk.resize(self.chunk(), 0);
         match self.file.read_at(chunk, position) {
             Err(_) => {
                 let near = (SECTOR_GROUP - position % SECTOR_GROUP) as usize;
@@ -149,9 +154,9 @@ impl Window {
         for (start, end) in held.gaps(from, to) {
             let mut at = start;
             while at < end {
-                let wanted = CHUNK.min((end - at) as usize);
+                let wanted = self.chunk().min((end - at) as usize);
                 let mut bytes = std::mem::take(&mut held.chunk);
-                bytes.resize(CHUNK, 0);
+                bytes.resize(self.chunk(), 0);
                 let read = self.file.read_at(&mut bytes[..wanted], at);
                 let stored = match read {
                     Ok(got) if got == wanted => {

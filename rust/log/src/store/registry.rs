@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::fork;
 use super::membership::Membership;
+use crate::canary::{Canary, planted};
 use crate::storage::File;
 
 /// Which store, for which process. The last number is 0 but for the memory twin, which imitates
@@ -169,7 +170,7 @@ pub(super) fn after_fork_in_parent() {
 /// parent's. Nothing is dropped or allocated here.
 pub(super) fn after_fork_in_child() {
     let guard = HELD.try_with(RefCell::take).ok().flatten();
-    if let Some(registry) = &guard {
+    if let Some(registry) = guard.as_ref().filter(|_| !planted(Canary::SlotKeptByChild)) {
         registry.lock_files.values().for_each(|file| file.close());
         for file in registry.passing.iter().filter_map(Weak::upgrade) {
             file.close();

@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::block::Kind;
@@ -67,6 +68,7 @@ pub(super) fn sound_end(
     sequences: &[u64],
     (marked, mark): (usize, Mark),
 ) -> Result<SoundEnd> {
+    let marked = if planted(Canary::RecoverActiveOnly) { sequences.len() - 1 } else { marked };
     let mut before = None;
     for (i, sequence) in sequences.iter().enumerate().skip(marked) {
         let segment = chain.segment(*sequence)?;

@@ -19,6 +19,7 @@ mod page;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
@@ -286,6 +287,9 @@ impl<'a> Recovery<'a> {
             (self.go_on(&end, maker)?, durable)
         };
         pass(Point::RecoverEnd);
+        if planted(Canary::RecoveryNotCrashSafe) {
+            control.set(at::INCARNATION, self.incarnation)?;
+        }
         publish_end(&control, new_end, durable)?;
         pass(Point::RecoverPublished);
         // Whatever was acknowledged in interval mode is before that end.

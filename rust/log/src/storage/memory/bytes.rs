@@ -99,6 +99,13 @@ impl Memory {
     /// Copy out.
     pub(super) fn read(&self, position: u64, into: &mut [u8]) {
         let mut done = 0;
+        if position % 8 == 0 {
+            let words = &self.words()[position as usize / 8..];
+            for (word, bytes) in words.iter().zip(into.chunks_exact_mut(8)) {
+                bytes.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
+                done += 8;
+            }
+        }
         while done < into.len() {
             let at = position + done as u64;
             let (skip, word) = ((at % 8) as usize, self.word(at & !7).to_le_bytes());

@@ -17,13 +17,13 @@ pub(super) const PAGE: u64 = 4096;
 /// 512 bytes that never change.
 pub(super) struct Sector {
     bytes: [u8; SECTOR as usize],
-    hash: u64,
+    /// Found out when it is asked for: most versions of a sector are on no image.
+    hash: OnceLock<u64>,
 }
 
 impl Sector {
     pub(super) fn new(bytes: [u8; SECTOR as usize]) -> Arc<Self> {
-        let hash = hash(&bytes);
-        Arc::new(Self { bytes, hash })
+        Arc::new(Self { bytes, hash: OnceLock::new() })
     }
 
     /// The sector that is everywhere where none is.
@@ -41,7 +41,7 @@ impl Sector {
     }
 
     pub(super) fn same(&self, other: &Self) -> bool {
-        self.hash == other.hash && self.bytes == other.bytes
+        self.bytes == other.bytes
     }
 
     /// What this sector adds to the fingerprint of a file; nothing when it is zero.
@@ -49,7 +49,7 @@ impl Sector {
         if self.is_zero() {
             return 0;
         }
-        mix(self.hash, u64::from(number))
+        mix(*self.hash.get_or_init(|| hash(&self.bytes)), u64::from(number))
     }
 }
 

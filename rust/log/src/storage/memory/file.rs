@@ -28,10 +28,11 @@ pub(super) struct Opened {
 impl Opened {
     /// Run a call on the world; `EBADF` once the file is closed or the process dead.
     fn with<T>(&self, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
+        self.shared.pause(&self.process);
         if self.closed.load(Ordering::SeqCst) || !self.process.alive() {
             return Err(Errno::BADF.into());
         }
-        call(&mut self.shared.world())
+        self.shared.step(&self.process, call)
     }
 
     fn for_writing<T>(&self, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
@@ -180,10 +181,12 @@ struct Journaled(Arc<Opened>);
 
 impl Journaled {
     fn store(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
-        if !self.0.process.alive() {
+        let Opened { shared, process, .. } = &*self.0;
+        shared.pause(process);
+        if !process.alive() {
             return Err(Errno::BADF.into());
         }
-        self.0.shared.world().store(self.0.file, bytes, position);
+        shared.step(process, |world| world.store(self.0.file, bytes, position));
         Ok(())
     }
 }
@@ -202,7 +205,8 @@ impl StoreSink for Journaled {
     }
 
     fn noted(&self, position: u64, _value: u64) {
-        self.0.shared.world().noted(self.0.file, position);
+        let Opened { shared, process, .. } = &*self.0;
+        shared.step(process, |world| world.noted(self.0.file, position));
     }
 }
 

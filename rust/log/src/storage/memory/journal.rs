@@ -75,9 +75,17 @@ impl Journal {
 
     /// The crashes at all points, in order, each for the cost of one more event.
     pub fn crashes(&self) -> impl Iterator<Item = Crash> + '_ {
-        let mut replay = Replay::new(&self.base);
-        (0..=self.events.len()).map(move |time| {
-            if time > 0 {
+        self.crashes_from(0)
+    }
+
+    /// As [`Journal::crashes`], from one point on.
+    ///
+    /// # Panics
+    /// When there are fewer events.
+    pub fn crashes_from(&self, time: usize) -> impl Iterator<Item = Crash> + '_ {
+        let mut replay = self.replay(time.min(self.events.len()));
+        (time..=self.events.len()).map(move |time| {
+            if time > replay.time {
                 replay.step(&self.events[time - 1]);
             }
             replay.crash(self)

@@ -32,7 +32,7 @@ mod world;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 
@@ -50,9 +50,13 @@ const CAPACITY: u64 = 1 << 20;
 /// Where the clock stands unless set: 2026-01-01.
 const NOW_US: i64 = 1_767_225_600_000_000;
 
+/// Asked by each process, with its number, before its calls and after whatever changed something.
+type Gate = Box<dyn Fn(u64) + Send + Sync>;
+
 /// What all processes of one machine share.
 struct Shared {
     world: Mutex<World>,
+    gate: OnceLock<Gate>,
     random: AtomicU64,
     processes: AtomicU64,
 }
@@ -61,6 +65,25 @@ impl Shared {
     /// A panic elsewhere (a store that would be SIGBUS) leaves the world whole.
     fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A step of a process, at whose end it may have to wait: with nothing of this room locked.
+    fn step<T>(&self, process: &Process, step: impl FnOnce(&mut World) -> T) -> T {
+        let mut world = self.world();
+        let before = world.events.len();
+        let done = step(&mut world);
+        let changed = world.events.len() > before;
+        drop(world);
+        if changed {
+            self.pause(process);
+        }
+        done
+    }
+
+    fn pause(&self, process: &Process) {
+        if let Some(gate) = self.gate.get() {
+            gate(process.number);
+        }
     }
 }
 
@@ -127,6 +150,7 @@ impl MemoryStorage {
         world.now_us = journal.now_us;
         let shared = Shared {
             world: Mutex::new(world),
+            gate: OnceLock::new(),
             random: AtomicU64::new(journal.random),
             processes: AtomicU64::new(1),
         };
@@ -170,6 +194,12 @@ impl MemoryStorage {
     pub fn kill(&self) {
         self.process.dead.store(true, Ordering::SeqCst);
         self.shared.world().unlock_all(self.process.number);
+    }
+
+    /// Call this before each call of any process, and after each event of one, in its thread and with
+    /// its number: who does not return from it has stopped there. The first one given stays.
+    pub fn watch(&self, gate: impl Fn(u64) + Send + Sync + 'static) {
+        let _ = self.shared.gate.set(Box::new(gate));
     }
 
     /// How many events have happened: the crash point "now".
@@ -227,10 +257,11 @@ impl MemoryStorage {
     }
 
     fn with<T>(&self, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
+        self.shared.pause(&self.process);
         if !self.process.alive() {
             return Err(Errno::BADF.into());
         }
-        call(&mut self.shared.world())
+        self.shared.step(&self.process, call)
     }
 }
 

@@ -2,6 +2,10 @@
 //!
 //! Every such death costs the segment some bytes of the room that is kept free behind its tail, and
 //! that room has an end. The log has none: whoever comes next goes on.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,9 +18,11 @@ use falaj::log::{Log, LogSettings, Member};
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage as _};
 
-use crate::common::{TestMember, append, create_log_of, read_all};
-use crate::world::{DIR, SEGMENT, settings_of};
+use crate::common::{LOG, TestMember, append, create_log_of, read_all, settings};
 
+const DIR: &str = "/log";
+/// Bytes of a segment.
+const SEGMENT: u64 = 16 << 10;
 /// Deaths in a row: twice what the room behind the tail is good for.
 const DEATHS: u16 = 150;
 /// That room: a page and an end block.
@@ -45,7 +51,7 @@ fn in_end_block(image: &MemoryStorage) -> bool {
 /// A log in whose first segment all is used that was allocated, and one process after the other that
 /// dies in the end block of its roll, having stored more or less of it.
 fn dying(mode: WriteMode, segment_bytes: u64) {
-    let settings = LogSettings { segment_bytes, ..settings_of(mode) };
+    let settings = LogSettings { segment_bytes, generation: LOG, ..settings(mode) };
     let open = |storage: &MemoryStorage, member: Option<TestMember>| {
         let member = member.map(|member| Arc::new(member) as Arc<dyn Member>);
         Log::open(Arc::new(storage.clone()), Path::new(DIR), settings.clone(), member).unwrap()

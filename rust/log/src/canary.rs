@@ -1,0 +1,116 @@
+//! Bugs planted on purpose: a harness that would not notice them proves nothing.
+//!
+//! Owns the list of canaries and the question whether one of them sings. In the crate that is shipped
+//! the answer is a constant `false` and every planted line is gone; with the feature `canaries`, which
+//! only the project's own harness turns on, the environment variable `FALAJ_CANARY` or [`plant`] names
+//! the one that is alive. Invariant: a planted line does exactly what a known mistake would do, and
+//! nothing reads this switch to find it out. Who catches which: `docs/RELIABILITY.md`, "Canaries".
+
+/// A mistake that could be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canary {
+    /// Blocks are believed without their checksums.
+    NoCrc,
+    /// Commit word's tag and header's checksum are those of any segment.
+    CrcWithoutSalt,
+    /// The header's checksum does not cover the commit word.
+    CrcWithoutCommitWord,
+    /// Repair leaves what a dead writer stored to be written over.
+    BytesWrittenTwice,
+    /// New names are never put on the medium.
+    NoDirectorySync,
+    /// The commit word is stored before the block's bytes.
+    CommitWordEarly,
+    /// The commit word is stored without release ordering.
+    RelaxedCommitWord,
+    /// Recovery checks the newest segment alone.
+    RecoverActiveOnly,
+    /// Recovery says that it is done before it is.
+    RecoveryNotCrashSafe,
+    /// A sync covers the newest segment alone.
+    SyncActiveOnly,
+    /// The durable mark is stored before the sync that it speaks of.
+    MarkEarly,
+    /// Index entry and tail are stored before the block that they lead to.
+    IndexBeforeData,
+    /// A follower goes to sleep without looking once more.
+    LostWakeup,
+    /// A slot that is taken anew keeps its generation.
+    NoGeneration,
+    /// A forked child keeps its parent's lock files open.
+    SlotKeptByChild,
+    /// A waiter whose time is over takes the lock from its living owner.
+    LockStolen,
+    /// A control page that was replaced is taken for the right one.
+    TwoControlPages,
+}
+
+impl Canary {
+    /// All of them, by name.
+    pub const ALL: [(Self, &'static str); 17] = [
+        (Self::NoCrc, "no-crc"),
+        (Self::CrcWithoutSalt, "crc-without-salt"),
+        (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
+        (Self::BytesWrittenTwice, "bytes-written-twice"),
+        (Self::NoDirectorySync, "no-directory-sync"),
+        (Self::CommitWordEarly, "commit-word-early"),
+        (Self::RelaxedCommitWord, "relaxed-commit-word"),
+        (Self::RecoverActiveOnly, "recover-active-only"),
+        (Self::RecoveryNotCrashSafe, "recovery-not-crash-safe"),
+        (Self::SyncActiveOnly, "sync-active-only"),
+        (Self::MarkEarly, "mark-early"),
+        (Self::IndexBeforeData, "index-before-data"),
+        (Self::LostWakeup, "lost-wakeup"),
+        (Self::NoGeneration, "no-generation"),
+        (Self::SlotKeptByChild, "slot-kept-by-child"),
+        (Self::LockStolen, "lock-stolen"),
+        (Self::TwoControlPages, "two-control-pages"),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(canary, _)| *canary == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// Whether this mistake is to be made.
+#[cfg(not(feature = "canaries"))]
+#[inline(always)]
+pub const fn planted(_canary: Canary) -> bool {
+    false
+}
+
+#[cfg(feature = "canaries")]
+const UNASKED: usize = usize::MAX;
+#[cfg(feature = "canaries")]
+const NONE: usize = usize::MAX - 1;
+#[cfg(feature = "canaries")]
+static ALIVE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(UNASKED);
+
+/// Whether this mistake is to be made.
+#[cfg(feature = "canaries")]
+pub fn planted(canary: Canary) -> bool {
+    match ALIVE.load(std::sync::atomic::Ordering::Relaxed) {
+        UNASKED => {
+            ask();
+            planted(canary)
+        }
+        alive => alive == canary as usize,
+    }
+}
+
+/// Let a canary sing from now on, or none.
+#[cfg(feature = "canaries")]
+pub fn plant(canary: Option<Canary>) {
+    let alive = canary.map_or(NONE, |canary| canary as usize);
+    ALIVE.store(alive, std::sync::atomic::Ordering::Relaxed);
+}
+
+#[cfg(feature = "canaries")]
+#[cold]
+fn ask() {
+    let name = std::env::var("FALAJ_CANARY").unwrap_or_default();
+    let named = Canary::ALL.into_iter().find(|(_, other)| *other == name);
+    assert!(named.is_some() || name.is_empty(), "FALAJ_CANARY names no canary: {name:?}");
+    plant(named.map(|(canary, _)| canary));
+}

@@ -1,0 +1,80 @@
+//! A process, as far as a log is concerned: who it is, and who of the others is dead.
+//!
+//! Stands in for a store's membership. All actors of one incarnation share the list of the dead; it
+//! plays the part of the kernel, which alone knows.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use falaj::error::{Error, Result};
+use falaj::lock::{Fate, Identity};
+use falaj::log::{Member, Watch};
+
+/// A process of one incarnation.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    identity: Identity,
+    incarnation: u64,
+    dead: Arc<Mutex<HashSet<u32>>>,
+}
+
+impl Actor {
+    /// The first process of an incarnation.
+    pub fn new(incarnation: u64) -> Self {
+        Self { identity: identity(0), incarnation, dead: Arc::default() }
+    }
+
+    /// Another process of the same incarnation.
+    #[must_use]
+    pub fn beside(&self, slot: u16) -> Self {
+        Self { identity: identity(slot), ..self.clone() }
+    }
+
+    fn dead(&self) -> MutexGuard<'_, HashSet<u32>> {
+        self.dead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True when a lock word names it so.
+    pub fn is(&self, identity: Identity) -> bool {
+        self.identity == identity
+    }
+
+    /// It will never run again.
+    pub fn dies(&self) {
+        self.dead().insert(self.identity.bits());
+    }
+}
+
+fn identity(slot: u16) -> Identity {
+    Identity::new(slot, 1).expect("few slots are used")
+}
+
+impl Member for Actor {
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    fn check(&self) -> Result<()> {
+        let dead = self.dead().contains(&self.identity.bits());
+        if dead { Err(Error::Closed { what: "store" }) } else { Ok(()) }
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        None
+    }
+
+    fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {
+        let dead = self.dead().contains(&holder.bits());
+        Ok(if dead { Fate::Dead(Box::new(())) } else { Fate::Alive })
+    }
+
+    fn describe(&self, holder: Identity) -> String {
+        format!("process in {holder}")
+    }
+}

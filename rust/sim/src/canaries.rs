@@ -1,0 +1,217 @@
+//! The canaries: each planted bug is let loose, and something must notice.
+//!
+//! Owns who is to catch which. The catchers know nothing of canaries: the explorer and the hostile
+//! bytes judge what they see, a test of the engine fails or does not. Each catcher must be content
+//! while no canary is alive, or its word means nothing. A canary that survives fails the run.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use falaj::canary::{Canary, plant};
+use falaj::format::settings::WriteMode;
+use serde_json::{Value, json};
+
+use crate::campaign::{self, Order};
+use crate::explore::Violation;
+use crate::hostile::{changed_bytes, foreign_blocks};
+use crate::plan::STATES_OF_A_ROUND;
+use crate::replay;
+
+/// Longest time that the explorer gets for one canary.
+const LIMIT: Duration = Duration::from_secs(240);
+/// Different states that must be without fault while no canary is alive.
+const SOUND: u64 = 4_000;
+
+/// Who catches a canary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Catcher {
+    Explorer,
+    ChangedBytes,
+    ForeignBlocks,
+    /// A test of crate `falaj`: its program and its name.
+    Test(&'static str, &'static str),
+    /// A model, by its name.
+    Loom(&'static str),
+}
+
+fn catcher(canary: Canary) -> Catcher {
+    match canary {
+        Canary::CrcWithoutSalt => Catcher::ForeignBlocks,
+        Canary::CrcWithoutCommitWord => Catcher::ChangedBytes,
+        Canary::RelaxedCommitWord => {
+            Catcher::Loom("publish::who_sees_the_commit_word_sees_the_bytes")
+        }
+        Canary::LostWakeup => Catcher::Loom("follow::a_follower_is_never_left_asleep"),
+        Canary::NoGeneration => Catcher::Test(
+            "store_processes",
+            "a_killed_holder_is_dead_and_stays_dead_when_its_slot_is_taken_again",
+        ),
+        Canary::SlotKeptByChild => Catcher::Test(
+            "store_processes",
+            "an_idle_child_of_a_killed_parent_does_not_keep_its_slot",
+        ),
+        Canary::TwoControlPages => {
+            Catcher::Test("promises", "a_control_page_that_was_replaced_makes_no_second_writer")
+        }
+        _ => Catcher::Explorer,
+    }
+}
+
+impl Catcher {
+    fn name(self) -> String {
+        match self {
+            Self::Explorer => "explorer".into(),
+            Self::ChangedBytes => "changed bytes".into(),
+            Self::ForeignBlocks => "foreign blocks".into(),
+            Self::Test(program, name) => format!("{program}::{name}"),
+            Self::Loom(name) => format!("loom {name}"),
+        }
+    }
+}
+
+/// What came of one canary.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Its name, or what was to be content without one.
+    pub canary: &'static str,
+    /// Who was to catch it.
+    pub catcher: String,
+    /// What was noticed.
+    pub noticed: Option<String>,
+    /// How many states or logs were judged until then; 1 for a test.
+    pub judged: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Whether that is as it should be.
+    pub good: bool,
+}
+
+/// Let all canaries loose, or those of which the name holds a word, one after the other.
+///
+/// # Errors
+/// What keeps a catcher from doing its work.
+pub fn run(
+    word: &str,
+    seed: u64,
+    threads: usize,
+    tell: impl Fn(&Outcome),
+) -> Result<Vec<Outcome>, String> {
+    let chosen: Vec<_> = Canary::ALL.into_iter().filter(|(_, name)| name.contains(word)).collect();
+    let mut outcomes = Vec::new();
+    let mut catchers: Vec<_> = chosen.iter().map(|(canary, _)| catcher(*canary)).collect();
+    catchers.dedup();
+    catchers.sort_by_key(|catcher| catcher.name());
+    catchers.dedup();
+    let mut note = |outcome: Outcome| {
+        tell(&outcome);
+        outcomes.push(outcome);
+    };
+    for catcher in catchers {
+        plant(None);
+        note(attempt(catcher, "", seed, threads)?);
+    }
+    for (canary, name) in chosen {
+        plant(Some(canary));
+        let outcome = attempt(catcher(canary), name, seed, threads);
+        plant(None);
+        note(outcome?);
+    }
+    Ok(outcomes)
+}
+
+fn attempt(
+    catcher: Catcher,
+    canary: &'static str,
+    seed: u64,
+    threads: usize,
+) -> Result<Outcome, String> {
+    let began = Instant::now();
+    let sound = canary.is_empty();
+    let (judged, noticed) = match catcher {
+        Catcher::Explorer => explore(sound, seed, threads)?,
+        Catcher::ChangedBytes => judge(changed_bytes),
+        Catcher::ForeignBlocks => judge(foreign_blocks),
+        Catcher::Test(program, name) => (1, test(program, name, canary, false)?),
+        Catcher::Loom(name) => (1, test("loom", name, canary, true)?),
+    };
+    let (seconds, good) = (began.elapsed().as_secs_f64(), noticed.is_none() == sound);
+    let (catcher, canary) = (catcher.name(), if sound { "none" } else { canary });
+    Ok(Outcome { canary, catcher, noticed, judged, seconds, good })
+}
+
+fn explore(sound: bool, seed: u64, threads: usize) -> Result<(u64, Option<String>), String> {
+    let order = Order {
+        states: if sound { SOUND } else { STATES_OF_A_ROUND },
+        seed,
+        shard: (0, 1),
+        threads,
+        progress: false,
+        resume: None,
+        limit: Some(LIMIT),
+        enough: 1,
+        filter: None,
+    };
+    let summary = campaign::run(&order)?;
+    let Some(violation) = summary.violations.first() else {
+        return Ok((summary.counts.judged(), None));
+    };
+    // What was found must be found again by the name that it was given.
+    let Violation { what, site } = violation;
+    if replay::replay(site)?.is_none() {
+        return Err(format!("{site}: {what}; but nothing is wrong when it is done again"));
+    }
+    plant(None);
+    match replay::replay(site) {
+        // Without the canary there may be no such place: the history is another.
+        Ok(Some(what)) if !sound => Err(format!("{site}: {what}, with no canary alive: a bug")),
+        _ => Ok((summary.counts.judged(), Some(format!("{site}: {what}")))),
+    }
+}
+
+fn judge(judge: impl Fn(WriteMode) -> Result<u64, String>) -> (u64, Option<String>) {
+    let mut judged = 0;
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        match judge(mode) {
+            Ok(count) => judged += count,
+            Err(what) => return (judged + 1, Some(what)),
+        }
+    }
+    (judged, None)
+}
+
+/// Run one test of the engine with a canary alive in it; what it said if it failed.
+fn test(program: &str, name: &str, canary: &str, loom: bool) -> Result<Option<String>, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.current_dir(&root).args(["test", "-q", "--locked", "-p", "falaj"]);
+    cargo.args(["--features", "canaries", "--test", program]).env("FALAJ_CANARY", canary);
+    if loom {
+        let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
+        cargo.arg("--release").env("RUSTFLAGS", "--cfg loom");
+        cargo.env("CARGO_TARGET_DIR", Path::new(&target).join("loom-canaries"));
+    }
+    cargo.args(["--", "--exact", name]);
+    let done = cargo.output().map_err(|e| format!("start cargo: {e}"))?;
+    let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    if said.contains("test result: ok. 1 passed") {
+        return Ok(None);
+    }
+    if said.contains("test result: FAILED. 0 passed; 1 failed") {
+        let reason = said.lines().skip_while(|line| !line.contains("panicked at")).nth(1);
+        return Ok(Some(reason.unwrap_or("it failed").into()));
+    }
+    Err(format!("{program}::{name} was neither passed nor failed:\n{said}"))
+}
+
+/// For files.
+pub fn json(outcomes: &[Outcome]) -> Value {
+    let outcomes: Value = outcomes
+        .iter()
+        .map(|o| {
+            json!({ "canary": o.canary, "catcher": o.catcher, "noticed": o.noticed,
+                    "judged": o.judged, "seconds": o.seconds, "good": o.good })
+        })
+        .collect();
+    json!({ "harness": "canaries", "version": env!("CARGO_PKG_VERSION"), "outcomes": outcomes })
+}

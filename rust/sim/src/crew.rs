@@ -1,0 +1,445 @@
+//! Processes at once: two or three write to one log, and change places after any store or call.
+//!
+//! Owns the *turns*. Each process is a thread, but only the one whose turn it is runs; the storage asks
+//! after each step whether it still is. So a seed decides the interleaving, and time does not. One of
+//! the processes may die at a step: it never runs again while anybody looks. What came of all that is
+//! a [`History`]: the order of the groups is what the log holds in the end, and everything that was
+//! acknowledged must be there, where it was said to be.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use falaj::error::{Error, Result};
+use falaj::format::control::at as word;
+use falaj::log::Log;
+use falaj::segment::Check;
+use falaj::storage::memory::MemoryStorage;
+use falaj::storage::{Open, Storage};
+
+use crate::actor::Actor;
+use crate::explore::guarded;
+use crate::history::{History, Moments, at};
+use crate::machine::{CONTROL, Machine, append, group, open, open_to_read};
+use crate::op::Op;
+use crate::random::Random;
+use crate::truth::{Group, Truth};
+
+const STEPS: [Op; 10] = [
+    Op::Append,
+    Op::Extend,
+    Op::Group,
+    Op::Large,
+    Op::Interval,
+    Op::Durable,
+    Op::Roll,
+    Op::Sync,
+    Op::Seal,
+    Op::Append,
+];
+/// Steps of a process that goes round without an end.
+const ENDLESS: usize = 100_000;
+/// Steps after which a turn may end.
+const TURNS: [usize; 8] = [1, 1, 2, 3, 5, 8, 20, 60];
+
+/// Processes that write at once.
+#[derive(Clone, Debug)]
+pub struct Crew {
+    seed: u64,
+    /// What each does, and whether it closes its log in the end.
+    scripts: Vec<(Vec<Op>, bool)>,
+    /// Who dies, and after how many steps of its own.
+    death: Option<(usize, usize)>,
+}
+
+impl Crew {
+    /// The crew of a seed.
+    pub fn drawn(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let count = 2 + random.below(2);
+        let mut script = |_| {
+            let len = 1 + random.below(3);
+            ((0..len).map(|_| *random.pick(&STEPS)).collect(), random.below(2) == 0)
+        };
+        let scripts = (0..count).map(&mut script).collect();
+        let death = (random.below(3) > 0).then(|| (random.below(count), 1 + random.below(120)));
+        Self { seed, scripts, death }
+    }
+
+    /// What makes the same crew again.
+    pub fn name(&self) -> String {
+        format!("crew-{:x}", self.seed)
+    }
+
+    /// The crew of a name, if it is one.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(Self::drawn(u64::from_str_radix(name.strip_prefix("crew-")?, 16).ok()?))
+    }
+
+    /// Let it run.
+    ///
+    /// # Errors
+    /// What went wrong without any crash of the machine: a violation.
+    pub fn run(&self, empty: &Machine) -> std::result::Result<History, String> {
+        let machine = empty.again();
+        let storage = machine.storage.clone();
+        let first = Actor::new(1);
+        let seats: Vec<_> = (1..=self.scripts.len() as u16)
+            .map(|slot| Seat { storage: storage.process(), actor: first.beside(slot) })
+            .collect();
+        let turns = Arc::new(Turns::new(self, &seats));
+        let gate = Arc::clone(&turns);
+        storage.watch(move |process| gate.step(process));
+        let notes = Mutex::new(Notes::default());
+        std::thread::scope(|scope| {
+            for (me, seat) in seats.iter().enumerate() {
+                let hand = Hand { me, seat, turns: &turns, notes: &notes, machine: &machine };
+                let (ops, closes) = &self.scripts[me];
+                scope.spawn(move || hand.play(ops, *closes));
+            }
+            turns.await_all();
+            let found = lock(&notes).found(&machine, &self.name(), self.scripts.len() as u16);
+            // The dead may run on now, with nobody looking: each call of theirs fails.
+            turns.release();
+            found
+        })
+    }
+}
+
+/// A process of a crew.
+struct Seat {
+    storage: MemoryStorage,
+    actor: Actor,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Runs,
+    Dead,
+    Done,
+}
+
+struct Turn {
+    /// Whose it is; nobody's when all are done, or when everybody may run.
+    whose: Option<usize>,
+    left: usize,
+    steps: Vec<usize>,
+    status: Vec<Status>,
+    released: bool,
+    random: Random,
+}
+
+/// Whose turn it is.
+struct Turns {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+    /// By number of the process, less the first one's.
+    seats: Vec<(u64, MemoryStorage, Actor)>,
+    death: Option<(usize, usize)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Turns {
+    fn new(crew: &Crew, seats: &[Seat]) -> Self {
+        let count = seats.len();
+        let turn = Turn {
+            whose: Some(0),
+            left: 1,
+            steps: vec![0; count],
+            status: vec![Status::Runs; count],
+            released: false,
+            random: Random::new(!crew.seed),
+        };
+        let number = |seat: &Seat| seat.storage.process_number();
+        let seats = seats.iter().map(|s| (number(s), s.storage.clone(), s.actor.clone())).collect();
+        Self { turn: Mutex::new(turn), changed: Condvar::new(), seats, death: crew.death }
+    }
+
+    /// A process did a step, or is about to: perhaps it is another's turn now.
+    fn step(&self, process: u64) {
+        let seat = self.seats.iter().position(|(number, ..)| *number == process);
+        let Some(me) = seat else { return };
+        let mut turn = lock(&self.turn);
+        if turn.released || turn.status[me] != Status::Runs {
+            return;
+        }
+        turn.steps[me] += 1;
+        if turn.steps[me] % ENDLESS == 0 && !std::thread::panicking() {
+            drop(turn);
+            panic!("no end after {ENDLESS} calls");
+        }
+        if self.death == Some((me, turn.steps[me])) {
+            turn.status[me] = Status::Dead;
+            let (_, storage, actor) = &self.seats[me];
+            storage.kill();
+            actor.dies();
+            self.pass(&mut turn);
+        } else {
+            turn.left = turn.left.saturating_sub(1);
+            if turn.left == 0 {
+                self.pass(&mut turn);
+            }
+        }
+        self.wait(me, turn);
+    }
+
+    /// Give the turn to one of those that run.
+    fn pass(&self, turn: &mut Turn) {
+        let runs = |i: &usize| turn.status[*i] == Status::Runs;
+        let ready: Vec<_> = (0..turn.status.len()).filter(runs).collect();
+        turn.whose = if ready.is_empty() { None } else { Some(*turn.random.pick(&ready)) };
+        turn.left = *turn.random.pick(&TURNS);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, me: usize, mut turn: MutexGuard<'_, Turn>) {
+        while !turn.released && turn.whose != Some(me) {
+            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn await_turn(&self, me: usize) {
+        self.wait(me, lock(&self.turn));
+    }
+
+    /// Somebody else has what this process needs.
+    fn step_aside(&self, me: usize) {
+        let mut turn = lock(&self.turn);
+        let others = (0..turn.status.len()).filter(|i| *i != me);
+        let others: Vec<_> = others.filter(|i| turn.status[*i] == Status::Runs).collect();
+        if turn.released || turn.status[me] != Status::Runs || others.is_empty() {
+            return;
+        }
+        turn.whose = Some(*turn.random.pick(&others));
+        turn.left = *turn.random.pick(&TURNS);
+        self.changed.notify_all();
+        self.wait(me, turn);
+    }
+
+    fn is_dead(&self, me: usize) -> bool {
+        lock(&self.turn).status[me] == Status::Dead
+    }
+
+    fn leave(&self, me: usize) {
+        let mut turn = lock(&self.turn);
+        if turn.status[me] == Status::Runs {
+            turn.status[me] = Status::Done;
+            self.pass(&mut turn);
+        }
+    }
+
+    /// Until nobody runs any more.
+    fn await_all(&self) {
+        let mut turn = lock(&self.turn);
+        while turn.whose.is_some() {
+            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn release(&self) {
+        lock(&self.turn).released = true;
+        self.changed.notify_all();
+    }
+}
+
+/// What was begun and acknowledged, and when.
+#[derive(Default)]
+struct Notes {
+    groups: Vec<(Group, usize)>,
+    /// Event, group, offsets that were told.
+    acks: Vec<(usize, usize, Vec<u64>)>,
+    /// Events at which syncs began and ended.
+    syncs: Vec<(usize, usize)>,
+    wrong: Vec<String>,
+}
+
+/// A process at work.
+struct Hand<'a> {
+    me: usize,
+    seat: &'a Seat,
+    turns: &'a Turns,
+    notes: &'a Mutex<Notes>,
+    machine: &'a Machine,
+}
+
+impl Hand<'_> {
+    fn play(&self, ops: &[Op], closes: bool) {
+        self.turns.await_turn(self.me);
+        let played = guarded(|| self.try_to_play(ops, closes).map_err(|e| e.to_string()));
+        // Who died is not asked.
+        if let (Err(what), false) = (played, self.turns.is_dead(self.me)) {
+            lock(self.notes).wrong.push(format!("process {} of the crew: {what}", self.me));
+        }
+        self.turns.leave(self.me);
+    }
+
+    fn try_to_play(&self, ops: &[Op], closes: bool) -> Result<()> {
+        let (storage, mode) = (&self.seat.storage, self.machine.mode);
+        let log = self.patiently(|| open(storage, mode, self.seat.actor.clone()))?;
+        for op in ops {
+            self.step(&log, *op)?;
+        }
+        if !closes {
+            self.seat.actor.dies();
+        }
+        Ok(())
+    }
+
+    /// Until nobody who lives is in the way.
+    fn patiently<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match call() {
+                Err(Error::LockTimeout { .. }) if !self.turns.is_dead(self.me) => {
+                    self.turns.step_aside(self.me);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn step(&self, log: &Arc<Log>, op: Op) -> Result<()> {
+        match op {
+            Op::Roll => self.patiently(|| log.roll_now()),
+            Op::Sync => self.sync(|| log.sync().map(drop)),
+            Op::Seal => self.patiently(|| self.when_free(|| log.keep_sealed())),
+            op => {
+                let number = {
+                    let mut notes = lock(self.notes);
+                    let number = notes.groups.len();
+                    notes.groups.push((group(op, number), self.now() + 1));
+                    number
+                };
+                let new = group(op, number);
+                let interval = op == Op::Interval;
+                let (appended, firsts) = self.patiently(|| append(log, &new, interval))?;
+                if self.turns.is_dead(self.me) {
+                    return Ok(());
+                }
+                lock(self.notes).acks.push((self.now(), number, firsts));
+                match op {
+                    Op::Interval => self.sync(|| log.keep_interval()),
+                    Op::Durable => self.sync(|| log.sync_to(appended.end)),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> usize {
+        self.machine.storage.events()
+    }
+
+    fn sync(&self, mut call: impl FnMut() -> Result<()>) -> Result<()> {
+        let began = self.now();
+        self.patiently(|| self.when_free(&mut call))?;
+        if !self.turns.is_dead(self.me) {
+            lock(self.notes).syncs.push((began, self.now()));
+        }
+        Ok(())
+    }
+
+    /// Who finds the sync lock taken sleeps for real, which would be in vain here.
+    fn when_free(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        let path = Path::new(CONTROL);
+        let mut held = [0; 8];
+        let file = self.seat.storage.open(path, Open::Read);
+        let read = file.and_then(|file| file.read_at(&mut held, word::SYNC_LOCK));
+        read.map_err(|e| Error::io("read", path, e))?;
+        let owner = falaj::lock::decode(u64::from_le_bytes(held)).ok().flatten();
+        let lives = owner.is_some_and(|held| {
+            let seats = &self.turns.seats;
+            let whose = seats.iter().position(|(.., actor)| actor.is(held.owner));
+            whose.is_some_and(|whose| whose != self.me && !self.turns.is_dead(whose))
+        });
+        if !lives {
+            return call();
+        }
+        let (path, holder) = (path.to_path_buf(), "one of the crew".into());
+        Err(Error::LockTimeout { path, waited: std::time::Duration::ZERO, holder })
+    }
+}
+
+impl Notes {
+    /// The history, once nobody runs any more.
+    fn found(
+        &self,
+        machine: &Machine,
+        name: &str,
+        slots: u16,
+    ) -> std::result::Result<History, String> {
+        if let Some(wrong) = self.wrong.first() {
+            return Err(wrong.clone());
+        }
+        let order = self.order(machine)?;
+        let truth = Truth(order.iter().map(|number| self.groups[*number].0.clone()).collect());
+        let place = |number: usize| order.iter().position(|other| *other == number);
+        let mut committed = Moments::new();
+        for (time, number, firsts) in &self.acks {
+            let place = place(*number)
+                .ok_or_else(|| format!("group {number} was acknowledged and is not there"))?;
+            let group = &truth.0[place];
+            let wanted: Vec<_> = group.0.iter().map(|(t, _)| truth.count(*t, place)).collect();
+            if *firsts != wanted {
+                return Err(format!("group {number} stands at {wanted:?}, {firsts:?} was told"));
+            }
+            committed.push((*time, place + 1));
+        }
+        rise(&mut committed);
+        let mut durable: Moments =
+            self.syncs.iter().map(|(began, ended)| (*ended, at(&committed, *began))).collect();
+        rise(&mut durable);
+        let mut latest = 0;
+        let mut begun = Moments::new();
+        for (place, number) in order.iter().enumerate() {
+            latest = latest.max(self.groups[*number].1);
+            begun.push((latest, place + 1));
+        }
+        let (name, mode, journal) = (name.to_owned(), machine.mode, machine.storage.journal());
+        let (from, incarnation) = (0, 1);
+        Ok(History {
+            name,
+            mode,
+            journal,
+            from,
+            truth,
+            incarnation,
+            slots,
+            begun,
+            committed,
+            durable,
+        })
+    }
+
+    /// Numbers of the groups in the order of the log. Each has records in topic 0, filled with a letter
+    /// of its own.
+    fn order(&self, machine: &Machine) -> std::result::Result<Vec<usize>, String> {
+        let failed = |e: Error| format!("read what the crew wrote: {e}");
+        let reader = open_to_read(&machine.storage, machine.mode).map_err(failed)?;
+        let mut order = Vec::new();
+        let mut cursor = reader.cursor_at(0, 0, Check::Full).map_err(failed)?;
+        while let Some(block) = cursor.next_block().map_err(failed)? {
+            let letter = block.body().last().copied().unwrap_or(0);
+            let number = usize::from(letter.wrapping_sub(b'a'));
+            if number >= self.groups.len() || order.contains(&number) {
+                return Err(format!("a block filled with {:?}", char::from(letter)));
+            }
+            order.push(number);
+        }
+        let truth = Truth(order.iter().map(|number| self.groups[*number].0.clone()).collect());
+        let all = order.len();
+        truth.found(&reader, all..=all).map_err(|e| format!("what the crew wrote: {e}"))?;
+        Ok(order)
+    }
+}
+
+/// Moments in the order of time, none of them lower than one before.
+fn rise(moments: &mut Moments) {
+    moments.sort_unstable();
+    let mut most = 0;
+    for (_, groups) in moments {
+        most = most.max(*groups);
+        *groups = most;
+    }
+}

@@ -1,0 +1,297 @@
+//! Crashes of a history: which are tried, what is done to each, and how the states are counted.
+//!
+//! A *state* is what is on the medium, by the hash of all names, lengths and bytes; each is judged
+//! once for each set of obligations. Invariant: which states are visited depends on the seed and the
+//! effort alone, not on threads or on the order of the work, so that a violation is found again.
+
+use falaj::format::settings::WriteMode;
+use falaj::storage::memory::{Crash, Journal, MemoryStorage};
+
+use crate::actor::Actor;
+use crate::history::History;
+use crate::look::{Expected, Looked, look, successors, take_over};
+use crate::pick::{self, Selection, selections};
+use crate::random::{Random, mix};
+use crate::seen::Seen;
+use crate::site::{Again, Site};
+use crate::truth::Truth;
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// How likely a crash point is looked at.
+    pub chance: f64,
+    /// Images of a crash point where there are more than `few` combinations.
+    pub images: usize,
+    /// Up to so many combinations are all tried.
+    pub few: usize,
+    /// Crashes inside the recovery and the append that follow, for each image: how many on average.
+    pub deeper: f64,
+    /// How likely a death at a crash point is looked at.
+    pub deaths: f64,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Histories that were run.
+    pub histories: u64,
+    /// Crash points that were looked at.
+    pub points: u64,
+    /// Judgements of a state after a first power cut.
+    pub first: u64,
+    /// … after a second one, inside the recovery from a first, or after it.
+    pub second: u64,
+    /// Judgements of what is left when all processes die.
+    pub deaths: u64,
+    /// States that are different on the medium.
+    pub distinct: u64,
+}
+
+impl Counts {
+    /// Judgements in all.
+    pub fn judged(&self) -> u64 {
+        self.first + self.second + self.deaths
+    }
+
+    /// Add what somebody else did.
+    pub fn add(&mut self, other: &Self) {
+        self.histories += other.histories;
+        self.points += other.points;
+        self.first += other.first;
+        self.second += other.second;
+        self.deaths += other.deaths;
+        self.distinct += other.distinct;
+    }
+}
+
+/// A promise that was broken, and how to see it again.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// What was wrong.
+    pub what: String,
+    /// Where, for `falaj-sim explore --replay`.
+    pub site: String,
+}
+
+/// Tries the crashes of histories.
+pub struct Explorer<'a> {
+    seen: &'a Seen,
+    seed: u64,
+    /// What it did so far.
+    pub counts: Counts,
+}
+
+impl<'a> Explorer<'a> {
+    /// An explorer that leaves out what others have seen.
+    pub fn new(seen: &'a Seen, seed: u64) -> Self {
+        Self { seen, seed, counts: Counts::default() }
+    }
+
+    /// Try crashes at the events of a history's last step.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn explore(&mut self, history: &History, effort: Effort) -> Result<(), Box<Violation>> {
+        self.counts.histories += 1;
+        let mut random = Random::new(mix(self.seed, name_hash(&history.name)));
+        for crash in history.journal.crashes_from(history.from + 1) {
+            if !random.chance(effort.chance) {
+                continue;
+            }
+            self.counts.points += 1;
+            self.power_loss(history, &crash, effort, &mut random)?;
+            if random.chance(effort.deaths) {
+                self.death(history, crash.time())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn power_loss(
+        &mut self,
+        history: &History,
+        crash: &Crash,
+        effort: Effort,
+        random: &mut Random,
+    ) -> Result<(), Box<Violation>> {
+        let (truth, incarnation) = (&history.truth, history.incarnation);
+        let (least, most) = history.after_power_loss(crash.time());
+        let expected = Expected { truth, least, most, incarnation, before: None };
+        for selection in selections(crash, effort.few, effort.images, random) {
+            let image = crash.image(&selection);
+            let Some(seed) = self.is_new(&image, expected) else { continue };
+            self.counts.first += 1;
+            let site = |again| Site::power_loss(history, crash, &selection, again);
+            let looked = guarded(|| look(&image, history.mode, expected))
+                .map_err(|what| violation(what, &site(None), &[(crash, &selection)]))?;
+            let mut random = Random::new(seed);
+            let whole = effort.deeper as usize;
+            let times = whole + usize::from(random.chance(effort.deeper.fract()));
+            if times > 0 {
+                let first = First { mode: history.mode, truth, incarnation, site: &site };
+                self.deeper(&image, &looked, &first, times, &mut random)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A seed for what follows from a state, unless the same bytes with the same obligations were
+    /// looked at before.
+    fn is_new(&mut self, image: &MemoryStorage, expected: Expected<'_>) -> Option<u64> {
+        let print = image.fingerprint();
+        let Expected { truth, least, most, .. } = expected;
+        let last = truth.0.last().and_then(|group| group.0[0].1[0].first()).copied();
+        let numbers = [least, most, truth.0.len(), usize::from(last.unwrap_or(0))];
+        let obliged = numbers.iter().fold(print, |sum, number| mix(sum, *number as u64));
+        let (new, distinct) = self.seen.insert(print, obliged);
+        self.counts.distinct += u64::from(distinct);
+        new.then_some(mix(self.seed, obliged))
+    }
+
+    /// Lose power again, inside what [`look`] did, and after a sync.
+    fn deeper(
+        &mut self,
+        image: &MemoryStorage,
+        looked: &Looked,
+        first: &First<'_>,
+        times: usize,
+        random: &mut Random,
+    ) -> Result<(), Box<Violation>> {
+        let journal = image.journal();
+        for _ in 0..times {
+            let time = random.below(journal.len() + 1);
+            let again = match random.below(4) {
+                0 => Again::Died { time },
+                _ => Again::Within { time, picks: None },
+            };
+            self.again(&journal, &again, looked, first, random)?;
+        }
+        if random.below(2) == 0 {
+            let synced = looked.process.log.sync();
+            synced.map_err(|e| {
+                let what = format!("sync after recovery: {e}");
+                violation(what, &(first.site)(None), &[])
+            })?;
+            let again = Again::Synced { picks: None };
+            self.again(&image.journal(), &again, looked, first, random)?;
+        }
+        Ok(())
+    }
+
+    fn again(
+        &mut self,
+        journal: &Journal,
+        again: &Again,
+        looked: &Looked,
+        first: &First<'_>,
+        random: &mut Random,
+    ) -> Result<(), Box<Violation>> {
+        let expected = expected_again(again, looked, first.truth, first.incarnation);
+        if let Again::Died { time } = again {
+            self.counts.deaths += 1;
+            let died = guarded(|| died(journal, *time, first, expected));
+            return died.map_err(|what| violation(what, &(first.site)(Some(again.clone())), &[]));
+        }
+        let crash = journal.crash_at(again.time(journal.len()));
+        for selection in selections(&crash, 0, 1, random) {
+            let image = crash.image(&selection);
+            if self.is_new(&image, expected).is_none() {
+                continue;
+            }
+            self.counts.second += 1;
+            guarded(|| look(&image, first.mode, expected)).map_err(|what| {
+                let picks = pick::written(&crash, &selection);
+                let site = (first.site)(Some(again.with(picks)));
+                violation(what, &site, &[(&crash, &selection)])
+            })?;
+        }
+        Ok(())
+    }
+
+    /// All processes die after an event, but the machine goes on.
+    fn death(&mut self, history: &History, time: usize) -> Result<(), Box<Violation>> {
+        for (actor, whose) in successors(history.heir()) {
+            let survivor = history.journal.killed_at(time);
+            let (least, most) = history.after_death(time);
+            let (truth, incarnation) = (&history.truth, history.incarnation);
+            let expected = Expected { truth, least, most, incarnation, before: None };
+            self.counts.deaths += 1;
+            let site = |again| Site::death(history, time, whose, again);
+            let looked = guarded(|| take_over(&survivor, history.mode, actor, expected))
+                .map_err(|what| violation(what, &site(None), &[]))?;
+            let mut random = Random::new(mix(self.seed, survivor.fingerprint()));
+            let first = First { mode: history.mode, truth, incarnation, site: &site };
+            let again = Again::Synced { picks: None };
+            self.again(&survivor.journal(), &again, &looked, &first, &mut random)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is known of the crash before a second one.
+struct First<'a> {
+    mode: WriteMode,
+    truth: &'a Truth,
+    incarnation: u64,
+    site: &'a dyn Fn(Option<Again>) -> Site,
+}
+
+fn died(
+    journal: &Journal,
+    time: usize,
+    first: &First<'_>,
+    expected: Expected<'_>,
+) -> Result<(), String> {
+    let heir = heir_of_recovery(first.incarnation);
+    take_over(&journal.killed_at(time), first.mode, heir, expected).map(drop)
+}
+
+/// Another process of the incarnation whose first one died while it recovered.
+pub(crate) fn heir_of_recovery(incarnation: u64) -> Actor {
+    let dead = Actor::new(incarnation + 1);
+    dead.dies();
+    dead.beside(1)
+}
+
+/// What is to be found after a second crash.
+pub(crate) fn expected_again<'a>(
+    again: &Again,
+    looked: &'a Looked,
+    before: &'a Truth,
+    incarnation: u64,
+) -> Expected<'a> {
+    let all = looked.truth.0.len();
+    let (least, most) = match again {
+        // Recovery decides the same from the same bytes.
+        Again::Within { time, .. } | Again::Died { time } if *time <= looked.recovered => {
+            (all - 1, all - 1)
+        }
+        Again::Within { .. } | Again::Died { .. } => (all - 1, all),
+        Again::Synced { .. } => (all, all),
+    };
+    let (truth, incarnation) = (&looked.truth, incarnation + 2);
+    Expected { truth, least, most, incarnation, before: Some(before) }
+}
+
+fn violation(what: String, site: &Site, lost: &[(&Crash, &Selection)]) -> Box<Violation> {
+    let lost = lost.iter().map(|(crash, selection)| format!("; {}", crash.describe(selection)));
+    Box::new(Violation { what: what + &lost.collect::<String>(), site: site.to_string() })
+}
+
+/// A panic is a violation like any other.
+///
+/// # Errors
+/// What the call says, or what it panicked with.
+pub fn guarded<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+    caught.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("a panic: {}", text.unwrap_or("of no words")))
+    })
+}
+
+fn name_hash(name: &str) -> u64 {
+    name.bytes().fold(0, |sum, byte| mix(sum, u64::from(byte)))
+}

@@ -1,0 +1,101 @@
+//! Bytes that nobody wrote there: what a disk or a file system may hand out instead of ours.
+//!
+//! Two small judges beside the crash states, which cannot come to these: *changed* bytes of a log that
+//! is whole, and *foreign* blocks behind a log's end, as a file system shows that gives out blocks of a
+//! deleted file without clearing them. Whatever is read must be what was appended, or an error.
+
+use std::path::{Path, PathBuf};
+
+use falaj::format::settings::WriteMode;
+use falaj::storage::memory::MemoryStorage;
+use falaj::storage::{Open, Storage};
+
+use crate::look::{Expected, look};
+use crate::machine::{DIR, Machine, open_to_read};
+use crate::op::Op;
+
+/// What a byte is changed by: every change of the lowest bits, and some of the others.
+const CHANGES: [u8; 9] = [1, 2, 3, 4, 5, 6, 7, 0x80, 0xff];
+
+/// Change each byte of each segment of a small log; returns how many logs were read.
+///
+/// # Errors
+/// A change after which a reader gets anything but what was appended, without being told.
+pub fn changed_bytes(mode: WriteMode) -> Result<u64, String> {
+    let ops =
+        [Op::Append, Op::Group, Op::DieUncommitted, Op::Roll, Op::Append, Op::Large, Op::Sync];
+    let machine = run(Machine::empty(mode), &ops)?;
+    let all = machine.truth.0.len();
+    let whole = machine.storage.restart();
+    let mut reads = 0;
+    for path in segments(&whole)? {
+        let bytes = content(&whole, &path)?;
+        for (at, byte) in bytes.iter().enumerate().filter(|(_, byte)| **byte != 0) {
+            for change in CHANGES {
+                let changed = whole.restart();
+                put(&changed, &path, at, &[byte ^ change])?;
+                reads += 1;
+                let Ok(reader) = open_to_read(&changed, mode) else { continue };
+                let found = machine.truth.found_or_told(&reader, all);
+                let place = format!("{} at {at}, {byte:#x} ^ {change:#x}", path.display());
+                found.map_err(|what| format!("{place}: {what}"))?;
+            }
+        }
+    }
+    Ok(reads)
+}
+
+/// Put blocks of another log's segment behind a log's end, sector by sector; returns how many logs were
+/// looked at.
+///
+/// # Errors
+/// A log that shows what was never appended to it, or that is lost by it.
+pub fn foreign_blocks(mode: WriteMode) -> Result<u64, String> {
+    let ops = [Op::Append, Op::Append, Op::Group, Op::Extend, Op::Append, Op::Sync];
+    let other = run(Machine::seeded(mode, 8), &ops)?;
+    let mut looks = 0;
+    for len in 1..ops.len() - 1 {
+        let machine = run(Machine::seeded(mode, 7), &ops[..len])?;
+        let whole = machine.storage.restart();
+        let path = segments(&whole)?.pop().ok_or("a log without a segment")?;
+        let (ours, theirs) = (content(&whole, &path)?, content(&other.storage, &path)?);
+        let end = ours.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 8) & !7);
+        put(&whole, &path, end, theirs.get(end..).unwrap_or_default())?;
+        let all = machine.truth.0.len();
+        let (truth, incarnation) = (&machine.truth, machine.incarnation());
+        let expected = Expected { truth, least: all, most: all, incarnation, before: None };
+        look(&whole, mode, expected).map_err(|what| format!("behind {len} appends: {what}"))?;
+        looks += 1;
+    }
+    Ok(looks)
+}
+
+fn run(machine: falaj::error::Result<Machine>, ops: &[Op]) -> Result<Machine, String> {
+    let failed = |e: falaj::error::Error| format!("without any harm: {e}");
+    let mut machine = machine.map_err(failed)?;
+    ops.iter().try_for_each(|op| machine.run(*op)).map_err(failed)?;
+    Ok(machine)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(e: std::io::Error) -> String {
+    format!("the machine in memory: {e}")
+}
+
+fn segments(storage: &MemoryStorage) -> Result<Vec<PathBuf>, String> {
+    let names = storage.list(Path::new(DIR)).map_err(failed)?;
+    let segments = names.iter().filter(|name| name.ends_with(".log"));
+    Ok(segments.map(|name| Path::new(DIR).join(name)).collect())
+}
+
+fn content(storage: &MemoryStorage, path: &Path) -> Result<Vec<u8>, String> {
+    let file = storage.open(path, Open::Read).map_err(failed)?;
+    let mut bytes = vec![0; file.stat().map_err(failed)?.len as usize];
+    file.read_at(&mut bytes, 0).map_err(failed)?;
+    Ok(bytes)
+}
+
+fn put(storage: &MemoryStorage, path: &Path, at: usize, bytes: &[u8]) -> Result<(), String> {
+    let file = storage.open(path, Open::ReadWrite).map_err(failed)?;
+    file.write_at(bytes, at as u64).map_err(failed)
+}

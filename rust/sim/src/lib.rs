@@ -1,0 +1,38 @@
+//! The reliability harness of crate `falaj`: it tries to break every promise that can be tried in
+//! memory, and plants bugs to see that it would notice.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`op`], [`machine`] | workloads of one process after the other, on a machine in memory |
+//! | [`crew`] | processes at once, switched after any store |
+//! | [`history`] | what happened, frozen, and what was promised when |
+//! | [`truth`], [`look`] | the oracle, and what is done to each machine after a crash |
+//! | [`pick`] | what of the pending things reached the medium |
+//! | [`explore`], [`seen`] | the crashes of a history, and which of the states are new |
+//! | [`site`], [`mod@replay`] | how a crash is named, and done again |
+//! | [`hostile`] | bytes that nobody wrote there |
+//! | `canaries` | planted bugs, and who must find them; with the feature of that name |
+//! | [`plan`], [`campaign`] | how much is tried, by whom; progress, and going on |
+//!
+//! What is checked and how to replay it stands in `docs/RELIABILITY.md`.
+
+#![allow(missing_debug_implementations, reason = "nobody prints a harness")]
+
+pub mod actor;
+pub mod campaign;
+#[cfg(feature = "canaries")]
+pub mod canaries;
+pub mod crew;
+pub mod explore;
+pub mod history;
+pub mod hostile;
+pub mod look;
+pub mod machine;
+pub mod op;
+pub mod pick;
+pub mod plan;
+pub mod random;
+pub mod replay;
+pub mod seen;
+pub mod site;
+pub mod truth;

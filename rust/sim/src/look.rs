@@ -1,0 +1,169 @@
+//! What is done to every machine that comes up after a crash: the judge.
+//!
+//! Read before anybody recovered it, recover, read, append something as long as what was lost, read,
+//! restart, recover again, read. Invariant: each answer on the way is held against the truth; nothing
+//! here decides by what the engine says of itself, but for one thing: what a reader was told is
+//! durable before recovery must be there after it.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use falaj::format::settings::WriteMode;
+use falaj::log::{Log, Member};
+use falaj::storage::memory::MemoryStorage;
+
+use crate::actor::Actor;
+use crate::machine::{append, open, open_to_read, with_patience};
+use crate::truth::{Group, TOPICS, Truth};
+
+/// What a machine is expected to hold.
+#[derive(Clone, Copy)]
+pub struct Expected<'a> {
+    /// What was appended.
+    pub truth: &'a Truth,
+    /// So many groups of it must be there.
+    pub least: usize,
+    /// So many may be.
+    pub most: usize,
+    /// The incarnation that ended.
+    pub incarnation: u64,
+    /// What else a reader may see before recovery: by the index it may come to records behind the
+    /// place where recovery will cut (`docs/GUARANTEES.md`, "Power loss").
+    pub before: Option<&'a Truth>,
+}
+
+impl Expected<'_> {
+    /// How many groups may be found.
+    pub fn allowed(&self) -> RangeInclusive<usize> {
+        self.least..=self.most
+    }
+}
+
+/// A process that ends without closing its log.
+pub struct Process {
+    /// The log that it has open.
+    pub log: Arc<Log>,
+    actor: Actor,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.actor.dies();
+    }
+}
+
+/// What came of looking.
+pub struct Looked {
+    /// The process that recovered the log and appended to it; still there.
+    pub process: Process,
+    /// What the log holds now: what was found, and a group more.
+    pub truth: Truth,
+    /// When it was recovered: nothing had been appended yet.
+    pub recovered: usize,
+}
+
+/// Start a process.
+///
+/// # Errors
+/// Why the log does not open.
+pub fn start(storage: &MemoryStorage, mode: WriteMode, actor: Actor) -> Result<Process, String> {
+    let log = open(storage, mode, actor.clone()).map_err(|e| format!("open: {e}"))?;
+    Ok(Process { log, actor })
+}
+
+/// After a power cut: everything that an image must pass.
+///
+/// # Errors
+/// What was wrong.
+pub fn look(
+    image: &MemoryStorage,
+    mode: WriteMode,
+    expected: Expected<'_>,
+) -> Result<Looked, String> {
+    let Expected { truth, incarnation, .. } = expected;
+    with_patience(image);
+    let durable = read_before_recovery(image, mode, expected)?;
+    let process = start(image, mode, Actor::new(incarnation + 1))?;
+    let recovered = image.events();
+    let found = truth
+        .found(&process.log, expected.allowed())
+        .map_err(|e| format!("after recovery: {e}"))?;
+    for topic in 0..TOPICS {
+        let (told, kept) = (durable[topic as usize], truth.count(topic, found));
+        if told > kept {
+            return Err(format!(
+                "before recovery {told} records of topic {topic} were called durable; {kept} are left"
+            ));
+        }
+    }
+    // As long as what was lost: where old bytes would come back, they do behind this.
+    let lost = truth.0.get(found).cloned();
+    let new = lost.unwrap_or(Group::one(0, vec![vec![b'~'; 40]])).twin(b'~');
+    let longer = truth.first(found).and(new);
+    go_on(&process.log, &longer)?;
+    let all = found + 1;
+    let again = open_to_read(image, mode).map_err(|e| format!("open once more: {e}"))?;
+    let same = longer.found(&again, all..=all);
+    same.map_err(|e| format!("a second reader after recovery: {e}"))?;
+    let restarted = image.restart();
+    with_patience(&restarted);
+    let next = start(&restarted, mode, Actor::new(incarnation + 2))?;
+    let same = longer.found(&next.log, all..=all);
+    same.map_err(|e| format!("after recovering what was recovered: {e}"))?;
+    Ok(Looked { process, truth: longer, recovered })
+}
+
+fn read_before_recovery(
+    image: &MemoryStorage,
+    mode: WriteMode,
+    expected: Expected<'_>,
+) -> Result<[u64; TOPICS as usize], String> {
+    let reader = open_to_read(image, mode).map_err(|e| format!("open to read: {e}"))?;
+    let seen = expected.truth.found_before_recovery(&reader, expected.allowed());
+    seen.or_else(|e| match expected.before {
+        Some(before) => before.found_before_recovery(&reader, expected.least..=before.0.len()),
+        None => Err(e),
+    })
+}
+
+/// After a death of all processes, the machine going on: everything committed is there for who comes
+/// next, and a sync makes it durable. Returns what the log holds then.
+///
+/// # Errors
+/// What was wrong.
+pub fn take_over(
+    survivor: &MemoryStorage,
+    mode: WriteMode,
+    actor: Actor,
+    expected: Expected<'_>,
+) -> Result<Looked, String> {
+    let Expected { truth, .. } = expected;
+    with_patience(survivor);
+    read_before_recovery(survivor, mode, expected)?;
+    let process = start(survivor, mode, actor)?;
+    let recovered = survivor.events();
+    let found = truth.found(&process.log, expected.allowed())?;
+    let longer = truth.first(found).and(Group::one(0, vec![vec![b'~'; 40]]));
+    go_on(&process.log, &longer)?;
+    process.log.sync().map_err(|e| format!("sync: {e}"))?;
+    Ok(Looked { process, truth: longer, recovered })
+}
+
+/// Append the last group of what the log is to hold, and read all of it.
+fn go_on(log: &Arc<Log>, longer: &Truth) -> Result<(), String> {
+    let all = longer.0.len();
+    let new = &longer.0[all - 1];
+    let (_, firsts) = append(log, new, false).map_err(|e| format!("append: {e}"))?;
+    let wanted: Vec<_> = new.0.iter().map(|(t, _)| longer.count(*t, all - 1)).collect();
+    if firsts != wanted {
+        return Err(format!("appended at {firsts:?} instead of {wanted:?}"));
+    }
+    let whole = longer.found(log, all..=all);
+    whole.map(drop).map_err(|e| format!("after an append: {e}"))
+}
+
+/// The heir of the dead, and the first process of the next incarnation.
+pub fn successors(heir: Actor) -> [(Actor, &'static str); 2] {
+    let next = Actor::new(heir.incarnation() + 1);
+    [(heir, "heir"), (next, "next")]
+}

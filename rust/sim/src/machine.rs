@@ -1,0 +1,383 @@
+//! One machine in memory with one log, the process at work, and what it did when.
+//!
+//! Owns the run of a workload and, beside it, the *moments*: since which event how many groups were
+//! begun, committed, durable. From them follows what must be found after a crash at any event.
+//! What crashes leave is for [`falaj::storage::memory`] to say.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use falaj::error::Result;
+use falaj::format::checksum::crc32;
+use falaj::format::record::{BodyWriter, Record};
+use falaj::format::settings::WriteMode;
+use falaj::format::state::TopicState;
+use falaj::format::varint::Lead;
+use falaj::log::{Appended, Log, LogSettings, LogSpec, Outgoing, create};
+use falaj::segment::Reading;
+use falaj::storage::Storage;
+use falaj::storage::memory::MemoryStorage;
+
+use crate::actor::Actor;
+use crate::history::{History, Moments, at};
+use crate::op::{Op, PARTS};
+use crate::truth::{Group, TOPICS, Truth};
+
+/// Bytes of a segment: small, so that images are cheap and rolls frequent.
+pub const SEGMENT: u64 = 16 << 10;
+const GENERATION: [u8; 16] = [7; 16];
+/// The log's directory.
+pub const DIR: &str = "/log";
+/// The log's control page.
+pub const CONTROL: &str = "/log/control";
+
+/// One machine with one log, the process at work, and what it did.
+pub struct Machine {
+    /// What all its processes see.
+    pub storage: MemoryStorage,
+    /// How the log is written.
+    pub mode: WriteMode,
+    /// What was appended.
+    pub truth: Truth,
+    incarnation: u64,
+    slot: u16,
+    first: Option<Actor>,
+    log: Option<Arc<Log>>,
+    begun: Moments,
+    committed: Moments,
+    durable: Moments,
+}
+
+/// Who goes away leaves no process behind that would sync.
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.all_die();
+    }
+}
+
+impl Machine {
+    /// A machine with an empty log that was never opened.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn empty(mode: WriteMode) -> Result<Self> {
+        Self::seeded(mode, 7)
+    }
+
+    /// As [`Machine::empty`], drawing other random numbers: salts, ids.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn seeded(mode: WriteMode, seed: u64) -> Result<Self> {
+        let storage = MemoryStorage::with_capacity(SEGMENT * 2).seeded(seed);
+        let dir = Path::new(DIR);
+        let failed = |e| falaj::error::Error::io("create", dir, e);
+        storage.create_dir(dir, 0o700).map_err(failed)?;
+        let topics = (0..TOPICS).map(|n| (n, TopicState::empty([1; 16], n))).collect();
+        let (generation, segment_bytes) = (GENERATION, SEGMENT);
+        let spec =
+            LogSpec { generation, segment_bytes, topics, write_mode: mode, file_mode: 0o600 };
+        create(&storage, dir, &spec)?;
+        storage.sync_dir(Path::new("/")).map_err(failed)?;
+        Ok(Self::on(storage.restart(), mode))
+    }
+
+    fn on(storage: MemoryStorage, mode: WriteMode) -> Self {
+        let (truth, begun, committed, durable) = Default::default();
+        let (incarnation, slot, first, log) = (1, 0, None, None);
+        Self { storage, mode, truth, incarnation, slot, first, log, begun, committed, durable }
+    }
+
+    /// The same machine once more.
+    ///
+    /// # Panics
+    /// When something was done on it.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        assert!(self.truth.0.is_empty() && self.log.is_none(), "the machine was used");
+        Self::on(self.storage.restart(), self.mode)
+    }
+
+    /// The log of the process at work, opened when it is needed first.
+    fn log(&mut self) -> Result<Arc<Log>> {
+        if let Some(log) = &self.log {
+            return Ok(Arc::clone(log));
+        }
+        let actor = self.another();
+        let log = open(&self.storage, self.mode, actor)?;
+        self.log = Some(Arc::clone(&log));
+        Ok(log)
+    }
+
+    /// The next process of this incarnation.
+    fn another(&mut self) -> Actor {
+        self.slot += 1;
+        let slot = self.slot;
+        self.first().beside(slot)
+    }
+
+    fn first(&mut self) -> &Actor {
+        self.first.get_or_insert_with(|| Actor::new(self.incarnation))
+    }
+
+    /// What happened, with the crashes to be looked for behind `from`.
+    pub fn into_history(mut self, name: String, from: usize) -> History {
+        let journal = self.storage.journal();
+        History {
+            name,
+            mode: self.mode,
+            journal,
+            from,
+            truth: std::mem::take(&mut self.truth),
+            incarnation: self.incarnation,
+            slots: self.slot,
+            begun: std::mem::take(&mut self.begun),
+            committed: std::mem::take(&mut self.committed),
+            durable: std::mem::take(&mut self.durable),
+        }
+    }
+
+    /// The incarnation at work.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Do one step.
+    ///
+    /// # Errors
+    /// Those of the engine: none is to be expected.
+    pub fn run(&mut self, op: Op) -> Result<()> {
+        match op {
+            Op::Append | Op::Extend | Op::Group | Op::Large => {
+                let log = self.log()?;
+                self.append(&log, group(op, self.truth.0.len()), false).map(drop)
+            }
+            Op::Interval => {
+                let log = self.log()?;
+                self.append(&log, group(Op::Append, self.truth.0.len()), true)?;
+                log.keep_interval()?;
+                self.is_durable();
+                Ok(())
+            }
+            Op::Durable => {
+                let log = self.log()?;
+                let appended = self.append(&log, group(Op::Append, self.truth.0.len()), false)?;
+                log.sync_to(appended.end)?;
+                self.is_durable();
+                Ok(())
+            }
+            Op::Other => {
+                let actor = self.another();
+                let log = open(&self.storage, self.mode, actor.clone())?;
+                let appended = self.append(&log, group(Op::Append, self.truth.0.len()), false);
+                actor.dies();
+                appended.map(drop)
+            }
+            Op::Roll => self.log()?.roll_now(),
+            Op::Sync => {
+                self.log()?.sync()?;
+                self.is_durable();
+                Ok(())
+            }
+            Op::Seal => self.log()?.keep_sealed(),
+            Op::Close => {
+                self.log()?.sync_clean()?;
+                self.is_durable();
+                self.end_incarnation()
+            }
+            Op::Reopen => {
+                self.log()?;
+                self.all_die();
+                self.end_incarnation()
+            }
+            Op::DieBegun | Op::DieUncommitted | Op::DieCommitted => self.die_in_append(op),
+            Op::Die(what, part) => self.die_in(what.op(), part),
+        }
+    }
+
+    fn is_durable(&mut self) {
+        self.durable.push((self.storage.events(), self.truth.0.len()));
+    }
+
+    fn end_incarnation(&mut self) -> Result<()> {
+        self.log = None;
+        self.first = None;
+        self.incarnation += 1;
+        // Opening belongs to the step: recovery is where most can go wrong.
+        self.log().map(drop)
+    }
+
+    fn append(&mut self, log: &Log, group: Group, interval: bool) -> Result<Appended> {
+        self.begun.push((self.storage.events() + 1, self.truth.0.len() + 1));
+        let (appended, _) = append(log, &group, interval)?;
+        self.truth.0.push(group);
+        self.committed.push((self.storage.events(), self.truth.0.len()));
+        Ok(appended)
+    }
+
+    /// Die in an append of a group, at a certain point of it, and let another process append.
+    fn die_in_append(&mut self, op: Op) -> Result<()> {
+        let log = self.log()?;
+        // So that nothing but the append itself happens next.
+        let group = group(Op::Group, self.truth.0.len());
+        let start = self.storage.events();
+        self.append(&log, group, false)?;
+        let end = self.storage.events();
+        let committed = (start..=end).find(|time| self.is_visible_at(*time));
+        let committed = committed.expect("an append ends in a commit");
+        let time = match op {
+            Op::DieBegun => start + 2,
+            Op::DieUncommitted => committed - 1,
+            _ => committed,
+        };
+        self.die_at(time.min(end))?;
+        self.run(Op::Append)
+    }
+
+    /// Die in the middle of a step, and let another process append.
+    fn die_in(&mut self, op: Op, part: u8) -> Result<()> {
+        self.log()?;
+        let (start, before) = (self.storage.events(), self.incarnation);
+        self.run(op)?;
+        let events = self.storage.events() - start;
+        if events > 0 {
+            let time = start + 1 + (events - 1) * usize::from(part) / usize::from(PARTS);
+            self.die_at(time)?;
+        }
+        if self.incarnation != before {
+            // Nobody is left, so the next incarnation begins anew.
+            self.end_incarnation()?;
+        }
+        self.run(Op::Append)
+    }
+
+    /// True when the last group can be read by who comes after everybody was killed.
+    fn is_visible_at(&self, time: usize) -> bool {
+        let machine = self.storage.journal().killed_at(time);
+        let all = self.truth.0.len();
+        let reader = open_to_read(&machine, self.mode);
+        reader.is_ok_and(|reader| self.truth.found(&reader, all..=all).is_ok())
+    }
+
+    /// All processes of this incarnation died after an event.
+    fn die_at(&mut self, time: usize) -> Result<()> {
+        let all = self.truth.0.len();
+        let unfinished = self.committed.last().is_some_and(|(since, _)| *since > time);
+        if unfinished && at(&self.begun, time) == all && self.is_visible_at(time) {
+            self.committed.push((time, all));
+        }
+        for moments in [&mut self.committed, &mut self.durable] {
+            moments.retain(|(since, _)| *since <= time);
+        }
+        self.truth.0.truncate(at(&self.committed, time));
+        let left = self.truth.0.len();
+        self.begun.retain(|(since, groups)| *since <= time && *groups <= left);
+        self.all_die();
+        self.storage = self.storage.journal().killed_at(time);
+        with_patience(&self.storage);
+        Ok(())
+    }
+
+    /// Nothing that the processes of this incarnation have open is closed in an orderly way.
+    fn all_die(&mut self) {
+        let slot = self.slot;
+        let first = self.first();
+        (1..=slot).for_each(|slot| first.beside(slot).dies());
+        self.log = None;
+    }
+}
+
+/// Calls after which something goes round without an end: a thousand times what a machine needs.
+const ENDLESS: u64 = 100_000;
+
+/// See to it that what never ends on a machine ends in a panic.
+///
+/// # Panics
+/// In those who call the machine, not here.
+pub fn with_patience(storage: &MemoryStorage) {
+    let calls = AtomicU64::new(0);
+    storage.watch(move |_| {
+        let now = calls.fetch_add(1, Ordering::Relaxed) + 1;
+        // Again and again, as who is thrown out of one round may begin another; never while unwinding.
+        assert!(now % ENDLESS != 0 || std::thread::panicking(), "no end after {now} calls");
+    });
+}
+
+/// The group that a step appends as the one with this number.
+pub fn group(op: Op, number: usize) -> Group {
+    let fill = b'a' + (number % 26) as u8;
+    match op {
+        Op::Extend => Group::one(0, vec![vec![fill; 60], vec![fill; 7], vec![fill; 33]]),
+        Op::Group => Group(vec![(1, vec![vec![fill; 90]]), (0, vec![vec![fill; 400]])]),
+        Op::Large => Group::one(0, vec![vec![fill; 1100]]),
+        _ => Group::one(0, vec![vec![fill; 40]]),
+    }
+}
+
+fn settings(mode: WriteMode) -> LogSettings {
+    LogSettings {
+        generation: GENERATION,
+        segment_bytes: SEGMENT,
+        write_mode: mode,
+        file_mode: 0o600,
+        // Nobody waits here for who is alive: an actor that holds a lock is not running.
+        lock_timeout: Some(Duration::ZERO),
+        sync_interval: Duration::from_millis(100),
+        reading: Reading::Map,
+    }
+}
+
+/// Open the machine's log as a process, for writing.
+///
+/// # Errors
+/// Those of the engine.
+pub fn open(storage: &MemoryStorage, mode: WriteMode, actor: Actor) -> Result<Arc<Log>> {
+    let storage = Arc::new(storage.clone());
+    Log::open(storage, Path::new(DIR), settings(mode), Some(Arc::new(actor)))
+}
+
+/// Open the machine's log as somebody who reads.
+///
+/// # Errors
+/// Those of the engine.
+pub fn open_to_read(storage: &MemoryStorage, mode: WriteMode) -> Result<Arc<Log>> {
+    Log::open(Arc::new(storage.clone()), Path::new(DIR), settings(mode), None)
+}
+
+/// Append a group; returns where it went and the first offset in each topic.
+///
+/// # Errors
+/// Those of the engine.
+pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec<u64>)> {
+    let bodies: Vec<_> = group.0.iter().map(|(_, values)| encode(values)).collect();
+    let parts = group.0.iter().zip(&bodies);
+    let blocks: Vec<_> = parts
+        .map(|((topic, _), body)| Outgoing {
+            topic: *topic,
+            flags: body.flags(),
+            count: body.count(),
+            body: body.body(),
+            body_crc: crc32(body.body()),
+            highest_event_ns: None,
+            uses_append_time: true,
+            interval,
+        })
+        .collect();
+    let mut firsts = vec![0; blocks.len()];
+    // As a topic's append does: first the way that meets nothing, then the one that can wait.
+    if let [block] = blocks[..] {
+        if let Some(appended) = log.try_append(Lead::default(), &block, Some(block.body_crc)) {
+            return Ok((appended, vec![appended.first]));
+        }
+    }
+    log.append(&blocks, &mut firsts).map(|appended| (appended, firsts))
+}
+
+fn encode(values: &[Vec<u8>]) -> BodyWriter {
+    let mut body = BodyWriter::default();
+    body.begin(false, None);
+    values.iter().for_each(|value| body.push(&Record::value(value)));
+    body
+}

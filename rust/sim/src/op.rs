@@ -1,0 +1,176 @@
+//! What a process can do, or what can happen to it: the letters that workloads are written in.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One step of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Append one small record.
+    Append,
+    /// Append several records as one block.
+    Extend,
+    /// Append to two topics as one group.
+    Group,
+    /// Append a record that spans sectors.
+    Large,
+    /// Append as interval mode does, and let the interval's turn come.
+    Interval,
+    /// Append as durable mode does: on the medium before it returns.
+    Durable,
+    /// Go on in a new segment.
+    Roll,
+    /// Flush: everything committed is on the medium.
+    Sync,
+    /// What the background does in every mode: sync sealed segments.
+    Seal,
+    /// Sync, leave a clean mark; the next incarnation begins.
+    Close,
+    /// The next incarnation begins, without any sync.
+    Reopen,
+    /// Another process of the same incarnation appends, and dies.
+    Other,
+    /// The process dies while it appends, having stored the dirty end only; another takes over.
+    DieBegun,
+    /// … having stored everything but the commit word.
+    DieUncommitted,
+    /// … having stored the commit word and nothing after it.
+    DieCommitted,
+    /// The process dies in the middle of something, after so many sixteenths of its events.
+    Die(Deadly, u8),
+}
+
+/// What a process may be doing when it dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadly {
+    /// A large append.
+    Large,
+    /// A roll.
+    Roll,
+    /// A sync.
+    Sync,
+    /// A durable append.
+    Durable,
+    /// The recovery of the next incarnation, after a clean end or a crash of all.
+    Close,
+    /// The same, after a crash of all.
+    Reopen,
+}
+
+impl Deadly {
+    /// The step that it is.
+    pub fn op(self) -> Op {
+        match self {
+            Self::Large => Op::Large,
+            Self::Roll => Op::Roll,
+            Self::Sync => Op::Sync,
+            Self::Durable => Op::Durable,
+            Self::Close => Op::Close,
+            Self::Reopen => Op::Reopen,
+        }
+    }
+}
+
+/// The steps of which all short workloads are made.
+pub const SHORT: [Op; 14] = [
+    Op::Append,
+    Op::Extend,
+    Op::Group,
+    Op::Large,
+    Op::Interval,
+    Op::Durable,
+    Op::Roll,
+    Op::Sync,
+    Op::Close,
+    Op::Reopen,
+    Op::Other,
+    Op::DieBegun,
+    Op::DieUncommitted,
+    Op::DieCommitted,
+];
+
+/// What longer workloads have beside them.
+pub const DEADLY: [Deadly; 6] =
+    [Deadly::Large, Deadly::Roll, Deadly::Sync, Deadly::Durable, Deadly::Close, Deadly::Reopen];
+
+/// Sixteenths in [`Op::Die`].
+pub const PARTS: u8 = 16;
+
+const NAMES: [(Op, &str); 15] = [
+    (Op::Append, "append"),
+    (Op::Extend, "extend"),
+    (Op::Group, "group"),
+    (Op::Large, "large"),
+    (Op::Interval, "interval"),
+    (Op::Durable, "durable"),
+    (Op::Roll, "roll"),
+    (Op::Sync, "sync"),
+    (Op::Seal, "seal"),
+    (Op::Close, "close"),
+    (Op::Reopen, "reopen"),
+    (Op::Other, "other"),
+    (Op::DieBegun, "die-begun"),
+    (Op::DieUncommitted, "die-uncommitted"),
+    (Op::DieCommitted, "die-committed"),
+];
+
+fn name(op: Op) -> &'static str {
+    NAMES.iter().find(|(other, _)| *other == op).map_or("die", |(_, name)| name)
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Die(what, part) => write!(f, "die-{}-{part}", name(what.op())),
+            op => f.write_str(name(*op)),
+        }
+    }
+}
+
+impl FromStr for Op {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((op, _)) = NAMES.iter().find(|(_, name)| *name == text) {
+            return Ok(*op);
+        }
+        let parts = text.strip_prefix("die-").and_then(|rest| rest.rsplit_once('-'));
+        let deadly = parts.and_then(|(what, part)| {
+            let what = DEADLY.into_iter().find(|deadly| name(deadly.op()) == what)?;
+            Some(Op::Die(what, part.parse().ok().filter(|part| *part < PARTS)?))
+        });
+        deadly.ok_or_else(|| format!("no step is called {text:?}"))
+    }
+}
+
+/// All workloads of a length, by number.
+pub fn workload(len: u32, number: usize) -> Vec<Op> {
+    (0..len).map(|place| SHORT[number / SHORT.len().pow(place) % SHORT.len()]).collect()
+}
+
+/// How many there are.
+pub fn workloads(len: u32) -> usize {
+    SHORT.len().pow(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_is_read_back_from_what_it_is_written_as() {
+        let deadly = DEADLY.into_iter().flat_map(|what| (0..PARTS).map(move |p| Op::Die(what, p)));
+        for op in NAMES.into_iter().map(|(op, _)| op).chain(deadly) {
+            assert_eq!(op.to_string().parse(), Ok(op));
+        }
+        assert!("die-nothing-3".parse::<Op>().is_err());
+    }
+
+    #[test]
+    fn every_short_workload_has_a_number() {
+        let mut all: Vec<_> = (0..workloads(2)).map(|n| format!("{:?}", workload(2, n))).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 14 * 14);
+    }
+}

@@ -1,0 +1,122 @@
+//! What a campaign consists of: rounds of units, each unit decided by the seed and its number.
+//!
+//! One *round* runs all workloads of up to four steps, longer random ones and crews, in both modes, and
+//! looks at every crash point of each. A round of the full effort visits about
+//! [`STATES_OF_A_ROUND`] different states; a smaller budget thins the crash points out, a larger one
+//! takes more rounds, the later ones with more images of each crash.
+
+use falaj::format::settings::WriteMode;
+
+use crate::explore::Effort;
+use crate::op::{DEADLY, Op, PARTS, SHORT, workloads};
+use crate::random::{Random, mix};
+
+/// Longest workloads of which all are run.
+pub const EXHAUSTIVE: u32 = 4;
+/// Different states that the first round of the full effort visits, about.
+pub const STATES_OF_A_ROUND: u64 = 2_000_000;
+/// Images of a crash in later rounds, for each one in the first.
+const LATER: usize = 8;
+/// Short workloads of a unit.
+const CHUNK: usize = 196;
+/// Random workloads of a unit, and units of them in a round, for each mode.
+const RANDOM: (usize, usize) = (20, 100);
+/// Crews of a unit, and units of them in a round, for each mode.
+const CREWS: (usize, usize) = (20, 100);
+
+/// A piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// How the log is written.
+    pub mode: WriteMode,
+    /// What is run.
+    pub kind: Kind,
+}
+
+/// What a unit runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All workloads of a length, from a number on.
+    Short {
+        /// Steps of each.
+        len: u32,
+        /// Number of the first.
+        first: usize,
+    },
+    /// Random workloads.
+    Long(usize),
+    /// Processes at once.
+    Crew(usize),
+}
+
+/// All units of a round, of all kinds among each other.
+pub fn units() -> Vec<Unit> {
+    let mut units = Vec::new();
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        for len in 1..=EXHAUSTIVE {
+            let firsts = (0..workloads(len)).step_by(CHUNK);
+            units.extend(firsts.map(|first| Unit { mode, kind: Kind::Short { len, first } }));
+        }
+        units.extend((0..RANDOM.1).map(|n| Unit { mode, kind: Kind::Long(n) }));
+        units.extend((0..CREWS.1).map(|n| Unit { mode, kind: Kind::Crew(n) }));
+    }
+    let mut random = Random::new(0);
+    for place in 1..units.len() {
+        units.swap(place, random.below(place + 1));
+    }
+    units
+}
+
+impl Unit {
+    /// Which share of a unit's workloads is run in a round with this share of the crash points: running
+    /// one costs as much as some states.
+    pub fn run(&self, share: f64) -> f64 {
+        if matches!(self.kind, Kind::Short { len: 3.., .. }) { (share * 8.0).min(1.0) } else { 1.0 }
+    }
+
+    /// How much is looked at, in a round with this share of the crash points.
+    pub fn effort(&self, round: u64, share: f64) -> Effort {
+        let later = if round == 0 { 1 } else { LATER };
+        let (images, few, deeper, deaths) = match self.kind {
+            Kind::Short { len: 1 | 2, .. } => (8, 16, 1.0, 1.0),
+            Kind::Short { len: 3, .. } => (2, 4, 0.5, 0.3),
+            Kind::Short { .. } => (2, 2, 0.1, 0.02),
+            Kind::Long(_) => (2, 4, 0.5, 0.1),
+            Kind::Crew(_) => (2, 4, 0.5, 0.1),
+        };
+        let chance = share / self.run(share);
+        Effort { chance, images: images * later, few: few * later, deeper, deaths }
+    }
+
+    /// Numbers of the short workloads that it runs.
+    pub fn numbers(len: u32, first: usize) -> std::ops::Range<usize> {
+        first..(first + CHUNK).min(workloads(len))
+    }
+
+    /// The random workloads of a unit.
+    pub fn long(seed: u64, round: u64, number: usize, share: f64) -> Vec<Vec<Op>> {
+        let mut random = Random::new(mix(mix(seed, round), number as u64));
+        (0..thinned(RANDOM.0, share)).map(|_| long(&mut random)).collect()
+    }
+
+    /// The seeds of a unit's crews.
+    pub fn crews(seed: u64, round: u64, number: usize, share: f64) -> Vec<u64> {
+        let mut random = Random::new(mix(mix(seed, round), !(number as u64)));
+        (0..thinned(CREWS.0, share)).map(|_| random.draw() >> 16).collect()
+    }
+}
+
+fn thinned(count: usize, share: f64) -> usize {
+    ((count as f64 * share.sqrt()).ceil() as usize).max(1)
+}
+
+fn long(random: &mut Random) -> Vec<Op> {
+    let len = 5 + random.below(8);
+    (0..len)
+        .map(|_| match random.below(20) {
+            0..3 => Op::Die(*random.pick(&DEADLY), random.below(PARTS.into()) as u8),
+            3 => Op::Seal,
+            _ => *random.pick(&SHORT),
+        })
+        .collect()
+}

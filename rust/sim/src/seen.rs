@@ -1,0 +1,147 @@
+//! Which states were looked at, and how many are different.
+//!
+//! Exact as long as they fit ([`Seen::LIMIT`]); beyond that a *sketch* estimates the number (a
+//! HyperLogLog of 65,536 registers: within 0.8 % in 95 of 100 cases), which survives interruptions
+//! and adds up over shards. The sketch is fed from the beginning, so both can be compared.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::random::mix;
+
+const SHARDS: usize = 64;
+const REGISTERS: usize = 1 << 16;
+
+/// Takes a hash for what it is.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0 << 8 | u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+type Hashes = HashSet<u64, BuildHasherDefault<AsItIs>>;
+
+/// The states that were looked at.
+pub struct Seen {
+    /// By bytes, and by bytes and obligations.
+    shards: Vec<Mutex<(Hashes, Hashes)>>,
+    sketch: Sketch,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { shards, sketch: Sketch::default() }
+    }
+}
+
+impl Seen {
+    /// How many states are remembered at most; then it begins anew, and only the sketch goes on.
+    pub const LIMIT: usize = 16 << 20;
+
+    /// Note a state by its bytes and its obligations. Whether it is to be looked at, and whether its
+    /// bytes were never seen.
+    pub fn insert(&self, print: u64, obliged: u64) -> (bool, bool) {
+        let print = mix(print, 1);
+        self.sketch.insert(print);
+        let shard = &self.shards[(print % SHARDS as u64) as usize];
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        if shard.1.len() >= Self::LIMIT / SHARDS {
+            *shard = Default::default();
+        }
+        let new = shard.1.insert(mix(obliged, 2));
+        (new, new && shard.0.insert(print))
+    }
+
+    /// The sketch of all that was ever noted.
+    pub fn sketch(&self) -> &Sketch {
+        &self.sketch
+    }
+}
+
+/// How many different numbers there were, about.
+pub struct Sketch(Vec<AtomicU8>);
+
+impl Default for Sketch {
+    fn default() -> Self {
+        Self((0..REGISTERS).map(|_| AtomicU8::new(0)).collect())
+    }
+}
+
+impl Sketch {
+    fn insert(&self, hash: u64) {
+        let register = (hash >> 48) as usize;
+        let rank = ((hash << 16) | 1 << 15).leading_zeros() as u8 + 1;
+        self.0[register].fetch_max(rank, Ordering::Relaxed);
+    }
+
+    /// The estimate.
+    pub fn count(&self) -> u64 {
+        let registers = || self.0.iter().map(|register| register.load(Ordering::Relaxed));
+        let sum: f64 = registers().map(|rank| (-f64::from(rank)).exp2()).sum();
+        let m = REGISTERS as f64;
+        let raw = 0.7213 / (1.0 + 1.079 / m) * m * m / sum;
+        let empty = registers().filter(|rank| *rank == 0).count();
+        let small = raw <= 2.5 * m && empty > 0;
+        (if small { m * (m / empty as f64).ln() } else { raw }) as u64
+    }
+
+    /// Two letters for each register.
+    pub fn written(&self) -> String {
+        self.0.iter().map(|register| format!("{:02x}", register.load(Ordering::Relaxed))).collect()
+    }
+
+    /// Take in what [`Sketch::written`] wrote. False when it is nothing of the kind.
+    pub fn take_in(&self, text: &str) -> bool {
+        let ranks: Option<Vec<u8>> = text
+            .as_bytes()
+            .chunks(2)
+            .map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok())
+            .collect();
+        let Some(ranks) = ranks.filter(|ranks| ranks.len() == REGISTERS) else { return false };
+        for (register, rank) in self.0.iter().zip(ranks) {
+            register.fetch_max(rank, Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sketch_is_near_the_truth_and_adds_up() {
+        let (one, two) = (Sketch::default(), Sketch::default());
+        for number in 0..1_000_000u64 {
+            let half = if number % 2 == 0 { &one } else { &two };
+            half.insert(mix(number, 7));
+        }
+        assert!(one.take_in(&two.written()) && !one.take_in("rubbish"));
+        let count = one.count();
+        assert!((980_000..1_020_000).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn the_same_bytes_count_once_and_are_judged_once_for_each_obligation() {
+        let seen = Seen::default();
+        assert_eq!(seen.insert(5, 1), (true, true));
+        assert_eq!(seen.insert(5, 1), (false, false));
+        assert_eq!(seen.insert(5, 2), (true, false));
+    }
+}

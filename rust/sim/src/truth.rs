@@ -1,0 +1,198 @@
+//! What was appended, and what of it a log may and must hold: the oracle.
+//!
+//! Owns a model that is as plain as can be, a list of groups in the order of their appends, and the
+//! comparison of a log with it. It knows the engine's reading calls and nothing of how they work.
+//! Invariant: whatever a log answers is compared byte for byte; there is no answer that is not judged.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use falaj::error::Error;
+use falaj::log::Log;
+use falaj::segment::Check;
+
+/// Topics of the log under test.
+pub const TOPICS: u32 = 2;
+
+/// One append: blocks that are there together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group(pub Vec<(u32, Vec<Vec<u8>>)>);
+
+impl Group {
+    /// A group of one block.
+    pub fn one(topic: u32, values: Vec<Vec<u8>>) -> Self {
+        Self(vec![(topic, values)])
+    }
+
+    /// A group that takes the same bytes in a segment, with other values.
+    #[must_use]
+    pub fn twin(&self, fill: u8) -> Self {
+        let twin = |values: &Vec<Vec<u8>>| values.iter().map(|v| vec![fill; v.len()]).collect();
+        Self(self.0.iter().map(|(topic, values)| (*topic, twin(values))).collect())
+    }
+
+    fn of(&self, topic: u32) -> impl Iterator<Item = &Vec<u8>> {
+        self.0.iter().filter(move |(t, _)| *t == topic).flat_map(|(_, values)| values)
+    }
+}
+
+/// Groups in the order of their appends.
+#[derive(Clone, Debug, Default)]
+pub struct Truth(pub Vec<Group>);
+
+/// What reading one topic gave.
+struct Seen {
+    /// Records that were read, all of them as the truth has them.
+    records: u64,
+    /// Those of them that the log calls durable.
+    durable: u64,
+    ended: Result<(), Error>,
+}
+
+impl Truth {
+    fn values(&self, topic: u32) -> impl Iterator<Item = &Vec<u8>> {
+        self.0.iter().flat_map(move |group| group.of(topic))
+    }
+
+    /// How many records of a topic the first groups hold.
+    pub fn count(&self, topic: u32, groups: usize) -> u64 {
+        self.0[..groups].iter().map(|group| group.of(topic).count() as u64).sum()
+    }
+
+    /// These groups, and no more.
+    #[must_use]
+    pub fn first(&self, groups: usize) -> Self {
+        Self(self.0[..groups].to_vec())
+    }
+
+    /// These groups and one more.
+    #[must_use]
+    pub fn and(&self, group: Group) -> Self {
+        let mut longer = self.clone();
+        longer.0.push(group);
+        longer
+    }
+
+    /// How many groups a log holds that must hold so many of them, and nothing else.
+    ///
+    /// # Errors
+    /// What the log holds instead.
+    pub fn found(&self, log: &Arc<Log>, allowed: RangeInclusive<usize>) -> Result<usize, String> {
+        let mut counts = [0; TOPICS as usize];
+        for topic in 0..TOPICS {
+            let seen = self.read(log, topic, None)?;
+            seen.ended.map_err(|e| format!("topic {topic} after {} records: {e}", seen.records))?;
+            counts[topic as usize] = seen.records;
+        }
+        let mut sums = [0; TOPICS as usize];
+        let mut groups = 0;
+        while sums != counts {
+            let Some(group) = self.0.get(groups) else {
+                return Err(format!("{counts:?} records in the topics are no number of groups"));
+            };
+            for topic in 0..TOPICS {
+                sums[topic as usize] += group.of(topic).count() as u64;
+            }
+            groups += 1;
+        }
+        if !allowed.contains(&groups) {
+            return Err(format!("{groups} groups, but {allowed:?} were to be found"));
+        }
+        Ok(groups)
+    }
+
+    /// Checks what a reader finds in a log that may not be recovered yet: a prefix of whole groups, as
+    /// long as it must be, and an end that it may have. Returns how many records of each topic the
+    /// reader was told are durable.
+    ///
+    /// # Errors
+    /// What the log holds instead.
+    pub fn found_before_recovery(
+        &self,
+        log: &Arc<Log>,
+        allowed: RangeInclusive<usize>,
+    ) -> Result<[u64; TOPICS as usize], String> {
+        let mut durable = [0; TOPICS as usize];
+        let end = log.durable();
+        for topic in 0..TOPICS {
+            let seen = self.read(log, topic, end)?;
+            let told = match seen.ended {
+                Ok(()) => "and no more".to_owned(),
+                Err(error @ Error::NeedsRecovery { .. }) => format!("and then: {error}"),
+                Err(error) => {
+                    return Err(format!("reading topic {topic} before recovery: {error}"));
+                }
+            };
+            if !allowed.clone().any(|groups| self.count(topic, groups) == seen.records) {
+                let found = seen.records;
+                return Err(format!(
+                    "before recovery topic {topic} holds {found} records, none of {allowed:?} groups, {told}"
+                ));
+            }
+            durable[topic as usize] = seen.durable;
+        }
+        Ok(durable)
+    }
+
+    /// Checks that a log holds so many groups, or says what is wrong with it: whatever it gives is as
+    /// it was appended.
+    ///
+    /// # Errors
+    /// What it gave instead.
+    pub fn found_or_told(&self, log: &Arc<Log>, groups: usize) -> Result<(), String> {
+        for topic in 0..TOPICS {
+            let seen = self.read(log, topic, None)?;
+            let (found, all) = (seen.records, self.count(topic, groups));
+            if seen.ended.is_ok() && found != all {
+                return Err(format!("{found} records of topic {topic} instead of {all}, no error"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Read a topic from its beginning and compare each record.
+    fn read(
+        &self,
+        log: &Arc<Log>,
+        topic: u32,
+        durable: Option<falaj::format::address::Address>,
+    ) -> Result<Seen, String> {
+        let mut wanted = (0..).zip(self.values(topic));
+        let mut seen = Seen { records: 0, durable: 0, ended: Ok(()) };
+        let mut cursor = match log.cursor_at(topic, 0, Check::Full) {
+            Ok(cursor) => cursor,
+            Err(error) => return Ok(Seen { ended: Err(error), ..seen }),
+        };
+        loop {
+            let block = match cursor.next_block() {
+                Ok(Some(block)) => block,
+                Ok(None) => return Ok(seen),
+                Err(error) => return Ok(Seen { ended: Err(error), ..seen }),
+            };
+            let mut records = block.records().map_err(|e| format!("a block's records: {e}"))?;
+            let body = block.body();
+            while let Some(parts) = records.next(body).map_err(|e| format!("a record: {e:?}"))? {
+                let offset = block.first() + u64::from(parts.offset_delta);
+                let value = parts.value.map(|range| &body[range]);
+                let expected = wanted.next();
+                if expected.map(|(at, value)| (at, Some(value.as_slice()))) != Some((offset, value))
+                {
+                    let (value, expected) = (brief(value), expected.map(|(_, v)| brief(Some(v))));
+                    return Err(format!(
+                        "topic {topic}, offset {offset} holds {value}, {expected:?} was appended"
+                    ));
+                }
+                seen.records += 1;
+            }
+            if durable.is_some_and(|durable| cursor.address() <= durable) {
+                seen.durable = seen.records;
+            }
+        }
+    }
+}
+
+fn brief(value: Option<&[u8]>) -> String {
+    value.map_or("nothing".into(), |v| {
+        format!("{} × {:?}", v.len(), v.first().map(|b| char::from(*b)))
+    })
+}

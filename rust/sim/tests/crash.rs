@@ -1,0 +1,84 @@
+//! A few seconds of the explorer: what `make test-proof` runs in millions (`docs/RELIABILITY.md`).
+#![allow(clippy::print_stdout, reason = "how many states were seen is part of the result")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use falaj::format::settings::WriteMode;
+use falaj_sim::campaign::{Order, Summary, run};
+use falaj_sim::plan::{Kind, Unit};
+use std::time::Duration;
+
+fn order(states: u64, filter: fn(&Unit) -> bool) -> Order {
+    let (seed, shard, threads, enough) = (20_260_101, (0, 1), 2, 1);
+    let (progress, resume, limit, filter) = (false, None, None, Some(filter));
+    Order { states, seed, shard, threads, progress, resume, limit, enough, filter }
+}
+
+/// As if for a budget of so many states, those units alone that a filter takes.
+fn explore(states: u64, filter: fn(&Unit) -> bool) -> Summary {
+    let summary = run(&order(states, filter)).unwrap();
+    println!("{} different states, {:?}", summary.distinct, summary.counts);
+    let violation = summary.violations.first().map(|v| {
+        let Order { seed, .. } = order(states, filter);
+        format!("seed {seed}: {}\n  again: falaj-sim explore --replay '{}'", v.what, v.site)
+    });
+    assert_eq!(violation, None);
+    assert!(summary.complete && summary.distinct > 100);
+    summary
+}
+
+fn is_short(unit: &Unit) -> bool {
+    matches!(unit.kind, Kind::Short { .. })
+}
+
+#[test]
+fn short_workloads_in_mapped_memory_survive_every_crash() {
+    explore(1_500, |unit| is_short(unit) && unit.mode == WriteMode::Mapped);
+}
+
+#[test]
+fn short_workloads_written_through_survive_every_crash() {
+    explore(1_500, |unit| is_short(unit) && unit.mode == WriteMode::Pwrite);
+}
+
+#[test]
+fn long_workloads_survive_every_crash() {
+    explore(20_000, |unit| matches!(unit.kind, Kind::Long(_)));
+}
+
+#[test]
+fn processes_that_write_at_once_survive_every_crash() {
+    explore(20_000, |unit| matches!(unit.kind, Kind::Crew(_)));
+}
+
+#[test]
+fn what_is_visited_depends_on_the_seed_and_not_on_threads() {
+    let long = |unit: &Unit| matches!(unit.kind, Kind::Long(0..20));
+    let visited = [1, 2].map(|threads| {
+        let summary = run(&Order { threads, ..order(2_000, long) }).unwrap();
+        (summary.counts, summary.distinct)
+    });
+    assert_eq!(visited[0], visited[1]);
+}
+
+#[test]
+fn an_interrupted_campaign_goes_on_where_it_was() {
+    let file = std::env::temp_dir().join(format!("falaj-sim-{}.json", std::process::id()));
+    let long = |unit: &Unit| matches!(unit.kind, Kind::Long(0..10));
+    let whole = run(&order(2_000, long)).unwrap();
+    let mut pieces = 0;
+    let summary = loop {
+        let (resume, limit) = (Some(file.clone()), Some(Duration::ZERO));
+        let summary = run(&Order { resume, limit, threads: 1, ..order(2_000, long) }).unwrap();
+        pieces += 1;
+        assert!(pieces < 1000, "it does not get on");
+        if summary.complete {
+            break summary;
+        }
+    };
+    std::fs::remove_file(&file).unwrap();
+    assert!(pieces > 1, "it was never interrupted");
+    assert_eq!(summary.counts.histories, whole.counts.histories);
+    assert_eq!(summary.counts.points, whole.counts.points);
+    let (one, other) = (summary.distinct as f64, whole.distinct as f64);
+    assert!((0.97..1.03).contains(&(one / other)), "{one} and {other} different states");
+}
