@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::collections::HashSet;
 use std::io;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use falaj::error::{Error, Result};
@@ -66,7 +67,9 @@ impl Member for Actor {
     }
 
     fn watch(&self) -> Option<Watch> {
-        None
+        // A simulated process does not fork, and its dead ones do not append.
+        static SAME: AtomicU64 = AtomicU64::new(1);
+        Some(Watch::new(&SAME, 1))
     }
 
     fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {
