@@ -64,7 +64,12 @@ impl Bell {
 
     /// Sleep until there may be something to keep.
     pub fn sleep_as_keeper(&self, ticket: Option<Ticket>) {
-        self.sleep_as(wake::KEEPERS, ticket, BOUND);
+        if self.can_ring() {
+            self.sleep_as(wake::KEEPERS, ticket, BOUND);
+        } else {
+            // Nobody can ring; who closes the store unparks.
+            std::thread::park_timeout(BOUND);
+        }
     }
 
     fn sleep_as(&self, who: u64, ticket: Option<Ticket>, bound: Duration) {

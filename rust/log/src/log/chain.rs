@@ -168,7 +168,7 @@ impl Chain {
     /// From the newest on, what nothing connects with the log.
     fn drop_unconnected(&self, sequences: &mut Vec<u64>) -> Result<()> {
         while let Some(newest) = sequences.last().copied() {
-            if sequences.len() == 1 || self.is_connected(newest, sequences) {
+            if sequences.len() == 1 || self.is_connected(newest, sequences)? {
                 return Ok(());
             }
             sequences.pop();
@@ -251,17 +251,21 @@ impl Chain {
         if known.is_empty() { self.refresh() } else { Ok(known) }
     }
 
-    fn is_connected(&self, sequence: u64, listed: &[u64]) -> bool {
+    fn is_connected(&self, sequence: u64, listed: &[u64]) -> Result<bool> {
         // Not from memory unless it was connected then: the name of an orphan goes to another file.
         let known = enter(&self.known).headers.get(&sequence).cloned();
-        let Ok(header) = known.map_or_else(|| self.read_header(sequence), Ok) else { return false };
-        let Some(previous) = header.previous else { return false };
-        if !listed.contains(&previous.sequence) {
-            return false;
-        }
-        let Ok(before) = self.segment(previous.sequence) else { return false };
-        before.salt() == previous.salt
-            && (header.supersedes || names_successor(&before, previous.end, &header))
+        let header = match known.map_or_else(|| self.read_header(sequence), Ok) {
+            Ok(header) => header,
+            Err(error) => return disconnects(error),
+        };
+        let previous = header.previous.filter(|previous| listed.contains(&previous.sequence));
+        let Some(previous) = previous else { return Ok(false) };
+        let before = match self.segment(previous.sequence) {
+            Ok(before) => before,
+            Err(error) => return disconnects(error),
+        };
+        Ok(before.salt() == previous.salt
+            && (header.supersedes || names_successor(&before, previous.end, &header)))
     }
 
     /// Header of a segment of the log.
@@ -381,6 +385,15 @@ fn is_introduced(segment: &Segment) -> bool {
     let Ok(Some(bulk)) = segment.block(PAGE, Check::Full) else { return false };
     let changes = segment.block(bulk.end(), Check::Full);
     matches!(changes, Ok(Some(block)) if block.header.kind == Kind::Snapshot)
+}
+
+/// What is damaged connects to nothing. What could not be looked at just now has not said so: were it
+/// left out, recovery would put the end of the log aside.
+fn disconnects(error: Error) -> Result<bool> {
+    match error {
+        Error::Io { .. } | Error::NoSpace { .. } => Err(error),
+        _ => Ok(false),
+    }
 }
 
 fn close_oldest_unused(open: &mut HashMap<u64, (Arc<Segment>, u64)>) {

@@ -143,6 +143,9 @@ impl Control {
     pub fn check_in_place(&self, storage: &dyn Storage) -> Result<()> {
         match storage.stat(&self.path) {
             Ok(now) if (now.device, now.inode) == (self.stat.device, self.stat.inode) => Ok(()),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("look at", &self.path, error))
+            }
             _ => Err(Error::LockFileReplaced { path: self.path.clone() }),
         }
     }
@@ -202,6 +205,18 @@ impl Control {
     /// True when a sync failed and what is not durable must be written anew.
     pub fn is_latched(&self) -> bool {
         self.flags() & flag::LATCHED != 0
+    }
+
+    /// Flags that this version does not know, and so cannot wait for to be lowered.
+    ///
+    /// # Errors
+    /// `Corrupt` when there are any.
+    pub fn refuse_unknown_flags(&self) -> Result<()> {
+        if self.flags() & !(flag::LATCHED | flag::DELETED) == 0 {
+            return Ok(());
+        }
+        let (path, what) = (self.path.clone(), "a flag that nobody knows is raised");
+        Err(Error::Corrupt { path, position: at::FLAGS, what })
     }
 
     /// Raise or lower one of the [`flag`]s, and leave the others as they are. Where words cannot be

@@ -128,7 +128,14 @@ pub fn mark_deleted(storage: &dyn Storage, dir: &Path) -> Result<()> {
     let path = dir.join(Which::Sync.file());
     let lock = storage.open(&path, Open::ReadWrite).ok();
     let access = if lock.is_some() { Access::WriteThrough } else { Access::Write };
-    let Ok(control) = Control::open(storage, dir, generation, access) else { return Ok(()) };
+    let control = match Control::open(storage, dir, generation, access) {
+        Ok(control) => control,
+        // Who has it open would go on: it stays for the next sweep, which tells them first.
+        Err(error) if error.os_error().is_some_and(|errno| errno != libc::ENOENT) => {
+            return Err(error);
+        }
+        Err(_) => return Ok(()),
+    };
     if let Some(lock) = &lock {
         wait_for_flock(&**lock, &path, Some(PATIENCE))?;
     }

@@ -33,7 +33,7 @@ impl Log {
         let _turn = enter(&self.syncer);
         let _sync = self.lock_sync(control, member)?;
         if !control.is_latched() {
-            return Ok(());
+            return control.refuse_unknown_flags();
         }
         control.check_in_place(&*self.storage)?;
         // Whoever appends from here on sees the flag under the append lock; whoever was in the

@@ -329,8 +329,10 @@ impl Log {
 
     /// Address up to which everything is on the medium, as far as this process can know.
     pub fn durable(&self) -> Option<Address> {
-        let durable = self.control().map(Control::durable);
-        durable.or_else(|| self.marked())
+        let Some(control) = self.control() else { return self.marked() };
+        // In a page that nobody recovered the word may be any; a writer's tail may lag behind it.
+        let most = if self.member.is_some() { Address(u64::MAX) } else { control.tail() };
+        Some(control.durable().min(most))
     }
 
     /// What the newest mark proves to be on the medium, where there is no control page to ask.
@@ -395,7 +397,8 @@ impl Drop for Log {
         if !ours {
             return;
         }
-        if self.durable() != self.committed() {
+        // A mark that lags behind what is durable would make a torn tail of any damage to that.
+        if self.durable() != self.committed() || self.lacks_mark() {
             let _ = self.sync_clean();
         }
         if let Some(prepared) = enter(&self.writer).take().and_then(|writer| writer.prepared) {
@@ -415,12 +418,15 @@ fn open_control_to_read(
     }
 }
 
-/// The tail in a control page, when a later segment is part of the log: a reader may be the first to
-/// see the page after a crash, and must not believe it until somebody has recovered the log.
+/// The tail in a control page, when the log reaches further: a later segment is part of it, or a mark
+/// proves that more is on the medium. A reader may be the first to see the page after a crash, or
+/// after a bit of it flipped, and must not believe it until somebody has recovered the log.
 fn contradicted(control: &Control, chain: &Chain) -> Option<Address> {
     let tail = control.tail();
     let newest = chain.refresh().ok()?.last().copied()?;
-    (newest > tail.sequence()).then_some(tail)
+    let marked = chain.segment(newest).ok().and_then(|segment| segment.mark());
+    let reached = Address::new(newest, marked.map_or(0, |mark| mark.position));
+    (reached > tail).then_some(tail)
 }
 
 fn write_access(settings: &LogSettings) -> Access {

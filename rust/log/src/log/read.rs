@@ -221,8 +221,14 @@ impl Cursor {
             Next::Segment { sequence, end } if self.position <= end => {
                 match self.log.chain.segment(sequence) {
                     Ok(next) => self.enter(next),
-                    // Perhaps superseded, and put away since the directory was listed.
-                    Err(error) => self.reenter().map_err(|_| error),
+                    // Perhaps superseded, and put away since the directory was listed. One that still
+                    // is part of the log is met again, whatever way is taken.
+                    Err(error) => match self.log.chain.refresh() {
+                        Ok(listed) if !listed.contains(&sequence) => {
+                            self.reenter().map_err(|_| error)
+                        }
+                        _ => Err(error),
+                    },
                 }
             }
             Next::Segment { end, .. } if self.limit == Some(end) => {

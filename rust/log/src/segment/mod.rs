@@ -228,6 +228,10 @@ impl Segment {
         reach: u64,
     ) -> Result<Self> {
         let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
+        if access != Access::Read && len < PAGE {
+            let what = "a segment that was cut off in its first page";
+            return Err(Error::Corrupt { path, position: len, what });
+        }
         let reach = reach.max(len).next_multiple_of(PAGE);
         let map = file.map(reach, access).map_err(|e| Error::io("map", &path, e))?;
         Ok(Self::from_map(path, file, header, map, len))

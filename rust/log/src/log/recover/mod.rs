@@ -294,7 +294,8 @@ impl<'a> Recovery<'a> {
         pass(Point::RecoverPublished);
         // Whatever was acknowledged in interval mode is before that end.
         control.set(at::WANTED, new_end.tail.0)?;
-        control.set_flag(flag::LATCHED, false)?;
+        // Bits that nobody knows are damage, or of a newer version that is not there any more.
+        control.set_flag(!flag::DELETED, false)?;
         control.set(at::APPEND_LOCK, 0)?;
         control.set(at::SYNC_LOCK, 0)?;
         control.set(at::WAITING, 0)?;

@@ -1,0 +1,398 @@
+//! All that the API says of a store, held against what was written into it.
+//!
+//! Owns the one judgement that the harness rests on: each answer is the original's, or a typed error
+//! that names a path in the store. A record may be missing behind damage that was told; it may never
+//! be another one, and the end may never come early in silence.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use falaj::error::{Error, Remedy, Result};
+use falaj::log::Reading;
+use falaj::storage::Storage;
+use falaj::store::{Severity, Store, StoreOptions, TopicOptions, verify};
+use falaj::topic::{RecordView, Topic};
+
+use crate::example::{Example, ROOT, Written};
+use crate::random::{mix, mix_bytes};
+
+/// More records than the bytes of any example can be taken for.
+const MOST_STEPS: u64 = 1 << 21;
+
+/// What a partition holds.
+#[derive(Clone, Debug, Default)]
+pub struct Truth {
+    /// Sum over each record, and its timestamp, by offset.
+    pub records: Vec<(u64, i64)>,
+    /// How many of them no loss of power may take.
+    pub synced: u64,
+}
+
+/// Topics, each with its partitions.
+pub type Truths = BTreeMap<String, Vec<Truth>>;
+
+/// A sum over all that a record says.
+pub fn sum(record: &RecordView) -> u64 {
+    let headers = record.headers().fold(1, |sum, (name, value)| {
+        mix(mix_bytes(sum, name.as_bytes()), value.map_or(2, |value| mix_bytes(3, value)))
+    });
+    let part = |part: Option<&[u8]>| part.map_or(4, |part| mix_bytes(5, part));
+    mix(mix(part(record.key()), part(record.value())), headers)
+}
+
+fn same(record: &RecordView, written: &Written) -> bool {
+    let headers: Vec<_> = record.headers().collect();
+    (record.key(), record.value()) == (written.key.as_deref(), written.value.as_deref())
+        && headers == written.borrowed()
+        && written.event_time_ns.is_none_or(|time| time == record.timestamp_ns())
+}
+
+/// Read an unharmed example, which must hold what was written.
+pub fn truths(example: &Example) -> Truths {
+    let storage: Arc<dyn Storage> = Arc::new(example.disk.clone());
+    let store = Store::open_on(storage, ROOT, &StoreOptions::reading()).unwrap();
+    let mut truths = Truths::new();
+    for ((name, partition), written) in &example.written {
+        let topic = Topic::open(&store, name, &TopicOptions::default()).unwrap();
+        let mut scan = topic.scan(*partition, 0, None).unwrap();
+        let mut truth =
+            Truth { synced: example.synced[&(name.clone(), *partition)], ..Truth::default() };
+        for record in written {
+            let found = scan.next_record().unwrap().expect("as many records as were written");
+            assert!(same(&found, record), "{name} {partition}: {found:?} is not {record:?}");
+            truth.records.push((sum(&found), found.timestamp_ns()));
+        }
+        assert!(scan.next_record().unwrap().is_none());
+        truths.entry(name.clone()).or_default().push(truth);
+    }
+    truths
+}
+
+/// How much is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trust {
+    /// Checksums were forged: nothing but to stay whole, and to come to an end.
+    Nothing,
+    /// Harm in several places may look like a shorter store: each record that is served is the right
+    /// one.
+    Values,
+    /// Every answer is the original's, or an error that is one for damage.
+    All,
+}
+
+/// How a store is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    pub truths: &'a Truths,
+    pub topics: &'a [&'a str],
+    pub reading: Reading,
+    /// Look up each `stride`-th offset from `phase` on.
+    pub stride: u64,
+    pub phase: u64,
+    /// What was not synced may be gone, from the end on.
+    pub may_be_cut: bool,
+    pub trust: Trust,
+    /// `repair` was there, which may cut what cannot be read.
+    pub mended: bool,
+}
+
+impl Asking<'_> {
+    /// Something is wrong, if this much is asked for.
+    fn wrong(&self, needs: Trust, what: impl FnOnce() -> String) -> Judged<()> {
+        if self.trust >= needs { Err(what()) } else { Ok(()) }
+    }
+
+    /// An error in the place of an answer.
+    pub fn error(&self, told: &mut Told, error: &Error, asked: &str) -> Judged<()> {
+        if self.trust == Trust::All {
+            return told.error(error, asked);
+        }
+        *told.errors.entry(kind_of(error).unwrap_or("other")).or_default() += 1;
+        if error.to_string().is_empty() { Err(format!("{asked}: it says nothing")) } else { Ok(()) }
+    }
+}
+
+/// What asking came to, unless an answer was wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Errors, by kind.
+    pub errors: BTreeMap<&'static str, u64>,
+}
+
+impl Told {
+    pub fn is_same(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    /// Take an error for an answer, if it is one that may be given for bytes nobody wrote.
+    pub fn error(&mut self, error: &Error, asked: &str) -> std::result::Result<(), String> {
+        let kind = kind_of(error);
+        let said = error.to_string();
+        // A flag in the page that says so is believed; that error names the topic.
+        let names = said.contains(ROOT) || matches!(error, Error::TopicDeleted { .. });
+        let fits = kind.is_some() && names;
+        if !fits || said.contains("Some(") || error.remedy() == Remedy::Retry {
+            return Err(format!("{asked}: no error for damage: {said}"));
+        }
+        *self.errors.entry(kind.unwrap_or_default()).or_default() += 1;
+        Ok(())
+    }
+}
+
+/// Errors that say that bytes are not what was written.
+fn kind_of(error: &Error) -> Option<&'static str> {
+    Some(match error {
+        Error::Corrupt { .. } => "Corrupt",
+        Error::Newer { .. } => "Newer",
+        Error::NeedsRecovery { .. } => "NeedsRecovery",
+        Error::NotAStore { .. } => "NotAStore",
+        Error::LockFileReplaced { .. } => "LockFileReplaced",
+        Error::TopicDeleted { .. } => "TopicDeleted",
+        Error::Io { .. } => "Io",
+        Error::NoSpace { .. } => "NoSpace",
+        Error::DurabilityUnknown { source, .. } => return kind_of(source),
+        _ => return None,
+    })
+}
+
+type Judged<T> = std::result::Result<T, String>;
+
+/// An answer that must be this one; false for an error that may be given instead.
+fn judge<T: PartialEq + std::fmt::Debug>(
+    asking: &Asking<'_>,
+    told: &mut Told,
+    asked: impl Fn() -> String,
+    answer: &Result<T>,
+    right: &T,
+) -> Judged<bool> {
+    match answer {
+        Ok(found) if found == right => Ok(true),
+        Ok(found) => asking
+            .wrong(Trust::All, || format!("{}: {found:?} instead of {right:?}", asked()))
+            .map(|()| true),
+        Err(error) => asking.error(told, error, &asked()).map(|()| false),
+    }
+}
+
+/// Open for reading, and ask everything.
+pub fn ask_reader(storage: &Arc<dyn Storage>, asking: &Asking<'_>) -> Judged<Told> {
+    let options = StoreOptions { reading: asking.reading, ..StoreOptions::reading() };
+    let mut told = Told::default();
+    match Store::open_on(Arc::clone(storage), ROOT, &options) {
+        Ok(store) => {
+            ask(&store, asking, &mut told)?;
+        }
+        Err(error) => asking.error(&mut told, &error, "open for reading")?,
+    }
+    Ok(told)
+}
+
+/// Ask an open store everything; returns the ends that were found.
+pub fn ask(store: &Store, asking: &Asking<'_>, told: &mut Told) -> Judged<()> {
+    for name in asking.topics {
+        match Topic::open(store, name, &TopicOptions::default()) {
+            Ok(topic) => ask_topic(&topic, asking, told)?,
+            Err(error) => asking.error(told, &error, name)?,
+        }
+    }
+    Ok(())
+}
+
+pub fn ask_topic(topic: &Topic, asking: &Asking<'_>, told: &mut Told) -> Judged<()> {
+    let truths = &asking.truths[topic.name()];
+    if topic.partitions() as usize != truths.len() {
+        let what = || format!("{topic:?} has {} partitions", topic.partitions());
+        return asking.wrong(Trust::Values, what);
+    }
+    for (partition, truth) in truths.iter().enumerate() {
+        ask_partition(topic, partition as u32, truth, asking, told)?;
+    }
+    Ok(())
+}
+
+fn ask_partition(
+    topic: &Topic,
+    partition: u32,
+    truth: &Truth,
+    asking: &Asking<'_>,
+    told: &mut Told,
+) -> Judged<()> {
+    let named = |what: &str| format!("{what} of {} {partition}", topic.name());
+    let whole = truth.records.len() as u64;
+    judge(asking, told, || named("first"), &topic.first(partition), &0)?;
+    let mut end = whole;
+    match topic.end(partition) {
+        Ok(found) if asking.may_be_cut && (truth.synced..whole).contains(&found) => end = found,
+        other => {
+            judge(asking, told, || named("end"), &other, &whole)?;
+        }
+    }
+    match topic.durable(partition) {
+        Ok(durable) if durable > end => {
+            let what = || format!("{}: {durable} behind the end {end}", named("durable"));
+            asking.wrong(Trust::All, what)?;
+        }
+        Ok(_) => {}
+        Err(error) => asking.error(told, &error, &named("durable"))?,
+    }
+    let end = scan(topic, partition, truth, end, asking, told)?;
+    look_up(topic, partition, truth, end, asking, told)?;
+    look_up_times(topic, partition, truth, end, asking, told)
+}
+
+/// Read all; returns up to where there are records.
+fn scan(
+    topic: &Topic,
+    partition: u32,
+    truth: &Truth,
+    end: u64,
+    asking: &Asking<'_>,
+    told: &mut Told,
+) -> Judged<u64> {
+    let named = |what: &str| format!("{what} of {} {partition}", topic.name());
+    let mut scan = match topic.scan(partition, 0, None) {
+        Ok(scan) => scan,
+        Err(error) => {
+            asking.error(told, &error, &named("scan"))?;
+            return Ok(end);
+        }
+    };
+    let mut next = 0;
+    let mut steps = 0;
+    loop {
+        steps += 1;
+        if steps > MOST_STEPS {
+            return Err(named("no end to a scan"));
+        }
+        match scan.next_record() {
+            Ok(Some(record)) => {
+                let offset = record.offset();
+                let right = truth.records.get(offset as usize);
+                let found = (sum(&record), record.timestamp_ns());
+                if offset < next {
+                    return Err(format!("{}: {offset} behind {next}", named("scan")));
+                }
+                if right != Some(&found) {
+                    let what = || format!("{}: a wrong record {offset}", named("scan"));
+                    asking.wrong(Trust::Values, what)?;
+                }
+                if offset > next && told.is_same() {
+                    let what = || format!("{}: {next}..{offset} passed over", named("scan"));
+                    asking.wrong(Trust::All, what)?;
+                }
+                next = offset.saturating_add(1);
+            }
+            Ok(None) if next == end || !told.is_same() => return Ok(end),
+            // What a page that nobody recovered says may be more than there is, never less.
+            Ok(None) if asking.may_be_cut && next >= truth.synced => return Ok(next),
+            Ok(None) => {
+                let what = || format!("{}: ends at {next} of {end}", named("scan"));
+                return asking.wrong(Trust::All, what).map(|()| end);
+            }
+            Err(error) => {
+                asking.error(told, &error, &named("scan"))?;
+                match scan.skip_damage() {
+                    Ok(skipped) if skipped.offsets.end < next => {
+                        return Err(format!("{}: back to {skipped:?}", named("skip")));
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        asking.error(told, &error, &named("skip"))?;
+                        return Ok(end);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn look_up(
+    topic: &Topic,
+    partition: u32,
+    truth: &Truth,
+    end: u64,
+    asking: &Asking<'_>,
+    told: &mut Told,
+) -> Judged<()> {
+    let stride = asking.stride.max(1);
+    let wanted = (asking.phase % stride..end).step_by(stride as usize);
+    for offset in wanted.chain(end.checked_sub(1)) {
+        match topic.get(partition, offset) {
+            Ok(record) => {
+                let found = (sum(&record), record.timestamp_ns());
+                if record.offset() != offset {
+                    return Err(format!("[{offset}] of {} is {}", topic.name(), record.offset()));
+                }
+                if found != truth.records[offset as usize] {
+                    let what = || format!("[{offset}] of {} {partition} is wrong", topic.name());
+                    asking.wrong(Trust::Values, what)?;
+                }
+            }
+            // What nobody recovered may be there or not.
+            Err(Error::OffsetOutOfRange { .. }) if asking.may_be_cut && offset >= truth.synced => {}
+            Err(error) => asking.error(told, &error, &format!("[{offset}] of {}", topic.name()))?,
+        }
+    }
+    match topic.get(partition, truth.records.len() as u64) {
+        Err(Error::OffsetOutOfRange { .. }) => Ok(()),
+        Err(error) => asking.error(told, &error, "[end]"),
+        Ok(_) => {
+            let what = || format!("[end] of {} {partition} is a record", topic.name());
+            asking.wrong(Trust::Values, what)
+        }
+    }
+}
+
+fn look_up_times(
+    topic: &Topic,
+    partition: u32,
+    truth: &Truth,
+    end: u64,
+    asking: &Asking<'_>,
+    told: &mut Told,
+) -> Judged<()> {
+    let there = &truth.records[..end as usize];
+    let stride = (asking.stride * 4).max(1);
+    for offset in (asking.phase % stride..end).step_by(stride as usize) {
+        let time = there[offset as usize].1;
+        let right = there.iter().position(|(_, at)| *at >= time).map(|found| found as u64);
+        let asked = || format!("at({time}) of {} {partition}", topic.name());
+        match topic.offset_at_time(partition, time) {
+            Ok(found) if asking.may_be_cut && found.is_none() => {}
+            answer => {
+                judge(asking, told, asked, &answer, &right)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What `verify` says must fit what readers were told.
+pub fn ask_verify(
+    storage: &Arc<dyn Storage>,
+    told: &Told,
+    topic: Option<&str>,
+    asking: &Asking<'_>,
+) -> Judged<Option<Severity>> {
+    match verify(storage, Path::new(ROOT), topic, &mut |_, _| Ok(())) {
+        Ok(found) => {
+            let damaged = told.errors.keys().any(|kind| *kind == "Corrupt" || *kind == "Newer");
+            if damaged && found.worst() < Some(Severity::Rebuildable) {
+                let what = || format!("readers were told {told:?}, and verify finds nothing");
+                asking.wrong(Trust::All, what)?;
+            }
+            if let Some(stranger) =
+                found.all_findings().find(|finding| !finding.path.starts_with(ROOT))
+            {
+                return Err(format!("verify names {}", stranger.path.display()));
+            }
+            Ok(found.worst())
+        }
+        Err(error) => {
+            let mut told = Told::default();
+            asking.error(&mut told, &error, "verify")?;
+            Ok(Some(Severity::Damage))
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Cases on all cores, each watched: panics, aborts, hangs and memory without bound are findings.
+//!
+//! Owns how a campaign runs: a *worker* process does the cases, this program watches over it. A panic
+//! is caught in the worker; a case that takes longer than [`HANG`] ends it; an abort, a signal or an
+//! allocation beyond [`MEMORY`] kills it. In each case the number of the case is known, and the
+//! campaign can be replayed from it alone. Progress is kept in a file, so that a campaign goes on
+//! where it was interrupted.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use serde_json::{Value, json};
+
+use crate::arguments::Arguments;
+
+/// Longest time of one case: they take milliseconds.
+const HANG: Duration = Duration::from_secs(60);
+/// Address space that the cases may take beyond what there was at the beginning, bytes. Threads of
+/// stores end a moment after them, and maps are as long as files may get.
+const MEMORY: u64 = 1 << 30;
+/// Most memory that a worker may ever have had, bytes.
+const PEAK: u64 = 512 << 20;
+/// Cases between two entries in the file of progress.
+const ROUND: u64 = 16_384;
+/// Findings that are told; more would be the same again.
+const MOST_TOLD: usize = 200;
+/// Names the directory where a worker says what it is doing.
+const WORKER: &str = "FALAJ_HOSTILE_WORKER";
+
+/// What is to be done.
+#[derive(Debug)]
+pub struct Plan {
+    pub name: String,
+    /// Cases, by number.
+    pub from: u64,
+    pub to: u64,
+    pub threads: usize,
+    /// Stop after this time, whatever is left.
+    pub seconds: Option<f64>,
+    /// Where progress is kept.
+    pub state: Option<PathBuf>,
+    /// Where the result goes.
+    pub json: Option<PathBuf>,
+}
+
+/// Options that every campaign has.
+pub const OPTIONS: [&str; 7] = ["from", "to", "threads", "seconds", "state", "json", "seed"];
+
+impl Plan {
+    /// A plan as the options say, for so many cases unless they say otherwise.
+    pub fn of(name: String, arguments: &Arguments, cases: u64) -> Result<Self, String> {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Ok(Self {
+            name,
+            from: arguments.get("from", 0)?,
+            to: arguments.get("to", cases)?,
+            threads: arguments.get("threads", cores)?,
+            seconds: arguments.maybe("seconds")?,
+            state: arguments.path("state"),
+            json: arguments.path("json"),
+        })
+    }
+}
+
+/// What a case came to: a word for the statistics, or what is wrong.
+pub type Outcome = Result<String, String>;
+
+/// Counts, and what was found.
+#[derive(Debug, Default)]
+struct Tally {
+    next: u64,
+    cases: u64,
+    seconds: f64,
+    outcomes: BTreeMap<String, u64>,
+    findings: Vec<String>,
+}
+
+impl Tally {
+    /// What an earlier run of the same plan left.
+    fn resume(plan: &Plan) -> Result<Self, String> {
+        let fresh = Self { next: plan.from, ..Self::default() };
+        let Some(path) = plan.state.as_ref().filter(|path| path.exists()) else { return Ok(fresh) };
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let told: Value = serde_json::from_str(&text).map_err(|e| format!("{path:?}: {e}"))?;
+        let same = told["name"] == json!(plan.name) && told["from"] == json!(plan.from);
+        if !same || told["to"] != json!(plan.to) {
+            return Err(format!("{} is of another campaign: {told}", path.display()));
+        }
+        let outcomes = told["outcomes"].as_object().into_iter().flatten();
+        let texts = told["findings"].as_array().into_iter().flatten();
+        Ok(Self {
+            next: told["next"].as_u64().unwrap_or(plan.from),
+            cases: told["cases"].as_u64().unwrap_or(0),
+            seconds: told["seconds"].as_f64().unwrap_or(0.0),
+            outcomes: outcomes.map(|(k, v)| (k.clone(), v.as_u64().unwrap_or(0))).collect(),
+            findings: texts.filter_map(|text| text.as_str().map(Into::into)).collect(),
+        })
+    }
+
+    fn to_json(&self, plan: &Plan) -> Value {
+        json!({
+            "name": plan.name, "from": plan.from, "to": plan.to, "next": self.next,
+            "cases": self.cases, "seconds": self.seconds, "outcomes": self.outcomes,
+            "findings": self.findings, "peak_bytes": peak(),
+        })
+    }
+
+    fn add(&mut self, case: u64, outcome: Outcome) {
+        self.cases += 1;
+        match outcome {
+            Ok(word) => *self.outcomes.entry(word).or_default() += 1,
+            Err(what) => {
+                *self.outcomes.entry("WRONG".into()).or_default() += 1;
+                if self.findings.len() < MOST_TOLD {
+                    self.findings.push(format!("case {case}: {what}"));
+                }
+            }
+        }
+    }
+}
+
+/// A file that is there whole or not at all.
+fn put(path: &Path, value: &Value) -> Result<(), String> {
+    let half = path.with_extension("tmp");
+    std::fs::write(&half, format!("{value:#}\n"))
+        .and_then(|()| std::fs::rename(&half, path))
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Where one thread says what it is doing, for who comes after it.
+struct Desk {
+    case: AtomicU64,
+    begun: AtomicU64,
+    note: Option<File>,
+}
+
+impl Desk {
+    fn new(thread: usize) -> Self {
+        let note = std::env::var_os(WORKER).map(|dir| Path::new(&dir).join(thread.to_string()));
+        let note = note.map(|path| File::create(path).unwrap());
+        Self { case: AtomicU64::new(0), begun: AtomicU64::new(u64::MAX), note }
+    }
+
+    fn begin(&self, case: u64, start: Instant) {
+        self.case.store(case, SeqCst);
+        self.begun.store(start.elapsed().as_millis() as u64, SeqCst);
+        if let Some(note) = &self.note {
+            note.write_all_at(&case.to_le_bytes(), 0).unwrap();
+        }
+    }
+
+    fn end(&self) {
+        self.begun.store(u64::MAX, SeqCst);
+    }
+
+    fn hangs(&self, start: Instant) -> bool {
+        let begun = self.begun.load(SeqCst);
+        (start.elapsed().as_millis() as u64).saturating_sub(begun) > HANG.as_millis() as u64
+            && begun != u64::MAX
+    }
+}
+
+/// Run all cases; true when nothing was found. Each thread has a bench of its own, on which its cases
+/// are done.
+pub fn run<B: Send>(
+    plan: &Plan,
+    bench: impl Fn() -> B + Sync,
+    case: impl Fn(&mut B, u64) -> Outcome + Sync,
+) -> Result<bool, String> {
+    let start = Instant::now();
+    let mut tally = Tally::resume(plan)?;
+    let before = tally.seconds;
+    let desks: Vec<Desk> = (0..plan.threads).map(Desk::new).collect();
+    let benches: Vec<Mutex<B>> = desks.iter().map(|_| Mutex::new(bench())).collect();
+    limit_memory();
+    let over = AtomicBool::new(false);
+    let doing = Doing { bench: &bench, case: &case };
+    std::thread::scope(|scope| {
+        scope.spawn(|| watch(&desks, start, &over));
+        // What panics is told with its case, at the end.
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let done = rounds(plan, &mut tally, (start, before), &desks, &benches, &doing);
+        std::panic::set_hook(hook);
+        over.store(true, SeqCst);
+        done
+    })?;
+    finish(plan, &mut tally)
+}
+
+/// How a bench is made, and what is done on it.
+struct Doing<'a, B> {
+    bench: &'a (dyn Fn() -> B + Sync),
+    case: &'a (dyn Fn(&mut B, u64) -> Outcome + Sync),
+}
+
+fn rounds<B: Send>(
+    plan: &Plan,
+    tally: &mut Tally,
+    (start, before): (Instant, f64),
+    desks: &[Desk],
+    benches: &[Mutex<B>],
+    doing: &Doing<'_, B>,
+) -> Result<(), String> {
+    let left = || plan.seconds.is_none_or(|most| start.elapsed().as_secs_f64() < most);
+    while tally.next < plan.to && left() {
+        let until = plan.to.min(tally.next + ROUND);
+        let next = AtomicU64::new(tally.next);
+        let shared = Mutex::new(&mut *tally);
+        std::thread::scope(|scope| {
+            for (desk, bench) in desks.iter().zip(benches) {
+                let (next, shared, left) = (&next, &shared, &left);
+                scope.spawn(move || {
+                    let mut bench = bench.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut own = Tally::default();
+                    while left() {
+                        let number = next.fetch_add(1, SeqCst);
+                        if number >= until {
+                            break;
+                        }
+                        desk.begin(number, start);
+                        let outcome = guarded(&mut *bench, number, doing);
+                        desk.end();
+                        own.add(number, outcome);
+                    }
+                    merge(&mut shared.lock().unwrap(), own);
+                });
+            }
+        });
+        tally.next = next.load(SeqCst).min(until);
+        tally.seconds = before + start.elapsed().as_secs_f64();
+        if let Some(path) = &plan.state {
+            put(path, &tally.to_json(plan))?;
+        }
+        if plan.to - plan.from > ROUND {
+            let (done, all) = (tally.next - plan.from, plan.to - plan.from);
+            eprintln!("{}: {done} of {all}, {:.0} s", plan.name, tally.seconds);
+        }
+    }
+    Ok(())
+}
+
+/// A panic is a finding; the bench that it left is not used again.
+fn guarded<B>(bench: &mut B, number: u64, doing: &Doing<'_, B>) -> Outcome {
+    let caught = catch_unwind(AssertUnwindSafe(|| (doing.case)(bench, number)));
+    caught.unwrap_or_else(|panic| {
+        *bench = (doing.bench)();
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("panicked: {}", said.unwrap_or_default()))
+    })
+}
+
+fn merge(all: &mut Tally, own: Tally) {
+    all.cases += own.cases;
+    for (word, count) in own.outcomes {
+        *all.outcomes.entry(word).or_default() += count;
+    }
+    let room = MOST_TOLD.saturating_sub(all.findings.len());
+    all.findings.extend(own.findings.into_iter().take(room));
+}
+
+fn watch(desks: &[Desk], start: Instant, over: &AtomicBool) {
+    while !over.load(SeqCst) {
+        // sleep: what is watched for is that nothing happens.
+        std::thread::sleep(Duration::from_millis(20));
+        if let Some(desk) = desks.iter().find(|desk| desk.hangs(start)) {
+            eprintln!("case {} does not end", desk.case.load(SeqCst));
+            std::process::exit(4);
+        }
+    }
+}
+
+fn finish(plan: &Plan, tally: &mut Tally) -> Result<bool, String> {
+    if peak() > PEAK {
+        tally.findings.push(format!("it took {} MiB of memory", peak() >> 20));
+    }
+    for finding in &tally.findings {
+        eprintln!("{}: {finding}", plan.name);
+    }
+    if let Some(path) = &plan.json {
+        put(path, &tally.to_json(plan))?;
+    }
+    println!(
+        "{}: {} cases ({}..{} of {}..{}), {:.1} s, {} MiB at most: {:?}",
+        plan.name,
+        tally.cases,
+        plan.from,
+        tally.next,
+        plan.from,
+        plan.to,
+        tally.seconds,
+        peak() >> 20,
+        tally.outcomes
+    );
+    if tally.cases == 0 && plan.to > plan.from {
+        return Err("no case was run".into());
+    }
+    Ok(tally.findings.is_empty())
+}
+
+/// A line of `/proc/self/status` that is told in kB, bytes.
+fn status(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.and_then(|line| line.trim_matches(|c: char| !c.is_ascii_digit()).parse().ok());
+    kib.unwrap_or(0u64) << 10
+}
+
+fn peak() -> u64 {
+    status("VmHWM:")
+}
+
+fn limit_memory() {
+    if std::env::var_os(WORKER).is_some() {
+        let most = status("VmSize:") + MEMORY;
+        let limit = Rlimit { current: Some(most), maximum: None };
+        setrlimit(Resource::As, limit).unwrap();
+    }
+}
+
+/// Run this program again as a worker and watch over it; `None` in the worker itself.
+pub fn supervise() -> Option<ExitCode> {
+    if std::env::var_os(WORKER).is_some() {
+        return None;
+    }
+    let desks = std::env::temp_dir().join(format!("falaj-hostile-{}", std::process::id()));
+    std::fs::create_dir_all(&desks).unwrap();
+    let mut worker = Command::new(std::env::current_exe().unwrap());
+    // Arenas and stacks of the threads of each store would be most of the address space.
+    worker.env("MALLOC_ARENA_MAX", "2").env("RUST_MIN_STACK", "524288");
+    worker.args(std::env::args_os().skip(1)).env(WORKER, &desks);
+    let ended = worker.status().unwrap();
+    let code = match ended.code() {
+        Some(code) => code as u8,
+        None => {
+            tell_death(&desks, ended);
+            5
+        }
+    };
+    let _ = std::fs::remove_dir_all(&desks);
+    Some(ExitCode::from(code))
+}
+
+fn tell_death(desks: &Path, ended: ExitStatus) {
+    eprintln!("the worker died ({ended}); it was at one of these cases:");
+    for desk in std::fs::read_dir(desks).unwrap().flatten() {
+        let bytes = std::fs::read(desk.path()).unwrap_or_default();
+        if let Ok(case) = <[u8; 8]>::try_from(bytes) {
+            eprintln!(
+                "  --from {0} --to {1}",
+                u64::from_le_bytes(case),
+                u64::from_le_bytes(case) + 1
+            );
+        }
+    }
+}

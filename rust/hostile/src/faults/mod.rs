@@ -1,0 +1,163 @@
+//! The k-th storage call of a scene fails, for every k: once, for ever, or for ever in its kind.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `scenes` | what a process is doing when its machine fails |
+//! | `ledger` | what it was told: acknowledged, durable, failed |
+//! | `after` | what must be true then: read, written again, recovered, swept |
+//!
+//! Every scene is run with every number of call, every way to fail and every length of it: nothing is
+//! sampled unless `--share N` asks for each N-th. A case is the number of a scene and of a plan.
+
+mod after;
+mod ledger;
+mod scenes;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use falaj::storage::Storage;
+use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+
+use crate::arguments::Arguments;
+use crate::campaign::{self, OPTIONS, Outcome, Plan};
+use scenes::{Scene, all};
+
+/// Ways to fail.
+const HOWS: [How; 9] = [
+    How::Errno(libc::EIO),
+    How::Errno(libc::ENOSPC),
+    How::Errno(libc::EDQUOT),
+    How::Errno(libc::EMFILE),
+    How::Errno(libc::EINTR),
+    How::Errno(libc::EACCES),
+    How::Errno(libc::EROFS),
+    How::HalfWritten(libc::ENOSPC),
+    How::ShortRead,
+];
+
+const KINDS: [Call; 16] = [
+    Call::Open,
+    Call::Read,
+    Call::Write,
+    Call::Allocate,
+    Call::Punch,
+    Call::Rename,
+    Call::Unlink,
+    Call::List,
+    Call::SyncData,
+    Call::SyncAll,
+    Call::SyncDir,
+    Call::Map,
+    Call::Lock,
+    Call::Stat,
+    Call::CreateDir,
+    Call::Random,
+];
+
+/// One plan of failure.
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    how: How,
+    nth: u64,
+    only: Option<Call>,
+    forever: bool,
+}
+
+impl Planned {
+    fn fault(self) -> Fault {
+        let fault = Fault::at(self.nth, self.how);
+        let fault = self.only.map_or(fault, |call| fault.only(call));
+        if self.forever { fault.forever() } else { fault }
+    }
+}
+
+/// All plans for a scene: it makes calls of its own threads too, so that a few more are tried than
+/// were counted.
+fn plans(scene: &Scene) -> Vec<Planned> {
+    let machine = scene.machine();
+    let faulty = FaultyStorage::over_memory(machine);
+    let mut ledger = scene.ledger.clone();
+    let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+    (scene.act)(&storage, &mut ledger).unwrap_or_else(|e| panic!("{}: {e}", scene.name));
+    drop(ledger);
+    let mut plans = Vec::new();
+    let recovers = ["recover", "repair", "latched"].iter().any(|name| scene.name.starts_with(name));
+    for how in HOWS {
+        // A file that seems to end early is a torn one to recovery; regular files do not do that.
+        if how == How::ShortRead && recovers {
+            continue;
+        }
+        for nth in 1..=faulty.total() + 2 {
+            for forever in [false, true] {
+                plans.push(Planned { how, nth, only: None, forever });
+            }
+        }
+        for call in KINDS {
+            for nth in 1..=faulty.count(call) {
+                plans.push(Planned { how, nth, only: Some(call), forever: true });
+            }
+        }
+    }
+    plans
+}
+
+/// The program `faults`.
+pub fn main(words: impl Iterator<Item = String>) -> Result<bool, String> {
+    let arguments = Arguments::read(words, &[&OPTIONS[..], &["only", "share"]].concat())?;
+    let only = arguments.text("only");
+    let share = arguments.get("share", 1u64)?.max(1);
+    let mut scenes = all();
+    scenes.retain(|scene| only.is_none_or(|only| scene.name.starts_with(only)));
+    if scenes.is_empty() {
+        return Err(format!("there is no scene {}", only.unwrap_or_default()));
+    }
+    let cases: Vec<(usize, Planned)> = scenes
+        .iter()
+        .enumerate()
+        .flat_map(|(i, scene)| plans(scene).into_iter().map(move |plan| (i, plan)))
+        .collect();
+    let plan = Plan::of("faults".into(), &arguments, cases.len() as u64 / share)?;
+    campaign::run(
+        &plan,
+        || (),
+        |(), case| {
+            // A prime step, so that each share has something of everything.
+            let (scene, planned) = &cases[(case * share) as usize];
+            // Calls of a store's own threads shift the numbers: a panic is told with what was planned.
+            let caught = catch_unwind(AssertUnwindSafe(|| one(&scenes[*scene], *planned)));
+            caught.unwrap_or_else(|panic| {
+                let said = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+                Err(format!("{}, {planned:?}: panicked: {said}", scenes[*scene].name))
+            })
+        },
+    )
+}
+
+fn one(scene: &Scene, planned: Planned) -> Outcome {
+    let told = |what: String| format!("{}, {planned:?}: {what}", scene.name);
+    let machine = scene.machine();
+    let faulty = FaultyStorage::over_memory(machine.process());
+    faulty.plan(planned.fault());
+    let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+    let mut ledger = scene.ledger.clone();
+    let ended = (scene.act)(&storage, &mut ledger);
+    let struck = faulty.failed() > 0;
+    if let Err(error) = &ended {
+        if !struck {
+            return Err(told(format!("it fails without a fault: {error}")));
+        }
+        after::judge_error(error, planned.how).map_err(told)?;
+    }
+    let told = |what: String| told(format!("{ended:?}; then {what}"));
+    after::read_by_others(&machine, &ledger).map_err(told)?;
+    after::after_power_cut(&machine, &ledger).map_err(told)?;
+    faulty.heal();
+    after::goes_on(&machine, &storage, &mut ledger).map_err(told)?;
+    let word = match (struck, ended.is_ok()) {
+        (false, _) => "not struck",
+        (true, true) => "overcome",
+        (true, false) => "refused",
+    };
+    Ok(format!("{} {word}", scene.family()))
+}

@@ -1,0 +1,39 @@
+//! The harness as a program.
+//!
+//! ```text
+//! falaj-hostile flips  [--all] [--variant mapped-closed|mapped-killed|pwrite-closed|pwrite-killed] [--list]
+//! falaj-hostile bytes  [--only TARGET] [--only DECODER --replay FILE]
+//! falaj-hostile faults [--only SCENE] [--share N]
+//!                      and: [--from N] [--to N] [--seconds S] [--threads T] [--seed S]
+//!                           [--state FILE] [--json FILE]
+//! ```
+//!
+//! Exit codes: 0 nothing found, 1 something was, 2 misuse, 4 a case hangs, 5 the worker died. A case
+//! is run again, alone, by `--from N --to N+1` with the same other options.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stderr, reason = "a program talks to people")]
+
+use std::process::ExitCode;
+
+use falaj_hostile::{bytes, campaign, faults, flips};
+
+fn main() -> ExitCode {
+    if let Some(code) = campaign::supervise() {
+        return code;
+    }
+    let mut words = std::env::args().skip(1);
+    let done = match words.next().as_deref() {
+        Some("flips") => flips::main(words),
+        Some("bytes") => bytes::main(words),
+        Some("faults") => faults::main(words),
+        _ => Err("say what to do: flips, bytes or faults".into()),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(what) => {
+            eprintln!("falaj-hostile: {what}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Appending to a log of which a part is damaged or does not answer: no offset is given out twice.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stores;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use falaj::format::settings::WriteMode;
+use falaj::storage::Storage;
+use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::memory::MemoryStorage;
+use falaj::store::{Store, StoreOptions};
+use falaj::topic::{Record, SyncMode, Topic};
+
+use stores::{flip, open, segment, topic, value};
+
+const PATH: &str = "/store";
+
+#[test]
+fn behind_any_flipped_byte_of_a_closed_log_no_offset_is_given_out_twice() {
+    let machine = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let orders = topic(&open(&storage, Path::new(PATH)).unwrap(), "orders");
+    for i in 0..7 {
+        let values = [value(3 * i), value(3 * i + 1), value(3 * i + 2)];
+        let event_time_ns = (i % 2 == 0).then_some(i as i64 * 1_000_000_000);
+        let records =
+            values.each_ref().map(|value| Record { event_time_ns, ..Record::value(&value[..100]) });
+        orders.extend(0, &records, None).unwrap();
+    }
+    // What is durable already still needs its mark.
+    orders.flush().unwrap();
+    drop(orders);
+    let closed = machine.restart();
+    for position in (4096..4096 + 21 * 110).step_by(37) {
+        let storage: Arc<dyn Storage> = Arc::new(closed.restart());
+        flip(&storage, &segment(&storage, Path::new(PATH), "orders", 0), position);
+        let Ok(store) = open(&storage, Path::new(PATH)) else { continue };
+        let Ok(orders) = Topic::open(&store, "orders", &Default::default()) else { continue };
+        let appended = orders.append(0, &Record::value(b"new"), Some(SyncMode::Durable));
+        assert!(appended.as_ref().map_or(true, |offset| *offset >= 21), "{position}: {appended:?}");
+    }
+}
+
+/// What a process that was killed had appended is there however the next one's looking fails, once.
+#[test]
+fn a_recovery_that_is_refused_a_look_loses_nothing() {
+    for errno in [libc::EIO, libc::EMFILE, libc::ENOSPC] {
+        for nth in 1..400 {
+            let machine = MemoryStorage::new();
+            let storage: Arc<dyn Storage> = Arc::new(machine.process());
+            let store = open(&storage, Path::new(PATH)).unwrap();
+            let orders = topic(&store, "orders").with_sync(SyncMode::None);
+            for _ in 0..2 {
+                orders.append(0, &Record::value(b"one"), Some(SyncMode::Durable)).unwrap();
+                orders.log().roll_now().unwrap();
+                orders.append(0, &Record::value(b"two"), None).unwrap();
+            }
+            let killed = machine.survivor();
+            drop((orders, store));
+            let faulty = FaultyStorage::over_memory(killed.process());
+            faulty.plan(Fault::at(nth, How::Errno(errno)));
+            let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+            drop(
+                open(&storage, Path::new(PATH))
+                    .and_then(|store| Topic::open(&store, "orders", &Default::default())),
+            );
+            let struck = faulty.failed() > 0;
+            faulty.heal();
+            let store = open(&storage, Path::new(PATH)).unwrap();
+            let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
+            assert_eq!(orders.end(0).unwrap(), 4, "error {errno} at call {nth}");
+            if !struck {
+                break;
+            }
+        }
+    }
+}
+
+/// The word that tells the tail could not be written; the record is there all the same.
+#[test]
+fn a_flush_covers_a_record_behind_which_the_tail_could_not_be_stored() {
+    for nth in 1..60 {
+        let machine = MemoryStorage::new();
+        let faulty = FaultyStorage::over_memory(machine.clone());
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let options = StoreOptions { write_mode: Some(WriteMode::Pwrite), ..Default::default() };
+        let store = Store::open_on(Arc::clone(&storage), PATH, &options).unwrap();
+        let orders = topic(&store, "orders").with_sync(SyncMode::None);
+        orders.append(0, &Record::value(b"before"), None).unwrap();
+        faulty.plan(
+            Fault::at(faulty.count(Call::Write) + nth, How::Errno(libc::ENOSPC)).only(Call::Write),
+        );
+        let appended = orders.append(0, &Record::value(b"one"), None).is_ok();
+        faulty.heal();
+        orders.flush().unwrap();
+        let crash = machine.journal().crash_at(machine.events());
+        let after: Arc<dyn Storage> = Arc::new(crash.image(&crash.nothing()));
+        let found =
+            Topic::open(&open(&after, Path::new(PATH)).unwrap(), "orders", &Default::default());
+        assert_eq!(found.unwrap().end(0).unwrap(), 1 + u64::from(appended), "write {nth}");
+    }
+}

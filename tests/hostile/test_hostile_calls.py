@@ -1,0 +1,145 @@
+"""Failing system calls of a real process, which `strace` makes fail one after the other.
+
+The faulty storage in Rust fails each call that the engine makes; here the kernel's own calls fail,
+under the whole stack and in the middle of Python: the k-th, or all from the k-th on. A process
+appends and says what was acknowledged; a later one, whose calls go well, must find exactly that,
+and go on.
+`FALAJ_HOSTILE_CALLS` asks for more runs.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import falaj
+
+SEED = 20_261_121
+RUNS = int(os.environ.get("FALAJ_HOSTILE_CALLS", "14"))
+DEADLINE_S = 60.0
+
+# Appends, rolling every few records, and says what it was told; never stops for an error.
+WRITER = """
+import sys, falaj
+print("ready", flush=True)
+sys.stdin.readline()
+def say(*words):
+    print(*words, flush=True)
+failed, number = 0, 0
+with falaj.open(sys.argv[1]) as store:
+    topic = store.topic("orders", segment_bytes=65536)
+    for number in range(60):
+        value = b"%d " % number + bytes(3000)
+        sync = ("none", "durable")[number % 2]
+        try:
+            say("done", number, sync, topic.append(value, sync=sync))
+        except falaj.DurabilityUnknown as error:
+            say("seen", number, sync, error)
+        except falaj.Error as error:
+            say("not", number, type(error).__name__, error)
+    say("read", len(topic), len(list(topic)))
+"""
+
+# What may fail without the machine being beyond help, and how often a writer calls it.
+CALLS = {
+    "fdatasync": (("EIO", "ENOSPC", "EDQUOT", "EINTR"), 30),
+    "fsync": (("EIO", "ENOSPC"), 4),
+    "fallocate": (("ENOSPC", "EDQUOT", "EINTR", "EIO"), 6),
+    "openat": (("EMFILE", "EACCES", "ENFILE", "EIO"), 20),
+    "mmap": (("ENOMEM", "EAGAIN"), 8),
+    "renameat2": (("EIO", "ENOSPC", "EROFS"), 3),
+    "pwrite64": (("ENOSPC", "EIO", "EFBIG"), 12),
+    "pread64": (("EIO", "EINTR"), 12),
+    "flock": (("EINTR", "EIO"), 4),
+}
+
+
+def may_trace() -> bool:
+    if shutil.which("strace") is None:
+        return False
+    command = ["strace", "-qq", "-o", "/dev/null", "-e", "inject=getppid:error=EIO", "true"]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+needs_strace = pytest.mark.skipif(
+    not may_trace(), reason="NOT RUN: failing system calls need strace, and leave to trace"
+)
+
+
+def run_writer(path: Path, inject: str) -> tuple[list[list[str]], str, int]:
+    """Start a writer, make its calls fail from now on, and hear what it was told."""
+    writer = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", WRITER, os.fspath(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None
+    assert (
+        writer.stdout.readline() == "ready\n"
+    )  # Python itself has started: what fails now is ours
+    traced = f"trace={inject.partition(':')[0]}"
+    command = ["strace", "-f", "-p", str(writer.pid), "-e", traced, "-e", f"inject={inject}"]
+    tracer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert tracer.stderr is not None
+    first = tracer.stderr.readline()
+    assert "attached" in first, first
+    drain = threading.Thread(target=tracer.stderr.read)
+    drain.start()
+    try:
+        out, err = writer.communicate("go\n", timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        writer.kill()
+        raise AssertionError(f"{inject}: no end to it") from None
+    finally:
+        tracer.wait(timeout=DEADLINE_S)
+        drain.join()
+        tracer.stderr.close()
+    return [line.split(maxsplit=3) for line in out.splitlines()], err, writer.returncode
+
+
+def judge(story: str, path: Path, heard: list[list[str]], err: str, code: int) -> int:
+    """Hold what is there against what was told; returns how many appends were refused."""
+    assert code >= 0, f"{story}: killed by signal {-code}: {err}"
+    if code:
+        last = err.strip().splitlines()[-1]
+        assert last.startswith("falaj."), f"{story}: {err}"
+    visible = [int(words[1]) for words in heard if words[0] in ("done", "seen")]
+    refused = [words for words in heard if words[0] == "not"]
+    for words in refused:
+        assert str(path) in words[3], f"{story}: no path in {words}"
+    with falaj.open(path) as store:
+        topic = store.topic("orders", segment_bytes=65536)
+        found = [int(bytes(record.raw or b"").split(b" ")[0]) for record in topic]
+        assert found == visible, f"{story}: {visible} were acknowledged, {found} are there"
+        assert topic.append(b"77 after", sync="durable") == len(found), story
+    left = [name for name in path.rglob("*") if ".tmp" in name.name]
+    assert not left, f"{story}: {left}"
+    return len(refused) + (code != 0)
+
+
+@needs_strace
+def test_whichever_call_fails_what_was_acknowledged_is_there_and_the_log_goes_on(
+    tmp_path: Path,
+) -> None:
+    chance = random.Random(SEED)
+    refused = 0
+    for number in range(RUNS):
+        call = list(CALLS)[number % len(CALLS)]
+        errors, often = CALLS[call]
+        first, forever = chance.randint(1, often), chance.random() < 0.4
+        error = chance.choice(errors)
+        # A signal for each try: what is interrupted for ever may try for ever.
+        when = f"{first}+" if forever and error != "EINTR" else f"{first}"
+        inject = f"{call}:error={error}:when={when}"
+        path = tmp_path / f"store-{number}"
+        falaj.open(path).close()
+        story = f"seed {SEED}, run {number}: {inject}"
+        refused += judge(story, path, *run_writer(path, inject))
+    assert RUNS < 9 or refused, "a harness in which no call fails proves nothing"
