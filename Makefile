@@ -23,8 +23,8 @@ RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml C
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-storm proof-power \
-	proof-outside lint lint-rust lint-python test-rust test-loom \
+.PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-hostile proof-storm \
+	proof-power proof-outside lint lint-rust lint-python test-rust test-loom \
 	test-python bench bench-plots demo wheel format clean
 
 help: ## list the targets
@@ -39,7 +39,7 @@ test: lint test-rust test-loom test-python ## everything that must be green befo
 
 # The reliability harness at the size of a push (docs/RELIABILITY.md). Seeds are fixed; other ones are for
 # soaks.
-test-proof: proof-explore proof-canaries proof-storm proof-power proof-outside ## the reliability harness, push-sized (docs/RELIABILITY.md)
+test-proof: proof-explore proof-canaries proof-hostile proof-storm proof-power proof-outside ## the reliability harness, push-sized (docs/RELIABILITY.md)
 
 proof-explore: | check-tools
 	cargo run --release --locked -p falaj-sim -- explore --states 2000000 --progress
@@ -47,6 +47,16 @@ proof-explore: | check-tools
 # A target directory of its own: nothing that has canaries in it lies where something else is taken from.
 proof-canaries: | check-tools
 	CARGO_TARGET_DIR="$(TARGET)/canaries" cargo run --release --locked -p falaj-sim --features canaries -- canaries
+
+# Each decoder's time; the whole stores and the flips get a minute.
+DECODERS := block records varint segment index pages entries end settings names
+
+proof-hostile: | check-tools
+	cargo build --release --locked -p falaj-hostile
+	"$(TARGET)/release/falaj-hostile" flips --seconds 60
+	for decoder in $(DECODERS); do "$(TARGET)/release/falaj-hostile" bytes --only $$decoder --seconds 10; done
+	"$(TARGET)/release/falaj-hostile" bytes --only stores --seconds 60
+	"$(TARGET)/release/falaj-hostile" faults --share 41
 
 # Stores of the storm lie in memory where there is room for them: what they tell of is processes, not disks.
 PROOF_DIR ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null && \

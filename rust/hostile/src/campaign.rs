@@ -1,8 +1,8 @@
 //! Cases on all cores, each watched: panics, aborts, hangs and memory without bound are findings.
 //!
 //! Owns how a campaign runs: a *worker* process does the cases, this program watches over it. A panic
-//! is caught in the worker; a case that takes longer than [`HANG`] ends it; an abort, a signal or an
-//! allocation beyond [`MEMORY`] kills it. In each case the number of the case is known, and the
+//! is caught in the worker; a case that takes longer than `HANG` ends it; an abort, a signal or an
+//! allocation beyond `MEMORY` kills it. In each case the number of the case is known, and the
 //! campaign can be replayed from it alone. Progress is kept in a file, so that a campaign goes on
 //! where it was interrupted.
 

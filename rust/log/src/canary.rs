@@ -2,7 +2,7 @@
 //!
 //! Owns the list of canaries and the question whether one of them sings. In the crate that is shipped
 //! the answer is a constant `false` and every planted line is gone; with the feature `canaries`, which
-//! only the project's own harness turns on, the environment variable `FALAJ_CANARY` or [`plant`] names
+//! only the project's own harness turns on, the environment variable `FALAJ_CANARY` or `plant` names
 //! the one that is alive. Invariant: a planted line does exactly what a known mistake would do, and
 //! nothing reads this switch to find it out. Who catches which: `docs/RELIABILITY.md`, "Canaries".
 
