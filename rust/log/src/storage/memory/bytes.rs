@@ -99,7 +99,7 @@ impl Memory {
     /// Copy out.
     pub(super) fn read(&self, position: u64, into: &mut [u8]) {
         let mut done = 0;
-        if position % 8 == 0 {
+        if position % 8 == 0 && !into.is_empty() {
             let words = &self.words()[position as usize / 8..];
             for (word, bytes) in words.iter().zip(into.chunks_exact_mut(8)) {
                 bytes.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
