@@ -95,7 +95,7 @@ fn a_flush_covers_a_record_behind_which_the_tail_could_not_be_stored() {
         let appended = orders.append(0, &Record::value(b"one"), None).is_ok();
         faulty.heal();
         orders.flush().unwrap();
-        let crash = machine.journal().crash_at(machine.events());
+        let crash = machine.journal().crash_at_end();
         let after: Arc<dyn Storage> = Arc::new(crash.image(&crash.nothing()));
         let found =
             Topic::open(&open(&after, Path::new(PATH)).unwrap(), "orders", &Default::default());

@@ -157,6 +157,23 @@ fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
     let file = faulty.open(Path::new("/a"), Open::CreateNew(0o600)).unwrap();
     file.write_at(b"old", 0).unwrap();
     file.sync_data().unwrap();
+/// As a store's own threads do, between the journal and the question.
+#[test]
+fn a_power_cut_at_a_journals_end_knows_nothing_of_what_came_after_it() {
+    let memory = MemoryStorage::new();
+    let file = memory.open(Path::new("/a"), Open::CreateNew(0o600)).unwrap();
+    file.write_at(b"old", 0).unwrap();
+    memory.sync_dir(Path::new("/")).unwrap();
+    let journal = memory.journal();
+    file.write_at(b"new", 0).unwrap();
+    assert!(memory.events() > journal.len());
+    let crash = journal.crash_at_end();
+    let image = crash.image(&crash.everything());
+    let mut seen = [0; 3];
+    image.open(Path::new("/a"), Open::Read).unwrap().read_at(&mut seen, 0).unwrap();
+    assert_eq!(&seen, b"old");
+}
+
     faulty.sync_dir(Path::new("/")).unwrap();
     file.write_at(b"new", 0).unwrap();
     faulty.plan(Fault::at(2, How::Errno(libc::EIO)).only(Call::SyncData));
@@ -165,7 +182,7 @@ fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
     let mut seen = [0; 3];
     file.read_at(&mut seen, 0).unwrap();
     assert_eq!(&seen, b"new", "the page cache still has it");
-    let crash = memory.journal().crash_at(memory.events());
+    let crash = memory.journal().crash_at_end();
     let image = crash.image(&crash.nothing());
     image.open(Path::new("/a"), Open::Read).unwrap().read_at(&mut seen, 0).unwrap();
     assert_eq!(&seen, b"old", "and the disk has not");

@@ -140,7 +140,7 @@ fn a_failed_sync_is_made_good_in_a_new_segment_and_power_loss_then_takes_nothing
         assert_eq!(log.committed().unwrap().sequence(), 1, "the old file is not synced again");
         assert_eq!(append(&log, 0, &[b"four"]).unwrap().first, 3);
         let journal = p.memory.journal();
-        let crash = journal.crash_at(journal.len());
+        let crash = journal.crash_at_end();
         let image: Arc<dyn Storage> = Arc::new(crash.image(&crash.nothing()));
         let after = open_as(&image, &p.dir, TestMember::new(0, 2), mode).unwrap();
         assert_eq!(count(&after), 3);

@@ -35,7 +35,7 @@ fn without_beginnings_of(lost: &[u64], names_too: bool) -> Arc<dyn Storage> {
     }
     let journal = machine.journal();
     dies();
-    let crash = journal.crash_at(journal.len());
+    let crash = journal.crash_at_end();
     let is_lost = |path: &str| lost.iter().any(|s| path.ends_with(&names::segment(*s)));
     let selection = crash.choices().iter().map(|choice| match &choice.what {
         Undecided::Sector(0..8) if is_lost(&choice.path) => 0,
@@ -101,7 +101,7 @@ fn a_torn_beginning_behind_the_mark_hides_nothing_that_lies_before_it() {
     rolling.roll_now().unwrap();
     let journal = machine.journal();
     (0..2).for_each(|slot| member.beside(slot).dies());
-    let crash = journal.crash_at(journal.len());
+    let crash = journal.crash_at_end();
     let selection = crash.choices().iter().map(|choice| match choice.what {
         Undecided::Sector(8..) if choice.path.ends_with(&names::segment(1)) => 0,
         _ => choice.latest,

@@ -112,7 +112,7 @@ pub fn read_by_others(machine: &MemoryStorage, ledger: &Ledger) -> Judged {
 
 /// The power fails now, and nothing that was not synced has reached the medium.
 pub fn after_power_cut(machine: &MemoryStorage, ledger: &Ledger) -> Judged {
-    let crash = machine.journal().crash_at(machine.events());
+    let crash = machine.journal().crash_at_end();
     for image in [crash.nothing(), crash.everything()] {
         let storage: Arc<dyn Storage> = Arc::new(crash.image(&image));
         recovered(&storage, ledger)?;

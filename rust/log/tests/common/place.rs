@@ -74,7 +74,7 @@ impl Place {
 
     /// What a power cut leaves that keeps nothing but what was synced.
     pub fn after_power_cut(&self) -> Arc<dyn Storage> {
-        let crash = self.memory.journal().crash_at(self.memory.events());
+        let crash = self.memory.journal().crash_at_end();
         Arc::new(crash.image(&crash.nothing()))
     }
 }

@@ -44,7 +44,7 @@ fn content(storage: &MemoryStorage, name: &str) -> Option<Vec<u8>> {
 }
 
 fn now(storage: &MemoryStorage) -> Crash {
-    storage.journal().crash_at(storage.events())
+    storage.journal().crash_at_end()
 }
 
 /// Everything that may be there after power is lost now, as seen by a closure.

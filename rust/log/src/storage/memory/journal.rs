@@ -73,6 +73,12 @@ impl Journal {
         self.replay(time).crash(self)
     }
 
+    /// As [`Journal::crash_at`], after all of it: the power fails at the moment when the journal was
+    /// taken, whatever other threads have stored since.
+    pub fn crash_at_end(&self) -> Crash {
+        self.crash_at(self.len())
+    }
+
     /// The crashes at all points, in order, each for the cost of one more event.
     pub fn crashes(&self) -> impl Iterator<Item = Crash> + '_ {
         self.crashes_from(0)
