@@ -353,6 +353,31 @@ impl Segment {
         Mark::newest(&page, self.header.salt)
     }
 
+    /// As [`Segment::mark`], for who decides by it what is part of the log: a page that does not come
+    /// back is an error then, and not one without a mark.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` where the file ends in its first page, which it did not when it was opened.
+    pub fn read_mark(&self) -> Result<Option<Mark>> {
+        if self.window.is_none() {
+            return Ok(self.mark());
+        }
+        let mut page = [0; PAGE as usize];
+        let got = self.file.read_at(&mut page, 0).map_err(|e| Error::io("read", &self.path, e))?;
+        let there = PAGE.min(self.known_len.load(Ordering::Relaxed));
+        if (got as u64) < there {
+            return Err(self.ends_at(got as u64));
+        }
+        Ok(Mark::newest(&page[..got], self.header.salt))
+    }
+
+    /// The error for a file that ends at a position before its length.
+    #[cold]
+    pub fn ends_at(&self, position: u64) -> Error {
+        let what = "the segment was cut off";
+        Error::Corrupt { path: self.path.clone(), position, what }
+    }
+
     /// Store a mark; it is on the medium after the next sync.
     ///
     /// # Errors
@@ -412,6 +437,17 @@ impl Segment {
             return Ok(None);
         }
         self.parse(word, position, check).map(Some).map_err(|what| self.bad(word, position, what))
+    }
+
+    /// The block at a position; `None` where there is none that is sound from end to end.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that could not be read: it may be sound.
+    pub fn sound(&self, position: u64) -> Result<Option<Block>> {
+        match self.block(position, Check::Full) {
+            Err(bad) if bad.what == CANNOT_READ => Err(self.error(bad)),
+            block => Ok(block.ok().flatten()),
+        }
     }
 
     /// The header of the block at a position, where that is a data block without extensions, as most
@@ -648,7 +684,10 @@ pub fn read_first_page(file: &dyn File, path: &Path) -> Result<(Header, Option<M
     Ok((header, mark))
 }
 
-const CANNOT_READ: Malformed = Malformed::Damaged("the disk does not give these bytes back");
+/// What is said of bytes that are perhaps sound, and that could not be looked at.
+pub const UNREAD: &str = "the disk does not give these bytes back";
+/// That, as [`Bad`] says it.
+pub const CANNOT_READ: Malformed = Malformed::Damaged(UNREAD);
 
 /// Which blocks were checked already: a bit for each 32 bytes, for no two blocks start within one.
 struct Checked {
