@@ -1,9 +1,9 @@
 //! One segment: a file of blocks, mapped, and the checks that stand between bytes and belief.
 //!
 //! Owns how blocks are found in a segment ([`Segment::block`]), walked ([`walk`]), indexed
-//! ([`index`]), searched ([`ways`]), laid out in new files ([`create`]) and read without a map
-//! ([`window`]). Invariant: a [`Block`] that was asked for with [`Check::Full`] is bit for bit what a
-//! writer committed at that place of this segment.
+//! ([`index`]), searched ([`ways`]), remembered as sound (`checked`), laid out in new files
+//! ([`create`]) and read without a map ([`window`]). Invariant: a [`Block`] that was asked for with
+//! [`Check::Full`] is bit for bit what a writer committed at that place of this segment.
 //!
 //! Zero where a commit word belongs is an answer, not an error: whether it is the end or damage is
 //! known only to the rooms that know the tail (`log`). Bytes: `docs/FORMAT.md`.
@@ -11,6 +11,7 @@
 // The one unsafe operation is the slice of committed bytes; its obligation is met here.
 #![allow(unsafe_code)]
 
+mod checked;
 pub mod create;
 pub mod index;
 pub mod walk;
@@ -30,6 +31,7 @@ use crate::format::segment::{HEADER_LEN, Header, Mark};
 use crate::format::{Decoded, Malformed, PAGE, checksum, names};
 use crate::storage::real::private_memory;
 use crate::storage::{Access, File, Map, Open, Storage};
+use checked::Checked;
 use ways::Ways;
 use window::{UNREADABLE, Window};
 
@@ -688,39 +690,3 @@ pub fn read_first_page(file: &dyn File, path: &Path) -> Result<(Header, Option<M
 pub const UNREAD: &str = "the disk does not give these bytes back";
 /// That, as [`Bad`] says it.
 pub const CANNOT_READ: Malformed = Malformed::Damaged(UNREAD);
-
-/// Which blocks were checked already: a bit for each 32 bytes, for no two blocks start within one.
-struct Checked {
-    bits: OnceLock<Box<[AtomicU64]>>,
-    words: usize,
-}
-
-impl Checked {
-    fn new(map_len: u64) -> Self {
-        Self { bits: OnceLock::new(), words: (map_len / (32 * 64) + 1) as usize }
-    }
-
-    #[inline]
-    fn place(position: u64) -> (usize, u64) {
-        let granule = position / block::HEADER_LEN as u64;
-        ((granule / 64) as usize, 1 << (granule % 64))
-    }
-
-    #[inline]
-    fn contains(&self, position: u64) -> bool {
-        let (word, bit) = Self::place(position);
-        let bits = self.bits.get();
-        bits.and_then(|b| b.get(word)).is_some_and(|w| w.load(Ordering::Relaxed) & bit != 0)
-    }
-
-    /// Of two threads that note neighbours at once, one may be forgotten: that block is checked once
-    /// more, which costs less than a locked instruction for each.
-    #[inline]
-    fn insert(&self, position: u64) {
-        let (word, bit) = Self::place(position);
-        let bits = self.bits.get_or_init(|| (0..self.words).map(|_| AtomicU64::new(0)).collect());
-        if let Some(word) = bits.get(word) {
-            word.store(word.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
-        }
-    }
-}
