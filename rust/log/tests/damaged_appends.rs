@@ -43,37 +43,75 @@ fn behind_any_flipped_byte_of_a_closed_log_no_offset_is_given_out_twice() {
     }
 }
 
+/// A machine on which a process was killed that had appended four records, not all of them durable.
+fn killed() -> MemoryStorage {
+    let machine = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(machine.process());
+    let store = open(&storage, Path::new(PATH)).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    for _ in 0..2 {
+        orders.append(0, &Record::value(b"one"), Some(SyncMode::Durable)).unwrap();
+        orders.log().roll_now().unwrap();
+        orders.append(0, &Record::value(b"two"), None).unwrap();
+    }
+    machine.survivor()
+}
+
+/// Recover what was [`killed`] on a machine that fails so, and again when it is well: whether it
+/// failed, and whether the first recovery came to its end all the same.
+fn recovered_in_spite_of(faults: &[Fault]) -> (bool, bool) {
+    let faulty = FaultyStorage::over_memory(killed().process());
+    faults.iter().for_each(|fault| faulty.plan(*fault));
+    let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+    let first = open(&storage, Path::new(PATH))
+        .and_then(|store| Topic::open(&store, "orders", &Default::default()));
+    let ended = first.is_ok();
+    drop(first);
+    let struck = faulty.failed() > 0;
+    faulty.heal();
+    let store = open(&storage, Path::new(PATH)).unwrap();
+    let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
+    assert_eq!(orders.end(0).unwrap(), 4, "{faults:?}");
+    (struck, ended)
+}
+
 /// What a process that was killed had appended is there however the next one's looking fails, once.
 #[test]
 fn a_recovery_that_is_refused_a_look_loses_nothing() {
     for errno in [libc::EIO, libc::EMFILE, libc::ENOSPC] {
         for nth in 1..400 {
-            let machine = MemoryStorage::new();
-            let storage: Arc<dyn Storage> = Arc::new(machine.process());
-            let store = open(&storage, Path::new(PATH)).unwrap();
-            let orders = topic(&store, "orders").with_sync(SyncMode::None);
-            for _ in 0..2 {
-                orders.append(0, &Record::value(b"one"), Some(SyncMode::Durable)).unwrap();
-                orders.log().roll_now().unwrap();
-                orders.append(0, &Record::value(b"two"), None).unwrap();
-            }
-            let killed = machine.survivor();
-            drop((orders, store));
-            let faulty = FaultyStorage::over_memory(killed.process());
-            faulty.plan(Fault::at(nth, How::Errno(errno)));
-            let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
-            drop(
-                open(&storage, Path::new(PATH))
-                    .and_then(|store| Topic::open(&store, "orders", &Default::default())),
-            );
-            let struck = faulty.failed() > 0;
-            faulty.heal();
-            let store = open(&storage, Path::new(PATH)).unwrap();
-            let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
-            assert_eq!(orders.end(0).unwrap(), 4, "error {errno} at call {nth}");
+            let (struck, _) = recovered_in_spite_of(&[Fault::at(nth, How::Errno(errno))]);
             if !struck {
                 break;
             }
+        }
+    }
+}
+
+/// Asked twice in a row, the disk fails; later it does not. What was not seen is not taken for torn.
+#[test]
+fn a_recovery_that_is_refused_several_reads_in_a_row_loses_nothing() {
+    for row in 2..5 {
+        for nth in 1..400 {
+            let failing = |nth| Fault::at(nth, How::Errno(libc::EIO)).only(Call::Read);
+            let faults: Vec<_> = (nth..nth + row).map(failing).collect();
+            if !recovered_in_spite_of(&faults).0 {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recovery_whose_reads_stop_early_reads_on() {
+    for nth in 1..400 {
+        let short = Fault::at(nth, How::ShortRead).only(Call::Read);
+        let (struck, ended) = recovered_in_spite_of(&[short]);
+        assert!(ended, "read {nth}");
+        assert!(recovered_in_spite_of(&[short.forever()]).1, "from read {nth} on");
+        if !struck {
+            assert!(nth > 20, "only {nth} reads");
+            break;
         }
     }
 }

@@ -129,9 +129,16 @@ fn reads_can_be_cut_short_and_writes_stop_half_way() {
     file.write_at(b"01234567", 0).unwrap();
     faulty.plan(Fault::at(1, How::ShortRead).only(Call::Read));
     let mut bytes = [b'-'; 8];
-    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 4);
+    assert_eq!(file.read_some(&mut bytes, 0).unwrap(), 4);
     assert_eq!(&bytes, b"0123----");
-    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 8);
+    faulty.plan(Fault::at(2, How::ShortRead).only(Call::Read).forever());
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 8, "it is read on");
+    assert_eq!(&bytes, b"01234567");
+    let mut more = [b'-'; 16];
+    assert_eq!(file.read_at(&mut more, 3).unwrap(), 5, "up to the end of the file");
+    assert_eq!(&more[..6], b"34567-");
+    // 8 bytes come as 4, 2, 1 and 1; of 16 those 5 that are there, and then none.
+    assert_eq!(faulty.count(Call::Read), 1 + 4 + 2);
 }
 
 #[test]
@@ -150,13 +157,6 @@ fn stores_through_pwrite_can_fail_and_stores_into_memory_cannot() {
     assert_eq!(faulty.count(Call::Write), 2);
 }
 
-/// Trap 12: the next sync returns success, and what was dirty is not on the disk.
-#[test]
-fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
-    let (memory, faulty) = fresh();
-    let file = faulty.open(Path::new("/a"), Open::CreateNew(0o600)).unwrap();
-    file.write_at(b"old", 0).unwrap();
-    file.sync_data().unwrap();
 /// As a store's own threads do, between the journal and the question.
 #[test]
 fn a_power_cut_at_a_journals_end_knows_nothing_of_what_came_after_it() {
@@ -174,6 +174,13 @@ fn a_power_cut_at_a_journals_end_knows_nothing_of_what_came_after_it() {
     assert_eq!(&seen, b"old");
 }
 
+/// Trap 12: the next sync returns success, and what was dirty is not on the disk.
+#[test]
+fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
+    let (memory, faulty) = fresh();
+    let file = faulty.open(Path::new("/a"), Open::CreateNew(0o600)).unwrap();
+    file.write_at(b"old", 0).unwrap();
+    file.sync_data().unwrap();
     faulty.sync_dir(Path::new("/")).unwrap();
     file.write_at(b"new", 0).unwrap();
     faulty.plan(Fault::at(2, How::Errno(libc::EIO)).only(Call::SyncData));

@@ -6,11 +6,11 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{TestMember, append, create_log, log_dir, open, read_all, settings};
+use common::{LOG, TestMember, append, create_log, log_dir, open, read_all, settings};
 use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::log::{Log, LogSettings, Wait};
-use falaj::segment::Reading;
+use falaj::segment::{CANNOT_READ, Check, Reading, Segment};
 use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::real::RealStorage;
@@ -65,7 +65,7 @@ fn a_reader_without_maps_follows_a_writer() {
         create_log(&*storage, &dir, 1, WriteMode::Mapped);
         let log = open(&storage, &dir, TestMember::new(0, 1)).unwrap();
         let reader = open_unmapped(&storage, &dir);
-        let mut cursor = reader.cursor_at(0, 0, falaj::segment::Check::Full).unwrap();
+        let mut cursor = reader.cursor_at(0, 0, Check::Full).unwrap();
         for i in 0..500u64 {
             assert!(cursor.next_block().unwrap().is_none());
             append(&log, 0, &[&[7; 200]]).unwrap();
@@ -116,7 +116,7 @@ fn a_truncated_segment_is_an_error_and_no_signal() {
     log.sync().unwrap();
     drop(log);
     let reader = open_unmapped(&storage, &dir);
-    let mut cursor = reader.cursor_at(0, 0, falaj::segment::Check::Full).unwrap();
+    let mut cursor = reader.cursor_at(0, 0, Check::Full).unwrap();
     cursor.next_block().unwrap().unwrap();
     let path = dir.join(names::segment(0));
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(8192).unwrap();
@@ -127,4 +127,31 @@ fn a_truncated_segment_is_an_error_and_no_signal() {
     let error = end.unwrap_err();
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     assert!(storage.open(&path, Open::Read).is_ok());
+}
+
+#[test]
+fn a_file_that_ends_before_its_length_is_an_error_and_no_end_of_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
+    let dir = log_dir(directory.path());
+    create_log(&*storage, &dir, 1, WriteMode::Mapped);
+    let log = open(&storage, &dir, TestMember::new(0, 1)).unwrap();
+    fill(&log, 20);
+    log.sync().unwrap();
+    let read = || Segment::open_to_read(&*storage, &dir, LOG, 0, 0, Reading::Pread).unwrap();
+    let (tail, whole, path) =
+        (log.committed().unwrap().position(), read(), dir.join(names::segment(0)));
+    drop(log);
+    // A place where there was nothing is looked at in a way of its own.
+    assert!(whole.block(tail, Check::Full).unwrap().is_none());
+    let cut = |len| std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len);
+    cut(tail).unwrap();
+    assert_eq!(whole.block(tail, Check::Full).unwrap_err().what, CANNOT_READ);
+    assert_eq!(read().block(tail, Check::Full).unwrap().map(|block| block.position), None);
+    let whole = read();
+    assert!(whole.read_mark().unwrap().is_some());
+    cut(300).unwrap();
+    assert_eq!(whole.block(4096, Check::Full).unwrap_err().what, CANNOT_READ);
+    let error = whole.read_mark().unwrap_err().to_string();
+    assert!(error.contains("cut off") && error.contains("300"), "{error}");
 }

@@ -38,10 +38,8 @@ pub fn judge_error(error: &Error, how: How) -> Judged {
     };
     let fits = match source {
         Error::Io { .. } | Error::NoSpace { .. } | Error::Latched { .. } => true,
-        // A read that stops early looks like a file that does.
-        Error::NotAStore { .. } => how == How::ShortRead,
         Error::Corrupt { what, .. } | Error::NeedsRecovery { what, .. } => {
-            how == How::ShortRead || UNREADABLE.contains(what)
+            UNREADABLE.contains(what)
         }
         _ => false,
     };
@@ -49,7 +47,8 @@ pub fn judge_error(error: &Error, how: How) -> Judged {
     // The store's directory lies in `/`, which is synced when it is created.
     let names = said.contains(ROOT) || said.contains(COPY) || said.contains(" /: ");
     let helps = matches!(error.remedy(), Remedy::FixMachine | Remedy::Repair);
-    if fits && names && (helps || how == How::ShortRead) {
+    // A read that stops early is read on.
+    if fits && names && helps && how != How::ShortRead {
         return Ok(());
     }
     Err(format!("no error for a machine that fails: {said} ({:?})", error.remedy()))

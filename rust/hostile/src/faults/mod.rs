@@ -82,12 +82,7 @@ fn plans(scene: &Scene) -> Vec<Planned> {
     (scene.act)(&storage, &mut ledger).unwrap_or_else(|e| panic!("{}: {e}", scene.name));
     drop(ledger);
     let mut plans = Vec::new();
-    let recovers = ["recover", "repair", "latched"].iter().any(|name| scene.name.starts_with(name));
     for how in HOWS {
-        // A file that seems to end early is a torn one to recovery; regular files do not do that.
-        if how == How::ShortRead && recovers {
-            continue;
-        }
         for nth in 1..=faulty.total() + 2 {
             for forever in [false, true] {
                 plans.push(Planned { how, nth, only: None, forever });

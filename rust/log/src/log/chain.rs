@@ -15,7 +15,7 @@ use crate::format::block::Kind;
 use crate::format::segment::{Header, Mark};
 use crate::format::state::End;
 use crate::format::{Malformed, PAGE, names};
-use crate::segment::{Check, Reading, Segment, read_first_page, read_header};
+use crate::segment::{Reading, Segment, UNREAD, read_first_page, read_header};
 use crate::storage::{File, Open, Storage};
 
 use super::{LogSettings, enter};
@@ -211,7 +211,7 @@ impl Chain {
                 Ok(Beginning::Marked) => break,
                 Ok(Beginning::Whole) if follows(i, *sequence) => {}
                 Ok(Beginning::Whole | Beginning::Torn) => whole = i,
-                Err(Error::Corrupt { what, .. }) if what != MISSING => whole = i,
+                Err(Error::Corrupt { what, .. }) if what != MISSING && what != UNREAD => whole = i,
                 Err(_) => {}
             }
         }
@@ -229,10 +229,10 @@ impl Chain {
         let opened =
             Segment::open_to_read(storage, &self.dir, generation, sequence, reach, reading);
         let segment = opened.map_err(|e| missing(e, &self.dir, sequence))?;
-        if segment.mark().is_some_and(|mark| mark.position > 0) {
+        if segment.read_mark()?.is_some_and(|mark| mark.position > 0) {
             return Ok(Beginning::Marked);
         }
-        if !is_introduced(&segment) {
+        if !is_introduced(&segment)? {
             return Ok(Beginning::Torn);
         }
         enter(&self.known).whole.insert((sequence, salt));
@@ -265,7 +265,7 @@ impl Chain {
             Err(error) => return disconnects(error),
         };
         Ok(before.salt() == previous.salt
-            && (header.supersedes || names_successor(&before, previous.end, &header)))
+            && (header.supersedes || names_successor(&before, previous.end, &header)?))
     }
 
     /// Header of a segment of the log.
@@ -377,21 +377,23 @@ fn missing(error: Error, dir: &Path, sequence: u64) -> Error {
 
 /// True when both snapshots are there that a roll begins a segment with: the bulk of what the log knew,
 /// and what changed until then.
-fn is_introduced(segment: &Segment) -> bool {
+fn is_introduced(segment: &Segment) -> Result<bool> {
     let header = segment.header();
     if header.supersedes || header.previous.is_none() {
-        return true;
+        return Ok(true);
     }
-    let Ok(Some(bulk)) = segment.block(PAGE, Check::Full) else { return false };
-    let changes = segment.block(bulk.end(), Check::Full);
-    matches!(changes, Ok(Some(block)) if block.header.kind == Kind::Snapshot)
+    let Some(bulk) = segment.sound(PAGE)? else { return Ok(false) };
+    let changes = segment.sound(bulk.end())?;
+    Ok(changes.is_some_and(|block| block.header.kind == Kind::Snapshot))
 }
 
 /// What is damaged connects to nothing. What could not be looked at just now has not said so: were it
 /// left out, recovery would put the end of the log aside.
 fn disconnects(error: Error) -> Result<bool> {
     match error {
-        Error::Io { .. } | Error::NoSpace { .. } => Err(error),
+        Error::Io { .. } | Error::NoSpace { .. } | Error::Corrupt { what: UNREAD, .. } => {
+            Err(error)
+        }
         _ => Ok(false),
     }
 }
@@ -404,13 +406,16 @@ fn close_oldest_unused(open: &mut HashMap<u64, (Arc<Segment>, u64)>) {
 }
 
 /// True when the block at `end` is a sound end block that names this segment.
-pub fn names_successor(before: &Segment, end: u64, header: &Header) -> bool {
-    let Ok(Some(block)) = before.block(end, Check::Full) else { return false };
+///
+/// # Errors
+/// When it could not be read.
+pub fn names_successor(before: &Segment, end: u64, header: &Header) -> Result<bool> {
+    let Some(block) = before.sound(end)? else { return Ok(false) };
     if block.header.kind != Kind::End {
-        return false;
+        return Ok(false);
     }
     let named = End::decode(before.body(&block));
-    named == Ok(End { sequence: header.sequence, salt: header.salt })
+    Ok(named == Ok(End { sequence: header.sequence, salt: header.salt }))
 }
 
 /// Sequences of all segment files in a log's directory, lowest first.

@@ -276,9 +276,7 @@ impl Piece {
             let got = source.read_at(bytes, at);
             let got = got.map_err(|e| Error::io("read", self.segment.path(), e))?;
             if got < wanted {
-                let (path, position) = (self.segment.path().to_path_buf(), at + got as u64);
-                let what = "the segment was cut off";
-                return Err(Error::Corrupt { path, position, what });
+                return Err(self.segment.ends_at(at + got as u64));
             }
             target.write_at(bytes, at).map_err(|e| Error::io("write", path, e))?;
             at += wanted as u64;

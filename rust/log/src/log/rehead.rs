@@ -220,11 +220,12 @@ fn put_in_place(storage: &dyn Storage, dir: &Path, segment: &Segment, mode: u32)
     let copy = storage.open(&temporary, Open::ReadWrite).map_err(failed)?;
     let mut piece = vec![0; PIECE];
     let mut at = PAGE;
-    while at < end {
-        let wanted = piece.len().min((end - at) as usize);
+    let there = end.min(segment.file().stat().map_err(failed)?.len);
+    while at < there {
+        let wanted = piece.len().min((there - at) as usize);
         let got = segment.file().read_at(&mut piece[..wanted], at).map_err(failed)?;
-        if got == 0 {
-            break;
+        if got < wanted {
+            return Err(segment.ends_at(at + got as u64));
         }
         copy.write_at(&piece[..got], at).map_err(failed)?;
         at += got as u64;

@@ -128,6 +128,9 @@ fn has_room_to_end(log: &Log, control: &Control, position: u64) -> bool {
 }
 
 /// Where the last non-zero byte at or after `from` ends, aligned; `from` when there is none.
+///
+/// # Errors
+/// `Io`; `Corrupt` for a file that ends before bytes that it was said to hold.
 pub fn last_written(segment: &Segment, from: u64) -> Result<u64, Error> {
     let failed = |e| Error::io("read", segment.path(), e);
     let mut end = from;
@@ -137,7 +140,7 @@ pub fn last_written(segment: &Segment, from: u64) -> Result<u64, Error> {
     while let Some(data) = segment.file().next_data(at).map_err(failed)? {
         let got = segment.file().read_at(&mut buffer, data).map_err(failed)?;
         if got == 0 {
-            break;
+            return Err(segment.ends_at(data));
         }
         // Nearly always all of it is zero, and comparing is many times faster than searching.
         if buffer[..got] != zeros[..got] {

@@ -1,9 +1,9 @@
 //! One segment: a file of blocks, mapped, and the checks that stand between bytes and belief.
 //!
 //! Owns how blocks are found in a segment ([`Segment::block`]), walked ([`walk`]), indexed
-//! ([`index`]), searched ([`ways`]), laid out in new files ([`create`]) and read without a map
-//! ([`window`]). Invariant: a [`Block`] that was asked for with [`Check::Full`] is bit for bit what a
-//! writer committed at that place of this segment.
+//! ([`index`]), searched ([`ways`]), remembered as sound (`checked`), laid out in new files
+//! ([`create`]) and read without a map ([`window`]). Invariant: a [`Block`] that was asked for with
+//! [`Check::Full`] is bit for bit what a writer committed at that place of this segment.
 //!
 //! Zero where a commit word belongs is an answer, not an error: whether it is the end or damage is
 //! known only to the rooms that know the tail (`log`). Bytes: `docs/FORMAT.md`.
@@ -11,6 +11,7 @@
 // The one unsafe operation is the slice of committed bytes; its obligation is met here.
 #![allow(unsafe_code)]
 
+mod checked;
 pub mod create;
 pub mod index;
 pub mod walk;
@@ -30,6 +31,7 @@ use crate::format::segment::{HEADER_LEN, Header, Mark};
 use crate::format::{Decoded, Malformed, PAGE, checksum, names};
 use crate::storage::real::private_memory;
 use crate::storage::{Access, File, Map, Open, Storage};
+use checked::Checked;
 use ways::Ways;
 use window::{UNREADABLE, Window};
 
@@ -353,6 +355,31 @@ impl Segment {
         Mark::newest(&page, self.header.salt)
     }
 
+    /// As [`Segment::mark`], for who decides by it what is part of the log: a page that does not come
+    /// back is an error then, and not one without a mark.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` where the file ends in its first page, which it did not when it was opened.
+    pub fn read_mark(&self) -> Result<Option<Mark>> {
+        if self.window.is_none() {
+            return Ok(self.mark());
+        }
+        let mut page = [0; PAGE as usize];
+        let got = self.file.read_at(&mut page, 0).map_err(|e| Error::io("read", &self.path, e))?;
+        let there = PAGE.min(self.known_len.load(Ordering::Relaxed));
+        if (got as u64) < there {
+            return Err(self.ends_at(got as u64));
+        }
+        Ok(Mark::newest(&page[..got], self.header.salt))
+    }
+
+    /// The error for a file that ends at a position before its length.
+    #[cold]
+    pub fn ends_at(&self, position: u64) -> Error {
+        let what = "the segment was cut off";
+        Error::Corrupt { path: self.path.clone(), position, what }
+    }
+
     /// Store a mark; it is on the medium after the next sync.
     ///
     /// # Errors
@@ -412,6 +439,17 @@ impl Segment {
             return Ok(None);
         }
         self.parse(word, position, check).map(Some).map_err(|what| self.bad(word, position, what))
+    }
+
+    /// The block at a position; `None` where there is none that is sound from end to end.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that could not be read: it may be sound.
+    pub fn sound(&self, position: u64) -> Result<Option<Block>> {
+        match self.block(position, Check::Full) {
+            Err(bad) if bad.what == CANNOT_READ => Err(self.error(bad)),
+            block => Ok(block.ok().flatten()),
+        }
     }
 
     /// The header of the block at a position, where that is a data block without extensions, as most
@@ -648,40 +686,7 @@ pub fn read_first_page(file: &dyn File, path: &Path) -> Result<(Header, Option<M
     Ok((header, mark))
 }
 
-const CANNOT_READ: Malformed = Malformed::Damaged("the disk does not give these bytes back");
-
-/// Which blocks were checked already: a bit for each 32 bytes, for no two blocks start within one.
-struct Checked {
-    bits: OnceLock<Box<[AtomicU64]>>,
-    words: usize,
-}
-
-impl Checked {
-    fn new(map_len: u64) -> Self {
-        Self { bits: OnceLock::new(), words: (map_len / (32 * 64) + 1) as usize }
-    }
-
-    #[inline]
-    fn place(position: u64) -> (usize, u64) {
-        let granule = position / block::HEADER_LEN as u64;
-        ((granule / 64) as usize, 1 << (granule % 64))
-    }
-
-    #[inline]
-    fn contains(&self, position: u64) -> bool {
-        let (word, bit) = Self::place(position);
-        let bits = self.bits.get();
-        bits.and_then(|b| b.get(word)).is_some_and(|w| w.load(Ordering::Relaxed) & bit != 0)
-    }
-
-    /// Of two threads that note neighbours at once, one may be forgotten: that block is checked once
-    /// more, which costs less than a locked instruction for each.
-    #[inline]
-    fn insert(&self, position: u64) {
-        let (word, bit) = Self::place(position);
-        let bits = self.bits.get_or_init(|| (0..self.words).map(|_| AtomicU64::new(0)).collect());
-        if let Some(word) = bits.get(word) {
-            word.store(word.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
-        }
-    }
-}
+/// What is said of bytes that are perhaps sound, and that could not be looked at.
+pub const UNREAD: &str = "the disk does not give these bytes back";
+/// That, as [`Bad`] says it.
+pub const CANNOT_READ: Malformed = Malformed::Damaged(UNREAD);

@@ -86,7 +86,8 @@ impl Window {
         self.held().failed_at == Some(position)
     }
 
-    /// The commit word at a position, as the file has it now; [`UNREADABLE`] where it cannot be read.
+    /// The commit word at a position that the file was said to reach, as the file has it now;
+    /// [`UNREADABLE`] where it cannot be read, or the file ends before it: zero would be an end.
     pub fn word(&self, position: u64) -> u64 {
         let mut held = self.held();
         if held.gaps(position, position + 8).is_empty() {
@@ -104,7 +105,9 @@ impl Window {
     fn fresh_word(&self, held: &mut Held, position: u64) -> io::Result<u64> {
         if held.zero_at == position {
             let mut word = [0; 8];
-            self.file.read_at(&mut word, position)?;
+            if self.file.read_at(&mut word, position)? < word.len() {
+                return Err(ends_early());
+            }
             if word == [0; 8] {
                 return Ok(0);
             }
@@ -115,7 +118,9 @@ impl Window {
         let reached = seen.as_ref().map_or(0, |seen| reach(&chunk[..*seen], position, self.salt));
         let reached = if position + reached <= self.memory.len() { reached } else { 0 };
         held.chunk = chunk;
-        seen?;
+        if seen? < 8 {
+            return Err(ends_early());
+        }
         if word == 0 {
             held.zero_at = position;
         } else if reached > 0 {
@@ -209,6 +214,11 @@ impl Held {
         }
         self.ranges.insert(start, end);
     }
+}
+
+/// For a file that is shorter than it was said to be.
+fn ends_early() -> io::Error {
+    io::ErrorKind::UnexpectedEof.into()
 }
 
 /// How many bytes from the beginning are whole blocks by their commit words.

@@ -30,7 +30,7 @@ use super::{Access, File, Filesystem, LockKind, Map, Open, Stat, Storage, StoreS
 pub enum Call {
     /// `open`, also when it creates.
     Open,
-    /// `read_at` and `next_data`.
+    /// `read_some`, of which `read_at` makes as many as it takes, and `next_data`.
     Read,
     /// `write_at`, and stores by `pwrite` through a map.
     Write,
@@ -70,7 +70,8 @@ const KINDS: usize = Call::Random as usize + 1;
 pub enum How {
     /// With this error number, and nothing done.
     Errno(i32),
-    /// A read returns only half of what it could; any other call is let through.
+    /// A read stops after half of what it was asked for, which is no end of the file; any other call
+    /// is let through.
     ShortRead,
     /// A write stores its first half, then fails with this error number, as a disk does that gets
     /// full; any other call fails with nothing done.
@@ -316,15 +317,15 @@ impl File for FaultyFile {
         self.inner.stat()
     }
 
-    fn read_at(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
+    fn read_some(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
         let wanted = match self.plan.strike(Call::Read) {
             Some(How::Errno(errno) | How::HalfWritten(errno)) => {
                 return Err(io::Error::from_raw_os_error(errno));
             }
-            Some(How::ShortRead) => bytes.len() / 2,
+            Some(How::ShortRead) => bytes.len().div_ceil(2),
             None => bytes.len(),
         };
-        self.inner.read_at(&mut bytes[..wanted], position)
+        self.inner.read_some(&mut bytes[..wanted], position)
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {

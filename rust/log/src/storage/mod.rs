@@ -127,12 +127,30 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
 pub trait File: Send + Sync + std::fmt::Debug {
     /// What `fstat` tells.
     fn stat(&self) -> io::Result<Stat>;
-    /// Read at a position, up to the end of the file; returns how many bytes came.
-    fn read_at(&self, bytes: &mut [u8], position: u64) -> io::Result<usize>;
+    /// One read at a position, which may stop anywhere: returns how many bytes came, at least one
+    /// before the end of the file, none there. For who implements a storage; all others ask
+    /// [`File::read_at`].
+    fn read_some(&self, bytes: &mut [u8], position: u64) -> io::Result<usize>;
+    /// Read at a position, reads that stop early continued; returns how many bytes came. Fewer than
+    /// asked for means one thing: the file ends there, whatever was said of its length before.
+    fn read_at(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.read_some(&mut bytes[done..], position + done as u64)? {
+                0 => break,
+                more => done += more,
+            }
+        }
+        Ok(done)
+    }
     /// Write all of `bytes` at a position, short writes continued.
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
     /// Allocate `[0, len)` for real (`fallocate`, the kernel's error number kept); the file's
     /// length becomes at least `len`. Costs nothing for what is allocated already.
+    ///
+    /// A real one that a signal interrupts is begun again, as often as that happens: where signals
+    /// come faster than the file system allocates, and it undoes its half (`tmpfs` does), the call
+    /// lasts until they cease.
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Give `[position, position + len)` back to the file system; the length stays, the range reads
     /// as zero.

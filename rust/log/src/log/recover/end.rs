@@ -17,7 +17,7 @@ use crate::format::state::LogState;
 use crate::format::{Malformed, PAGE};
 use crate::segment::index::Index;
 use crate::segment::walk::{NUMBERS, Step, Walk};
-use crate::segment::{Bad, Check, Segment};
+use crate::segment::{Bad, CANNOT_READ, Check, Segment};
 use crate::storage::Storage;
 
 use super::super::LogSettings;
@@ -36,7 +36,7 @@ pub(super) struct SoundEnd {
 /// on the medium.
 pub(super) fn newest_mark(chain: &Chain, sequences: &[u64]) -> Result<(usize, Mark)> {
     for (i, sequence) in sequences.iter().enumerate().rev() {
-        let mark = chain.segment(*sequence)?.mark();
+        let mark = chain.segment(*sequence)?.read_mark()?;
         if let Some(mark) = mark.filter(|mark| mark.position > 0) {
             return Ok((i, mark));
         }
@@ -84,8 +84,10 @@ pub(super) fn sound_end(
         let (walk, stopped) = walk_sound(&segment, begun, limit, durable, check)?;
         let whole = limit.is_some_and(|limit| walk.position == limit);
         if !whole {
-            if let Some(before) = before.filter(|_| !is_introduced(&segment, &walk)) {
-                return Ok(before);
+            if !is_introduced(&segment, &walk)? {
+                if let Some(before) = before {
+                    return Ok(before);
+                }
             }
             let cut = match stopped.or(hurt) {
                 Some(why) => Some(why),
@@ -198,12 +200,15 @@ pub(super) fn go_beyond_loss(chain: &Chain, strays: &[u64], end: &mut SoundEnd) 
 
 /// True when a walk came past what a segment begins with. A roll syncs the bulk of the snapshot and
 /// not what changed since: where that is torn nobody can tell the offsets that go on here.
-fn is_introduced(segment: &Segment, walk: &Walk) -> bool {
+fn is_introduced(segment: &Segment, walk: &Walk) -> Result<bool> {
     if segment.header().snapshots() < 2 {
-        return true;
+        return Ok(true);
     }
-    let Ok(Some(bulk)) = segment.block(PAGE, Check::Full) else { return false };
-    walk.position > bulk.end() && segment.kind(bulk.end()) == Ok(Some(Kind::Snapshot))
+    let Some(bulk) = segment.sound(PAGE)? else { return Ok(false) };
+    if walk.position <= bulk.end() {
+        return Ok(false);
+    }
+    Ok(segment.sound(bulk.end())?.is_some_and(|block| block.header.kind == Kind::Snapshot))
 }
 
 /// Walk a segment as far as it is sound, group by group: up to `limit`, to the first zero, or to the
@@ -233,6 +238,10 @@ fn walk_sound(
             Ok(Some(_)) => {}
             Ok(None) if position >= durable => return Ok((walk, None)),
             Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => return Err(segment.error(bad)),
+            // What was not seen may be sound, and have been acknowledged: it is no torn tail.
+            Err(bad) if position >= durable && bad.what == CANNOT_READ => {
+                return Err(segment.error(bad));
+            }
             Err(bad) if position >= durable => return Ok((walk, Some(said(bad)))),
             // The mark stands between two blocks, so the walk can always go on there.
             Ok(None) | Err(_) => walk.pass_damage(&segment, durable),

@@ -199,7 +199,8 @@ impl<'a> Recovery<'a> {
         let sequences =
             if self.by_force { chain.refresh()? } else { chain.since_last_incarnation(&found)? };
         let newest = chain.segment(sequences[sequences.len() - 1])?;
-        if lacks_durable(&newest) && !self.by_force {
+        let lacks_durable = lacks_durable(&newest)?;
+        if lacks_durable && !self.by_force {
             return Err(Error::Corrupt {
                 path: self.dir.join(names::segment(newest.sequence() + 1)),
                 position: 0,
@@ -213,7 +214,7 @@ impl<'a> Recovery<'a> {
         let is_part = |s: &u64| *s <= end.segment.sequence() && sequences.contains(s);
         let strays: Vec<_> =
             found.into_iter().rev().filter(|s| *s >= sequences[0] && !is_part(s)).collect();
-        if lacks_durable(&newest) {
+        if lacks_durable {
             go_beyond_loss(&chain, &strays, &mut end);
         }
         let steps = Vec::new();
@@ -362,8 +363,8 @@ impl<'a> Recovery<'a> {
 
 /// True when a mark says that the next segment was on the medium, and there is none: that is a loss,
 /// not a torn tail.
-fn lacks_durable(newest: &Segment) -> bool {
-    newest.mark().is_some_and(|mark| mark.succeeded)
+fn lacks_durable(newest: &Segment) -> Result<bool> {
+    Ok(newest.read_mark()?.is_some_and(|mark| mark.succeeded))
 }
 
 fn cut_at(end: &SoundEnd) -> Cut {

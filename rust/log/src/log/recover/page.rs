@@ -27,7 +27,7 @@ impl Recovery<'_> {
     /// Whether there is a control page that can be used, and whether the last sync failed or never
     /// ended.
     pub(super) fn page(&self, newest: &Segment) -> Result<Page> {
-        let mark = newest.mark().filter(|mark| mark.incarnation == self.incarnation);
+        let mark = newest.read_mark()?.filter(|mark| mark.incarnation == self.incarnation);
         let replaced = || Error::LockFileReplaced { path: self.dir.join("control") };
         let is_right = |control: &Control| {
             let named = mark.is_none_or(|mark| mark.control == control.id());

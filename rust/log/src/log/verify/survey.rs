@@ -121,9 +121,9 @@ impl Pass<'_> {
         let Some(before) = headers.get(&previous.sequence) else { return false };
         before.salt == previous.salt
             && (header.supersedes
-                || self
-                    .open(before)
-                    .is_some_and(|before| names_successor(&before, previous.end, header)))
+                || self.open(before).is_some_and(|before| {
+                    names_successor(&before, previous.end, header).is_ok_and(|named| named)
+                }))
     }
 
     /// The control page names a segment that must be there, and so does a mark that says that the one

@@ -102,6 +102,11 @@ impl File for MemoryFile {
         opened.with(|world| Ok(world.stat(opened.file)))
     }
 
+    fn read_some(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
+        self.read_at(bytes, position)
+    }
+
+    /// Always whole: one step of the machine, not two where the file ends.
     fn read_at(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
         let opened = self.opened()?;
         opened.with(|world| Ok(world.read(opened.file, bytes, position)))

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, copy_file_range, fallocate, fstat, seek};
-use rustix::io::{DupFlags, Errno, dup3, retry_on_intr};
+use rustix::io::{DupFlags, Errno, dup3, pread, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
 use super::super::{Access, File, LockKind, Map, Stat};
@@ -53,8 +53,8 @@ impl File for RealFile {
         self.descriptor.with(|file| Ok(told(&retry_on_intr(|| fstat(file))?)))
     }
 
-    fn read_at(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
-        self.descriptor.with(|file| read_to_end(file, bytes, position))
+    fn read_some(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
+        self.descriptor.with(|file| Ok(retry_on_intr(|| pread(file, &mut *bytes, position))?))
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
@@ -201,17 +201,4 @@ fn copy_range(from: BorrowedFd<'_>, to: &std::fs::File, position: u64, len: u64)
         }
     }
     done
-}
-
-fn read_to_end(file: &std::fs::File, bytes: &mut [u8], position: u64) -> io::Result<usize> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match file.read_at(&mut bytes[done..], position + done as u64) {
-            Ok(0) => break,
-            Ok(more) => done += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
 }
