@@ -250,9 +250,17 @@ struct Notes {
     groups: Vec<(Group, usize)>,
     /// Event, group, offsets that were told.
     acks: Vec<(usize, usize, Vec<u64>)>,
-    /// Events at which syncs began and ended.
-    syncs: Vec<(usize, usize)>,
+    /// When syncs ended, and what they promise.
+    syncs: Vec<(usize, Promise)>,
     wrong: Vec<String>,
+}
+
+/// What a sync that has ended says is on the medium.
+enum Promise {
+    /// Whatever was acknowledged before this event.
+    Before(usize),
+    /// A group, and all before it: others may have appended since, and been acknowledged.
+    Group(usize),
 }
 
 /// A process at work.
@@ -302,7 +310,7 @@ impl Hand<'_> {
     fn step(&self, log: &Arc<Log>, op: Op) -> Result<()> {
         match op {
             Op::Roll => self.patiently(|| log.roll_now()),
-            Op::Sync => self.sync(|| log.sync().map(drop)),
+            Op::Sync => self.sync(Promise::Before(self.now()), || log.sync().map(drop)),
             Op::Seal => self.patiently(|| self.when_free(|| log.keep_sealed())),
             op => {
                 let number = {
@@ -319,8 +327,8 @@ impl Hand<'_> {
                 }
                 lock(self.notes).acks.push((self.now(), number, firsts));
                 match op {
-                    Op::Interval => self.sync(|| log.keep_interval()),
-                    Op::Durable => self.sync(|| log.sync_to(appended.end)),
+                    Op::Interval => self.sync(Promise::Group(number), || log.keep_interval()),
+                    Op::Durable => self.sync(Promise::Group(number), || log.sync_to(appended.end)),
                     _ => Ok(()),
                 }
             }
@@ -331,11 +339,10 @@ impl Hand<'_> {
         self.machine.storage.events()
     }
 
-    fn sync(&self, mut call: impl FnMut() -> Result<()>) -> Result<()> {
-        let began = self.now();
+    fn sync(&self, promise: Promise, mut call: impl FnMut() -> Result<()>) -> Result<()> {
         self.patiently(|| self.when_free(&mut call))?;
         if !self.turns.is_dead(self.me) {
-            lock(self.notes).syncs.push((began, self.now()));
+            lock(self.notes).syncs.push((self.now(), promise));
         }
         Ok(())
     }
@@ -387,8 +394,12 @@ impl Notes {
             committed.push((*time, place + 1));
         }
         rise(&mut committed);
+        let promised = |promise: &Promise| match promise {
+            Promise::Before(began) => at(&committed, *began),
+            Promise::Group(number) => place(*number).map_or(0, |place| place + 1),
+        };
         let mut durable: Moments =
-            self.syncs.iter().map(|(began, ended)| (*ended, at(&committed, *began))).collect();
+            self.syncs.iter().map(|(ended, promise)| (*ended, promised(promise))).collect();
         rise(&mut durable);
         let mut latest = 0;
         let mut begun = Moments::new();
