@@ -77,7 +77,9 @@ def _keep(told: "StoreInfo", topic: str) -> None:
     """Leave only a topic and its log."""
     told["topics"] = [each for each in told["topics"] if each["name"] == topic]
     if not told["topics"]:
-        raise NoSuchTopic(f"there is no topic {topic!r} in {told['path']}")
+        raise NoSuchTopic(
+            f"there is no topic {topic!r} in {told['path']}; `falaj topics` lists what there is"
+        )
     told["logs"] = [log for log in told["logs"] if topic in log["topics"]]
 
 

@@ -83,7 +83,10 @@ def delete(
     access = options.access_of(context)
     with access.store(store) as opened:
         if topic not in opened.topics():
-            raise NoSuchTopic(f"there is no topic {topic!r} in {store}; nothing was deleted")
+            raise NoSuchTopic(
+                f"there is no topic {topic!r} in {store}; nothing was deleted, and `falaj topics` "
+                "lists what there is"
+            )
     if not yes:
         if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
             raise Stop(f"deleting topic {topic} cannot be undone: add --yes if you mean it")

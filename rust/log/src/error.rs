@@ -164,9 +164,12 @@ impl fmt::Display for Error {
                 "cannot {what} {}: {source}; nothing committed is lost, make room and go on",
                 path.display()
             ),
-            Error::NotAStore { path, why } => {
-                write!(f, "{} is not a falaj store: {why}", path.display())
-            }
+            Error::NotAStore { path, why } => write!(
+                f,
+                "{} is not a falaj store: {why}; check the path, or create one by opening a new or \
+                 empty directory for writing",
+                path.display()
+            ),
             Error::Newer { path, position, what } => {
                 write!(f, "{}", path.display())?;
                 if let Some(position) = position {
@@ -222,9 +225,12 @@ impl fmt::Display for Error {
                 "{bytes} bytes are more than one append may hold ({limit}); split them, or create \
                  the topic with larger segments"
             ),
-            Error::NoSuchTopic { name, store } => {
-                write!(f, "there is no topic {name:?} in {}", store.display())
-            }
+            Error::NoSuchTopic { name, store } => write!(
+                f,
+                "there is no topic {name:?} in {}; `falaj topics` lists what there is, and the first \
+                 append creates one",
+                store.display()
+            ),
             Error::TopicDeleted { name } => {
                 write!(f, "topic {name:?} was deleted; open it again to create it anew")
             }
