@@ -6,14 +6,16 @@ mod stores;
 use std::path::Path;
 use std::sync::Arc;
 
+use falaj::error::Error;
 use falaj::format::settings::WriteMode;
+use falaj::log::Mend;
 use falaj::storage::Storage;
 use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
 use falaj::storage::memory::MemoryStorage;
-use falaj::store::{Store, StoreOptions};
+use falaj::store::{Store, StoreOptions, repair};
 use falaj::topic::{Record, SyncMode, Topic};
 
-use stores::{flip, open, segment, topic, value};
+use stores::{fill, flip, open, segment, topic, value};
 
 const PATH: &str = "/store";
 
@@ -113,6 +115,46 @@ fn a_recovery_whose_reads_stop_early_reads_on() {
             assert!(nth > 20, "only {nth} reads");
             break;
         }
+    }
+}
+
+/// Opening a log whose end cannot be read changes nothing of it. Who repairs it is told first, loses what
+/// lies behind the bad place, and gets no offset from there again.
+#[test]
+fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
+    let machine = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(machine.process());
+    let orders = topic(&open(&storage, Path::new(PATH)).unwrap(), "orders");
+    let orders = orders.with_sync(SyncMode::None);
+    orders.append(0, &Record::value(&value(0)), Some(SyncMode::Durable)).unwrap();
+    fill(&orders, 1, 20);
+    let survivor = machine.survivor();
+    for bad in [4096 + 10 * 540..4096 + 11 * 540, 4096 + 40 * 540..1 << 30] {
+        let faulty = FaultyStorage::over_memory(survivor.survivor());
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let path = segment(&storage, Path::new(PATH), "orders", 0);
+        faulty.spoil(&path, bad.clone()).unwrap();
+        for _ in 0..2 {
+            let store = open(&storage, Path::new(PATH)).unwrap();
+            let refused = Topic::open(&store, "orders", &Default::default());
+            assert!(matches!(refused, Err(Error::Corrupt { .. } | Error::Io { .. })), "{bad:?}");
+        }
+        let repaired = |dry_run| {
+            let options = StoreOptions::default();
+            let told = repair(Arc::clone(&storage), Path::new(PATH), &options, dry_run).unwrap();
+            assert!(told.is_complete(), "{told:?}");
+            told.steps().cloned().collect::<Vec<_>>()
+        };
+        let told = repaired(true);
+        let cut = told.iter().find(|step| step.mend == Mend::Cut).unwrap();
+        assert!(cut.position <= bad.start && cut.bytes > 0, "{bad:?}: {cut:?}");
+        assert_eq!((cut.path.as_path(), cut.why.contains("disk")), (path.as_path(), true));
+        assert_eq!(repaired(false), told);
+        let store = open(&storage, Path::new(PATH)).unwrap();
+        let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
+        let read = orders.scan(0, 0, None).unwrap().next_record().unwrap().unwrap();
+        assert_eq!(read.value(), Some(value(0).as_slice()));
+        assert!(orders.append(0, &Record::value(b"new"), None).unwrap() >= 20, "{bad:?}");
     }
 }
 

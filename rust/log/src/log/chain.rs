@@ -232,7 +232,7 @@ impl Chain {
         if segment.read_mark()?.is_some_and(|mark| mark.position > 0) {
             return Ok(Beginning::Marked);
         }
-        if !is_introduced(&segment)? {
+        if introduced_until(&segment)?.is_none() {
             return Ok(Beginning::Torn);
         }
         enter(&self.known).whole.insert((sequence, salt));
@@ -375,16 +375,15 @@ fn missing(error: Error, dir: &Path, sequence: u64) -> Error {
     }
 }
 
-/// True when both snapshots are there that a roll begins a segment with: the bulk of what the log knew,
-/// and what changed until then.
-fn is_introduced(segment: &Segment) -> Result<bool> {
-    let header = segment.header();
-    if header.supersedes || header.previous.is_none() {
-        return Ok(true);
+/// Where ends what a segment begins with. A roll syncs the bulk of what the log knew, and not what
+/// changed since: `None` where either is torn, for then nobody can tell the offsets that go on here.
+pub fn introduced_until(segment: &Segment) -> Result<Option<u64>> {
+    if segment.header().snapshots() < 2 {
+        return Ok(Some(PAGE));
     }
-    let Some(bulk) = segment.sound(PAGE)? else { return Ok(false) };
+    let Some(bulk) = segment.sound(PAGE)? else { return Ok(None) };
     let changes = segment.sound(bulk.end())?;
-    Ok(changes.is_some_and(|block| block.header.kind == Kind::Snapshot))
+    Ok(changes.filter(|block| block.header.kind == Kind::Snapshot).map(|block| block.end()))
 }
 
 /// What is damaged connects to nothing. What could not be looked at just now has not said so: were it

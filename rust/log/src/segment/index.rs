@@ -89,7 +89,7 @@ impl Index {
         check_header(&header[..got], segment.header().log, segment.sequence(), segment.salt())
             .map_err(|what| Error::malformed(&path, 0, what))?;
         let map = file.map(len, access).map_err(|e| Error::io("map", &path, e))?;
-        let entries = (len - HEADER_LEN as u64) / ENTRY_LEN as u64;
+        let entries = len.saturating_sub(HEADER_LEN as u64) / ENTRY_LEN as u64;
         Ok(Self::Mapped { map, salt: segment.salt(), entries })
     }
 

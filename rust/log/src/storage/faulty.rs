@@ -14,11 +14,13 @@
 //! }
 //! ```
 //!
+//! Parts of files may be bad for good ([`FaultyStorage::spoil`]): reads that come to them fail.
 //! Stores into memory are no calls and never fail; stores by `pwrite` count as [`Call::Write`].
 //! Unlocking, closing and the clock never fail. Over a [`MemoryStorage`] a failed sync of a file does
 //! what Linux does ([`MemoryStorage::drop_dirty`]).
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -120,6 +122,8 @@ struct Counted {
     kinds: [u64; KINDS],
     failed: u64,
     faults: Vec<Fault>,
+    /// Bytes of files, by inode, on bad places of the disk.
+    bad: Vec<(u64, Range<u64>)>,
 }
 
 /// Plan and counters, shared with the files.
@@ -141,6 +145,16 @@ impl Plan {
         let how = counted.faults.iter().find(|fault| fault.strikes(call, &counted))?.how;
         counted.failed += 1;
         Some(how)
+    }
+
+    /// How many of these bytes of a file can be read before a bad place comes.
+    fn readable(&self, inode: u64, position: u64, len: usize) -> usize {
+        let end = position + len as u64;
+        let counted = self.counted();
+        let bad = counted.bad.iter().filter(|(of, _)| *of == inode).map(|(_, range)| range);
+        let met = bad.filter(|range| range.start < end && range.end > position);
+        let first = met.map(|range| range.start.max(position)).min().unwrap_or(end);
+        (first - position) as usize
     }
 
     /// Count a call that fails whole or not at all.
@@ -196,9 +210,22 @@ impl FaultyStorage {
         self.plan.counted().faults.push(fault);
     }
 
-    /// Forget all planned failures: the disk is well again.
+    /// Let every read fail with `EIO` that comes to these bytes of a file, as a bad place of a disk
+    /// does. Maps do not notice.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn spoil(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
+        let inode = self.inner.stat(path)?.inode;
+        self.plan.counted().bad.push((inode, bytes));
+        Ok(())
+    }
+
+    /// Forget all planned failures and bad places: the disk is well again.
     pub fn heal(&self) {
-        self.plan.counted().faults.clear();
+        let mut counted = self.plan.counted();
+        counted.faults.clear();
+        counted.bad.clear();
     }
 
     /// How many calls there were, failed ones included.
@@ -325,7 +352,12 @@ impl File for FaultyFile {
             Some(How::ShortRead) => bytes.len().div_ceil(2),
             None => bytes.len(),
         };
-        self.inner.read_some(&mut bytes[..wanted], position)
+        let readable = self.plan.readable(self.inner.stat()?.inode, position, wanted);
+        if readable == 0 && wanted > 0 {
+            self.plan.counted().failed += 1;
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        self.inner.read_some(&mut bytes[..readable], position)
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {

@@ -2,7 +2,8 @@
 //!
 //! Owns the reading that recovery decides by: from the newest durable mark to the end, group by
 //! group, bodies too. Below the mark damage is passed over and never an end; above it the first bad
-//! block is the end. Nothing is changed here. See `docs/PROTOCOL.md`, "Recovery" and "Damage and
+//! block is the end; bytes that cannot be read are none, unless who asks cuts there by force. Nothing
+//! is changed here. See `docs/PROTOCOL.md`, "Recovery" and "Damage and
 //! offsets".
 
 use std::path::Path;
@@ -17,11 +18,11 @@ use crate::format::state::LogState;
 use crate::format::{Malformed, PAGE};
 use crate::segment::index::Index;
 use crate::segment::walk::{NUMBERS, Step, Walk};
-use crate::segment::{Bad, CANNOT_READ, Check, Segment};
+use crate::segment::{Bad, CANNOT_READ, Check, Segment, UNREAD};
 use crate::storage::Storage;
 
 use super::super::LogSettings;
-use super::super::chain::Chain;
+use super::super::chain::{Chain, introduced_until};
 use super::super::repair::last_written;
 
 /// Where the sound part of a log ends.
@@ -30,6 +31,22 @@ pub(super) struct SoundEnd {
     pub(super) walk: Walk,
     /// Why the log cannot go on in this segment, if it cannot.
     pub(super) cut: Option<&'static str>,
+}
+
+impl SoundEnd {
+    /// True where it ends at bytes that cannot be read.
+    pub(super) fn is_unread(&self) -> bool {
+        self.cut == Some(UNREAD)
+    }
+}
+
+/// What bytes behind the mark mean that cannot be read. They may be sound, and have been acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// Nobody can tell where the log ends.
+    Fails,
+    /// The log ends before them.
+    Ends,
 }
 
 /// Index of the newest segment whose mark claims something, and that mark. Everything before it is
@@ -56,7 +73,7 @@ pub fn recovered_end(
     let chain = Chain::new(Arc::clone(storage), dir, settings);
     let sequences = chain.refresh()?;
     let marked = newest_mark(&chain, &sequences)?;
-    let end = sound_end(&**storage, &chain, &sequences, marked)?;
+    let end = sound_end(&**storage, &chain, &sequences, marked, Unread::Fails)?;
     let address = Address::new(end.segment.sequence(), end.walk.position);
     Ok((address, end.walk.state))
 }
@@ -67,6 +84,7 @@ pub(super) fn sound_end(
     chain: &Chain,
     sequences: &[u64],
     (marked, mark): (usize, Mark),
+    unread: Unread,
 ) -> Result<SoundEnd> {
     let marked = if planted(Canary::RecoverActiveOnly) { sequences.len() - 1 } else { marked };
     let mut before = None;
@@ -81,10 +99,14 @@ pub(super) fn sound_end(
         let check =
             if clean && segment.word(mark.position) == 0 { Check::Header } else { Check::Full };
         let (begun, hurt) = begin(storage, chain, &segment, durable)?;
-        let (walk, stopped) = walk_sound(&segment, begun, limit, durable, check)?;
+        let (walk, stopped) = walk_sound(&segment, begun, limit, durable, (check, unread))?;
         let whole = limit.is_some_and(|limit| walk.position == limit);
         if !whole {
-            if !is_introduced(&segment, &walk)? {
+            let introduced = match introduced_until(&segment) {
+                Err(_) if unread == Unread::Ends => None,
+                introduced => introduced?,
+            };
+            if introduced.is_none_or(|until| walk.position < until) {
                 if let Some(before) = before {
                     return Ok(before);
                 }
@@ -92,8 +114,7 @@ pub(super) fn sound_end(
             let cut = match stopped.or(hurt) {
                 Some(why) => Some(why),
                 None if limit.is_some() => Some("the log stops before the next segment"),
-                None if reads_zero(&segment, walk.position)? => None,
-                None => Some("bytes that belong to no block lie behind the end"),
+                None => what_follows(&segment, walk.position, unread)?,
             };
             return Ok(SoundEnd { segment, walk, cut });
         }
@@ -198,19 +219,6 @@ pub(super) fn go_beyond_loss(chain: &Chain, strays: &[u64], end: &mut SoundEnd) 
     }
 }
 
-/// True when a walk came past what a segment begins with. A roll syncs the bulk of the snapshot and
-/// not what changed since: where that is torn nobody can tell the offsets that go on here.
-fn is_introduced(segment: &Segment, walk: &Walk) -> Result<bool> {
-    if segment.header().snapshots() < 2 {
-        return Ok(true);
-    }
-    let Some(bulk) = segment.sound(PAGE)? else { return Ok(false) };
-    if walk.position <= bulk.end() {
-        return Ok(false);
-    }
-    Ok(segment.sound(bulk.end())?.is_some_and(|block| block.header.kind == Kind::Snapshot))
-}
-
 /// Walk a segment as far as it is sound, group by group: up to `limit`, to the first zero, or to the
 /// first bad block, which the second result tells. Damage below `durable` is passed over: it is
 /// reported to whoever reads it, and what follows it stays.
@@ -219,7 +227,7 @@ fn walk_sound(
     begun: Walk,
     limit: Option<u64>,
     durable: u64,
-    check: Check,
+    (check, unread): (Check, Unread),
 ) -> Result<(Walk, Option<&'static str>)> {
     let mut walk = begun;
     let mut segment = Arc::clone(segment);
@@ -238,8 +246,9 @@ fn walk_sound(
             Ok(Some(_)) => {}
             Ok(None) if position >= durable => return Ok((walk, None)),
             Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => return Err(segment.error(bad)),
-            // What was not seen may be sound, and have been acknowledged: it is no torn tail.
-            Err(bad) if position >= durable && bad.what == CANNOT_READ => {
+            Err(bad)
+                if position >= durable && bad.what == CANNOT_READ && unread == Unread::Fails =>
+            {
                 return Err(segment.error(bad));
             }
             Err(bad) if position >= durable => return Ok((walk, Some(said(bad)))),
@@ -278,7 +287,13 @@ fn sound_step(
     Ok(step)
 }
 
-/// True when everything from a position to the end of the file reads as zero.
-fn reads_zero(segment: &Segment, position: u64) -> Result<bool> {
-    Ok(last_written(segment, position)? == position)
+/// Why a log cannot go on in a segment that is sound up to a position: `None` where everything from
+/// there to the end of the file reads as zero.
+fn what_follows(segment: &Segment, position: u64, unread: Unread) -> Result<Option<&'static str>> {
+    match last_written(segment, position) {
+        Ok(end) if end == position => Ok(None),
+        Ok(_) => Ok(Some("bytes that belong to no block lie behind the end")),
+        Err(Error::Io { .. }) if unread == Unread::Ends => Ok(Some(UNREAD)),
+        Err(error) => Err(error),
+    }
 }

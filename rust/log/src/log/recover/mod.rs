@@ -46,7 +46,7 @@ use super::supersede::{Carried, Cut, Maker, NewEnd, collect_between, supersede};
 use super::{LogSettings, Member, write_access};
 
 pub use end::recovered_end;
-use end::{SoundEnd, go_beyond_loss, newest_mark, sound_end};
+use end::{SoundEnd, Unread, go_beyond_loss, newest_mark, sound_end};
 use page::Page;
 
 /// Recover a log unless that was done in this incarnation.
@@ -64,8 +64,8 @@ pub fn ensure(
     recover(storage, dir, settings, member, false).map(drop)
 }
 
-/// As opening a log for writing does, but going on also where what was on the medium is lost: the
-/// log then ends before it. Says what was done.
+/// As opening a log for writing does, but going on also where what was on the medium is lost, or where
+/// the end of the log cannot be read: the log then ends before it. Says what was done.
 ///
 /// # Errors
 /// As opening, but `Corrupt` only when nothing of the log can be read.
@@ -209,12 +209,13 @@ impl<'a> Recovery<'a> {
         }
         let page = self.page(&newest)?;
         let (marked, mark) = newest_mark(&chain, &sequences)?;
-        let mut end = sound_end(&**self.storage, &chain, &sequences, (marked, mark))?;
+        let unread = if self.by_force { Unread::Ends } else { Unread::Fails };
+        let mut end = sound_end(&**self.storage, &chain, &sequences, (marked, mark), unread)?;
         let durable = Address::new(sequences[marked], mark.position.max(PAGE));
         let is_part = |s: &u64| *s <= end.segment.sequence() && sequences.contains(s);
         let strays: Vec<_> =
             found.into_iter().rev().filter(|s| *s >= sequences[0] && !is_part(s)).collect();
-        if lacks_durable {
+        if lacks_durable || end.is_unread() {
             go_beyond_loss(&chain, &strays, &mut end);
         }
         let steps = Vec::new();
@@ -245,7 +246,11 @@ impl<'a> Recovery<'a> {
         }
         let (segment, position) = (&decision.end.segment, decision.end.walk.position);
         if let Some(why) = decision.end.cut {
-            let bytes = last_written(segment, position)? - position;
+            let behind = match last_written(segment, position) {
+                Err(Error::Io { .. }) if self.by_force => segment.map().len(),
+                behind => behind?,
+            };
+            let bytes = behind - position;
             let path = segment.path().to_path_buf();
             steps.push(MendStep { mend: Mend::Cut, path, position, bytes, why: why.into() });
             steps.extend(leaps(segment, &decision.end.walk));
