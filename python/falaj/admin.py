@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], object]
-Severity = Literal["note", "rebuildable", "unrecovered", "damage"]
+Severity = Literal["note", "rebuildable", "unrecovered", "newer", "damage"]
 Place = tuple[int, int]
 """Sequence of a segment, and a position in it."""
 

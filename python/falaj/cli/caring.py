@@ -24,8 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["backup", "repair", "verify"]
 
-_STYLES = {"damage": "red", "unrecovered": "yellow", "rebuildable": "yellow", "note": "dim"}
-_ENDS = {"damage": Exit.DAMAGE, "unrecovered": Exit.AGAIN}
+_STYLES = {
+    "damage": "red",
+    "newer": "red",
+    "unrecovered": "yellow",
+    "rebuildable": "yellow",
+    "note": "dim",
+}
+_ENDS = {"damage": Exit.DAMAGE, "newer": Exit.MACHINE, "unrecovered": Exit.AGAIN}
 _REACH = (
     Column("topic", "topic"),
     Column("partition", "partition", number=True),

@@ -138,6 +138,16 @@ impl DataBlock {
         }
     }
 
+    /// Read all records and keep none.
+    ///
+    /// # Errors
+    /// As [`DataBlock::records`], and when a record is damaged.
+    pub(super) fn check(&self) -> Result<()> {
+        let (mut records, body) = (self.records()?, self.body());
+        while records.next(body).map_err(|what| self.damaged(what))?.is_some() {}
+        Ok(())
+    }
+
     /// All of a record of this block that was told by its place.
     ///
     /// # Errors

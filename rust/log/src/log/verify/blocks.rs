@@ -16,6 +16,7 @@ use crate::format::{Malformed, PAGE};
 use crate::segment::walk::{Step, Walk};
 use crate::segment::{Bad, Block, Check, Segment};
 
+use super::super::data::DataBlock;
 use super::hints::Hints;
 use super::survey::Link;
 use super::{Finding, Pass, Severity};
@@ -211,6 +212,22 @@ impl Pass<'_> {
         self.expect(tour, topic, first, first + u64::from(block.header.span), position);
         self.report.blocks += 1;
         self.report.records += u64::from(block.header.count);
+        self.check_records(tour, block, first);
+    }
+
+    /// What was written as it should be may yet be what no reader understands.
+    fn check_records(&mut self, tour: &Tour<'_>, block: &Block, first: u64) {
+        let data = DataBlock { segment: Arc::clone(&tour.segment), block: *block, first };
+        let Err(error) = data.check() else { return };
+        let (topic, partition) = self.name(block.header.topic);
+        let found = Finding::of_error(Severity::Damage, tour.segment.path(), &error);
+        self.report.note(Finding {
+            len: block.end() - block.position,
+            topic,
+            partition,
+            offsets: Some(first..data.end()),
+            ..found
+        });
     }
 
     fn other(&mut self, tour: &mut Tour<'_>, block: &Block) {

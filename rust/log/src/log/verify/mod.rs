@@ -58,6 +58,8 @@ pub enum Severity {
     Rebuildable,
     /// The end of the log was not recovered since a crash. Recovery will decide what it is.
     Unrecovered,
+    /// It is sound, and of a newer version than this one reads.
+    Newer,
     /// What was written is not there any more.
     Damage,
 }
@@ -69,6 +71,7 @@ impl Severity {
             Severity::Note => "note",
             Severity::Rebuildable => "rebuildable",
             Severity::Unrecovered => "unrecovered",
+            Severity::Newer => "newer",
             Severity::Damage => "damage",
         }
     }
@@ -78,6 +81,7 @@ impl Severity {
             Severity::Note => "nothing needs to be done",
             Severity::Rebuildable => "it is made anew when the store is opened for writing",
             Severity::Unrecovered => "open the store for writing once, or run `falaj repair`",
+            Severity::Newer => "upgrade falaj",
             Severity::Damage => {
                 "restore the store from a backup, or read on behind it with `skip`; `falaj repair` \
                  helps where the log no longer opens"
@@ -125,14 +129,13 @@ impl Finding {
         }
     }
 
-    /// What an error says of a file.
+    /// What an error says of a file. What is of a newer version is no damage, whatever would be.
     pub fn of_error(severity: Severity, path: &Path, error: &Error) -> Self {
         match error {
             Error::Corrupt { path, position, what } => Self::new(severity, path, *position, *what),
             Error::Newer { path, position, what } => {
                 let what = format!("written by a newer falaj: {what}");
-                let remedy = "upgrade falaj";
-                Self { remedy, ..Self::new(severity, path, position.unwrap_or(0), what) }
+                Self::new(Severity::Newer, path, position.unwrap_or(0), what)
             }
             Error::Io { what, path, source } => {
                 let what = format!("cannot {what} it: {source}");
