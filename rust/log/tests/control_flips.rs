@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use falaj::format::control::at;
+use falaj::format::control::{self, at};
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage};
 use falaj::store::Store;
@@ -41,21 +41,7 @@ fn orders(store: &Store) -> falaj::error::Result<Topic> {
 
 /// Bits of the words that mean something; the others mean nothing to anybody.
 fn bits() -> impl Iterator<Item = (u64, u8)> {
-    let words = [
-        at::INCARNATION,
-        at::APPEND_LOCK,
-        at::SYNC_LOCK,
-        at::DIRTY,
-        at::TAIL,
-        at::INDEXED,
-        at::WANTED,
-        at::DURABLE,
-        at::FLAGS,
-        at::ALLOCATED,
-        at::WAKE,
-        at::WAITING,
-    ];
-    words
+    control::WORDS
         .into_iter()
         .flat_map(|word| (word..word + 8).flat_map(|byte| (0..8).map(move |b| (byte, b))))
 }

@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{LOG, TestMember, append, create_log, log_dir, open, read_all, settings};
+use common::{LOG, append, log_dir, new_log, read_all, settings};
 use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::log::{Log, LogSettings, Wait};
@@ -43,8 +43,7 @@ fn fill(log: &Log, blocks: u32) {
 fn a_reader_without_maps_sees_what_a_mapped_one_sees_across_segments() {
     on_both(|storage, root| {
         let dir = log_dir(root);
-        create_log(&*storage, &dir, 1, WriteMode::Mapped);
-        let log = open(&storage, &dir, TestMember::new(0, 1)).unwrap();
+        let log = new_log(&storage, &dir);
         fill(&log, 400);
         let reader = open_unmapped(&storage, &dir);
         assert!(storage.list(&dir).unwrap().contains(&names::segment(3)), "several segments");
@@ -62,8 +61,7 @@ fn a_reader_without_maps_sees_what_a_mapped_one_sees_across_segments() {
 fn a_reader_without_maps_follows_a_writer() {
     on_both(|storage, root| {
         let dir = log_dir(root);
-        create_log(&*storage, &dir, 1, WriteMode::Mapped);
-        let log = open(&storage, &dir, TestMember::new(0, 1)).unwrap();
+        let log = new_log(&storage, &dir);
         let reader = open_unmapped(&storage, &dir);
         let mut cursor = reader.cursor_at(0, 0, Check::Full).unwrap();
         for i in 0..500u64 {
@@ -80,8 +78,7 @@ fn a_reader_without_maps_follows_a_writer() {
 fn a_disk_that_gives_bytes_no_longer_back_is_an_error_with_its_place() {
     let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let dir = log_dir(Path::new("/"));
-    create_log(&*memory, &dir, 1, WriteMode::Mapped);
-    let log = open(&memory, &dir, TestMember::new(0, 1)).unwrap();
+    let log = new_log(&memory, &dir);
     fill(&log, 100);
     log.sync().unwrap();
     let read = |faulty: &FaultyStorage| {
@@ -110,8 +107,7 @@ fn a_truncated_segment_is_an_error_and_no_signal() {
     let directory = tempfile::tempdir().unwrap();
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
     let dir = log_dir(directory.path());
-    create_log(&*storage, &dir, 1, WriteMode::Mapped);
-    let log = open(&storage, &dir, TestMember::new(0, 1)).unwrap();
+    let log = new_log(&storage, &dir);
     fill(&log, 20);
     log.sync().unwrap();
     drop(log);
@@ -134,8 +130,7 @@ fn a_file_that_ends_before_its_length_is_an_error_and_no_end_of_the_log() {
     let directory = tempfile::tempdir().unwrap();
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
     let dir = log_dir(directory.path());
-    create_log(&*storage, &dir, 1, WriteMode::Mapped);
-    let log = open(&storage, &dir, TestMember::new(0, 1)).unwrap();
+    let log = new_log(&storage, &dir);
     fill(&log, 20);
     log.sync().unwrap();
     let read = || Segment::open_to_read(&*storage, &dir, LOG, 0, 0, Reading::Pread).unwrap();

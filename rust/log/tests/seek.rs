@@ -8,7 +8,6 @@ use std::sync::Arc;
 use common::*;
 use falaj::error::Error;
 use falaj::format::block::HEADER_LEN;
-use falaj::format::settings::WriteMode;
 use falaj::log::Log;
 use falaj::segment::Check;
 use falaj::storage::real::RealStorage;
@@ -35,8 +34,7 @@ fn no_flipped_bit_of_a_header_leads_a_lookup_to_another_record() {
     let root = tempfile::tempdir().unwrap();
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
     let dir = log_dir(root.path());
-    create_log(&*storage, &dir, 1, WriteMode::Mapped);
-    let log = open(&storage, &dir, TestMember::new(0, 1)).unwrap();
+    let log = new_log(&storage, &dir);
     let ends: Vec<_> =
         (0..RECORDS).map(|i| append(&log, 0, &[&value(i)]).unwrap().end.position()).collect();
     drop(log);
@@ -74,8 +72,7 @@ fn a_damaged_index_entry_costs_time_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
     let dir = log_dir(root.path());
-    create_log(&*storage, &dir, 1, WriteMode::Mapped);
-    let log = open(&storage, &dir, TestMember::new(0, 1)).unwrap();
+    let log = new_log(&storage, &dir);
     for i in 0..1000 {
         append(&log, 0, &[&value(i)]).unwrap();
     }

@@ -50,7 +50,8 @@ pub mod flag {
     pub const DELETED: u64 = 2;
 }
 
-const WORDS: [u64; 12] = [
+/// All of the words, in no order that means anything.
+pub const WORDS: [u64; 12] = [
     at::INCARNATION,
     at::APPEND_LOCK,
     at::SYNC_LOCK,

@@ -119,6 +119,12 @@ pub fn create_log_of(
     storage.sync_dir(dir.parent().unwrap()).unwrap();
 }
 
+/// A new log of one topic, open in the first process.
+pub fn new_log(storage: &Arc<dyn Storage>, dir: &Path) -> Arc<Log> {
+    create_log(&**storage, dir, 1, WriteMode::Mapped);
+    open(storage, dir, TestMember::new(0, 1)).unwrap()
+}
+
 pub fn open(storage: &Arc<dyn Storage>, dir: &Path, member: TestMember) -> Result<Arc<Log>> {
     open_as(storage, dir, member, WriteMode::Mapped)
 }
