@@ -1,36 +1,20 @@
-//! One open file, and a `close` that is safe at any moment, in a forked child too.
+//! One open file: positional I/O, room, sync, locks.
 //!
-//! The room owns the descriptor. Its invariant: a descriptor number is given back to the kernel only
-//! when nobody can use it any more, so that a call that runs while another thread closes never lands
-//! in a foreign file that got the same number.
-//!
-//! `close` therefore does not close the number. It lays an *inert* descriptor over it (`dup3` of an
-//! `O_PATH` one, which refuses reads, writes, locks and maps with `EBADF`): the kernel drops the open
-//! file behind it at once, its locks too, while the number stays taken until the last owner is gone.
-//!
-//! ```text
-//! open ----> number -> open file ----close (dup3)----> number -> inert ----last drop----> free
-//! ```
-//!
-//! There is no lock and no counter in it, so a child forked while another thread was in the middle of
-//! a call can close as well: that thread does not exist there and is not waited for. A call that was
-//! under way ends on the file it began on.
-//!
-//! A *map* keeps its open file alive in the kernel, locks included: lock files are never mapped.
-#![allow(unsafe_code)]
+//! The room owns what each call on an open file asks of the kernel; what is mapped of it is
+//! [`super::map`]'s, and when its number is free again is [`super::descriptor`]'s. Its invariant: no call
+//! uses the file's own position but the search for data, and none goes beyond the process's file-size
+//! limit.
 
 use std::io;
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, copy_file_range, fallocate, fstat, seek};
-use rustix::io::{DupFlags, Errno, dup3, pread, retry_on_intr};
-use rustix::process::{Resource, getrlimit};
+use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, fstat, seek};
+use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::super::{Access, File, LockKind, Map, Stat};
+use super::descriptor::{Descriptor, within_limit};
 use super::{lock, map, told};
 
 /// A file of the kernel's.
@@ -41,10 +25,7 @@ pub struct RealFile {
 
 impl RealFile {
     pub(super) fn new(file: OwnedFd, writable: bool) -> io::Result<Self> {
-        inert()?;
-        let closed = AtomicBool::new(false);
-        let descriptor = Descriptor { file: file.into(), writable, closed };
-        Ok(Self { descriptor: Arc::new(descriptor) })
+        Ok(Self { descriptor: Arc::new(Descriptor::new(file, writable)?) })
     }
 }
 
@@ -103,7 +84,7 @@ impl File for RealFile {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.descriptor.file.as_fd())
+        Some(self.descriptor.borrow())
     }
 
     fn map(&self, len: u64, access: Access) -> io::Result<Map> {
@@ -121,69 +102,6 @@ impl File for RealFile {
     fn close(&self) {
         self.descriptor.close();
     }
-}
-
-/// A descriptor number, held until the last owner is gone, and what lies behind it.
-#[derive(Debug)]
-pub(super) struct Descriptor {
-    file: std::fs::File,
-    writable: bool,
-    closed: AtomicBool,
-}
-
-impl Descriptor {
-    /// True when the file was opened for writing.
-    pub(super) fn writable(&self) -> bool {
-        self.writable
-    }
-
-    /// Run a call on the open file; `EBADF` once it is closed.
-    pub(super) fn with<T>(
-        &self,
-        call: impl FnOnce(&std::fs::File) -> io::Result<T>,
-    ) -> io::Result<T> {
-        // The inert descriptor refuses most calls anyway; this holds where laying it down failed, too.
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(Errno::BADF.into());
-        }
-        let result = call(&self.file);
-        // The call may have met the inert descriptor, of which `fstat` tells happily.
-        if self.closed.load(Ordering::SeqCst) && result.is_ok() {
-            return Err(Errno::BADF.into());
-        }
-        result
-    }
-
-    fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        let Ok(inert) = inert() else { return };
-        let number = self.file.as_raw_fd();
-        // SAFETY: `self.file` owns this open number and outlives `target`, which never closes it
-        // (`ManuallyDrop`); `dup3` replaces what lies behind the number without freeing it.
-        let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
-        // EBADF is left: somebody closed our numbers behind our back, and the lock is gone with them.
-        let _ = retry_on_intr(|| dup3(inert, &mut target, DupFlags::CLOEXEC));
-    }
-}
-
-/// The descriptor that closed ones turn into: made with the first file, so that closing in a forked
-/// child neither allocates nor waits.
-fn inert() -> io::Result<&'static OwnedFd> {
-    static INERT: OnceLock<OwnedFd> = OnceLock::new();
-    if let Some(made) = INERT.get() {
-        return Ok(made);
-    }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let made = retry_on_intr(|| rustix::fs::open("/", flags, Mode::empty()))?;
-    Ok(INERT.get_or_init(|| made))
-}
-
-/// Stay within the process's file-size limit. The kernel would answer with SIGXFSZ, which ends a
-/// process that did not think of it; `EFBIG` is an error like others.
-pub(super) fn within_limit(position: u64, len: u64) -> io::Result<()> {
-    let limit = getrlimit(Resource::Fsize).current;
-    let fits = position.checked_add(len).is_some_and(|end| limit.is_none_or(|limit| end <= limit));
-    if fits { Ok(()) } else { Err(Errno::FBIG.into()) }
 }
 
 fn copy_range(from: BorrowedFd<'_>, to: &std::fs::File, position: u64, len: u64) -> u64 {

@@ -18,7 +18,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
 
 use super::super::{Access, Map, StoreSink};
-use super::file::{Descriptor, within_limit};
+use super::descriptor::{Descriptor, within_limit};
 
 /// Map `[0, len)` of an open file.
 pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: Access) -> io::Result<Map> {

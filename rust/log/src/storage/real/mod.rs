@@ -8,7 +8,8 @@
 //! | file | owns |
 //! |---|---|
 //! | [`mod@self`] | paths: open, rename, unlink, directories, kind of file system, clock, random numbers |
-//! | `file` | one open file: the descriptor, positional I/O, sync, close |
+//! | `file` | one open file: positional I/O, room, sync |
+//! | `descriptor` | its number, and when that is given back |
 //! | `map` | `mmap`, and stores by `pwrite` where memory is not mapped for writing |
 //! | `lock` | `flock`, all that is used of `fs2` |
 //! | [`futex`] | sleeping on a shared word |
@@ -16,6 +17,7 @@
 //! What a path means, in which order things are synced, and who may hold which lock is left to the
 //! rooms above (`docs/PROTOCOL.md`).
 
+mod descriptor;
 mod file;
 pub mod futex;
 mod lock;
