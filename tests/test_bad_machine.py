@@ -196,6 +196,27 @@ def test_a_limit_on_descriptors_is_told(tmp_path: Path) -> None:
     assert shell.ok("cat", "s", "t") == "first\n" + "more\n" * codes.count(0)
 
 
+def test_a_log_of_more_segments_than_a_process_may_open_is_read_verified_and_copied(
+    tmp_path: Path,
+) -> None:
+    with falaj.open(tmp_path / "s") as store:
+        topic = store.topic("t", segment_bytes=1 << 16)
+        for n in range(4 * 150):
+            topic.append(b"%d" % n + bytes(15_000), sync="none")
+    for what in (["verify", "s"], ["cat", "s", "t"], ["info", "s"], ["backup", "s", "copy"]):
+        done = subprocess.run(
+            [sys.executable, "-c", LIMITED, "128", *what],
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=DEADLINE_S,
+        )
+        assert done.returncode == 0, done.stderr
+    copy = falaj.open(tmp_path / "copy", mode="r").topic("t")
+    assert [record.bytes()[:3].strip(b"\0") for record in copy] == [
+        b"%d" % n for n in range(4 * 150)
+    ]
+
+
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
     """A directory that everybody can reach: pytest's own are its owner's."""

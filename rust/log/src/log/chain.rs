@@ -111,7 +111,7 @@ impl Chain {
             self.reach,
             reading,
         );
-        let segment = Arc::new(segment.map_err(|e| missing(e, &self.dir, sequence))?);
+        let segment = Arc::new(segment.map_err(|e| unless_missing(e, &self.dir, sequence))?);
         known.headers.insert(sequence, segment.header().clone());
         known.open.insert(sequence, (Arc::clone(&segment), now));
         if known.open.len() > kept_open(self.reading) {
@@ -228,7 +228,7 @@ impl Chain {
         let (generation, reach) = (self.generation, self.reach);
         let opened =
             Segment::open_to_read(storage, &self.dir, generation, sequence, reach, reading);
-        let segment = opened.map_err(|e| missing(e, &self.dir, sequence))?;
+        let segment = opened.map_err(|e| unless_missing(e, &self.dir, sequence))?;
         if segment.read_mark()?.is_some_and(|mark| mark.position > 0) {
             return Ok(Beginning::Marked);
         }
@@ -291,7 +291,7 @@ impl Chain {
     fn open_file(&self, sequence: u64) -> Result<(Arc<dyn File>, PathBuf)> {
         let path = self.dir.join(names::segment(sequence));
         let file = self.storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e));
-        let file = file.map_err(|e| missing(e, &self.dir, sequence))?;
+        let file = file.map_err(|e| unless_missing(e, &self.dir, sequence))?;
         Ok((file, path))
     }
 
@@ -346,9 +346,7 @@ impl Chain {
                 wanted = Some(previous.sequence);
             }
             if let Some(sequence) = wanted.filter(|wanted| *wanted > segment.sequence()) {
-                let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
-                let path = self.dir.join(names::segment(sequence));
-                return Err(missing(Error::io("open", &path, gone), &self.dir, sequence));
+                return Err(missing(&self.dir, sequence));
             }
         }
         Ok(Next::Nothing)
@@ -365,11 +363,16 @@ impl Chain {
 
 const MISSING: &str = "the segment is missing";
 
-/// A segment that the chain names and the directory lacks is damage, whatever the kernel calls it.
-fn missing(error: Error, dir: &Path, sequence: u64) -> Error {
+/// The error for a segment that the chain names and the directory lacks.
+pub fn missing(dir: &Path, sequence: u64) -> Error {
+    Error::Corrupt { path: dir.join(names::segment(sequence)), position: 0, what: MISSING }
+}
+
+/// Such a segment is damage, whatever the kernel calls it.
+fn unless_missing(error: Error, dir: &Path, sequence: u64) -> Error {
     match error {
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-            Error::Corrupt { path: dir.join(names::segment(sequence)), position: 0, what: MISSING }
+            missing(dir, sequence)
         }
         other => other,
     }

@@ -30,9 +30,10 @@ use crate::segment::{Bad, Check, Reading, Segment};
 use crate::storage::{File, Open, Storage};
 
 use super::LogSettings;
-use super::chain::Chain;
+use super::chain::{Chain, missing};
 use super::control::Control;
 use super::create::{dir_mode, lock_mode};
+use super::seek::begins_where_trimmed;
 use super::verify::Progress;
 
 /// Bytes copied between two calls of the progress.
@@ -40,10 +41,11 @@ const STRIDE: u64 = 8 << 20;
 /// How often the end is looked at again when a roll came in between.
 const TRIES: u32 = 5;
 
-/// A segment to be copied.
+/// A segment to be copied. It is not kept open: a log may have more of them than a process files.
 #[derive(Debug)]
 struct Piece {
-    segment: Arc<Segment>,
+    sequence: u64,
+    salt: u64,
     /// Where its content ends: what the copy's mark says.
     end: u64,
     /// Where the bytes end: behind the end block that names the next segment.
@@ -56,6 +58,7 @@ struct Piece {
 /// A log as it was at one moment, to be copied.
 #[derive(Debug)]
 pub struct LogCopy {
+    chain: Chain,
     pieces: Vec<Piece>,
     write_mode: WriteMode,
     file_mode: u32,
@@ -67,7 +70,7 @@ impl LogCopy {
     ///
     /// # Errors
     /// `NeedsRecovery` when nobody knows where the log ends, `Corrupt` when what is not yet durable of
-    /// it is damaged, `Newer`, `Io`.
+    /// it is damaged, or a segment is missing; `Newer`, `Io`.
     pub fn plan(
         storage: &Arc<dyn Storage>,
         dir: &Path,
@@ -87,7 +90,8 @@ impl LogCopy {
             let checked = check_unproven(&chain, &segment, end, recovered)?;
             let settled = !last && segment.sequence() < durable;
             let piece = Piece {
-                segment: Arc::clone(&segment),
+                sequence: segment.sequence(),
+                salt: segment.salt(),
                 end: checked,
                 len: len.unwrap_or(checked),
                 last,
@@ -97,14 +101,19 @@ impl LogCopy {
             let Some(previous) = segment.header().previous else { break };
             let named = !segment.header().supersedes;
             if !chain.sequences()?.contains(&previous.sequence) {
-                break;
+                if begins_where_trimmed(&segment, &*chain.segment(newest)?)? {
+                    break;
+                }
+                return Err(missing(chain.dir(), previous.sequence));
             }
             segment = chain.segment(previous.sequence)?;
             (end, last) = (Some(previous.end), false);
             len = if named { Some(behind_end_block(&segment, previous.end)?) } else { None };
         }
         pieces.reverse();
-        Ok(Self { pieces, write_mode: settings.write_mode, file_mode: settings.file_mode })
+        chain.forget();
+        let (write_mode, file_mode) = (settings.write_mode, settings.file_mode);
+        Ok(Self { chain, pieces, write_mode, file_mode })
     }
 
     /// Bytes to be copied.
@@ -120,7 +129,8 @@ impl LogCopy {
     /// Fill an existing, empty directory with the copy, and sync everything in it.
     ///
     /// # Errors
-    /// `Io`, `NoSpace`, and what `progress` returns. The directory must then be thrown away.
+    /// `Corrupt` when a segment is not there any more, `Io`, `NoSpace`, and what `progress` returns. The
+    /// directory must then be thrown away.
     pub fn carry_out(
         &self,
         storage: &dyn Storage,
@@ -130,7 +140,12 @@ impl LogCopy {
         progress: Progress<'_>,
     ) -> Result<()> {
         for piece in &self.pieces {
-            piece.copy(storage, to, self.file_mode, &mut |bytes| {
+            let segment = self.chain.segment(piece.sequence)?;
+            if segment.salt() != piece.salt {
+                let what = Malformed::Damaged("another segment than the one that was to be copied");
+                return Err(segment.error(Bad { position: 0, what }));
+            }
+            piece.copy(&segment, storage, to, self.file_mode, &mut |bytes| {
                 *done += bytes;
                 progress(*done, total)
             })?;
@@ -221,22 +236,23 @@ fn behind_end_block(segment: &Segment, end: u64) -> Result<u64> {
 impl Piece {
     fn copy(
         &self,
+        segment: &Segment,
         storage: &dyn Storage,
         to: &Path,
         mode: u32,
         told: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        let path: PathBuf = to.join(names::segment(self.segment.sequence()));
+        let path: PathBuf = to.join(names::segment(self.sequence));
         let failed = |what| move |e| (what, e);
         let target = storage.open(&path, Open::CreateNew(mode));
         let target = target.map_err(|e| Error::io("create", &path, e))?;
         let finish = |(what, e): (&'static str, std::io::Error)| Error::io(what, &path, e);
-        self.first_page(&*target).map_err(failed("write")).map_err(finish)?;
+        self.first_page(segment, &*target).map_err(failed("write")).map_err(finish)?;
         told(PAGE.min(self.len))?;
         let mut at = PAGE;
         while at < self.len {
             let wanted = STRIDE.min(self.len - at);
-            self.blocks(&*target, at, wanted, &path)?;
+            self.blocks(segment, &*target, at, wanted, &path)?;
             told(wanted)?;
             at += wanted;
         }
@@ -244,7 +260,7 @@ impl Piece {
     }
 
     /// The source's header, and a mark of the copy's own.
-    fn first_page(&self, target: &dyn File) -> std::io::Result<()> {
+    fn first_page(&self, segment: &Segment, target: &dyn File) -> std::io::Result<()> {
         let mark = Mark {
             serial: 1,
             position: self.end,
@@ -253,15 +269,22 @@ impl Piece {
             ..Mark::default()
         };
         let mut page = vec![0; PAGE as usize];
-        page[..HEADER_LEN].copy_from_slice(&self.segment.header().encode());
+        page[..HEADER_LEN].copy_from_slice(&segment.header().encode());
         let slot = mark.slot() as usize;
-        let bytes = mark.encode(self.segment.salt());
+        let bytes = mark.encode(self.salt);
         page[slot..slot + bytes.len()].copy_from_slice(&bytes);
         target.write_at(&page, 0)
     }
 
-    fn blocks(&self, target: &dyn File, at: u64, len: u64, path: &Path) -> Result<()> {
-        let source = self.segment.file();
+    fn blocks(
+        &self,
+        segment: &Segment,
+        target: &dyn File,
+        at: u64,
+        len: u64,
+        path: &Path,
+    ) -> Result<()> {
+        let source = segment.file();
         let copied = if self.settled {
             target.copy_from(&**source, at, len).map_err(|e| Error::io("copy to", path, e))?
         } else {
@@ -274,9 +297,9 @@ impl Piece {
             let wanted = buffer.len().min((end - at) as usize);
             let bytes = &mut buffer[..wanted];
             let got = source.read_at(bytes, at);
-            let got = got.map_err(|e| Error::io("read", self.segment.path(), e))?;
+            let got = got.map_err(|e| Error::io("read", segment.path(), e))?;
             if got < wanted {
-                return Err(self.segment.ends_at(at + got as u64));
+                return Err(segment.ends_at(at + got as u64));
             }
             target.write_at(bytes, at).map_err(|e| Error::io("write", path, e))?;
             at += wanted as u64;

@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::format::address::{Address, align};
 use crate::format::block::{Kind, flag};
 use crate::format::index::Entry;
-use crate::format::names;
+use crate::format::state::{LogState, TopicState};
 use crate::segment::walk::highest_ns;
 use crate::segment::{Check, Segment};
 
-use super::chain::Next;
+use super::chain::{Next, missing};
 use super::{Cursor, Log};
 
 impl Log {
@@ -150,7 +150,7 @@ impl Log {
         // A newest one that is torn says nothing; what comes before it is readable all the same.
         let known = newest.opening().ok().and_then(|opening| opening.state.topic(topic));
         let trimmed = known.map_or(0, |topic| topic.first);
-        if base > trimmed && base > trimmed_since(&newest, topic) {
+        if base > trimmed && !begins_where_trimmed(&oldest, &newest)? {
             return Err(self.lost_beginning(&oldest));
         }
         Ok(base.max(trimmed))
@@ -160,8 +160,7 @@ impl Log {
     #[cold]
     fn lost_beginning(&self, oldest: &Segment) -> Error {
         let before = oldest.header().previous.map_or(0, |previous| previous.sequence);
-        let path = self.dir.join(names::segment(before));
-        Error::Corrupt { path, position: 0, what: "the segment is missing" }
+        missing(&self.dir, before)
     }
 
     /// The last segment for which `before` holds; it must hold for a prefix of them. One that cannot
@@ -192,13 +191,23 @@ impl Log {
     }
 }
 
-/// Up to where a topic was trimmed, by all that the newest segment says.
+/// Whether all that lay before the oldest segment was trimmed, by all that the newest one says. Else
+/// segments are missing.
+pub(super) fn begins_where_trimmed(oldest: &Segment, newest: &Segment) -> Result<bool> {
+    let bases = &oldest.opening()?.bases;
+    let Some(known) = known_at_end(newest) else { return Ok(false) };
+    let holds = |(number, topic): (u32, &TopicState)| {
+        bases.get(number).is_none_or(|base| base <= topic.first)
+    };
+    Ok(known.topics().all(holds))
+}
+
+/// What the newest segment says, as far as it is sound.
 #[cold]
-fn trimmed_since(newest: &Segment, topic: u32) -> u64 {
-    let Ok(opening) = newest.opening() else { return 0 };
-    let mut walk = opening.clone();
+fn known_at_end(newest: &Segment) -> Option<LogState> {
+    let mut walk = newest.opening().ok()?.clone();
     while let Ok(Some(_)) = walk.step(newest, Check::Header) {}
-    walk.state.topic(topic).map_or(0, |topic| topic.first)
+    Some(walk.state)
 }
 
 impl Cursor {

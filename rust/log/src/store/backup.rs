@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use super::layout::{Layout, TOPIC_SETTINGS, top};
 use super::topics::read_settings;
 use super::unfinished::{Unfinished, make_new};
-use super::{Access, Store, files};
+use super::{Access, Store, files, sweep};
 use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
 use crate::log::LogCopy;
@@ -28,6 +28,8 @@ use crate::storage::{Open, Storage};
 
 /// Largest file of a consumer that is copied: its slots are a page.
 const MAX_CONSUMER: u64 = 16 << 20;
+/// How often a log is looked at anew of which a segment went away while it was copied.
+const TRIES: u32 = 5;
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,7 +168,7 @@ impl Plan {
     }
 
     fn carry_out(
-        &self,
+        mut self,
         store: &Store,
         root: &Path,
         progress: Progress<'_>,
@@ -176,18 +178,11 @@ impl Plan {
         for name in top::DIRECTORIES {
             make_new(storage, &root.join(name), modes.directory)?;
         }
-        let mut report = BackupReport {
-            topics: self.topics.len() as u64,
-            logs: self.logs.len() as u64,
-            ..BackupReport::default()
-        };
-        for (dir, copy) in &self.logs {
-            let name = dir.file_name().unwrap_or_default();
-            let to = layout.logs().join(name);
-            make_new(storage, &to, modes.directory)?;
-            copy.carry_out(storage, &to, &mut report.bytes, self.total, progress)?;
-            report.segments += copy.segments();
+        let mut report = BackupReport::default();
+        for (dir, copy) in std::mem::take(&mut self.logs) {
+            self.copy_log(store, &dir, copy, &layout, &mut report, progress)?;
         }
+        report.topics = self.topics.len() as u64;
         files::sync_dir(storage, &layout.logs())?;
         for topic in &self.topics {
             make_new(storage, &layout.topic(&topic.name)?, modes.directory)?;
@@ -200,6 +195,50 @@ impl Plan {
         let settings = store.settings().encode();
         files::put_new(storage, &layout.settings(), settings.as_bytes(), modes.file)?;
         Ok(report)
+    }
+
+    /// Copy one log. Where it was deleted since the plan was made, its topics are left out; where a
+    /// segment is gone, because a latch was cleared, the log is looked at anew.
+    fn copy_log(
+        &mut self,
+        store: &Store,
+        dir: &Path,
+        mut copy: LogCopy,
+        layout: &Layout,
+        report: &mut BackupReport,
+        progress: Progress<'_>,
+    ) -> Result<()> {
+        let storage = &**store.storage();
+        let to = layout.logs().join(dir.file_name().unwrap_or_default());
+        let before = report.bytes;
+        for attempt in 1.. {
+            make_new(storage, &to, store.modes().directory)?;
+            let copied = copy.carry_out(storage, &to, &mut report.bytes, self.total, progress);
+            let Err(error) = copied else { break };
+            let lives = |topic: &TopicSettings| {
+                store.log_dir(topic).is_ok_and(|its| its == dir) && !is_gone(store, topic)
+            };
+            let missing = match &error {
+                Error::Corrupt { path, .. } => files::stat(storage, path)?.is_none(),
+                _ => false,
+            };
+            if !missing {
+                return Err(error);
+            }
+            sweep::remove_log(storage, &to)?;
+            report.bytes = before;
+            let Some(topic) = self.topics.iter().find(|topic| lives(topic)) else {
+                self.topics.retain(|topic| store.log_dir(topic).map_or(true, |its| its != dir));
+                return Ok(());
+            };
+            if attempt == TRIES {
+                return Err(error);
+            }
+            copy = plan_log(store, topic, dir)?;
+        }
+        report.logs += 1;
+        report.segments += copy.segments();
+        Ok(())
     }
 }
 

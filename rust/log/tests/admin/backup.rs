@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use falaj::error::Error;
 use falaj::storage::Storage;
-use falaj::storage::faulty::{Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
 use falaj::storage::memory::MemoryStorage;
 use falaj::store::{Store, StoreOptions};
 use falaj::topic::{SyncMode, Topic};
 
-use crate::stores::{assert_holds, fill, on_both, open, open_to_read, quietly, snapshot, topic};
+use crate::stores::{
+    assert_holds, fill, on_both, open, open_to_read, quietly, segment, snapshot, topic,
+};
 
 #[test]
 fn a_copy_holds_what_was_committed_verifies_and_goes_on() {
@@ -136,6 +138,80 @@ fn a_link_into_the_store_is_no_way_around_nesting() {
     // And the other way round: a path through the store that leads out of it is fine.
     store.backup(path.join("../beside"), &mut quietly).unwrap();
     assert!(directory.path().join("beside/falaj.json").exists());
+}
+
+#[test]
+fn a_topic_that_is_deleted_while_it_is_copied_is_left_out() {
+    on_both(|storage, root| {
+        let store = open(storage, &root.join("store")).unwrap();
+        fill(&topic(&store, "a"), 0, 300);
+        fill(&topic(&store, "b"), 0, 300);
+        let mut deleted = false;
+        let mut deleting = |_: u64, _: u64| {
+            if !std::mem::replace(&mut deleted, true) {
+                store.delete_topic("b").unwrap();
+            }
+            Ok(())
+        };
+        let report = store.backup(root.join("copy"), &mut deleting).unwrap();
+        assert_eq!((report.topics, report.logs), (1, 1));
+        let copy = open(storage, &root.join("copy")).unwrap();
+        assert_eq!(copy.topics().unwrap().len(), 1);
+        assert_holds(&topic(&copy, "a"), 300);
+        assert!(copy.verify(None, &mut quietly).unwrap().is_sound());
+    });
+}
+
+/// As when what is copied was put aside by a recovery: not there, and not there when it is looked for.
+#[test]
+fn a_log_of_which_a_segment_goes_away_meanwhile_is_looked_at_anew() {
+    let machine = MemoryStorage::new();
+    let memory: Arc<dyn Storage> = Arc::new(machine.clone());
+    fill(&topic(&open(&memory, "/store".as_ref()).unwrap(), "a"), 0, 300);
+    for times in [1, 4, 5] {
+        let faulty = FaultyStorage::over_memory(machine.restart());
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let reader = open_to_read(&storage, "/store".as_ref()).unwrap();
+        let (mut whole, mut gone) = (0, 0);
+        let report = reader.backup("/copy", &mut |done, _| {
+            // Behind the first segment the next one is opened.
+            whole = whole.max(done);
+            if done == whole && done > 60_000 && gone < times {
+                (gone, whole) = (gone + 1, 0);
+                for call in [Call::Open, Call::Stat] {
+                    let next = faulty.count(call) + 1;
+                    faulty.plan(Fault::at(next, How::Errno(libc::ENOENT)).only(call));
+                }
+            }
+            Ok(())
+        });
+        assert_eq!((gone, faulty.failed()), (times, 2 * times), "{report:?}");
+        if times == 5 {
+            assert!(report.unwrap_err().to_string().contains("the segment is missing"));
+            continue;
+        }
+        assert!(report.unwrap().segments > 2);
+        assert_holds(&topic(&open(&storage, "/copy".as_ref()).unwrap(), "a"), 300);
+    }
+}
+
+#[test]
+fn a_store_of_which_a_segment_is_missing_is_not_copied_without_it() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        fill(&topic(&open(storage, &path).unwrap(), "a"), 0, 500);
+        for sequence in [0, 2] {
+            let lost = segment(storage, &path, "a", sequence);
+            storage.rename_over(&lost, &root.join("away")).unwrap();
+            for store in [open_to_read(storage, &path), open(storage, &path)] {
+                let error = store.unwrap().backup(root.join("copy"), &mut quietly).unwrap_err();
+                let lost = lost.display().to_string();
+                assert!(error.to_string().contains(&lost), "{error}");
+                assert!(error.to_string().contains("the segment is missing"), "{error}");
+            }
+            storage.rename_over(&root.join("away"), &lost).unwrap();
+        }
+    });
 }
 
 #[test]
