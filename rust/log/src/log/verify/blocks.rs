@@ -79,10 +79,8 @@ impl Pass<'_> {
                 carried.state = None;
             }
             let hint = carried.named.take().filter(|end| end.sequence == link.sequence);
-            let segment = link.segment.clone().or_else(|| {
-                let made_up = self.made_up(link.sequence, hint?.salt);
-                self.open(&made_up)
-            });
+            let made_up = hint.map(|end| self.made_up(link.sequence, end.salt));
+            let segment = link.header.as_ref().or(made_up.as_ref()).and_then(|h| self.open(h));
             let Some(segment) = segment else {
                 let what = "nothing in it can be checked: what ties its blocks to it is lost";
                 self.flush(&mut carried);

@@ -5,7 +5,7 @@
 //! the salt and the end of the segment before it, so that even a segment whose header is gone can be
 //! checked. Everything else in the directory is told as left over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::storage::Open;
 use super::super::chain::{list_segments, names_successor};
 use super::{Finding, Pass, Severity};
 
-/// A segment of the log.
+/// A segment of the log. It is opened when it is its turn: there may be more than a process may open.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) sequence: u64,
     pub(super) path: PathBuf,
     /// To read it with; `None` where nothing tells its salt.
-    pub(super) segment: Option<Arc<Segment>>,
+    pub(super) header: Option<Header>,
     /// Where its content ends, as its successor says; `None` for the newest, and where that one's
     /// header is gone.
     pub(super) end: Option<u64>,
@@ -58,7 +58,7 @@ impl Pass<'_> {
         let mut current = newest;
         loop {
             let header = headers.get(&current);
-            let lower = listed.iter().rev().copied().find(|s| *s < current);
+            let lower = listed[..listed.partition_point(|s| *s < current)].last().copied();
             let previous = header.and_then(|header| header.previous);
             let (next, told) = match (previous, lower) {
                 (None, _) if header.is_some() => break,
@@ -66,7 +66,7 @@ impl Pass<'_> {
                     self.first_of_log(&mut links, previous);
                     break;
                 }
-                (Some(told), Some(_)) if listed.contains(&told.sequence) => {
+                (Some(told), Some(_)) if listed.binary_search(&told.sequence).is_ok() => {
                     (told.sequence, Some(told))
                 }
                 (Some(told), Some(lower)) => {
@@ -192,8 +192,7 @@ impl Pass<'_> {
 
     fn link(&self, sequence: u64, header: Option<Header>, end: Option<u64>, named: bool) -> Link {
         let path = self.subject.dir.join(names::segment(sequence));
-        let segment = header.and_then(|header| self.open(&header));
-        Link { sequence, path, segment, end, newest: false, named, after_gap: false }
+        Link { sequence, path, header, end, newest: false, named, after_gap: false }
     }
 
     /// The oldest segment that is there: what it continues was removed, by retention or otherwise.
@@ -217,8 +216,9 @@ impl Pass<'_> {
 
     /// Files in the directory that are no part of the log.
     fn leftovers(&mut self, listed: &[u64], links: &[Link]) {
+        let part: BTreeSet<_> = links.iter().map(|link| link.sequence).collect();
         for sequence in listed {
-            if !links.iter().any(|link| link.sequence == *sequence) {
+            if !part.contains(sequence) {
                 let path = self.subject.dir.join(names::segment(*sequence));
                 let what = "a segment that the log does not reach; recovery sets it aside";
                 self.report.note(Finding::new(Severity::Note, &path, 0, what));
@@ -236,7 +236,8 @@ impl Pass<'_> {
     /// How far the segments' marks prove the log to be on the medium.
     pub(super) fn durable_by_marks(&self, links: &[Link]) -> Address {
         let marks = links.iter().rev().filter_map(|link| {
-            let mark = link.segment.as_ref()?.mark().filter(|mark| mark.position > 0)?;
+            let segment = self.open(link.header.as_ref()?)?;
+            let mark = segment.mark().filter(|mark| mark.position > 0)?;
             Some(Address::new(link.sequence, mark.position))
         });
         marks.into_iter().next().unwrap_or_default()
