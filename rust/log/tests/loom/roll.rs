@@ -96,15 +96,15 @@ fn of_two_writers_that_want_to_roll_one_does() {
     });
 }
 
-/// The helper of another process has allocated more of the segment in which the log just ended.
+/// The helper of another process has allocated more of the segment that just ends.
 fn make_room_while_rolling(broken: Option<Broken>) {
     every(move || {
-        let log = log(broken);
-        log.append(&Process::new(0));
-        let writer = writer(&log, 0, 1);
-        log.more_room(2);
+        let log = Arc::new(Log::new(Shape { room: 3, allocated: 2, broken, ..ONE_A_SEGMENT }));
+        let writer = Arc::clone(&log);
+        let writer = thread::spawn(move || writer.roll(&Process::new(0), 0));
+        log.more_room(3);
         writer.join().unwrap();
-        assert_eq!(log.is_full_at(), 2, "room in a segment that ended");
+        assert_eq!(log.is_full_at(), 4, "two segments of two records");
     });
 }
 

@@ -377,7 +377,9 @@ impl Log {
             next.named.store(1, Ordering::Release);
         }
         let first = at(sequence(tail) + 1, 0);
-        self.allocated.store(first + self.shape.allocated as u64, Ordering::Release);
+        // The engine stores. Of a store and an exchange without an order loom lets the exchange read what
+        // was there before the store and be the later one all the same, which cannot be.
+        self.allocated.swap(first + self.shape.allocated as u64, Ordering::AcqRel);
         self.tail.store(first, Ordering::Release);
         self.dirty.store(first, Ordering::Release);
     }
