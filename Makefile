@@ -24,8 +24,8 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-hostile proof-storm \
-	proof-power proof-outside lint lint-rust lint-python test-rust test-loom \
-	test-python bench bench-plots demo wheel format clean
+	proof-power proof-outside proof-models proof-sanitizers lint lint-rust lint-python \
+	test-rust test-loom test-shuttle test-python bench bench-plots demo wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,11 +35,12 @@ check-tools: ## say what this machine lacks, if anything
 
 build: $(CORE) ## build the compiled module and install falaj into .venv
 
-test: lint test-rust test-loom test-python ## everything that must be green before a change lands
+test: lint test-rust test-loom test-shuttle test-python ## everything that must be green before a change lands
 
 # The reliability harness at the size of a push (docs/RELIABILITY.md). Seeds are fixed; other ones are for
 # soaks.
-test-proof: proof-explore proof-canaries proof-hostile proof-storm proof-power proof-outside ## the reliability harness, push-sized (docs/RELIABILITY.md)
+test-proof: proof-explore proof-canaries proof-models proof-sanitizers proof-hostile proof-storm proof-power \
+	proof-outside ## the reliability harness, push-sized (docs/RELIABILITY.md)
 
 proof-explore: | check-tools
 	cargo run --release --locked -p falaj-sim -- explore --states 2000000 --progress
@@ -47,6 +48,13 @@ proof-explore: | check-tools
 # A target directory of its own: nothing that has canaries in it lies where something else is taken from.
 proof-canaries: | check-tools
 	CARGO_TARGET_DIR="$(TARGET)/canaries" cargo run --release --locked -p falaj-sim --features canaries -- canaries
+
+# Another seed is other schedules: FALAJ_SHUTTLE_SEED=…; a failure is seen again with the seed it prints.
+proof-models: | check-tools
+	FALAJ_SHUTTLE_SCHEDULES=20_000 $(MAKE) test-shuttle
+
+proof-sanitizers: | check-tools
+	tools/sanitize all || { [ $$? = 77 ] && echo "NOT RUN: sanitizers"; }
 
 # Each decoder's time; the whole stores and the flips get a minute.
 DECODERS := block records varint segment index pages entries end settings names
@@ -92,6 +100,10 @@ test-rust: .venv/.dev ## unit, integration and documentation tests of the crates
 test-loom: | check-tools ## every interleaving of the models in rust/log/tests/loom
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \
 		cargo test -p falaj --release --locked --test loom
+
+test-shuttle: | check-tools ## long random schedules of the models in rust/log/tests/shuttle
+	RUSTFLAGS="$${RUSTFLAGS:-} --cfg shuttle" CARGO_TARGET_DIR="$(TARGET)/shuttle" \
+		cargo test -p falaj --release --locked --test shuttle
 
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once
 	$(BIN)/python -m pytest

@@ -30,6 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "publish": {"canary", "sync"},
     "lock": {"canary", "sync"},
     "wake": {"canary", "sync"},
+    "crowd": {"sync"},
     "storage": {"format", "failpoints", "sync", "publish"},
     "segment": {"canary", "format", "error", "failpoints", "storage"},
     "log": {
@@ -40,6 +41,7 @@ ROOMS: dict[str, set[str]] = {
         "sync",
         "lock",
         "wake",
+        "crowd",
         "storage",
         "segment",
     },

@@ -516,3 +516,10 @@ def test_the_module_that_is_tested_was_built_from_this_version() -> None:
 def test_the_tree_has_models_for_loom_to_explore() -> None:
     models = matching(files(), "rust/log/tests/loom/**/*.rs")
     assert "loom::model::Builder" in "".join(map(house.rust_code, models.values()))
+
+
+def test_the_tree_has_models_for_shuttle_to_draw_schedules_of() -> None:
+    models = matching(files(), "rust/log/tests/shuttle/**/*.rs")
+    code = "".join(map(house.rust_code, models.values()))
+    assert "RandomScheduler::new_from_seed" in code
+    assert "PctScheduler::new_from_seed" in code

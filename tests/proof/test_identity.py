@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,6 +35,26 @@ def may_unshare() -> bool:
 needs_unshare = pytest.mark.skipif(
     not may_unshare(), reason="needs the right to make pid namespaces (root)"
 )
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def booted_as(place: Path, boot_id: str) -> tuple[str, ...]:
+    """Run what follows where the kernel seems to have another boot id: on a clone, or later."""
+    fake = place / boot_id
+    fake.write_text(f"{boot_id}\n")
+    mount = f'mount --bind "{fake}" {BOOT_ID} && exec "$@"'
+    return ("unshare", "--mount", "sh", "-c", mount, "sh")
+
+
+def may_fake_boot_ids() -> bool:
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [*booted_as(Path(scratch), "x"), "cat", BOOT_ID]
+        try:
+            return subprocess.run(command, capture_output=True, timeout=60).stdout == b"x\n"
+        except FileNotFoundError:
+            return False
+
 
 HALF_A_BLOCK = """
 import random
@@ -119,6 +140,32 @@ def are_in_order(topic: falaj.Topic[memoryview], each: int | None = None) -> dic
         assert found == list(range(len(found))), key
         assert each is None or len(found) == each
     return {key or b"": len(found) for key, found in numbers.items()}
+
+
+@pytest.mark.skipif(not may_fake_boot_ids(), reason="needs the right to mount (root)")
+def test_boot_ids_decide_nothing_neither_who_is_alive_nor_whether_to_recover(
+    path: Path, place: Path
+) -> None:
+    """A machine restarted, or cloned, or neither: only locks tell, and those are the kernel's."""
+    went_on = f"say(open({BOOT_ID!r}).read().strip())\n" + PROOF + HALF_A_BLOCK
+    append = "say(falaj.open(path, timeout=0.3).topic('t').append(b'after'))\n"
+    waited = "try:\n    {}except falaj.errors.LockTimeout:\n    say('waits')\n"
+    for n, machine in enumerate(("a", "b")):
+        # Another boot id, and its writer lives: it is not robbed. It dies: it is dead.
+        with child(path, went_on, before=booted_as(place, f"{machine}-1")) as writer:
+            assert writer.hear() == f"{machine}-1"
+            writer.hear()
+            with child(
+                path, waited.format(append), before=booted_as(place, f"{machine}-2")
+            ) as other:
+                assert other.hear() == "waits"
+            writer.kill()
+        with child(path, append, before=booted_as(place, f"{machine}-3")) as heir:
+            assert int(heir.hear()) == 2 * n + 1
+    assert falaj.verify(path)["sound"]
+    with falaj.open(path, "r") as store:
+        values = [record.bytes() for record in store.topic("t")]
+    assert values == [b"before", b"after"] * 2
 
 
 @needs_unshare

@@ -81,6 +81,30 @@ def test_a_store_is_its_owners_alone_whatever_the_umask(
     assert modes(path.with_name("copy")) == expected
 
 
+@pytest.mark.parametrize("mask", [0o177, 0o277, 0o477, 0o777])
+@pytest.mark.parametrize("through", [False, True], ids=["mapped", "pwrite"])
+def test_no_umask_takes_from_the_owner_what_a_store_cannot_do_without(
+    place: Path, mask: int, through: bool
+) -> None:
+    """The default gives others nothing that could be taken, and its owner needs all of it."""
+    path = place / "theirs" / "store"
+    path.parent.mkdir()
+    if os.geteuid() == 0:
+        os.chown(path.parent, NOBODY, NOBODY)
+
+    def use_it() -> dict[str, set[int]]:
+        if os.geteuid() == 0:
+            become_nobody()  # root may do all whatever the modes say
+        with umask(mask):
+            if through:
+                write_through(path)
+            use(path)
+            use(path)
+        return modes(path)
+
+    assert forked(use_it) == {"directories": {0o700}, "locks": {0o600}, "files": {0o600}}
+
+
 @pytest.mark.parametrize(
     ("asked", "mask", "directories", "files", "locks"),
     [

@@ -54,7 +54,7 @@
 //! | [`segment`] | one file: checks, walks, index | tools |
 //! | [`mod@format`] | what each byte means | tools, other readers |
 //! | [`storage`] | files, maps, locks; twins in memory for tests | tests |
-//! | [`lock`], [`wake`], [`publish`], [`sync`] | what processes do to shared words | `log`, and models |
+//! | [`lock`], [`wake`], [`publish`], [`crowd`], [`sync`] | what processes do to shared words | `log`, and models |
 //!
 //! Versions 0.x may change the modules that are for tools and tests without notice; the *format* is
 //! stable from version 1 on, whatever the crate's version (`docs/FORMAT.md`).
@@ -75,24 +75,25 @@ compile_error!(
 
 #[doc(hidden)]
 pub mod canary;
-#[cfg(not(loom))]
+pub mod crowd;
+#[cfg(not(any(loom, shuttle)))]
 pub mod error;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[doc(hidden)]
 pub mod failpoints;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod format;
 pub mod lock;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod log;
 pub mod publish;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod segment;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod storage;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod store;
 pub mod sync;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod topic;
 pub mod wake;

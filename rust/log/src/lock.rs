@@ -29,7 +29,7 @@
 //! process stands before the word: of one identity at most one thread holds, waits or unlocks at a
 //! time. This room relies on it (two threads with one identity would take each other's hand-over).
 //!
-//! Models: `tests/loom`; real threads: `tests/lock_stress.rs`. Prose: `docs/PROTOCOL.md`, "Locks
+//! Models: `tests/loom`, `tests/shuttle`; real threads: `tests/lock_stress.rs`. Prose: `docs/PROTOCOL.md`, "Locks
 //! of a log".
 
 use std::fmt;
@@ -60,7 +60,7 @@ const OWNER_SHIFT: u32 = 32;
 
 /// Looks at the word before the first sleep. An append holds the lock for far less than a sleep and
 /// a wake cost. Models need no spinning: it is the same exchange again.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
 /// More sleepers than there can be; the kernel counts in `i32`.
 const ALL: u32 = i32::MAX as u32;
 
@@ -531,7 +531,7 @@ fn wake_after(word: &impl SharedWord, before: Held) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -3,14 +3,27 @@
 //! The lock-free rooms ([`crate::lock`], [`crate::wake`], [`crate::publish`]) are written over
 //! [`SharedWord`]. In the shipped crate that is eight aligned bytes of a mapped page
 //! ([`crate::storage::Word`]); under `cfg(loom)` it is a loom atomic, and the very same functions
-//! run through every interleaving that the memory model allows (`tests/loom`).
+//! run through every interleaving that the memory model allows (`tests/loom`); under `cfg(shuttle)`
+//! they run through long random ones, with more threads than every interleaving could be tried of
+//! (`tests/shuttle`).
 
 use std::time::Duration;
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(not(loom))]
-pub use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub use loom::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
+    thread::yield_now,
+};
+#[cfg(shuttle)]
+pub use shuttle::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
+    thread::yield_now,
+};
+#[cfg(not(any(loom, shuttle)))]
+pub use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
+    thread::yield_now,
+};
 
 /// How a bounded sleep on a word ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,3 +66,15 @@ pub trait SharedWord {
 
 /// A mask that every sleeper and every wake shares.
 pub const EVERYONE: u32 = u32::MAX;
+
+/// Replace what a word holds by what `next` makes of it, so that nothing others store meanwhile is
+/// lost; `None` leaves it as it is.
+pub fn update(word: &impl SharedWord, next: impl Fn(u64) -> Option<u64>) {
+    let mut now = word.load(Ordering::Acquire);
+    while let Some(wanted) = next(now) {
+        match word.compare_exchange(now, wanted, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(other) => now = other,
+        }
+    }
+}

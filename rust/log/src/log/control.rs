@@ -14,7 +14,7 @@ use crate::format::wake as bell;
 use crate::segment::index::write_file;
 use crate::storage::real::private_memory;
 use crate::storage::{Access, File, Map, Open, Stat, Storage, Word};
-use crate::sync::{Ordering, SharedWord};
+use crate::sync::update;
 use crate::wake;
 
 /// An open control page.
@@ -229,13 +229,7 @@ impl Control {
         if !self.map.shares_memory() {
             return self.set(at::FLAGS, with(self.flags()));
         }
-        let word = self.word(at::FLAGS);
-        let mut flags = self.flags();
-        while let Err(now) =
-            word.compare_exchange(flags, with(flags), Ordering::AcqRel, Ordering::Acquire)
-        {
-            flags = now;
-        }
+        update(&self.word(at::FLAGS), |flags| Some(with(flags)));
         Ok(())
     }
 
@@ -247,16 +241,14 @@ impl Control {
     /// # Errors
     /// As [`Control::set`].
     pub fn raise_allocated(&self, grown: Address) -> Result<()> {
-        let mut now = self.allocated();
-        while now.sequence() == grown.sequence() && now < grown {
-            if !self.map.shares_memory() {
-                return self.set(at::ALLOCATED, grown.0);
-            }
-            let word = self.word(at::ALLOCATED);
-            match word.compare_exchange(now.0, grown.0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => break,
-                Err(other) => now = Address(other),
-            }
+        let raised = |now| {
+            let now = Address(now);
+            (now.sequence() == grown.sequence() && now < grown).then_some(grown.0)
+        };
+        if self.map.shares_memory() {
+            update(&self.word(at::ALLOCATED), raised);
+        } else if let Some(value) = raised(self.allocated().0) {
+            self.set(at::ALLOCATED, value)?;
         }
         Ok(())
     }

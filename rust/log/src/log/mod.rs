@@ -12,7 +12,6 @@
 //! | `recover` | what follows an incarnation change |
 //! | `beyond` | going on where damage hides what the next offset is |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
-//! | `crowd` | one sync for all who append durably at the same time |
 //! | `chain` | which segments are the log |
 //! | `read`, `data`, `run` | cursors over committed blocks; one of them, many of them |
 //! | `seek` | from an offset, a time or an address to a place |
@@ -36,7 +35,6 @@ mod chain;
 mod control;
 mod copy;
 mod create;
-mod crowd;
 mod data;
 mod extent;
 mod fast;
@@ -66,6 +64,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, planted};
+use crate::crowd::Crowd;
 use crate::error::{Error, Result};
 use crate::format::PAGE;
 use crate::format::address::Address;
@@ -183,7 +182,7 @@ pub struct Log {
     writer: Mutex<Option<Writer>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
-    crowd: crowd::Crowd,
+    crowd: Crowd,
     /// One thread at a time makes an index: they share a temporary name.
     indexer: Mutex<()>,
     ahead: touch::Ahead,

@@ -17,6 +17,7 @@ use crate::format::address::Address;
 use crate::format::block::Kind;
 use crate::format::control::{at, flag};
 use crate::format::segment::Mark;
+use crate::lock::stopwatch;
 use crate::segment::Segment;
 
 use super::guard::{Guard, Which};
@@ -90,7 +91,7 @@ impl Log {
                 self.crowd.met();
                 return Ok(());
             }
-            self.crowd.gather(|| control.tail());
+            self.crowd.gather(|| control.tail(), stopwatch());
             let (guard, synced) = self.sync_under_lock(control, member, guard)?;
             drop(guard);
             drop(turn);
@@ -235,7 +236,7 @@ impl Log {
                 segment.set_mark(&next_mark(before, *end, control, member))?;
             }
         }
-        if self.crowd.timed(|| self.sync_segments(&segments)).is_err() {
+        if self.crowd.timed(|| self.sync_segments(&segments), stopwatch()).is_err() {
             return self.latch(control, guard).map(|guard| (guard, false));
         }
         for (segment, end) in &segments {

@@ -1,33 +1,57 @@
-//! Every interleaving of the lock-free rooms, as far as three preemptions reach.
+//! Every interleaving of the lock-free rooms: of two threads all, of more as far as three preemptions
+//! reach.
 //!
-//! The functions under test are the shipped ones, compiled over a word of loom's. Run with
+//! The functions under test are the shipped ones, compiled over a word of loom's; `log` puts them
+//! together to a log in small, with rolls, syncs and latches. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p falaj --release --test loom`. A model that cannot fail
 //! proves nothing, so next to the models stand broken copies of single steps, which must fail.
 #![cfg(loom)]
 
+mod deaths;
+mod durable;
 mod follow;
+mod latch;
 mod lock;
+#[allow(dead_code, reason = "some of it is for shuttle")]
+mod log;
+mod processes;
 mod publish;
+mod roll;
 mod sync;
 mod watch;
 mod word;
+mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use falaj::{lock as shipped, wake};
-use loom::thread;
 
 use crate::follow::{Log, turn};
-use crate::lock::{Nobody, always, process};
+use crate::processes::{Nobody, always, process};
+use crate::world::thread;
 
 const PREEMPTIONS: usize = 3;
 const FOREVER: Duration = Duration::from_secs(3600);
 
-fn model(body: impl Fn() + Sync + Send + 'static) {
+/// Every interleaving. For two threads, where that can be waited for.
+fn every(body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.preemption_bound = None;
     builder.check(body);
+}
+
+/// Every interleaving with up to so many preemptions: of three threads there are too many others. A
+/// thread that sleeps or ends is none.
+fn bounded(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(body);
+}
+
+/// [`bounded`], as is usual.
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    bounded(PREEMPTIONS, body);
 }
 
 #[test]

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use falaj::publish;
 use falaj::sync::{Ordering, SharedWord};
-use loom::thread;
 
-use crate::model;
-use crate::word::{Bytes, LoomWord};
+use crate::every;
+use crate::word::ModelWord;
+use crate::world::{Bytes, thread};
 
-fn read_what_is_published(publish: fn(&LoomWord, u64)) {
-    model(move || {
-        let shared = Arc::new((LoomWord::new(0), Bytes::new()));
+fn read_what_is_published(publish: fn(&ModelWord, u64)) {
+    every(move || {
+        let shared = Arc::new((ModelWord::new(0), Bytes::new()));
         let writer = Arc::clone(&shared);
         let writer = thread::spawn(move || {
             writer.1.write(7);
@@ -36,8 +36,8 @@ fn broken_relaxed_commit_word_shows_bytes_that_are_not_there() {
 }
 
 fn read_a_group(first_word_last: bool) {
-    model(move || {
-        let words = [LoomWord::new(0), LoomWord::new(0)];
+    every(move || {
+        let words = [ModelWord::new(0), ModelWord::new(0)];
         let group = Arc::new((words, [Bytes::new(), Bytes::new()]));
         let writer = Arc::clone(&group);
         let writer = thread::spawn(move || {

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use falaj::lock::{self, Acquired, Identity};
 use falaj::sync::{Ordering, SharedWord};
-use loom::thread;
 
-use crate::lock::{Nobody, always, process};
-use crate::word::{Bytes, LoomWord};
-use crate::{FOREVER, model};
+use crate::processes::{Nobody, always, process};
+use crate::word::ModelWord;
+use crate::world::{Bytes, thread};
+use crate::{FOREVER, every, model};
 
 struct Syncing {
-    lock: LoomWord,
-    durable: LoomWord,
+    lock: ModelWord,
+    durable: ModelWord,
     syncs: Bytes,
 }
 
-type Unlock = fn(&LoomWord, Identity) -> bool;
+type Unlock = fn(&ModelWord, Identity) -> bool;
 
 /// One sync reaches everything that was appended, which is once before each process begins.
 fn sync_to_end(shared: &Syncing, me: Identity, unlock: Unlock) {
@@ -33,8 +33,8 @@ fn sync_to_end(shared: &Syncing, me: Identity, unlock: Unlock) {
 }
 
 fn sync_together(processes: u16, one_in_line: bool, unlock: Unlock) {
-    model(move || {
-        let (lock, durable, syncs) = (LoomWord::new(0), LoomWord::new(0), Bytes::new());
+    let run = move || {
+        let (lock, durable, syncs) = (ModelWord::new(0), ModelWord::new(0), Bytes::new());
         let shared = Arc::new(Syncing { lock, durable, syncs });
         let others: Vec<_> = (1..processes)
             .map(|slot| (process(slot), Arc::clone(&shared)))
@@ -51,7 +51,11 @@ fn sync_together(processes: u16, one_in_line: bool, unlock: Unlock) {
         for other in others {
             other.join().unwrap();
         }
-    });
+    };
+    match processes {
+        2 => every(run),
+        _ => model(run),
+    }
 }
 
 #[test]

@@ -5,32 +5,32 @@ use std::sync::Arc;
 use falaj::sync::{Ordering, SharedWord, Slept, fence};
 use falaj::wake::{self, FOLLOWERS, KEEPERS, WATCHERS};
 use falaj::{publish, wake::Ticket};
-use loom::thread;
 
-use crate::word::{Bytes, LoomWord};
+use crate::word::ModelWord;
+use crate::world::{Bytes, thread};
 use crate::{FOREVER, model};
 
 struct One {
-    commit: LoomWord,
+    commit: ModelWord,
     bytes: Bytes,
-    counter: LoomWord,
-    flag: LoomWord,
+    counter: ModelWord,
+    flag: ModelWord,
 }
 
 struct Store {
     logs: [One; 2],
-    bell: LoomWord,
+    bell: ModelWord,
 }
 
 impl Store {
     fn new() -> Self {
         let one = || One {
-            commit: LoomWord::new(0),
+            commit: ModelWord::new(0),
             bytes: Bytes::new(),
-            counter: LoomWord::new(0),
-            flag: LoomWord::new(0),
+            counter: ModelWord::new(0),
+            flag: ModelWord::new(0),
         };
-        Self { logs: [one(), one()], bell: LoomWord::new(0) }
+        Self { logs: [one(), one()], bell: ModelWord::new(0) }
     }
 
     fn append(&self, log: usize) {
@@ -143,7 +143,7 @@ fn a_watcher_and_a_keeper_of_a_log_are_both_woken() {
 fn word_left_by_one_thread_wakes_another_that_sleeps() {
     model(|| {
         let store = Arc::new(Store::new());
-        let wanted = Arc::new(LoomWord::new(0));
+        let wanted = Arc::new(ModelWord::new(0));
         let task = spawn(&store, {
             let wanted = Arc::clone(&wanted);
             move |store| {

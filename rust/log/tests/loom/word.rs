@@ -1,21 +1,20 @@
 //! The shared word as the models see it: one whose sleepers are woken or sleep for ever.
-#![allow(
-    unsafe_code,
-    reason = "the models share plain memory between threads, as processes share a page"
-)]
+//!
+//! The same file is part of the models that loom explores and of those that shuttle does; `world`
+//! is what differs.
 
 use std::sync::Arc; // loom's own cannot be dropped in the panic that a deadlock is
 use std::time::Duration;
 
 use falaj::sync::{AtomicU64, Ordering, SharedWord, Slept};
-use loom::cell::UnsafeCell;
-use loom::sync::Mutex;
-use loom::thread;
+
+use crate::world::{Mutex, Turns, thread};
 
 /// A word whose sleepers are woken or sleep for ever: a lost wake-up is a deadlock, which loom
 /// reports. The queue under the mutex is what the kernel's hash bucket is to a futex.
-pub struct LoomWord {
+pub struct ModelWord {
     value: AtomicU64,
+    turns: Turns,
     asleep: Mutex<Vec<Sleeper>>,
 }
 
@@ -25,9 +24,9 @@ struct Sleeper {
     ended: Arc<Mutex<Option<Slept>>>,
 }
 
-impl LoomWord {
+impl ModelWord {
     pub fn new(value: u64) -> Self {
-        Self { value: AtomicU64::new(value), asleep: Mutex::new(Vec::new()) }
+        Self { value: AtomicU64::new(value), turns: Turns::new(), asleep: Mutex::new(Vec::new()) }
     }
 
     pub fn end(&self, count: u32, mask: u32, how: Slept) {
@@ -46,14 +45,17 @@ impl LoomWord {
     }
 }
 
-impl SharedWord for LoomWord {
+impl SharedWord for ModelWord {
     fn load(&self, order: Ordering) -> u64 {
+        self.turns.take();
         self.value.load(order)
     }
     fn store(&self, value: u64, order: Ordering) {
+        self.turns.take();
         self.value.store(value, order);
     }
     fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.turns.take();
         self.value.swap(value, order)
     }
     fn compare_exchange(
@@ -63,9 +65,11 @@ impl SharedWord for LoomWord {
         yes: Ordering,
         no: Ordering,
     ) -> Result<u64, u64> {
+        self.turns.take();
         self.value.compare_exchange(old, new, yes, no)
     }
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.turns.take();
         self.value.fetch_add(value, order)
     }
 
@@ -93,7 +97,7 @@ impl SharedWord for LoomWord {
 }
 
 /// The same word, slept on with a bound that is always reached at once.
-pub struct Impatient<'a>(pub &'a LoomWord);
+pub struct Impatient<'a>(pub &'a ModelWord);
 
 impl SharedWord for Impatient<'_> {
     fn load(&self, order: Ordering) -> u64 {
@@ -123,31 +127,5 @@ impl SharedWord for Impatient<'_> {
     }
     fn wake(&self, count: u32, mask: u32) {
         self.0.wake(count, mask);
-    }
-}
-
-/// Bytes that one thread writes while no other looks; loom reports it if one does.
-pub struct Bytes(UnsafeCell<u64>);
-
-// SAFETY: every access goes through loom's cell, which fails the model when two of them race.
-unsafe impl Sync for Bytes {}
-// SAFETY: as above; the cell holds a plain number.
-unsafe impl Send for Bytes {}
-
-impl Bytes {
-    pub fn new() -> Self {
-        Self(UnsafeCell::new(0))
-    }
-    pub fn write(&self, value: u64) {
-        // SAFETY: loom checks that nobody reads or writes meanwhile.
-        self.0.with_mut(|cell| unsafe { *cell = value });
-    }
-    pub fn read(&self) -> u64 {
-        // SAFETY: loom checks that nobody writes meanwhile.
-        self.0.with(|cell| unsafe { *cell })
-    }
-    pub fn add_one(&self) {
-        // SAFETY: loom checks that nobody reads or writes meanwhile.
-        self.0.with_mut(|cell| unsafe { *cell += 1 });
     }
 }

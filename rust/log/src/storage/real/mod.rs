@@ -24,14 +24,14 @@ mod lock;
 mod map;
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, fchmod, fstat, fsync, linkat, lstat,
-    mkdir, rename, renameat_with, rmdir, statfs, unlink,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, chmod, fchmod, fstat, fsync, linkat,
+    lstat, mkdir, rename, renameat_with, rmdir, statfs, unlink,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -95,9 +95,18 @@ impl Storage for RealStorage {
 
     fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
         retry_on_intr(|| mkdir(path, Mode::from_raw_mode(mode)))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
-            .and_then(|directory| give_back(&directory, fstat(&directory)?.st_mode, mode));
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = |how| retry_on_intr(|| rustix::fs::open(path, flags | how, Mode::empty()));
+        let made = match open(OFlags::RDONLY) {
+            // The umask took even the owner's right to read.
+            Err(Errno::ACCESS) => open(OFlags::PATH).and_then(|found| {
+                let of_this_process = format!("/proc/self/fd/{}", found.as_raw_fd());
+                retry_on_intr(|| chmod(&*of_this_process, Mode::from_raw_mode(mode)))
+            }),
+            opened => {
+                opened.and_then(|directory| give_back(&directory, fstat(&directory)?.st_mode, mode))
+            }
+        };
         Ok(made.inspect_err(|_| rmdir(path).unwrap_or(()))?)
     }
 

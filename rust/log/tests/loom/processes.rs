@@ -1,0 +1,73 @@
+//! Threads that stand for processes: who they are, whether they live, what time it is for them.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst}; // the file's, which no model looks into
+use std::time::Duration;
+
+use falaj::lock::{Fate, Holders, Identity};
+
+use crate::world::{Mutex, MutexGuard};
+
+/// The slots of processes. A mutex is held for life and let go of by death: what the kernel's flock is.
+/// Beside it stands how often the slot was claimed, as in its file.
+#[derive(Debug)]
+pub struct Slots([(Mutex<()>, AtomicU32); 4]);
+
+impl Slots {
+    pub fn new() -> Self {
+        Self(std::array::from_fn(|_| (Mutex::new(()), AtomicU32::new(0))))
+    }
+    /// Live until the guard is dropped.
+    pub fn live(&self, who: Identity) -> MutexGuard<'_, ()> {
+        let (flock, generation) = &self.0[usize::from(who.slot())];
+        // A waiter that asks about a process that is not born yet finds nobody, as in a real store.
+        let life = flock.lock().unwrap();
+        generation.store(who.generation(), SeqCst);
+        life
+    }
+}
+
+impl<'a> Holders for &'a Slots {
+    type Proof = Option<MutexGuard<'a, ()>>;
+    fn fate(&self, holder: Identity) -> io::Result<Fate<Self::Proof>> {
+        let (flock, generation) = &self.0[usize::from(holder.slot())];
+        Ok(match flock.try_lock() {
+            Ok(proof) => Fate::Dead(Some(proof)),
+            Err(_) if generation.load(SeqCst) > holder.generation() => Fate::Dead(None),
+            Err(_) => Fate::Alive,
+        })
+    }
+}
+
+/// Nobody may be asked: in these models nobody waits long enough.
+pub struct Nobody;
+
+impl Holders for Nobody {
+    type Proof = ();
+    fn fate(&self, holder: Identity) -> io::Result<Fate<()>> {
+        panic!("asked for {holder}")
+    }
+}
+
+pub fn process(slot: u16) -> Identity {
+    Identity::new(slot, 1).unwrap()
+}
+
+pub fn word_of(owner: Identity, heir: Option<Identity>, sleepers: bool) -> u64 {
+    let heir = heir.map_or(0, Identity::bits);
+    u64::from(owner.bits()) << 32 | u64::from(heir) << 2 | u64::from(sleepers) << 1 | 1
+}
+
+/// A clock that always shows the same.
+pub fn always(millis: u64) -> impl FnMut() -> Duration {
+    move || Duration::from_millis(millis)
+}
+
+/// A clock that goes on each time it is read.
+pub fn ticking(millis: u64) -> impl FnMut() -> Duration {
+    let mut now = Duration::ZERO;
+    move || {
+        now += Duration::from_millis(millis);
+        now
+    }
+}

@@ -1,0 +1,54 @@
+//! What loom puts in place of threads, mutexes and plain memory.
+#![allow(
+    unsafe_code,
+    reason = "the models share plain memory between threads, as processes share a page"
+)]
+
+use falaj::sync::{AtomicU64, Ordering};
+use loom::cell::UnsafeCell;
+pub use loom::sync::{Mutex, MutexGuard};
+pub use loom::thread;
+
+/// Makes loom see that two uses of a word depend on one another.
+///
+/// Of each atomic loom remembers the last use alone. So where one thread loads a word and then stores
+/// to it, loom does not notice that another's load before these races with the store, and never tries
+/// them the other way round: a durable end stored with relaxed ordering passed. A relaxed exchange of
+/// a number that nobody looks at, before each use, brings all uses of a word into one row, in which
+/// each two neighbours are tried both ways; it orders nothing else.
+pub struct Turns(AtomicU64);
+
+impl Turns {
+    pub fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+    pub fn take(&self) {
+        self.0.swap(0, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that one thread writes while no other looks; loom reports it if one does.
+pub struct Bytes(UnsafeCell<u64>);
+
+// SAFETY: every access goes through loom's cell, which fails the model when two of them race.
+unsafe impl Sync for Bytes {}
+// SAFETY: as above; the cell holds a plain number.
+unsafe impl Send for Bytes {}
+
+impl Bytes {
+    pub fn new() -> Self {
+        Self(UnsafeCell::new(0))
+    }
+    pub fn write(&self, value: u64) {
+        // SAFETY: loom checks that nobody reads or writes meanwhile.
+        self.0.with_mut(|cell| unsafe { *cell = value });
+    }
+    pub fn read(&self) -> u64 {
+        // SAFETY: loom checks that nobody writes meanwhile.
+        self.0.with(|cell| unsafe { *cell })
+    }
+    pub fn add_one(&self) {
+        // SAFETY: loom checks that nobody reads or writes meanwhile.
+        self.0.with_mut(|cell| unsafe { *cell += 1 });
+    }
+}
