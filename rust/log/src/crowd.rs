@@ -9,7 +9,7 @@
 //! Only speed depends on this. It never waits longer than a sync takes, so a fast disk is not slowed
 //! down; who is alone does not wait, but for one moment after the others have left.
 //!
-//! Left to others: who syncs, and what ([`crate::log`]). Models: `tests/loom/together.rs`. See
+//! Left to others: who syncs, and what ([`crate::log`]). Models: `tests/loom/durable.rs`. See
 //! `docs/PROTOCOL.md`, "Durable".
 
 use std::time::Duration;
