@@ -83,6 +83,8 @@ class Part:
     process: "subprocess.Popen[bytes]"
     begun: float
     seconds: float = 0.0
+    processor: float = 0.0
+    """Seconds of all cores, of all its processes."""
     code: int | None = None
 
     @classmethod
@@ -111,15 +113,19 @@ class Part:
             with self.log.open("a") as words:
                 words.write(f"\nit did not end within {PART_S_MAX:.0f} s\n")
             self.process.stdin.close()
-        self.code = self.process.poll()
-        return self.code is not None
+        pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
+        if not pid:
+            return False
+        self.code = self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.processor = usage.ru_utime + usage.ru_stime
+        return True
 
     def words(self) -> str:
         """Read what it said."""
         return self.log.read_text(errors="replace")
 
-    def row(self) -> tuple[str, str, str, str]:
-        """Say what ran, how much, how long, and what was found."""
+    def row(self) -> tuple[str, ...]:
+        """Say what ran, how much, how long, on how much of the processor, and what was found."""
         words = self.words()
         figure = PARTS[self.name](words) if self.name in PARTS else ""
         figure = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", figure)
@@ -127,7 +133,7 @@ class Part:
         if not figure:
             figure = "not run, see below" if skipped and not self.code else "?"
         found = "nothing" if self.code == 0 else f"FAILED ({self.code})"
-        return self.name, figure, f"{self.seconds:.0f} s", found
+        return self.name, figure, f"{self.seconds:.0f} s", f"{self.processor:.0f} s", found
 
 
 def work(names: list[str], folder: Path) -> list[Part]:
@@ -147,7 +153,7 @@ def work(names: list[str], folder: Path) -> list[Part]:
     return done
 
 
-def table(rows: list[tuple[str, str, str, str]]) -> str:
+def table(rows: list[tuple[str, ...]]) -> str:
     """Lay rows out in columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
@@ -165,7 +171,7 @@ def main() -> int:
     folder.mkdir(parents=True)
     began = time.monotonic()
     done = work(sys.argv[2:] or list(PARTS), folder)
-    rows = [("part", "how much", "how long", "found"), *(part.row() for part in done)]
+    rows = [("part", "how much", "how long", "processor", "found"), *(part.row() for part in done)]
     print(f"\n{table(rows)}\nall of it: {time.monotonic() - began:.0f} s")
     for part in done:
         for line in dict.fromkeys(SKIPS.findall(part.words())):

@@ -5,6 +5,7 @@ the end of their time, keep that as real ones do, and behave as they are told.
 """
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -28,12 +29,17 @@ def harness(behaviour: str, path: Path, seconds: float) -> int:
         return 1
     if behaviour == "leaves":  # a child that ends neither when asked nor with its parent
         subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=True)
+    asked: list[bool] = []
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         told["counted"] += 1
+        told["asked to end"] = bool(asked)
         beside = path.with_suffix(".new")
         beside.write_text(json.dumps(told))
         beside.replace(path)
+        if told["asked to end"]:
+            return 130
         time.sleep(0.02)  # sleep: a harness that is at work
     return 0
 
@@ -48,8 +54,8 @@ def main() -> int:
     from soak.harnesses import Harnesses, Job, Target, Turn
     from soak.state import State
 
-    driver.PIECE_S = (0.5, 0.5)
     home, hours, *behaviours = sys.argv[1:]
+    driver.PIECE_S = (0.5, 600.0)
 
     def command(behaviour: str, turn: Turn) -> list[str]:
         words = [sys.executable, __file__, "--harness", behaviour]

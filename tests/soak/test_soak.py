@@ -90,6 +90,7 @@ def test_a_soak_goes_on_where_it_was_and_what_it_ran_ends_with_it(
     before = state_of(tmp_path)
     assert 0 < before["left"] < 600
     counted = json.loads(next((tmp_path / "counts").glob("*.json")).read_text())
+    assert counted["asked to end"]
     (tmp_path / "state.json").write_text(json.dumps({**before, "left": 1.0}))
     code, said = run(tmp_path, 600, "counts", "leaves")
     after = json.loads(said.splitlines()[-1])
