@@ -71,7 +71,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "proof-canaries": canaries,
     "proof-power": told(r'"cuts":(\d+)', "{} power cuts"),
 }
-SKIPS = re.compile(r"^.*(?:NOT RUN|SKIPPED \[).*$", re.MULTILINE)
+SKIPS = re.compile(r"^(?:(?:\*\*\* )?NOT RUN|SKIPPED \[).*$", re.MULTILINE)
 
 
 @dataclass
