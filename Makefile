@@ -40,7 +40,7 @@ test: lint test-rust test-loom test-shuttle test-python ## everything that must 
 # The reliability harness at the size of a push (docs/RELIABILITY.md). Seeds are fixed; other ones are for
 # soaks.
 test-proof: $(CORE) proof-programs ## the reliability harness, push-sized (docs/RELIABILITY.md)
-	$(BIN)/python tools/proof.py "$(TARGET)/proof"
+	$(BIN)/python tools/parts.py "$(TARGET)/proof"
 
 # One after the other: the storm's engine has fail points, which the others' must not have.
 proof-programs: | check-tools

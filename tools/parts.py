@@ -3,7 +3,7 @@
 
 A part is a target of the Makefile, which can also be made alone. Its words go to a file; they are
 shown when it failed. What a part could not run is repeated below the table. Nothing of a part
-outlives this program (tools/soak/keeper.py). Usage: proof.py DIRECTORY-FOR-WORDS [PART …]
+outlives this program (tools/soak/keeper.py). Usage: parts.py DIRECTORY-FOR-WORDS [PART …]
 """
 
 import os
