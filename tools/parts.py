@@ -64,11 +64,13 @@ PARTS: dict[str, Callable[[str], str]] = {
         (r"^faults\S*: (\d+) cases", "failed calls"),
     ),
     "proof-explore": told(r"^explore: (\d+) different states", "{} different states"),
+    "proof-sanitizers": counted((r"^test result: ok\. (\d+) passed", "tests")),
     "proof-outside": told(r"(\d+ passed[^\n]*?) in ", "{}"),
     "proof-storm": told(
         r'"acknowledged":(\d+).*?"kills":(\d+)', "{1} kills, {0} acknowledged records"
     ),
     "proof-canaries": canaries,
+    "proof-models": counted((r"^test result: ok\. (\d+) passed", "models")),
     "proof-power": told(r'"cuts":(\d+)', "{} power cuts"),
 }
 SKIPS = re.compile(r"^(?:(?:\*\*\* )?NOT RUN|SKIPPED \[).*$", re.MULTILINE)
