@@ -24,7 +24,7 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-hostile proof-storm \
-	proof-power proof-outside proof-models proof-sanitizers lint lint-rust lint-python \
+	proof-power proof-outside proof-models proof-sanitizers proof-programs soak lint lint-rust lint-python \
 	test-rust test-loom test-shuttle test-python bench bench-plots demo wheel format clean
 
 help: ## list the targets
@@ -39,8 +39,12 @@ test: lint test-rust test-loom test-shuttle test-python ## everything that must 
 
 # The reliability harness at the size of a push (docs/RELIABILITY.md). Seeds are fixed; other ones are for
 # soaks.
-test-proof: proof-explore proof-canaries proof-models proof-sanitizers proof-hostile proof-storm proof-power \
-	proof-outside ## the reliability harness, push-sized (docs/RELIABILITY.md)
+test-proof: $(CORE) proof-programs ## the reliability harness, push-sized (docs/RELIABILITY.md)
+	$(BIN)/python tools/parts.py "$(TARGET)/proof"
+
+# One after the other: the storm's engine has fail points, which the others' must not have.
+proof-programs: | check-tools
+	for crate in falaj-sim falaj-hostile falaj-storm; do cargo build --release --locked -p $$crate; done
 
 proof-explore: | check-tools
 	cargo run --release --locked -p falaj-sim -- explore --states 2000000 --progress
@@ -79,7 +83,27 @@ proof-power: | check-tools
 		{ [ $$? = 77 ] && echo "NOT RUN: power cuts, for want of the right to mount"; }
 
 proof-outside: $(CORE)
-	$(BIN)/python -m pytest tests/proof --proof
+	$(BIN)/python -m pytest tests/proof --proof -p no:cacheprovider --durations=10
+
+# All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in
+# SOAK_DIR; the programs are copied there, so that building something else does not change a soak.
+SOAK_DIR ?= .soak
+FUZZER := $(TARGET)/fuzz/x86_64-unknown-linux-gnu/release/decoders
+FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Zsanitizer=address --cfg fuzzing
+
+soak: $(CORE) proof-programs ## all harnesses for HOURS=…, gone on with after any interruption (docs/RELIABILITY.md)
+	@[ -n "$(HOURS)" ] || { echo "say how long: make soak HOURS=3"; exit 2; }
+	mkdir -p $(SOAK_DIR)/programs && rm -f $(SOAK_DIR)/programs/decoders
+	if cargo +nightly --version >/dev/null 2>&1; then \
+		(cd rust/log/fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" CARGO_TARGET_DIR="$(abspath $(TARGET))/fuzz" \
+			cargo +nightly build --release --locked --target x86_64-unknown-linux-gnu --bin decoders) && \
+		install "$(FUZZER)" $(SOAK_DIR)/programs; \
+	else echo "NOT RUN: the fuzzer with AddressSanitizer, for want of a nightly compiler"; fi
+	install $(addprefix "$(TARGET)"/release/,falaj-sim falaj-storm falaj-hostile) $(SOAK_DIR)/programs
+	PYTHONPATH=tools $(BIN)/python -m soak --hours $(HOURS) --home $(SOAK_DIR) \
+		--programs $(SOAK_DIR)/programs --scratch $(PROOF_DIR) $(if $(ANEW),--anew)
 
 lint: lint-rust lint-python ## formatting, clippy, rustdoc, ruff, mypy, stubtest; warnings are errors
 

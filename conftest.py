@@ -13,12 +13,20 @@ import falaj
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Know `--proof`, with which tests that try to break something try long."""
     parser.addoption("--proof", action="store_true", help="large budgets, as for a push")
+    parser.addoption("--first-seed", type=int, default=0, help="other random tests than usual")
 
 
 @pytest.fixture
 def budget(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
     """Choose how much is tried: the first number, or with `--proof` the second."""
     return lambda few, many: many if request.config.getoption("--proof") else few
+
+
+@pytest.fixture
+def first_seed(request: pytest.FixtureRequest) -> int:
+    """Name the seed from which random tests count theirs; a soak asks for others."""
+    first: int = request.config.getoption("--first-seed")
+    return first
 
 
 @pytest.fixture

@@ -1,0 +1,208 @@
+"""A soak survives its own interruptions, tells what was found, and writes one row.
+
+The harnesses here (`small.py`) only count; the driver, the keeper and the files are the real ones.
+"""
+
+import datetime
+import fcntl
+import json
+import math
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from soak import counts, ledger
+from soak.harnesses import ROOT, VARIANTS, Turn, everything
+from soak.keeper import descendants, die_with_parent
+from soak.state import Job, State
+
+SMALL = Path(__file__).with_name("small.py")
+SECOND = 1 / 3600
+PATIENCE_S = 30.0
+
+
+def start(home: Path, seconds: float, *behaviours: str) -> "subprocess.Popen[str]":
+    """Start a driver, which does not outlive this test either."""
+    return subprocess.Popen(
+        [sys.executable, str(SMALL), str(home), str(seconds * SECOND), *behaviours],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tools")},
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,
+    )
+
+
+def run(home: Path, seconds: float, *behaviours: str) -> tuple[int, str]:
+    process = start(home, seconds, *behaviours)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, said
+
+
+def wait_until(what: Callable[[], Any]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)  # sleep: for another process
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def state_of(home: Path) -> Any:
+    return json.loads((home / "state.json").read_text())
+
+
+def wait_for_its_processes(home: Path) -> None:
+    with (home / "lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_soak_goes_on_where_it_was_and_what_it_ran_ends_with_it(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    driver = start(tmp_path, 600, "counts", "leaves")
+    wait_until(
+        lambda: (tmp_path / "state.json").exists() and any((tmp_path / "counts").glob("*.json"))
+    )
+    wait_until(lambda: len(descendants(driver.pid)) >= 5)
+    below = descendants(driver.pid)
+    driver.send_signal(number)
+    driver.communicate(timeout=PATIENCE_S)
+    wait_for_its_processes(tmp_path)
+    # The lock is free a moment before its last holder is gone.
+    wait_until(lambda: not any(map(alive, below)))
+
+    before = state_of(tmp_path)
+    assert 0 < before["left"] < 600
+    counted = json.loads(next((tmp_path / "counts").glob("*.json")).read_text())
+    assert counted["asked to end"]
+    (tmp_path / "state.json").write_text(json.dumps({**before, "left": 1.0}))
+    code, said = run(tmp_path, 600, "counts", "leaves")
+    after = json.loads(said.splitlines()[-1])
+    assert code == 0
+    assert after["left"] == 0
+    assert after["done"]["counts"] > counted["counted"] > 0
+    assert state_of(tmp_path)["seconds"] > before["seconds"]
+    assert state_of(tmp_path)["seed"] == before["seed"]
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_finding_is_told_and_kept_and_the_others_go_on(tmp_path: Path) -> None:
+    code, said = run(tmp_path, 6, "finds", "counts")
+    assert code == 1
+    assert "FOUND by finds: it ended with 1" in said
+    assert "what was acknowledged is gone" in said
+    assert "finds gets no more time: 3 findings are enough" in said
+    kept = [Path(where) for where in state_of(tmp_path)["found"]]
+    assert len(kept) == 3
+    for where in kept:
+        assert "--harness finds" in (where / "README.txt").read_text()
+        assert "round 7" in (where / "said.txt").read_text()
+        assert (where / "scratch/store").stat().st_size == 100
+    assert state_of(tmp_path)["jobs"]["counts"]["pieces"] >= 2
+    # Each finding is left behind with another seed.
+    assert len(list((tmp_path / "finds").glob("*.json"))) == 3
+
+
+def test_what_this_machine_cannot_do_is_told_and_not_tried_again(tmp_path: Path) -> None:
+    code, said = run(tmp_path, 1, "cannot", "counts")
+    assert code == 0
+    assert "cannot: NOT RUN: NOT RUN: for want of a disk" in said
+    assert state_of(tmp_path)["jobs"]["cannot"]["pieces"] == 1
+
+
+def test_a_soak_does_not_begin_without_room(tmp_path: Path) -> None:
+    source = SMALL.read_text().replace("scratch_bytes_min=0", "scratch_bytes_min=1 << 60")
+    program = tmp_path / "greedy.py"
+    program.write_text(source)
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "home"), "1", "counts"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tools")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "GiB, a soak wants" in done.stdout
+    assert not list((tmp_path / "home/counts").iterdir())
+
+
+def a_state() -> State:
+    jobs = {"kill": Job(found=1), "power": Job(ended="NOT RUN: only root may mount")}
+    return State(77, "0.1.0, abc", "abc", seconds=3 * 3600 + 125, jobs=jobs)
+
+
+def test_a_soak_has_one_row_which_grows_and_the_newest_stands_on_top() -> None:
+    page = (ROOT / "docs/RELIABILITY.md").read_text()
+    today = datetime.date(2026, 11, 22)
+    done = Counter({"states": 1234567, "flips": 9, "flips in all": 9, "faults": 1})
+    done["faults in all"] = 2
+    one = ledger.row(a_state(), done, today)
+    assert one == (
+        "| 2026-11-22 | 0.1.0, abc | 3 h 2 min | 1,234,567 | 0, 0 at points | 0 | not run | all 9 "
+        "| 1 of 2 | 0; with ASan 0 | 0 tests | 77 | 1 by kill |"
+    )
+    assert len(one.split(" | ")) == len(ledger.HEADS)
+    entered = ledger.enter(page, one)
+    lines = entered.splitlines()
+    top = lines.index(ledger.HEAD)
+    assert lines[top + 1 : top + 3] == [ledger.RULE, one]
+    assert [line for line in lines if line != one] == page.splitlines()
+
+    other = ledger.row(State(78, "0.2.0, def", "def"), Counter(), today)
+    grown = ledger.row(a_state(), Counter(states=7654321), today)
+    entered = ledger.enter(ledger.enter(entered, other), grown)
+    lines = entered.splitlines()
+    assert lines[top + 2 : top + 4] == [other, grown]
+    assert one not in lines
+
+
+def test_sketches_count_what_they_saw_together_once() -> None:
+    draw = random.Random(3)
+    halves = [[0] * 65536, [0] * 65536]
+    for n in range(300_000):
+        hashed = draw.getrandbits(64)
+        rest = (hashed << 16) & (2**64 - 1) | 1 << 15
+        rank = 64 - rest.bit_length() + 1
+        for half in halves if n % 3 == 0 else [halves[n % 2]]:
+            half[hashed >> 48] = max(half[hashed >> 48], rank)
+    count = counts.different([bytes(half).hex() for half in halves])
+    assert math.isclose(count, 300_000, rel_tol=0.02)
+    assert counts.different([]) == 0
+
+
+def test_what_the_harnesses_keep_is_what_is_counted(tmp_path: Path) -> None:
+    batch = re.search(
+        r"pub const BATCH: u64 = (\d+)", (ROOT / "rust/hostile/src/bytes/decoders.rs").read_text()
+    )
+    assert batch is not None
+    assert int(batch[1]) == counts.BATCH
+    assert "|".join(VARIANTS) in (ROOT / "rust/hostile/src/main.rs").read_text()
+    (tmp_path / "a.log").write_bytes(b"#5\tINITED\n#90\tNEW\n#123\tDONE\n3 passed in 1 s\n")
+    (tmp_path / "b.log").write_bytes(b"#7\tpulse\n")
+    assert counts.sanitized(tmp_path)["sanitized"] == 130
+    assert counts.outside(tmp_path)["outside"] == 3
+
+
+def test_every_job_has_a_command_with_a_seed_of_its_own(tmp_path: Path) -> None:
+    jobs = everything(tmp_path).jobs
+    turn = Turn(4321, 3, 60.0, tmp_path / "kept", tmp_path)
+    for job in jobs:
+        command = " ".join(job.command(turn))
+        assert not job.seeded or "432" in command, command
+        assert str(tmp_path) in command
+    assert [job.name for job in jobs if job.missing] == ["sanitized"]

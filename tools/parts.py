@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""`make test-proof`: the parts of the harness two at a time, and one table of what they did.
+
+A part is a target of the Makefile, which can also be made alone. Its words go to a file; they are
+shown when it failed. What a part could not run is repeated below the table. Nothing of a part
+outlives this program (tools/soak/keeper.py). Usage: parts.py DIRECTORY-FOR-WORDS [PART …]
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+KEEPER = ROOT / "tools/soak/keeper.py"
+LANES = 2
+LOOK_S = 0.2
+PART_S_MAX = 3600.0
+"""Longest time of a part; each takes minutes."""
+
+
+def told(pattern: str, shape: str) -> Callable[[str], str]:
+    """Find the last place where a part tells its figures."""
+
+    def find(words: str) -> str:
+        found = list(re.finditer(pattern, words, re.MULTILINE | re.DOTALL))
+        return shape.format(*found[-1].groups()) if found else ""
+
+    return find
+
+
+def counted(*patterns: tuple[str, str]) -> Callable[[str], str]:
+    """Add up the numbers that match, for each of several things."""
+
+    def find(words: str) -> str:
+        sums = [
+            (sum(map(int, re.findall(pattern, words, re.MULTILINE))), what)
+            for pattern, what in patterns
+        ]
+        return ", ".join(f"{amount:,} {what}" for amount, what in sums if amount)
+
+    return find
+
+
+def canaries(words: str) -> str:
+    """Count the canaries that were let loose, and those that nobody noticed."""
+    rows = re.findall(r"^(\S+) +\| .*$", words, re.MULTILINE)
+    bad = words.count("NOT GOOD:")
+    loose = [row for row in rows if row not in ("canary", "none")]
+    return f"{len(loose)} planted bugs, {len(loose) - bad} noticed"
+
+
+# Longest first: so the two lanes end at about the same time.
+PARTS: dict[str, Callable[[str], str]] = {
+    "proof-hostile": counted(
+        (r"^flips\S*: (\d+) cases", "flips"),
+        (r"^bytes-\S+: (\d+) cases", "batches of rubbish"),
+        (r"^faults\S*: (\d+) cases", "failed calls"),
+    ),
+    "proof-explore": told(r"^explore: (\d+) different states", "{} different states"),
+    "proof-sanitizers": counted((r"^test result: ok\. (\d+) passed", "tests")),
+    "proof-outside": told(r"(\d+ passed[^\n]*?) in ", "{}"),
+    "proof-storm": told(
+        r'"acknowledged":(\d+).*?"kills":(\d+)', "{1} kills, {0} acknowledged records"
+    ),
+    "proof-canaries": canaries,
+    "proof-models": counted((r"^test result: ok\. (\d+) passed", "models")),
+    "proof-power": told(r'"cuts":(\d+)', "{} power cuts"),
+}
+SKIPS = re.compile(r"^(?:(?:\*\*\* )?NOT RUN|SKIPPED \[).*$", re.MULTILINE)
+
+
+@dataclass
+class Part:
+    """A part at work, or done."""
+
+    name: str
+    log: Path
+    process: "subprocess.Popen[bytes]"
+    begun: float
+    seconds: float = 0.0
+    processor: float = 0.0
+    """Seconds of all cores, of all its processes."""
+    code: int | None = None
+
+    @classmethod
+    def begin(cls, name: str, folder: Path) -> "Part":
+        """Start making it."""
+        log = folder / f"{name}.log"
+        environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
+        with log.open("wb") as words:
+            process = subprocess.Popen(
+                [sys.executable, "-I", str(KEEPER), "make", "--no-print-directory", name],
+                stdin=subprocess.PIPE,
+                stdout=words,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env=environment,
+                start_new_session=True,
+            )
+        print(f"proof: {name} begins; its words: {log}", flush=True)
+        return cls(name, log, process, time.monotonic())
+
+    def look(self) -> bool:
+        """See whether it is over; end it when it takes too long."""
+        self.seconds = time.monotonic() - self.begun
+        assert self.process.stdin is not None
+        if self.seconds > PART_S_MAX and not self.process.stdin.closed:
+            with self.log.open("a") as words:
+                words.write(f"\nit did not end within {PART_S_MAX:.0f} s\n")
+            self.process.stdin.close()
+        pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
+        if not pid:
+            return False
+        self.code = self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.processor = usage.ru_utime + usage.ru_stime
+        return True
+
+    def words(self) -> str:
+        """Read what it said."""
+        return self.log.read_text(errors="replace")
+
+    def row(self) -> tuple[str, ...]:
+        """Say what ran, how much, how long, on how much of the processor, and what was found."""
+        words = self.words()
+        figure = PARTS[self.name](words) if self.name in PARTS else ""
+        figure = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", figure)
+        skipped = SKIPS.search(words)
+        if not figure:
+            figure = "not run, see below" if skipped and not self.code else "?"
+        found = "nothing" if self.code == 0 else f"FAILED ({self.code})"
+        return self.name, figure, f"{self.seconds:.0f} s", f"{self.processor:.0f} s", found
+
+
+def work(names: list[str], folder: Path) -> list[Part]:
+    """Make all parts, two at a time, in this order."""
+    waiting, working, done = list(names), list[Part](), list[Part]()
+    while waiting or working:
+        while waiting and len(working) < LANES:
+            working.append(Part.begin(waiting.pop(0), folder))
+        time.sleep(LOOK_S)
+        for part in [part for part in working if part.look()]:
+            working.remove(part)
+            done.append(part)
+            if part.code:
+                print(f"{part.words()}\nproof: {part.name} FAILED", flush=True)
+            else:
+                print(f"proof: {part.name} ended after {part.seconds:.0f} s", flush=True)
+    return done
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Lay rows out in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run the parts of the command line, or all; 1 if one of them failed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder = Path(sys.argv[1])
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    done = work(sys.argv[2:] or list(PARTS), folder)
+    rows = [("part", "how much", "how long", "processor", "found"), *(part.row() for part in done)]
+    print(f"\n{table(rows)}\nall of it: {time.monotonic() - began:.0f} s")
+    for part in done:
+        for line in dict.fromkeys(SKIPS.findall(part.words())):
+            print(f"{part.name}: {line.strip()}")
+    return 1 if any(part.code for part in done) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

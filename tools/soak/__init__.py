@@ -1,0 +1,16 @@
+"""A soak: all harnesses in shards for hours, gone on with after any interruption.
+
+| room | owns |
+|---|---|
+| `harnesses` | what is run, for which share of the time, towards which target |
+| `counts` | how much of it was done, read from what the harnesses keep themselves |
+| `state` | what the soak remembers beyond that, in one file that is there whole or not at all |
+| `pieces` | one harness at work for some minutes, and how it ends |
+| `keeper` | the process above each piece: nothing of the piece outlives it, nor it the driver |
+| `driver` | which piece is next, findings, room on the disks, the end |
+| `progress` | the table for people |
+| `ledger` | the row in docs/RELIABILITY.md |
+
+Section "How to soak" of docs/RELIABILITY.md says what a user sees. Nothing here judges falaj: the
+harnesses do.
+"""

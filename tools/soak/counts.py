@@ -1,0 +1,118 @@
+"""How much was done: read from what the harnesses keep to go on from, and from their words.
+
+A reader takes the directory of one kind of harness and adds up what lies there, of all shards and
+seeds. So nothing is counted twice, and nothing is lost that the harness itself did not lose.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BATCH = 64
+"""Inputs of a case of one decoder: `BATCH` of rust/hostile/src/bytes/decoders.rs."""
+
+Kept = dict[str, Any]
+Reader = Callable[[Path], Counter[str]]
+EXECUTED = re.compile(rb"^#(\d+)\t", re.MULTILINE)
+PASSED = re.compile(rb"\b(\d+) passed")
+
+
+def kept_in(folder: Path) -> list[Kept]:
+    """Read all that harnesses keep there."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        told = json.loads(path.read_text())
+        found.append(told)
+    return found
+
+
+def last_number(pattern: re.Pattern[bytes], log: Path) -> int:
+    """Find the last number that a log tells."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - (1 << 16)))
+        numbers = pattern.findall(file.read())
+    return int(numbers[-1]) if numbers else 0
+
+
+def different(sketches: list[str]) -> int:
+    """Count what several sketches saw together, as `Sketch` of rust/sim/src/seen.rs does."""
+    ranks = [max(ranks) for ranks in zip(*map(bytes.fromhex, sketches), strict=True)]
+    if not ranks:
+        return 0
+    m = len(ranks)
+    raw = 0.7213 / (1 + 1.079 / m) * m * m / math.fsum(2.0**-rank for rank in ranks)
+    empty = ranks.count(0)
+    return int(m * math.log(m / empty) if empty and raw <= 2.5 * m else raw)
+
+
+def explore(folder: Path) -> Counter[str]:
+    """Read different states, and how many were judged."""
+    kept = kept_in(folder)
+    judged = sum(k["counts"][name] for k in kept for name in ("first", "second", "deaths"))
+    return Counter(states=different([k["sketch"] for k in kept]), judged=judged)
+
+
+def kill(folder: Path) -> Counter[str]:
+    """Read kills, and records that were acknowledged meanwhile."""
+    found: Counter[str] = Counter()
+    for kept in kept_in(folder):
+        found["kills"] += kept.get("kills", 0)
+        found["kills at points"] += kept.get("kills_at_points", 0)
+        found["records"] += kept.get("acknowledged", 0)
+    return found
+
+
+def power(folder: Path) -> Counter[str]:
+    """Read power cuts."""
+    return Counter(cuts=sum(kept.get("cuts", 0) for kept in kept_in(folder)))
+
+
+def flips(folder: Path) -> Counter[str]:
+    """Read flipped bits, and how many there are to flip."""
+    kept = kept_in(folder)
+    return Counter({"flips": _sum(kept, "cases"), "flips in all": _sum(kept, "to")})
+
+
+def faults(folder: Path) -> Counter[str]:
+    """Read failed calls, and how many there are to fail."""
+    kept = kept_in(folder)
+    return Counter({"faults": _sum(kept, "cases"), "faults in all": _sum(kept, "to")})
+
+
+def _sum(kept: list[Kept], name: str) -> int:
+    return sum(k[name] for k in kept)
+
+
+def fuzz(folder: Path) -> Counter[str]:
+    """Read inputs that decoders were fed with, and harmed stores."""
+    found: Counter[str] = Counter()
+    for kept in kept_in(folder):
+        fed = kept["outcomes"].get("fed", 0)
+        found["fuzzed"] += kept["cases"] + fed * (BATCH - 1)
+    return found
+
+
+def sanitized(folder: Path) -> Counter[str]:
+    """Read executions of the fuzzer below AddressSanitizer."""
+    return Counter(sanitized=sum(last_number(EXECUTED, log) for log in folder.glob("*.log")))
+
+
+def outside(folder: Path) -> Counter[str]:
+    """Read large tests from outside that passed."""
+    return Counter(outside=sum(last_number(PASSED, log) for log in folder.glob("*.log")))
+
+
+READERS: dict[str, Reader] = {
+    "explore": explore,
+    "kill": kill,
+    "power": power,
+    "flips": flips,
+    "faults": faults,
+    "fuzz": fuzz,
+    "sanitized": sanitized,
+    "outside": outside,
+}

@@ -1,0 +1,73 @@
+"""The row of a soak in docs/RELIABILITY.md: one for each soak, replaced as the soak goes on.
+
+A row is found again by the seed of its soak; new ones stand on top. Text in, text out.
+"""
+
+import datetime
+from collections import Counter
+
+from soak.state import State
+
+HEADS = (
+    *("date", "version", "time", "states", "kills", "records", "cuts", "flips", "faults"),
+    *("fuzz executions", "from outside", "seed", "found"),
+)
+HEAD = f"| {' | '.join(HEADS)} |"
+RULE = "|" + "---|" * len(HEADS)
+
+
+def row(state: State, done: Counter[str], today: datetime.date) -> str:
+    """Write the row of a soak."""
+    skipped = {name: job for name, job in state.jobs.items() if "NOT RUN" in job.ended}
+
+    def figure(name: str, job: str) -> str:
+        return "not run" if job in skipped else f"{done[name]:,}"
+
+    def share(name: str) -> str:
+        done_, all_ = done[name], done[f"{name} in all"]
+        if done_ == all_:
+            return f"all {all_:,}" if all_ else "0"
+        return f"{done_:,} of {all_:,}"
+
+    minutes = round(state.seconds / 60)
+    sanitizer = "not run" if "sanitized" in skipped else f"{done['sanitized']:,}"
+    found = {name: job.found for name, job in state.jobs.items() if job.found}
+    cells = (
+        f"{today}",
+        state.version,
+        f"{minutes // 60} h {minutes % 60} min",
+        f"{done['states']:,}",
+        f"{done['kills']:,}, {done['kills at points']:,} at points",
+        f"{done['records']:,}",
+        figure("cuts", "power"),
+        share("flips"),
+        share("faults"),
+        f"{done['fuzzed']:,}; with ASan {sanitizer}",
+        f"{done['outside']:,} tests",
+        f"{state.seed}",
+        ", ".join(f"{count} by {name}" for name, count in found.items()) or "nothing",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def enter(page: str, new: str) -> str:
+    """Put a row into the page, in place of the one of the same soak if there is one."""
+    lines = page.splitlines()
+    if HEAD not in lines:
+        raise ValueError(f"no table that begins with {HEAD}")
+    top = lines.index(HEAD) + 2
+    end = top
+    while end < len(lines) and lines[end].startswith("|"):
+        end += 1
+    before = [i for i in range(top, end) if seed_of(lines[i]) == seed_of(new)]
+    if before:
+        lines[before[0]] = new
+    else:
+        lines.insert(top, new)
+    return "\n".join(lines) + "\n"
+
+
+def seed_of(line: str) -> str:
+    """Read the seed of a row."""
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    return cells[HEADS.index("seed")] if len(cells) == len(HEADS) else ""
