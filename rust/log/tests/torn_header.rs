@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{TestMember, append, create_log_of, log_dir, open, open_to_read, read_all};
+use common::{TestMember, append, create_log_of, log_dir, open, open_as, open_to_read, read_all};
 use falaj::error::Error;
 use falaj::format::names;
 use falaj::format::settings::WriteMode;
@@ -113,4 +113,46 @@ fn a_torn_beginning_behind_the_mark_hides_nothing_that_lies_before_it() {
     assert_eq!(records, kept, "{ended:?}");
     let log = open(&image, &dir, TestMember::new(0, 2)).unwrap();
     assert_eq!(read_all(&log, 0, 0).0, kept);
+}
+
+/// Of the newest segment the beginning is torn, and still only it says that the one before it is part of
+/// the log: the block that names that one did not arrive.
+#[test]
+fn a_recovery_that_dies_leaves_the_next_one_all_that_it_had_found() {
+    for write_mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let machine = MemoryStorage::new().seeded(3);
+        let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+        let dir = log_dir(Path::new("/"));
+        create_log_of(&*storage, &dir, 1, write_mode, common::SEGMENT);
+        let member = TestMember::new(0, 1);
+        let dies = member.obituary();
+        let log = open_as(&storage, &dir, member, write_mode).unwrap();
+        append(&log, 0, &[b"durable"]).unwrap();
+        log.sync().unwrap();
+        for value in [b"found", b"ended"] {
+            log.roll_now().unwrap();
+            append(&log, 0, &[value]).unwrap();
+        }
+        let journal = machine.journal();
+        dies();
+        let crash = journal.crash_at_end();
+        let [named, torn] = [0, 2].map(names::segment);
+        let selection = crash.choices().iter().map(|choice| match choice.what {
+            Undecided::Sector(8..) if choice.path.ends_with(&named) => 0,
+            Undecided::Sector(8..) if choice.path.ends_with(&torn) => 0,
+            _ => choice.latest,
+        });
+        let image = crash.image(&selection.collect::<Vec<_>>());
+        let recovered = |storage: &MemoryStorage| {
+            let storage: Arc<dyn Storage> = Arc::new(storage.process());
+            let log = open_as(&storage, &dir, TestMember::new(0, 2), write_mode).unwrap();
+            read_all(&log, 0, 0).0.into_iter().map(|(_, value)| value).collect::<Vec<_>>()
+        };
+        let found = recovered(&image);
+        assert_eq!(found, [b"durable".to_vec(), b"found".to_vec()]);
+        let recovery = image.journal();
+        for time in 0..=recovery.len() {
+            assert_eq!(recovered(&recovery.killed_at(time)), found, "dead after event {time}");
+        }
+    }
 }

@@ -58,6 +58,16 @@ enum Beginning {
     Torn,
 }
 
+/// Segments that the newest connected one reaches backwards, oldest first.
+#[derive(Debug)]
+pub struct Connected {
+    /// The log.
+    pub whole: Vec<u64>,
+    /// Behind it: those from the first on of which the beginning is torn. They are no part of the log,
+    /// and yet they may be what connects the ones before them.
+    pub torn: Vec<u64>,
+}
+
 /// What comes behind a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -122,14 +132,19 @@ impl Chain {
 
     /// Sequences of the log's segments, oldest first, as the directory holds them now.
     pub fn refresh(&self) -> Result<Vec<u64>> {
-        let mut sequences = list_segments(&*self.storage, &self.dir)?;
-        self.drop_unconnected(&mut sequences)?;
-        self.drop_superseded(&mut sequences);
-        self.drop_torn(&mut sequences);
+        let Connected { whole, .. } = self.connected(&list_segments(&*self.storage, &self.dir)?)?;
         let mut known = enter(&self.known);
-        known.sequences.clone_from(&sequences);
-        known.open.retain(|sequence, _| sequences.binary_search(sequence).is_ok());
-        Ok(sequences)
+        known.sequences.clone_from(&whole);
+        known.open.retain(|sequence, _| whole.binary_search(sequence).is_ok());
+        Ok(whole)
+    }
+
+    /// Of the files that a directory holds, lowest first, those that are the log.
+    pub fn connected(&self, listed: &[u64]) -> Result<Connected> {
+        let mut found = listed.to_vec();
+        self.drop_unconnected(&mut found)?;
+        self.drop_superseded(&mut found);
+        Ok(self.split_torn(found))
     }
 
     /// Of the files that a directory holds, lowest first, the end of the log: what recovery has to
@@ -137,7 +152,7 @@ impl Chain {
     /// is on the medium, and through all that the last incarnation wrote: what an earlier one left
     /// behind was put away by the recovery that followed it, before that made the first mark of its
     /// own. See `docs/PROTOCOL.md`, "Recovery".
-    pub fn since_last_incarnation(&self, listed: &[u64]) -> Result<Vec<u64>> {
+    pub fn since_last_incarnation(&self, listed: &[u64]) -> Result<Connected> {
         let mut listed = listed.to_vec();
         self.drop_unconnected(&mut listed)?;
         let (mut found, mut last) = (Vec::new(), None);
@@ -161,8 +176,7 @@ impl Chain {
             last = last.or((mark.incarnation != 0).then_some(mark.incarnation));
         }
         found.reverse();
-        self.drop_torn(&mut found);
-        Ok(found)
+        Ok(self.split_torn(found))
     }
 
     /// From the newest on, what nothing connects with the log.
@@ -200,7 +214,7 @@ impl Chain {
     /// Behind every mark a power cut may have taken a segment, or what it begins with, and left those that
     /// follow: they are lost with it, and the log ends before them. Who believed half a beginning would
     /// look there for offsets that lie before it.
-    fn drop_torn(&self, sequences: &mut Vec<u64>) {
+    fn split_torn(&self, mut sequences: Vec<u64>) -> Connected {
         let mut whole = sequences.len();
         let follows = |i: usize, sequence: u64| {
             let previous = self.header(sequence).ok().and_then(|header| header.previous);
@@ -215,7 +229,8 @@ impl Chain {
                 Err(_) => {}
             }
         }
-        sequences.truncate(whole);
+        let torn = sequences.split_off(whole);
+        Connected { whole: sequences, torn }
     }
 
     /// Looks once at each segment, and keeps none of them open.

@@ -32,7 +32,7 @@ use crate::storage::{Access, Storage};
 
 use super::append::RESERVE;
 use super::beyond::leaps;
-use super::chain::{Chain, segments_of};
+use super::chain::{Chain, Connected, segments_of};
 use super::control::Control;
 use super::create::FIRST_ALLOCATION;
 use super::guard::wait_for_flock;
@@ -165,6 +165,8 @@ struct Decision {
     temporaries: Vec<PathBuf>,
     /// Segments that are not part of the log, highest first.
     strays: Vec<u64>,
+    /// Those of them that were, or hang together with it.
+    cut_off: Vec<u64>,
     steps: Vec<MendStep>,
 }
 
@@ -196,8 +198,11 @@ impl<'a> Recovery<'a> {
         let temporaries = self.temporaries(&names, &found);
         let chain = Chain::new(Arc::clone(self.storage), self.dir, &self.settings);
         // Who mends a log by force looks at all of it.
-        let sequences =
-            if self.by_force { chain.refresh()? } else { chain.since_last_incarnation(&found)? };
+        let Connected { whole: sequences, torn } = if self.by_force {
+            chain.connected(&found)?
+        } else {
+            chain.since_last_incarnation(&found)?
+        };
         let newest = chain.segment(sequences[sequences.len() - 1])?;
         let lacks_durable = lacks_durable(&newest)?;
         if lacks_durable && !self.by_force {
@@ -212,15 +217,17 @@ impl<'a> Recovery<'a> {
         let unread = if self.by_force { Unread::Ends } else { Unread::Fails };
         let mut end = sound_end(&**self.storage, &chain, &sequences, (marked, mark), unread)?;
         let durable = Address::new(sequences[marked], mark.position.max(PAGE));
-        let is_part = |s: &u64| *s <= end.segment.sequence() && sequences.contains(s);
+        let last = end.segment.sequence();
+        let is_part = |s: &u64| *s <= last && sequences.contains(s);
         let strays: Vec<_> =
             found.into_iter().rev().filter(|s| *s >= sequences[0] && !is_part(s)).collect();
+        let cut_off: Vec<_> = sequences.iter().copied().filter(|s| *s > last).chain(torn).collect();
         if lacks_durable || end.is_unread() {
             go_beyond_loss(&chain, &strays, &mut end);
         }
         let steps = Vec::new();
         let mut decision =
-            Decision { chain, sequences, page, end, durable, temporaries, strays, steps };
+            Decision { chain, sequences, page, end, durable, temporaries, strays, cut_off, steps };
         decision.steps = self.steps(&decision)?;
         Ok(decision)
     }
@@ -267,7 +274,10 @@ impl<'a> Recovery<'a> {
     }
 
     fn carry_out(&self, decision: Decision) -> Result<Vec<MendStep>> {
-        let Decision { chain, page, end, durable, temporaries, strays, steps, .. } = decision;
+        let Decision { chain, page, end, durable, temporaries, strays, cut_off, steps, .. } =
+            decision;
+        let (cut_off, loose): (Vec<_>, Vec<_>) =
+            strays.into_iter().partition(|sequence| cut_off.contains(sequence));
         pass(Point::RecoverDecided);
         for path in temporaries {
             self.storage.unlink(&path).map_err(|e| Error::io("remove", &path, e))?;
@@ -276,21 +286,24 @@ impl<'a> Recovery<'a> {
         let control = self.control(page)?;
         pass(Point::RecoverControl);
         let maker = Maker { control: control.id(), incarnation: self.incarnation };
-        for sequence in strays {
-            self.put_away(sequence)?;
-            pass(Point::RecoverStray);
-        }
-        let (new_end, durable) = if page == Page::Doubtful {
+        self.put_away(&loose)?;
+        let moved = if page == Page::Doubtful {
             // Nobody knows how the last sync ended: everything since the mark is written anew.
             let found = Address::new(end.segment.sequence(), end.walk.position);
             let (cut, carried) = collect_between(&chain, durable, found)?;
             let moved = self.supersede(&cut, &carried, maker)?;
-            (moved, moved.tail)
+            Some((moved, moved.tail))
         } else if end.cut.is_some() {
-            let moved = self.supersede(&cut_at(&end), &[], maker)?;
-            (moved, durable)
+            Some((self.supersede(&cut_at(&end), &[], maker)?, durable))
         } else {
-            (self.go_on(&end, maker)?, durable)
+            None
+        };
+        // Not before something else holds the chain: one of which only the beginning is torn may be all
+        // that connects the ones before it.
+        self.put_away(&cut_off)?;
+        let (new_end, durable) = match moved {
+            Some(moved) => moved,
+            None => (self.go_on(&end, maker)?, durable),
         };
         pass(Point::RecoverEnd);
         if planted(Canary::RecoveryNotCrashSafe) {
@@ -353,14 +366,17 @@ impl<'a> Recovery<'a> {
         supersede(&**self.storage, self.dir, &self.settings, cut, carried, maker)
     }
 
-    /// Move a segment that is no longer part of the log out of the way; its bytes are kept.
-    fn put_away(&self, sequence: u64) -> Result<()> {
-        let path = self.dir.join(names::segment(sequence));
-        quarantine(&**self.storage, &path, self.settings.file_mode)?;
-        // An index without its segment is never read.
-        let _ = self.storage.unlink(&self.dir.join(names::index(sequence)));
-        for dir in [self.dir.join("quarantine"), self.dir.to_path_buf()] {
-            self.storage.sync_dir(&dir).map_err(|e| Error::io("sync", &dir, e))?;
+    /// Move segments that are no part of the log out of the way, each move synced; their bytes are kept.
+    fn put_away(&self, sequences: &[u64]) -> Result<()> {
+        for sequence in sequences {
+            let path = self.dir.join(names::segment(*sequence));
+            quarantine(&**self.storage, &path, self.settings.file_mode)?;
+            // An index without its segment is never read.
+            let _ = self.storage.unlink(&self.dir.join(names::index(*sequence)));
+            for dir in [self.dir.join("quarantine"), self.dir.to_path_buf()] {
+                self.storage.sync_dir(&dir).map_err(|e| Error::io("sync", &dir, e))?;
+            }
+            pass(Point::RecoverStray);
         }
         Ok(())
     }
