@@ -19,6 +19,7 @@ use crate::history::History;
 use crate::machine::Machine;
 use crate::op::workload;
 use crate::plan::{Kind, STATES_OF_A_ROUND, Unit, units};
+use crate::pool;
 use crate::random::{Random, mix};
 use crate::seen::Seen;
 use crate::site::name_of;
@@ -103,7 +104,10 @@ pub fn run(order: &Order) -> Result<Summary, String> {
     while !complete {
         std::thread::scope(|scope| {
             for _ in 0..order.threads {
-                scope.spawn(|| while campaign.work() {});
+                scope.spawn(|| {
+                    let _keeping = pool::keep();
+                    while campaign.work() {}
+                });
             }
         });
         complete = campaign.end_round()?;
@@ -363,7 +367,8 @@ fn violations(all: &[Violation]) -> Value {
 
 fn written(counts: &Counts) -> Value {
     json!({ "histories": counts.histories, "points": counts.points, "first": counts.first,
-            "second": counts.second, "deaths": counts.deaths, "distinct": counts.distinct })
+            "second": counts.second, "deaths": counts.deaths, "distinct": counts.distinct,
+            "whole": counts.whole })
 }
 
 fn read(value: &Value) -> Counts {
@@ -375,5 +380,6 @@ fn read(value: &Value) -> Counts {
         second: number("second"),
         deaths: number("deaths"),
         distinct: number("distinct"),
+        whole: number("whole"),
     }
 }

@@ -9,7 +9,7 @@ use falaj::storage::memory::{Crash, Journal, MemoryStorage};
 
 use crate::actor::Actor;
 use crate::history::History;
-use crate::look::{Expected, Looked, look, successors, take_over};
+use crate::look::{Expected, Looked, look_again, look_once, successors, take_over};
 use crate::pick::{self, Selection, selections};
 use crate::random::{Random, mix};
 use crate::seen::Seen;
@@ -46,6 +46,8 @@ pub struct Counts {
     pub deaths: u64,
     /// States that are different on the medium.
     pub distinct: u64,
+    /// Judgements after a power cut that had to be gone through to their end: see [`look_again`].
+    pub whole: u64,
 }
 
 impl Counts {
@@ -62,6 +64,7 @@ impl Counts {
         self.second += other.second;
         self.deaths += other.deaths;
         self.distinct += other.distinct;
+        self.whole += other.whole;
     }
 }
 
@@ -119,11 +122,10 @@ impl<'a> Explorer<'a> {
         let (least, most) = history.after_power_loss(crash.time());
         let expected = Expected { truth, least, most, incarnation, before: None };
         for selection in selections(crash, effort.few, effort.images, random) {
-            let image = crash.image(&selection);
-            let Some(seed) = self.is_new(&image, expected) else { continue };
+            let Some((image, seed)) = self.new_image(crash, &selection, expected) else { continue };
             self.counts.first += 1;
             let site = |again| Site::power_loss(history, crash, &selection, again);
-            let looked = guarded(|| look(&image, history.mode, expected))
+            let looked = guarded(|| self.look(&image, history.mode, expected))
                 .map_err(|what| violation(what, &site(None), &[(crash, &selection)]))?;
             let mut random = Random::new(seed);
             let whole = effort.deeper as usize;
@@ -136,10 +138,41 @@ impl<'a> Explorer<'a> {
         Ok(())
     }
 
-    /// A seed for what follows from a state, unless the same bytes with the same obligations were
-    /// looked at before.
-    fn is_new(&mut self, image: &MemoryStorage, expected: Expected<'_>) -> Option<u64> {
-        let print = image.fingerprint();
+    /// As [`crate::look::look`], but for what equal bytes left by another look have shown already.
+    fn look(
+        &mut self,
+        image: &MemoryStorage,
+        mode: WriteMode,
+        expected: Expected<'_>,
+    ) -> Result<Looked, String> {
+        let looked = look_once(image, mode, expected)?;
+        let restarted = image.restart();
+        let left = mix(restarted.fingerprint_with_space(), looked.truth.print());
+        let left = mix(left, mix(looked.incarnation, u64::from(mode == WriteMode::Pwrite)));
+        if self.seen.insert_left(left) {
+            self.counts.whole += 1;
+            look_again(image, &restarted, mode, &looked)?;
+        }
+        Ok(looked)
+    }
+
+    /// A state and a seed for what follows from it, unless the same bytes with the same obligations
+    /// were looked at before.
+    fn new_image(
+        &mut self,
+        crash: &Crash,
+        selection: &[usize],
+        expected: Expected<'_>,
+    ) -> Option<(MemoryStorage, u64)> {
+        let mut seed = None;
+        let image = crash.image_if(selection, |print| {
+            seed = self.is_new(print, expected);
+            seed.is_some()
+        });
+        image.zip(seed)
+    }
+
+    fn is_new(&mut self, print: u64, expected: Expected<'_>) -> Option<u64> {
         let Expected { truth, least, most, .. } = expected;
         let last = truth.0.last().and_then(|group| group.0[0].1[0].first()).copied();
         let numbers = [least, most, truth.0.len(), usize::from(last.unwrap_or(0))];
@@ -149,7 +182,7 @@ impl<'a> Explorer<'a> {
         new.then_some(mix(self.seed, obliged))
     }
 
-    /// Lose power again, inside what [`look`] did, and after a sync.
+    /// Lose power again, inside what [`look_once`] did, and after a sync.
     fn deeper(
         &mut self,
         image: &MemoryStorage,
@@ -195,12 +228,9 @@ impl<'a> Explorer<'a> {
         }
         let crash = journal.crash_at(again.time(journal.len()));
         for selection in selections(&crash, 0, 1, random) {
-            let image = crash.image(&selection);
-            if self.is_new(&image, expected).is_none() {
-                continue;
-            }
+            let Some((image, _)) = self.new_image(&crash, &selection, expected) else { continue };
             self.counts.second += 1;
-            guarded(|| look(&image, first.mode, expected)).map_err(|what| {
+            guarded(|| self.look(&image, first.mode, expected)).map_err(|what| {
                 let picks = pick::written(&crash, &selection);
                 let site = (first.site)(Some(again.with(picks)));
                 violation(what, &site, &[(&crash, &selection)])

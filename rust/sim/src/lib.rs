@@ -12,6 +12,7 @@
 //! | [`site`], [`mod@replay`] | how a crash is named, and done again |
 //! | [`hostile`] | bytes that nobody wrote there |
 //! | `canaries` | planted bugs, and who must find them; with the feature of that name |
+//! | [`pool`] | memory that is used again and again |
 //! | [`plan`], [`campaign`] | how much is tried, by whom; progress, and going on |
 //!
 //! What is checked and how to replay it stands in `docs/RELIABILITY.md`.
@@ -31,6 +32,7 @@ pub mod machine;
 pub mod op;
 pub mod pick;
 pub mod plan;
+pub mod pool;
 pub mod random;
 pub mod replay;
 pub mod seen;

@@ -1,7 +1,8 @@
 //! What is done to every machine that comes up after a crash: the judge.
 //!
-//! Read before anybody recovered it, recover, read, append something as long as what was lost, read,
-//! restart, recover again, read. Invariant: each answer on the way is held against the truth; nothing
+//! Read before anybody recovered it, recover, read, append something as long as what was lost, read
+//! ([`look_once`]); a second reader, restart, recover again, read ([`look_again`], which is decided by
+//! the bytes that the first left: of equal ones it is enough to look at one). Invariant: each answer on the way is held against the truth; nothing
 //! here decides by what the engine says of itself, but for one thing: what a reader was told is
 //! durable before recovery must be there after it.
 
@@ -60,6 +61,8 @@ pub struct Looked {
     pub truth: Truth,
     /// When it was recovered: nothing had been appended yet.
     pub recovered: usize,
+    /// The incarnation that recovered it.
+    pub incarnation: u64,
 }
 
 /// Start a process.
@@ -76,6 +79,20 @@ pub fn start(storage: &MemoryStorage, mode: WriteMode, actor: Actor) -> Result<P
 /// # Errors
 /// What was wrong.
 pub fn look(
+    image: &MemoryStorage,
+    mode: WriteMode,
+    expected: Expected<'_>,
+) -> Result<Looked, String> {
+    let looked = look_once(image, mode, expected)?;
+    look_again(image, &image.restart(), mode, &looked)?;
+    Ok(looked)
+}
+
+/// The first half of [`look`]: all that happens before the next restart.
+///
+/// # Errors
+/// What was wrong.
+pub fn look_once(
     image: &MemoryStorage,
     mode: WriteMode,
     expected: Expected<'_>,
@@ -101,16 +118,29 @@ pub fn look(
     let new = lost.unwrap_or(Group::one(0, vec![vec![b'~'; 40]])).twin(b'~');
     let longer = truth.first(found).and(new);
     go_on(&process.log, &longer)?;
-    let all = found + 1;
+    Ok(Looked { process, truth: longer, recovered, incarnation: incarnation + 1 })
+}
+
+/// The second half of [`look`]: a second reader on the machine, and what the next incarnation finds
+/// when it was restarted.
+///
+/// # Errors
+/// What was wrong.
+pub fn look_again(
+    image: &MemoryStorage,
+    restarted: &MemoryStorage,
+    mode: WriteMode,
+    looked: &Looked,
+) -> Result<(), String> {
+    let Looked { truth, incarnation, .. } = looked;
+    let all = truth.0.len();
     let again = open_to_read(image, mode).map_err(|e| format!("open once more: {e}"))?;
-    let same = longer.found(&again, all..=all);
+    let same = truth.found(&again, all..=all);
     same.map_err(|e| format!("a second reader after recovery: {e}"))?;
-    let restarted = image.restart();
-    with_patience(&restarted);
-    let next = start(&restarted, mode, Actor::new(incarnation + 2))?;
-    let same = longer.found(&next.log, all..=all);
-    same.map_err(|e| format!("after recovering what was recovered: {e}"))?;
-    Ok(Looked { process, truth: longer, recovered })
+    with_patience(restarted);
+    let next = start(restarted, mode, Actor::new(incarnation + 1))?;
+    let same = truth.found(&next.log, all..=all);
+    same.map(drop).map_err(|e| format!("after recovering what was recovered: {e}"))
 }
 
 fn read_before_recovery(
@@ -138,6 +168,7 @@ pub fn take_over(
     expected: Expected<'_>,
 ) -> Result<Looked, String> {
     let Expected { truth, .. } = expected;
+    let incarnation = actor.incarnation();
     with_patience(survivor);
     read_before_recovery(survivor, mode, expected)?;
     let process = start(survivor, mode, actor)?;
@@ -146,7 +177,7 @@ pub fn take_over(
     let longer = truth.first(found).and(Group::one(0, vec![vec![b'~'; 40]]));
     go_on(&process.log, &longer)?;
     process.log.sync().map_err(|e| format!("sync: {e}"))?;
-    Ok(Looked { process, truth: longer, recovered })
+    Ok(Looked { process, truth: longer, recovered, incarnation })
 }
 
 /// Append the last group of what the log is to hold, and read all of it.

@@ -225,8 +225,12 @@ impl Machine {
         let start = self.storage.events();
         self.append(&log, group, false)?;
         let end = self.storage.events();
-        let committed = (start..=end).find(|time| self.is_visible_at(*time));
-        let committed = committed.expect("an append ends in a commit");
+        // It is visible from one event on.
+        let (mut hidden, mut committed) = (start, end);
+        while hidden + 1 < committed {
+            let middle = hidden.midpoint(committed);
+            *(if self.is_visible_at(middle) { &mut committed } else { &mut hidden }) = middle;
+        }
         let time = match op {
             Op::DieBegun => start + 2,
             Op::DieUncommitted => committed - 1,

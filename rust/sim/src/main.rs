@@ -14,6 +14,9 @@ use std::time::Duration;
 use falaj_sim::campaign::{self, Order};
 use falaj_sim::replay::replay;
 
+#[global_allocator]
+static POOL: falaj_sim::pool::Pool = falaj_sim::pool::Pool;
+
 /// What a push tries.
 const STATES: u64 = 2_000_000;
 const SEED: u64 = 20_260_101;

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::random::mix;
 
@@ -36,10 +36,19 @@ impl Hasher for AsItIs {
 
 type Hashes = HashSet<u64, BuildHasherDefault<AsItIs>>;
 
+#[derive(Default)]
+struct Shard {
+    /// By bytes.
+    states: Hashes,
+    /// By bytes and obligations.
+    judged: Hashes,
+    /// What was left behind by looking once.
+    left: Hashes,
+}
+
 /// The states that were looked at.
 pub struct Seen {
-    /// By bytes, and by bytes and obligations.
-    shards: Vec<Mutex<(Hashes, Hashes)>>,
+    shards: Vec<Mutex<Shard>>,
     sketch: Sketch,
 }
 
@@ -59,13 +68,27 @@ impl Seen {
     pub fn insert(&self, print: u64, obliged: u64) -> (bool, bool) {
         let print = mix(print, 1);
         self.sketch.insert(print);
-        let shard = &self.shards[(print % SHARDS as u64) as usize];
-        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        if shard.1.len() >= Self::LIMIT / SHARDS {
+        let mut shard = self.shard(print);
+        if shard.judged.len() >= Self::LIMIT / SHARDS {
             *shard = Default::default();
         }
-        let new = shard.1.insert(mix(obliged, 2));
-        (new, new && shard.0.insert(print))
+        let new = shard.judged.insert(mix(obliged, 2));
+        (new, new && shard.states.insert(print))
+    }
+
+    /// Note what looking once left behind; false when the same was noted before.
+    pub fn insert_left(&self, print: u64) -> bool {
+        let print = mix(print, 3);
+        let mut shard = self.shard(print);
+        if shard.left.len() >= Self::LIMIT / SHARDS {
+            shard.left = Hashes::default();
+        }
+        shard.left.insert(print)
+    }
+
+    fn shard(&self, print: u64) -> MutexGuard<'_, Shard> {
+        let shard = &self.shards[(print % SHARDS as u64) as usize];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The sketch of all that was ever noted.
@@ -135,6 +158,14 @@ mod tests {
         assert!(one.take_in(&two.written()) && !one.take_in("rubbish"));
         let count = one.count();
         assert!((980_000..1_020_000).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn what_is_left_behind_is_told_apart_from_what_was_judged() {
+        let seen = Seen::default();
+        assert_eq!(seen.insert(5, 1), (true, true));
+        assert!(seen.insert_left(5) && seen.insert_left(1));
+        assert!(!seen.insert_left(5) && !seen.insert_left(1));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use falaj::error::Error;
 use falaj::log::Log;
 use falaj::segment::Check;
 
+use crate::random::mix;
+
 /// Topics of the log under test.
 pub const TOPICS: u32 = 2;
 
@@ -57,6 +59,17 @@ impl Truth {
     /// How many records of a topic the first groups hold.
     pub fn count(&self, topic: u32, groups: usize) -> u64 {
         self.0[..groups].iter().map(|group| group.of(topic).count() as u64).sum()
+    }
+
+    /// A hash of what the groups are: each value is one byte again and again.
+    pub fn print(&self) -> u64 {
+        let blocks = self.0.iter().flat_map(|group| &group.0);
+        blocks.fold(self.0.len() as u64, |sum, (topic, values)| {
+            values.iter().fold(mix(sum, u64::from(*topic)), |sum, value| {
+                let fill = value.first().copied().unwrap_or(0);
+                mix(sum, (value.len() as u64) << 8 | u64::from(fill))
+            })
+        })
     }
 
     /// These groups, and no more.
@@ -195,4 +208,27 @@ fn brief(value: Option<&[u8]>) -> String {
     value.map_or("nothing".into(), |v| {
         format!("{} × {:?}", v.len(), v.first().map(|b| char::from(*b)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn truths_that_differ_in_a_group_a_topic_a_length_or_a_byte_have_prints_that_differ() {
+        let group = |topic, len, fill| Group::one(topic, vec![vec![fill; len]]);
+        let one = |topic, len, fill| Truth(vec![group(topic, len, fill)]);
+        let two = |values| Truth(vec![Group::one(0, values)]);
+        let all = [
+            Truth::default(),
+            one(0, 40, b'a'),
+            one(1, 40, b'a'),
+            one(0, 41, b'a'),
+            one(0, 40, b'b'),
+            one(0, 40, b'a').and(group(0, 40, b'a')),
+            two(vec![vec![b'a'; 40]; 2]),
+        ];
+        let prints: std::collections::HashSet<_> = all.iter().map(Truth::print).collect();
+        assert_eq!(prints.len(), all.len());
+    }
 }

@@ -4,6 +4,7 @@
 
 use falaj::format::settings::WriteMode;
 use falaj_sim::campaign::{Order, Summary, run};
+use falaj_sim::explore::Counts;
 use falaj_sim::plan::{Kind, Unit};
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ fn explore(states: u64, filter: fn(&Unit) -> bool) -> Summary {
     });
     assert_eq!(violation, None);
     assert!(summary.complete && summary.distinct > 100);
+    // Few leave what others left: the others are judged to the end.
+    let Counts { first, second, whole, .. } = summary.counts;
+    assert!(whole <= first + second && whole > (first + second) / 2, "{whole}");
     summary
 }
 

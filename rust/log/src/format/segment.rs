@@ -24,6 +24,8 @@ pub const MARK_LEN: usize = 64;
 /// Positions of the two marks.
 pub const MARKS: [u64; 2] = [512, 1024];
 
+/// Where the second of them ends.
+pub const MARKS_END: usize = MARKS[1] as usize + MARK_LEN;
 const MARK_MAGIC: [u8; 8] = *b"FALAJMRK";
 const NONE: u64 = u64::MAX;
 const _: () = assert!(MARKS[1] + HEADER_LEN as u64 <= PAGE && MARK_LEN <= 512);

@@ -6,7 +6,7 @@
 //! end of a segment's content is where its successor says (`previous.end`), not where its bytes
 //! stop being valid. See `docs/PROTOCOL.md`, "The chain".
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -41,10 +41,10 @@ pub struct Chain {
 #[derive(Debug, Default)]
 struct Known {
     sequences: Vec<u64>,
-    headers: HashMap<u64, Header>,
+    headers: BTreeMap<u64, Header>,
     /// Sequence and salt of segments that begin as they should.
-    whole: HashSet<(u64, u64)>,
-    open: HashMap<u64, (Arc<Segment>, u64)>,
+    whole: BTreeSet<(u64, u64)>,
+    open: BTreeMap<u64, (Arc<Segment>, u64)>,
     uses: u64,
 }
 
@@ -112,22 +112,27 @@ impl Chain {
             *used = now;
             return Ok(Arc::clone(segment));
         }
-        let (storage, reading) = (&*self.storage, self.reading);
-        let segment = Segment::open_to_read(
-            storage,
-            &self.dir,
-            self.generation,
-            sequence,
-            self.reach,
-            reading,
-        );
-        let segment = Arc::new(segment.map_err(|e| unless_missing(e, &self.dir, sequence))?);
+        let segment = self.open_segment(sequence)?;
         known.headers.insert(sequence, segment.header().clone());
         known.open.insert(sequence, (Arc::clone(&segment), now));
         if known.open.len() > kept_open(self.reading) {
             close_oldest_unused(&mut known.open);
         }
         Ok(segment)
+    }
+
+    /// As [`Chain::segment`], for a look in passing: what was not open is not kept open.
+    fn glance(&self, sequence: u64) -> Result<Arc<Segment>> {
+        let open = enter(&self.known).open.get(&sequence).map(|(open, _)| Arc::clone(open));
+        open.map_or_else(|| self.open_segment(sequence), Ok)
+    }
+
+    fn open_segment(&self, sequence: u64) -> Result<Arc<Segment>> {
+        let (storage, reading) = (&*self.storage, self.reading);
+        let (generation, reach) = (self.generation, self.reach);
+        let opened =
+            Segment::open_to_read(storage, &self.dir, generation, sequence, reach, reading);
+        Ok(Arc::new(opened.map_err(|e| unless_missing(e, &self.dir, sequence))?))
     }
 
     /// Sequences of the log's segments, oldest first, as the directory holds them now.
@@ -216,12 +221,13 @@ impl Chain {
     /// look there for offsets that lie before it.
     fn split_torn(&self, mut sequences: Vec<u64>) -> Connected {
         let mut whole = sequences.len();
+        let newest = whole.saturating_sub(1);
         let follows = |i: usize, sequence: u64| {
             let previous = self.header(sequence).ok().and_then(|header| header.previous);
             previous.is_some_and(|previous| previous.sequence == sequences[i - 1])
         };
         for (i, sequence) in sequences.iter().enumerate().skip(1).rev() {
-            match self.beginning(*sequence) {
+            match self.beginning(*sequence, i == newest) {
                 Ok(Beginning::Marked) => break,
                 Ok(Beginning::Whole) if follows(i, *sequence) => {}
                 Ok(Beginning::Whole | Beginning::Torn) => whole = i,
@@ -233,17 +239,14 @@ impl Chain {
         Connected { whole: sequences, torn }
     }
 
-    /// Looks once at each segment, and keeps none of them open.
-    fn beginning(&self, sequence: u64) -> Result<Beginning> {
+    /// Looks once at each segment, and keeps none of them open but the newest, which whoever asks is
+    /// about to read.
+    fn beginning(&self, sequence: u64, is_newest: bool) -> Result<Beginning> {
         let salt = self.header(sequence)?.salt;
         if enter(&self.known).whole.contains(&(sequence, salt)) {
             return Ok(Beginning::Whole);
         }
-        let (storage, reading) = (&*self.storage, self.reading);
-        let (generation, reach) = (self.generation, self.reach);
-        let opened =
-            Segment::open_to_read(storage, &self.dir, generation, sequence, reach, reading);
-        let segment = opened.map_err(|e| unless_missing(e, &self.dir, sequence))?;
+        let segment = if is_newest { self.segment(sequence)? } else { self.glance(sequence)? };
         if segment.read_mark()?.is_some_and(|mark| mark.position > 0) {
             return Ok(Beginning::Marked);
         }
@@ -269,6 +272,7 @@ impl Chain {
     fn is_connected(&self, sequence: u64, listed: &[u64]) -> Result<bool> {
         // Not from memory unless it was connected then: the name of an orphan goes to another file.
         let known = enter(&self.known).headers.get(&sequence).cloned();
+        let is_known = known.is_some();
         let header = match known.map_or_else(|| self.read_header(sequence), Ok) {
             Ok(header) => header,
             Err(error) => return disconnects(error),
@@ -279,8 +283,12 @@ impl Chain {
             Ok(before) => before,
             Err(error) => return disconnects(error),
         };
-        Ok(before.salt() == previous.salt
-            && (header.supersedes || names_successor(&before, previous.end, &header)?))
+        let connected = before.salt() == previous.salt
+            && (header.supersedes || names_successor(&before, previous.end, &header)?);
+        if connected && !is_known {
+            enter(&self.known).headers.insert(sequence, header);
+        }
+        Ok(connected)
     }
 
     /// Header of a segment of the log.
@@ -299,8 +307,14 @@ impl Chain {
     }
 
     fn first_page(&self, sequence: u64) -> Result<(Header, Option<Mark>)> {
+        let open = enter(&self.known).open.get(&sequence).map(|(open, _)| Arc::clone(open));
+        if let Some(segment) = open {
+            return Ok((segment.header().clone(), segment.read_mark()?));
+        }
         let (file, path) = self.open_file(sequence)?;
-        read_first_page(&*file, &path)
+        let (header, mark) = read_first_page(&*file, &path)?;
+        enter(&self.known).headers.insert(sequence, header.clone());
+        Ok((header, mark))
     }
 
     fn open_file(&self, sequence: u64) -> Result<(Arc<dyn File>, PathBuf)> {
@@ -415,7 +429,7 @@ fn disconnects(error: Error) -> Result<bool> {
     }
 }
 
-fn close_oldest_unused(open: &mut HashMap<u64, (Arc<Segment>, u64)>) {
+fn close_oldest_unused(open: &mut BTreeMap<u64, (Arc<Segment>, u64)>) {
     let unused = open.iter().filter(|(_, (segment, _))| Arc::strong_count(segment) == 1);
     if let Some(oldest) = unused.min_by_key(|(_, (_, used))| *used).map(|(sequence, _)| *sequence) {
         open.remove(&oldest);

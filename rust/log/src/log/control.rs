@@ -54,6 +54,17 @@ impl Control {
         Ok(Self { map, unmapped, path, id, stat, stale_tail, bell })
     }
 
+    /// The incarnation for which a log's control file is valid, by one look; `None` where the file
+    /// cannot be used.
+    pub fn incarnation_in(storage: &dyn Storage, dir: &Path, log: [u8; 16]) -> Option<u64> {
+        let file = storage.open(&dir.join("control"), Open::Read).ok()?;
+        let mut page = [0; LEN as usize];
+        let got = file.read_at(&mut page, 0).ok()?;
+        decode_header(&page[..got], log).ok()?;
+        let word = page[..got].get(at::INCARNATION as usize..)?.first_chunk()?;
+        (got as u64 == LEN).then(|| u64::from_le_bytes(*word))
+    }
+
     /// As [`Control::open`], for reading without a map.
     ///
     /// # Errors

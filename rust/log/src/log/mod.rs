@@ -208,9 +208,13 @@ impl Log {
     ) -> Result<Arc<Self>> {
         let control = OnceLock::new();
         if let Some(member) = &member {
-            recover::ensure(&storage, dir, &settings, &**member)?;
-            let access = write_access(&settings);
-            let opened = Control::open(&*storage, dir, settings.generation, access)?;
+            let opened = match recover::ensure(&storage, dir, &settings, &**member)? {
+                Some(recovered) => recovered,
+                None => {
+                    let access = write_access(&settings);
+                    Control::open(&*storage, dir, settings.generation, access)?
+                }
+            };
             control.get_or_init(|| opened);
         }
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);

@@ -127,6 +127,8 @@ fn has_room_to_end(log: &Log, control: &Control, position: u64) -> bool {
     allocated < log.settings.segment_bytes || position + end_len() <= allocated
 }
 
+static ZEROS: [u8; 256] = [0; 256];
+
 /// Where the last non-zero byte at or after `from` ends, aligned; `from` when there is none.
 ///
 /// # Errors
@@ -135,16 +137,16 @@ pub fn last_written(segment: &Segment, from: u64) -> Result<u64, Error> {
     let failed = |e| Error::io("read", segment.path(), e);
     let mut end = from;
     let mut at = from;
-    let zeros = vec![0; segment.map().len().min(1 << 16) as usize];
-    let mut buffer = zeros.clone();
+    let mut buffer = vec![0; segment.map().len().min(1 << 16) as usize];
     while let Some(data) = segment.file().next_data(at).map_err(failed)? {
         let got = segment.file().read_at(&mut buffer, data).map_err(failed)?;
         if got == 0 {
             return Err(segment.ends_at(data));
         }
         // Nearly always all of it is zero, and comparing is many times faster than searching.
-        if buffer[..got] != zeros[..got] {
-            let last = buffer[..got].iter().rposition(|byte| *byte != 0).unwrap_or(0);
+        let zeros = buffer[..got].rchunks(ZEROS.len()).take_while(|c| **c == ZEROS[..c.len()]);
+        let written = got - zeros.map(<[u8]>::len).sum::<usize>();
+        if let Some(last) = buffer[..written].iter().rposition(|byte| *byte != 0) {
             end = align(data + last as u64 + 1);
         }
         at = data + got as u64;

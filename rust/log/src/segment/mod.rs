@@ -27,7 +27,7 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::format::block::{self, CommitWord, Kind, PlainHeader};
 use crate::format::checksum::Start;
-use crate::format::segment::{HEADER_LEN, Header, Mark};
+use crate::format::segment::{HEADER_LEN, Header, MARK_LEN, MARKS, MARKS_END, Mark};
 use crate::format::{Decoded, Malformed, PAGE, checksum, names};
 use crate::storage::real::private_memory;
 use crate::storage::{Access, File, Map, Open, Storage};
@@ -345,13 +345,15 @@ impl Segment {
 
     /// Its valid durable mark.
     pub fn mark(&self) -> Option<Mark> {
-        let mut page = [0; PAGE as usize];
+        let mut page = [0; MARKS_END];
         if self.window.is_some() {
             // A page that cannot be read marks nothing; whoever reads on is told.
             let got = self.file.read_at(&mut page, 0).unwrap_or(0);
             return Mark::newest(&page[..got], self.header.salt);
         }
-        self.map.copy(0, &mut page);
+        for slot in MARKS {
+            self.map.copy(slot, &mut page[slot as usize..][..MARK_LEN]);
+        }
         Mark::newest(&page, self.header.salt)
     }
 

@@ -25,6 +25,8 @@ use crate::storage::{File, Map};
 
 /// Most bytes read at once.
 const CHUNK: usize = 64 << 10;
+/// Bytes that are read ahead at first: who wants one block of a segment does not pay for many.
+const LITTLE: usize = 4 << 10;
 /// Bytes of the smallest piece that a disk may refuse on its own.
 const SECTOR_GROUP: u64 = 4096;
 /// Held bytes beyond which a window should be given up for a fresh one.
@@ -47,6 +49,8 @@ struct Held {
     /// Start and end of what is held, disjoint, not touching each other.
     ranges: BTreeMap<u64, u64>,
     chunk: Vec<u8>,
+    /// Bytes that were read ahead last.
+    ahead: usize,
     /// Where a word was zero last: whoever waits there reads it alone.
     zero_at: u64,
     /// Where reading failed last.
@@ -64,11 +68,6 @@ impl Window {
     pub fn new(file: Arc<dyn File>, memory: Map, salt: u64) -> Self {
         let (held, resident) = Default::default();
         Self { file, memory, salt, held, resident }
-    }
-
-    /// Bytes read at once: of a small segment no more than there are.
-    fn chunk(&self) -> usize {
-        CHUNK.min(self.memory.len() as usize)
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -112,8 +111,11 @@ impl Window {
                 return Ok(0);
             }
         }
+        // More each time, and of a small segment no more than there is.
+        let most = CHUNK.min(self.memory.len() as usize);
+        held.ahead = (held.ahead * 2).clamp(LITTLE, most.max(LITTLE));
         let mut chunk = std::mem::take(&mut held.chunk);
-        let seen = self.read_chunk(&mut chunk, position);
+        let seen = self.read_chunk(&mut chunk, position, held.ahead);
         let word = seen.as_ref().map_or(0, |seen| word_at(&chunk[..*seen], 0));
         let reached = seen.as_ref().map_or(0, |seen| reach(&chunk[..*seen], position, self.salt));
         let reached = if position + reached <= self.memory.len() { reached } else { 0 };
@@ -131,9 +133,9 @@ impl Window {
     }
 
     /// Bytes of the file from a position on; fewer where some of them cannot be read.
-    fn read_chunk(&self, chunk: &mut Vec<u8>, position: u64) -> io::Result<usize> {
-        chunk.resize(self.chunk(), 0);
-        match self.file.read_at(chunk, position) {
+    fn read_chunk(&self, chunk: &mut Vec<u8>, position: u64, len: usize) -> io::Result<usize> {
+        chunk.resize(len.max(chunk.len()), 0);
+        match self.file.read_at(&mut chunk[..len], position) {
             Err(_) => {
                 let near = (SECTOR_GROUP - position % SECTOR_GROUP) as usize;
                 self.file.read_at(&mut chunk[..near], position)
@@ -159,9 +161,9 @@ impl Window {
         for (start, end) in held.gaps(from, to) {
             let mut at = start;
             while at < end {
-                let wanted = self.chunk().min((end - at) as usize);
+                let wanted = CHUNK.min((end - at) as usize);
                 let mut bytes = std::mem::take(&mut held.chunk);
-                bytes.resize(self.chunk(), 0);
+                bytes.resize(wanted.max(bytes.len()), 0);
                 let read = self.file.read_at(&mut bytes[..wanted], at);
                 let stored = match read {
                     Ok(got) if got == wanted => {

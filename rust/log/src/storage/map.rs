@@ -76,7 +76,7 @@ impl Map {
     /// Take over mapped memory.
     ///
     /// # Safety
-    /// `base` points to `len` bytes, page aligned, that stay mapped while `owner` lives and are
+    /// `base` points to `len` bytes, aligned to eight, that stay mapped while `owner` lives and are
     /// changed by this process through `Map`s only. If `writable` and no sink is given, they are
     /// mapped for writing.
     pub unsafe fn new(
@@ -166,9 +166,9 @@ impl Map {
     #[inline(always)]
     fn atomic(&self, position: u64) -> &AtomicU64 {
         assert!(position % 8 == 0, "word at {position} is not aligned");
-        #[allow(clippy::cast_ptr_alignment, reason = "the base is page aligned, and see above")]
+        #[allow(clippy::cast_ptr_alignment, reason = "the base is aligned, and see above")]
         let word = self.at(position, 8).cast::<u64>();
-        // SAFETY: aligned (the base is page aligned, position a multiple of eight) and inside the
+        // SAFETY: aligned (as the base is, position being a multiple of eight) and inside the
         // map, which `self` keeps mapped for the returned lifetime. Other processes change the word
         // by atomic instructions only.
         unsafe { AtomicU64::from_ptr(word) }
@@ -187,7 +187,7 @@ impl Map {
     #[inline(always)]
     pub fn load_words<const N: usize>(&self, position: u64) -> [u64; N] {
         assert!(position % 8 == 0, "words at {position} are not aligned");
-        #[allow(clippy::cast_ptr_alignment, reason = "the base is page aligned, and see above")]
+        #[allow(clippy::cast_ptr_alignment, reason = "the base is aligned, and see above")]
         let first = self.at(position, 8 * N as u64).cast::<u64>();
         std::array::from_fn(|i| {
             // SAFETY: as in `atomic`, for each of the words whose bounds were checked together.
@@ -203,7 +203,7 @@ impl Map {
     #[inline(always)]
     pub fn load_head<const N: usize>(&self, position: u64) -> (u64, [u64; N]) {
         assert!(position % 8 == 0, "words at {position} are not aligned");
-        #[allow(clippy::cast_ptr_alignment, reason = "the base is page aligned, and see above")]
+        #[allow(clippy::cast_ptr_alignment, reason = "the base is aligned, and see above")]
         let first = self.at(position, 8 * (N as u64 + 1)).cast::<u64>();
         // SAFETY: as in `atomic`.
         let atomic = unsafe { AtomicU64::from_ptr(first) };

@@ -170,3 +170,65 @@ fn a_punched_range_may_come_back_until_it_is_synced() {
     let file = image.open(path("/f"), Open::Read).unwrap();
     assert_eq!((file.next_data(0).unwrap(), file.next_data(4096).unwrap()), (Some(0), None));
 }
+
+#[test]
+fn a_restarted_machine_is_what_the_journal_says() {
+    let storage = MemoryStorage::new();
+    let file = durable(&storage, "/f", 3 * 4096);
+    let kept = durable(&storage, "/kept", 700);
+    let same = |what: &str| {
+        let journal = storage.journal();
+        let replayed = journal.killed_at(journal.len());
+        let (restarted, replayed) = (storage.restart(), replayed);
+        let prints = [&restarted, &replayed, &storage].map(MemoryStorage::fingerprint_with_space);
+        assert_eq!([prints[0]; 2], [prints[1], prints[2]], "{what}");
+        assert_eq!(content(&restarted, "/f"), content(&storage, "/f"), "{what}");
+    };
+    same("synced");
+    file.write_at(&[b'n'; 1000], 500).unwrap();
+    same("stored across sectors");
+    let map = file.map(3 * 4096, Access::Write).unwrap();
+    map.write(4096, b"mapped").unwrap();
+    same("stored into a map");
+    map.store(8192, 0).unwrap();
+    file.write_at(&[0; 512], 8192).unwrap();
+    same("a sector of zeros");
+    file.punch(4096, 4096).unwrap();
+    same("punched");
+    file.allocate(5 * 4096).unwrap();
+    same("longer");
+    kept.allocate(4096).unwrap();
+    same("longer, and never touched");
+    storage.unlink(path("/kept")).unwrap();
+    create(&storage, "/new").write_at(b"x", 5000).unwrap();
+    same("other names");
+}
+
+#[test]
+fn what_is_allocated_tells_machines_of_the_same_bytes_apart() {
+    let storage = MemoryStorage::new();
+    let file = durable(&storage, "/f", 8192);
+    file.write_at(&[0; 4096], 4096).unwrap();
+    let before = (storage.fingerprint(), storage.fingerprint_with_space());
+    file.punch(4096, 4096).unwrap();
+    assert_eq!(storage.fingerprint(), before.0);
+    assert_ne!(storage.fingerprint_with_space(), before.1);
+}
+
+#[test]
+fn an_image_is_made_for_a_fingerprint_that_is_wanted() {
+    let storage = MemoryStorage::new();
+    durable(&storage, "/f", 1024).write_at(b"n", 0).unwrap();
+    let crash = now(&storage);
+    for selection in [crash.nothing(), crash.everything()] {
+        let whole = crash.image(&selection);
+        assert!(crash.image_if(&selection, |_| false).is_none());
+        let mut asked = 0;
+        let image = crash.image_if(&selection, |print| {
+            asked = print;
+            true
+        });
+        assert_eq!(content(&image.unwrap(), "/f"), content(&whole, "/f"));
+        assert_eq!([asked; 2], [whole.fingerprint(), crash.fingerprint(&selection)]);
+    }
+}

@@ -28,7 +28,7 @@ use crate::format::segment::{Mark, Previous};
 use crate::format::{PAGE, names};
 use crate::segment::index::Index;
 use crate::segment::{Reading, Segment};
-use crate::storage::{Access, Storage};
+use crate::storage::Storage;
 
 use super::append::RESERVE;
 use super::beyond::leaps;
@@ -49,7 +49,8 @@ pub use end::recovered_end;
 use end::{SoundEnd, Unread, go_beyond_loss, newest_mark, sound_end};
 use page::Page;
 
-/// Recover a log unless that was done in this incarnation.
+/// Recover a log unless that was done in this incarnation. Gives the control page where it was, open
+/// for writing.
 ///
 /// # Errors
 /// `Corrupt` when the log cannot be continued without losing what was on the medium, `Newer`,
@@ -60,8 +61,9 @@ pub fn ensure(
     dir: &Path,
     settings: &LogSettings,
     member: &dyn Member,
-) -> Result<()> {
-    recover(storage, dir, settings, member, false).map(drop)
+) -> Result<Option<Control>> {
+    let recovered = recover(storage, dir, settings, member, false)?;
+    Ok(recovered.map(|(control, _)| control))
 }
 
 /// As opening a log for writing does, but going on also where what was on the medium is lost, or where
@@ -75,7 +77,8 @@ pub fn mend(
     settings: &LogSettings,
     member: &dyn Member,
 ) -> Result<Vec<MendStep>> {
-    recover(storage, dir, settings, member, true)
+    let recovered = recover(storage, dir, settings, member, true)?;
+    Ok(recovered.map_or_else(Vec::new, |(_, steps)| steps))
 }
 
 fn recover(
@@ -84,20 +87,20 @@ fn recover(
     settings: &LogSettings,
     member: &dyn Member,
     by_force: bool,
-) -> Result<Vec<MendStep>> {
+) -> Result<Option<(Control, Vec<MendStep>)>> {
     let incarnation = member.incarnation();
     if is_current(&**storage, dir, settings, incarnation) {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let path = dir.join("lock");
     let file = member.open_to_lock(&**storage, &path).map_err(|e| Error::io("open", &path, e))?;
     wait_for_flock(&*file, &path, settings.lock_timeout)?;
     let recovered = if is_current(&**storage, dir, settings, incarnation) {
-        Ok(Vec::new())
+        Ok(None)
     } else {
         let recovery = Recovery::new(storage, dir, settings, incarnation, by_force);
         pass(Point::RecoverLocked);
-        recovery.decide().and_then(|decision| recovery.carry_out(decision))
+        recovery.decide().and_then(|decision| recovery.carry_out(decision)).map(Some)
     };
     // The lock also ends with the descriptor.
     let _ = file.unlock();
@@ -151,8 +154,7 @@ pub fn plan(
 }
 
 fn is_current(storage: &dyn Storage, dir: &Path, settings: &LogSettings, incarnation: u64) -> bool {
-    let control = Control::open(storage, dir, settings.generation, Access::Read);
-    control.is_ok_and(|control| control.incarnation() == incarnation)
+    Control::incarnation_in(storage, dir, settings.generation) == Some(incarnation)
 }
 
 /// All that recovery decides before it changes anything.
@@ -273,7 +275,7 @@ impl<'a> Recovery<'a> {
         Ok(steps)
     }
 
-    fn carry_out(&self, decision: Decision) -> Result<Vec<MendStep>> {
+    fn carry_out(&self, decision: Decision) -> Result<(Control, Vec<MendStep>)> {
         let Decision { chain, page, end, durable, temporaries, strays, cut_off, steps, .. } =
             decision;
         let (cut_off, loose): (Vec<_>, Vec<_>) =
@@ -322,7 +324,7 @@ impl<'a> Recovery<'a> {
         control.set(at::INCARNATION, self.incarnation)?;
         pass(Point::RecoverDone);
         control.rouse();
-        Ok(steps)
+        Ok((control, steps))
     }
 
     /// Leftovers: temporary files, whose makers are dead or wait for this recovery, and indexes whose

@@ -68,15 +68,17 @@ impl Memory {
         }
     }
 
-    /// Zero every page that was stored to.
-    fn clean(&self) {
+    /// Zero every page that was stored to. Nobody else has this memory any more.
+    fn clean(&mut self) {
         for (index, bits) in self.touched.iter().enumerate() {
             let bits = bits.load(Ordering::Relaxed);
             for page in (0..64).filter(|page| bits >> page & 1 == 1) {
-                let first = (index * 64 + page) * (PAGE / 8) as usize;
-                for word in &self.words()[first..first + (PAGE / 8) as usize] {
-                    word.store(0, Ordering::Relaxed);
-                }
+                let first = (index * 64 + page) * PAGE as usize;
+                assert!(first + PAGE as usize <= self.raw().len());
+                let first = self.raw().as_mut_ptr().wrapping_add(first);
+                // SAFETY: a page of the memory, as was just seen; `self` is borrowed for writing, and
+                // every map holds a share of it, so there is none.
+                unsafe { first.write_bytes(0, PAGE as usize) };
             }
         }
     }
@@ -119,6 +121,14 @@ impl Memory {
     pub(super) fn write(&self, position: u64, bytes: &[u8]) {
         self.touch(position, bytes.len());
         let mut done = 0;
+        if position % 8 == 0 && !bytes.is_empty() {
+            let words = &self.words()[position as usize / 8..];
+            for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)) {
+                let bytes = bytes.try_into().expect("eight bytes");
+                word.store(u64::from_le_bytes(bytes), Ordering::Release);
+                done += 8;
+            }
+        }
         while done < bytes.len() {
             let at = position + done as u64;
             let skip = (at % 8) as usize;

@@ -134,11 +134,12 @@ impl Crash {
     fn add_file(&mut self, number: u32, file: &Pending, path: &Arc<str>) -> Option<Arc<DiskFile>> {
         let (mut sure, mut sectors) = (Vec::new(), Vec::new());
         for (sector, versions) in &file.sectors {
-            let (picks, latest) = distinct(&versions.durable, &versions.later);
+            let picks = &versions.picks;
             if picks.len() > 1 {
                 let what = Undecided::Sector(u64::from(*sector));
-                let choice = self.choose(inode(number), path.clone(), what, picks.len(), latest);
-                sectors.push((choice, *sector, picks));
+                let (path, latest) = (path.clone(), versions.latest);
+                let choice = self.choose(inode(number), path, what, picks.len(), latest);
+                sectors.push((choice, *sector, picks.clone()));
             } else {
                 sure.push((*sector, picks[0].clone()));
             }
@@ -239,7 +240,25 @@ impl Crash {
     /// # Panics
     /// When the selection does not fit [`Crash::choices`].
     pub fn image(&self, selection: &[usize]) -> MemoryStorage {
-        let disk = Arc::new(self.disk(selection));
+        self.machine(self.disk(selection))
+    }
+
+    /// As [`Crash::image`], for those selections alone whose fingerprint is wanted: most of the cost of
+    /// a machine is paid after that is known.
+    ///
+    /// # Panics
+    /// As [`Crash::image`].
+    pub fn image_if(
+        &self,
+        selection: &[usize],
+        is_wanted: impl FnOnce(u64) -> bool,
+    ) -> Option<MemoryStorage> {
+        let disk = self.disk(selection);
+        is_wanted(disk.fingerprint()).then(|| self.machine(disk))
+    }
+
+    fn machine(&self, disk: Disk) -> MemoryStorage {
+        let disk = Arc::new(disk);
         let live = (*disk).clone();
         let journal = Journal {
             settings: self.settings.clone(),
@@ -253,11 +272,7 @@ impl Crash {
 
     /// The fingerprint that the image would have, for the cost of building no storage.
     pub fn fingerprint(&self, selection: &[usize]) -> u64 {
-        let disk = self.disk(selection);
-        super::disk::fingerprint(&disk.tree, |number| match &disk.files[number as usize] {
-            Some(file) => (file.len, file.print()),
-            None => (0, 0),
-        })
+        self.disk(selection).fingerprint()
     }
 
     fn disk(&self, selection: &[usize]) -> Disk {
@@ -376,22 +391,6 @@ impl Open {
         };
         self.base.with(picks.collect(), len)
     }
-}
-
-/// The different contents among the versions of a sector, and which of them is the last.
-fn distinct(durable: &Arc<Sector>, later: &[Arc<Sector>]) -> (Vec<Arc<Sector>>, usize) {
-    let mut picks = vec![durable.clone()];
-    let mut latest = 0;
-    for version in later {
-        latest = match picks.iter().position(|pick| pick.same(version)) {
-            Some(known) => known,
-            None => {
-                picks.push(version.clone());
-                picks.len() - 1
-            }
-        };
-    }
-    (picks, latest)
 }
 
 /// Random numbers for samples.

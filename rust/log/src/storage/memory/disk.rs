@@ -37,11 +37,7 @@ impl Sector {
     }
 
     pub(super) fn is_zero(&self) -> bool {
-        self.bytes.iter().all(|byte| *byte == 0)
-    }
-
-    pub(super) fn same(&self, other: &Self) -> bool {
-        self.bytes == other.bytes
+        self.bytes == [0; SECTOR as usize]
     }
 
     /// What this sector adds to the fingerprint of a file; nothing when it is zero.
@@ -82,7 +78,7 @@ impl Pages {
         (from / PAGE..to.div_ceil(PAGE)).all(|page| self.has(page))
     }
 
-    fn has(&self, page: u64) -> bool {
+    pub(super) fn has(&self, page: u64) -> bool {
         self.0.get((page / 64) as usize).is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
 
@@ -91,6 +87,12 @@ impl Pages {
         let end = self.0.len() as u64 * 64;
         let page = (position / PAGE..end).find(|page| self.has(*page))?;
         Some((page * PAGE).max(position))
+    }
+
+    /// A hash of which they are.
+    pub(super) fn print(&self) -> u64 {
+        let used = self.0.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        self.0[..used].iter().fold(0, |sum, word| mix(sum, *word))
     }
 
     /// How many bytes the pages hold.
@@ -271,50 +273,48 @@ impl Tree {
 
     /// Split a path into the directory that holds its last name, and that name.
     pub(super) fn split(&self, path: &std::path::Path) -> Result<(u32, Arc<str>), Errno> {
-        let mut parts = parts(path)?;
-        let last = parts.pop().ok_or(Errno::BUSY)?;
-        Ok((self.walk(&parts)?, last.into()))
+        let (dir, last) = self.walk(path)?;
+        Ok((dir, last.ok_or(Errno::BUSY)?.into()))
     }
 
     /// What a path stands for.
     pub(super) fn find(&self, path: &std::path::Path) -> Result<Node, Errno> {
-        let mut parts = parts(path)?;
-        let Some(last) = parts.pop() else { return Ok(Node::Dir(0)) };
-        let dir = self.walk(&parts)?;
+        let (dir, last) = self.walk(path)?;
+        let Some(last) = last else { return Ok(Node::Dir(0)) };
         self.get(dir, last).ok_or(Errno::NOENT)
     }
 
     /// The directory that a path stands for.
     pub(super) fn dir(&self, path: &std::path::Path) -> Result<u32, Errno> {
-        self.walk(&parts(path)?)
+        let (dir, last) = self.walk(path)?;
+        last.map_or(Ok(dir), |last| self.enter(dir, last))
     }
 
-    fn walk(&self, parts: &[&str]) -> Result<u32, Errno> {
-        parts.iter().try_fold(0, |dir, part| match self.get(dir, part) {
+    /// The directory of a path's last name, and that name; none for the root.
+    fn walk<'a>(&self, path: &'a std::path::Path) -> Result<(u32, Option<&'a str>), Errno> {
+        let path = path.to_str().filter(|path| !path.contains('\0')).ok_or(Errno::INVAL)?;
+        let (mut dir, mut last) = (0, None);
+        for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
+            if name == ".." {
+                return Err(Errno::INVAL);
+            }
+            if name.len() > 255 {
+                return Err(Errno::NAMETOOLONG);
+            }
+            if let Some(before) = last.replace(name) {
+                dir = self.enter(dir, before)?;
+            }
+        }
+        Ok((dir, last))
+    }
+
+    fn enter(&self, dir: u32, name: &str) -> Result<u32, Errno> {
+        match self.get(dir, name) {
             Some(Node::Dir(inner)) => Ok(inner),
             Some(Node::File(_)) => Err(Errno::NOTDIR),
             None => Err(Errno::NOENT),
-        })
-    }
-}
-
-fn parts(path: &std::path::Path) -> Result<Vec<&str>, Errno> {
-    use std::path::Component;
-    let mut parts = Vec::new();
-    for part in path.components() {
-        match part {
-            Component::RootDir | Component::CurDir => {}
-            Component::Normal(name) => {
-                let name = name.to_str().filter(|name| !name.contains('\0')).ok_or(Errno::INVAL)?;
-                if name.len() > 255 {
-                    return Err(Errno::NAMETOOLONG);
-                }
-                parts.push(name);
-            }
-            Component::ParentDir | Component::Prefix(_) => return Err(Errno::INVAL),
         }
     }
-    Ok(parts)
 }
 
 /// Files and names.
@@ -328,6 +328,14 @@ pub(super) struct Disk {
 impl Disk {
     pub(super) fn new() -> Self {
         Self { files: Vec::new(), tree: Tree::new() }
+    }
+
+    /// See [`fingerprint`].
+    pub(super) fn fingerprint(&self) -> u64 {
+        fingerprint(&self.tree, |number| match &self.files[number as usize] {
+            Some(file) => (file.len, file.print()),
+            None => (0, 0),
+        })
     }
 }
 
@@ -347,11 +355,21 @@ pub(super) fn fingerprint(tree: &Tree, mut file: impl FnMut(u32) -> (u64, u64)) 
 
 /// A hash for telling states apart; not for anything on a medium.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
-    bytes.chunks(8).fold(bytes.len() as u64, |sum, chunk| {
+    let add = |sum: u64, chunk: &[u8]| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
         mix(sum, u64::from_le_bytes(word))
-    })
+    };
+    // Four at a time: a round takes the processor long, but it can do several at once.
+    let mut lanes = [bytes.len() as u64, 1, 2, 3];
+    let (whole, rest) = bytes.split_at(bytes.len() & !31);
+    for words in whole.chunks_exact(32) {
+        for (lane, word) in lanes.iter_mut().zip(words.chunks_exact(8)) {
+            *lane = add(*lane, word);
+        }
+    }
+    let sum = lanes.into_iter().fold(0, mix);
+    rest.chunks(8).fold(sum, add)
 }
 
 /// Mix a value into a hash (a round of splitmix64).

@@ -62,8 +62,7 @@ impl Drop for Opened {
 /// A file of a [`super::MemoryStorage`].
 pub struct MemoryFile {
     opened: Mutex<Option<Arc<Opened>>>,
-    /// The real process that the machine is in. A forked child has a copy of the machine, whose
-    /// mutexes a thread may have held that is not there any more.
+    /// See [`Shared::made_by`].
     made_by: u32,
 }
 
@@ -85,9 +84,10 @@ impl MemoryFile {
         writable: bool,
     ) -> Self {
         let (closed, seen) = (AtomicBool::new(false), AtomicU32::new(errors));
+        let made_by = shared.made_by;
         let opened = Opened { shared, process, file, number, writable, closed, seen };
         let opened = Mutex::new(Some(Arc::new(opened)));
-        Self { opened, made_by: std::process::id() }
+        Self { opened, made_by }
     }
 
     fn opened(&self) -> io::Result<Arc<Opened>> {

@@ -125,17 +125,30 @@ impl std::fmt::Debug for Journal {
 
 /// What one sector may hold on the medium.
 pub(super) struct Versions {
-    /// What it surely held before `later`.
-    pub(super) durable: Arc<Sector>,
-    /// What was stored since, in order; the last is what processes see.
-    pub(super) later: Vec<Arc<Sector>>,
+    /// What it surely held, and what else was stored since, in order; no two of them are the same.
+    pub(super) picks: Vec<Arc<Sector>>,
+    /// Which of them was stored last: what processes see.
+    pub(super) latest: usize,
     /// True when the next sync writes it.
     dirty: bool,
 }
 
 impl Versions {
+    fn new(durable: Arc<Sector>) -> Self {
+        Self { picks: vec![durable], latest: 0, dirty: false }
+    }
+
     fn last(&self) -> &Arc<Sector> {
-        self.later.last().unwrap_or(&self.durable)
+        &self.picks[self.latest]
+    }
+
+    fn store(&mut self, bytes: [u8; SECTOR as usize]) {
+        let known = self.picks.iter().position(|pick| *pick.bytes() == bytes);
+        self.latest = known.unwrap_or_else(|| {
+            self.picks.push(Sector::new(bytes));
+            self.picks.len() - 1
+        });
+        self.dirty = true;
     }
 }
 
@@ -201,22 +214,16 @@ impl Pending {
 
     fn change(&mut self, number: u32, skip: usize, bytes: &[u8]) {
         let base = &self.base;
-        let versions = self.sectors.entry(number).or_insert_with(|| Versions {
-            durable: base.sector(number),
-            later: Vec::new(),
-            dirty: false,
-        });
+        let versions = self.sectors.entry(number);
+        let versions = versions.or_insert_with(|| Versions::new(base.sector(number)));
         let mut new = *versions.last().bytes();
         new[skip..skip + bytes.len()].copy_from_slice(bytes);
-        versions.later.push(Sector::new(new));
-        versions.dirty = true;
+        versions.store(new);
     }
 
     fn sync(&mut self) {
         for versions in self.sectors.values_mut().filter(|versions| versions.dirty) {
-            versions.durable = versions.last().clone();
-            versions.later.clear();
-            versions.dirty = false;
+            *versions = Versions::new(versions.last().clone());
         }
         self.lens = vec![self.len()];
     }

@@ -59,6 +59,9 @@ struct Shared {
     gate: OnceLock<Gate>,
     random: AtomicU64,
     processes: AtomicU64,
+    /// The real process that the machine is in. A forked child has a copy of the machine, whose
+    /// mutexes a thread may have held that is not there any more.
+    made_by: u32,
 }
 
 impl Shared {
@@ -153,6 +156,7 @@ impl MemoryStorage {
             gate: OnceLock::new(),
             random: AtomicU64::new(journal.random),
             processes: AtomicU64::new(1),
+            made_by: std::process::id(),
         };
         Self { shared: Arc::new(shared), process: Process::new(0) }
     }
@@ -207,10 +211,14 @@ impl MemoryStorage {
         self.shared.world().events.len()
     }
 
+    /// Images draw other numbers than this machine goes on to draw, or salts would repeat.
+    fn images_random(&self) -> u64 {
+        mix(self.shared.random.load(Ordering::SeqCst), 0x00f0_1da7)
+    }
+
     /// What has happened so far. Later events are not part of it.
     pub fn journal(&self) -> Journal {
-        // Images draw other numbers than this machine goes on to draw, or salts would repeat.
-        let random = mix(self.shared.random.load(Ordering::SeqCst), 0x00f0_1da7);
+        let random = self.images_random();
         let world = self.shared.world();
         Journal {
             settings: world.settings.clone(),
@@ -233,9 +241,13 @@ impl MemoryStorage {
     /// machine goes on, apart from it.
     #[must_use]
     pub fn restart(&self) -> Self {
-        let journal = self.journal();
-        let live = journal.replay(journal.len()).live();
-        Self::born(&journal, Arc::new(live.clone()), Vec::new(), live)
+        let random = self.images_random();
+        let world = self.shared.world();
+        let (settings, now_us, live) = (world.settings.clone(), world.now_us, world.frozen());
+        drop(world);
+        let base = Arc::new(live.clone());
+        let journal = Journal { settings, base, events: Vec::new(), now_us, random };
+        Self::born(&journal, journal.base.clone(), Vec::new(), live)
     }
 
     /// What Linux does when a sync of this file fails: what is dirty counts as clean, so later syncs
@@ -254,6 +266,12 @@ impl MemoryStorage {
     /// A hash over names, lengths and bytes, to tell states apart.
     pub fn fingerprint(&self) -> u64 {
         self.shared.world().fingerprint()
+    }
+
+    /// As [`MemoryStorage::fingerprint`], over what is allocated, too: of two machines that agree here
+    /// all that programs can ask of files is the same.
+    pub fn fingerprint_with_space(&self) -> u64 {
+        self.shared.world().fingerprint_with_space()
     }
 
     fn with<T>(&self, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::super::{Filesystem, LockKind, Stat};
 use super::bytes::Memory;
-use super::disk::{Disk, DiskFile, Node, PAGE, Pages, SECTOR, Sector, Tree, fingerprint};
+use super::disk::{Disk, DiskFile, Node, PAGE, Pages, SECTOR, Sector, Tree, fingerprint, mix};
 use super::journal::Event;
 
 /// What stays the same for the life of a storage and is handed on to its images.
@@ -77,6 +77,35 @@ impl Live {
         Ok(memory)
     }
 
+    /// What it is now, sharing what never changed.
+    fn frozen(&self) -> Arc<DiskFile> {
+        let Some(memory) = &self.memory else {
+            if self.len == self.begun.len && self.allocated == self.begun.allocated {
+                return self.begun.clone();
+            }
+            return Arc::new(self.with(self.begun.sectors.clone()));
+        };
+        let (mut sectors, mut next) = (Vec::with_capacity(self.begun.sectors.len() + 8), 0);
+        while let Some(page) = self.data.next(next) {
+            next = page + PAGE;
+            for position in (page..next).step_by(SECTOR as usize) {
+                let (number, mut bytes) = ((position / SECTOR) as u32, [0; SECTOR as usize]);
+                memory.read(position, &mut bytes);
+                let begun = self.begun.sector(number);
+                let sector = if *begun.bytes() == bytes { begun } else { Sector::new(bytes) };
+                if !sector.is_zero() {
+                    sectors.push((number, sector));
+                }
+            }
+        }
+        Arc::new(self.with(sectors))
+    }
+
+    fn with(&self, sectors: Vec<(u32, Arc<Sector>)>) -> DiskFile {
+        let (mode, modified_us, len) = (self.mode, self.modified_us, self.len);
+        DiskFile { mode, modified_us, len, allocated: self.allocated.clone(), sectors }
+    }
+
     fn print(&self) -> u64 {
         let Some(memory) = &self.memory else { return self.begun.print() };
         let (mut sum, mut next) = (0u64, 0);
@@ -118,6 +147,12 @@ impl World {
         let files = live.files.into_iter().map(|file| file.map(Live::new)).collect();
         let tree = live.tree;
         Self { settings, base, events, now_us: 0, device, tree, files, opened: 0 }
+    }
+
+    /// All that processes see.
+    pub(super) fn frozen(&self) -> Disk {
+        let files = self.files.iter().map(|file| file.as_ref().map(Live::frozen)).collect();
+        Disk { files, tree: self.tree.clone() }
     }
 
     fn note(&mut self, event: Event) {
@@ -275,8 +310,21 @@ impl World {
         let len = file.len.saturating_sub(position).min(bytes.len() as u64) as usize;
         let bytes = &mut bytes[..len];
         match &file.memory {
-            Some(memory) => memory.read(position, bytes),
             None => file.begun.read(position, bytes),
+            Some(memory) => {
+                let mut done = 0;
+                while done < len {
+                    let at = position + done as u64;
+                    let take = ((PAGE - at % PAGE) as usize).min(len - done);
+                    let piece = &mut bytes[done..done + take];
+                    if file.data.has(at / PAGE) {
+                        memory.read(at, piece);
+                    } else {
+                        piece.fill(0);
+                    }
+                    done += take;
+                }
+            }
         }
         len
     }
@@ -443,6 +491,13 @@ impl World {
 
     pub(super) fn fingerprint(&self) -> u64 {
         fingerprint(&self.tree, |number| (self.file(number).len, self.file(number).print()))
+    }
+
+    pub(super) fn fingerprint_with_space(&self) -> u64 {
+        fingerprint(&self.tree, |number| {
+            let file = self.file(number);
+            (mix(file.len, file.allocated.print()), file.print())
+        })
     }
 
     fn within(&self, position: u64, len: u64) -> io::Result<u64> {

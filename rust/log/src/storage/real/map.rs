@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
@@ -40,15 +40,31 @@ pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: Access) -> io:
     Ok(owned(memory, len, writable, sink))
 }
 
+/// Up to so many bytes the allocator is asked for, which then has them at hand the next time: a map
+/// costs two calls, and a fault for each page.
+const SMALL: u64 = 32 << 10;
+
 /// Memory of this process alone, zero at first, that no file is behind: for bytes that are read rather
-/// than mapped. Takes room as it is filled.
+/// than mapped. More than a little takes room as it is filled.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn private(len: u64) -> io::Result<Map> {
     let size = usize::try_from(len).ok().filter(|size| *size > 0).ok_or(Errno::INVAL)?;
+    if len <= SMALL {
+        return Ok(small(len));
+    }
     let memory = MmapOptions::new().len(size).no_reserve_swap().map_anon()?;
     Ok(owned(memory.into(), len, true, None))
+}
+
+fn small(len: u64) -> Map {
+    let words = vec![0; len.div_ceil(8) as usize].into_iter().map(AtomicU64::new);
+    let words: Vec<_> = words.collect();
+    let base = NonNull::from(&*words).cast::<u8>();
+    // SAFETY: at least `len` bytes of aligned words, which the owner keeps; they are atomics, so they
+    // may be changed through shared references, and only this `Map` knows their address.
+    unsafe { Map::new(base, len, true, None, Arc::new(words)) }
 }
 
 fn owned(memory: MmapRaw, len: u64, writable: bool, sink: Option<Arc<dyn StoreSink>>) -> Map {
