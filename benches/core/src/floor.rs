@@ -4,18 +4,16 @@
 //! release store of a commit word. It wraps around in place, so its memory is warm.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Access, File, Map, Open, Storage};
+use falaj::storage::{Access, Map, Open, Storage};
 use falaj::sync::SharedWord;
 
 const BLOCK: u64 = 136;
 
 /// A file to append to as fast as can be.
 pub(crate) struct Floor {
-    file: Arc<dyn File>,
     map: Map,
     at: AtomicU64,
     blocks: u64,
@@ -29,7 +27,14 @@ impl Floor {
         file.allocate(len).expect("room");
         let map = file.map(len, Access::Write).expect("a map");
         map.populate(0, len);
-        Self { file, map, at: AtomicU64::new(0), blocks }
+        Self { map, at: AtomicU64::new(0), blocks }
+    }
+
+    /// One that has gone round once, to be walked over.
+    pub(crate) fn filled(path: &Path, blocks: u64) -> Self {
+        let floor = Self::new(path, blocks);
+        (0..blocks).for_each(|_| floor.append(&[b'v'; super::VALUE]));
+        floor
     }
 
     pub(crate) fn blocks(&self) -> u64 {
@@ -61,9 +66,5 @@ impl Floor {
             position += len;
         }
         std::hint::black_box(seen);
-    }
-
-    pub(crate) fn sync(&self) {
-        self.file.sync_data().expect("a sync");
     }
 }

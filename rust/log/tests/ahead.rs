@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::*;
+use falaj::error::Error;
 use falaj::format::address::Address;
 use falaj::format::control::at;
 use falaj::format::names;
@@ -36,11 +37,15 @@ impl Place {
 }
 
 fn place(mode: WriteMode) -> (Place, Arc<Log>) {
+    place_of(mode, LARGE)
+}
+
+fn place_of(mode: WriteMode, segment_bytes: u64) -> (Place, Arc<Log>) {
     let root = tempfile::tempdir().unwrap();
     let faulty = FaultyStorage::new(Arc::new(RealStorage::new()));
     let dir = log_dir(root.path());
-    create_log_of(&faulty, &dir, 1, mode, LARGE);
-    let settings = LogSettings { segment_bytes: LARGE, ..settings(mode) };
+    create_log_of(&faulty, &dir, 1, mode, segment_bytes);
+    let settings = LogSettings { segment_bytes, ..settings(mode) };
     let (storage, member) = (Arc::new(faulty.clone()), TestMember::new(0, 1));
     let log = Log::open(storage, &dir, settings, Some(Arc::new(member))).unwrap();
     // The test is the helper itself: it looks when it wants to.
@@ -98,4 +103,52 @@ fn a_segment_that_was_sealed_meanwhile_grows_no_more() {
     log.touch();
     assert_eq!((len(), place.allocated()), (before, room));
     assert!(room.sequence() > sealed);
+}
+
+/// A log that was appended to until its next segment is prepared; says how many records it has.
+fn with_next_prepared(place: &Place, log: &Log) -> usize {
+    let prepared = place.dir.join(names::prepared(0));
+    // How fast a writer is depends on the machine: it has some segments to show it in.
+    for count in 1..320 {
+        append(log, 0, &[&vec![7; 1 << 20]]).unwrap();
+        if place.faulty.stat(&prepared).is_ok() {
+            return count;
+        }
+        log.touch();
+    }
+    panic!("the next segment was never prepared before it was needed");
+}
+
+#[test]
+fn a_fast_writer_finds_room_in_the_next_segment_too() {
+    let (place, log) = place_of(WriteMode::Mapped, 32 << 20);
+    let mut count = with_next_prepared(&place, &log);
+    log.touch();
+    let (active, syncs) = (place.allocated().sequence(), place.faulty.count(Call::SyncAll));
+    while place.allocated().sequence() == active {
+        append(&log, 0, &[&vec![7; 1 << 20]]).unwrap();
+        count += 1;
+    }
+    assert!(place.faulty.stat(&place.dir.join(names::prepared(0))).is_err(), "it was taken");
+    assert_eq!(place.faulty.count(Call::SyncAll), syncs, "the helper had synced it");
+    assert_eq!(place.allocated().position(), 16 << 20);
+    assert_eq!(read_all(&log, 0, 0).0.len(), count);
+}
+
+#[test]
+fn a_sync_that_failed_for_the_helper_is_told_to_the_writer_and_not_taken_for_done() {
+    let (place, log) = place_of(WriteMode::Mapped, 32 << 20);
+    let mut count = with_next_prepared(&place, &log);
+    let next = place.faulty.count(Call::SyncAll) + 1;
+    place.faulty.plan(Fault::at(next, How::Errno(libc::EIO)).only(Call::SyncAll));
+    log.touch();
+    assert_eq!(place.faulty.failed(), 1);
+    let active = place.allocated().sequence();
+    let mut one_more = || append(&log, 0, &[&vec![7; 1 << 20]]).map(|_| count += 1).err();
+    let error = (0..40).find_map(|_| one_more());
+    assert!(matches!(error, Some(Error::Io { .. })), "{error:?}");
+    assert_eq!(place.allocated().sequence(), active);
+    append(&log, 0, &[&vec![7; 1 << 20]]).unwrap();
+    assert!(place.allocated().sequence() > active, "in one made anew");
+    assert_eq!(read_all(&log, 0, 0).0.len(), count + 1);
 }

@@ -148,6 +148,9 @@ impl Log {
                 Ok(appended) => {
                     pass(Point::AppendUnlocked);
                     control.notify(true);
+                    if writer.asked.reaches_next(self.settings.segment_bytes) {
+                        self.prepare_ahead(writer, member);
+                    }
                     return Ok(appended);
                 }
                 Err(obstacle) => self.overcome(obstacle, writer, control, member)?,

@@ -28,6 +28,7 @@ use crate::storage::Storage;
 use super::append::{Obstacle, RESERVE, Writer, end_len};
 use super::create::{dir_mode, new_segment_len};
 use super::guard::{Guard, Which};
+use super::touch::{FARTHEST, Next};
 use super::{Control, Log, Member, enter, write_access};
 
 type Outcome = std::result::Result<(), Obstacle>;
@@ -38,6 +39,8 @@ pub struct Prepared {
     builder: Builder,
     state: LogState,
     time_base_us: i64,
+    /// What the helper may do for it meanwhile.
+    next: Next,
 }
 
 impl Prepared {
@@ -134,6 +137,11 @@ impl Log {
             Some(prepared) => prepared,
             None => self.prepare(writer, member)?,
         };
+        if let Err(error) = prepared.next.sync() {
+            let error = Error::io("sync", prepared.builder.path(), error);
+            prepared.discard(&*self.storage);
+            return Err(error.into());
+        }
         pass(Point::RollPrepared);
         // The second snapshot repeats at most all of the first; of more, the third try knows.
         let most = 2 * prepared.builder.position() - PAGE + needs + RESERVE;
@@ -160,6 +168,7 @@ impl Log {
             self.hand_over(writer, control, member, &mut prepared, &changes, &path, &guard)?;
         drop(guard);
         pass(Point::RollUnlocked);
+        let asked = prepared.next.until;
         let segment = Arc::new(prepared.builder.into_segment(path, header));
         let tail = Address::new(segment.sequence(), segment.opening()?.position);
         debug_assert!(segment.sequence() > before);
@@ -169,7 +178,7 @@ impl Log {
         writer.walk = segment.opening()?.clone();
         (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
         (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
-        writer.asked.begin_segment();
+        writer.asked.begin_segment(asked);
         control.notify(true);
         Ok(())
     }
@@ -210,8 +219,24 @@ impl Log {
         let access = write_access(&self.settings);
         let mut builder = Builder::new(storage, path, len, reach, mode, access)?;
         builder.block(&own_header(Kind::Snapshot, &body, 0), &body)?;
-        builder.sync()?;
-        Ok(Prepared { builder, state, time_base_us: storage.now_us() })
+        let next = Next::new(Arc::clone(builder.file()), builder.map().clone());
+        Ok(Prepared { builder, state, time_base_us: storage.now_us(), next })
+    }
+
+    /// Prepare the next segment for a fast writer before the active one is full, with as much room as
+    /// is touched ahead of it, and have that touched. What fails here is done when it is needed, and
+    /// told then.
+    #[cold]
+    pub(super) fn prepare_ahead(&self, writer: &mut Writer, member: &dyn Member) {
+        // Where stores are writes there are no pages to touch.
+        if self.fast.is_none() || writer.prepared.is_some() {
+            return;
+        }
+        let Ok(mut prepared) = self.prepare(writer, member) else { return };
+        let _ = prepared.builder.grow(FARTHEST);
+        prepared.next.until = prepared.builder.allocated();
+        self.ask_for_next(prepared.next.clone());
+        writer.prepared = Some(prepared);
     }
 
     /// Under the append lock: finish the prepared segment, name it, and end the active one.

@@ -91,7 +91,7 @@ impl Log {
                 self.crowd.met();
                 return Ok(());
             }
-            self.crowd.gather(|| control.tail(), stopwatch());
+            self.crowd.gather(behind(control, control.durable()), stopwatch());
             let (guard, synced) = self.sync_under_lock(control, member, guard)?;
             drop(guard);
             drop(turn);
@@ -236,7 +236,8 @@ impl Log {
                 segment.set_mark(&next_mark(before, *end, control, member))?;
             }
         }
-        if self.crowd.timed(|| self.sync_segments(&segments), stopwatch()).is_err() {
+        let sync = || self.sync_segments(&segments);
+        if self.crowd.timed(sync, behind(control, from), stopwatch()).is_err() {
             return self.latch(control, guard).map(|guard| (guard, false));
         }
         for (segment, end) in &segments {
@@ -340,6 +341,11 @@ impl Log {
 /// The address at which a segment opened by its maker begins.
 fn first_of(opened: Address) -> Address {
     Address::new(opened.sequence(), PAGE)
+}
+
+/// How much of the log lies behind a place; of different segments more than there can be in one.
+fn behind(control: &Control, durable: Address) -> impl Fn() -> u64 {
+    move || control.tail().0.saturating_sub(durable.0)
 }
 
 fn next_mark(before: Mark, end: u64, control: &Control, member: &dyn Member) -> Mark {

@@ -6,17 +6,19 @@
 //! lie on it. Only speed depends on this: what the helper does not do, or does late, the writer does.
 //! The helper never waits for a lock of the log. See `docs/PROTOCOL.md`, "Append".
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::Thread;
 
 use crate::format::address::Address;
 use crate::segment::Segment;
+use crate::storage::{File, Map};
 
 use super::{Control, Log, enter};
 
 /// How far ahead of a slow and of a fast writer pages are touched, bytes.
 const NEAREST: u64 = 256 << 10;
-const FARTHEST: u64 = 16 << 20;
+pub const FARTHEST: u64 = 16 << 20;
 /// Most that a segment grows by at once, bytes: whoever wants the same meanwhile waits for it.
 const LARGEST_STEP: u64 = 16 << 20;
 /// Bytes that are touched before looking how far the writer is.
@@ -29,6 +31,56 @@ const SOON_US: i64 = 20_000;
 pub struct Ahead {
     helper: OnceLock<Thread>,
     wanted: Mutex<Option<(Arc<Segment>, u64, u64)>>,
+    next: Mutex<Option<Next>>,
+}
+
+/// What can be done for a segment that is only prepared yet.
+#[derive(Clone, Debug)]
+pub struct Next {
+    file: Arc<dyn File>,
+    map: Map,
+    /// Up to where it is to be touched.
+    pub until: u64,
+    /// How its sync ended.
+    synced: Arc<Mutex<Option<io::Result<()>>>>,
+}
+
+impl Next {
+    /// Of a file that was written and not synced.
+    pub fn new(file: Arc<dyn File>, map: Map) -> Self {
+        Self { file, map, until: 0, synced: Arc::default() }
+    }
+
+    /// How the sync of what is in it ended. The helper does it or who needs it, once: of an error the
+    /// kernel tells one of them only.
+    fn synced(&self) -> MutexGuard<'_, Option<io::Result<()>>> {
+        let mut synced = enter(&self.synced);
+        synced.get_or_insert_with(|| self.file.sync_all());
+        synced
+    }
+
+    /// Have it on the medium.
+    ///
+    /// # Errors
+    /// Those of the sync, whoever did it. It must then be thrown away.
+    pub fn sync(&self) -> io::Result<()> {
+        let mut synced = self.synced();
+        match synced.take() {
+            Some(Err(error)) => Err(error),
+            done => {
+                *synced = done;
+                Ok(())
+            }
+        }
+    }
+
+    fn make_ready(&self) {
+        drop(self.synced());
+        // Not before the sync, which would write all these pages out.
+        for at in (0..self.until).step_by(PIECE as usize) {
+            self.map.populate(at, PIECE.min(self.until - at));
+        }
+    }
 }
 
 /// What a writer has asked for so far, of its active segment.
@@ -37,18 +89,29 @@ pub struct Asked {
     until: u64,
     distance: u64,
     last_us: i64,
+    is_next_ready: bool,
 }
 
 impl Default for Asked {
     fn default() -> Self {
-        Self { until: 0, distance: NEAREST, last_us: i64::MIN }
+        Self { until: 0, distance: NEAREST, last_us: i64::MIN, is_next_ready: false }
     }
 }
 
 impl Asked {
-    /// Go on in a new segment, as fast as in the one before.
-    pub fn begin_segment(&mut self) {
-        self.until = 0;
+    /// Go on in a new segment, as fast as in the one before; of this one so much was asked for.
+    pub fn begin_segment(&mut self, until: u64) {
+        (self.until, self.is_next_ready) = (until, false);
+    }
+
+    /// True once in a segment of this size: when a fast writer is so near to its end that what it will
+    /// want touched lies in the next one. Without that it would begin there with nothing, and a helper
+    /// that begins where the writer is gets no lead on a fast one.
+    pub fn reaches_next(&mut self, segment_bytes: u64) -> bool {
+        let is_fast = self.distance == FARTHEST && segment_bytes >= 2 * FARTHEST;
+        let reaches = is_fast && self.until == segment_bytes && !self.is_next_ready;
+        self.is_next_ready |= reaches;
+        reaches
     }
 
     /// Ask for what follows a position, as far as the segment may grow. Returns the position at which
@@ -87,8 +150,23 @@ impl Log {
         helper.unpark();
     }
 
+    /// Ask for a segment that is only prepared yet to be made ready.
+    pub(super) fn ask_for_next(&self, next: Next) {
+        let Some(helper) = self.ahead.helper.get() else { return };
+        *enter(&self.ahead.next) = Some(next);
+        helper.unpark();
+    }
+
     /// Allocate and touch what was asked for. Called by the helper.
     pub fn touch(&self) {
+        self.touch_active();
+        let next = enter(&self.ahead.next).take();
+        if let Some(next) = next {
+            next.make_ready();
+        }
+    }
+
+    fn touch_active(&self) {
         let wanted = enter(&self.ahead.wanted).take();
         let (Some((segment, from, until)), Some(control)) = (wanted, self.control.get()) else {
             return;

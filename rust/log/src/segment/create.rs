@@ -143,6 +143,16 @@ impl Builder {
         self.len
     }
 
+    /// Its file.
+    pub fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// Its map.
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
     /// Its temporary path.
     pub fn path(&self) -> &Path {
         &self.path

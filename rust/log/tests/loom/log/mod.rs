@@ -159,7 +159,7 @@ impl Process {
     pub fn again(slot: u16, generation: u32) -> Self {
         let crowd = Crowd::default();
         // Who gathers looks at the tail once more.
-        crowd.timed(|| (), ticking(15));
+        crowd.timed(|| (), || 0, ticking(15));
         Self { me: Identity::new(slot, generation).unwrap(), crowd }
     }
 }
