@@ -134,7 +134,10 @@ impl Told {
     pub fn error(&mut self, error: &Error, asked: &str) -> std::result::Result<(), String> {
         let kind = kind_of(error);
         let said = error.to_string();
-        let fits = kind.is_some() && said.contains(ROOT);
+        // A flag in the page that says so is believed by readers of a page that is damaged besides;
+        // that error names the topic.
+        let names = said.contains(ROOT) || matches!(error, Error::TopicDeleted { .. });
+        let fits = kind.is_some() && names;
         if !fits || said.contains("Some(") || error.remedy() == Remedy::Retry {
             return Err(format!("{asked}: no error for damage: {said}"));
         }
@@ -151,6 +154,7 @@ fn kind_of(error: &Error) -> Option<&'static str> {
         Error::NeedsRecovery { .. } => "NeedsRecovery",
         Error::NotAStore { .. } => "NotAStore",
         Error::LockFileReplaced { .. } => "LockFileReplaced",
+        Error::TopicDeleted { .. } => "TopicDeleted",
         Error::Io { .. } => "Io",
         Error::NoSpace { .. } => "NoSpace",
         Error::DurabilityUnknown { source, .. } => return kind_of(source),
