@@ -153,7 +153,11 @@ impl Desk {
         self.case.store(case, SeqCst);
         self.begun.store(start.elapsed().as_millis() as u64, SeqCst);
         if let Some(note) = &self.note {
-            note.write_all_at(&case.to_le_bytes(), 0).unwrap();
+            if let Err(error) = note.write_all_at(&case.to_le_bytes(), 0) {
+                // A panic here would look like a case without an end.
+                eprintln!("case {case} cannot be noted down in the temporary directory: {error}");
+                std::process::exit(2);
+            }
         }
     }
 
