@@ -23,7 +23,7 @@ RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml C
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-hostile proof-storm \
+.PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-outside proof-models proof-sanitizers proof-programs soak lint lint-rust lint-python \
 	test-rust test-loom test-shuttle test-python bench bench-plots demo wheel format clean
 
@@ -60,15 +60,15 @@ proof-models: | check-tools
 proof-sanitizers: | check-tools
 	tools/sanitize all || { [ $$? = 77 ] && echo "NOT RUN: sanitizers"; }
 
-# Each decoder's time; the whole stores and the flips get a minute.
-DECODERS := block records varint segment index pages entries end settings names
-
+# A minute for each of twelve targets, as many at a time as there are cores; and failing calls.
 proof-hostile: | check-tools
-	cargo build --release --locked -p falaj-hostile
-	"$(TARGET)/release/falaj-hostile" flips --seconds 60
-	for decoder in $(DECODERS); do "$(TARGET)/release/falaj-hostile" bytes --only $$decoder --seconds 10; done
-	"$(TARGET)/release/falaj-hostile" bytes --only stores --seconds 60
-	"$(TARGET)/release/falaj-hostile" faults --share 41
+	cargo run --release --locked -p falaj-hostile -- push
+
+# Not of every push: it builds all of it anew, with a nightly compiler.
+ASAN_SECONDS ?= 120
+
+proof-asan: | check-tools ## hostile bytes and failing calls under AddressSanitizer, where a nightly compiler is
+	tools/asan "$(TARGET)" $(ASAN_SECONDS)
 
 # Stores of the storm lie in memory where there is room for them: what they tell of is processes, not disks.
 PROOF_DIR ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null && \

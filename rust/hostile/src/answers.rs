@@ -15,7 +15,6 @@ use falaj::store::{Severity, Store, StoreOptions, TopicOptions, verify};
 use falaj::topic::{RecordView, Topic};
 
 use crate::example::{Example, ROOT, Written};
-use crate::random::{mix, mix_bytes};
 
 /// More records than the bytes of any example can be taken for.
 const MOST_STEPS: u64 = 1 << 21;
@@ -23,8 +22,10 @@ const MOST_STEPS: u64 = 1 << 21;
 /// What a partition holds.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
-    /// Sum over each record, and its timestamp, by offset.
-    pub records: Vec<(u64, i64)>,
+    /// Each record, and its timestamp, by offset.
+    pub records: Vec<(Written, i64)>,
+    /// The answer to `at` the timestamp of each record, by its offset.
+    pub at: Vec<u64>,
     /// How many of them no loss of power may take.
     pub synced: u64,
 }
@@ -32,20 +33,21 @@ pub struct Truth {
 /// Topics, each with its partitions.
 pub type Truths = BTreeMap<String, Vec<Truth>>;
 
-/// A sum over all that a record says.
-pub fn sum(record: &RecordView) -> u64 {
-    let headers = record.headers().fold(1, |sum, (name, value)| {
-        mix(mix_bytes(sum, name.as_bytes()), value.map_or(2, |value| mix_bytes(3, value)))
-    });
-    let part = |part: Option<&[u8]>| part.map_or(4, |part| mix_bytes(5, part));
-    mix(mix(part(record.key()), part(record.value())), headers)
+/// True for a record that says what was written, byte for byte.
+fn same(record: &RecordView, written: &Written) -> bool {
+    let mut headers = written.headers.iter();
+    let mut is_next = |(name, value): (&str, Option<&[u8]>)| {
+        headers.next().is_some_and(|next| (next.0.as_str(), next.1.as_deref()) == (name, value))
+    };
+    (record.key(), record.value()) == (written.key.as_deref(), written.value.as_deref())
+        && record.headers().all(&mut is_next)
+        && headers.next().is_none()
+        && written.event_time_ns.is_none_or(|time| time == record.timestamp_ns())
 }
 
-fn same(record: &RecordView, written: &Written) -> bool {
-    let headers: Vec<_> = record.headers().collect();
-    (record.key(), record.value()) == (written.key.as_deref(), written.value.as_deref())
-        && headers == written.borrowed()
-        && written.event_time_ns.is_none_or(|time| time == record.timestamp_ns())
+/// True for the record that is the answer, its timestamp too.
+fn is_right(record: &RecordView, right: &(Written, i64)) -> bool {
+    record.timestamp_ns() == right.1 && same(record, &right.0)
 }
 
 /// Read an unharmed example, which must hold what was written.
@@ -61,9 +63,12 @@ pub fn truths(example: &Example) -> Truths {
         for record in written {
             let found = scan.next_record().unwrap().expect("as many records as were written");
             assert!(same(&found, record), "{name} {partition}: {found:?} is not {record:?}");
-            truth.records.push((sum(&found), found.timestamp_ns()));
+            truth.records.push((record.clone(), found.timestamp_ns()));
         }
         assert!(scan.next_record().unwrap().is_none());
+        let times: Vec<i64> = truth.records.iter().map(|(_, time)| *time).collect();
+        let first = |time| times.iter().position(|other| *other >= time).unwrap() as u64;
+        truth.at = times.iter().map(|time| first(*time)).collect();
         truths.entry(name.clone()).or_default().push(truth);
     }
     truths
@@ -129,7 +134,8 @@ impl Told {
     pub fn error(&mut self, error: &Error, asked: &str) -> std::result::Result<(), String> {
         let kind = kind_of(error);
         let said = error.to_string();
-        // A flag in the page that says so is believed; that error names the topic.
+        // A flag in the page that says so is believed by readers of a page that is damaged besides;
+        // that error names the topic.
         let names = said.contains(ROOT) || matches!(error, Error::TopicDeleted { .. });
         let fits = kind.is_some() && names;
         if !fits || said.contains("Some(") || error.remedy() == Remedy::Retry {
@@ -265,15 +271,15 @@ fn scan(
         if steps > MOST_STEPS {
             return Err(named("no end to a scan"));
         }
-        match scan.next_record() {
+        // By reference: a view is large to move, and there are a thousand of them in a case.
+        match &scan.next_record() {
             Ok(Some(record)) => {
                 let offset = record.offset();
                 let right = truth.records.get(offset as usize);
-                let found = (sum(&record), record.timestamp_ns());
                 if offset < next {
                     return Err(format!("{}: {offset} behind {next}", named("scan")));
                 }
-                if right != Some(&found) {
+                if !right.is_some_and(|right| is_right(record, right)) {
                     let what = || format!("{}: a wrong record {offset}", named("scan"));
                     asking.wrong(Trust::Values, what)?;
                 }
@@ -291,7 +297,7 @@ fn scan(
                 return asking.wrong(Trust::All, what).map(|()| end);
             }
             Err(error) => {
-                asking.error(told, &error, &named("scan"))?;
+                asking.error(told, error, &named("scan"))?;
                 match scan.skip_damage() {
                     Ok(skipped) if skipped.offsets.end < next => {
                         return Err(format!("{}: back to {skipped:?}", named("skip")));
@@ -318,20 +324,19 @@ fn look_up(
     let stride = asking.stride.max(1);
     let wanted = (asking.phase % stride..end).step_by(stride as usize);
     for offset in wanted.chain(end.checked_sub(1)) {
-        match topic.get(partition, offset) {
+        match &topic.get(partition, offset) {
             Ok(record) => {
-                let found = (sum(&record), record.timestamp_ns());
                 if record.offset() != offset {
                     return Err(format!("[{offset}] of {} is {}", topic.name(), record.offset()));
                 }
-                if found != truth.records[offset as usize] {
+                if !is_right(record, &truth.records[offset as usize]) {
                     let what = || format!("[{offset}] of {} {partition} is wrong", topic.name());
                     asking.wrong(Trust::Values, what)?;
                 }
             }
             // What nobody recovered may be there or not.
             Err(Error::OffsetOutOfRange { .. }) if asking.may_be_cut && offset >= truth.synced => {}
-            Err(error) => asking.error(told, &error, &format!("[{offset}] of {}", topic.name()))?,
+            Err(error) => asking.error(told, error, &format!("[{offset}] of {}", topic.name()))?,
         }
     }
     match topic.get(partition, truth.records.len() as u64) {
@@ -355,8 +360,7 @@ fn look_up_times(
     let there = &truth.records[..end as usize];
     let stride = (asking.stride * 4).max(1);
     for offset in (asking.phase % stride..end).step_by(stride as usize) {
-        let time = there[offset as usize].1;
-        let right = there.iter().position(|(_, at)| *at >= time).map(|found| found as u64);
+        let (time, right) = (there[offset as usize].1, Some(truth.at[offset as usize]));
         let asked = || format!("at({time}) of {} {partition}", topic.name());
         match topic.offset_at_time(partition, time) {
             Ok(found) if asking.may_be_cut && found.is_none() => {}

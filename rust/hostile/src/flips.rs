@@ -21,7 +21,7 @@ use crate::writing::{mend, write_on};
 
 const SEED: u64 = 20_261_121;
 /// Flips on one bench before it is made anew: each is an event in its journal.
-const RENEW: u64 = 4096;
+const RENEW: u64 = 128;
 
 /// A store that one thread flips bits of.
 #[derive(Debug)]

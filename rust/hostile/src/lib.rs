@@ -5,6 +5,7 @@
 //! | [`flips`] | every single flipped bit of a store is detected or harmless |
 //! | [`bytes`] | decoders, and whole stores, fed with structured rubbish |
 //! | [`faults`] | the k-th storage call of a scene fails, for every k |
+//! | [`push`] | all of these at the size of a push, two at a time |
 //!
 //! | module | what they share |
 //! |---|---|
@@ -27,5 +28,6 @@ pub mod campaign;
 pub mod example;
 pub mod faults;
 pub mod flips;
+pub mod push;
 pub mod random;
 pub mod writing;

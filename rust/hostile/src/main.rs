@@ -4,7 +4,8 @@
 //! falaj-hostile flips  [--all] [--variant mapped-closed|mapped-killed|pwrite-closed|pwrite-killed] [--list]
 //! falaj-hostile bytes  [--only TARGET] [--only DECODER --replay FILE]
 //! falaj-hostile faults [--only SCENE] [--share N]
-//!                      and: [--from N] [--to N] [--seconds S] [--threads T] [--seed S]
+//! falaj-hostile push   [--seconds S] [--share N] [--jobs J]
+//!          all but push: [--from N] [--to N] [--seconds S] [--threads T] [--seed S]
 //!                           [--state FILE] [--json FILE]
 //! ```
 //!
@@ -15,25 +16,32 @@
 
 use std::process::ExitCode;
 
-use falaj_hostile::{bytes, campaign, faults, flips};
+use falaj_hostile::{bytes, campaign, faults, flips, push};
 
 fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let what = words.next();
+    // Each of its targets is watched over by a process of its own.
+    if what.as_deref() == Some("push") {
+        return push::main(words).unwrap_or_else(|what| misused(&what));
+    }
     if let Some(code) = campaign::supervise() {
         return code;
     }
-    let mut words = std::env::args().skip(1);
-    let done = match words.next().as_deref() {
+    let done = match what.as_deref() {
         Some("flips") => flips::main(words),
         Some("bytes") => bytes::main(words),
         Some("faults") => faults::main(words),
-        _ => Err("say what to do: flips, bytes or faults".into()),
+        _ => Err("say what to do: flips, bytes, faults or push".into()),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(what) => {
-            eprintln!("falaj-hostile: {what}");
-            ExitCode::from(2)
-        }
+        Err(what) => misused(&what),
     }
+}
+
+fn misused(what: &str) -> ExitCode {
+    eprintln!("falaj-hostile: {what}");
+    ExitCode::from(2)
 }

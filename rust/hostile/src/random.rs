@@ -72,13 +72,3 @@ impl Random {
 pub fn mix(sum: u64, value: u64) -> u64 {
     Random(sum.rotate_left(25) ^ value).next()
 }
-
-/// Mix bytes into a sum, their length too.
-pub fn mix_bytes(sum: u64, bytes: &[u8]) -> u64 {
-    let fold = |sum: u64, bytes: &[u8]| {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        (sum.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x517c_c1b7_2722_0a95)
-    };
-    mix(bytes.chunks(8).fold(sum, fold), bytes.len() as u64)
-}

@@ -31,6 +31,18 @@ fn each_scene_survives_some_failing_calls() {
 }
 
 #[test]
+fn a_push_runs_every_target_and_says_what_each_came_to() {
+    let (code, said) = run(&["push", "--seconds", "0.2", "--share", "9973"]);
+    assert_eq!(code, Some(0), "{said}");
+    let names = ["block", "records", "varint", "segment", "index", "pages", "entries", "end"];
+    let rest = ["settings", "names", "stores"];
+    let told = names.iter().chain(&rest).map(|name| format!("bytes-{name}: "));
+    for told in told.chain(["flips: ".into(), "faults: ".into(), "push: 13 targets".into()]) {
+        assert!(said.contains(&told), "{told}: {said}");
+    }
+}
+
+#[test]
 fn a_campaign_goes_on_where_it_was_interrupted() {
     let dir = std::env::temp_dir().join(format!("falaj-hostile-state-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();

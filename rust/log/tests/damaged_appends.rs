@@ -158,6 +158,34 @@ fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
     }
 }
 
+/// A disk that refuses one read, and gives the bytes when it is asked again: nothing is lost by that, also
+/// not by who may cut what cannot be read.
+#[test]
+fn a_repair_that_is_refused_a_read_once_cuts_nothing() {
+    let repaired = |fault: Option<Fault>| {
+        let faulty = FaultyStorage::over_memory(killed().process());
+        fault.iter().for_each(|fault| faulty.plan(*fault));
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let told = repair(storage, Path::new(PATH), &StoreOptions::default(), false);
+        let reads = faulty.count(Call::Read);
+        faulty.heal();
+        let storage: Arc<dyn Storage> = Arc::new(faulty);
+        let store = open(&storage, Path::new(PATH)).unwrap();
+        let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
+        let mut scan = orders.scan(0, 0, None).unwrap();
+        let found = (0..).take_while(|_| scan.next_record().unwrap().is_some()).count();
+        assert_eq!((orders.end(0).unwrap(), found), (4, 4), "{fault:?}: {told:?}");
+        reads
+    };
+    let reads = repaired(None);
+    assert!(reads > 20, "{reads}");
+    for nth in 1..=reads {
+        for errno in [libc::EIO, libc::EACCES] {
+            repaired(Some(Fault::at(nth, How::Errno(errno)).only(Call::Read)));
+        }
+    }
+}
+
 /// The word that tells the tail could not be written; the record is there all the same.
 #[test]
 fn a_flush_covers_a_record_behind_which_the_tail_could_not_be_stored() {

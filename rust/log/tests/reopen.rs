@@ -1,13 +1,24 @@
-//! A log that is opened again while its last handle is just being dropped, by another thread.
+//! Opening and closing again and again: one object for a log at a time, and nothing that stays behind.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stores;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use falaj::format::settings::WriteMode;
+use falaj::storage::Storage;
+use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::memory::MemoryStorage;
+use falaj::storage::real::RealStorage;
+use falaj::store::{Store, StoreOptions};
 use falaj::topic::{Record, SyncMode};
 
 use stores::{on_both, open, topic};
+
+fn pwrite() -> StoreOptions {
+    StoreOptions { write_mode: Some(WriteMode::Pwrite), ..StoreOptions::default() }
+}
 
 #[test]
 fn a_process_has_one_object_for_a_log_at_a_time_also_while_one_is_being_dropped() {
@@ -29,4 +40,55 @@ fn a_process_has_one_object_for_a_log_at_a_time_also_while_one_is_being_dropped(
         });
         assert_eq!(topic(&store, "orders").end(0).unwrap(), appended.into_inner());
     });
+}
+
+/// Threads of this process that keep logs.
+fn keepers() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
+    tasks.filter_map(name).filter(|name| name.trim() == "falaj-keeper").count()
+}
+
+/// Where nobody can ring a keeper it used to sleep for a tenth of a second more, with all that the
+/// store had mapped in its hands: whoever opened and closed many had as many of them.
+#[test]
+fn the_thread_that_keeps_a_stores_logs_ends_with_the_store() {
+    const STORES: usize = 200;
+    let machine: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let mut most = 0;
+    for _ in 0..STORES {
+        let store = Store::open_on(Arc::clone(&machine), "/store", &pwrite()).unwrap();
+        topic(&store, "orders").append(0, &Record::value(b"x"), Some(SyncMode::None)).unwrap();
+        drop(store);
+        most = most.max(keepers());
+    }
+    // Each has its own moment to end in.
+    assert!(most <= 10, "{most} keepers of {STORES} stores at once");
+}
+
+/// A disk that fails every sync and is full besides: a process that tries again keeps nothing open of
+/// what it tried.
+#[test]
+fn syncs_that_fail_on_a_full_disk_keep_no_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let faulty = FaultyStorage::new(Arc::new(RealStorage::new()));
+    let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+    let store = Store::open_on(storage, dir.path().join("store"), &pwrite()).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    orders.append(0, &Record::value(b"one"), None).unwrap();
+    faulty.plan(Fault::at(1, How::Errno(libc::EIO)).only(Call::SyncData).forever());
+    // The first write of a sync is the lock's word, the next one the flag of the latch.
+    let second = faulty.count(Call::Write) + 2;
+    faulty.plan(Fault::at(second, How::Errno(libc::ENOSPC)).only(Call::Write).forever());
+    for _ in 0..20 {
+        orders.flush().unwrap_err();
+    }
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let led = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let of_locks = |path: &std::path::PathBuf| {
+        path.starts_with(dir.path()) && path.file_name() == Some("lock.sync".as_ref())
+    };
+    assert_eq!(led.filter(of_locks).count(), 0);
+    faulty.heal();
+    orders.flush().unwrap();
 }

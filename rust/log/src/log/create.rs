@@ -121,6 +121,18 @@ pub fn dir_mode(file_mode: u32) -> u32 {
 /// # Errors
 /// `Io` when the page cannot be written, `LockTimeout` when a sync takes very long.
 pub fn mark_deleted(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    say_deleted(storage, dir, true)
+}
+
+/// Lower the flag that [`mark_deleted`] raises. The caller knows that nobody deletes the log.
+///
+/// # Errors
+/// As [`mark_deleted`].
+pub fn mark_not_deleted(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    say_deleted(storage, dir, false)
+}
+
+fn say_deleted(storage: &dyn Storage, dir: &Path, deleted: bool) -> Result<()> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let Some((_, generation)) = names::parse_log_dir(&name) else { return Ok(()) };
     // Only stores that are written by `pwrite` have lock files; there nobody else may store flags
@@ -139,7 +151,7 @@ pub fn mark_deleted(storage: &dyn Storage, dir: &Path) -> Result<()> {
     if let Some(lock) = &lock {
         wait_for_flock(&**lock, &path, Some(PATIENCE))?;
     }
-    control.set_flag(flag::DELETED, true)?;
+    control.set_flag(flag::DELETED, deleted)?;
     control.rouse();
     Ok(())
 }

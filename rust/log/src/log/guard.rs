@@ -56,17 +56,18 @@ pub struct Guard<'a> {
 enum Held<'a> {
     Word(&'a Control, Which, Identity),
     File(Arc<dyn File>, &'a Control, Which),
+    Abandoned,
 }
 
 impl Guard<'_> {
     /// Let go as a dead owner does: whoever comes next is told that this one did not end well.
-    pub fn abandon(self) {
-        match &self.held {
+    pub fn abandon(mut self) {
+        match std::mem::replace(&mut self.held, Held::Abandoned) {
             // Stores into memory cannot fail, so nothing leads here; the next one takes it over.
-            Held::Word(..) => {}
+            Held::Word(..) | Held::Abandoned => {}
+            // Dropped, so that its descriptor is closed: a full disk may lead here again and again.
             Held::File(file, ..) => drop(file.unlock()),
         }
-        std::mem::forget(self);
     }
 }
 
@@ -88,6 +89,7 @@ impl Drop for Guard<'_> {
                 // Closing gives the flock back too, so an error here changes nothing.
                 drop(file.unlock());
             }
+            Held::Abandoned => {}
         }
     }
 }

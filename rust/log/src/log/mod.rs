@@ -78,7 +78,7 @@ pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
 pub use bell::Bell;
 pub use copy::LogCopy;
-pub use create::{LogSpec, create, is_unused, mark_deleted};
+pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
 pub use data::DataBlock;
 pub use extent::{Extent, LockInfo, SegmentInfo};
 pub use follow::{Interrupt, Reach, Wait};

@@ -29,7 +29,6 @@ use crate::format::block::{self, CommitWord, Kind, PlainHeader};
 use crate::format::checksum::Start;
 use crate::format::segment::{HEADER_LEN, Header, MARK_LEN, MARKS, MARKS_END, Mark};
 use crate::format::{Decoded, Malformed, PAGE, checksum, names};
-use crate::storage::real::private_memory;
 use crate::storage::{Access, File, Map, Open, Storage};
 use checked::Checked;
 use ways::Ways;
@@ -197,7 +196,8 @@ impl Segment {
     ) -> Result<Self> {
         let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
         let reach = reach.max(len).next_multiple_of(PAGE);
-        let memory = private_memory(reach).map_err(|e| Error::io("get memory for", &path, e))?;
+        let memory =
+            file.private_memory(reach).map_err(|e| Error::io("get memory for", &path, e))?;
         let window = Window::new(Arc::clone(&file), memory.clone(), header.salt);
         let segment = Self::from_map(path, file, header, memory, len);
         Ok(Self { window: Some(window), ..segment })

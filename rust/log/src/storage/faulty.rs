@@ -396,6 +396,10 @@ impl File for FaultyFile {
         Ok(map.with_sink(|inner| Arc::new(FaultySink { inner, plan: self.plan.clone() })))
     }
 
+    fn private_memory(&self, len: u64) -> io::Result<Map> {
+        self.inner.private_memory(len)
+    }
+
     fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
         self.plan.check(Call::Lock)?;
         self.inner.try_lock(kind)

@@ -175,6 +175,12 @@ pub trait File: Send + Sync + std::fmt::Debug {
     /// Map `[0, len)`, which may reach beyond the end of the file: only allocated bytes may be
     /// touched.
     fn map(&self, len: u64, access: Access) -> io::Result<Map>;
+    /// Memory of this process alone, as long as a copy of the file may get, for who reads it by
+    /// [`File::read_at`] and keeps what came at the place that it has in the file. Nothing may be read of
+    /// it that was not stored before: it need not be zero.
+    fn private_memory(&self, len: u64) -> io::Result<Map> {
+        real::private_memory(len)
+    }
     /// Take a lock if that is possible at once; `false` when somebody else's is in the way.
     fn try_lock(&self, kind: LockKind) -> io::Result<bool>;
     /// Give the lock back (it also ends with the last descriptor of this open file).

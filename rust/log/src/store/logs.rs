@@ -181,11 +181,15 @@ impl Store {
             return Log::open(storage, &dir, settings, None);
         }
         let member = self.membership()?;
-        member.logs().find_or_open(&member, &dir, self.bell(), |place| {
+        let log = member.logs().find_or_open(&member, &dir, self.bell(), |place| {
             let log = Log::open(storage, &dir, settings, Some(place))?;
             self.wake_page().into_iter().for_each(|page| log.set_bell(page.clone()));
             Ok(log)
-        })
+        })?;
+        if log.is_deleted() {
+            self.doubt_deletion(topic, &log)?;
+        }
+        Ok(log)
     }
 }
 
@@ -245,6 +249,11 @@ impl Served {
         Self { member: Arc::downgrade(member), serving: Arc::clone(serving) }
     }
 
+    /// True when the membership is gone.
+    fn is_over(&self) -> bool {
+        self.member.strong_count() == 0
+    }
+
     /// Do something with them; `None` when the membership is gone.
     fn with<T>(&self, work: impl FnOnce(Vec<Arc<Log>>) -> T) -> Option<T> {
         let _gate = self.serving.read();
@@ -272,6 +281,10 @@ fn keep(logs: &Served, bell: &Bell) {
         let Some(rest) = logs.with(|logs| keeper.turn(&logs)) else { return };
         if rest.asleep {
             bell.sleep_as_keeper(ticket);
+            // Who woke it may have been the store's end, whose token that sleep took.
+            if logs.is_over() {
+                return;
+            }
         }
         // After a ring too: at most one ring a nap, however many appends.
         std::thread::park_timeout(rest.nap);

@@ -105,6 +105,22 @@ impl Store {
         claim.verify()
     }
 
+    /// A log says that it was deleted, and a topic was found that names it. Deleting takes `topic.json`
+    /// away before the log is told, under the claim: where it is still there under the claim, the flag
+    /// is a bit that nobody raised, and without this nobody could append any more.
+    ///
+    /// # Errors
+    /// `LockTimeout`, and as for [`Store::topic_settings`].
+    pub(super) fn doubt_deletion(&self, topic: &TopicSettings, log: &log::Log) -> Result<()> {
+        let shared = &*self.shared;
+        let claim = shared.claim()?;
+        let found = read_settings(shared.storage(), &shared.layout, &topic.name)?;
+        if found.is_some_and(|found| found.log_generation == topic.log_generation) {
+            log::mark_not_deleted(shared.storage(), log.dir())?;
+        }
+        claim.verify()
+    }
+
     fn create_topic(&self, name: &str, options: &TopicOptions) -> Result<TopicSettings> {
         let shared = &*self.shared;
         let claim = shared.claim()?;

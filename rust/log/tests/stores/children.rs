@@ -2,10 +2,11 @@
 //!
 //! The test program starts itself again with the name of a role in the environment; the child runs
 //! the role and exits. It is waited for with a deadline, and killed by its number when that is over.
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "FALAJ_TEST_ROLE";
@@ -21,12 +22,38 @@ pub fn role() -> Option<(String, PathBuf)> {
 /// Run a role in a child, as a user if one is given. Fails with what the child said.
 pub fn play(role: &str, store: &Path, user: Option<u32>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
-    command.env(ROLE, role).env(STORE, store).current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(user) = user {
         command.uid(user).gid(user);
     }
+    let (ended, said) = perform(command, role, store);
+    assert!(ended.success(), "{role}: {ended:?}\n{said}");
+    assert!(said.contains("1 passed"), "{role} was not played:\n{said}");
+}
+
+/// A program that starts another one whose mounts nobody else sees, and which end with it.
+const OWN_MOUNTS: [&str; 5] = ["unshare", "--mount", "--propagation", "private", "--"];
+
+/// Run a role in a child that may mount, where that is possible.
+pub fn play_with_mounts(what: &str, role: &str, store: &Path) {
+    let probe = ["mount", "-t", "tmpfs", "tmpfs", "/mnt"];
+    let probed = Command::new(OWN_MOUNTS[0]).args(&OWN_MOUNTS[1..]).args(probe).output();
+    if !probed.as_ref().is_ok_and(|probed| probed.status.success()) {
+        return not_run(what, &format!("mounts of one's own: {probed:?}"));
+    }
+    let mut command = Command::new(OWN_MOUNTS[0]);
+    command.args(&OWN_MOUNTS[1..]).arg(std::env::current_exe().unwrap());
+    let (ended, said) = perform(command, role, store);
+    assert!(ended.success(), "{role}: {ended:?}\n{said}");
+    assert!(said.contains("1 passed"), "{role} was not played:\n{said}");
+    // What it could not do is told here too.
+    said.lines().filter(|line| line.contains("NOT RUN")).for_each(|line| not_run(what, line));
+}
+
+/// Run a role however it ends: how, and what it said.
+pub fn perform(mut command: Command, role: &str, store: &Path) -> (ExitStatus, String) {
+    command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
+    command.env(ROLE, role).env(STORE, store).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -40,8 +67,7 @@ pub fn play(role: &str, store: &Path, user: Option<u32>) {
     let ended = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stdout).into_owned()
         + &String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success(), "{role}: {:?}\n{said}", ended.status);
-    assert!(said.contains("1 passed"), "{role} was not played:\n{said}");
+    (ended.status, said)
 }
 
 /// Say that a test did not run, where the harness cannot swallow it.

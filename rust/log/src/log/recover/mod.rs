@@ -194,6 +194,15 @@ impl<'a> Recovery<'a> {
     }
 
     fn decide(&self) -> Result<Decision> {
+        match self.decide_by(Unread::Fails) {
+            // Looked at once more, from the beginning: what a disk refused once it may give now, and
+            // only what cannot be had is lost.
+            Err(_) if self.by_force => self.decide_by(Unread::Ends),
+            decided => decided,
+        }
+    }
+
+    fn decide_by(&self, unread: Unread) -> Result<Decision> {
         // Once: nobody else is here.
         let names = self.storage.list(self.dir).map_err(|e| Error::io("list", self.dir, e))?;
         let found = segments_of(&names);
@@ -216,7 +225,6 @@ impl<'a> Recovery<'a> {
         }
         let page = self.page(&newest)?;
         let (marked, mark) = newest_mark(&chain, &sequences)?;
-        let unread = if self.by_force { Unread::Ends } else { Unread::Fails };
         let mut end = sound_end(&**self.storage, &chain, &sequences, (marked, mark), unread)?;
         let durable = Address::new(sequences[marked], mark.position.max(PAGE));
         let last = end.segment.sequence();

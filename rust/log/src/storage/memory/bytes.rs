@@ -169,6 +169,43 @@ impl Drop for Memory {
     }
 }
 
+/// Memory that is lent out as it is and comes back: for copies of files, of which nobody reads what was
+/// not stored before. Whoever does finds another file's bytes, and gives himself away.
+struct Lent(Option<MmapRaw>);
+
+fn lendable() -> MutexGuard<'static, Vec<MmapRaw>> {
+    static POOL: Mutex<Vec<MmapRaw>> = Mutex::new(Vec::new());
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(raw) = self.0.take() else { return };
+        let mut pool = lendable();
+        if raw.len() as u64 <= HUGE && pool.len() < SPARE {
+            pool.push(raw);
+        }
+    }
+}
+
+/// See [`super::super::File::private_memory`].
+pub(super) fn private(len: u64) -> io::Result<Map> {
+    let mut pool = lendable();
+    let fits = pool.iter().rposition(|spare| spare.len() as u64 == len);
+    let reused = fits.map(|index| pool.swap_remove(index));
+    drop(pool);
+    let raw = match reused {
+        Some(raw) => raw,
+        None if len == 0 => return Err(io::ErrorKind::InvalidInput.into()),
+        None => MmapOptions::new().len(len as usize).no_reserve_swap().map_anon()?.into(),
+    };
+    let base = NonNull::new(raw.as_mut_ptr()).expect("mmap returns no null pointer");
+    debug_assert!(raw.len() as u64 == len);
+    // SAFETY: `len` bytes from a page boundary, mapped for writing, which the owner keeps mapped and lends
+    // to nobody else before it is dropped with the last clone of this map.
+    Ok(unsafe { Map::new(base, len, true, None, Arc::new(Lent(Some(raw)))) })
+}
+
 fn fresh(capacity: u64) -> io::Result<MmapRaw> {
     let memory = MmapOptions::new().len(capacity as usize).map_anon()?;
     if capacity >= HUGE {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 
 use super::super::{Access, File, LockKind, Map, Stat, StoreSink};
+use super::bytes::private;
 use super::world::World;
 use super::{Process, Shared};
 
@@ -153,6 +154,10 @@ impl File for MemoryFile {
             Access::WriteThrough => Some(Arc::new(WriteThrough(opened.clone()))),
         };
         Ok(memory.map(len, writable, sink, opened))
+    }
+
+    fn private_memory(&self, len: u64) -> io::Result<Map> {
+        private(len)
     }
 
     fn try_lock(&self, kind: LockKind) -> io::Result<bool> {

@@ -1,0 +1,71 @@
+//! What a push gets: every target for a minute, two at a time, and what they found told in one place.
+//!
+//! Owns the list of what is run and the telling. Each target is this program again, with one thread and
+//! its own watcher; its lines are kept until it ends, so that they do not mix.
+
+use std::process::{Command, ExitCode, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Instant;
+
+use crate::arguments::Arguments;
+use crate::bytes::decoders::TARGETS;
+
+/// What there is to run, the longest first: none is left over when all others are done.
+fn targets(seconds: &str, share: &str) -> Vec<Vec<String>> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let timed = ["--seconds", seconds, "--threads", "1"];
+    let mut all: Vec<Vec<String>> =
+        vec![words(&["faults", "--share", share, "--threads", "1"]), words(&["flips"])];
+    all[1].extend(words(&timed));
+    for name in TARGETS.iter().map(|target| target.name).chain(["stores"]) {
+        all.push(words(&[&["bytes", "--only", name][..], &timed].concat()));
+    }
+    all
+}
+
+/// The program `push`.
+pub fn main(words: impl Iterator<Item = String>) -> Result<ExitCode, String> {
+    let arguments = Arguments::read(words, &["seconds", "share", "jobs"])?;
+    let seconds: f64 = arguments.get("seconds", 60.0)?;
+    let share: u64 = arguments.get("share", 41)?;
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let jobs: usize = arguments.get("jobs", cores)?;
+    let targets = targets(&seconds.to_string(), &share.to_string());
+    let (next, bad) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (telling, began) = (Mutex::new(()), Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(target) = targets.get(next.fetch_add(1, SeqCst)) {
+                    let started = Instant::now();
+                    let done = Command::new(std::env::current_exe().unwrap()).args(target).output();
+                    let _one_at_a_time = telling.lock();
+                    if !tell(target, done, started) {
+                        bad.fetch_add(1, SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    let (bad, all, took) = (bad.into_inner(), targets.len(), began.elapsed().as_secs());
+    println!("push: {all} targets, {took} s, {bad} of them found something");
+    Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Print what a target came to; false when it found something, or did not end well.
+fn tell(target: &[String], done: std::io::Result<Output>, started: Instant) -> bool {
+    let took = started.elapsed().as_secs();
+    let said = match done {
+        Ok(done) => {
+            print!("{}", String::from_utf8_lossy(&done.stdout));
+            if done.status.success() {
+                return true;
+            }
+            format!("{}\n{}", done.status, String::from_utf8_lossy(&done.stderr))
+        }
+        Err(error) => error.to_string(),
+    };
+    println!("FAILED after {took} s: falaj-hostile {}: {said}", target.join(" "));
+    false
+}
