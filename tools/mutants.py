@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Change the rooms' code a little, again and again, and look whether a test notices.
 
-Owns: which shard of which room is tried when, and what is known of all of them. Each shard of a
-room has a directory of its own below the state directory, outside the repository; a run that was
-interrupted goes on there, and one that was finished tries only those again that survived. See
-docs/RELIABILITY.md, "Coverage and mutants".
+Owns: which mutants are tried when, and what is known of each, in a state directory outside the
+repository. A mutant is known by its place and what it changes. Invariant: what was killed is not
+tried again while the code around it is the same; a survivor is. So a run that was interrupted goes
+on, and one after new tests were written tries what they are for. See docs/RELIABILITY.md, "Coverage
+and mutants".
 
 Usage: mutants.py [--shard K/N] [--room NAME]... [--summary]
 """
@@ -12,8 +13,10 @@ Usage: mutants.py [--shard K/N] [--room NAME]... [--summary]
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from rooms import ROOMS, ROOT, Room, install
@@ -21,7 +24,7 @@ from rooms import ROOMS, ROOT, Room, install
 # A test that hangs has noticed; a machine that is busy must not look like that.
 TEST_SECONDS = 300
 BUILD_SECONDS = 1200
-# Exit codes of cargo-mutants that say "some survived" and "some took too long".
+# Exit codes of cargo-mutants: all killed, some survived, some took too long.
 FOUND_SOMETHING = {0, 2, 3}
 
 
@@ -39,58 +42,86 @@ def shard_of(text: str) -> tuple[int, int]:
     return part, whole
 
 
-def of_room(room: Room) -> list[str]:
-    """Arguments that name a room's files."""
-    return ["--package", "falaj", *(part for path in room.paths() for part in ("--file", path))]
+def cargo(room: Room, *arguments: str) -> list[str]:
+    """Name a command of cargo-mutants about a room."""
+    files = (part for path in room.paths() for part in ("--file", path))
+    return ["cargo", "mutants", "--package", "falaj", "--colors", "never", *files, *arguments]
+
+
+def all_of(room: Room) -> list[str]:
+    """Name all mutants of a room, as the code is now."""
+    command = cargo(room, "--list", "--json")
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [mutant["name"] for mutant in json.loads(listed)]
+
+
+class Verdicts:
+    """What is known of a room's mutants: caught, timeout, unviable or missed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.file = directory / "verdicts.json"
+        directory.mkdir(parents=True, exist_ok=True)
+        known = json.loads(self.file.read_text()) if self.file.exists() else {}
+        self.known: dict[str, str] = known
+        self.collect()
+
+    def collect(self, *, last_round: bool = False) -> None:
+        """Take in what cargo-mutants wrote down, also before it was interrupted."""
+        for verdict in ("caught", "timeout", "unviable", "missed"):
+            path = self.directory / "mutants.out" / f"{verdict}.txt"
+            names = path.read_text().splitlines() if path.exists() else []
+            # Who survived an early round has yet to meet the next.
+            if verdict != "missed" or last_round:
+                self.known |= dict.fromkeys(names, verdict)
+        aside = self.file.with_suffix(".new")
+        aside.write_text(json.dumps(self.known, indent=0, sort_keys=True))
+        aside.replace(self.file)
+
+    def to_try(self, mutants: list[str]) -> list[str]:
+        """Those of which nothing is known, or nothing good."""
+        return [name for name in mutants if self.known.get(name, "missed") == "missed"]
 
 
 def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
-    """Try a shard of a room."""
+    """Try a shard of a room, in rounds."""
     part, whole = shard
-    output = state / name / f"{part}-of-{whole}"
-    output.mkdir(parents=True, exist_ok=True)
-    command = ["cargo", "mutants", *of_room(room), "--iterate", "--no-shuffle", "--colors", "never"]
-    command += ["--shard", f"{part}/{whole}", "--jobs", "1", "--output", str(output)]
-    command += ["--timeout", str(TEST_SECONDS), "--build-timeout", str(BUILD_SECONDS)]
-    tests = (argument for test in room.tests for argument in ("--test", test))
-    command += ["--", "--lib", *tests]
-    # What others need is built once for all shards.
-    environment = os.environ | {"CARGO_TARGET_DIR": str(state / "target")}
-    print(f"{name}: shard {part} of {whole}", flush=True)
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
-
-
-def names_in(path: Path) -> set[str]:
-    """Read one list of cargo-mutants."""
-    return set(path.read_text().splitlines()) if path.exists() else set()
-
-
-def all_of(room: Room) -> set[str]:
-    """Name all mutants of a room, as the code is now."""
-    command = ["cargo", "mutants", "--list", "--json", "--colors", "never", *of_room(room)]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return {mutant["name"] for mutant in json.loads(listed)}
+    verdicts = Verdicts(state / name)
+    mutants = all_of(room)[part::whole]
+    # What others need is built once for all shards; rooms may run beside each other.
+    environment = os.environ | {"CARGO_TARGET_DIR": str(state / "target" / name)}
+    for number, tests in enumerate(room.rounds, 1):
+        chosen = verdicts.to_try(mutants)
+        print(f"{name}: shard {part} of {whole}, round {number}: {len(chosen)}", flush=True)
+        if not chosen:
+            continue
+        targets, _, only = tests.partition(":")
+        command = cargo(room, "--no-shuffle", "--jobs", "1", "--output", str(verdicts.directory))
+        command += ["--timeout", str(TEST_SECONDS), "--build-timeout", str(BUILD_SECONDS)]
+        command += [f"--re=^{re.escape(mutant)}$" for mutant in chosen]
+        # Said to every cargo command, so that nothing else is built.
+        for target in targets.split():
+            command.append("--cargo-arg=" + ("--lib" if target == "lib" else f"--test={target}"))
+        command += ["--", *only.split()]
+        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        verdicts.collect(last_round=number == len(room.rounds))
+        if code not in FOUND_SOMETHING:
+            return code
+    return 0
 
 
 def summarize(state: Path, rooms: dict[str, Room]) -> None:
     """Print what is known of each room's mutants, and the survivors."""
-    print(f"{'room':<10} {'mutants':>8} {'killed':>8} {'survived':>9} {'no build':>9} {'not run':>8}")
+    columns = ("mutants", "killed", "survived", "no build", "not run")
+    print(f"{'room':<10}" + "".join(f"{column:>10}" for column in columns))
     survivors: list[str] = []
     for name, room in rooms.items():
-        mutants = all_of(room)
-        kinds: dict[str, set[str]] = {}
-        for output in sorted((state / name).glob("*/mutants.out")):
-            for kind in ("caught", "previously_caught", "timeout", "unviable", "missed"):
-                found = names_in(output / f"{kind}.txt")
-                kinds[kind] = kinds.get(kind, set()) | mutants & found
-        found_by = [kinds.get(kind, set()) for kind in ("caught", "previously_caught", "timeout")]
-        killed = set().union(*found_by)
-        unviable = kinds.get("unviable", set()) - killed
-        missed = kinds.get("missed", set()) - killed - unviable
-        left = mutants - killed - unviable - missed
-        counts = f"{len(killed):>8} {len(missed):>9} {len(unviable):>9} {len(left):>8}"
-        print(f"{name:<10} {len(mutants):>8} {counts}")
-        survivors += sorted(missed)
+        verdicts, mutants = Verdicts(state / name).known, all_of(room)
+        by = Counter(verdicts.get(mutant, "not run") for mutant in mutants)
+        killed = by["caught"] + by["timeout"]
+        counts = (len(mutants), killed, by["missed"], by["unviable"], by["not run"])
+        print(f"{name:<10}" + "".join(f"{count:>10}" for count in counts))
+        survivors += (mutant for mutant in mutants if verdicts.get(mutant) == "missed")
     for survivor in survivors:
         print(f"survived: {survivor}")
 
@@ -109,7 +140,7 @@ def main() -> int:
     if not given.summary:
         for name, room in rooms.items():
             code = run(name, room, given.shard, state)
-            if code not in FOUND_SOMETHING:
+            if code:
                 print(f"{name}: cargo-mutants ended with {code}", file=sys.stderr)
                 return code
     summarize(state, rooms)
