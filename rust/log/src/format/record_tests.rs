@@ -234,7 +234,8 @@ fn memory_of_a_large_block_is_freed_and_that_of_a_small_one_kept() {
 fn a_writer_tells_the_highest_time_and_who_goes_by_the_time_of_the_append() {
     let timed = |ns| Record { event_time_ns: Some(ns), ..Record::value(b"v") };
     let keyed = Record { key: Some(b"k"), ..Record::value(b"v") };
-    let cases: [(&[Record<'_>], (Option<i64>, bool)); 5] = [
+    type Case<'a> = (&'a [Record<'a>], (Option<i64>, bool));
+    let cases: [Case<'_>; 5] = [
         (&[Record::value(b"v")], (None, true)),
         (&[timed(5), timed(9), timed(-7)], (Some(9), false)),
         (&[timed(-5), keyed], (Some(-5), true)),
