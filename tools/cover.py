@@ -163,9 +163,13 @@ def main() -> int:
     os.environ["CARGO_LLVM_COV_SETUP"] = "yes"
     if not given.report_only:
         how = ["--no-report", "--locked", *(["--branch"] if nightly else [])]
-        subprocess.run(cargo("clean", "--workspace", nightly=nightly), cwd=ROOT, check=True)
         tests = given.arguments or list(TESTS)
-        subprocess.run(cargo(*how, *tests, nightly=nightly), cwd=ROOT, check=True)
+        commands = (("clean", "--workspace"), (*how, *tests))
+        for command in commands:
+            ended = subprocess.run(cargo(*command, nightly=nightly), cwd=ROOT, check=False)
+            if ended.returncode:
+                print("the tests did not come to their end: nothing was measured", file=sys.stderr)
+                return ended.returncode
     good = table(report(nightly=nightly), nightly=nightly, missing=given.missing)
     if not nightly:
         print(f"branches: {NOT_MEASURED}; get one with 'rustup toolchain install nightly'")

@@ -91,6 +91,6 @@ fn whoever_reads_much_without_a_map_begins_afresh_and_finds_the_same() {
     assert!(cursor.next_block().unwrap().is_none());
     // The second cursor finds the segment as the first one left it.
     let mut cursor = log.cursor_at(0, RECORDS - 1, Check::Full).unwrap();
-    assert_eq!(cursor.next_block().unwrap().map(|block| block.first()), Some(RECORDS - 1));
+    assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(RECORDS - 1));
     assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, RECORDS);
 }
