@@ -155,7 +155,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--missing", action="store_true", help="name what did not run")
     parser.add_argument("--report-only", action="store_true", help="of the runs before this one")
-    parser.add_argument("arguments", nargs="*", help="for cargo test, in place of the engine's tests")
+    parser.add_argument(
+        "arguments", nargs="*", help="for cargo test, in place of the engine's tests"
+    )
     given = parser.parse_args()
     nightly = has_nightly()
     install("cargo-llvm-cov")

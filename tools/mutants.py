@@ -38,7 +38,8 @@ def shard_of(text: str) -> tuple[int, int]:
     """Read "K/N", K from 0."""
     part, whole = (int(number) for number in text.split("/"))
     if not 0 <= part < whole:
-        raise argparse.ArgumentTypeError(f"{text}: shards of {whole} are 0/{whole} to {whole - 1}/{whole}")
+        what = f"{text}: shards of {whole} are 0/{whole} to {whole - 1}/{whole}"
+        raise argparse.ArgumentTypeError(what)
     return part, whole
 
 

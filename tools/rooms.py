@@ -58,7 +58,9 @@ ROOMS: dict[str, Room] = {
 def first_test_line(text: str) -> int:
     """Number of the line where a file's own tests begin; one past the end if it has none."""
     lines = text.splitlines()
-    starts = (i for i, line in enumerate(lines, 1) if line.startswith(("#[cfg(test)]", "#[cfg(all(test")))
+    starts = (
+        i for i, line in enumerate(lines, 1) if line.startswith(("#[cfg(test)]", "#[cfg(all(test"))
+    )
     return next(starts, len(lines) + 1)
 
 
