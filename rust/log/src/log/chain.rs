@@ -446,3 +446,7 @@ pub fn segments_of(names: &[String]) -> Vec<u64> {
     sequences.sort_unstable();
     sequences
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "chain_tests.rs"]
+mod tests;
