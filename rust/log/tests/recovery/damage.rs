@@ -1,6 +1,6 @@
 //! Damage to what a segment begins with: marks, snapshots, headers.
 
-use super::common::{open, settings};
+use super::common::{append_groups, open, settings};
 use super::*;
 use falaj::error::Error;
 use falaj::format::index::Entry;
@@ -176,4 +176,138 @@ fn the_header_of_the_newest_segment_is_never_made_up() {
     let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
     assert!(told.steps.iter().all(|step| step.mend != Mend::NewHeader), "{:?}", told.steps);
     assert_eq!(told.ends, [(0, 3 + (1 << 32))], "beyond what the lost one can have held");
+}
+
+/// Entries of an index are a hint here as anywhere: one that leads to no record of its topic says nothing.
+#[test]
+fn an_index_entry_of_another_topic_neither_proves_nor_disproves() {
+    let (p, [_, after]) = two_segments();
+    let salt = segment_of(&p.storage, &p.dir, 1).salt();
+    let entry = Entry { topic: 1, offset: 7, position: after[2], highest_ns: 1 };
+    rewrite(&p.storage, &p.dir.join(names::index(1)), 64, &entry.encode(salt));
+    rewrite(&p.storage, &p.dir.join(names::segment(1)), after[0] + 40, &[0xee; 4]);
+    let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
+    assert_eq!([0, 1].map(|topic| append(&log, topic, &[b"new"]).unwrap().first), [2, 2]);
+}
+
+/// The segment before is another one than the header names, or ends in the middle of a block.
+#[test]
+fn a_segment_before_that_does_not_end_where_it_should_tells_nothing() {
+    for (salt, end) in [(1, 0), (0, 8)] {
+        let p = closed();
+        // The newest mark is that of segment 2, whose snapshot is hurt.
+        let newest = p.dir.join(names::segment(3));
+        MARKS.iter().for_each(|at| rewrite(&p.storage, &newest, *at, &[0; MARK_LEN]));
+        let path = p.dir.join(names::segment(2));
+        let header = segment_of(&p.storage, &p.dir, 2).header().clone();
+        let mut previous = header.previous.unwrap();
+        previous.salt ^= salt;
+        previous.end -= end;
+        rewrite(&p.storage, &path, 0, &Header { previous: Some(previous), ..header }.encode());
+        rewrite(&p.storage, &path, 4096 + 40, &[0xee; 4]);
+        let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
+        let told = matches!(&error, Error::Corrupt { path: named, .. } if *named == path);
+        assert!(told, "{salt}, {end}: {error}");
+    }
+}
+
+/// What is left over behind a lost segment tells how far the topics came, if all of it can be walked.
+#[test]
+fn where_a_left_over_segment_is_hurt_too_offsets_go_on_beyond_what_any_can_number() {
+    for (snapshot_too, next) in [(false, 4), (true, 4 + (1 << 32))] {
+        let p = closed();
+        let end = segment_of(&p.storage, &p.dir, 3).header().previous.unwrap().end;
+        p.storage.unlink(&p.dir.join(names::segment(1))).unwrap();
+        let path = p.dir.join(names::segment(2));
+        // Its end names the last one no more: both are left over.
+        rewrite(&p.storage, &path, end, &[0xee; 8]);
+        if snapshot_too {
+            rewrite(&p.storage, &path, 4096 + 40, &[0xee; 4]);
+        }
+        mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap();
+        let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
+        assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, next);
+    }
+}
+
+/// A reader that has no control page to ask knows of nothing that could be mended.
+#[test]
+fn a_log_without_a_control_page_has_no_offsets_to_mend() {
+    let p = left();
+    p.storage.unlink(&p.dir.join("control")).unwrap();
+    let log = super::common::open_to_read(&p.storage, &p.dir).unwrap();
+    assert_eq!(log.offsets_to_mend().unwrap(), []);
+}
+
+#[test]
+fn a_segment_of_which_no_more_than_a_page_is_left_gets_no_new_header() {
+    let p = closed();
+    let path = p.dir.join(names::segment(1));
+    p.storage.unlink(&path).unwrap();
+    let file = p.storage.open(&path, Open::CreateNew(0o600)).unwrap();
+    file.allocate(4096).unwrap();
+    let error = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
+}
+
+/// Groups of two topics in four segments, each append later than the one before.
+fn closed_groups() -> Place {
+    let p = Place::new(2, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    for i in 0..4 {
+        for j in 1..4 {
+            p.memory.set_now_us(2_000_000_000_000_000 + 100 * i + 10 * j);
+            append_groups(&log, &[(0, &[b"a"]), (1, &[b"b", b"c"])]).unwrap();
+        }
+        if i < 3 {
+            log.roll_now().unwrap();
+        }
+    }
+    log.sync_clean().unwrap();
+    p
+}
+
+/// What is lost of a header: where, and how many bytes; and whether its predecessor's marks are.
+#[test]
+fn a_header_is_made_anew_as_it_was_from_whatever_proves_it() {
+    for (lost, marks_too) in [((0, HEADER_LEN), false), ((0, 8), false), ((0, 8), true)] {
+        let p = closed_groups();
+        let [before, path] = [0, 1].map(|sequence| p.dir.join(names::segment(sequence)));
+        let sound = segment_of(&p.storage, &p.dir, 1).header().clone();
+        rewrite(&p.storage, &path, lost.0, &vec![0; lost.1]);
+        if marks_too {
+            MARKS.iter().for_each(|at| rewrite(&p.storage, &before, *at, &[0; MARK_LEN]));
+        }
+        let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
+        let log = p.open(TestMember::new(0, 2));
+        let done = log.mend_headers().unwrap();
+        assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [Mend::NewHeader]);
+        assert_eq!(told.steps, done, "{lost:?}: what is told is what is done");
+        assert_eq!(*segment_of(&p.storage, &p.dir, 1).header(), sound, "{lost:?}, {marks_too}");
+        assert_eq!([0, 1].map(|topic| values_of(&log, topic).len()), [12, 24]);
+        assert!(log.mend_headers().unwrap().is_empty());
+    }
+}
+
+/// One of its blocks is hurt, or both its header and all that its predecessor says of its end.
+#[test]
+fn a_header_that_is_proven_by_half_is_left_as_it_is() {
+    let cases: [&[(u64, u64, usize)]; 2] = [
+        // Segment, position, bytes: the header and the last block of the segment.
+        &[(1, 0, HEADER_LEN), (1, u64::MAX, 16)],
+        // The header, and the marks before.
+        &[(1, 0, HEADER_LEN), (0, MARKS[0], MARK_LEN), (0, MARKS[1], MARK_LEN)],
+    ];
+    for losses in cases {
+        let p = closed_groups();
+        let end = segment_of(&p.storage, &p.dir, 2).header().previous.unwrap().end;
+        for (sequence, position, len) in losses {
+            let position = if *position == u64::MAX { end - 40 } else { *position };
+            let path = p.dir.join(names::segment(*sequence));
+            rewrite(&p.storage, &path, position, &vec![0; *len]);
+        }
+        let error = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err();
+        let path = p.dir.join(names::segment(1));
+        assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
+    }
 }
