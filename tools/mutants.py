@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rooms import ROOMS, ROOT, Room, install
 
-# A test that hangs has noticed; a machine that is busy must not look like that.
+# Long enough that a machine which is busy does not look like a test that hangs.
 TEST_SECONDS = 300
 BUILD_SECONDS = 1200
 # Exit codes of cargo-mutants: all killed, some survived, some took too long.
@@ -81,7 +81,7 @@ class Verdicts:
 
     def to_try(self, mutants: list[str]) -> list[str]:
         """Those of which nothing is known, or nothing good."""
-        return [name for name in mutants if self.known.get(name, "missed") == "missed"]
+        return [name for name in mutants if self.known.get(name) not in {"caught", "unviable"}]
 
 
 def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
@@ -112,19 +112,21 @@ def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
 
 
 def summarize(state: Path, rooms: dict[str, Room]) -> None:
-    """Print what is known of each room's mutants, and the survivors."""
-    columns = ("mutants", "killed", "survived", "no build", "not run")
+    """Print what is known of each room's mutants, and those that no test is known to kill."""
+    # One that took too long may have met a busy machine: it is no kill until somebody has looked.
+    columns = ("mutants", "killed", "too long", "survived", "no build", "not run")
     print(f"{'room':<10}" + "".join(f"{column:>10}" for column in columns))
     survivors: list[str] = []
     for name, room in rooms.items():
         verdicts, mutants = Verdicts(state / name).known, all_of(room)
         by = Counter(verdicts.get(mutant, "not run") for mutant in mutants)
-        killed = by["caught"] + by["timeout"]
-        counts = (len(mutants), killed, by["missed"], by["unviable"], by["not run"])
+        kinds = ("caught", "timeout", "missed", "unviable", "not run")
+        counts = (len(mutants), *(by[kind] for kind in kinds))
         print(f"{name:<10}" + "".join(f"{count:>10}" for count in counts))
-        survivors += (mutant for mutant in mutants if verdicts.get(mutant) == "missed")
+        alive = (mutant for mutant in mutants if verdicts.get(mutant) in {"missed", "timeout"})
+        survivors += (f"{verdicts[mutant]}: {mutant}" for mutant in alive)
     for survivor in survivors:
-        print(f"survived: {survivor}")
+        print(survivor)
 
 
 def main() -> int:
