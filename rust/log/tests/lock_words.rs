@@ -150,7 +150,9 @@ const MS: Duration = Duration::from_millis(1);
 fn who_gives_back_wakes_nobody_one_or_the_heir_as_the_word_says() {
     let me = process(1);
     let heir = process(35);
-    let cases: [(u64, u64, &[(u32, u32)]); 4] = [
+    // The word before and after, and who is woken: how many, under which bits.
+    type Case<'a> = (u64, u64, &'a [(u32, u32)]);
+    let cases: [Case<'_>; 4] = [
         (held_by(me), FREE, &[]),
         (word_of(me, None, true), FREE, &[(1, EVERYONE)]),
         (word_of(me, Some(heir), true), word_of(heir, None, true), &[(ALL, 1 << 3)]),

@@ -1,5 +1,7 @@
 //! The chain of segments that were laid out by hand: which of them are the log, and what comes next.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
+
 use super::*;
 use crate::format::block::Kind;
 use crate::format::segment::Previous;
@@ -83,7 +85,7 @@ fn unmarked(incarnation: u64) -> Mark {
 }
 
 fn next(chain: &Chain, sequence: u64) -> Result<Next> {
-    chain.next(&*chain.segment(sequence).unwrap())
+    chain.next(&chain.segment(sequence).unwrap())
 }
 
 #[test]
@@ -98,9 +100,9 @@ fn what_the_newest_reaches_backwards_is_the_log_and_nothing_else() {
     assert_eq!(next(&chain, 0).unwrap(), Next::Segment { sequence: 3, end });
     assert_eq!(next(&chain, 1).unwrap(), Next::Superseded);
     assert_eq!(next(&chain, 3).unwrap(), Next::Nothing);
-    assert_eq!(chain.successor(&*chain.segment(0).unwrap()).unwrap(), (3, end));
+    assert_eq!(chain.successor(&chain.segment(0).unwrap()).unwrap(), (3, end));
     for last in [1, 3] {
-        let error = chain.successor(&*chain.segment(last).unwrap()).unwrap_err();
+        let error = chain.successor(&chain.segment(last).unwrap()).unwrap_err();
         let told = matches!(&error, Error::Corrupt { path, .. } if *path == p.path(last));
         assert!(told, "{error}");
     }

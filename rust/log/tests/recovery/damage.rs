@@ -55,9 +55,11 @@ fn two_segments() -> (Place, [Vec<u64>; 2]) {
 #[test]
 fn what_a_damaged_snapshot_said_is_made_up_from_nothing_less_than_certainty() {
     let (sound, [before, after]) = two_segments();
-    // What is hurt beside the snapshot, and whether the log can still be told where it went on.
+    // What is hurt beside the snapshot (in which segment, where), and whether the log can still be told
+    // where it went on.
+    type Case<'a> = (&'a str, &'a [(u64, u64)], bool);
     let index_of_1 = sound.dir.join(names::index(1));
-    let cases: [(&str, &[(u64, u64)], bool); 6] = [
+    let cases: [Case<'_>; 6] = [
         ("nothing else", &[], true),
         ("the snapshot before", &[(0, before[0] + 40)], false),
         ("a header before", &[(0, before[1] + 12)], false),
