@@ -46,6 +46,7 @@ type Others<'a> = Box<dyn FnMut(Step, &Cell<u64>) + 'a>;
 struct Word<'a> {
     bits: Cell<u64>,
     others: RefCell<Others<'a>>,
+    steps: Cell<u32>,
     sleeps: RefCell<Vec<(u32, u32, Duration)>>,
     wakes: RefCell<Vec<(u32, u32)>>,
 }
@@ -57,8 +58,8 @@ impl<'a> Word<'a> {
 
     fn among(bits: u64, others: impl FnMut(Step, &Cell<u64>) + 'a) -> Self {
         let others: RefCell<Others<'a>> = RefCell::new(Box::new(others));
-        let (sleeps, wakes) = Default::default();
-        Self { bits: Cell::new(bits), others, sleeps, wakes }
+        let (steps, sleeps, wakes) = Default::default();
+        Self { bits: Cell::new(bits), others, steps, sleeps, wakes }
     }
 
     /// A word to which somebody does this once, before the first step for which `when` holds.
@@ -73,6 +74,8 @@ impl<'a> Word<'a> {
     }
 
     fn before(&self, step: Step) {
+        self.steps.set(self.steps.get() + 1);
+        assert!(self.steps.get() < 10_000, "a waiter that goes round for ever");
         self.others.borrow_mut()(step, &self.bits);
     }
 
@@ -104,8 +107,6 @@ impl SharedWord for Word<'_> {
         self.bits.replace(self.bits.get().wrapping_add(value))
     }
     fn sleep(&self, low: u32, mask: u32, bound: Duration) -> Slept {
-        let sleeps = self.sleeps.borrow().len();
-        assert!(sleeps < 100, "a waiter that sleeps for ever");
         self.sleeps.borrow_mut().push((low, mask, bound));
         self.before(Step::Sleep);
         Slept::Woken
