@@ -247,3 +247,14 @@ fn a_segment_of_which_nothing_is_in_memory_is_shared_by_all_who_ask_for_one() {
     assert!(!Arc::ptr_eq(&fresh, &first));
     assert!(Arc::ptr_eq(&chain.segment(0).unwrap(), &fresh), "the next one gets the same");
 }
+
+#[test]
+fn segments_in_use_stay_open_however_many_they_are() {
+    let p = Place::new();
+    p.row(9);
+    let chain = p.chain(Reading::Pread);
+    let in_use: Vec<_> = (0..10).map(|sequence| chain.segment(sequence).unwrap()).collect();
+    for (sequence, segment) in (0..).zip(&in_use) {
+        assert!(Arc::ptr_eq(segment, &chain.segment(sequence).unwrap()), "{sequence}");
+    }
+}

@@ -7,7 +7,7 @@ use super::*;
 use falaj::format::names;
 use falaj::log::{Mend, plan};
 use falaj::segment::Check;
-use falaj::storage::faulty::{Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
 use falaj::storage::memory::{MemoryStorage, Undecided};
 
 /// A machine whose power goes when one record is in the first segment and one in the next, none of
@@ -135,4 +135,32 @@ fn with_half_a_beginning() -> MemoryStorage {
         _ => choice.latest,
     });
     crash.image(&selection.collect::<Vec<_>>())
+}
+
+/// From any read on the disk answers no more: what could not be looked at is not taken for torn.
+#[test]
+fn a_disk_that_stops_answering_during_a_recovery_costs_no_record() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"synced"]).unwrap();
+    log.sync().unwrap();
+    for value in [b"one", b"two"] {
+        log.roll_now().unwrap();
+        append(&log, 0, &[value]).unwrap();
+    }
+    let whole = [b"synced".to_vec(), b"one".to_vec(), b"two".to_vec()];
+    for nth in 1.. {
+        let faulty = FaultyStorage::over_memory(p.memory.survivor());
+        faulty.plan(Fault::at(nth, How::Errno(libc::EIO)).only(Call::Read).forever());
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let opened = open(&storage, &p.dir, TestMember::new(0, 2)).map(drop);
+        let struck = faulty.failed() > 0;
+        faulty.heal();
+        let log = open(&storage, &p.dir, TestMember::new(0, 3)).unwrap();
+        assert_eq!(values_of(&log, 0), whole, "from read {nth} on: {opened:?}");
+        if !struck {
+            assert!(nth > 10, "only {nth} reads");
+            break;
+        }
+    }
 }
