@@ -220,9 +220,11 @@ fn behind_damage_the_next_sound_block_is_found_wherever_one_begins_to_look() {
 #[test]
 fn a_sound_block_is_found_behind_pages_that_cannot_be_read() {
     let mut draft = Draft::new();
-    draft.data(0, 0, &[9; 2 * PAGE as usize]);
+    // In the next page, and in what is looked at at once.
+    draft.data(0, 0, &[9; PAGE as usize + 2000]);
     let behind = draft.data(0, 1, b"\x01z");
     let made = draft.finish(None);
+    assert!(behind / PAGE == made.blocks[1] / PAGE + 1 && behind < made.blocks[1] + 8000);
     for refused in [1, 2] {
         let faulty = FaultyStorage::over_memory(made.memory.clone());
         let segment = made.open_on(&faulty, Reading::Pread);
