@@ -24,8 +24,8 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
-	proof-power proof-outside proof-models proof-sanitizers proof-programs soak lint lint-rust lint-python \
-	test-rust test-loom test-shuttle test-python bench bench-plots demo wheel format clean
+	proof-power proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
+	lint lint-rust lint-python test-rust test-loom test-shuttle test-python bench bench-plots demo wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -104,6 +104,14 @@ soak: $(CORE) proof-programs ## all harnesses for HOURS=…, gone on with after 
 	install $(addprefix "$(TARGET)"/release/,falaj-sim falaj-storm falaj-hostile) $(SOAK_DIR)/programs
 	PYTHONPATH=tools $(BIN)/python -m soak --hours $(HOURS) --home $(SOAK_DIR) \
 		--programs $(SOAK_DIR)/programs --scratch $(PROOF_DIR) $(if $(ANEW),--anew)
+
+coverage: | check-tools ## lines and branches of format, segment, recover and lock that the tests run
+	$(PYTHON) tools/cover.py
+
+# In pieces: what is known is kept outside of here, and a piece that was interrupted goes on.
+SHARD ?= 0/1
+mutants: | check-tools ## change those rooms a little and see a test fail; hours, or a piece: SHARD=k/n
+	nice -n 15 $(PYTHON) tools/mutants.py --shard $(SHARD)
 
 lint: lint-rust lint-python ## formatting, clippy, rustdoc, ruff, mypy, stubtest; warnings are errors
 

@@ -511,7 +511,7 @@ fn unlock_contended(word: &impl SharedWord, me: Identity, mut bits: u64) -> bool
         };
         let next = held.heir.map_or(FREE, |heir| Held { owner: heir, heir: None, ..held }.bits());
         match word.compare_exchange(bits, next, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => wake_after(word, held),
+            Ok(_) => wake_after(word, held.heir),
             Err(now) => {
                 bits = now;
                 continue;
@@ -522,12 +522,12 @@ fn unlock_contended(word: &impl SharedWord, me: Identity, mut bits: u64) -> bool
 }
 
 /// Dying before this wake costs the sleepers their bound: the word has changed hands already.
-fn wake_after(word: &impl SharedWord, before: Held) {
-    match before.heir {
+fn wake_after(word: &impl SharedWord, heir: Option<Identity>) {
+    match heir {
         // All that share the heir's bit, lest the one that is woken be another.
         Some(heir) => word.wake(ALL, heir.mask()),
-        None if before.sleepers => word.wake(1, EVERYONE),
-        None => {}
+        // The word of an owner that is alone is given back by one exchange, without coming here.
+        None => word.wake(1, EVERYONE),
     }
 }
 

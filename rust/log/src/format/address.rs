@@ -66,4 +66,17 @@ mod tests {
             assert_eq!((address.sequence(), address.position()), place);
         }
     }
+
+    #[test]
+    fn an_address_is_told_as_sequence_and_position() {
+        assert_eq!(format!("{:?}", Address::new(3, 4104)), "3:4104");
+    }
+
+    #[test]
+    fn blocks_start_at_the_next_multiple_of_eight() {
+        let starts = [(0, 0), (1, 8), (7, 8), (8, 8), (9, 16), (4095, 4096)];
+        for (position, start) in starts {
+            assert_eq!(align(position), start);
+        }
+    }
 }

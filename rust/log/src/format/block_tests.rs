@@ -154,3 +154,114 @@ fn the_fast_path_believes_no_flipped_bit() {
         assert!(!believed, "bit {bit}");
     }
 }
+
+#[test]
+fn a_header_that_is_cut_off_anywhere_is_damage() {
+    for flags in every_flag_combination() {
+        let header = sample(flags);
+        let (word, bytes) = encoded(&header, 64);
+        let commit = CommitWord::parse(word, SALT, 64).unwrap();
+        for cut in 0..bytes.len() {
+            let found = Header::parse(commit, &bytes[..cut]);
+            assert!(matches!(found, Err(Malformed::Damaged(_))), "{flags:#x} cut at {cut}");
+        }
+        // Also where bytes follow, which are then not this block's.
+        let short = CommitWord { len: bytes.len() as u32 - 1, kind: Kind::Data };
+        if flags != 0 && bytes.len() > HEADER_LEN {
+            assert!(Header::parse(short, &[&bytes[..], &[0; 40]].concat()).is_err());
+        }
+    }
+}
+
+#[test]
+fn a_block_is_as_long_as_its_header_at_least() {
+    for (len, sound) in [(0, false), (31, false), (32, true), (33, true)] {
+        for kind in [Kind::Data, Kind::Void, Kind::Meta, Kind::Snapshot, Kind::End] {
+            let word = CommitWord { len, kind };
+            let found = CommitWord::parse(word.pack(SALT, 64), SALT, 64);
+            assert_eq!(found.ok(), sound.then_some(word));
+        }
+        let data = CommitWord { len, kind: Kind::Data }.pack(SALT, 64);
+        assert_eq!(CommitWord::data_len(data, SALT, 64), sound.then_some(len));
+    }
+}
+
+#[test]
+fn a_word_of_no_kind_is_damage() {
+    let word = CommitWord { len: 40, kind: Kind::Data }.pack(SALT, 64) & !(0xff << 32);
+    let found = CommitWord::parse(word, SALT, 64);
+    assert_eq!(found, Err(Malformed::Damaged("a block of no kind")));
+}
+
+#[test]
+fn a_block_of_a_newer_kind_is_refused_by_name() {
+    let newer = Header { kind: Kind::Newer, ..sample(0) };
+    let refused = Err(Malformed::Unknown("a block kind of a newer version"));
+    assert_eq!(newer.refuse_newer(), refused);
+}
+
+#[test]
+fn lengths_are_those_of_the_parts() {
+    for flags in every_flag_combination() {
+        let header = sample(flags);
+        let (_, bytes) = encoded(&header, 64);
+        assert_eq!((header.header_len(), header.body_len()), (bytes.len(), 100));
+        let padded = header.padded();
+        assert!(padded % 8 == 0 && (0..8).contains(&(padded - u64::from(header.len))));
+        assert_eq!(CommitWord { len: header.len, kind: Kind::Data }.padded(), padded);
+    }
+    assert_eq!(Header::len_for(flag::KNOWN), MAX_HEADER_LEN);
+    assert_eq!(Header::new(Kind::Void).body_len(), 0);
+}
+
+#[test]
+fn only_what_a_void_block_covers_is_not_checked() {
+    for kind in [Kind::Data, Kind::Meta, Kind::Snapshot, Kind::End, Kind::Newer] {
+        assert!(Header::new(kind).has_checked_body());
+    }
+    assert!(!Header::new(Kind::Void).has_checked_body());
+}
+
+#[test]
+fn codecs_keep_their_numbers_and_others_are_of_a_newer_version() {
+    let known = [(Codec::Plain, 0), (Codec::Lz4, 1), (Codec::Zstd, 2), (Codec::KafkaBatch, 8)];
+    for (codec, number) in known {
+        assert_eq!(codec.number(), number);
+    }
+    for number in 0..=flag::CODEC {
+        let header = Header { flags: number | flag::RICH, ..sample(0) };
+        let codec = known.iter().find(|(_, n)| *n == number).map(|(codec, _)| *codec);
+        match header.codec() {
+            Ok(found) => assert_eq!(Some(found), codec),
+            Err(error) => assert!(codec.is_none() && matches!(error, Malformed::Unknown(_))),
+        }
+    }
+}
+
+fn parsed(header: &Header) -> Decoded<Header> {
+    let (word, bytes) = encoded(header, 64);
+    Header::parse(CommitWord::parse(word, SALT, 64).unwrap(), &bytes)
+}
+
+#[test]
+fn a_group_holds_its_first_block_and_begins_with_it() {
+    let head = sample(flag::GROUP);
+    let whole = head.padded() as u32;
+    for (group_len, sound) in [(whole, true), (whole + 8, true), (whole - 8, false), (0, false)] {
+        assert_eq!(parsed(&Header { group_len, ..head }).is_ok(), sound, "{group_len}");
+    }
+    for uneven in 1..8 {
+        assert!(parsed(&Header { group_len: whole + uneven, ..head }).is_err());
+    }
+    let both = sample(flag::GROUP | flag::MEMBER);
+    assert!(parsed(&both).is_err(), "the first of a group is no later one");
+    assert!(sample(flag::MEMBER).is_member() && !head.is_member());
+}
+
+#[test]
+fn a_block_has_as_many_offsets_as_records_at_least() {
+    for (span, sound) in [(2, false), (3, true), (4, true)] {
+        let found = parsed(&Header { span, ..sample(flag::SPARSE) });
+        assert_eq!(found.ok().map(|header| header.span), sound.then_some(span));
+    }
+}

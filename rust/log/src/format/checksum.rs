@@ -124,4 +124,26 @@ mod tests {
             assert_eq!(crc32_of(first, then), crc32(&bytes));
         }
     }
+
+    #[test]
+    fn an_inset_is_right_before_any_number_of_bytes() {
+        for behind in [0, 1, 3, 4, 20, 21, 300] {
+            let inset = Inset::before(behind);
+            for four in [1, 0x100, 0x0001_0000, 0x8000_0000, 0x1234_5678, u32::MAX] {
+                let mut bytes = vec![7; 5 + 4 + behind];
+                bytes[5..9].fill(0);
+                let without = crc32(&bytes);
+                bytes[5..9].copy_from_slice(&four.to_le_bytes());
+                assert_eq!(without ^ inset.of(four), crc32(&bytes), "{four:#x} before {behind}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_checksum_is_the_known_one_and_goes_on_where_another_ended() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32_from(crc32(b"1234"), b"56789"), 0xcbf4_3926);
+        assert_eq!(Start::new(crc32(b"1234")).crc32(b"56789"), 0xcbf4_3926);
+        assert_eq!(seed(0x0102), crc32(&[2, 1, 0, 0, 0, 0, 0, 0]));
+    }
 }

@@ -128,4 +128,21 @@ mod tests {
         let distinct: std::collections::HashSet<_> = lines.clone().collect();
         assert_eq!(distinct.len(), lines.count());
     }
+
+    #[test]
+    fn a_control_file_that_is_cut_off_newer_or_something_else_is_told_apart() {
+        let header = encode_header([3; 16], 77);
+        let resealed = |at: usize, what: &[u8]| {
+            let mut bytes = header;
+            put(&mut bytes, at, what);
+            let crc = crc32(&bytes[..HEADER_LEN - 4]);
+            put(&mut bytes, HEADER_LEN - 4, &crc.to_le_bytes());
+            decode_header(&bytes, [3; 16])
+        };
+        let no_page = Err(Malformed::Damaged("not a control file"));
+        assert_eq!(decode_header(&header[..HEADER_LEN - 1], [3; 16]), no_page);
+        assert_eq!(resealed(0, b"FALAJWAK"), no_page);
+        assert_eq!(resealed(8, &(VERSION + 1).to_le_bytes()), Err(Malformed::Newer(VERSION + 1)));
+        assert_eq!(resealed(8, &0u32.to_le_bytes()), Ok(77));
+    }
 }

@@ -158,3 +158,139 @@ fn a_plain_record_of_100_bytes_costs_one_byte_beside_its_value() {
     writer.push_value(&[7; 100]);
     assert_eq!((writer.body().len(), writer.flags()), (101, 0));
 }
+
+proptest! {
+    #[test]
+    fn the_only_record_of_a_block_is_the_one_that_a_walk_finds(
+        value in proptest::collection::vec(any::<u8>(), 0..200),
+        flags in prop_oneof![Just(0u16), Just(flag::TOPIC | flag::GROUP), any::<u16>()],
+        cut in 0usize..3,
+    ) {
+        let mut writer = BodyWriter::default();
+        writer.begin(false, None);
+        writer.push_value(&value);
+        let body = &writer.body()[..writer.body().len().saturating_sub(cut)];
+        let alone = Spot::alone(flags, body);
+        let plain = flags & (flag::RICH | flag::SPARSE | flag::EVENT_TIME) == 0;
+        prop_assert_eq!(alone.is_some(), plain && value.len() < 0x80 && cut == 0);
+        if let Some(alone) = alone {
+            let mut walk = Walk::new(flags, 1, body).unwrap();
+            prop_assert_eq!(walk.next_spot(body), Ok(Some(alone)));
+            prop_assert_eq!(&body[alone.value().unwrap()], &value);
+        }
+    }
+}
+
+#[test]
+fn a_body_without_a_byte_has_no_record() {
+    assert_eq!(Spot::alone(0, &[]), None);
+}
+
+#[test]
+fn a_way_is_found_from_the_beginning_only_and_not_beyond_the_end() {
+    let mut writer = BodyWriter::default();
+    writer.begin(false, None);
+    (0..100u8).for_each(|i| writer.push_value(&vec![i; usize::from(i) * 3]));
+    let body = writer.body();
+    let walk = || Walk::new(0, 100, body).unwrap();
+    for wanted in 0..=100u32 {
+        let mut way = Vec::new();
+        let (mut along, mut plain) = (walk(), walk());
+        assert!(along.skip_plain_along(body, wanted, &mut way));
+        assert!(plain.skip_plain(body, wanted));
+        assert_eq!((along.at, along.left()), (plain.at, plain.left()));
+        assert_eq!(way.len(), (wanted / WAY) as usize);
+        let places = (1..=way.len() as u32).map(|n| {
+            let mut there = walk();
+            assert!(there.skip_plain(body, n * WAY));
+            there.at as u32
+        });
+        assert!(way.iter().copied().eq(places), "{wanted}: {way:?}");
+    }
+    let mut way = Vec::new();
+    let mut begun = walk();
+    begun.next_plain(body).unwrap();
+    assert!(!begun.skip_plain_along(body, 50, &mut way), "it does not stand at the beginning");
+    assert!(!walk().skip_plain_along(body, 101, &mut way), "there are fewer");
+    assert!(way.is_empty());
+    let cut = &body[..2000];
+    assert!(!walk().skip_plain_along(cut, 100, &mut way), "a value is cut off");
+    assert!(way.iter().all(|at| *at as usize <= cut.len()));
+}
+
+#[test]
+fn memory_of_a_large_block_is_freed_and_that_of_a_small_one_kept() {
+    let mut writer = BodyWriter::default();
+    writer.begin(false, None);
+    writer.push_value(&[7; 5000]);
+    let before = writer.body.capacity();
+    writer.shrink(before);
+    assert_eq!(writer.body().len(), 5002, "no more than is kept: all stays");
+    writer.shrink(100);
+    assert!(writer.body().is_empty() && (100..5000).contains(&writer.body.capacity()));
+}
+
+#[test]
+fn a_writer_tells_the_highest_time_and_who_goes_by_the_time_of_the_append() {
+    let timed = |ns| Record { event_time_ns: Some(ns), ..Record::value(b"v") };
+    let keyed = Record { key: Some(b"k"), ..Record::value(b"v") };
+    type Case<'a> = (&'a [Record<'a>], (Option<i64>, bool));
+    let cases: [Case<'_>; 5] = [
+        (&[Record::value(b"v")], (None, true)),
+        (&[timed(5), timed(9), timed(-7)], (Some(9), false)),
+        (&[timed(-5), keyed], (Some(-5), true)),
+        (&[keyed], (None, true)),
+        (&[timed(i64::MIN), timed(i64::MAX)], (Some(i64::MAX), false)),
+    ];
+    for (records, times) in cases {
+        let writer = encode(records);
+        assert_eq!(writer.times(), times);
+        assert_eq!(writer.count() as usize, records.len());
+    }
+    let mut writer = encode(&[timed(5)]);
+    writer.begin(false, None);
+    assert_eq!((writer.times(), writer.count(), writer.body().len()), ((None, false), 0, 0));
+}
+
+#[test]
+fn a_record_is_rich_by_any_part_beside_its_value() {
+    let plain = Record::value(b"v");
+    assert!(!plain.is_rich());
+    let headers = [("h", None)];
+    for rich in [
+        Record { key: Some(b""), ..plain },
+        Record { headers: &headers, ..plain },
+        Record { event_time_ns: Some(0), ..plain },
+        Record { value: None, ..plain },
+    ] {
+        assert!(rich.is_rich(), "{rich:?}");
+        let writer = encode(&[rich]);
+        assert!(writer.body().len() <= rich.max_len() + 8);
+    }
+}
+
+#[test]
+fn attributes_of_a_newer_version_are_unknown_and_no_damage() {
+    for bit in 0..8 {
+        let body = [1 << bit, 0, 0, 0, 0];
+        let found = Walk::new(flag::RICH, 1, &body).unwrap().next(&body);
+        let newer = Err(Malformed::Unknown("a record attribute of a newer version"));
+        assert_eq!(found == newer, attribute::KNOWN & 1 << bit == 0, "bit {bit}");
+    }
+}
+
+#[test]
+fn sparse_records_have_the_offsets_that_they_tell() {
+    let mut body = Vec::new();
+    for delta in [0u64, 3, 1 << 20] {
+        varint::put(&mut body, delta);
+        varint::put(&mut body, 2);
+        body.extend(*b"ab");
+    }
+    let mut walk = Walk::new(flag::SPARSE, 3, &body).unwrap();
+    assert!(!walk.is_plain());
+    let found: Vec<_> = std::iter::from_fn(|| walk.next(&body).unwrap()).collect();
+    assert_eq!(found.iter().map(|parts| parts.offset_delta).collect::<Vec<_>>(), [0, 3, 1 << 20]);
+    assert!(found.iter().all(|parts| &body[parts.value.clone().unwrap()] == b"ab"));
+    assert_eq!(walk.left(), 0);
+}

@@ -277,4 +277,72 @@ mod tests {
         page[marks[2].slot() as usize + 9] ^= 1;
         assert_eq!(Mark::newest(&page, 5), Some(marks[1]), "a torn mark leaves the one before");
     }
+
+    fn resealed(mut bytes: [u8; HEADER_LEN], at: usize, what: &[u8]) -> Decoded<Header> {
+        put(&mut bytes, at, what);
+        let crc = crc32(&bytes[..HEADER_LEN - 4]);
+        put(&mut bytes, HEADER_LEN - 4, &crc.to_le_bytes());
+        Header::decode(&bytes)
+    }
+
+    #[test]
+    fn a_flag_of_a_newer_version_is_unknown_and_no_damage() {
+        let found = resealed(sample().encode(), 12, &2u32.to_le_bytes());
+        assert_eq!(found, Err(Malformed::Unknown("a segment flag of a newer version")));
+        assert!(resealed(sample().encode(), 12, &0u32.to_le_bytes()).is_ok_and(|h| !h.supersedes));
+        let short = Header::decode(&sample().encode()[..HEADER_LEN - 1]);
+        assert!(matches!(short, Err(Malformed::Damaged(_))));
+    }
+
+    #[test]
+    fn numbers_that_contradict_each_other_are_damage_whatever_the_checksum_says() {
+        let previous = |sequence, end| Some(Previous { sequence, salt: 1, end });
+        let with = |sequence, previous| Header { sequence, previous, ..sample() };
+        let last = MAX_POSITION - MAX_POSITION % 8;
+        for (header, sound) in [
+            (with(7, previous(6, 4096)), true),
+            (with(7, previous(6, 4088)), false),
+            (with(7, previous(6, 4097)), false),
+            (with(7, previous(6, last)), true),
+            (with(7, previous(6, last + 8)), false),
+            (with(7, previous(7, 4096)), false),
+            (with(7, previous(8, 4096)), false),
+            (with(MAX_SEQUENCE, None), true),
+            (with(MAX_SEQUENCE + 1, None), false),
+            (with(MAX_SEQUENCE + 1, previous(6, 4096)), false),
+        ] {
+            let found = Header::decode(&header.encode());
+            assert_eq!(found.is_ok(), sound, "{header:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_segment_begins_with_two_snapshots_only_where_a_roll_made_it() {
+        let rolled = Header { supersedes: false, ..sample() };
+        assert_eq!(rolled.snapshots(), 2);
+        assert_eq!(sample().snapshots(), 1);
+        assert_eq!(Header { previous: None, ..rolled }.snapshots(), 1);
+    }
+
+    #[test]
+    fn a_mark_says_what_was_said_and_claims_places_of_a_segment_only() {
+        for (position, sound) in [
+            (0, true),
+            (8, false),
+            (4088, false),
+            (4096, true),
+            (4100, false),
+            (MAX_POSITION, true),
+            (MAX_POSITION + 8, false),
+        ] {
+            for (clean, succeeded) in [(false, true), (true, false)] {
+                let mark =
+                    Mark { serial: 9, position, clean, succeeded, control: 4, incarnation: 5 };
+                let found = Mark::decode(&mark.encode(6), 6);
+                assert_eq!(found, sound.then_some(mark), "{position}");
+            }
+        }
+        let bytes = Mark { serial: 1, position: 4096, ..Mark::default() }.encode(6);
+        assert_eq!(Mark::decode(&bytes[..MARK_LEN - 1], 6), None);
+    }
 }

@@ -264,4 +264,55 @@ mod tests {
         let text = format!("{body}{CHECKSUM}{:08x}\"}}\n", crc32(body.as_bytes()));
         assert!(matches!(TopicSettings::decode(text.as_bytes()), Err(Malformed::Unknown(_))));
     }
+
+    fn sealed(body: &str) -> String {
+        format!("{body}{CHECKSUM}{:08x}\"}}\n", crc32(body.as_bytes()))
+    }
+
+    fn edited(old: &str, new: &str) -> Decoded<TopicSettings> {
+        let text = topic().encode();
+        assert!(text.contains(old), "{text}");
+        let body = text.split(CHECKSUM).next().unwrap().replace(old, new);
+        TopicSettings::decode(sealed(&body).as_bytes())
+    }
+
+    #[test]
+    fn a_topic_has_sound_names_and_a_partition_at_least() {
+        assert!(edited("orders", "order-s").is_ok());
+        for (old, new) in [
+            ("\"topic\":\"orders\"", "\"topic\":\"or/ders\""),
+            ("\"log\":\"shop\"", "\"log\":\"..\""),
+            ("\"partitions\":3", "\"partitions\":0"),
+            ("\"partitions\":3", "\"partitions\":4294967296"),
+            ("\"number\":4", "\"number\":-1"),
+            ("\"compacted\":false", "\"compacted\":0"),
+            ("\"codec\":\"json\"", "\"codec\":7"),
+            ("\"created_us\":5", "\"created_us\":\"5\""),
+            (&names::hex(&[1; 16]), "01"),
+        ] {
+            assert_eq!(edited(old, new), Err(WRONG_MEMBER), "{new}");
+        }
+    }
+
+    #[test]
+    fn the_log_of_a_topic_lies_where_its_name_and_generation_say() {
+        assert_eq!(topic().log_dir(), format!("shop@{}", names::hex(&[2; 16])));
+    }
+
+    #[test]
+    fn a_write_mode_of_the_future_is_refused_and_not_guessed() {
+        let store = StoreSettings { id: [3; 16], created_us: 1, write_mode: WriteMode::Mapped };
+        let body = store.encode().split(CHECKSUM).next().unwrap().replace("mapped", "direct");
+        let found = StoreSettings::decode(sealed(&body).as_bytes());
+        assert_eq!(found, Err(Malformed::Unknown("a write mode of a newer version")));
+    }
+
+    #[test]
+    fn text_that_is_sealed_and_no_object_is_damage() {
+        for body in ["[1", "\"a\"", "{\"a\":"] {
+            let found = TopicSettings::decode(sealed(body).as_bytes());
+            assert!(matches!(found, Err(Malformed::Damaged(_))), "{body}: {found:?}");
+        }
+        assert!(matches!(TopicSettings::decode(&[0xff, 0xfe]), Err(Malformed::Damaged(_))));
+    }
 }

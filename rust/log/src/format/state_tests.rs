@@ -107,3 +107,77 @@ fn an_end_block_with_staged_segments_is_refused_as_newer() {
     assert!(matches!(End::decode(&staged), Err(Malformed::Unknown(_))));
     assert!(matches!(End::decode(&staged[..20]), Err(Malformed::Damaged(_))));
 }
+
+fn applied(kind: u64, payload: &[u8]) -> (Decoded<()>, LogState) {
+    let (mut body, mut state) = (Vec::new(), rich_state());
+    entry(&mut body, kind, payload);
+    let result = state.apply_body(&body, |_, _| ());
+    (result, state)
+}
+
+#[test]
+fn a_fact_of_the_wrong_length_is_damage() {
+    let lens = [
+        (kind::TOPIC, vec![TOPIC_LEN]),
+        (kind::TOPIC_DELETED, vec![4]),
+        (kind::TRIMMED, vec![12]),
+        (kind::PRODUCER, vec![12, 28, 44, 60]),
+        (kind::TOKEN, (16..64).collect()),
+        (kind::CURSOR, (16..64).collect()),
+    ];
+    for (kind, sound) in lens {
+        for len in 0..64 {
+            let (result, _) = applied(kind, &vec![0; len]);
+            assert_eq!(result.is_ok(), sound.contains(&len), "kind {kind}, {len} bytes");
+            assert!(!matches!(result, Err(Malformed::Unknown(_))), "kind {kind}, {len} bytes");
+        }
+    }
+}
+
+#[test]
+fn topics_beyond_the_limit_are_refused_and_unknown_ones_change_nothing() {
+    let topic = TopicState::empty([5; 16], 0);
+    assert!(applied(kind::TOPIC, &encode_topic(MAX_TOPICS - 1, &topic)).0.is_ok());
+    let (result, _) = applied(kind::TOPIC, &encode_topic(MAX_TOPICS, &topic));
+    assert_eq!(result, Err(Malformed::Damaged("a topic number beyond the limit")));
+    for number in [1u32, 4, 77] {
+        let (result, state) = applied(kind::TOPIC_DELETED, &number.to_le_bytes());
+        assert_eq!((result, state), (Ok(()), rich_state()), "topic {number}");
+        let trim = [&number.to_le_bytes()[..], &9u64.to_le_bytes()].concat();
+        assert_eq!(applied(kind::TRIMMED, &trim), (Ok(()), rich_state()), "topic {number}");
+        let header = Header { topic: number, span: 2, ..Header::new(Kind::Data) };
+        let mut state = rich_state();
+        assert!(!state.apply_data(&header, 7, 0));
+        assert_eq!(state, rich_state());
+    }
+}
+
+#[test]
+fn a_block_moves_its_topics_end_and_never_its_time_backwards() {
+    let mut state = rich_state();
+    let header = Header { topic: 3, count: 2, span: 5, body_crc: 77, ..Header::new(Kind::Data) };
+    assert!(state.apply_data(&header, 7, 100));
+    let topic = *state.topic(3).unwrap();
+    assert_eq!((topic.next, topic.last_crc, topic.highest_ns), (12, 77, 100));
+    assert!(state.apply_data(&header, 12, 50));
+    let topic = *state.topic(3).unwrap();
+    assert_eq!((topic.next, topic.highest_ns), (17, 100));
+    assert_eq!(state.topic(0), rich_state().topic(0), "and no other topic's");
+}
+
+#[test]
+fn what_did_not_change_is_not_said_again() {
+    let before = rich_state();
+    assert!(before.encode_since(&before).is_empty());
+    let mut after = before.clone();
+    after.tokens.insert(b"job".to_vec(), TokenState { address: 9, count: 2 });
+    after.cursors.insert(b"more".to_vec(), CursorState { offset: 1, crc: u32::MAX });
+    after.note_producer(3, Producer { id: 6, sequence: 4 }, 8);
+    let mut said = vec![0xaa];
+    after.append_since(&before, &mut said);
+    assert_eq!(said[0], 0xaa, "what is in front stays");
+    assert_eq!(entry_ends(&said[1..]).len(), 3, "one for each of what changed");
+    let mut read = before;
+    read.apply_body(&said[1..], |_, _| ()).unwrap();
+    assert_eq!(read, after);
+}

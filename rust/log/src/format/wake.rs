@@ -69,4 +69,21 @@ mod tests {
             assert!(check_header(&flipped, [3; 16]).is_err());
         }
     }
+
+    #[test]
+    fn a_wake_page_that_is_cut_off_newer_or_something_else_is_told_apart() {
+        let header = encode_header([3; 16]);
+        let resealed = |at: usize, what: &[u8]| {
+            let mut bytes = header;
+            put(&mut bytes, at, what);
+            let crc = crc32(&bytes[..HEADER_LEN - 4]);
+            put(&mut bytes, HEADER_LEN - 4, &crc.to_le_bytes());
+            check_header(&bytes, [3; 16])
+        };
+        let no_page = Err(Malformed::Damaged("not a wake page"));
+        assert_eq!(check_header(&header[..HEADER_LEN - 1], [3; 16]), no_page);
+        assert_eq!(resealed(0, b"FALAJCTL"), no_page);
+        assert_eq!(resealed(8, &(VERSION + 1).to_le_bytes()), Err(Malformed::Newer(VERSION + 1)));
+        assert_eq!(resealed(8, &0u32.to_le_bytes()), Ok(()));
+    }
 }

@@ -418,14 +418,12 @@ pub fn introduced_until(segment: &Segment) -> Result<Option<u64>> {
     Ok(changes.filter(|block| block.header.kind == Kind::Snapshot).map(|block| block.end()))
 }
 
-/// What is damaged connects to nothing. What could not be looked at just now has not said so: were it
-/// left out, recovery would put the end of the log aside.
+/// What is damaged connects to nothing. What could not be looked at just now has not said so, nor has
+/// what only a newer version understands: were it left out, recovery would put the end of the log aside.
 fn disconnects(error: Error) -> Result<bool> {
     match error {
-        Error::Io { .. } | Error::NoSpace { .. } | Error::Corrupt { what: UNREAD, .. } => {
-            Err(error)
-        }
-        _ => Ok(false),
+        Error::Corrupt { what, .. } if what != UNREAD => Ok(false),
+        _ => Err(error),
     }
 }
 
@@ -462,3 +460,7 @@ pub fn segments_of(names: &[String]) -> Vec<u64> {
     sequences.sort_unstable();
     sequences
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "chain_tests.rs"]
+mod tests;

@@ -44,3 +44,24 @@ impl Checked {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_is_noted_for_itself_and_none_beyond_the_map() {
+        let checked = Checked::new(64 << 10);
+        let places = [0, 32, 2016, 2048, (64 << 10) - 32];
+        assert!(places.iter().all(|place| !checked.contains(*place)));
+        for (i, place) in places.iter().enumerate() {
+            checked.insert(*place);
+            let noted = places.iter().filter(|place| checked.contains(**place)).count();
+            assert_eq!(noted, i + 1, "{place}");
+        }
+        let beyond = 1 << 30;
+        checked.insert(beyond);
+        assert!(!checked.contains(beyond));
+        assert!(!checked.contains(64) && !checked.contains(32 * 64 + 32));
+    }
+}

@@ -108,4 +108,45 @@ mod tests {
             assert!(held <= MOST + 100_000 / WAY as usize);
         }
     }
+
+    #[test]
+    fn who_finds_the_ways_in_use_or_left_by_a_panic_finds_the_value_all_the_same() {
+        let mut writer = BodyWriter::default();
+        writer.begin(false, None);
+        (0..100u8).for_each(|i| writer.push_value(&vec![i; usize::from(i)]));
+        let (body, ways) = (writer.body().to_vec(), Ways::default());
+        let look = |wanted: u32| {
+            let mut walk = Walk::new(0, 100, &body).unwrap();
+            assert!(ways.skip(8, &mut walk, &body, wanted));
+            let value = walk.next_plain(&body).unwrap();
+            assert_eq!(value.len() as u32, wanted);
+        };
+        let remembered = |known: &Known| known.places;
+        let in_use = ways.0.lock().unwrap();
+        look(90);
+        assert_eq!(remembered(&in_use), 0, "nobody waits, nothing is noted");
+        drop(in_use);
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let _held = ways.0.lock().unwrap();
+            panic!("on purpose");
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        look(90);
+        look(50);
+        let known = ways.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        assert_eq!(remembered(&known), (90 / WAY) as usize);
+    }
+
+    #[test]
+    fn a_small_block_is_walked_and_costs_no_memory() {
+        let mut writer = BodyWriter::default();
+        writer.begin(false, None);
+        (0..2 * WAY + 1).for_each(|_| writer.push_value(b"v"));
+        let (body, ways) = (writer.body().to_vec(), Ways::default());
+        for (values, places) in [(2 * WAY, 0), (2 * WAY + 1, 2)] {
+            let mut walk = Walk::new(0, values, &body).unwrap();
+            assert!(ways.skip(8, &mut walk, &body, values - 1));
+            assert_eq!(ways.0.lock().unwrap().places, places);
+        }
+    }
 }

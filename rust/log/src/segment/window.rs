@@ -260,4 +260,30 @@ mod tests {
         assert_eq!(held.gaps(8, 48), []);
         assert_eq!(held.gaps(44, 50), [(48, 50)]);
     }
+
+    #[test]
+    fn blocks_are_reached_as_far_as_whole_ones_follow_each_other() {
+        use crate::format::block::Kind;
+        let (salt, position) = (77, 4096);
+        let lens = [40u32, 33, 64];
+        let mut chunk = vec![0; 256];
+        let mut at = 0u64;
+        let mut starts = Vec::new();
+        for len in lens {
+            let commit = CommitWord { len, kind: Kind::Data };
+            let word = commit.pack(salt, position + at).to_le_bytes();
+            chunk[at as usize..][..8].copy_from_slice(&word);
+            starts.push(at);
+            at += commit.padded();
+        }
+        assert_eq!(at, 144);
+        assert_eq!(reach(&chunk, position, salt), 144, "up to the first zero");
+        assert_eq!(reach(&chunk[..144], position, salt), 144, "or to the end");
+        assert_eq!(reach(&chunk[..143], position, salt), 80, "a block that is cut off is left out");
+        assert_eq!(reach(&chunk[..7], position, salt), 0);
+        assert_eq!(reach(&chunk, position, salt + 1), 0);
+        chunk[starts[1] as usize] ^= 1;
+        chunk[starts[1] as usize + 7] ^= 1;
+        assert_eq!(reach(&chunk, position, salt), 40, "nor is a damaged one passed over");
+    }
 }

@@ -161,17 +161,15 @@ fn begun_by_predecessor(
     if before.salt() != previous.salt || !known.is_sure() || known.position != previous.end {
         return Err(error);
     }
+    // Behind its snapshots, as far as these are there. From then on the walk itself passes over what is
+    // hurt, and doubts each topic that may have records in it.
     let mut position = PAGE;
     while let Some(sound) = segment.next_block(position, durable) {
-        position = sound;
-        let Ok(Some(block)) = segment.block(sound, Check::Header) else { break };
-        if block.header.kind != Kind::Snapshot {
-            break;
+        let block = segment.block(sound, Check::Header).map_err(|bad| segment.error(bad))?;
+        match block.filter(|block| block.header.kind == Kind::Snapshot) {
+            Some(snapshot) => position = snapshot.end(),
+            None => break,
         }
-        position = block.end();
-    }
-    if segment.next_block(position, durable).is_none() {
-        position = durable;
     }
     let walk = Walk::begun_with(known.state, position);
     let agrees = |entry: &crate::format::index::Entry| {

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Change the rooms' code a little, again and again, and look whether a test notices.
+
+Owns: which mutants are tried when, and what is known of each, in a state directory outside the
+repository. A mutant is known by its place and what it changes. Invariant: what was killed is not
+tried again while the code around it is the same; a survivor is. So a run that was interrupted goes
+on, and one after new tests were written tries what they are for. See docs/RELIABILITY.md, "Coverage
+and mutants".
+
+Usage: mutants.py [--shard K/N] [--room NAME]... [--summary]
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from rooms import ROOMS, ROOT, Room, install
+
+# Long enough that a machine which is busy does not look like a test that hangs.
+TEST_SECONDS = 120
+BUILD_SECONDS = 1200
+# Exit codes of cargo-mutants: all killed, some survived, some took too long.
+FOUND_SOMETHING = {0, 2, 3}
+
+
+def default_state() -> Path:
+    """Name the directory where results are kept between runs."""
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "falaj-mutants"
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """Read "K/N", K from 0."""
+    part, whole = (int(number) for number in text.split("/"))
+    if not 0 <= part < whole:
+        what = f"{text}: shards of {whole} are 0/{whole} to {whole - 1}/{whole}"
+        raise argparse.ArgumentTypeError(what)
+    return part, whole
+
+
+def cargo(room: Room, *arguments: str) -> list[str]:
+    """Name a command of cargo-mutants about a room."""
+    files = (part for path in room.paths() for part in ("--file", path))
+    return ["cargo", "mutants", "--package", "falaj", "--colors", "never", *files, *arguments]
+
+
+def all_of(room: Room) -> list[str]:
+    """Name all mutants of a room, as the code is now."""
+    command = cargo(room, "--list", "--json")
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [mutant["name"] for mutant in json.loads(listed)]
+
+
+class Verdicts:
+    """What is known of a room's mutants: caught, timeout, unviable or missed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.file = directory / "verdicts.json"
+        directory.mkdir(parents=True, exist_ok=True)
+        known = json.loads(self.file.read_text()) if self.file.exists() else {}
+        self.known: dict[str, str] = known
+        self.collect()
+
+    def collect(self, *, last_round: bool = False) -> None:
+        """Take in what cargo-mutants wrote down, also before it was interrupted."""
+        for verdict in ("caught", "timeout", "unviable", "missed"):
+            path = self.directory / "mutants.out" / f"{verdict}.txt"
+            names = path.read_text().splitlines() if path.exists() else []
+            # Who survived an early round has yet to meet the next.
+            if verdict != "missed" or last_round:
+                self.known |= dict.fromkeys(names, verdict)
+        aside = self.file.with_suffix(".new")
+        aside.write_text(json.dumps(self.known, indent=0, sort_keys=True))
+        aside.replace(self.file)
+
+    def to_try(self, mutants: list[str]) -> list[str]:
+        """Those of which nothing is known, or nothing good."""
+        return [name for name in mutants if self.known.get(name) not in {"caught", "unviable"}]
+
+
+def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
+    """Try a shard of a room, in rounds."""
+    part, whole = shard
+    verdicts = Verdicts(state / name)
+    mutants = all_of(room)[part::whole]
+    # What others need is built once for all shards; rooms may run beside each other.
+    environment = os.environ | {"CARGO_TARGET_DIR": str(state / "target" / name)}
+    for number, tests in enumerate(room.rounds, 1):
+        chosen = verdicts.to_try(mutants)
+        print(f"{name}: shard {part} of {whole}, round {number}: {len(chosen)}", flush=True)
+        if not chosen:
+            continue
+        targets, _, only = tests.partition(":")
+        command = cargo(room, "--no-shuffle", "--jobs", "1", "--output", str(verdicts.directory))
+        command += ["--timeout", str(TEST_SECONDS), "--build-timeout", str(BUILD_SECONDS)]
+        command += [f"--re=^{re.escape(mutant)}$" for mutant in chosen]
+        # Said to every cargo command, so that nothing else is built.
+        for target in targets.split():
+            command.append("--cargo-arg=" + ("--lib" if target == "lib" else f"--test={target}"))
+        command += ["--", *only.split()]
+        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        verdicts.collect(last_round=number == len(room.rounds))
+        if code not in FOUND_SOMETHING:
+            return code
+    return 0
+
+
+def summarize(state: Path, rooms: dict[str, Room]) -> None:
+    """Print what is known of each room's mutants, and those that no test is known to kill."""
+    # One that took too long may have met a busy machine: it is no kill until somebody has looked.
+    columns = ("mutants", "killed", "too long", "survived", "no build", "not run")
+    print(f"{'room':<10}" + "".join(f"{column:>10}" for column in columns))
+    survivors: list[str] = []
+    for name, room in rooms.items():
+        verdicts, mutants = Verdicts(state / name).known, all_of(room)
+        by = Counter(verdicts.get(mutant, "not run") for mutant in mutants)
+        kinds = ("caught", "timeout", "missed", "unviable", "not run")
+        counts = (len(mutants), *(by[kind] for kind in kinds))
+        print(f"{name:<10}" + "".join(f"{count:>10}" for count in counts))
+        alive = (mutant for mutant in mutants if verdicts.get(mutant) in {"missed", "timeout"})
+        survivors += (f"{verdicts[mutant]}: {mutant}" for mutant in alive)
+    for survivor in survivors:
+        print(survivor)
+
+
+def main() -> int:
+    """Try what was asked for, then say what is known."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shard", type=shard_of, default=(0, 1), metavar="K/N")
+    parser.add_argument("--room", action="append", choices=list(ROOMS))
+    parser.add_argument("--state", type=Path, default=default_state())
+    parser.add_argument("--summary", action="store_true", help="try nothing")
+    given = parser.parse_args()
+    install("cargo-mutants")
+    rooms = {name: room for name, room in ROOMS.items() if not given.room or name in given.room}
+    state = given.state.resolve()
+    if not given.summary:
+        for name, room in rooms.items():
+            code = run(name, room, given.shard, state)
+            if code:
+                print(f"{name}: cargo-mutants ended with {code}", file=sys.stderr)
+                return code
+    summarize(state, rooms)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

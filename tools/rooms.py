@@ -1,0 +1,71 @@
+"""The rooms whose coverage and mutants are measured: where what is believed is decided.
+
+Owns: which files they are, and which tests are run against a changed one. Invariant: what is
+measured under one name is the same for `cover.py` and `mutants.py`, and .cargo/mutants.toml has
+no list of its own. See docs/RELIABILITY.md, "Coverage and mutants".
+"""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENGINE = "rust/log/src/"
+
+
+@dataclass(frozen=True)
+class Room:
+    """Files as patterns below the engine, and the tests that a changed one is tried with."""
+
+    files: tuple[str, ...]
+    # In rounds: the first is quick, and what survives it meets the next. A round is what is built,
+    # `lib` or a file in rust/log/tests, and behind a colon which of its tests are run.
+    rounds: tuple[str, ...]
+
+    def paths(self) -> list[str]:
+        """Name the files, from the root; tests that stand in files of their own are none."""
+        found = [path for pattern in self.files for path in (ROOT / ENGINE).glob(pattern)]
+        names = sorted(str(path.relative_to(ROOT)) for path in found)
+        return [name for name in names if not name.endswith("tests.rs")]
+
+
+# In the order in which they are tried.
+ROOMS: dict[str, Room] = {
+    "lock": Room(
+        ("lock.rs", "log/guard.rs"),
+        ("lock_words locks", "lib lock_words locks latch lock_stress deaths"),
+    ),
+    "recover": Room(
+        ("log/recover/*.rs", "log/chain.rs", "log/beyond.rs", "log/rehead.rs", "log/supersede.rs"),
+        (
+            "recovery damage latch torn_header",
+            "admin cursor damaged_appends engine pread promises recovery roll snapshots",
+        ),
+    ),
+    "segment": Room(
+        ("segment/*.rs",),
+        (
+            "segments engine damage",
+            "lib cursor damaged_appends format_doc pread promises recovery roll seek",
+        ),
+    ),
+    "format": Room(("format/*.rs",), ("lib: format::", "lib engine format_doc snapshots")),
+}
+
+
+def first_test_line(text: str) -> int:
+    """Number of the line where a file's own tests begin; one past the end if it has none."""
+    lines = text.splitlines()
+    starts = (
+        i for i, line in enumerate(lines, 1) if line.startswith(("#[cfg(test)]", "#[cfg(all(test"))
+    )
+    return next(starts, len(lines) + 1)
+
+
+def install(tool: str) -> None:
+    """Get a subcommand of cargo if it is not there."""
+    if shutil.which(tool) is None:
+        print(f"installing {tool}, once", file=sys.stderr)
+        subprocess.run(["cargo", "install", "--locked", tool], check=True)
