@@ -88,19 +88,10 @@ proof-outside: $(CORE)
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in
 # SOAK_DIR; the programs are copied there, so that building something else does not change a soak.
 SOAK_DIR ?= .soak
-FUZZER := $(TARGET)/fuzz/x86_64-unknown-linux-gnu/release/decoders
-FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-	-Zsanitizer=address --cfg fuzzing
-
 soak: $(CORE) proof-programs ## all harnesses for HOURS=…, gone on with after any interruption (docs/RELIABILITY.md)
 	@[ -n "$(HOURS)" ] || { echo "say how long: make soak HOURS=3"; exit 2; }
 	mkdir -p $(SOAK_DIR)/programs && rm -f $(SOAK_DIR)/programs/decoders
-	if cargo +nightly --version >/dev/null 2>&1; then \
-		(cd rust/log/fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" CARGO_TARGET_DIR="$(abspath $(TARGET))/fuzz" \
-			cargo +nightly build --release --locked --target x86_64-unknown-linux-gnu --bin decoders) && \
-		install "$(FUZZER)" $(SOAK_DIR)/programs; \
-	else echo "NOT RUN: the fuzzer with AddressSanitizer, for want of a nightly compiler"; fi
+	tools/asan "$(TARGET)" --fuzzer $(SOAK_DIR)/programs
 	install $(addprefix "$(TARGET)"/release/,falaj-sim falaj-storm falaj-hostile) $(SOAK_DIR)/programs
 	PYTHONPATH=tools $(BIN)/python -m soak --hours $(HOURS) --home $(SOAK_DIR) \
 		--programs $(SOAK_DIR)/programs --scratch $(PROOF_DIR) $(if $(ANEW),--anew)
