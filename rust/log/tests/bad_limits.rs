@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use falaj::error::{Error, Remedy};
 use falaj::format::settings::WriteMode;
@@ -204,8 +205,17 @@ fn a_file_system_that_turns_read_only_is_an_error_and_reading_goes_on() {
     let store = Store::open(&path, &StoreOptions::default()).unwrap();
     fill(&topic(&store, "orders"), 0, 100);
     drop(store);
-    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.at).status();
-    assert!(remounted.unwrap().success());
+    let remounts = || {
+        let mount = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.at).output();
+        mount.unwrap().status.success()
+    };
+    // sleep: a child that another test forks has our files open until it becomes its program, and the
+    // kernel refuses meanwhile.
+    let mut tries = 0..500;
+    assert!(tries.any(|_| remounts() || {
+        std::thread::sleep(Duration::from_millis(10));
+        false
+    }));
     let error = Store::open(&path, &StoreOptions::default()).unwrap_err();
     assert_eq!(error.os_error(), Some(libc::EROFS), "{error}");
     assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
