@@ -74,7 +74,9 @@ class Verdicts:
             names = path.read_text().splitlines() if path.exists() else []
             # Who survived an early round has yet to meet the next.
             if verdict != "missed" or last_round:
-                self.known |= dict.fromkeys(names, verdict)
+                # Some kinds are tried again unasked; what one round killed may hang another.
+                new = (name for name in names if self.known.get(name) != "caught")
+                self.known |= dict.fromkeys(new, verdict)
         aside = self.file.with_suffix(".new")
         aside.write_text(json.dumps(self.known, indent=0, sort_keys=True))
         aside.replace(self.file)
