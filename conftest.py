@@ -1,6 +1,7 @@
 """What tests and docstring examples find at hand: a store of their own."""
 
 import doctest
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Know `--proof`, with which tests that try to break something try long."""
     parser.addoption("--proof", action="store_true", help="large budgets, as for a push")
     parser.addoption("--first-seed", type=int, default=0, help="other random tests than usual")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what the tests start: behind a shell's `&` it is ignored, and so by children."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
