@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what the tests start: behind a shell's `&` they inherit that it is ignored."""
+    """Let Ctrl-C reach what the tests start, also behind a shell's `&`, which has it ignored."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
