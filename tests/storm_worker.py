@@ -141,6 +141,10 @@ class Writer:
         except errors.LockTimeout:
             self.account.refuse(i)
             return
+        except errors.DurabilityUnknown as error:
+            if not isinstance(error.__cause__, errors.LockTimeout):
+                raise
+            return  # visible, and nobody knows for how long: the line stays as it is
         self.account.acknowledge(i, offset, mode)
         self.account.set_word(CALLS, self.account.word(CALLS) + 1)
         self.account.set_word(RECORDS, self.account.word(RECORDS) + count)

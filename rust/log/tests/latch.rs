@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use common::place::{Place, lock_word};
 use common::*;
@@ -17,8 +18,8 @@ use falaj::format::address::Address;
 use falaj::format::control::{at, flag};
 use falaj::format::settings::WriteMode;
 use falaj::lock::{Fate, Identity, unlock};
-use falaj::log::{Log, Member, Watch, mark_deleted};
-use falaj::segment::Check;
+use falaj::log::{Log, LogSettings, Member, Watch, mark_deleted};
+use falaj::segment::{Check, Reading, Segment};
 use falaj::storage::faulty::Call;
 
 /// The append lock is taken over from a writer that died between its commit word and the tail.
@@ -341,4 +342,43 @@ fn recovery_opens_no_segment_that_an_earlier_incarnation_had_done_with() {
         taken
     };
     assert_eq!(opened(40), opened(4));
+}
+
+/// Nobody tried to save anything: that is to be told, and not that it could not be saved.
+#[test]
+fn who_does_not_get_the_lock_to_clear_a_latch_is_told_that() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let a = TestMember::new(0, 1);
+    let b = a.beside(1);
+    let hasty = LogSettings { lock_timeout: Some(Duration::from_millis(50)), ..settings(p.mode) };
+    let log_a = p.open(a);
+    let log_b = Log::open(Arc::clone(&p.storage), &p.dir, hasty, Some(Arc::new(b))).unwrap();
+    append(&log_a, 0, &[b"one"]).unwrap();
+    p.page().store(at::APPEND_LOCK, lock_word(0)).unwrap();
+    p.set_latch();
+    let error = log_b.sync().unwrap_err();
+    assert!(matches!(error, Error::LockTimeout { .. }), "{error}");
+    p.page().store(at::APPEND_LOCK, 0).unwrap();
+    append(&log_b, 0, &[b"two"]).unwrap();
+    assert_eq!(read_all(&log_a, 0, 0).0.len(), 2);
+}
+
+/// A syncer that dies behind the mark and before the durable end has proven what the mark says.
+#[test]
+fn a_latch_is_never_cleared_by_a_cut_before_a_mark() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    let before = log.sync().unwrap();
+    append(&log, 0, &[&[7; 9000]]).unwrap();
+    let marked = log.sync().unwrap();
+    append(&log, 0, &[b"three"]).unwrap();
+    p.page().store(at::DURABLE, before.0).unwrap();
+    p.set_latch();
+    append(&log, 0, &[b"four"]).unwrap();
+    let first = Segment::open_to_read(&*p.storage, &p.dir, LOG, 0, 0, Reading::Map).unwrap();
+    assert_eq!(first.mark().map(|mark| mark.position), Some(marked.position()));
+    let second = Segment::open_to_read(&*p.storage, &p.dir, LOG, 1, 0, Reading::Map).unwrap();
+    assert_eq!(second.header().previous.map(|previous| previous.end), Some(marked.position()));
+    assert_eq!(read_all(&log, 0, 0).0.len(), 4);
 }

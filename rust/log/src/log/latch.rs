@@ -27,7 +27,7 @@ impl Log {
     /// lock is held.
     ///
     /// # Errors
-    /// `Latched` when the bytes could not be saved; the reason is in it.
+    /// `Latched` when the bytes could not be saved; the reason is in it. `LockTimeout`: nobody tried.
     pub(super) fn clear_latch(&self, writer: &mut Writer) -> Result<()> {
         let (control, member) = self.writing()?;
         let _turn = enter(&self.syncer);
@@ -39,8 +39,10 @@ impl Log {
         // Whoever appends from here on sees the flag under the append lock; whoever was in the
         // middle of it is done, or dead, and then this repairs what it left.
         let saved = self.settle(writer, control).and_then(|tail| self.save(control, member, tail));
-        let (end, durable) = saved
-            .map_err(|error| Error::Latched { path: self.dir.clone(), why: error.to_string() })?;
+        let (end, durable) = saved.map_err(|error| match error {
+            Error::LockTimeout { .. } => error,
+            other => Error::Latched { path: self.dir.clone(), why: other.to_string() },
+        })?;
         pass(Point::LatchSaved);
         let _append = self.lock(Which::Append)?;
         publish_end(control, end, durable)?;
@@ -88,7 +90,9 @@ impl Log {
             let durable = Address::new(newest, marked.max(PAGE));
             return adopt(storage, dir, settings, &segment).map(|end| (end, durable));
         }
-        let (cut, carried) = collect_between(&self.chain, control.durable(), tail)?;
+        // Who died behind a sync may have come as far as the mark.
+        let durable = control.durable().max(self.marked().unwrap_or_default());
+        let (cut, carried) = collect_between(&self.chain, durable, tail)?;
         let maker = Maker { control: control.id(), incarnation: member.incarnation() };
         let end = supersede(storage, dir, settings, &cut, &carried, maker)?;
         Ok((end, end.tail))

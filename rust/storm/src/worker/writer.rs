@@ -154,7 +154,10 @@ impl Writer<'_> {
                 Ok(())
             }
             // Visible, and nobody knows for how long: the line stays as it is.
-            Err(error @ Error::DurabilityUnknown { .. }) => Err(error.into()),
+            Err(Error::DurabilityUnknown { source, .. }) => match *source {
+                Error::LockTimeout { .. } => Ok(()),
+                other => Err(other.into()),
+            },
             Err(error) => {
                 lines.iter().for_each(|i| self.acks.refuse(*i));
                 let waits = matches!(error, Error::LockTimeout { .. });
