@@ -205,17 +205,15 @@ fn a_file_system_that_turns_read_only_is_an_error_and_reading_goes_on() {
     let store = Store::open(&path, &StoreOptions::default()).unwrap();
     fill(&topic(&store, "orders"), 0, 100);
     drop(store);
-    let remounts = || {
+    let remounts = |_| {
         let mount = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.at).output();
-        mount.unwrap().status.success()
+        let done = mount.unwrap().status.success();
+        // sleep: a child that another test forks has our files open until it becomes its program, and
+        // the kernel refuses meanwhile.
+        std::thread::sleep(Duration::from_millis(if done { 0 } else { 10 }));
+        done
     };
-    // sleep: a child that another test forks has our files open until it becomes its program, and the
-    // kernel refuses meanwhile.
-    let mut tries = 0..500;
-    assert!(tries.any(|_| remounts() || {
-        std::thread::sleep(Duration::from_millis(10));
-        false
-    }));
+    assert!((0..500).any(remounts));
     let error = Store::open(&path, &StoreOptions::default()).unwrap_err();
     assert_eq!(error.os_error(), Some(libc::EROFS), "{error}");
     assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
