@@ -208,8 +208,8 @@ fn a_file_system_that_turns_read_only_is_an_error_and_reading_goes_on() {
     let remounts = |_| {
         let mount = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.at).output();
         let done = mount.unwrap().status.success();
-        // sleep: a child that another test forks has our files open until it becomes its program, and
-        // the kernel refuses meanwhile.
+        // The kernel refuses while a child that another test forks has our files open.
+        // sleep: until it has become its program.
         std::thread::sleep(Duration::from_millis(if done { 0 } else { 10 }));
         done
     };
