@@ -88,6 +88,7 @@ impl LogCopy {
         let durable = control.map_or(0, |control| control.durable().sequence());
         loop {
             let checked = check_unproven(&chain, &segment, end, recovered)?;
+            let checked = if last { behind_tail(&segment, checked) } else { checked };
             let settled = !last && segment.sequence() < durable;
             let piece = Piece {
                 sequence: segment.sequence(),
@@ -177,6 +178,19 @@ fn find_end(control: Option<&Control>, chain: &Chain) -> Result<(Option<Address>
     }
     let newest = chain.refresh()?.last().copied().unwrap_or_default();
     Ok((None, newest))
+}
+
+/// Where the block or the group ends that is committed at the tail, if there is one: readers have it
+/// already, and its writer has not stored the tail yet, or died before. There cannot be a second one.
+fn behind_tail(segment: &Segment, tail: u64) -> u64 {
+    match segment.block(tail, Check::Full) {
+        Ok(Some(block)) if block.header.kind == Kind::End => tail,
+        Ok(Some(block)) if block.header.group_len == 0 => block.end(),
+        Ok(Some(head)) if segment.check_group(&head).is_ok() => {
+            tail + u64::from(head.header.group_len)
+        }
+        _ => tail,
+    }
 }
 
 /// Check what no mark proves to be on the medium, up to `end` or else to the first zero; returns

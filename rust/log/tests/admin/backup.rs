@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use falaj::error::Error;
-use falaj::storage::Storage;
+use falaj::format::control::at;
 use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
 use falaj::storage::memory::MemoryStorage;
+use falaj::storage::{Access, Open, Storage};
 use falaj::store::{Store, StoreOptions};
 use falaj::topic::{SyncMode, Topic};
 
 use crate::stores::{
-    assert_holds, fill, on_both, open, open_to_read, quietly, segment, snapshot, topic,
+    assert_holds, fill, log_dir, on_both, open, open_to_read, quietly, segment, snapshot, topic,
 };
 
 #[test]
@@ -80,6 +81,29 @@ fn a_backup_beside_busy_writers_is_a_prefix() {
             }
             stop.store(true, Ordering::Relaxed);
         });
+    });
+}
+
+/// As between the commit word of an append and the tail, or when its writer died there.
+#[test]
+fn what_readers_have_seen_behind_the_tail_is_copied() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let store = open(storage, &path).unwrap();
+        let orders = topic(&store, "orders");
+        fill(&orders, 0, 5);
+        let before = orders.log().committed().unwrap();
+        fill(&orders, 5, 6);
+        let control = log_dir(storage, &path, "orders").join("control");
+        let page = storage.open(&control, Open::ReadWrite).unwrap();
+        let page = page.map(4096, Access::Write).unwrap();
+        let tail = page.load(at::TAIL);
+        page.store(at::TAIL, before.0).unwrap();
+        let reader = open_to_read(storage, &path).unwrap();
+        assert_eq!(Topic::open(&reader, "orders", &Default::default()).unwrap().end(0).unwrap(), 6);
+        reader.backup(root.join("copy"), &mut quietly).unwrap();
+        page.store(at::TAIL, tail).unwrap();
+        assert_holds(&topic(&open(storage, &root.join("copy")).unwrap(), "orders"), 6);
     });
 }
 
