@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use falaj::storage::real::RealStorage;
-use falaj::storage::{File, LockKind, Open, Storage};
+use falaj::storage::{Access, File, Filesystem, LockKind, Open, Storage};
 
 fn create(path: &Path) -> Arc<dyn File> {
     RealStorage::new().open(path, Open::CreateNew(0o600)).unwrap()
@@ -194,4 +194,44 @@ fn a_full_disk_tells_its_number() {
     // More than any disk has: the kernel says "no space" or "too big", never "success" (trap 10).
     let refused = file.allocate(1 << 60).unwrap_err().raw_os_error();
     assert!(matches!(refused, Some(libc::ENOSPC | libc::EFBIG)), "{refused:?}");
+}
+
+/// How many pages of a file are in the page cache.
+fn cached_pages(file: &dyn File, len: u64) -> usize {
+    let map = file.map(len, Access::Read).unwrap();
+    let mut pages = vec![0u8; len.div_ceil(4096) as usize];
+    let base = map.address(0, len);
+    // SAFETY: the whole of a live map, and a byte for each of its pages.
+    let told = unsafe { libc::mincore(base.cast_mut().cast(), len as usize, pages.as_mut_ptr()) };
+    assert_eq!(told, 0, "{}", std::io::Error::last_os_error());
+    pages.iter().filter(|page| **page & 1 == 1).count()
+}
+
+// What is read ahead lies in the page cache in large pieces, which each sync of a small append into
+// them writes whole.
+#[test]
+fn a_read_brings_nothing_in_from_behind_it_until_that_is_asked_for() {
+    const LEN: u64 = 1 << 20;
+    let place = tempfile::tempdir().unwrap();
+    let file = create(&place.path().join("file"));
+    file.write_at(&[0], LEN - 1).unwrap();
+    file.sync_all().unwrap();
+    let before = cached_pages(&*file, LEN);
+    for at in [0, 4096, 8192, 12288] {
+        file.read_at(&mut [0; 4096], at).unwrap();
+    }
+    let read = cached_pages(&*file, LEN);
+    assert!(read <= before + 4, "{before} pages were there, {read} are after four were read");
+    if file_system_reads_ahead(place.path()) {
+        file.read_ahead();
+        for at in [16384, 20480, 24576, 28672] {
+            file.read_at(&mut [0; 4096], at).unwrap();
+        }
+        assert!(cached_pages(&*file, LEN) > read + 4, "nothing was read ahead");
+    }
+}
+
+fn file_system_reads_ahead(place: &Path) -> bool {
+    let kind = RealStorage::new().filesystem(place).unwrap();
+    matches!(kind, Filesystem::Promises("ext2/ext3/ext4" | "xfs"))
 }

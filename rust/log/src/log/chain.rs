@@ -46,6 +46,8 @@ struct Known {
     whole: BTreeSet<(u64, u64)>,
     open: BTreeMap<u64, (Arc<Segment>, u64)>,
     uses: u64,
+    /// The newest that was listed.
+    newest: u64,
 }
 
 /// What a segment begins with.
@@ -113,6 +115,9 @@ impl Chain {
             return Ok(Arc::clone(segment));
         }
         let segment = self.open_segment(sequence)?;
+        if sequence < known.newest {
+            segment.file().read_ahead();
+        }
         known.headers.insert(sequence, segment.header().clone());
         known.open.insert(sequence, (Arc::clone(&segment), now));
         if known.open.len() > kept_open(self.reading) {
@@ -186,6 +191,7 @@ impl Chain {
 
     /// From the newest on, what nothing connects with the log.
     fn drop_unconnected(&self, sequences: &mut Vec<u64>) -> Result<()> {
+        enter(&self.known).newest = sequences.last().copied().unwrap_or(0);
         while let Some(newest) = sequences.last().copied() {
             if sequences.len() == 1 || self.is_connected(newest, sequences)? {
                 return Ok(());

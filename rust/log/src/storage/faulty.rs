@@ -360,6 +360,10 @@ impl File for FaultyFile {
         self.inner.read_some(&mut bytes[..readable], position)
     }
 
+    fn read_ahead(&self) {
+        self.inner.read_ahead();
+    }
+
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
         self.plan.write(bytes, |bytes| self.inner.write_at(bytes, position))
     }

@@ -143,6 +143,11 @@ pub trait File: Send + Sync + std::fmt::Debug {
         }
         Ok(done)
     }
+    /// Let the kernel fetch what lies behind that which is read, as for a file that is read from end to
+    /// end. It is opened without: what a read brings in behind the end of a log lies in the page cache
+    /// in pieces of up to 256 KiB, and a writer's sync then writes such a piece for each record. So this
+    /// is for files to which nobody appends any more.
+    fn read_ahead(&self) {}
     /// Write all of `bytes` at a position, short writes continued.
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
     /// Allocate `[0, len)` for real (`fallocate`, the kernel's error number kept); the file's

@@ -10,7 +10,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, fstat, seek};
+use rustix::fs::{
+    Advice, FallocateFlags, SeekFrom, copy_file_range, fadvise, fallocate, fstat, seek,
+};
 use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::super::{Access, File, LockKind, Map, Stat};
@@ -25,6 +27,8 @@ pub struct RealFile {
 
 impl RealFile {
     pub(super) fn new(file: OwnedFd, writable: bool) -> io::Result<Self> {
+        // See `File::read_ahead`. It is advice: a file system that does not take it reads as well.
+        let _ = fadvise(&file, 0, None, Advice::Random);
         Ok(Self { descriptor: Arc::new(Descriptor::new(file, writable)?) })
     }
 }
@@ -36,6 +40,10 @@ impl File for RealFile {
 
     fn read_some(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
         self.descriptor.with(|file| Ok(retry_on_intr(|| pread(file, &mut *bytes, position))?))
+    }
+
+    fn read_ahead(&self) {
+        let _ = self.descriptor.with(|file| Ok(fadvise(file, 0, None, Advice::Normal)?));
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
