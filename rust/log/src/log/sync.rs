@@ -31,6 +31,9 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// written last, or in the one before it.
 const MARK_LAG: u64 = PAGE;
 
+/// From so many bytes to sync on, giving up their pages costs less than what it saves.
+const MANY: u64 = 64 << 10;
+
 /// Descriptors kept from before the bytes were written that they are to sync: an error that the
 /// kernel met in between is told to them.
 #[derive(Debug, Default)]
@@ -236,6 +239,7 @@ impl Log {
                 segment.set_mark(&next_mark(before, *end, control, member))?;
             }
         }
+        leave_pages(&segments, from);
         let sync = || self.sync_segments(&segments);
         if self.crowd.timed(sync, behind(control, from), stopwatch()).is_err() {
             return self.latch(control, guard).map(|guard| (guard, false));
@@ -356,6 +360,20 @@ fn next_mark(before: Mark, end: u64, control: &Control, member: &dyn Member) -> 
         succeeded: false,
         control: control.id(),
         incarnation: member.incarnation(),
+    }
+}
+
+/// Give up the pages that nobody stores to any more, where there are many: see [`Map::leave`].
+///
+/// [`Map::leave`]: crate::storage::Map::leave
+fn leave_pages(segments: &[(Arc<Segment>, u64)], from: Address) {
+    for (segment, end) in segments {
+        let is_first = segment.sequence() == from.sequence();
+        // What lies before was left when it was synced.
+        let begin = if is_first { from.position() & !(PAGE - 1) } else { 0 };
+        if end.saturating_sub(begin) >= MANY {
+            segment.map().leave(begin, *end);
+        }
     }
 }
 

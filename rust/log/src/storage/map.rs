@@ -21,6 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::mm::Advice;
+
+use crate::format::PAGE;
 use crate::publish::{observe, publish};
 use crate::sync::{SharedWord, Slept};
 
@@ -56,6 +59,8 @@ pub struct Map {
     len: u64,
     sink: Option<Arc<dyn StoreSink>>,
     writable: bool,
+    /// The memory is a file's: it comes back as it was after [`Map::leave`].
+    of_file: bool,
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
@@ -86,7 +91,15 @@ impl Map {
         sink: Option<Arc<dyn StoreSink>>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { base, len, sink, writable, _owner: owner }
+        Self { base, len, sink, writable, of_file: false, _owner: owner }
+    }
+
+    /// This map, of which the memory is shared with a file.
+    ///
+    /// # Safety
+    /// It was mapped `MAP_SHARED`: the kernel keeps what was stored in it when the pages are given up.
+    pub(super) unsafe fn of_file(self) -> Self {
+        Self { of_file: true, ..self }
     }
 
     /// Length in bytes. Not all of them need to be allocated in the file yet.
@@ -311,15 +324,30 @@ impl Map {
     /// Touch pages ahead of a writer, so that its stores find them there. Only a hint: errors and
     /// kernels without it are ignored.
     pub fn populate(&self, position: u64, len: u64) {
-        let start = position & !4095;
+        let start = position & !(PAGE - 1);
         let len = (position + len).min(self.len).saturating_sub(start);
         if self.sink.is_some() || !self.writable || len == 0 {
             return;
         }
         let target = self.at(start, len);
-        let advice = rustix::mm::Advice::LinuxPopulateWrite;
+        let advice = Advice::LinuxPopulateWrite;
         // SAFETY: the range lies in this map; populating faults pages in and changes no byte.
         let _ = unsafe { rustix::mm::madvise(target.cast(), len as usize, advice) };
+    }
+
+    /// Give up this process's hold on the whole pages of `[from, until)`; they are there again when they
+    /// are touched. A sync takes the right to write away from each page that is still held, and tells
+    /// every core that runs a thread of this process: thousands of interruptions for a segment. Only a
+    /// hint: maps whose memory is no file's stay as they are.
+    pub fn leave(&self, from: u64, until: u64) {
+        let (start, end) = (from.next_multiple_of(PAGE), until.min(self.len) & !(PAGE - 1));
+        if !self.of_file || start >= end {
+            return;
+        }
+        let (target, len) = (self.at(start, end - start), (end - start) as usize);
+        // SAFETY: whole pages of this map, which is a shared one of a file: their bytes stay in the
+        // page cache, changed ones too, and every later load and store finds them there.
+        let _ = unsafe { rustix::mm::madvise(target.cast(), len, Advice::LinuxDontNeed) };
     }
 
     /// The address of a committed byte, for exporters that keep a clone of this map beside it.

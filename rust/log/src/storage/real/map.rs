@@ -37,7 +37,8 @@ pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: Access) -> io:
         Access::WriteThrough => Some(Arc::new(WriteThrough(descriptor.clone()))),
         Access::Read | Access::Write => None,
     };
-    Ok(owned(memory, len, writable, sink))
+    // SAFETY: memmap2's raw maps of a file are shared ones.
+    Ok(unsafe { owned(memory, len, writable, sink).of_file() })
 }
 
 /// Up to so many bytes the allocator is asked for, which then has them at hand the next time: a map
@@ -97,4 +98,39 @@ impl StoreSink for WriteThrough {
     }
 
     fn noted(&self, _position: u64, _value: u64) {}
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::storage::real::RealStorage;
+    use crate::storage::{Open, Storage};
+
+    const LEN: u64 = 64 << 10;
+
+    fn stored_and_left(map: &Map) -> [u8; 5] {
+        map.write(8000, b"falaj").expect("a store");
+        map.leave(0, LEN);
+        let mut found = [0; 5];
+        map.copy(8000, &mut found);
+        found
+    }
+
+    #[test]
+    fn what_was_stored_is_there_after_its_pages_were_given_up() {
+        let place = tempfile::tempdir().unwrap();
+        let file = RealStorage::new().open(&place.path().join("file"), Open::CreateNew(0o600));
+        let file = file.unwrap();
+        file.allocate(LEN).unwrap();
+        let map = file.map(LEN, Access::Write).unwrap();
+        assert_eq!(&stored_and_left(&map), b"falaj");
+        let mut bytes = [0; 5];
+        file.read_at(&mut bytes, 8000).unwrap();
+        assert_eq!(&bytes, b"falaj");
+    }
+
+    #[test]
+    fn memory_that_no_file_is_behind_is_not_given_up() {
+        assert_eq!(&stored_and_left(&private(LEN).unwrap()), b"falaj");
+    }
 }
