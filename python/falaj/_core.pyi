@@ -113,6 +113,10 @@ class Topic(Generic[_T]):
         time: Time | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
     ) -> int | Position: ...
     @overload
     def append(
@@ -123,6 +127,10 @@ class Topic(Generic[_T]):
         time: Time | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
     ) -> int | Position: ...
     @overload
     def extend(
@@ -130,6 +138,10 @@ class Topic(Generic[_T]):
         records: Iterable[Buffer | NewRecord | Record[Any] | tuple[Buffer | None, Buffer]],
         partition: int | None = None,
         sync: Sync | None = None,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
     ) -> range | dict[int, range]: ...
     @overload
     def extend(
@@ -137,6 +149,10 @@ class Topic(Generic[_T]):
         records: Iterable[_T | NewRecord | Record[Any] | tuple[Buffer | None, _T]],
         partition: int | None = None,
         sync: Sync | None = None,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
     ) -> range | dict[int, range]: ...
     def __iter__(self) -> Records[_T]: ...
     @overload

@@ -16,7 +16,9 @@ __all__ = [
     "BadName",
     "Closed",
     "Compacted",
+    "Conflict",
     "Corrupt",
+    "DuplicateUnknownOffset",
     "DurabilityUnknown",
     "Error",
     "FilesystemRefused",
@@ -33,6 +35,7 @@ __all__ = [
     "NotAStore",
     "NotPermitted",
     "OffsetOutOfRange",
+    "OutOfSequence",
     "ReadOnly",
     "SettingsMismatch",
     "TooLarge",
@@ -151,6 +154,32 @@ class OffsetOutOfRange(Error, IndexError):
 
 class Compacted(Error, LookupError):
     """Compaction removed this record; read the next offset."""
+
+
+class Conflict(Error, ValueError):
+    """Somebody was faster: the offset that an append expected is taken. Nothing was appended.
+
+    Attributes:
+        expected: The offset that was expected.
+        next: The offset that the next record gets.
+    """
+
+    expected: int
+    next: int
+
+
+class OutOfSequence(Error, ValueError):
+    """A producer left sequences out. Nothing was appended.
+
+    Attributes:
+        next: The sequence that comes next.
+    """
+
+    next: int
+
+
+class DuplicateUnknownOffset(Error, ValueError):
+    """A repeat of an append of which the offset is not known any more; it is not appended again."""
 
 
 class ReadOnly(Error, PermissionError):

@@ -71,6 +71,15 @@ pub enum Error {
     /// The append may be visible, but it is not known to be on the medium. Next: read back from
     /// `offset` before appending it again.
     DurabilityUnknown { offset: u64, source: Box<Error> },
+    /// Somebody was faster: the record would not get the offset that was expected, but `next`. Nothing
+    /// was appended. Next: read what came from `expected` on, and decide anew.
+    Conflict { expected: u64, next: u64 },
+    /// A producer left sequences out: `next` has to come first. Nothing was appended. Next: append what
+    /// is missing.
+    OutOfSequence { producer: String, sequence: u64, next: u64 },
+    /// A repeat of so old an append that its offset is not known any more. Nothing was appended. Next:
+    /// go on with the sequence that comes next.
+    DuplicateUnknownOffset { producer: String, sequence: u64 },
     /// The caller asked to stop waiting.
     Interrupted,
 }
@@ -121,7 +130,9 @@ impl Error {
     /// What helps.
     pub fn remedy(&self) -> Remedy {
         match self {
-            Error::LockTimeout { .. } | Error::Interrupted => Remedy::Retry,
+            Error::LockTimeout { .. } | Error::Conflict { .. } | Error::Interrupted => {
+                Remedy::Retry
+            }
             Error::BadName { .. }
             | Error::Invalid { .. }
             | Error::TooLarge { .. }
@@ -130,6 +141,8 @@ impl Error {
             | Error::SettingsMismatch { .. }
             | Error::OffsetOutOfRange { .. }
             | Error::Compacted { .. }
+            | Error::OutOfSequence { .. }
+            | Error::DuplicateUnknownOffset { .. }
             | Error::ReadOnly { .. }
             | Error::Filesystem { .. } => Remedy::FixInput,
             Error::Io { .. } | Error::NoSpace { .. } | Error::NoSlot { .. } => Remedy::FixMachine,
@@ -256,6 +269,21 @@ impl fmt::Display for Error {
                 f,
                 "the append is visible from offset {offset} on, but not known to be on the medium: \
                  {source}"
+            ),
+            Error::Conflict { expected, next } => write!(
+                f,
+                "somebody was faster: the next offset is {next}, not {expected}; read what came from \
+                 {expected} on and decide anew"
+            ),
+            Error::OutOfSequence { producer, sequence, next } => write!(
+                f,
+                "producer {producer:?} appends sequence {sequence}, but {next} comes next: nothing was \
+                 appended, append what is missing first"
+            ),
+            Error::DuplicateUnknownOffset { producer, sequence } => write!(
+                f,
+                "producer {producer:?} appended sequence {sequence} before, and more than five since: it \
+                 is not appended again, and its offset is not known any more"
             ),
             Error::Interrupted => f.write_str("the wait was interrupted"),
         }

@@ -60,6 +60,13 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     if let Some(offset) = offset(error) {
         exception.setattr("offset", offset)?;
     }
+    if let Error::Conflict { expected, next } = error {
+        exception.setattr("expected", expected)?;
+        exception.setattr("next", next)?;
+    }
+    if let Error::OutOfSequence { next, .. } = error {
+        exception.setattr("next", next)?;
+    }
     if let Error::OffsetOutOfRange { first, end, .. } = error {
         exception.setattr("first", first)?;
         exception.setattr("end", end)?;
@@ -100,6 +107,9 @@ fn class(error: &Error) -> &'static str {
         Error::SettingsMismatch { .. } => "SettingsMismatch",
         Error::OffsetOutOfRange { .. } => "OffsetOutOfRange",
         Error::Compacted { .. } => "Compacted",
+        Error::Conflict { .. } => "Conflict",
+        Error::OutOfSequence { .. } => "OutOfSequence",
+        Error::DuplicateUnknownOffset { .. } => "DuplicateUnknownOffset",
         Error::ReadOnly { .. } => "ReadOnly",
         Error::Closed { .. } => "Closed",
         Error::DurabilityUnknown { .. } => "DurabilityUnknown",

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use falaj::error::{Error, Result};
 use falaj::log::Appended;
-use falaj::topic::{Record as Outgoing, SyncMode, Topic as Inner};
+use falaj::topic::{Condition, Record as Outgoing, SyncMode, Topic as Inner};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -39,6 +39,37 @@ pub struct Topic {
 struct Where {
     partition: Option<u32>,
     sync: SyncMode,
+}
+
+/// The keyword arguments of append() and extend() that say under which condition.
+#[derive(Debug, Default)]
+struct If {
+    producer: Option<(String, u64)>,
+    expect: Option<u64>,
+}
+
+impl If {
+    /// `None` where nothing is demanded.
+    fn new(
+        py: Python<'_>,
+        producer: Option<&Bound<'_, PyAny>>,
+        sequence: Option<&Bound<'_, PyAny>>,
+        expect: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Self>> {
+        let expect = expect.map(PyAnyMethods::extract).transpose()?;
+        let producer = match (producer, sequence) {
+            (Some(name), Some(sequence)) => Some((name.extract()?, sequence.extract()?)),
+            (None, None) => None,
+            _ => return Err(invalid(py, "producer= and sequence= go together: give both")),
+        };
+        let found = Self { producer, expect };
+        Ok((found.producer.is_some() || expect.is_some()).then_some(found))
+    }
+
+    fn condition(&self) -> Condition<'_> {
+        let producer = self.producer.as_ref().map(|(name, sequence)| (name.as_str(), *sequence));
+        Condition { expect: self.expect, producer }
+    }
 }
 
 impl Topic {
@@ -102,13 +133,42 @@ impl Topic {
         py: Python<'_>,
         record: &Incoming<'_>,
         to: &Where,
+        only_if: Option<&If>,
     ) -> PyResult<(u32, u64)> {
         let partition = to.partition.unwrap_or_else(|| match &record.key {
             Some(key) => falaj::format::checksum::crc32(key.as_bytes()) % self.opened.partitions,
-            None => self.turn(),
+            None => self.keyless(only_if),
         });
-        let offset = record.with_record(|record| self.append_to(py, partition, record, to.sync))?;
+        let offset = record.with_record(|record| match only_if {
+            None => self.append_to(py, partition, record, to.sync),
+            Some(only_if) => self.append_if(py, partition, record, only_if, to.sync),
+        })?;
         Ok((partition, offset))
+    }
+
+    /// Where a record without a key goes. A producer's go to one partition: a repeat has to find the
+    /// one that it repeats.
+    fn keyless(&self, only_if: Option<&If>) -> u32 {
+        match only_if.and_then(|only_if| only_if.producer.as_ref()) {
+            Some((name, _)) => {
+                falaj::format::checksum::crc32(name.as_bytes()) % self.opened.partitions
+            }
+            None => self.turn(),
+        }
+    }
+
+    fn append_if(
+        &self,
+        py: Python<'_>,
+        partition: u32,
+        record: &Outgoing<'_>,
+        only_if: &If,
+        sync: SyncMode,
+    ) -> PyResult<u64> {
+        let topic = &self.opened.handle.open(py)?.topic;
+        let commit = || topic.commit_if(partition, record, &only_if.condition(), Some(sync));
+        let appended = patiently(py, self.opened.handle.patience, commit)?;
+        self.settle(py, appended, sync)
     }
 
     fn append_to(
@@ -192,11 +252,20 @@ impl Topic {
     ///         1970. Without one its time is that of the append.
     ///     partition: The partition it goes to, whatever its key.
     ///     sync: "none", "interval" or "durable", see `falaj.open`.
+    ///     producer: Who appends, so that a repeat is not appended again; goes with `sequence`. A log
+    ///         remembers up to 65,536 producers, fewer where segments are small.
+    ///     sequence: The number of this append among the producer's: from anywhere, each one more than
+    ///         the one before. One that was appended before is answered with the offset that it got
+    ///         then, as long as it is one of the last five.
+    ///     expect: The offset that the record must get: nobody appended since that was looked up.
     ///
     /// Returns:
     ///     Its offset; where there are several partitions a `Position(partition, offset)`.
     ///
     /// Raises:
+    ///     Conflict: Somebody was faster, and the offset that was expected is taken.
+    ///     OutOfSequence: The producer left a sequence out.
+    ///     DuplicateUnknownOffset: A repeat of an older append than the last five.
     ///     TooLarge: It is larger than one append may be; the limit is named.
     ///     NoSpace, LockTimeout, Latched, TopicDeleted, ReadOnly, Closed: Nothing was appended.
     ///     DurabilityUnknown: It is visible, and perhaps not on the medium.
@@ -205,7 +274,17 @@ impl Topic {
     ///     >>> orders = store.topic("orders")
     ///     >>> orders.append(b"10 apples", key=b"eu", headers={"trace": b"1"})
     ///     0
-    #[pyo3(signature = (value, key=None, headers=None, time=None, partition=None, sync=None))]
+    ///     >>> orders.append(b"2 pears", producer="till-3", sequence=17)
+    ///     1
+    ///     >>> orders.append(b"2 pears", producer="till-3", sequence=17)
+    ///     1
+    ///     >>> orders.append(b"too late", expect=1)
+    ///     Traceback (most recent call last):
+    ///     falaj.errors.Conflict: somebody was faster: the next offset is 2, not 1; ...
+    #[pyo3(signature = (
+        value, key=None, headers=None, time=None, partition=None, sync=None, *, producer=None,
+        sequence=None, expect=None
+    ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     #[inline]
     fn append<'py>(
@@ -217,21 +296,26 @@ impl Topic {
         time: Option<&Bound<'py, PyAny>>,
         partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
+        producer: Option<&Bound<'py, PyAny>>,
+        sequence: Option<&Bound<'py, PyAny>>,
+        expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let is_plain = key.is_none() && headers.is_none() && time.is_none();
-        if is_plain && partition.is_none() && sync.is_none() {
+        let any_will_do = producer.is_none() && sequence.is_none() && expect.is_none();
+        if is_plain && partition.is_none() && sync.is_none() && any_will_do {
             if let Some(offset) = self.append_at_once(value) {
                 return Ok(offset.into_pyobject(py)?.into_any());
             }
         }
         let to = self.target(py, partition, sync)?;
+        let only_if = If::new(py, producer, sequence, expect)?;
         let record = Incoming {
             value: Some(input::encoded(value, self.opened.handle.shape.encode.as_ref())?),
             key: input::key(key)?,
             headers: input::headers(headers)?,
             event_time_ns: input::time_ns(time)?,
         };
-        let (partition, offset) = self.append_record(py, &record, &to)?;
+        let (partition, offset) = self.append_record(py, &record, &to, only_if.as_ref())?;
         if self.opened.only.is_some() {
             return Ok(offset.into_pyobject(py)?.into_any());
         }
@@ -245,38 +329,49 @@ impl Topic {
     ///     records: An iterable of values, pairs `(key, value)`, `NewRecord`s or `Record`s. A tuple is
     ///         always a pair: a value that is one goes into a `NewRecord`.
     ///     partition: The partition they go to, whatever their keys.
-    ///     sync: As for `append`.
+    ///     sync, producer, sequence, expect: As for `append`; they stand for all the records together.
     ///
     /// Returns:
     ///     The range of their offsets; where there are several partitions a dict of such ranges.
     ///
     /// Raises:
-    ///     Invalid: There are none.
+    ///     Invalid: There are none; or an offset is expected of several partitions.
     ///     TooLarge: Together they are larger than one append may be, and as for `append`.
     ///
     /// Example:
     ///     >>> orders = store.topic("orders")
     ///     >>> orders.extend([b"plain", (b"eu", b"with a key")])
     ///     range(0, 2)
-    #[pyo3(signature = (records, partition=None, sync=None))]
+    #[pyo3(signature = (
+        records, partition=None, sync=None, *, producer=None, sequence=None, expect=None
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn extend<'py>(
         &self,
         py: Python<'py>,
         records: &Bound<'py, PyAny>,
         partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
+        producer: Option<&Bound<'py, PyAny>>,
+        sequence: Option<&Bound<'py, PyAny>>,
+        expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let to = self.target(py, partition, sync)?;
+        let only_if = If::new(py, producer, sequence, expect)?;
         let open = self.opened.handle.open(py)?;
         let limit = open.topic.log().max_group_len();
         let collector = Collector { shape: &self.opened.handle.shape, limit };
         let bodies = match to.partition {
             Some(partition) => collector.single(records, partition)?,
-            None => collector.spread(records, |key| open.topic.partition_of(key), self.turn())?,
+            None => {
+                let keyless = self.keyless(only_if.as_ref());
+                collector.spread(records, |key| open.topic.partition_of(key), keyless)?
+            }
         };
         let Bodies(parts) = &bodies;
         let parts: Vec<_> = parts.iter().map(|(partition, body)| (*partition, body)).collect();
-        let commit = || open.topic.commit_bodies(&parts, Some(to.sync));
+        let condition = only_if.as_ref().map(If::condition).unwrap_or_default();
+        let commit = || open.topic.commit_bodies_if(&parts, &condition, Some(to.sync));
         let (ranges, appended) = patiently(py, self.opened.handle.patience, commit)?;
         self.settle(py, appended, to.sync)?;
         let range = |range: &std::ops::Range<u64>| {

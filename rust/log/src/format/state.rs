@@ -13,7 +13,8 @@
 //! in that segment. Entries that this version only carries along (producers, tokens, cursors) are
 //! kept and written again. Layout: `docs/FORMAT.md`, "Snapshot and meta".
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::block::{Header, Producer};
 use super::{Decoded, Malformed, put, u32_at, u64_at, varint};
@@ -81,14 +82,54 @@ pub struct TokenState {
     pub count: u64,
 }
 
-/// A producer's last sequences, each with the first offset it got.
-pub type ProducerState = VecDeque<(u64, u64)>;
+/// A producer's last sequences in a topic, oldest first, each with the first offset it got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProducerState {
+    known: [(u64, u64); PRODUCER_SEQUENCES],
+    len: usize,
+}
+
+impl ProducerState {
+    /// What is known, oldest first.
+    pub fn known(&self) -> &[(u64, u64)] {
+        &self.known[..self.len]
+    }
+
+    /// Note one more; the oldest goes when there are [`PRODUCER_SEQUENCES`].
+    pub fn note(&mut self, sequence: u64, first: u64) {
+        if self.len == PRODUCER_SEQUENCES {
+            self.known.rotate_left(1);
+            self.len -= 1;
+        }
+        self.known[self.len] = (sequence, first);
+        self.len += 1;
+    }
+
+    /// The first offset that a sequence got, if it is one of the last.
+    pub fn first_of(&self, sequence: u64) -> Option<u64> {
+        self.known().iter().rev().find(|(known, _)| *known == sequence).map(|(_, first)| *first)
+    }
+}
+
+/// How a producer's sequence stands to those that it appended before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It comes next, or is this producer's first.
+    Next,
+    /// It was appended before, and is one of the last.
+    Repeat,
+    /// It was appended before, and is none of the last.
+    Old,
+    /// Others, from this one on, have to come before it.
+    Early(u64),
+}
 
 /// Everything a log knows at a point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
     topics: Vec<Option<TopicState>>,
-    producers: BTreeMap<(u32, u64), ProducerState>,
+    /// By producer and topic number; without a sequence where one is about to be noted.
+    producers: BTreeMap<(u64, u32), ProducerState>,
     tokens: BTreeMap<Vec<u8>, TokenState>,
     cursors: BTreeMap<Vec<u8>, CursorState>,
 }
@@ -138,11 +179,42 @@ impl LogState {
         true
     }
 
-    fn note_producer(&mut self, topic: u32, producer: Producer, first: u64) {
-        let known = self.producers.entry((topic, producer.id)).or_default();
-        known.push_back((producer.sequence, first));
-        while known.len() > PRODUCER_SEQUENCES {
-            known.pop_front();
+    /// Note that a block of a topic, which begins at `first`, is a producer's.
+    pub fn note_producer(&mut self, topic: u32, producer: Producer, first: u64) {
+        self.producers.entry((producer.id, topic)).or_default().note(producer.sequence, first);
+    }
+
+    /// Have room for a producer of a topic, so that noting it allocates nothing; `false` when it is one
+    /// more than `limit`.
+    pub fn expect_producer(&mut self, topic: u32, id: u64, limit: usize) -> bool {
+        let is_known = self.producers.contains_key(&(id, topic));
+        if !is_known && self.producers.len() >= limit {
+            return false;
+        }
+        self.producers.entry((id, topic)).or_default();
+        true
+    }
+
+    /// What is known of a producer in a topic.
+    pub fn producer(&self, topic: u32, id: u64) -> Option<&ProducerState> {
+        self.producers.get(&(id, topic))
+    }
+
+    /// How a producer's sequence stands to those that it appended to any of these topics, which are the
+    /// partitions of one.
+    pub fn standing(&self, producer: Producer, topics: Range<u32>) -> Standing {
+        let Producer { id, sequence } = producer;
+        let known = || self.producers.range((id, topics.start)..(id, topics.end)).map(|(_, p)| p);
+        let newest =
+            known().filter_map(|producer| producer.known().last()).map(|last| last.0).max();
+        match newest {
+            None => Standing::Next,
+            Some(newest) if sequence > newest => {
+                let next = newest.saturating_add(1);
+                if sequence == next { Standing::Next } else { Standing::Early(next) }
+            }
+            Some(_) if known().any(|p| p.first_of(sequence).is_some()) => Standing::Repeat,
+            Some(_) => Standing::Old,
         }
     }
 
@@ -168,10 +240,11 @@ impl LogState {
                 _ => {}
             }
         }
-        for ((topic, id), sequences) in changed(&self.producers, &since.producers) {
+        let producers = changed(&self.producers, &since.producers);
+        for ((id, topic), producer) in producers.filter(|(_, known)| known.len > 0) {
             let mut payload = topic.to_le_bytes().to_vec();
             payload.extend(id.to_le_bytes());
-            for (sequence, offset) in sequences {
+            for (sequence, offset) in producer.known() {
                 payload.extend(sequence.to_le_bytes());
                 payload.extend(offset.to_le_bytes());
             }
@@ -233,9 +306,11 @@ impl LogState {
                 }
             }
             (kind::PRODUCER, 12..) if (payload.len() - 12) % 16 == 0 => {
-                let pairs = payload[12..].chunks_exact(16);
-                let known = pairs.map(|p| (u64_at(p, 0), u64_at(p, 8))).collect();
-                self.producers.insert((u32_at(payload, 0), u64_at(payload, 4)), known);
+                let mut known = ProducerState::default();
+                for pair in payload[12..].chunks_exact(16) {
+                    known.note(u64_at(pair, 0), u64_at(pair, 8));
+                }
+                self.producers.insert((u64_at(payload, 4), u32_at(payload, 0)), known);
             }
             (kind::TOKEN, 16..) => {
                 let state = TokenState { address: u64_at(payload, 0), count: u64_at(payload, 8) };

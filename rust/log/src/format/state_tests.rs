@@ -56,8 +56,45 @@ fn the_last_five_sequences_of_a_producer_are_known() {
         let header = Header { producer, flags, span: 1, ..Header::new(Kind::Data) };
         state.apply_data(&header, sequence * 2, 0);
     }
-    let known: Vec<_> = state.producers[&(0, 5)].iter().copied().collect();
+    let known = state.producer(0, 5).unwrap().known().to_vec();
     assert_eq!(known, [(15, 30), (16, 32), (17, 34), (18, 36), (19, 38)]);
+}
+
+#[test]
+fn a_sequence_is_the_next_a_repeat_an_old_or_an_early_one() {
+    let mut state = rich_state();
+    let standing = |state: &LogState, sequence| state.standing(Producer { id: 6, sequence }, 0..3);
+    assert_eq!(standing(&state, 77), Standing::Next);
+    for sequence in 10..20 {
+        state.note_producer((sequence % 2) as u32, Producer { id: 6, sequence }, sequence * 2);
+    }
+    state.note_producer(3, Producer { id: 6, sequence: 500 }, 0);
+    assert_eq!(standing(&state, 9), Standing::Old);
+    // Five of each partition.
+    assert_eq!(standing(&state, 10), Standing::Repeat);
+    assert_eq!(standing(&state, 19), Standing::Repeat);
+    assert_eq!(standing(&state, 20), Standing::Next);
+    assert_eq!(standing(&state, 21), Standing::Early(20));
+    state.note_producer(0, Producer { id: 6, sequence: u64::MAX }, 0);
+    assert_eq!(standing(&state, u64::MAX), Standing::Repeat);
+}
+
+#[test]
+fn a_producer_that_is_only_expected_is_not_written_down() {
+    let mut state = rich_state();
+    let before = state.encode_since(&LogState::default());
+    assert!(state.expect_producer(0, 99, usize::MAX));
+    assert_eq!(state.encode_since(&LogState::default()), before);
+    assert!(state.expect_producer(0, 99, 0), "it is known");
+    assert!(!state.expect_producer(0, 100, 0));
+}
+
+// Values of the FNV reference.
+#[test]
+fn a_producers_id_is_the_hash_of_its_name() {
+    assert_eq!(Producer::id_of(""), 0xcbf2_9ce4_8422_2325);
+    assert_eq!(Producer::id_of("a"), 0xaf63_dc4c_8601_ec8c);
+    assert_eq!(Producer::id_of("foobar"), 0x8594_4171_f739_67e8);
 }
 
 #[test]

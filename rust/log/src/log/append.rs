@@ -13,7 +13,9 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, align};
-use crate::format::block::{HEADER_LEN, Header, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag};
+use crate::format::block::{
+    HEADER_LEN, Header, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, Producer, flag,
+};
 use crate::format::control::{at, flag as state_flag};
 use crate::format::index::Entry;
 use crate::format::{Malformed, state};
@@ -23,6 +25,7 @@ use crate::segment::walk::{Step, Walk};
 use crate::segment::{Check, Segment};
 
 use super::create::max_group_len;
+use super::demands::{Demands, Refusal};
 use super::guard::{Guard, Which};
 use super::touch::Asked;
 use super::{Control, Log, Member, enter, write_access};
@@ -94,6 +97,8 @@ pub enum Obstacle {
     Deleted,
     /// The log has no topic of this number.
     Unknown { topic: u32 },
+    /// A demand is not met.
+    Refused(Refusal),
     /// A store failed.
     Failed(Error),
 }
@@ -117,32 +122,58 @@ impl Log {
     /// `Invalid`, `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`; then nothing
     /// was appended.
     pub fn append(&self, blocks: &[Outgoing<'_>], firsts: &mut [u64]) -> Result<Appended> {
+        self.append_if(&Demands::default(), blocks, firsts)
+    }
+
+    /// As [`Log::append`], if the log is as demanded. Of a producer's repeat `firsts` gets what the first
+    /// of its kind got, and the end is that of the log.
+    ///
+    /// # Errors
+    /// As [`Log::append`]; `Conflict`, `OutOfSequence`, `DuplicateUnknownOffset`.
+    pub fn append_if(
+        &self,
+        demands: &Demands,
+        blocks: &[Outgoing<'_>],
+        firsts: &mut [u64],
+    ) -> Result<Appended> {
         let (control, member) = self.writing()?;
         member.check()?;
         let needs = self.check_blocks(blocks, firsts)?;
+        self.check_demands(blocks, demands)?;
         let mut slot = enter(&self.writer);
         // What lacks of a log that was deleted is no damage.
-        let appended = self.append_to(&mut slot, control, member, blocks, needs, firsts);
+        let appended = self.append_to(&mut slot, (control, member), demands, blocks, needs, firsts);
         appended.map_err(|e| self.unless_deleted(e))
     }
 
     fn append_to(
         &self,
         slot: &mut Option<Writer>,
-        control: &Control,
-        member: &dyn Member,
+        (control, member): (&Control, &dyn Member),
+        demands: &Demands,
         blocks: &[Outgoing<'_>],
         needs: u64,
         firsts: &mut [u64],
     ) -> Result<Appended> {
         let writer = self.writer_in(slot, control)?;
+        let producer = demands.producer.as_ref();
         loop {
             writer.catch_up(self, control)?;
+            if let Some(of) = producer {
+                writer.expect_producer(self, blocks, of)?;
+            }
             let guard = self.lock(Which::Append)?;
             pass(Point::AppendLocked);
             let outcome = writer
                 .under_lock(self, control, &guard)
-                .and_then(|()| writer.place(self, control, blocks, needs, firsts));
+                .and_then(|()| writer.meet(demands, blocks, firsts))
+                .and_then(|repeated| match repeated {
+                    Some(repeated) => Ok(repeated),
+                    None => {
+                        let producer = producer.map(|of| of.producer);
+                        writer.place(self, control, blocks, producer, needs, firsts)
+                    }
+                });
             drop(guard);
             match outcome {
                 Ok(appended) => {
@@ -153,6 +184,7 @@ impl Log {
                     }
                     return Ok(appended);
                 }
+                Err(Obstacle::Refused(refusal)) => return Err(self.refused(refusal, demands)),
                 Err(obstacle) => self.overcome(obstacle, writer, control, member)?,
             }
         }
@@ -226,6 +258,7 @@ impl Log {
                 let what = format!("no topic of {dir} has the number {topic}: open the topic anew");
                 Err(Error::Invalid { what })
             }
+            Obstacle::Refused(refusal) => Err(self.refused(refusal, &Demands::default())),
             Obstacle::Failed(error) => Err(error),
         }
     }
@@ -354,6 +387,7 @@ impl Writer {
         log: &Log,
         control: &Control,
         blocks: &[Outgoing<'_>],
+        producer: Option<Producer>,
         needs: u64,
         firsts: &mut [u64],
     ) -> std::result::Result<Appended, Obstacle> {
@@ -375,7 +409,7 @@ impl Writer {
         for (block, first) in blocks.iter().zip(&mut *firsts) {
             *first = self.first_offset(block, needs)?;
         }
-        let len = len_of(blocks);
+        let len = len_of(blocks, producer.is_some());
         let end = Address::new(sequence, start + len);
         control.set(at::DIRTY, end.0)?;
         if blocks.iter().any(|block| block.interval) {
@@ -384,14 +418,14 @@ impl Writer {
         compiler_fence(Ordering::SeqCst);
         pass(Point::AppendDirty);
         if planted(Canary::IndexBeforeData) {
-            self.note_appended(control, blocks, firsts, start, time);
+            self.note_appended(control, blocks, producer, firsts, start, time);
             control.set(at::TAIL, end.0)?;
         }
         let mut position = start;
         let mut head_word = 0;
         let group_len = if blocks.len() > 1 { len as u32 } else { 0 };
         for (i, block) in blocks.iter().enumerate() {
-            let header = self.header(block, i, firsts[i], group_len, time);
+            let header = self.header(block, producer, i, firsts[i], group_len, time);
             let place = self.place_at(position);
             let word = put_block(place, &header, block.body).map_err(|e| self.failed(e))?;
             if i == 0 {
@@ -408,7 +442,7 @@ impl Writer {
         pass(Point::AppendCommitted);
         // It is there now, for everybody, so nothing that fails from here on fails the append. Where
         // the tail stays behind, whoever appends or syncs next finds the ends unequal and repairs.
-        self.note_appended(control, blocks, firsts, start, time);
+        self.note_appended(control, blocks, producer, firsts, start, time);
         let _ = control.set(at::TAIL, end.0);
         pass(Point::AppendTail);
         self.walk.position = position;
@@ -461,13 +495,14 @@ impl Writer {
     fn header(
         &self,
         block: &Outgoing<'_>,
+        producer: Option<Producer>,
         i: usize,
         first: u64,
         group_len: u32,
         time: u64,
     ) -> Header {
         let base = self.walk.bases.get(block.topic).unwrap_or(first);
-        let flags = header_flags(block, i, group_len);
+        let flags = header_flags(block, producer.is_some(), i, group_len);
         Header {
             kind: Kind::Data,
             len: (Header::len_for(flags) + block.body.len()) as u32,
@@ -479,7 +514,7 @@ impl Writer {
             flags,
             topic: block.topic,
             group_len: if i == 0 { group_len } else { 0 },
-            producer: None,
+            producer,
         }
     }
 
@@ -488,11 +523,15 @@ impl Writer {
         &mut self,
         control: &Control,
         blocks: &[Outgoing<'_>],
+        producer: Option<Producer>,
         firsts: &[u64],
         start: u64,
         time: u64,
     ) {
         for (block, first) in blocks.iter().zip(firsts) {
+            if let Some(producer) = producer {
+                self.walk.state.note_producer(block.topic, producer, *first);
+            }
             let appended_us = self.segment.header().time_base_us.saturating_add(time as i64);
             let appended_ns = block.uses_append_time.then(|| appended_us.saturating_mul(1000));
             let highest = block.highest_event_ns.max(appended_ns).unwrap_or(i64::MIN);
@@ -527,10 +566,10 @@ impl Writer {
 
 /// Bytes that these blocks take, as a group where they are several.
 #[inline]
-fn len_of(blocks: &[Outgoing<'_>]) -> u64 {
+fn len_of(blocks: &[Outgoing<'_>], has_producer: bool) -> u64 {
     let in_group = u32::from(blocks.len() > 1);
     let padded = |(i, block): (usize, &Outgoing<'_>)| {
-        let flags = header_flags(block, i, in_group);
+        let flags = header_flags(block, has_producer, i, in_group);
         align((Header::len_for(flags) + block.body.len()) as u64)
     };
     blocks.iter().enumerate().map(padded).sum()
@@ -553,14 +592,15 @@ fn check_topics(blocks: &[Outgoing<'_>]) -> Result<()> {
 }
 
 #[inline]
-fn header_flags(block: &Outgoing<'_>, i: usize, group_len: u32) -> u16 {
+fn header_flags(block: &Outgoing<'_>, has_producer: bool, i: usize, group_len: u32) -> u16 {
     let topic = if block.topic == 0 { 0 } else { flag::TOPIC };
+    let producer = if has_producer { flag::PRODUCER } else { 0 };
     let group = match (group_len, i) {
         (0, _) => 0,
         (_, 0) => flag::GROUP,
         _ => flag::MEMBER,
     };
-    block.flags | topic | group
+    block.flags | topic | group | producer
 }
 
 /// Bytes that an end block takes.

@@ -5,6 +5,7 @@
 //! | file | protocol |
 //! |---|---|
 //! | `append`, `fast` | lock, catch up, place, commit, unlock |
+//! | `demands` | appends that happen once, or only if nobody was faster |
 //! | `guard` | the two locks, by word or by file |
 //! | `repair` | what follows a writer that died in the middle |
 //! | `roll` | the next segment |
@@ -36,6 +37,7 @@ mod control;
 mod copy;
 mod create;
 mod data;
+mod demands;
 mod extent;
 mod fast;
 mod follow;
@@ -80,6 +82,7 @@ pub use bell::Bell;
 pub use copy::LogCopy;
 pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
 pub use data::DataBlock;
+pub use demands::{Demands, Sequenced};
 pub use extent::{Extent, LockInfo, SegmentInfo};
 pub use follow::{Interrupt, Reach, Wait};
 pub use mending::{Mend, MendStep};

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::checksum::{crc32, crc32_from};
 use crate::format::record::{BodyWriter, Record};
 use crate::format::varint::Lead;
-use crate::log::{Appended, Outgoing};
+use crate::log::{Appended, Demands, Outgoing};
 
 use super::{SyncMode, Topic};
 
@@ -143,6 +143,15 @@ impl Topic {
         parts: &[(u32, &BodyWriter)],
         sync: Option<SyncMode>,
     ) -> Result<(Vec<Range<u64>>, Appended)> {
+        self.commit_parts(parts, &Demands::default(), sync)
+    }
+
+    pub(super) fn commit_parts(
+        &self,
+        parts: &[(u32, &BodyWriter)],
+        demands: &Demands,
+        sync: Option<SyncMode>,
+    ) -> Result<(Vec<Range<u64>>, Appended)> {
         if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
             return Err(nothing());
         }
@@ -156,7 +165,7 @@ impl Topic {
             blocks.push(outgoing(self.number(*partition)?, body, interval));
         }
         let mut firsts = vec![0; blocks.len()];
-        let appended = self.log.append(&blocks, &mut firsts)?;
+        let appended = self.log.append_if(demands, &blocks, &mut firsts)?;
         let ranges = firsts.iter().zip(&blocks);
         let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count));
         Ok((ranges.collect(), appended))
@@ -205,7 +214,7 @@ impl Topic {
         self.settle(appended, sync).map(|_| ranges)
     }
 
-    fn with_block<T>(
+    pub(super) fn with_block<T>(
         &self,
         number: u32,
         records: &[Record<'_>],
@@ -227,7 +236,7 @@ impl Topic {
 
     /// Wait for what the mode promises.
     #[inline]
-    fn settle(&self, appended: Appended, sync: Option<SyncMode>) -> Result<Appended> {
+    pub(super) fn settle(&self, appended: Appended, sync: Option<SyncMode>) -> Result<Appended> {
         if sync.unwrap_or(self.sync) == SyncMode::Durable {
             self.make_durable(appended)?;
         }

@@ -17,6 +17,7 @@
 //! ```
 
 mod append;
+mod condition;
 mod read;
 
 use std::fmt;
@@ -31,6 +32,7 @@ use crate::store::{Closing, Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, Record};
 pub use crate::log::{Place, Places, Run};
+pub use condition::{Condition, MAX_PRODUCER_NAME};
 pub use read::{RecordView, Scan, Skipped, Slice};
 
 /// When an append returns.

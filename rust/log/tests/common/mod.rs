@@ -179,7 +179,7 @@ pub fn block_of(topic: u32, count: u32, body: &[u8]) -> Outgoing<'_> {
     }
 }
 
-fn encode(values: &[&[u8]]) -> BodyWriter {
+pub fn encode(values: &[&[u8]]) -> BodyWriter {
     let mut body = BodyWriter::default();
     body.begin(false, None);
     values.iter().for_each(|value| body.push(&Record::value(value)));

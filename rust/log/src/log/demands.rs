@@ -1,0 +1,176 @@
+//! What an append may demand of the log: that nobody was faster, and that nothing is appended twice.
+//!
+//! Both are looked at under the append lock, on what the log knows there ([`LogState`]), so whatever they
+//! say is true of the place that the block then gets. Invariant: a demand that is not met appends
+//! nothing, and neither does a repeat, which is told where the first of its kind went. What the log knows of
+//! producers is in the blocks themselves and in each segment's snapshot: it outlives restarts and
+//! retention. See `docs/PROTOCOL.md`, "Demands".
+//!
+//! [`LogState`]: crate::format::state::LogState
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::format::block::Producer;
+use crate::format::state::{MAX_PRODUCERS, Standing};
+
+use super::Log;
+use super::append::{Appended, Obstacle, Outgoing, Writer};
+
+/// Bytes that a producer takes at most in a segment's snapshot.
+const PRODUCER_LEN: u64 = 96;
+
+/// What must be so for an append to happen.
+#[derive(Clone, Debug, Default)]
+pub struct Demands {
+    /// The offset that the first record must get.
+    pub expect: Option<u64>,
+    /// Who appends, and which of its sequence.
+    pub producer: Option<Sequenced>,
+}
+
+impl Demands {
+    /// True when any append will do.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.expect.is_none() && self.producer.is_none()
+    }
+}
+
+/// One of a producer's appends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sequenced {
+    /// Name of the producer, for messages.
+    pub name: String,
+    /// Its id, and the sequence.
+    pub producer: Producer,
+    /// Numbers of the topics over which its sequence runs: the partitions of one.
+    pub topics: Range<u32>,
+}
+
+impl Sequenced {
+    /// The append of a producer of this name with this sequence.
+    pub fn new(name: &str, sequence: u64, topics: Range<u32>) -> Self {
+        let producer = Producer { id: Producer::id_of(name), sequence };
+        Self { name: name.to_owned(), producer, topics }
+    }
+}
+
+/// Which demand is not met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The first record would get another offset.
+    Conflict { next: u64 },
+    /// Sequences in between are missing.
+    Early { next: u64 },
+    /// A repeat of which is not known any more where it went.
+    Old,
+    /// A repeat of what went to other partitions than this would.
+    Elsewhere,
+}
+
+impl Log {
+    /// How many producers this log remembers: so many that a snapshot of them takes no more than an
+    /// eighth of a segment.
+    pub fn max_producers(&self) -> usize {
+        let fit = self.settings.segment_bytes / 8 / PRODUCER_LEN;
+        usize::try_from(fit).map_or(MAX_PRODUCERS, |fit| fit.min(MAX_PRODUCERS))
+    }
+
+    /// See to it that what is demanded can be kept, before the lock.
+    pub(super) fn check_demands(&self, blocks: &[Outgoing<'_>], demands: &Demands) -> Result<()> {
+        if demands.expect.is_some() && blocks.len() > 1 {
+            let what = "an append that expects an offset goes to one partition: name it";
+            return Err(Error::Invalid { what: what.into() });
+        }
+        Ok(())
+    }
+
+    /// What a demand that is not met is told as.
+    pub(super) fn refused(&self, refusal: Refusal, demands: &Demands) -> Error {
+        let (name, sequence) = match &demands.producer {
+            Some(of) => (of.name.clone(), of.producer.sequence),
+            None => (String::new(), 0),
+        };
+        match refusal {
+            Refusal::Conflict { next } => {
+                Error::Conflict { expected: demands.expect.unwrap_or(next), next }
+            }
+            Refusal::Early { next } => Error::OutOfSequence { producer: name, sequence, next },
+            Refusal::Old => Error::DuplicateUnknownOffset { producer: name, sequence },
+            Refusal::Elsewhere => Error::Invalid {
+                what: format!(
+                    "sequence {sequence} of producer {name:?} was appended before, to other \
+                     partitions: repeat an append with the records and keys that it had"
+                ),
+            },
+        }
+    }
+}
+
+impl Writer {
+    /// Have room to remember a producer, outside the lock.
+    pub(super) fn expect_producer(
+        &mut self,
+        log: &Log,
+        blocks: &[Outgoing<'_>],
+        of: &Sequenced,
+    ) -> Result<()> {
+        let limit = log.max_producers();
+        let state = &mut self.walk.state;
+        if blocks.iter().all(|block| state.expect_producer(block.topic, of.producer.id, limit)) {
+            return Ok(());
+        }
+        let what = format!(
+            "{} remembers {limit} producers, and {:?} would be one more: let the same producers append \
+             again and again, each under one name",
+            log.dir.display(),
+            of.name
+        );
+        Err(Error::Invalid { what })
+    }
+
+    /// Under the lock: whether the demands are met. A repeat's place is the answer instead.
+    #[inline]
+    pub(super) fn meet(
+        &self,
+        demands: &Demands,
+        blocks: &[Outgoing<'_>],
+        firsts: &mut [u64],
+    ) -> std::result::Result<Option<Appended>, Obstacle> {
+        // Where damage was passed over nobody knows what comes next: a new segment will say.
+        let is_sure = |block: &Outgoing<'_>| self.walk.is_sure_of(block.topic);
+        if demands.is_empty() || !blocks.iter().all(is_sure) {
+            return Ok(None);
+        }
+        if let Some(of) = &demands.producer {
+            match self.walk.state.standing(of.producer, of.topics.clone()) {
+                Standing::Next => {}
+                Standing::Repeat => return self.repeat(of.producer, blocks, firsts).map(Some),
+                Standing::Old => return Err(Obstacle::Refused(Refusal::Old)),
+                Standing::Early(next) => return Err(Obstacle::Refused(Refusal::Early { next })),
+            }
+        }
+        let next = blocks.first().and_then(|block| self.walk.state.topic(block.topic));
+        match (demands.expect, next.map(|topic| topic.next)) {
+            (Some(expected), Some(next)) if expected != next => {
+                Err(Obstacle::Refused(Refusal::Conflict { next }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn repeat(
+        &self,
+        producer: Producer,
+        blocks: &[Outgoing<'_>],
+        firsts: &mut [u64],
+    ) -> std::result::Result<Appended, Obstacle> {
+        for (block, first) in blocks.iter().zip(&mut *firsts) {
+            let known = self.walk.state.producer(block.topic, producer.id);
+            let known = known.and_then(|known| known.first_of(producer.sequence));
+            *first = known.ok_or(Obstacle::Refused(Refusal::Elsewhere))?;
+        }
+        Ok(Appended { first: firsts[0], end: self.tail })
+    }
+}

@@ -1,0 +1,141 @@
+"""Appends under a condition: nothing twice, and nothing where somebody was faster."""
+
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from children import child
+
+import falaj
+from falaj.errors import Conflict, DuplicateUnknownOffset, Invalid, OutOfSequence
+
+COUNTER = """
+import random
+topic = falaj.open(path).topic("counts", codec="str", segment_bytes=65536)
+for _ in range(200):
+    while True:
+        seen = topic.end
+        value = int(topic[-1].value) + 1 if seen else 1
+        try:
+            topic.append(str(value), expect=seen)
+            break
+        except falaj.errors.Conflict as lost:
+            assert lost.expected == seen < lost.next
+say("done")
+"""
+
+PRODUCER = """
+topic = falaj.open(path).topic("jobs", codec="str", segment_bytes=65536, sync="none")
+name, sequence = hear().split()
+sequence = int(sequence)
+while True:
+    offset = topic.append(f"{name} {sequence}" + " " * 200, producer=name, sequence=sequence)
+    say(sequence, offset)
+    sequence += 1
+"""
+
+
+def test_a_repeat_is_answered_with_the_offset_of_the_first(store: falaj.Store) -> None:
+    topic = store.topic("t")
+    assert topic.append(b"a", producer="p", sequence=5) == 0
+    assert topic.append(b"b", key=b"k", producer="p", sequence=6, sync="durable") == 1
+    assert topic.append(b"a", producer="p", sequence=5) == 0
+    assert topic.append(b"b", producer="p", sequence=6) == 1
+    assert topic.extend([b"c", b"d"], producer="p", sequence=7) == range(2, 4)
+    assert topic.extend([b"c", b"d"], producer="p", sequence=7) == range(2, 4)
+    assert [bytes(record.value) for record in topic] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_gap_and_an_old_repeat_are_refused_and_nothing_is_appended(store: falaj.Store) -> None:
+    topic = store.topic("t")
+    for sequence in range(10):
+        topic.append(b"x", producer="p", sequence=sequence)
+    with pytest.raises(OutOfSequence, match="10 comes next") as early:
+        topic.append(b"x", producer="p", sequence=11)
+    assert early.value.next == 10
+    with pytest.raises(DuplicateUnknownOffset, match="sequence 4 before"):
+        topic.append(b"x", producer="p", sequence=4)
+    assert topic.append(b"x", producer="p", sequence=5) == 5
+    assert topic.end == 10
+
+
+def test_an_append_that_expects_another_offset_is_a_conflict(store: falaj.Store) -> None:
+    topic = store.topic("t")
+    assert topic.append(b"x", expect=0) == 0
+    assert topic.extend([b"y", b"z"], expect=1) == range(1, 3)
+    with pytest.raises(Conflict, match="next offset is 3, not 1") as lost:
+        topic.append(b"x", expect=1)
+    assert (lost.value.expected, lost.value.next, lost.value.remedy) == (1, 3, "retry")
+    with pytest.raises(Conflict):
+        topic.append(b"x", expect=4)
+    assert topic.end == 3
+
+
+def test_a_repeat_is_one_whatever_it_expects(store: falaj.Store) -> None:
+    topic = store.topic("t")
+    for _ in range(2):
+        assert topic.append(b"x", producer="p", sequence=0, expect=0) == 0
+
+
+def test_half_a_condition_is_refused(store: falaj.Store) -> None:
+    topic = store.topic("t")
+    with pytest.raises(Invalid, match="go together"):
+        topic.append(b"x", producer="p")
+    with pytest.raises(Invalid, match="go together"):
+        topic.extend([b"x"], sequence=1)
+    with pytest.raises(Invalid, match="1 to 1024 bytes"):
+        topic.append(b"x", producer="", sequence=1)
+    with pytest.raises(OverflowError):
+        topic.append(b"x", producer="p", sequence=-1)
+    assert topic.end == 0
+
+
+def test_a_producers_records_without_keys_stay_in_one_partition(store: falaj.Store) -> None:
+    topic = store.topic("t", partitions=4)
+    first = topic.append(b"x", producer="p", sequence=0)
+    assert topic.append(b"x", producer="p", sequence=0) == first
+    keyed = [(b"%d" % i, b"x") for i in range(20)]
+    ranges = topic.extend(keyed, producer="p", sequence=1)
+    assert isinstance(ranges, dict)
+    assert len(ranges) == 4
+    assert topic.extend(keyed, producer="p", sequence=1) == ranges
+    with pytest.raises(Invalid, match="one partition"):
+        topic.extend(keyed, expect=5)
+
+
+def test_many_processes_that_expect_what_they_saw_count_without_a_gap(path: Path) -> None:
+    with child(path, COUNTER) as one, child(path, COUNTER) as two, child(path, COUNTER) as three:
+        for counter in (one, two, three):
+            assert counter.hear() == "done"
+    topic = falaj.open(path, mode="r").topic("counts", codec="str")
+    assert [record.value for record in topic] == [str(i + 1) for i in range(600)]
+
+
+def test_who_is_killed_and_repeats_what_it_does_not_know_of_appends_all_of_it_once(
+    path: Path,
+) -> None:
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    reached = {"p": 0, "q": 0}
+    with falaj.open(path):
+        for _ in range(12):
+            for name, sequence in reached.items():
+                with child(path, PRODUCER) as producer:
+                    said = 0
+                    producer.tell(f"{name} {sequence}")
+                    for _ in range(chance.randrange(1, 200)):
+                        said, _ = map(int, producer.hear().split())
+                    producer.process.send_signal(signal.SIGKILL)
+                    assert producer.process.stdout is not None
+                    rest = producer.process.stdout.read().split("\n")[:-1]
+                    heard = [int(line.split()[0]) for line in rest]
+                    # One append at most was not told of; of the last five repeats are known.
+                    reached[name] = max(0, max([said, *heard]) - chance.randrange(4))
+    topic = falaj.open(path).topic("jobs", codec="str")
+    found = [str(record.value).split() for record in topic]
+    for name, sequence in reached.items():
+        own = [int(number) for who, number in found if who == name]
+        assert own == list(range(len(own))), f"seed {seed}: {Counter(own).most_common(3)}"
+        assert len(own) > sequence
