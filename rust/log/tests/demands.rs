@@ -88,6 +88,8 @@ fn the_last_five_are_known_after_rolls_and_reopening() {
             "{told}"
         );
         assert_eq!(topic.end(0).unwrap(), end, "something was appended");
+        assert_eq!(topic.last_sequence("p").unwrap(), Some(sequence));
+        assert_eq!(topic.last_sequence("nobody").unwrap(), None);
     }
 }
 

@@ -387,6 +387,27 @@ impl Topic {
         Ok(by_partition.into_any())
     }
 
+    /// The highest sequence that a producer appended, so that it knows where it is.
+    ///
+    /// Args:
+    ///     producer: Its name, as in `append(producer=…)`.
+    ///
+    /// Returns:
+    ///     The sequence; None where the log does not know the producer.
+    ///
+    /// Raises:
+    ///     ReadOnly: The topic was opened for reading.
+    ///
+    /// Example:
+    ///     >>> orders = store.topic("orders")
+    ///     >>> _ = orders.append(b"2 pears", producer="till-3", sequence=17)
+    ///     >>> orders.last_sequence("till-3")
+    ///     17
+    fn last_sequence(&self, py: Python<'_>, producer: &str) -> PyResult<Option<u64>> {
+        let topic = &self.opened.handle.open(py)?.topic;
+        patiently(py, self.opened.handle.patience, || topic.last_sequence(producer))
+    }
+
     fn __iter__(&self, py: Python<'_>) -> PyResult<Records> {
         let open = self.opened.handle.open_existing(py)?;
         let lanes: Result<Vec<_>> = self.lanes().map(|p| Self::lane(&open, p)).collect();

@@ -204,18 +204,29 @@ impl LogState {
     /// partitions of one.
     pub fn standing(&self, producer: Producer, topics: Range<u32>) -> Standing {
         let Producer { id, sequence } = producer;
-        let known = || self.producers.range((id, topics.start)..(id, topics.end)).map(|(_, p)| p);
-        let newest =
-            known().filter_map(|producer| producer.known().last()).map(|last| last.0).max();
-        match newest {
+        match self.last_sequence(id, topics.clone()) {
             None => Standing::Next,
             Some(newest) if sequence > newest => {
                 let next = newest.saturating_add(1);
                 if sequence == next { Standing::Next } else { Standing::Early(next) }
             }
-            Some(_) if known().any(|p| p.first_of(sequence).is_some()) => Standing::Repeat,
-            Some(_) => Standing::Old,
+            Some(_) => {
+                let mut known = self.producers_of(id, topics);
+                let is_known = known.any(|producer| producer.first_of(sequence).is_some());
+                if is_known { Standing::Repeat } else { Standing::Old }
+            }
         }
+    }
+
+    /// A producer's highest sequence in any of these topics.
+    pub fn last_sequence(&self, id: u64, topics: Range<u32>) -> Option<u64> {
+        let last =
+            |producer: &ProducerState| producer.known().last().map(|(sequence, _)| *sequence);
+        self.producers_of(id, topics).filter_map(last).max()
+    }
+
+    fn producers_of(&self, id: u64, topics: Range<u32>) -> impl Iterator<Item = &ProducerState> {
+        self.producers.range((id, topics.start)..(id, topics.end)).map(|(_, producer)| producer)
     }
 
     /// What a block must say so that `since` becomes `self`; everything, from the empty state.

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::format::block::Producer;
 use crate::format::state::{MAX_PRODUCERS, Standing};
 
-use super::Log;
 use super::append::{Appended, Obstacle, Outgoing, Writer};
+use super::{Log, enter};
 
 /// Bytes that a producer takes at most in a segment's snapshot.
 const PRODUCER_LEN: u64 = 96;
@@ -75,6 +75,19 @@ impl Log {
     pub fn max_producers(&self) -> usize {
         let fit = self.settings.segment_bytes / 8 / PRODUCER_LEN;
         usize::try_from(fit).map_or(MAX_PRODUCERS, |fit| fit.min(MAX_PRODUCERS))
+    }
+
+    /// The highest sequence that a producer appended to any of these topics, up to now.
+    ///
+    /// # Errors
+    /// `ReadOnly` for a log that was opened for reading; `Corrupt`, `Io`.
+    pub fn last_sequence(&self, producer: &str, topics: Range<u32>) -> Result<Option<u64>> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        let mut slot = enter(&self.writer);
+        let writer = self.writer_in(&mut slot, control)?;
+        writer.catch_up(self, control).map_err(|error| self.unless_deleted(error))?;
+        Ok(writer.walk.state.last_sequence(Producer::id_of(producer), topics))
     }
 
     /// See to it that what is demanded can be kept, before the lock.

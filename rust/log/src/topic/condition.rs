@@ -106,6 +106,16 @@ impl Topic {
         self.commit_parts(parts, &self.demands(condition)?, sync)
     }
 
+    /// The highest sequence that a producer of this name appended up to now; `None` where the log does
+    /// not know it. With it a producer that starts anew knows where it is.
+    ///
+    /// # Errors
+    /// `ReadOnly` for a topic that was opened for reading; `TopicDeleted`, `Corrupt`, `Io`.
+    pub fn last_sequence(&self, producer: &str) -> Result<Option<u64>> {
+        let first = self.settings.number;
+        self.log.last_sequence(producer, first..first + self.settings.partitions)
+    }
+
     fn demands(&self, condition: &Condition<'_>) -> Result<Demands> {
         let producer = match condition.producer {
             None => None,

@@ -1,0 +1,333 @@
+"""`Outbox`: the rows of a SQLite table as records of a topic, each of them once.
+
+A service writes what it did and what the others are to hear in one transaction of its database: the
+second half goes into a table, the outbox. A relay moves it on. It may be killed at any moment, and
+so may the machine: every row that was committed comes to the topic once, in the order of the ids.
+
+How: before a batch of rows is appended it gets a number, and number and rows are on the disk
+(`falaj_outbox`, a table beside the outbox). The batch is appended durably, with that number as a
+producer's sequence (`Topic.extend`), and then noted as done. Who comes after a crash appends the
+batch that was under way once more, the same rows with the same number, and the log drops it if it
+has it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+from falaj._core import NewRecord
+from falaj.errors import Closed, DuplicateUnknownOffset, Invalid, TooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from falaj.topics import Topic
+
+__all__ = ["Outbox"]
+
+LOWEST = -(2**63)
+PROGRESS = """
+CREATE TABLE IF NOT EXISTS falaj_outbox (
+    outbox TEXT NOT NULL, topic TEXT NOT NULL, sequence INTEGER NOT NULL,
+    first INTEGER NOT NULL, last INTEGER NOT NULL, done INTEGER NOT NULL,
+    PRIMARY KEY (outbox, topic)
+) WITHOUT ROWID
+"""
+
+
+class _Batch(NamedTuple):
+    """Rows that are appended as one, by their ids, both counted."""
+
+    sequence: int
+    first: int
+    last: int
+    done: bool
+
+
+class Outbox:
+    """Moves the rows of a SQLite table to a topic, each of them once.
+
+    The table has an integer primary key that only rises (`INTEGER PRIMARY KEY AUTOINCREMENT`); a
+    row is not changed once it is committed. Several relays of one table may run at once: they help
+    each other out. A topic that is deleted and created anew gets the rows anew.
+
+    A batch costs three syncs, two of the database and one of the log: its number is committed with
+    `synchronous=FULL`, whatever the service's own connections do, and it is appended durably.
+
+    Args:
+        database: Path of the SQLite database. The outbox opens a connection of its own.
+        topic: Where to, open for writing.
+        table: Name of the table.
+        id: Name of its primary key.
+        row: Makes a value, or a `falaj.NewRecord`, of a row (`sqlite3.Row`): the same of the same
+            row each time. Without it the column `value` is the value and the column `key`, if there
+            is one, the key; in a topic of bytes, text is encoded as UTF-8.
+        name: Name of the producer in the topic: "outbox:" and the table's name without one. Two
+            outboxes that share a topic need two names.
+        delete: Delete rows when they are in the topic.
+        limit: Most rows of one batch.
+        timeout: Seconds to wait where others hold the database's lock.
+
+    Raises:
+        Invalid: The table, or its primary key, is not there, or the database is none.
+
+    Example:
+        >>> import sqlite3
+        >>> shop = sqlite3.connect(tmp / "shop.db")
+        >>> _ = shop.execute(
+        ...     "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, value TEXT)"
+        ... )
+        >>> with shop:  # together with what the service itself writes
+        ...     _ = shop.execute("INSERT INTO outbox (key, value) VALUES ('eu', '10 apples')")
+        >>> orders = store.topic("orders", codec="str")
+        >>> with Outbox(tmp / "shop.db", orders) as outbox:
+        ...     outbox.relay(), outbox.relay()
+        (1, 0)
+        >>> orders[0]
+        <Record orders[0] '10 apples' key=b'eu'>
+    """
+
+    def __init__(
+        self,
+        database: str | os.PathLike[str],
+        topic: Topic[Any],
+        *,
+        table: str = "outbox",
+        id: str = "id",  # noqa: A002  # the name that the column has
+        row: Callable[[sqlite3.Row], Any] | None = None,
+        name: str | None = None,
+        delete: bool = False,
+        limit: int = 1000,
+        timeout: float = 30.0,
+    ) -> None:
+        if limit < 1:
+            raise Invalid(f"an outbox moves one row or more at a time, not {limit}")
+        self.topic = topic
+        self.name = name or f"outbox:{table}"
+        self._row = row or self._columns
+        self._table, self._id = _quoted(table), _quoted(id)
+        self._delete, self._limit = delete, limit
+        self._stop = threading.Event()
+        self._turn = threading.Lock()
+        self._database = self._connect(os.fspath(database), timeout)
+
+    def relay(self) -> int:
+        """Move what is committed now, durably.
+
+        Costs a query, and three syncs for each batch of rows.
+
+        Returns:
+            How many rows were moved.
+
+        Raises:
+            TooLarge: A row is larger than one append may be; those before it were moved.
+            Invalid: The database, or the store, was set back to an older state, as by a backup:
+                rows would be lost or come twice. Nothing was moved.
+            Closed: The outbox was closed.
+            sqlite3.Error: The database refused. What was not moved is moved the next time.
+        """
+        with self._turn:
+            if self._stop.is_set():
+                raise Closed("this outbox is closed; make another")
+            return self._relay()
+
+    def run(self, poll: float = 0.05) -> Iterator[int]:
+        """Move rows as they come, until `close` is called.
+
+        Args:
+            poll: Seconds between two looks at the database while nothing comes.
+
+        Yields:
+            How many rows were moved, each time that there were some.
+
+        Raises:
+            TooLarge, Invalid, sqlite3.Error: As `relay`.
+        """
+        seen: int | None = None
+        while True:
+            with self._turn:
+                if self._stop.is_set():
+                    return
+                # Before the look: what comes during it is seen by the next one.
+                before, seen = seen, self._version()
+                moved = self._relay() if seen != before else 0
+            if moved:
+                yield moved
+            else:
+                self._stop.wait(poll)
+
+    def close(self) -> None:
+        """End `run`, from any thread, and close the connection. The topic stays open."""
+        self._stop.set()
+        with self._turn:
+            self._database.close()
+
+    def __enter__(self) -> Outbox:
+        """Give itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Tell from where to where."""
+        return f"<Outbox {self._table} to {self.topic.name}>"
+
+    def _connect(self, database: str, timeout: float) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                f"file:{quote(database)}?mode=rw",  # a database that is not there is not made
+                uri=True,
+                timeout=timeout,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+        except sqlite3.Error as error:
+            raise self._no_outbox(database, error) from error
+        try:
+            connection.row_factory = sqlite3.Row
+            # Were the number of a batch lost in a power cut, other rows would get it.
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"SELECT {self._table}.{self._id} FROM {self._table} LIMIT 0")
+            connection.execute(PROGRESS)
+        except sqlite3.Error as error:
+            connection.close()
+            raise self._no_outbox(database, error) from error
+        return connection
+
+    def _no_outbox(self, database: str, error: sqlite3.Error) -> Invalid:
+        return Invalid(
+            f"{database} cannot be relayed from {self._table}: {error}; an outbox is a table with "
+            "an integer primary key in a SQLite database that exists"
+        )
+
+    def _version(self) -> int:
+        """Tell another number after others committed."""
+        found: int = self._database.execute("PRAGMA data_version").fetchone()[0]
+        return found
+
+    def _relay(self) -> int:
+        moved = 0
+        while batch := self._next_batch():
+            moved += self._move(batch)
+        return moved
+
+    def _next_batch(self) -> _Batch | None:
+        """The batch that is under way, or else the next one, on the disk when this returns."""
+        with self._transaction():
+            before = self._progress()
+            if before and not before.done:
+                return before
+            first, last = self._database.execute(
+                f"SELECT min(id), max(id) FROM (SELECT {self._id} AS id FROM {self._table}"
+                f" WHERE {self._id} > ? ORDER BY {self._id} LIMIT ?)",
+                (before.last if before else LOWEST, self._limit),
+            ).fetchone()
+            if first is None:
+                return None
+            self._expect_together(before.sequence if before else None)
+            batch = _Batch(before.sequence + 1 if before else 0, first, last, done=False)
+            self._note(batch)
+            return batch
+
+    def _expect_together(self, done: int | None) -> None:
+        """See to it that database and topic tell of the same batches: now none is under way."""
+        appended = self.topic.last_sequence(self.name)
+        if appended != done:
+            ours, theirs = (f"batch {n}" if n is not None else "none" for n in (done, appended))
+            raise Invalid(
+                f"the last batch of {self.name!r} was {ours} by the database, {theirs} by topic "
+                f"{self.topic.name!r}: one of the two was set back to an older state, and rows "
+                "would be lost or come twice; compare them, and go on under another name="
+            )
+
+    def _move(self, batch: _Batch) -> int:
+        rows = self._database.execute(
+            f"SELECT {self._id} AS falaj_id, * FROM {self._table}"
+            f" WHERE {self._id} BETWEEN ? AND ? ORDER BY {self._id}",
+            (batch.first, batch.last),
+        ).fetchall()
+        # Where there are none, another relay has moved and deleted them meanwhile.
+        if rows:
+            records = [self._row(row) for row in rows]
+            try:
+                # Others that are far ahead have appended it.
+                with suppress(DuplicateUnknownOffset):
+                    self.topic.extend(
+                        records, producer=self.name, sequence=batch.sequence, sync="durable"
+                    )
+            except TooLarge:
+                if len(rows) == 1:
+                    raise
+                self._shorten(batch, rows[(len(rows) - 1) // 2]["falaj_id"])
+                return 0
+        self._finish(batch)
+        return len(rows)
+
+    def _columns(self, row: sqlite3.Row) -> NewRecord:
+        value, key = row["value"], row["key"] if "key" in row.keys() else None  # noqa: SIM118
+        if isinstance(value, str) and self.topic.codec == "bytes":
+            value = value.encode()
+        if key is not None and not isinstance(key, bytes):
+            key = str(key).encode()
+        return NewRecord(value, key)
+
+    def _shorten(self, batch: _Batch, last: int) -> None:
+        """Leave the later rows to another batch. Of this one nothing was ever appended."""
+        with self._transaction():
+            if self._progress() == batch:
+                self._note(batch._replace(last=last))
+
+    def _finish(self, batch: _Batch) -> None:
+        with self._transaction():
+            if self._progress() != batch:
+                return  # another relay was faster
+            self._note(batch._replace(done=True))
+            if self._delete:
+                self._database.execute(
+                    f"DELETE FROM {self._table} WHERE {self._id} BETWEEN ? AND ?",
+                    (batch.first, batch.last),
+                )
+
+    def _progress(self) -> _Batch | None:
+        found = self._database.execute(
+            "SELECT sequence, first, last, done FROM falaj_outbox WHERE outbox = ? AND topic = ?",
+            (self.name, self.topic.generation),
+        ).fetchone()
+        if found is None:
+            return None
+        sequence, first, last, done = found
+        return _Batch(sequence, first, last, bool(done))
+
+    def _note(self, batch: _Batch) -> None:
+        self._database.execute(
+            "INSERT OR REPLACE INTO falaj_outbox VALUES (?, ?, ?, ?, ?, ?)",
+            (self.name, self.topic.generation, *batch),
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Take the database's write lock at once, so that what is read stays true."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

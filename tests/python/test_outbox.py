@@ -1,0 +1,223 @@
+"""The outbox: every row that was committed comes to the topic once, in order, whatever dies."""
+
+import random
+import shutil
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import child
+
+import falaj
+from falaj.errors import Closed, Invalid, TooLarge
+from falaj.outbox import Outbox
+
+TABLE = "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key, value)"
+RELAY = """
+from falaj.outbox import Outbox
+delete, database = hear().split(" ", 1)
+topic = falaj.open(path).topic("t", codec="str", segment_bytes=65536)
+with Outbox(database, topic, limit=7, delete=delete == "delete") as outbox:
+    say("begins")
+    for moved in outbox.run(poll=0.001):
+        say(moved)
+"""
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "a shop?.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(TABLE)
+    return path
+
+
+def insert(database: Path, *values: object, key: object = None) -> None:
+    with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
+        rows = [(key, value) for value in values]
+        connection.executemany("INSERT INTO outbox (key, value) VALUES (?, ?)", rows)
+
+
+def values(topic: falaj.Topic[Any]) -> list[Any]:
+    return [record.value for record in topic]
+
+
+def test_rows_come_once_and_in_the_order_of_their_ids(store: falaj.Store, database: Path) -> None:
+    topic = store.topic("t", codec="str")
+    insert(database, "a", "b", key="eu")
+    with Outbox(database, topic, limit=2) as outbox:
+        assert outbox.relay() == 2
+        assert outbox.relay() == 0
+        insert(database, "c", "d", "e")
+    with Outbox(database, topic, limit=2) as outbox:
+        assert outbox.relay() == 3
+    assert values(topic) == ["a", "b", "c", "d", "e"]
+    assert [record.key for record in topic] == [b"eu", b"eu", None, None, None]
+    assert topic.durable == 5
+
+
+def test_ids_that_were_rolled_back_leave_gaps_that_do_not_matter(
+    store: falaj.Store, database: Path
+) -> None:
+    topic = store.topic("t")
+    with Outbox(database, topic) as outbox, closing(sqlite3.connect(database)) as connection:
+        for number in range(10):
+            connection.execute("INSERT INTO outbox (value) VALUES (?)", (f"{number}",))
+            if number % 3:
+                connection.commit()
+                outbox.relay()
+            else:
+                connection.execute("DELETE FROM outbox WHERE value = ?", (f"{number}",))
+                connection.commit()
+    assert [bytes(value) for value in values(topic)] == [b"1", b"2", b"4", b"5", b"7", b"8"]
+
+
+def test_any_row_of_any_table_can_be_one(store: falaj.Store, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "db")) as connection, connection:
+        connection.execute('CREATE TABLE "a ""table" (number INTEGER PRIMARY KEY, who, what)')
+        connection.execute('INSERT INTO "a ""table" VALUES (-5, 1, 2), (7, 3, 4)')
+    topic = store.topic("t", codec="json", partitions=3)
+
+    def row(row: sqlite3.Row) -> falaj.NewRecord:
+        return falaj.NewRecord({"who": row["who"], "what": row["what"]}, key=b"%d" % row["who"])
+
+    with Outbox(tmp_path / "db", topic, table='a "table', id="number", row=row) as outbox:
+        assert outbox.relay() == 2
+    found = sorted(value["who"] for value in values(topic))
+    assert found == [1, 3]
+
+
+@pytest.mark.parametrize("delete", ["keep", "delete"])
+def test_relays_that_are_killed_all_the_time_move_each_row_once(
+    path: Path, database: Path, delete: str
+) -> None:
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    written = 0
+    with falaj.open(path) as store:
+        topic = store.topic("t", codec="str", segment_bytes=65536)
+        for _ in range(15):
+            with child(path, RELAY) as one, child(path, RELAY) as two:
+                for relay in (one, two):
+                    relay.tell(f"{delete} {database}")
+                    assert relay.hear() == "begins"
+                for _ in range(chance.randrange(1, 12)):
+                    many = chance.randrange(1, 20)
+                    insert(database, *(str(written + i) for i in range(many)))
+                    written += many
+                time.sleep(chance.random() * 0.05)  # sleep: death comes at any moment
+                one.kill()
+                time.sleep(chance.random() * 0.05)  # sleep: the other goes on alone
+                two.kill()
+        assert topic.end > 0
+        with Outbox(database, topic, delete=delete == "delete") as outbox:
+            outbox.relay()
+        assert values(topic) == [str(i) for i in range(written)], f"seed {seed}"
+    with closing(sqlite3.connect(database)) as connection:
+        (left,) = connection.execute("SELECT count(*) FROM outbox").fetchone()
+    assert left == (0 if delete == "delete" else written)
+
+
+def test_relays_at_once_help_each_other_out(store: falaj.Store, database: Path) -> None:
+    topic = store.topic("t", codec="str")
+    outboxes = [Outbox(database, topic, limit=3) for _ in range(3)]
+    failed: list[BaseException] = []
+
+    def run(outbox: Outbox) -> None:
+        try:
+            for _ in outbox.run(poll=0.001):
+                pass
+        except BaseException as error:  # noqa: BLE001  # told by the test
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(outbox,)) for outbox in outboxes]
+    for thread in threads:
+        thread.start()
+    for number in range(100):
+        insert(database, *(f"{number}.{i}" for i in range(5)))
+    last = list(topic.follow(timeout=1.0))[-1]
+    for outbox in outboxes:
+        outbox.close()
+    for thread in threads:
+        thread.join(30)
+    assert not failed
+    assert last.value == "99.4"
+    assert values(topic) == [f"{number}.{i}" for number in range(100) for i in range(5)]
+
+
+def test_a_database_that_was_set_back_is_noticed_and_nothing_is_lost_in_silence(
+    store: falaj.Store, database: Path, tmp_path: Path
+) -> None:
+    topic = store.topic("t", codec="str")
+    insert(database, "a")
+    with Outbox(database, topic) as outbox:
+        outbox.relay()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    older = tmp_path / "older"
+    shutil.copyfile(database, older)
+    insert(database, "b")
+    with Outbox(database, topic) as outbox:
+        outbox.relay()
+    insert(older, "other than b")
+    with Outbox(older, topic) as outbox:
+        with pytest.raises(Invalid, match="batch 0 by the database, batch 1 by topic 't'"):
+            outbox.relay()
+        assert values(topic) == ["a", "b"]
+    with Outbox(older, topic, name="afterwards") as outbox:
+        assert outbox.relay() == 2
+
+
+def test_a_topic_that_was_created_anew_gets_the_rows_anew(
+    store: falaj.Store, database: Path
+) -> None:
+    insert(database, "a", "b")
+    for _ in range(2):
+        topic = store.topic("t", codec="str")
+        with Outbox(database, topic) as outbox:
+            assert outbox.relay() == 2
+        assert values(topic) == ["a", "b"]
+        store.delete("t")
+
+
+def test_rows_that_are_too_large_together_go_one_after_the_other(
+    store: falaj.Store, database: Path
+) -> None:
+    topic = store.topic("t", codec="str", segment_bytes=65536)
+    rows = [f"{i}" + "x" * 3000 for i in range(20)]
+    insert(database, *rows, "y" * 20000, "last")
+    with Outbox(database, topic) as outbox:
+        for _ in range(2):
+            with pytest.raises(TooLarge):
+                outbox.relay()
+            assert values(topic) == rows
+        with closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute("UPDATE outbox SET value = 'short' WHERE value LIKE 'y%'")
+        outbox.relay()
+    assert values(topic) == [*rows, "short", "last"]
+
+
+def test_what_is_no_outbox_is_refused(store: falaj.Store, database: Path, tmp_path: Path) -> None:
+    topic = store.topic("t")
+    (tmp_path / "text").write_text("no database at all, but text" * 100)
+    for wrong in (tmp_path / "nothing", tmp_path / "text", tmp_path):
+        with pytest.raises(Invalid, match="SQLite database that exists"):
+            Outbox(wrong, topic)
+    assert not (tmp_path / "nothing").exists()
+    with pytest.raises(Invalid, match="no such table"):
+        Outbox(database, topic, table="other")
+    with pytest.raises(Invalid, match="no such column"):
+        Outbox(database, topic, id="number")
+    with pytest.raises(Invalid, match="one row or more"):
+        Outbox(database, topic, limit=0)
+    outbox = Outbox(database, topic)
+    assert repr(outbox) == '<Outbox "outbox" to t>'
+    outbox.close()
+    assert list(outbox.run()) == []
+    with pytest.raises(Closed):
+        outbox.relay()
