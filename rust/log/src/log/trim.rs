@@ -66,6 +66,9 @@ impl Log {
             let noted = self.note_trim(control, member, part);
             noted.map_err(|error| self.unless_deleted(error))?;
         }
+        if !planted(Canary::UnlinkBeforeTrim) {
+            self.sync()?;
+        }
         self.remove_trimmed()
     }
 
