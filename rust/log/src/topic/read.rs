@@ -312,7 +312,7 @@ impl Scan {
 
 /// What a log says of one of its topics, said of the topic.
 #[cold]
-fn named(error: Error, name: &str) -> Error {
+pub(super) fn named(error: Error, name: &str) -> Error {
     match error {
         Error::OffsetOutOfRange { offset, first, end, .. } => {
             Error::OffsetOutOfRange { topic: name.to_owned(), offset, first, end }
