@@ -45,7 +45,7 @@ def test_a_trim_hides_what_lies_before_and_removes_whole_files(
     assert [record.offset for record in orders] == list(range(450, 600))
     assert [record.offset for record in orders[-2:]] == [598, 599]
     assert sum(len(batch) for batch in orders.batches()) == 150
-    assert [r.offset for r in orders.follow(timeout=0)][0] == 450
+    assert next(orders.follow(timeout=0)).offset == 450
     first = orders.at(0.0)
     assert first is not None
     assert first.offset == 450
@@ -116,6 +116,7 @@ def test_values_that_were_read_outlive_their_file(orders: falaj.Topic[memoryview
     assert segments(orders.store) == 1
     orders.close()
     gc.collect()
+    assert kept is not None
     assert bytes(kept) == value(3)
     assert bytes(batch.values[7]) == value(7)
 
