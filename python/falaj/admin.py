@@ -23,6 +23,7 @@ __all__ = [
     "RepairReport",
     "Skipped",
     "StoreInfo",
+    "TrimReport",
     "Verification",
     "repair",
     "verify",
@@ -39,6 +40,14 @@ class BackupReport(TypedDict):
 
     topics: int
     logs: int
+    segments: int
+    bytes: int
+
+
+class TrimReport(TypedDict):
+    """What a trim did: the first offset of each partition, and the files that went with it."""
+
+    firsts: dict[int, int]
     segments: int
     bytes: int
 

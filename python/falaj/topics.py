@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from falaj._core import Batch, Follower, Opened, Record
+    from falaj.admin import TrimReport
     from falaj.aio import AsyncFollower
     from falaj.arguments import Start
     from falaj.stores import Store
@@ -216,6 +217,44 @@ class Topic(_core.Topic[T]):
 
         return AsyncFollower(self.follow(start, durable=durable), timeout)
 
+    def trim(self, before: int | Time, *, dry_run: bool = False) -> TrimReport:
+        """Let go of the oldest records, for everybody.
+
+        They are gone for every reader when this returns, also after a power cut: reading them
+        raises `OffsetOutOfRange`, and what was read before stays valid. Files are removed as soon
+        as all of their records are gone; the one that is written to stays. Offsets go on as before.
+
+        Args:
+            before: The first record to keep, as an offset (negative ones count from the end) or as
+                a time: an aware datetime, an ISO string with a zone, or a float of seconds since
+                1970. Of a topic with several partitions an offset is for `topic.partition(p)`.
+            dry_run: Only say what would be removed.
+
+        Returns:
+            The new first offsets, and the files and bytes that went.
+
+        Raises:
+            OffsetOutOfRange: `before` lies beyond the end.
+            ReadOnly: The store was opened for reading.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([b"one", b"two", b"three"])
+            >>> orders.trim(2)
+            {'firsts': {0: 2}, 'segments': 0, 'bytes': 0}
+            >>> orders.first, len(orders)
+            (2, 1)
+        """
+        if isinstance(before, int) and not self._single:
+            n = len(self.partitions)
+            raise Invalid(
+                f"topic {self.name!r} has {n} partitions, each with offsets of its own: trim "
+                "topic.partition(p), or before a time"
+            )
+        firsts = {part.partitions[0]: part._first_kept(before) for part in self._parts()}
+        segments, freed = self._trim(list(firsts.items()), dry_run)
+        return {"firsts": firsts, "segments": segments, "bytes": freed}
+
     def delete(self) -> None:
         """Delete the topic and all its records, for everybody.
 
@@ -233,6 +272,13 @@ class Topic(_core.Topic[T]):
 
     def _parts(self) -> list[Topic[T]]:
         return [self] if self._single else [self.partition(p) for p in self.partitions]
+
+    def _first_kept(self, before: int | Time) -> int:
+        first, end = self.first, self.end
+        if isinstance(before, int) and not isinstance(before, bool):
+            return max(first, before if before >= 0 else end + before)
+        offset = self._first_at(before)
+        return end if offset is None else offset
 
     def _whole(self, size: int) -> Iterator[Batch[T]]:
         return self._batches(self.first, self.end, size)

@@ -325,3 +325,36 @@ def test_a_person_sees_tables(shell: Shell) -> None:
     assert re.search(r"^topic  partition  codec  first    end  durable  log$", out, re.M)
     assert re.search(r"^t              0  bytes      0  3,000    3,000  t$", out, re.M)
     assert re.search(r"^t            3  [\d.]+ KiB  [\d.]+ KiB +0 B  ready  free +free$", out, re.M)
+
+
+# --- trim ----------------------------------------------------------------------------------------
+
+
+def test_trim_lets_go_of_what_lies_before_and_a_dry_run_of_nothing(shell: Shell) -> None:
+    planned = json.loads(shell.ok("trim", "s", "t", "--before", "2500", "--dry-run", "--json"))
+    assert planned["dry_run"]
+    assert len(segments(shell)) == SEGMENTS
+    assert shell.ok("cat", "s", "t").count("\n") == RECORDS
+    done = json.loads(shell.ok("trim", "s", "t", "--before", "2500", "--json"))
+    assert done["firsts"] == planned["firsts"] == {"0": 2500}
+    assert done["segments"] == planned["segments"] == SEGMENTS - len(segments(shell))
+    assert shell.ok("cat", "s", "t").splitlines()[0] == value(2500).decode()
+    assert shell.ok("trim", "s", "t", "--before=-10").startswith("t\t0\t2990\t")
+    assert shell.ok("trim", "s", "t", "--before", "1h").startswith("t\t0\t2990\t")
+    shell.ok("verify", "s")
+
+
+def test_trim_needs_a_partition_for_an_offset_where_there_are_several(shell: Shell) -> None:
+    ended = shell("trim", "s", "pair", "--before", "1")
+    assert ended.code == 2
+    assert "partitions" in ended.sentence()
+    assert shell.ok("trim", "s", "pair", "--before", "1", "-p", "1").startswith("pair\t1\t1\t")
+
+
+def test_trim_of_what_is_not_there_changes_nothing_and_makes_no_store(shell: Shell) -> None:
+    for before in ("5000", "-x", "yesterday"):
+        assert shell("trim", "s", "t", "--before", before).code == 2
+    assert "there is no topic 'nope'" in shell("trim", "s", "nope", "--before", "1").sentence()
+    assert shell("trim", "new", "t", "--before", "1").code == 2
+    assert not (shell.folder / "new").exists()
+    assert shell.ok("cat", "s", "t").count("\n") == RECORDS

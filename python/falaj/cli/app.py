@@ -17,7 +17,7 @@ from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_out
 from falaj.cli.informing import info
 from falaj.cli.opened import Access
 from falaj.cli.reading import cat, tail
-from falaj.cli.storing import delete, demo, topics
+from falaj.cli.storing import delete, demo, topics, trim
 from falaj.errors import Error
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _verb(do: "Callable[..., None]") -> None:
     app.command()(verb)
 
 
-for each in (append, cat, tail, topics, info, verify, repair, backup, delete, demo):
+for each in (append, cat, tail, topics, info, verify, repair, backup, trim, delete, demo):
     _verb(each)
 
 

@@ -1,6 +1,7 @@
-"""The verbs that are about a store as a whole: `topics`, `delete`, `demo`."""
+"""The verbs that are about a store as a whole: `topics`, `trim`, `delete`, `demo`."""
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -13,11 +14,12 @@ from falaj.cli.exits import Exit, Stop, code_of, say
 from falaj.cli.opened import Access, raw_topic
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, table
-from falaj.cli.units import count, show_time
+from falaj.cli.units import count, moment, show_time, size
 from falaj.errors import Error, NoSuchTopic
 from falaj.stores import Store
+from falaj.times import from_ns
 
-__all__ = ["delete", "demo", "topics"]
+__all__ = ["delete", "demo", "topics", "trim"]
 
 
 def topics(
@@ -68,6 +70,51 @@ def _row(store: Store, name: str) -> dict[str, Any]:
             "records": len(topic),
             "last": show_time(max(newest), "iso") if newest else None,
         }
+
+
+def trim(
+    context: options.Context,
+    store: options.StoreArgument,
+    topic: options.TopicArgument,
+    before: Annotated[
+        str,
+        typer.Option(
+            "--before", metavar="PLACE", help="First to keep: an offset, -10, or a time: 7d ago."
+        ),
+    ],
+    partition: options.PartitionOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Let go of the oldest records of a topic, for everybody.
+
+    Files go as soon as none of their records is left.
+    """
+    access = options.access_of(context)
+    place = int(before) if _OFFSET.fullmatch(before) else from_ns(moment(before))
+    with access.store(store) as opened:
+        if topic not in opened.topics():
+            raise NoSuchTopic(
+                f"there is no topic {topic!r} in {store}; nothing was trimmed, and `falaj topics` "
+                "lists what there is"
+            )
+    with access.store(store, "r" if dry_run else "w") as opened, raw_topic(opened, topic) as found:
+        part = found if partition is None else found.partition(partition)
+        done = part.trim(place, dry_run=dry_run)
+    if as_json:
+        print(json.dumps({"topic": topic, "dry_run": dry_run, **done}))
+    elif is_terminal(sys.stdout):
+        for number, first in done["firsts"].items():
+            begins = "would begin" if dry_run else "begins"
+            print(f"topic {topic} partition {number} {begins} with offset {first:,}")
+        gone = "would be removed" if dry_run else "removed"
+        print(f"{count(done['segments'], 'segment')}, {size(done['bytes'])} {gone}")
+    else:
+        for number, first in done["firsts"].items():
+            print(topic, number, first, done["segments"], done["bytes"], sep="\t")
+
+
+_OFFSET = re.compile(r"-?\d+")
 
 
 def delete(

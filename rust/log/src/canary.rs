@@ -31,6 +31,8 @@ pub enum Canary {
     SyncActiveOnly,
     /// The durable mark is stored before the sync that it speaks of.
     MarkEarly,
+    /// Segments are removed before it is on the medium that they were trimmed.
+    UnlinkBeforeTrim,
     /// Index entry and tail are stored before the block that they lead to.
     IndexBeforeData,
     /// A follower goes to sleep without looking once more.
@@ -47,7 +49,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 17] = [
+    pub const ALL: [(Self, &'static str); 18] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -59,6 +61,7 @@ impl Canary {
         (Self::RecoveryNotCrashSafe, "recovery-not-crash-safe"),
         (Self::SyncActiveOnly, "sync-active-only"),
         (Self::MarkEarly, "mark-early"),
+        (Self::UnlinkBeforeTrim, "unlink-before-trim"),
         (Self::IndexBeforeData, "index-before-data"),
         (Self::LostWakeup, "lost-wakeup"),
         (Self::NoGeneration, "no-generation"),

@@ -606,6 +606,24 @@ impl Topic {
         py.detach(|| open.topic.offset_at_time(partition, time_ns)).or_raise(py)
     }
 
+    /// Trim partitions, or say what that would remove: segments, and bytes on the disk.
+    #[allow(clippy::needless_pass_by_value, reason = "a list of Python's comes as a vector")]
+    fn _trim(
+        &self,
+        py: Python<'_>,
+        firsts: Vec<(u32, u64)>,
+        dry_run: bool,
+    ) -> PyResult<(u64, u64)> {
+        if dry_run {
+            let open = self.opened.handle.open_existing(py)?;
+            let planned = py.detach(|| open.topic.plan_trim(&firsts)).or_raise(py)?;
+            return Ok((planned.sequences.len() as u64, planned.bytes));
+        }
+        let open = self.opened.handle.open(py)?;
+        let removed = patiently(py, self.opened.handle.patience, || open.topic.trim(&firsts))?;
+        Ok((removed.segments, removed.bytes))
+    }
+
     /// A follower that begins at these offsets, one for each partition.
     fn _follow(
         &self,

@@ -18,11 +18,11 @@ use falaj::storage::{Open, Storage};
 
 use crate::actor::Actor;
 use crate::explore::guarded;
-use crate::history::{History, Moments, at};
+use crate::history::{History, Moments, Trims, at};
 use crate::machine::{CONTROL, Machine, append, group, open, open_to_read};
 use crate::op::Op;
 use crate::random::Random;
-use crate::truth::{Group, Truth};
+use crate::truth::{Group, NOTHING, Truth};
 
 const STEPS: [Op; 10] = [
     Op::Append,
@@ -420,6 +420,7 @@ impl Notes {
             begun,
             committed,
             durable,
+            trims: Trims::default(),
         })
     }
 
@@ -440,7 +441,9 @@ impl Notes {
         }
         let truth = Truth(order.iter().map(|number| self.groups[*number].0.clone()).collect());
         let all = order.len();
-        truth.found(&reader, all..=all).map_err(|e| format!("what the crew wrote: {e}"))?;
+        truth
+            .found(&reader, all..=all, NOTHING)
+            .map_err(|e| format!("what the crew wrote: {e}"))?;
         Ok(order)
     }
 }

@@ -120,7 +120,8 @@ impl<'a> Explorer<'a> {
     ) -> Result<(), Box<Violation>> {
         let (truth, incarnation) = (&history.truth, history.incarnation);
         let (least, most) = history.after_power_loss(crash.time());
-        let expected = Expected { truth, least, most, incarnation, before: None };
+        let trimmed = history.trims.at(crash.time());
+        let expected = Expected { truth, least, most, trimmed, incarnation, before: None };
         for selection in selections(crash, effort.few, effort.images, random) {
             let Some((image, seed)) = self.new_image(crash, &selection, expected) else { continue };
             self.counts.first += 1;
@@ -148,6 +149,7 @@ impl<'a> Explorer<'a> {
         let looked = look_once(image, mode, expected)?;
         let restarted = image.restart();
         let left = mix(restarted.fingerprint_with_space(), looked.truth.print());
+        let left = mix(left, looked.trimmed as u64);
         let left = mix(left, mix(looked.incarnation, u64::from(mode == WriteMode::Pwrite)));
         if self.seen.insert_left(left) {
             self.counts.whole += 1;
@@ -173,10 +175,11 @@ impl<'a> Explorer<'a> {
     }
 
     fn is_new(&mut self, print: u64, expected: Expected<'_>) -> Option<u64> {
-        let Expected { truth, least, most, .. } = expected;
+        let Expected { truth, least, most, trimmed, .. } = expected;
         let last = truth.0.last().and_then(|group| group.0[0].1[0].first()).copied();
-        let numbers = [least, most, truth.0.len(), usize::from(last.unwrap_or(0))];
-        let obliged = numbers.iter().fold(print, |sum, number| mix(sum, *number as u64));
+        let end = [least, most, truth.0.len(), usize::from(last.unwrap_or(0))];
+        let numbers = end.into_iter().chain([trimmed.0, trimmed.1]);
+        let obliged = numbers.fold(print, |sum, number| mix(sum, number as u64));
         let (new, distinct) = self.seen.insert(print, obliged);
         self.counts.distinct += u64::from(distinct);
         new.then_some(mix(self.seed, obliged))
@@ -245,7 +248,8 @@ impl<'a> Explorer<'a> {
             let survivor = history.journal.killed_at(time);
             let (least, most) = history.after_death(time);
             let (truth, incarnation) = (&history.truth, history.incarnation);
-            let expected = Expected { truth, least, most, incarnation, before: None };
+            let trimmed = history.trims.at(time);
+            let expected = Expected { truth, least, most, trimmed, incarnation, before: None };
             self.counts.deaths += 1;
             let site = |again| Site::death(history, time, whose, again);
             let looked = guarded(|| take_over(&survivor, history.mode, actor, expected))
@@ -301,7 +305,8 @@ pub(crate) fn expected_again<'a>(
         Again::Synced { .. } => (all, all),
     };
     let (truth, incarnation) = (&looked.truth, incarnation + 2);
-    Expected { truth, least, most, incarnation, before: Some(before) }
+    let trimmed = (looked.trimmed, looked.trimmed);
+    Expected { truth, least, most, trimmed, incarnation, before: Some(before) }
 }
 
 fn violation(what: String, site: &Site, lost: &[(&Crash, &Selection)]) -> Box<Violation> {

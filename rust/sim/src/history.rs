@@ -19,6 +19,22 @@ pub fn at(moments: &Moments, time: usize) -> usize {
     moments.iter().rev().find(|(since, _)| *since <= time).map_or(0, |(_, groups)| *groups)
 }
 
+/// Trims: how many groups were trimmed away from which event on.
+#[derive(Clone, Debug, Default)]
+pub struct Trims {
+    /// May have been.
+    pub begun: Moments,
+    /// Were, and it is on the medium.
+    pub done: Moments,
+}
+
+impl Trims {
+    /// How many groups must be trimmed away after an event, and how many may be.
+    pub fn at(&self, time: usize) -> (usize, usize) {
+        (at(&self.done, time), at(&self.begun, time))
+    }
+}
+
 /// What happened on a machine.
 pub struct History {
     /// What makes the same history again.
@@ -41,6 +57,8 @@ pub struct History {
     pub committed: Moments,
     /// Groups that were acknowledged as durable.
     pub durable: Moments,
+    /// What was trimmed.
+    pub trims: Trims,
 }
 
 impl History {

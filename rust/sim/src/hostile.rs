@@ -4,6 +4,7 @@
 //! is whole, and *foreign* blocks behind a log's end, as a file system shows that gives out blocks of a
 //! deleted file without clearing them. Whatever is read must be what was appended, or an error.
 
+use crate::truth::NOTHING;
 use std::path::{Path, PathBuf};
 
 use falaj::format::settings::WriteMode;
@@ -63,7 +64,8 @@ pub fn foreign_blocks(mode: WriteMode) -> Result<u64, String> {
         put(&whole, &path, end, theirs.get(end..).unwrap_or_default())?;
         let all = machine.truth.0.len();
         let (truth, incarnation) = (&machine.truth, machine.incarnation());
-        let expected = Expected { truth, least: all, most: all, incarnation, before: None };
+        let expected =
+            Expected { truth, least: all, most: all, trimmed: NOTHING, incarnation, before: None };
         look(&whole, mode, expected).map_err(|what| format!("behind {len} appends: {what}"))?;
         looks += 1;
     }

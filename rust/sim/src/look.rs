@@ -26,6 +26,8 @@ pub struct Expected<'a> {
     pub least: usize,
     /// So many may be.
     pub most: usize,
+    /// So many groups at the beginning must be trimmed away, and so many may be.
+    pub trimmed: (usize, usize),
     /// The incarnation that ended.
     pub incarnation: u64,
     /// What else a reader may see before recovery: by the index it may come to records behind the
@@ -59,6 +61,8 @@ pub struct Looked {
     pub process: Process,
     /// What the log holds now: what was found, and a group more.
     pub truth: Truth,
+    /// Groups at the beginning that are trimmed away.
+    pub trimmed: usize,
     /// When it was recovered: nothing had been appended yet.
     pub recovered: usize,
     /// The incarnation that recovered it.
@@ -102,8 +106,8 @@ pub fn look_once(
     let durable = read_before_recovery(image, mode, expected)?;
     let process = start(image, mode, Actor::new(incarnation + 1))?;
     let recovered = image.events();
-    let found = truth
-        .found(&process.log, expected.allowed())
+    let (found, trimmed) = truth
+        .found(&process.log, expected.allowed(), expected.trimmed)
         .map_err(|e| format!("after recovery: {e}"))?;
     for topic in 0..TOPICS {
         let (told, kept) = (durable[topic as usize], truth.count(topic, found));
@@ -117,8 +121,8 @@ pub fn look_once(
     let lost = truth.0.get(found).cloned();
     let new = lost.unwrap_or(Group::one(0, vec![vec![b'~'; 40]])).twin(b'~');
     let longer = truth.first(found).and(new);
-    go_on(&process.log, &longer)?;
-    Ok(Looked { process, truth: longer, recovered, incarnation: incarnation + 1 })
+    go_on(&process.log, &longer, trimmed)?;
+    Ok(Looked { process, truth: longer, trimmed, recovered, incarnation: incarnation + 1 })
 }
 
 /// The second half of [`look`]: a second reader on the machine, and what the next incarnation finds
@@ -132,14 +136,14 @@ pub fn look_again(
     mode: WriteMode,
     looked: &Looked,
 ) -> Result<(), String> {
-    let Looked { truth, incarnation, .. } = looked;
-    let all = truth.0.len();
+    let Looked { truth, incarnation, trimmed, .. } = looked;
+    let (all, trimmed) = (truth.0.len(), (*trimmed, *trimmed));
     let again = open_to_read(image, mode).map_err(|e| format!("open once more: {e}"))?;
-    let same = truth.found(&again, all..=all);
+    let same = truth.found(&again, all..=all, trimmed);
     same.map_err(|e| format!("a second reader after recovery: {e}"))?;
     with_patience(restarted);
     let next = start(restarted, mode, Actor::new(incarnation + 1))?;
-    let same = truth.found(&next.log, all..=all);
+    let same = truth.found(&next.log, all..=all, trimmed);
     same.map(drop).map_err(|e| format!("after recovering what was recovered: {e}"))
 }
 
@@ -149,9 +153,12 @@ fn read_before_recovery(
     expected: Expected<'_>,
 ) -> Result<[u64; TOPICS as usize], String> {
     let reader = open_to_read(image, mode).map_err(|e| format!("open to read: {e}"))?;
-    let seen = expected.truth.found_before_recovery(&reader, expected.allowed());
+    let (allowed, trimmed) = (expected.allowed(), expected.trimmed);
+    let seen = expected.truth.found_before_recovery(&reader, allowed, trimmed);
     seen.or_else(|e| match expected.before {
-        Some(before) => before.found_before_recovery(&reader, expected.least..=before.0.len()),
+        Some(before) => {
+            before.found_before_recovery(&reader, expected.least..=before.0.len(), trimmed)
+        }
         None => Err(e),
     })
 }
@@ -173,15 +180,15 @@ pub fn take_over(
     read_before_recovery(survivor, mode, expected)?;
     let process = start(survivor, mode, actor)?;
     let recovered = survivor.events();
-    let found = truth.found(&process.log, expected.allowed())?;
+    let (found, trimmed) = truth.found(&process.log, expected.allowed(), expected.trimmed)?;
     let longer = truth.first(found).and(Group::one(0, vec![vec![b'~'; 40]]));
-    go_on(&process.log, &longer)?;
+    go_on(&process.log, &longer, trimmed)?;
     process.log.sync().map_err(|e| format!("sync: {e}"))?;
-    Ok(Looked { process, truth: longer, recovered, incarnation })
+    Ok(Looked { process, truth: longer, trimmed, recovered, incarnation })
 }
 
 /// Append the last group of what the log is to hold, and read all of it.
-fn go_on(log: &Arc<Log>, longer: &Truth) -> Result<(), String> {
+fn go_on(log: &Arc<Log>, longer: &Truth, trimmed: usize) -> Result<(), String> {
     let all = longer.0.len();
     let new = &longer.0[all - 1];
     let (_, firsts) = append(log, new, false).map_err(|e| format!("append: {e}"))?;
@@ -189,7 +196,7 @@ fn go_on(log: &Arc<Log>, longer: &Truth) -> Result<(), String> {
     if firsts != wanted {
         return Err(format!("appended at {firsts:?} instead of {wanted:?}"));
     }
-    let whole = longer.found(log, all..=all);
+    let whole = longer.found(log, all..=all, (trimmed, trimmed));
     whole.map(drop).map_err(|e| format!("after an append: {e}"))
 }
 

@@ -21,7 +21,7 @@ use falaj::storage::Storage;
 use falaj::storage::memory::MemoryStorage;
 
 use crate::actor::Actor;
-use crate::history::{History, Moments, at};
+use crate::history::{History, Moments, Trims, at};
 use crate::op::{Op, PARTS};
 use crate::truth::{Group, TOPICS, Truth};
 
@@ -48,6 +48,7 @@ pub struct Machine {
     begun: Moments,
     committed: Moments,
     durable: Moments,
+    trims: Trims,
 }
 
 /// Who goes away leaves no process behind that would sync.
@@ -85,9 +86,21 @@ impl Machine {
     }
 
     fn on(storage: MemoryStorage, mode: WriteMode) -> Self {
-        let (truth, begun, committed, durable) = Default::default();
+        let (truth, begun, committed, durable, trims) = Default::default();
         let (incarnation, slot, first, log) = (1, 0, None, None);
-        Self { storage, mode, truth, incarnation, slot, first, log, begun, committed, durable }
+        Self {
+            storage,
+            mode,
+            truth,
+            incarnation,
+            slot,
+            first,
+            log,
+            begun,
+            committed,
+            durable,
+            trims,
+        }
     }
 
     /// The same machine once more.
@@ -136,6 +149,7 @@ impl Machine {
             begun: std::mem::take(&mut self.begun),
             committed: std::mem::take(&mut self.committed),
             durable: std::mem::take(&mut self.durable),
+            trims: std::mem::take(&mut self.trims),
         }
     }
 
@@ -182,6 +196,7 @@ impl Machine {
                 Ok(())
             }
             Op::Seal => self.log()?.keep_sealed(),
+            Op::Trim => self.trim(),
             Op::Close => {
                 self.log()?.sync_clean()?;
                 self.is_durable();
@@ -195,6 +210,19 @@ impl Machine {
             Op::DieBegun | Op::DieUncommitted | Op::DieCommitted => self.die_in_append(op),
             Op::Die(what, part) => self.die_in(what.op(), part),
         }
+    }
+
+    /// Trim away all groups, or all but the last: whichever makes their number odd or even.
+    fn trim(&mut self) -> Result<()> {
+        let log = self.log()?;
+        let all = self.truth.0.len();
+        let groups = all - usize::from(all > 0 && all % 2 == 0);
+        let firsts: Vec<_> = (0..TOPICS).map(|t| (t, self.truth.count(t, groups))).collect();
+        self.trims.begun.push((self.storage.events() + 1, groups));
+        log.trim(&firsts)?;
+        self.trims.done.push((self.storage.events(), groups));
+        // It also synced what came before it, if that was not removed already.
+        Ok(())
     }
 
     fn is_durable(&mut self) {
@@ -261,8 +289,8 @@ impl Machine {
     fn is_visible_at(&self, time: usize) -> bool {
         let machine = self.storage.journal().killed_at(time);
         let all = self.truth.0.len();
-        let reader = open_to_read(&machine, self.mode);
-        reader.is_ok_and(|reader| self.truth.found(&reader, all..=all).is_ok())
+        let (reader, trimmed) = (open_to_read(&machine, self.mode), self.trims.at(time));
+        reader.is_ok_and(|reader| self.truth.found(&reader, all..=all, trimmed).is_ok())
     }
 
     /// All processes of this incarnation died after an event.
@@ -272,7 +300,8 @@ impl Machine {
         if unfinished && at(&self.begun, time) == all && self.is_visible_at(time) {
             self.committed.push((time, all));
         }
-        for moments in [&mut self.committed, &mut self.durable] {
+        let Trims { begun, done } = &mut self.trims;
+        for moments in [&mut self.committed, &mut self.durable, begun, done] {
             moments.retain(|(since, _)| *since <= time);
         }
         self.truth.0.truncate(at(&self.committed, time));

@@ -24,6 +24,8 @@ pub enum Op {
     Sync,
     /// What the background does in every mode: sync sealed segments.
     Seal,
+    /// Trim all topics, to all that there is or to all but the last group.
+    Trim,
     /// Sync, leave a clean mark; the next incarnation begins.
     Close,
     /// The next incarnation begins, without any sync.
@@ -51,6 +53,8 @@ pub enum Deadly {
     Sync,
     /// A durable append.
     Durable,
+    /// A trim.
+    Trim,
     /// The recovery of the next incarnation, after a clean end or a crash of all.
     Close,
     /// The same, after a crash of all.
@@ -65,6 +69,7 @@ impl Deadly {
             Self::Roll => Op::Roll,
             Self::Sync => Op::Sync,
             Self::Durable => Op::Durable,
+            Self::Trim => Op::Trim,
             Self::Close => Op::Close,
             Self::Reopen => Op::Reopen,
         }
@@ -72,7 +77,7 @@ impl Deadly {
 }
 
 /// The steps of which all short workloads are made.
-pub const SHORT: [Op; 14] = [
+pub const SHORT: [Op; 15] = [
     Op::Append,
     Op::Extend,
     Op::Group,
@@ -81,6 +86,7 @@ pub const SHORT: [Op; 14] = [
     Op::Durable,
     Op::Roll,
     Op::Sync,
+    Op::Trim,
     Op::Close,
     Op::Reopen,
     Op::Other,
@@ -90,13 +96,20 @@ pub const SHORT: [Op; 14] = [
 ];
 
 /// What longer workloads have beside them.
-pub const DEADLY: [Deadly; 6] =
-    [Deadly::Large, Deadly::Roll, Deadly::Sync, Deadly::Durable, Deadly::Close, Deadly::Reopen];
+pub const DEADLY: [Deadly; 7] = [
+    Deadly::Large,
+    Deadly::Roll,
+    Deadly::Sync,
+    Deadly::Durable,
+    Deadly::Trim,
+    Deadly::Close,
+    Deadly::Reopen,
+];
 
 /// Sixteenths in [`Op::Die`].
 pub const PARTS: u8 = 16;
 
-const NAMES: [(Op, &str); 15] = [
+const NAMES: [(Op, &str); 16] = [
     (Op::Append, "append"),
     (Op::Extend, "extend"),
     (Op::Group, "group"),
@@ -106,6 +119,7 @@ const NAMES: [(Op, &str); 15] = [
     (Op::Roll, "roll"),
     (Op::Sync, "sync"),
     (Op::Seal, "seal"),
+    (Op::Trim, "trim"),
     (Op::Close, "close"),
     (Op::Reopen, "reopen"),
     (Op::Other, "other"),
@@ -171,6 +185,6 @@ mod tests {
         let mut all: Vec<_> = (0..workloads(2)).map(|n| format!("{:?}", workload(2, n))).collect();
         all.sort();
         all.dedup();
-        assert_eq!(all.len(), 14 * 14);
+        assert_eq!(all.len(), SHORT.len() * SHORT.len());
     }
 }

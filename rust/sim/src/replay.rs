@@ -58,13 +58,15 @@ fn crash(history: &History, site: &Site, nowhere: &mut Option<String>) -> Result
             let crash = history.journal.crash_at(*time);
             image = crash.image(&read(&crash, picks)?);
             let (least, most) = history.after_power_loss(*time);
-            let expected = Expected { truth, least, most, incarnation, before: None };
+            let trimmed = history.trims.at(*time);
+            let expected = Expected { truth, least, most, trimmed, incarnation, before: None };
             (look(&image, mode, expected)?, again)
         }
         Site::Death { time, whose, again, .. } => {
             image = history.journal.killed_at(*time);
             let (least, most) = history.after_death(*time);
-            let expected = Expected { truth, least, most, incarnation, before: None };
+            let trimmed = history.trims.at(*time);
+            let expected = Expected { truth, least, most, trimmed, incarnation, before: None };
             let actor = successors(history.heir()).into_iter().find(|(_, name)| name == whose);
             let (actor, _): (Actor, _) = actor.ok_or("no such successor")?;
             (take_over(&image, mode, actor, expected)?, again)

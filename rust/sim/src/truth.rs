@@ -16,6 +16,9 @@ use crate::random::mix;
 /// Topics of the log under test.
 pub const TOPICS: u32 = 2;
 
+/// Groups that must be trimmed away and that may be, where no trim was asked for.
+pub const NOTHING: (usize, usize) = (0, 0);
+
 /// One append: blocks that are there together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group(pub Vec<(u32, Vec<Vec<u8>>)>);
@@ -44,7 +47,10 @@ pub struct Truth(pub Vec<Group>);
 
 /// What reading one topic gave.
 struct Seen {
-    /// Records that were read, all of them as the truth has them.
+    /// Where the log says that it begins.
+    first: u64,
+    /// Records up to the last one that was read, those that were trimmed included; all that were read
+    /// are as the truth has them.
     records: u64,
     /// Those of them that the log calls durable.
     durable: u64,
@@ -86,17 +92,24 @@ impl Truth {
         longer
     }
 
-    /// How many groups a log holds that must hold so many of them, and nothing else.
+    /// How many groups a log holds that must hold so many of them, and nothing else; and of how many
+    /// at its beginning nothing is left, which the last argument bounds.
     ///
     /// # Errors
     /// What the log holds instead.
-    pub fn found(&self, log: &Arc<Log>, allowed: RangeInclusive<usize>) -> Result<usize, String> {
-        let mut counts = [0; TOPICS as usize];
+    pub fn found(
+        &self,
+        log: &Arc<Log>,
+        allowed: RangeInclusive<usize>,
+        trimmed: (usize, usize),
+    ) -> Result<(usize, usize), String> {
+        let (mut counts, mut firsts) = ([0; TOPICS as usize], [0; TOPICS as usize]);
         for topic in 0..TOPICS {
             let seen = self.read(log, topic, None)?;
             seen.ended.map_err(|e| format!("topic {topic} after {} records: {e}", seen.records))?;
-            counts[topic as usize] = seen.records;
+            (counts[topic as usize], firsts[topic as usize]) = (seen.records, seen.first);
         }
+        let gone = self.trimmed(firsts, trimmed)?;
         let mut sums = [0; TOPICS as usize];
         let mut groups = 0;
         while sums != counts {
@@ -111,7 +124,22 @@ impl Truth {
         if !allowed.contains(&groups) {
             return Err(format!("{groups} groups, but {allowed:?} were to be found"));
         }
-        Ok(groups)
+        Ok((groups, gone))
+    }
+
+    /// How many groups are trimmed away when the topics begin with these offsets.
+    fn trimmed(
+        &self,
+        firsts: [u64; TOPICS as usize],
+        (least, most): (usize, usize),
+    ) -> Result<usize, String> {
+        let begins = |groups: &usize| {
+            (0..TOPICS).all(|topic| self.count(topic, *groups) == firsts[topic as usize])
+        };
+        let most = most.min(self.0.len());
+        (least..=most).rev().find(begins).ok_or_else(|| {
+            format!("the topics begin at {firsts:?}, none of {least} to {most} groups trimmed")
+        })
     }
 
     /// Checks what a reader finds in a log that may not be recovered yet: a prefix of whole groups, as
@@ -124,6 +152,7 @@ impl Truth {
         &self,
         log: &Arc<Log>,
         allowed: RangeInclusive<usize>,
+        (_, most_trimmed): (usize, usize),
     ) -> Result<[u64; TOPICS as usize], String> {
         let mut durable = [0; TOPICS as usize];
         let end = log.durable();
@@ -141,6 +170,10 @@ impl Truth {
                 return Err(format!(
                     "before recovery topic {topic} holds {found} records, none of {allowed:?} groups, {told}"
                 ));
+            }
+            // A page from before the crash may not know of the last trim yet.
+            if seen.first > self.count(topic, most_trimmed.min(self.0.len())) {
+                return Err(format!("before recovery topic {topic} begins at {}", seen.first));
             }
             durable[topic as usize] = seen.durable;
         }
@@ -170,9 +203,13 @@ impl Truth {
         topic: u32,
         durable: Option<falaj::format::address::Address>,
     ) -> Result<Seen, String> {
-        let mut wanted = (0..).zip(self.values(topic));
-        let mut seen = Seen { records: 0, durable: 0, ended: Ok(()) };
-        let mut cursor = match log.cursor_at(topic, 0, Check::Full) {
+        let mut seen = Seen { first: 0, records: 0, durable: 0, ended: Ok(()) };
+        match log.first_offset(topic) {
+            Ok(first) => (seen.first, seen.records) = (first, first),
+            Err(error) => return Ok(Seen { ended: Err(error), ..seen }),
+        }
+        let mut wanted = (0..).zip(self.values(topic)).skip(seen.first as usize);
+        let mut cursor = match log.cursor_at(topic, seen.first, Check::Full) {
             Ok(cursor) => cursor,
             Err(error) => return Ok(Seen { ended: Err(error), ..seen }),
         };
@@ -186,6 +223,9 @@ impl Truth {
             let body = block.body();
             while let Some(parts) = records.next(body).map_err(|e| format!("a record: {e:?}"))? {
                 let offset = block.first() + u64::from(parts.offset_delta);
+                if offset < seen.first {
+                    continue;
+                }
                 let value = parts.value.map(|range| &body[range]);
                 let expected = wanted.next();
                 if expected.map(|(at, value)| (at, Some(value.as_slice()))) != Some((offset, value))

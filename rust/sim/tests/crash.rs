@@ -58,7 +58,7 @@ fn processes_that_write_at_once_survive_every_crash() {
 fn what_is_visited_depends_on_the_seed_and_not_on_threads() {
     let long = |unit: &Unit| matches!(unit.kind, Kind::Long(0..20));
     let visited = [1, 2].map(|threads| {
-        let summary = run(&Order { threads, ..order(2_000, long) }).unwrap();
+        let summary = run(&Order { threads, ..order(20_000, long) }).unwrap();
         (summary.counts, summary.distinct)
     });
     assert_eq!(visited[0], visited[1]);
@@ -68,11 +68,11 @@ fn what_is_visited_depends_on_the_seed_and_not_on_threads() {
 fn an_interrupted_campaign_goes_on_where_it_was() {
     let file = std::env::temp_dir().join(format!("falaj-sim-{}.json", std::process::id()));
     let long = |unit: &Unit| matches!(unit.kind, Kind::Long(0..10));
-    let whole = run(&order(2_000, long)).unwrap();
+    let whole = run(&order(20_000, long)).unwrap();
     let mut pieces = 0;
     let summary = loop {
         let (resume, limit) = (Some(file.clone()), Some(Duration::ZERO));
-        let summary = run(&Order { resume, limit, threads: 1, ..order(2_000, long) }).unwrap();
+        let summary = run(&Order { resume, limit, threads: 1, ..order(20_000, long) }).unwrap();
         pieces += 1;
         assert!(pieces < 1000, "it does not get on");
         if summary.complete {

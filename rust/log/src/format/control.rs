@@ -30,6 +30,8 @@ pub mod at {
     pub const INDEXED: u64 = 272;
     /// Address up to which interval mode wants everything on the medium.
     pub const WANTED: u64 = 280;
+    /// Address behind which nothing of the active segment says that anything was trimmed.
+    pub const TRIMMED: u64 = 288;
     /// Address up to which everything is on the medium.
     pub const DURABLE: u64 = 320;
     /// Latch and deletion, see [`super::flag`].
@@ -51,7 +53,7 @@ pub mod flag {
 }
 
 /// All of the words, in no order that means anything.
-pub const WORDS: [u64; 12] = [
+pub const WORDS: [u64; 13] = [
     at::INCARNATION,
     at::APPEND_LOCK,
     at::SYNC_LOCK,
@@ -59,6 +61,7 @@ pub const WORDS: [u64; 12] = [
     at::TAIL,
     at::INDEXED,
     at::WANTED,
+    at::TRIMMED,
     at::DURABLE,
     at::FLAGS,
     at::ALLOCATED,

@@ -356,6 +356,18 @@ fn entry(out: &mut Vec<u8>, kind: u64, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
+/// Body of a meta block that raises the lowest offsets of topics, by number.
+pub fn encode_trims(firsts: impl Iterator<Item = (u32, u64)>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (number, first) in firsts {
+        let mut payload = [0; 12];
+        put(&mut payload, 0, &number.to_le_bytes());
+        put(&mut payload, 4, &first.to_le_bytes());
+        entry(&mut out, kind::TRIMMED, &payload);
+    }
+    out
+}
+
 fn words_then_name(first: u64, second: u64, name: &[u8]) -> Vec<u8> {
     let mut payload = first.to_le_bytes().to_vec();
     payload.extend(second.to_le_bytes());

@@ -79,6 +79,8 @@ pub enum Next {
     Nothing,
     /// It is no part of the log any more: what it holds stands in another one.
     Superseded,
+    /// Retention took it, and what came behind it too.
+    Removed,
 }
 
 impl Chain {
@@ -127,7 +129,7 @@ impl Chain {
     }
 
     /// As [`Chain::segment`], for a look in passing: what was not open is not kept open.
-    fn glance(&self, sequence: u64) -> Result<Arc<Segment>> {
+    pub fn glance(&self, sequence: u64) -> Result<Arc<Segment>> {
         let open = enter(&self.known).open.get(&sequence).map(|(open, _)| Arc::clone(open));
         open.map_or_else(|| self.open_segment(sequence), Ok)
     }
@@ -142,7 +144,16 @@ impl Chain {
 
     /// Sequences of the log's segments, oldest first, as the directory holds them now.
     pub fn refresh(&self) -> Result<Vec<u64>> {
-        let Connected { whole, .. } = self.connected(&list_segments(&*self.storage, &self.dir)?)?;
+        let mut listed = list_segments(&*self.storage, &self.dir)?;
+        let whole = loop {
+            let found = self.connected(&listed);
+            let now = list_segments(&*self.storage, &self.dir)?;
+            // Retention takes the oldest: one that went since it was listed seemed to be missing.
+            if now.first() <= listed.first() {
+                break found?.whole;
+            }
+            listed = now;
+        };
         let mut known = enter(&self.known);
         known.sequences.clone_from(&whole);
         known.open.retain(|sequence, _| whole.binary_search(sequence).is_ok());
@@ -337,7 +348,7 @@ impl Chain {
     pub fn successor(&self, segment: &Segment) -> Result<(u64, u64)> {
         match self.next(segment)? {
             Next::Segment { sequence, end } => Ok((sequence, end)),
-            Next::Nothing | Next::Superseded => {
+            Next::Nothing | Next::Superseded | Next::Removed => {
                 let (path, position) = (segment.path().to_path_buf(), segment.map().len());
                 let what = "a segment that should have a successor";
                 Err(Error::Corrupt { path, position, what })
@@ -349,6 +360,7 @@ impl Chain {
     pub fn next(&self, segment: &Segment) -> Result<Next> {
         'look: for fresh in [false, true] {
             let listed = if fresh { self.refresh()? } else { self.sequences()? };
+            let is_before = listed.first().is_some_and(|first| segment.sequence() < *first);
             if listed.binary_search(&segment.sequence()).is_err()
                 && listed.first().is_some_and(|first| *first < segment.sequence())
             {
@@ -380,6 +392,12 @@ impl Chain {
                 }
                 wanted = Some(previous.sequence);
             }
+            if is_before {
+                if fresh {
+                    return Ok(Next::Removed);
+                }
+                continue;
+            }
             if let Some(sequence) = wanted.filter(|wanted| *wanted > segment.sequence()) {
                 return Err(missing(&self.dir, sequence));
             }
@@ -397,6 +415,11 @@ impl Chain {
 }
 
 const MISSING: &str = "the segment is missing";
+
+/// True for an error that says that a segment is not there.
+pub fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { what, .. } if *what == MISSING)
+}
 
 /// The error for a segment that the chain names and the directory lacks.
 pub fn missing(dir: &Path, sequence: u64) -> Error {

@@ -196,6 +196,12 @@ impl Control {
         Address(self.load(at::WANTED))
     }
 
+    /// Up to where the active segment may say that something was trimmed.
+    #[inline]
+    pub fn trimmed(&self) -> Address {
+        Address(self.load(at::TRIMMED))
+    }
+
     /// Entries in the active segment's index.
     #[inline]
     pub fn indexed(&self) -> u64 {

@@ -103,6 +103,7 @@ impl Log {
 pub fn publish_end(control: &Control, end: NewEnd, durable: Address) -> Result<()> {
     control.set(at::ALLOCATED, end.allocated.0)?;
     control.set(at::INDEXED, end.indexed)?;
+    control.set(at::TRIMMED, end.trimmed.0)?;
     control.set(at::TAIL, end.tail.0)?;
     control.set(at::DIRTY, end.tail.0)?;
     control.set(at::DURABLE, durable.0)

@@ -18,6 +18,8 @@
 //! | `seek` | from an offset, a time or an address to a place |
 //! | `follow`, `bell` | waiting for more, in one log or in many |
 //! | `touch` | room and pages made ahead of the writer, by a helper thread |
+//! | `trim` | saying what is no longer there, and removing segments of which nothing is |
+//! | `trimmed` | what was said of that, as readers learn it |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
 //! | `rehead` | headers of sealed segments, made anew |
@@ -55,6 +57,8 @@ mod seek;
 mod supersede;
 mod sync;
 mod touch;
+mod trim;
+mod trimmed;
 pub mod verify;
 
 use std::any::Any;
@@ -89,6 +93,7 @@ pub use mending::{Mend, MendStep};
 pub use read::Cursor;
 pub use recover::{Planned, mend, plan};
 pub use run::{Place, Places, Run};
+pub use trim::{Removable, Removed};
 
 use append::Writer;
 use chain::Chain;
@@ -189,6 +194,8 @@ pub struct Log {
     /// One thread at a time makes an index: they share a temporary name.
     indexer: Mutex<()>,
     ahead: touch::Ahead,
+    /// What was trimmed, as far as this process has looked.
+    trims: Mutex<trimmed::Trims>,
     /// When a waiter last compared the control file with its path.
     checked: Mutex<Instant>,
     /// How often waiters of this process were roused.
@@ -223,7 +230,7 @@ impl Log {
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);
         let dir = dir.to_path_buf();
         let writer = Mutex::new(None);
-        let (syncer, syncer_files, crowd, indexer, ahead) = Default::default();
+        let (syncer, syncer_files, crowd, indexer, ahead, trims) = Default::default();
         let (checked, roused) = (Mutex::new(Instant::now()), AtomicU64::new(0));
         let fast = match settings.write_mode {
             WriteMode::Mapped => member.as_ref().and_then(|member| {
@@ -245,6 +252,7 @@ impl Log {
             crowd,
             indexer,
             ahead,
+            trims,
             checked,
             roused,
             fast,
@@ -322,9 +330,13 @@ impl Log {
 
     /// The error for a log that was deleted while in use.
     fn deleted(&self) -> Error {
+        Error::TopicDeleted { name: self.name() }
+    }
+
+    /// Its name, for messages.
+    fn name(&self) -> String {
         let dir = self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let name = names::parse_log_dir(&dir).map_or(dir.clone(), |(name, _)| name.to_owned());
-        Error::TopicDeleted { name }
+        names::parse_log_dir(&dir).map_or(dir.clone(), |(name, _)| name.to_owned())
     }
 
     /// Address up to which everything is committed; what a reader of an unrecovered log finds when

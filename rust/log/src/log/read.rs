@@ -18,7 +18,7 @@ use crate::format::state::{End, LogState, TopicState};
 use crate::segment::walk::Walk;
 use crate::segment::{Bad, Block, Check, Segment};
 
-use super::chain::Next;
+use super::chain::{Next, is_missing};
 use super::{DataBlock, Log};
 
 /// A place in one topic of a log, from which blocks are read onwards.
@@ -118,6 +118,15 @@ impl Cursor {
     /// Any step, with every check and its reason. True when there is a block.
     #[inline(never)]
     fn next_other(&mut self) -> Result<bool> {
+        loop {
+            match self.go_on() {
+                Err(error) if is_missing(&error) => self.after_removal(error)?,
+                done => return done,
+            }
+        }
+    }
+
+    fn go_on(&mut self) -> Result<bool> {
         loop {
             // Again for a segment that was cut at its beginning: what lies there is not read.
             while self.limit.is_some_and(|limit| self.position >= limit) {
@@ -225,7 +234,7 @@ impl Cursor {
                     // is part of the log is met again, whatever way is taken.
                     Err(error) => match self.log.chain.refresh() {
                         Ok(listed) if !listed.contains(&sequence) => {
-                            self.reenter().map_err(|_| error)
+                            self.reenter().map_err(|other| unless_trimmed(other, error))
                         }
                         _ => Err(error),
                     },
@@ -236,7 +245,7 @@ impl Cursor {
                 Err(self.doubt(Bad { position: end, what: Malformed::Damaged(what) }))
             }
             // What was read behind a cut stands in another segment at the same offsets.
-            Next::Segment { .. } | Next::Superseded => self.reenter(),
+            Next::Segment { .. } | Next::Superseded | Next::Removed => self.reenter(),
             Next::Nothing => {
                 let what = Malformed::Damaged("the segment that follows is missing");
                 Err(self.doubt(Bad { position: self.position, what }))
@@ -244,8 +253,25 @@ impl Cursor {
         }
     }
 
+    /// A segment on the way is not there. Where the one that it stands in is gone as well, retention took
+    /// both: it goes on by offset, or is told that what comes next was trimmed.
+    #[cold]
+    fn after_removal(&mut self, error: Error) -> Result<()> {
+        if self.log.chain.refresh()?.contains(&self.segment().sequence()) {
+            return Err(error);
+        }
+        self.reenter().map_err(|other| unless_trimmed(other, error))
+    }
+
     fn enter(&mut self, segment: Arc<Segment>) -> Result<()> {
+        // Also where the segment is still there, or still mapped: whether a reader is told must not
+        // depend on how soon files go.
+        let wanted = self.expected.unwrap_or(self.floor);
+        if wanted < self.log.trimmed(self.topic) {
+            return Err(self.log.out_of_range(self.topic, wanted)?);
+        }
         let opening = self.log.opening(&segment)?;
+        let limit = self.log.limit(&segment)?;
         let base = opening.bases.get(self.topic);
         if let (Some(expected), Some(base)) = (self.expected, base) {
             if base > expected {
@@ -257,7 +283,7 @@ impl Cursor {
         self.base = base.or(self.base);
         // Nothing of the topic lies between the base and the segment's first block.
         self.floor = self.base.unwrap_or(self.floor).max(self.floor);
-        self.limit = self.log.limit(&segment)?;
+        self.limit = limit;
         self.here.segment = segment;
         Ok(())
     }
@@ -311,7 +337,7 @@ impl Cursor {
     fn is_behind_cut(&self) -> Result<bool> {
         Ok(match self.log.chain.next(self.segment())? {
             Next::Segment { end, .. } => self.position >= end,
-            Next::Superseded => true,
+            Next::Superseded | Next::Removed => true,
             Next::Nothing => false,
         })
     }
@@ -354,7 +380,7 @@ impl Cursor {
             let Err(error) = self.enter(Arc::clone(&next)) else { return Ok(()) };
             match self.log.chain.next(&next)? {
                 Next::Segment { sequence: further, .. } => sequence = further,
-                Next::Nothing | Next::Superseded => return Err(error),
+                Next::Nothing | Next::Superseded | Next::Removed => return Err(error),
             }
         }
     }
@@ -368,6 +394,11 @@ impl Cursor {
     pub fn address(&self) -> Address {
         Address::new(self.segment().sequence(), self.position)
     }
+}
+
+/// That a record was trimmed is the reason, whatever else was met on the way to it.
+fn unless_trimmed(found: Error, met: Error) -> Error {
+    if matches!(found, Error::OffsetOutOfRange { .. }) { found } else { met }
 }
 
 impl Log {

@@ -14,7 +14,7 @@ use crate::format::state::{LogState, TopicState};
 use crate::segment::walk::highest_ns;
 use crate::segment::{Check, Segment};
 
-use super::chain::{Next, missing};
+use super::chain::{Next, is_missing, missing};
 use super::{Cursor, Log};
 
 impl Log {
@@ -26,16 +26,31 @@ impl Log {
         Ok(match self.chain.next(segment)? {
             Next::Segment { end, .. } => Some(end),
             Next::Nothing | Next::Superseded => None,
+            // Nobody can tell any more where its content ends.
+            Next::Removed => return Err(missing(&self.dir, segment.sequence())),
         })
     }
 
-    /// A cursor at the block that holds an offset of a topic, or at the end. The offset is not
-    /// checked against what was trimmed.
+    /// A cursor at the block that holds an offset of a topic, or at the end. What was trimmed and is
+    /// still there is found: who wants to know asks [`Log::trimmed`].
     ///
     /// # Errors
-    /// `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
+    /// `OffsetOutOfRange` for what retention removed; `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
     pub fn cursor_at(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<Cursor> {
-        self.find_cursor(topic, offset, check).map_err(|e| self.unless_deleted(e))
+        let found = self.while_segments_go(|| self.find_cursor(topic, offset, check));
+        found.map_err(|e| self.unless_deleted(e))
+    }
+
+    /// Look again as long as segments that were listed are gone when they are opened: retention takes
+    /// them from below. One that is listed and still not there is missing.
+    fn while_segments_go<T>(&self, mut look: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            let before = self.chain.sequences()?;
+            match look() {
+                Err(error) if is_missing(&error) && self.chain.refresh()? != before => {}
+                done => return done,
+            }
+        }
     }
 
     fn find_cursor(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<Cursor> {
@@ -44,6 +59,9 @@ impl Log {
             Ok(base.is_none_or(|base| base <= offset))
         })?;
         let mut cursor = Cursor::new(Arc::clone(self), segment, topic, check)?;
+        if cursor.base.is_some_and(|base| base > offset) {
+            self.check_still_there(cursor.segment(), topic, offset)?;
+        }
         cursor.floor = offset;
         let entry = self.index_of(cursor.segment()).find(topic, |e| e.offset <= offset);
         if offset > 0 && !cursor.glide_to(offset, entry.as_ref()) {
@@ -53,7 +71,31 @@ impl Log {
         Ok(cursor)
     }
 
-    /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.
+    /// An offset before all that the oldest segment holds: an error, unless nothing came before it.
+    #[cold]
+    fn check_still_there(self: &Arc<Self>, found: &Segment, topic: u32, offset: u64) -> Result<()> {
+        if found.header().previous.is_none() {
+            return Ok(());
+        }
+        let first = self.first_offset(topic)?;
+        if offset >= first {
+            return Ok(());
+        }
+        Err(self.out_of_range(topic, offset)?)
+    }
+
+    /// The error for an offset that a topic does not hold, under the log's name.
+    ///
+    /// # Errors
+    /// When the topic's bounds cannot be read.
+    #[cold]
+    pub(super) fn out_of_range(self: &Arc<Self>, topic: u32, offset: u64) -> Result<Error> {
+        let (first, end) = (self.first_offset(topic)?, self.end_offset(topic)?);
+        Ok(Error::OffsetOutOfRange { topic: self.name(), offset: offset.into(), first, end })
+    }
+
+    /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970, of
+    /// those that were not trimmed.
     ///
     /// # Errors
     /// As [`Log::cursor_at`].
@@ -63,9 +105,16 @@ impl Log {
         time_ns: i64,
         check: Check,
     ) -> Result<Option<u64>> {
+        self.while_segments_go(|| self.find_time(topic, time_ns, check))
+    }
+
+    fn find_time(self: &Arc<Self>, topic: u32, time_ns: i64, check: Check) -> Result<Option<u64>> {
+        let trimmed = self.trimmed(topic);
         let segment = self.last_segment_where(|segment| {
-            let known = self.opening(segment)?.state.topic(topic).map(|topic| topic.highest_ns);
-            Ok(known.is_none_or(|highest| highest < time_ns))
+            let opening = self.opening(segment)?;
+            let known = opening.state.topic(topic).map(|topic| topic.highest_ns);
+            let is_trimmed = opening.bases.get(topic).is_none_or(|base| base <= trimmed);
+            Ok(is_trimmed || known.is_none_or(|highest| highest < time_ns))
         })?;
         let mut cursor = Cursor::new(Arc::clone(self), segment, topic, check)?;
         let entry = self.index_of(cursor.segment()).find(topic, |e| e.highest_ns < time_ns);
@@ -73,13 +122,15 @@ impl Log {
         while let Some(data) = cursor.next_block()? {
             let highest =
                 highest_ns(&data.segment, &data.block).map_err(|what| data.damaged(what))?;
-            if highest < time_ns {
+            if highest < time_ns || data.end() <= trimmed {
                 continue;
             }
             let (mut records, body) = (data.records()?, data.body());
             while let Some(parts) = records.next(body).map_err(|what| data.damaged(what))? {
-                if parts.event_time_ns.unwrap_or(data.appended_ns()) >= time_ns {
-                    return Ok(Some(data.first + u64::from(parts.offset_delta)));
+                let offset = data.first + u64::from(parts.offset_delta);
+                let time = parts.event_time_ns.unwrap_or(data.appended_ns());
+                if time >= time_ns && offset >= trimmed {
+                    return Ok(Some(offset));
                 }
             }
         }
@@ -101,10 +152,11 @@ impl Log {
         let mut next = entry.filter(|_| cursor.position > 0).map_or(base, |entry| entry.offset);
         next = next.max(base);
         while cursor.position < until && cursor.segment().sequence() == address.sequence() {
-            match cursor.next_block()? {
+            match cursor.next_block() {
                 // In a log of several topics the next one of this topic may lie far behind.
-                Some(data) if data.address() <= address => next = data.end(),
-                _ => break,
+                Ok(Some(data)) if data.address() <= address => next = data.end(),
+                Ok(_) | Err(Error::OffsetOutOfRange { .. }) => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(next)
@@ -143,13 +195,15 @@ impl Log {
     /// # Errors
     /// As [`Log::cursor_at`]; `Corrupt` when older segments are missing that nobody trimmed.
     pub fn first_offset(&self, topic: u32) -> Result<u64> {
-        let sequences = self.chain.sequences()?;
+        self.while_segments_go(|| self.find_first(topic))
+    }
+
+    fn find_first(&self, topic: u32) -> Result<u64> {
+        let sequences = self.current_sequences()?;
         let oldest = self.chain.segment(sequences[0])?;
         let newest = self.chain.segment(sequences[sequences.len() - 1])?;
         let base = self.opening(&oldest)?.bases.get(topic).unwrap_or(0);
-        // A newest one that is torn says nothing; what comes before it is readable all the same.
-        let known = newest.opening().ok().and_then(|opening| opening.state.topic(topic));
-        let trimmed = known.map_or(0, |topic| topic.first);
+        let trimmed = self.trimmed(topic);
         if base > trimmed && !begins_where_trimmed(&oldest, &newest)? {
             return Err(self.lost_beginning(&oldest));
         }
@@ -163,16 +217,22 @@ impl Log {
         missing(&self.dir, before)
     }
 
+    /// Sequences of the segments, oldest first, up to the one that the log ends in.
+    pub(super) fn current_sequences(&self) -> Result<Vec<u64>> {
+        let sequences = self.chain.sequences()?;
+        if self.committed().is_some_and(|tail| sequences.last() != Some(&tail.sequence())) {
+            return self.chain.refresh();
+        }
+        Ok(sequences)
+    }
+
     /// The last segment for which `before` holds; it must hold for a prefix of them. One that cannot
     /// be asked, being damaged, is left to who comes to it from the one before.
     fn last_segment_where(
         &self,
         before: impl Fn(&Segment) -> Result<bool>,
     ) -> Result<Arc<Segment>> {
-        let mut sequences = self.chain.sequences()?;
-        if self.committed().is_some_and(|tail| sequences.last() != Some(&tail.sequence())) {
-            sequences = self.chain.refresh()?;
-        }
+        let mut sequences = self.current_sequences()?;
         let (mut low, mut high) = (0, sequences.len() - 1);
         while low < high {
             let middle = high - (high - low) / 2;

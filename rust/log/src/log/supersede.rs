@@ -26,6 +26,7 @@ use crate::storage::Storage;
 use super::append::RESERVE;
 use super::chain::{Chain, list_segments};
 use super::create::FIRST_ALLOCATION;
+use super::trim::trims_before;
 use super::{LogSettings, write_access};
 
 /// Where a log is cut, and what it knew there.
@@ -65,6 +66,8 @@ pub struct NewEnd {
     pub allocated: Address,
     /// Entries in its index.
     pub indexed: u64,
+    /// Behind this nothing in the segment says that anything was trimmed.
+    pub trimmed: Address,
 }
 
 /// Make the segment that continues a log at a cut.
@@ -128,7 +131,9 @@ pub fn adopt(
     let (bytes, mode) = (settings.segment_bytes, settings.file_mode);
     let indexed = Index::build(segment).save(storage, dir, segment, bytes, mode)?;
     let at = |position| Address::new(segment.sequence(), position);
-    Ok(NewEnd { tail: at(walk.position), allocated: at(len & !7), indexed })
+    let tail = at(walk.position);
+    let trimmed = trims_before(tail, &walk.state, segment);
+    Ok(NewEnd { tail, allocated: at(len & !7), indexed, trimmed })
 }
 
 /// Behind the snapshot: the blocks to be carried, header and mark; then all of it is synced.

@@ -188,6 +188,21 @@ impl Log {
         self.put_mark(&segment, &mark, control, guard)
     }
 
+    /// Have a mark on the medium say how far everything is there, whoever synced it: damage before it is
+    /// then damage for whoever comes after a crash, and never a torn tail.
+    pub(super) fn mark_durable(&self, control: &Control, member: &dyn Member) -> Result<()> {
+        let _turn = enter(&self.syncer);
+        let guard = self.lock_sync(control, member)?;
+        let durable = control.durable();
+        let segment = self.synced_segment(durable.sequence(), control)?;
+        let before = segment.mark().unwrap_or_default();
+        if control.is_latched() || before.position >= durable.position() {
+            return Ok(());
+        }
+        let mark = next_mark(before, durable.position(), control, member);
+        self.put_mark(&segment, &mark, control, guard)
+    }
+
     /// True when [`Log::keep_mark`] has something to do.
     pub fn lacks_mark(&self) -> bool {
         enter(&self.syncer_files).unmarked.is_some()

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
-use crate::log::{Interrupt, Log, Wait};
+use crate::log::{Interrupt, Log, Removable, Removed, Wait};
 use crate::segment::Check;
 use crate::store::{Closing, Store, TopicOptions};
 
@@ -162,6 +162,35 @@ impl Topic {
     /// `Invalid` for a partition that is not there; `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
     pub fn first(&self, partition: u32) -> Result<u64> {
         self.log.first_offset(self.number(partition)?)
+    }
+
+    /// Trim partitions: their records before these offsets are gone for every reader, and so are the
+    /// files which no topic of the log needs any more. On the medium when it returns; what was read
+    /// stays valid. An offset that was trimmed already changes nothing.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` for an offset beyond an end, `Invalid` for a partition that is not there: then
+    /// nothing changed. `ReadOnly`, `Latched`, `LockTimeout`, `TopicDeleted`, `NoSpace`, `Io`.
+    pub fn trim(&self, firsts: &[(u32, u64)]) -> Result<Removed> {
+        let firsts = self.numbered(firsts)?;
+        self.log.trim(&firsts).map_err(|error| read::named(error, self.name()))
+    }
+
+    /// Which segments such a trim would remove; nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Topic::first`], and `OffsetOutOfRange`.
+    pub fn plan_trim(&self, firsts: &[(u32, u64)]) -> Result<Removable> {
+        for (partition, before) in firsts {
+            if *before > self.end(*partition)? {
+                return Err(self.out_of_range(*partition, (*before).into())?);
+            }
+        }
+        self.log.removable(&self.numbered(firsts)?)
+    }
+
+    fn numbered(&self, firsts: &[(u32, u64)]) -> Result<Vec<(u32, u64)>> {
+        firsts.iter().map(|(partition, to)| Ok((self.number(*partition)?, *to))).collect()
     }
 
     /// Offset behind the last committed record.

@@ -5,10 +5,12 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::Decoded;
 use crate::format::record::{Parts, Spot, Walk as Records, headers};
+use crate::format::settings::TopicSettings;
 use crate::log::{Cursor, DataBlock, Run};
 use crate::segment::Check;
 use crate::store::Closing;
@@ -98,6 +100,8 @@ pub struct Scan {
     rest: Rest,
     next: u64,
     end: u64,
+    /// For messages.
+    topic: Arc<TopicSettings>,
     /// A scan is a handle of its log too; dropped right behind the cursor.
     _closing: Option<Closing>,
 }
@@ -120,7 +124,8 @@ impl Scan {
     /// The next record; `None` at the end.
     ///
     /// # Errors
-    /// `Corrupt`, `NeedsRecovery`, `Newer`. The scan stays where it is; [`Scan::skip_damage`] goes on.
+    /// `Corrupt`, `NeedsRecovery`, `Newer`: the scan stays where it is, and [`Scan::skip_damage`] goes
+    /// on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<RecordView>> {
         let next = self.next_parts()?;
@@ -183,8 +188,11 @@ impl Scan {
     /// Have a block of which something is to come; false at the end.
     #[inline(always)]
     fn has_block(&mut self) -> Result<bool> {
-        if matches!(self.rest, Rest::Nothing) && self.cursor.next_block()?.is_some() {
-            self.rest = Rest::Whole;
+        if matches!(self.rest, Rest::Nothing) {
+            let next = self.cursor.next_block();
+            if next.map_err(|error| named(error, &self.topic.name))?.is_some() {
+                self.rest = Rest::Whole;
+            }
         }
         Ok(!matches!(self.rest, Rest::Nothing))
     }
@@ -302,6 +310,17 @@ impl Scan {
     }
 }
 
+/// What a log says of one of its topics, said of the topic.
+#[cold]
+pub(super) fn named(error: Error, name: &str) -> Error {
+    match error {
+        Error::OffsetOutOfRange { offset, first, end, .. } => {
+            Error::OffsetOutOfRange { topic: name.to_owned(), offset, first, end }
+        }
+        other => other,
+    }
+}
+
 impl Topic {
     /// The record with this offset.
     ///
@@ -309,7 +328,11 @@ impl Topic {
     /// `OffsetOutOfRange`, `Compacted`; `Corrupt`, `NeedsRecovery`, `Newer`.
     pub fn get(&self, partition: u32, offset: u64) -> Result<RecordView> {
         let number = self.number(partition)?;
-        let mut cursor = self.log.cursor_at(number, offset, self.check)?;
+        if offset < self.log.trimmed(number) {
+            return Err(self.out_of_range(partition, offset.into())?);
+        }
+        let cursor = self.log.cursor_at(number, offset, self.check);
+        let mut cursor = cursor.map_err(|error| named(error, self.name()))?;
         let block =
             cursor.next_block()?.filter(|block| (block.first()..block.end()).contains(&offset));
         let Some(block) = block else {
@@ -342,9 +365,11 @@ impl Topic {
         if from < self.first(partition)? {
             return Err(self.out_of_range(partition, from.into())?);
         }
-        let cursor = self.log.cursor_at(number, from, self.check)?;
+        let cursor = self.log.cursor_at(number, from, self.check);
+        let cursor = cursor.map_err(|error| named(error, self.name()))?;
         let (rest, end, _closing) = (Rest::Nothing, end.unwrap_or(u64::MAX), self._closing.clone());
-        Ok(Scan { cursor, rest, next: from, end, _closing })
+        let topic = Arc::clone(&self.settings);
+        Ok(Scan { cursor, rest, next: from, end, topic, _closing })
     }
 
     /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.

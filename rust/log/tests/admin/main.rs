@@ -4,6 +4,8 @@
 mod backup;
 mod info;
 mod repair;
+
 #[path = "../stores/mod.rs"]
 mod stores;
+mod trimmed;
 mod verify;

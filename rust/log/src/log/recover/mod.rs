@@ -43,6 +43,7 @@ use super::reindex::bad_index;
 use super::repair::last_written;
 use super::roll::quarantine;
 use super::supersede::{Carried, Cut, Maker, NewEnd, collect_between, supersede};
+use super::trim::trims_before;
 use super::{LogSettings, Member, write_access};
 
 pub use end::recovered_end;
@@ -369,7 +370,8 @@ impl<'a> Recovery<'a> {
         let mark = Mark { serial: before.serial + 1, control, incarnation, ..before };
         segment.set_mark(&mark)?;
         let tail = Address::new(sequence, position);
-        Ok(NewEnd { tail, allocated: Address::new(sequence, wanted), indexed })
+        let trimmed = trims_before(tail, &end.walk.state, &end.segment);
+        Ok(NewEnd { tail, allocated: Address::new(sequence, wanted), indexed, trimmed })
     }
 
     fn supersede(&self, cut: &Cut, carried: &[Carried], maker: Maker) -> Result<NewEnd> {

@@ -1,0 +1,272 @@
+//! Trimming: saying what is no longer there, and removing the segments of which nothing is.
+//!
+//! Owns the two steps of retention and their order. First a meta block raises the lowest offsets of
+//! topics, committed under the append lock like any block, and is made durable, a mark included; only
+//! then files go: whole segments which every topic of the log was trimmed past, lowest first, the
+//! directory synced after each. So whoever finds that the oldest segments are gone also finds who said
+//! so, after any crash, and the files that are left never have a gap. What a crash leaves undone is
+//! found and done by the next who removes. The append lock is not held while files go; what readers
+//! have mapped stays. How readers learn of it is told in [`super::trimmed`]. See `docs/PROTOCOL.md`,
+//! "Retention".
+
+use std::io::ErrorKind;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use crate::canary::{Canary, planted};
+use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
+use crate::format::address::Address;
+use crate::format::block::Kind;
+use crate::format::control::at;
+use crate::format::names;
+use crate::format::state::{LogState, encode_trims};
+use crate::segment::Segment;
+use crate::segment::create::{commit, own_header, own_len, put_block};
+
+use super::append::{Obstacle, RESERVE, Writer};
+use super::chain::segments_of;
+use super::guard::Which;
+use super::{Control, Log, Member, enter};
+
+/// Topics of which one block speaks.
+const TOPICS_OF_A_BLOCK: usize = 256;
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Segments.
+    pub segments: u64,
+    /// Bytes that they and their indexes took on the disk.
+    pub bytes: u64,
+}
+
+/// What can be removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removable {
+    /// Sequences of the segments, lowest first.
+    pub sequences: Vec<u64>,
+    /// Bytes that they and their indexes take on the disk.
+    pub bytes: u64,
+}
+
+impl Log {
+    /// Raise the lowest offsets of topics, and remove the segments of which nothing is left then. On
+    /// the medium when it returns. An offset that is no higher than what was said before changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` for an offset beyond a topic's end, `Invalid` for a topic that the log does
+    /// not know: nothing changed. Else as [`Log::append`] and [`Log::sync_to`]; a removal that fails
+    /// is done by the next one.
+    pub fn trim(&self, firsts: &[(u32, u64)]) -> Result<Removed> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        self.check_trim(control, firsts)?;
+        for part in firsts.chunks(TOPICS_OF_A_BLOCK) {
+            let noted = self.note_trim(control, member, part);
+            noted.map_err(|error| self.unless_deleted(error))?;
+        }
+        if !planted(Canary::UnlinkBeforeTrim) {
+            self.sync()?;
+        }
+        self.remove_trimmed()
+    }
+
+    /// Remove the segments which every topic was trimmed past: what a trim does in the end, for who
+    /// comes after one that could not.
+    ///
+    /// # Errors
+    /// As [`Log::sync_to`]; `Io`, `Corrupt`.
+    pub fn remove_trimmed(&self) -> Result<Removed> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        if control.is_deleted() {
+            return Ok(Removed::default());
+        }
+        let removable = self.removable(&[])?;
+        let Some(last) = removable.sequences.last() else {
+            self.remove_indexes()?;
+            return Ok(Removed::default());
+        };
+        if !planted(Canary::UnlinkBeforeTrim) {
+            self.sync()?;
+            self.mark_durable(control, member)?;
+        }
+        pass(Point::TrimDurable);
+        // The one behind it holds what is durable, so that this one holds none of the end.
+        let until = control.durable().sequence().min(last + 1);
+        self.remove_before(control, until)
+    }
+
+    /// Which segments could be removed if topics were trimmed to these offsets, beside what was
+    /// trimmed already; nothing is changed.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Newer`, `Io`.
+    pub fn removable(&self, firsts: &[(u32, u64)]) -> Result<Removable> {
+        let sequences = self.chain.refresh()?;
+        let newest = self.chain.segment(sequences[sequences.len() - 1])?;
+        let asked = |number| firsts.iter().filter(move |(n, _)| *n == number).map(|(_, to)| *to);
+        let topics = self.opening(&newest)?.state.topics();
+        let firsts: Vec<(u32, u64)> = topics
+            .map(|(n, topic)| {
+                let first = topic.first.max(self.trimmed(n));
+                (n, asked(n).fold(first, u64::max))
+            })
+            .collect();
+        let mut removable = Removable::default();
+        for (i, sequence) in sequences.iter().enumerate() {
+            let Some(next) = sequences.get(i + 1) else { break };
+            let next = self.chain.glance(*next)?;
+            let bases = &self.opening(&next)?.bases;
+            if !firsts.iter().all(|(n, first)| bases.get(*n).is_none_or(|base| base <= *first)) {
+                break;
+            }
+            removable.sequences.push(*sequence);
+            removable.bytes += self.allocated_for(*sequence);
+        }
+        Ok(removable)
+    }
+
+    /// Bytes that a segment and its index take on the disk.
+    fn allocated_for(&self, sequence: u64) -> u64 {
+        let paths = [names::segment(sequence), names::index(sequence)];
+        let allocated =
+            |name: &String| self.storage.stat(&self.dir.join(name)).map_or(0, |s| s.allocated);
+        paths.iter().map(allocated).sum()
+    }
+
+    fn check_trim(&self, control: &Control, firsts: &[(u32, u64)]) -> Result<()> {
+        let mut slot = enter(&self.writer);
+        let writer = self.writer_in(&mut slot, control)?;
+        writer.catch_up(self, control)?;
+        for (number, to) in firsts {
+            let Some(topic) = writer.walk.state.topic(*number) else {
+                let dir = self.dir.display();
+                let what = format!("no topic of {dir} has the number {number}");
+                return Err(Error::Invalid { what });
+            };
+            if *to > topic.next {
+                let (offset, first, end) = (i128::from(*to), topic.first, topic.next);
+                return Err(Error::OffsetOutOfRange { topic: self.name(), offset, first, end });
+            }
+        }
+        Ok(())
+    }
+
+    /// Say it, in a block that is committed when this returns, and not yet durable.
+    fn note_trim(
+        &self,
+        control: &Control,
+        member: &dyn Member,
+        firsts: &[(u32, u64)],
+    ) -> Result<()> {
+        let mut slot = enter(&self.writer);
+        let writer = self.writer_in(&mut slot, control)?;
+        loop {
+            writer.catch_up(self, control)?;
+            let known = &writer.walk.state;
+            let raises = |(n, to): &&(u32, u64)| known.topic(*n).is_some_and(|t| t.first < *to);
+            let body = encode_trims(firsts.iter().filter(raises).copied());
+            if body.is_empty() {
+                return Ok(());
+            }
+            let guard = self.lock(Which::Append)?;
+            pass(Point::AppendLocked);
+            let outcome = writer
+                .under_lock(self, control, &guard)
+                .and_then(|()| writer.place_trim(control, &body));
+            drop(guard);
+            match outcome {
+                Ok(()) => {
+                    pass(Point::AppendUnlocked);
+                    control.notify(true);
+                    return Ok(());
+                }
+                Err(obstacle) => self.overcome(obstacle, writer, control, member)?,
+            }
+        }
+    }
+
+    /// Remove all segments below one of the log, lowest first: also those that the log does not reach,
+    /// for what they hold stood in others that go with them. After each the directory is synced: were
+    /// two removals on their way at once, a power cut could keep the lower file and leave a gap.
+    fn remove_before(&self, control: &Control, until: u64) -> Result<Removed> {
+        let (storage, dir) = (&*self.storage, &*self.dir);
+        let names = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+        let mut removed = Removed::default();
+        for sequence in segments_of(&names).into_iter().filter(|sequence| *sequence < until) {
+            // By path: where another log was put, as when an older copy was restored, it is not ours.
+            control.check_in_place(storage).map_err(|error| self.unless_deleted(error))?;
+            let path = dir.join(names::segment(sequence));
+            let bytes = self.allocated_for(sequence);
+            match storage.unlink(&path) {
+                Ok(()) => {
+                    removed.segments += 1;
+                    removed.bytes += bytes;
+                }
+                // Somebody else is at it.
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(Error::io("remove", &path, e)),
+            }
+            pass(Point::TrimUnlinked);
+            storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+            pass(Point::TrimSegment);
+        }
+        self.remove_indexes()?;
+        self.chain.refresh()?;
+        Ok(removed)
+    }
+
+    /// Remove the indexes of segments that are gone, also those that somebody left who died.
+    fn remove_indexes(&self) -> Result<()> {
+        let (storage, dir) = (&*self.storage, &*self.dir);
+        let names = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+        let Some(oldest) = segments_of(&names).first().copied() else { return Ok(()) };
+        for name in &names {
+            if names::parse_index(name).is_some_and(|sequence| sequence < oldest) {
+                // It is never read: what fails here is done by the next one.
+                let _ = storage.unlink(&dir.join(name));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Writer {
+    /// Under the append lock: the block that says it.
+    fn place_trim(&mut self, control: &Control, body: &[u8]) -> std::result::Result<(), Obstacle> {
+        let (start, sequence) = (self.tail.position(), self.tail.sequence());
+        let allocated = control.allocated();
+        let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
+        let needs = own_len(body.len());
+        if start + needs + RESERVE > room {
+            return Err(Obstacle::Tight { needs });
+        }
+        let end = Address::new(sequence, start + needs);
+        control.set(at::DIRTY, end.0)?;
+        // Before the block: who looks in between finds nothing there, and looks again.
+        control.set(at::TRIMMED, end.0)?;
+        compiler_fence(Ordering::SeqCst);
+        pass(Point::AppendDirty);
+        let place = self.place_at(start);
+        let stored = put_block(place, &own_header(Kind::Meta, body, 0), body);
+        stored.and_then(|word| commit(place, word)).map_err(|e| self.failed(e))?;
+        pass(Point::TrimCommitted);
+        // As in an append: what fails from here on does not undo it.
+        let _ = control.set(at::TAIL, end.0);
+        pass(Point::AppendTail);
+        Ok(self.walk_to(end)?)
+    }
+}
+
+/// Up to where readers have to look for trims in a segment that the log goes on in at `tail`, knowing
+/// this.
+pub fn trims_before(tail: Address, state: &LogState, segment: &Segment) -> Address {
+    let begun = segment.opening();
+    let same = begun.is_ok_and(|begun| {
+        let first = |number| begun.state.topic(number).map(|topic| topic.first);
+        state.topics().all(|(number, topic)| first(number) == Some(topic.first))
+    });
+    if same { Address(0) } else { tail }
+}

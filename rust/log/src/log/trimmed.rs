@@ -1,0 +1,97 @@
+//! What was trimmed, as readers learn it.
+//!
+//! Owns what a process knows of the lowest offsets that its log still holds. A segment begins with
+//! them; a trim says more in a block of the active segment, and the control page up to where such
+//! blocks may lie. So an unchanged word answers without looking, and a changed one costs a walk over
+//! headers, once. The word is stored before the block: who comes in between looks again. Where there
+//! is no control page the walk goes to the end. Saying it is left to [`super::trim`]. See
+//! `docs/PROTOCOL.md`, "Retention".
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::address::Address;
+use crate::format::block::Kind;
+use crate::format::state::LogState;
+use crate::segment::{Check, Segment};
+
+use super::{Control, Log, enter};
+
+/// What was trimmed, as far as a process has looked.
+#[derive(Debug, Default)]
+pub struct Trims {
+    /// The segment that was looked at.
+    sequence: Option<u64>,
+    /// Up to where.
+    position: u64,
+    /// What the control page said when all of that had been seen.
+    seen: Option<Address>,
+    /// Of this the lowest offsets alone are kept up.
+    state: LogState,
+}
+
+impl Log {
+    /// Lowest offset of a topic that was not trimmed. What cannot be read says nothing.
+    pub fn trimmed(&self, topic: u32) -> u64 {
+        let mut trims = enter(&self.trims);
+        // In this order: a segment that comes in between begins with what the word speaks of.
+        let said = self.control().map(Control::trimmed);
+        let active = self.control().map(|control| control.tail().sequence());
+        if said.is_none() || trims.seen != said || trims.sequence != active {
+            let _ = self.look_for_trims(&mut trims, said);
+        }
+        trims.state.topic(topic).map_or(0, |topic| topic.first)
+    }
+
+    #[cold]
+    fn look_for_trims(&self, trims: &mut Trims, said: Option<Address>) -> Result<()> {
+        let sequences = self.current_sequences()?;
+        let newest = self.chain.segment(sequences[sequences.len() - 1])?;
+        if trims.sequence != Some(newest.sequence()) {
+            let opening = newest.opening()?;
+            let (sequence, position) = (Some(newest.sequence()), opening.position);
+            *trims = Trims { sequence, position, seen: None, state: opening.state.clone() };
+        }
+        let until = match said {
+            Some(said) if said.sequence() == newest.sequence() => said.position(),
+            Some(_) => 0,
+            None => newest.map().len(),
+        };
+        trims.walk(newest, until);
+        trims.seen = said.filter(|_| trims.position >= until);
+        Ok(())
+    }
+}
+
+impl Trims {
+    /// Walk over what is there; damage is passed over, and told to whoever reads it.
+    fn walk(&mut self, mut segment: Arc<Segment>, until: u64) {
+        while self.position < until {
+            if segment.is_heavy() {
+                let Ok(light) = segment.afresh() else { return };
+                segment = Arc::new(light);
+            }
+            match segment.block(self.position, Check::Header) {
+                Ok(Some(block)) => {
+                    if block.header.kind == Kind::Meta {
+                        self.note(&segment);
+                    }
+                    self.position = block.end();
+                }
+                Ok(None) => return,
+                Err(_) => match segment.next_block(self.position + 8, until) {
+                    Some(next) => self.position = next,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn note(&mut self, segment: &Segment) {
+        let Ok(Some(block)) = segment.block(self.position, Check::Full) else { return };
+        let mut state = self.state.clone();
+        if state.apply_body(segment.body(&block), |_, _| ()).is_ok() {
+            self.state = state;
+        }
+    }
+}

@@ -1,0 +1,147 @@
+"""`topic.trim`: what is let go of is gone for every reader, and nothing else is."""
+
+import gc
+import itertools
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import falaj
+from falaj.errors import Invalid, OffsetOutOfRange, ReadOnly
+
+SEGMENT = 1 << 16
+VALUE = 500
+
+
+def value(n: int) -> bytes:
+    return b"%06d" % n + bytes(VALUE - 6)
+
+
+@pytest.fixture
+def orders(store: falaj.Store) -> falaj.Topic[memoryview]:
+    topic = store.topic("orders", segment_bytes=SEGMENT, sync="none")
+    for n in range(600):
+        topic.append(value(n), time=float(n))
+    return topic
+
+
+def segments(store: falaj.Store) -> int:
+    return len(list(Path(store.path).glob("logs/orders@*/*.log")))
+
+
+def test_a_trim_hides_what_lies_before_and_removes_whole_files(
+    orders: falaj.Topic[memoryview],
+) -> None:
+    before = segments(orders.store)
+    report = orders.trim(450)
+    assert report["firsts"] == {0: 450}
+    assert report["segments"] >= 2
+    assert report["bytes"] > 0
+    assert segments(orders.store) == before - report["segments"]
+    assert (orders.first, orders.end, len(orders)) == (450, 600, 150)
+    assert [record.offset for record in orders] == list(range(450, 600))
+    assert [record.offset for record in orders[-2:]] == [598, 599]
+    assert sum(len(batch) for batch in orders.batches()) == 150
+    assert next(orders.follow(timeout=0)).offset == 450
+    first = orders.at(0.0)
+    assert first is not None
+    assert first.offset == 450
+    for gone in (0, 449):
+        with pytest.raises(OffsetOutOfRange, match="450") as caught:
+            orders[gone]
+        assert caught.value.first == 450
+        with pytest.raises(OffsetOutOfRange):
+            orders.read(gone, 1)
+        with pytest.raises(OffsetOutOfRange):
+            next(orders.follow(gone))
+    assert orders.append(b"more") == 600
+
+
+def test_a_place_is_an_offset_from_either_end_or_a_time(orders: falaj.Topic[memoryview]) -> None:
+    assert orders.trim(10)["firsts"] == {0: 10}
+    assert orders.trim(5)["firsts"] == {0: 10}, "it only rises"
+    assert orders.trim(datetime.fromtimestamp(20, UTC))["firsts"] == {0: 20}
+    assert orders.trim("1970-01-01T00:00:30Z")["firsts"] == {0: 30}
+    assert orders.trim(40.0)["firsts"] == {0: 40}
+    assert orders.trim(-550)["firsts"] == {0: 50}
+    assert orders.trim(1e9)["firsts"] == {0: 600}, "all are older"
+    assert (orders.first, orders.end) == (600, 600)
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(
+    orders: falaj.Topic[memoryview],
+) -> None:
+    before = segments(orders.store)
+    planned = orders.trim(450, dry_run=True)
+    assert (orders.first, segments(orders.store)) == (0, before)
+    done = orders.trim(450)
+    assert (planned["firsts"], planned["segments"]) == (done["firsts"], done["segments"])
+
+
+def test_what_is_no_place_is_refused_and_nothing_changes(
+    orders: falaj.Topic[memoryview], store: falaj.Store
+) -> None:
+    for dry_run in (True, False):
+        with pytest.raises(OffsetOutOfRange):
+            orders.trim(601, dry_run=dry_run)
+    with pytest.raises(Invalid, match="time zone"):
+        orders.trim(datetime(2026, 1, 1))  # noqa: DTZ001
+    with pytest.raises(TypeError):
+        orders.trim(True)
+    pair = store.topic("pair", partitions=2)
+    pair.extend([b"a", b"b"], partition=1)
+    with pytest.raises(Invalid, match=r"partition\(p\)"):
+        pair.trim(1)
+    with falaj.open(store.path, "r") as reader, pytest.raises(ReadOnly):
+        reader.topic("orders").trim(1)
+    assert (orders.first, len(pair)) == (0, 2)
+
+
+def test_partitions_are_trimmed_one_by_one_or_all_before_a_time(store: falaj.Store) -> None:
+    pair = store.topic("pair", partitions=2)
+    for n in range(10):
+        pair.append(b"%d" % n, time=float(n), partition=n % 2)
+    assert pair.partition(1).trim(2)["firsts"] == {1: 2}
+    assert [r.bytes() for r in pair] == [b"0", b"2", b"4", b"5", b"6", b"7", b"8", b"9"]
+    assert pair.trim(6.0)["firsts"] == {0: 3, 1: 3}
+    assert [r.bytes() for r in pair] == [b"6", b"7", b"8", b"9"]
+
+
+def test_values_that_were_read_outlive_their_file(orders: falaj.Topic[memoryview]) -> None:
+    kept, batch = orders[3].value, next(orders.batches(50))
+    orders.trim(600)
+    assert segments(orders.store) == 1
+    orders.close()
+    gc.collect()
+    assert kept is not None
+    assert bytes(kept) == value(3)
+    assert bytes(batch.values[7]) == value(7)
+
+
+def test_who_is_reading_is_told_what_was_trimmed_and_never_skips(
+    orders: falaj.Topic[memoryview],
+) -> None:
+    with falaj.open(orders.store.path, "r") as reader:
+        following, plain = reader.topic("orders").follow(), iter(reader.topic("orders"))
+        assert [next(following).offset, next(plain).offset] == [0, 0]
+        orders.trim(550)
+        for reading in (following, plain):
+            with pytest.raises(OffsetOutOfRange, match="550"):
+                list(reading)
+            with pytest.raises(OffsetOutOfRange):
+                next(reading)
+
+
+def test_a_trim_in_another_process_is_known_here_at_once(orders: falaj.Topic[memoryview]) -> None:
+    with falaj.open(orders.store.path, "r") as reader:
+        read = reader.topic("orders")
+        for first in itertools.accumulate([7, 1, 300]):
+            program = (
+                "import sys, falaj; falaj.open(sys.argv[1]).topic('orders').trim(int(sys.argv[2]))"
+            )
+            argv = [sys.executable, "-c", program, str(orders.store.path), str(first)]
+            subprocess.run(argv, check=True, timeout=60)
+            assert (orders.first, read.first) == (first, first)
