@@ -33,6 +33,8 @@ pub enum Canary {
     MarkEarly,
     /// Segments are removed before it is on the medium that they were trimmed.
     UnlinkBeforeTrim,
+    /// A segment's snapshot leaves out what was appended by whom.
+    ForgottenProducers,
     /// Index entry and tail are stored before the block that they lead to.
     IndexBeforeData,
     /// A follower goes to sleep without looking once more.
@@ -49,7 +51,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 18] = [
+    pub const ALL: [(Self, &'static str); 19] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -62,6 +64,7 @@ impl Canary {
         (Self::SyncActiveOnly, "sync-active-only"),
         (Self::MarkEarly, "mark-early"),
         (Self::UnlinkBeforeTrim, "unlink-before-trim"),
+        (Self::ForgottenProducers, "forgotten-producers"),
         (Self::IndexBeforeData, "index-before-data"),
         (Self::LostWakeup, "lost-wakeup"),
         (Self::NoGeneration, "no-generation"),

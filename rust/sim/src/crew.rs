@@ -316,10 +316,10 @@ impl Hand<'_> {
                 let number = {
                     let mut notes = lock(self.notes);
                     let number = notes.groups.len();
-                    notes.groups.push((group(op, number), self.now() + 1));
+                    notes.groups.push((group(plain(op), number), self.now() + 1));
                     number
                 };
-                let new = group(op, number);
+                let new = group(plain(op), number);
                 let interval = op == Op::Interval;
                 let (appended, firsts) = self.patiently(|| append(log, &new, interval))?;
                 if self.turns.is_dead(self.me) {
@@ -456,4 +456,9 @@ fn rise(moments: &mut Moments) {
         most = most.max(*groups);
         *groups = most;
     }
+}
+
+/// Between processes it is decided as they append which sequence would come next: none is a producer's.
+fn plain(op: Op) -> Op {
+    if op == Op::Durable { Op::Append } else { op }
 }

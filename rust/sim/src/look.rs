@@ -14,7 +14,7 @@ use falaj::log::{Log, Member};
 use falaj::storage::memory::MemoryStorage;
 
 use crate::actor::Actor;
-use crate::machine::{append, open, open_to_read, with_patience};
+use crate::machine::{PRODUCER, append_last, append_once, open, open_to_read, with_patience};
 use crate::truth::{Group, TOPICS, Truth};
 
 /// What a machine is expected to hold.
@@ -191,13 +191,34 @@ pub fn take_over(
 fn go_on(log: &Arc<Log>, longer: &Truth, trimmed: usize) -> Result<(), String> {
     let all = longer.0.len();
     let new = &longer.0[all - 1];
-    let (_, firsts) = append(log, new, false).map_err(|e| format!("append: {e}"))?;
+    knows_its_producer(log, longer, all - 1).map_err(|e| format!("before an append: {e}"))?;
+    let (_, firsts) = append_last(log, longer, false).map_err(|e| format!("append: {e}"))?;
     let wanted: Vec<_> = new.0.iter().map(|(t, _)| longer.count(*t, all - 1)).collect();
     if firsts != wanted {
         return Err(format!("appended at {firsts:?} instead of {wanted:?}"));
     }
     let whole = longer.found(log, all..=all, (trimmed, trimmed));
-    whole.map(drop).map_err(|e| format!("after an append: {e}"))
+    whole.map(drop).map_err(|e| format!("after an append: {e}"))?;
+    knows_its_producer(log, longer, all).map_err(|e| format!("after an append: {e}"))
+}
+
+/// A log that holds so many groups knows the last sequence of the producer, and takes it for a repeat.
+fn knows_its_producer(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(), String> {
+    let last = truth.last_once(groups);
+    let told = log.last_sequence(PRODUCER, 0..1).map_err(|e| e.to_string())?;
+    let sequence = last.map(|(_, sequence)| sequence);
+    if told != sequence {
+        return Err(format!("the producer's last sequence is {sequence:?}, not {told:?}"));
+    }
+    let Some((number, sequence)) = last else { return Ok(()) };
+    let repeated = append_once(log, &truth.0[number], sequence);
+    let (first, wanted) = (repeated.map_err(|e| e.to_string())?.first, truth.count(0, number));
+    if first != wanted {
+        return Err(format!(
+            "sequence {sequence} stands at {wanted}, its repeat was put at {first}"
+        ));
+    }
+    Ok(())
 }
 
 /// The heir of the dead, and the first process of the next incarnation.

@@ -15,7 +15,7 @@ use falaj::format::record::{BodyWriter, Record};
 use falaj::format::settings::WriteMode;
 use falaj::format::state::TopicState;
 use falaj::format::varint::Lead;
-use falaj::log::{Appended, Log, LogSettings, LogSpec, Outgoing, create};
+use falaj::log::{Appended, Demands, Log, LogSettings, LogSpec, Outgoing, Sequenced, create};
 use falaj::segment::Reading;
 use falaj::storage::Storage;
 use falaj::storage::memory::MemoryStorage;
@@ -23,11 +23,13 @@ use falaj::storage::memory::MemoryStorage;
 use crate::actor::Actor;
 use crate::history::{History, Moments, Trims, at};
 use crate::op::{Op, PARTS};
-use crate::truth::{Group, TOPICS, Truth};
+use crate::truth::{Group, ONCE, TOPICS, Truth};
 
 /// Bytes of a segment: small, so that images are cheap and rolls frequent.
 pub const SEGMENT: u64 = 16 << 10;
 const GENERATION: [u8; 16] = [7; 16];
+/// Who appends what is to be appended once.
+pub const PRODUCER: &str = "p";
 /// The log's directory.
 pub const DIR: &str = "/log";
 /// The log's control page.
@@ -177,7 +179,7 @@ impl Machine {
             }
             Op::Durable => {
                 let log = self.log()?;
-                let appended = self.append(&log, group(Op::Append, self.truth.0.len()), false)?;
+                let appended = self.append(&log, group(Op::Durable, self.truth.0.len()), false)?;
                 log.sync_to(appended.end)?;
                 self.is_durable();
                 Ok(())
@@ -239,8 +241,12 @@ impl Machine {
 
     fn append(&mut self, log: &Log, group: Group, interval: bool) -> Result<Appended> {
         self.begun.push((self.storage.events() + 1, self.truth.0.len() + 1));
-        let (appended, _) = append(log, &group, interval)?;
         self.truth.0.push(group);
+        let appended = append_last(log, &self.truth, interval);
+        if appended.is_err() {
+            self.truth.0.pop();
+        }
+        let (appended, _) = appended?;
         self.committed.push((self.storage.events(), self.truth.0.len()));
         Ok(appended)
     }
@@ -345,6 +351,7 @@ pub fn group(op: Op, number: usize) -> Group {
         Op::Extend => Group::one(0, vec![vec![fill; 60], vec![fill; 7], vec![fill; 33]]),
         Op::Group => Group(vec![(1, vec![vec![fill; 90]]), (0, vec![vec![fill; 400]])]),
         Op::Large => Group::one(0, vec![vec![fill; 1100]]),
+        Op::Durable => Group::one(0, vec![vec![fill; ONCE]]),
         _ => Group::one(0, vec![vec![fill; 40]]),
     }
 }
@@ -379,6 +386,33 @@ pub fn open_to_read(storage: &MemoryStorage, mode: WriteMode) -> Result<Arc<Log>
     Log::open(Arc::new(storage.clone()), Path::new(DIR), settings(mode), None)
 }
 
+/// Append the last group of what the log is to hold, as its producer does if it is one's; returns where
+/// it went and the first offset in each topic.
+///
+/// # Errors
+/// Those of the engine.
+pub fn append_last(log: &Log, truth: &Truth, interval: bool) -> Result<(Appended, Vec<u64>)> {
+    let all = truth.0.len();
+    let group = &truth.0[all - 1];
+    match truth.last_once(all) {
+        Some((number, sequence)) if number + 1 == all => {
+            append_once(log, group, sequence).map(|appended| (appended, vec![appended.first]))
+        }
+        _ => append(log, group, interval),
+    }
+}
+
+/// Append a group, or repeat it, as the producer's append with this sequence.
+///
+/// # Errors
+/// Those of the engine.
+pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> {
+    let body = encode(&group.0[0].1);
+    let block = outgoing(group.0[0].0, &body, false);
+    let producer = Some(Sequenced::new(PRODUCER, sequence, 0..1));
+    log.append_if(&Demands { producer, expect: None }, &[block], &mut [0])
+}
+
 /// Append a group; returns where it went and the first offset in each topic.
 ///
 /// # Errors
@@ -386,18 +420,7 @@ pub fn open_to_read(storage: &MemoryStorage, mode: WriteMode) -> Result<Arc<Log>
 pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec<u64>)> {
     let bodies: Vec<_> = group.0.iter().map(|(_, values)| encode(values)).collect();
     let parts = group.0.iter().zip(&bodies);
-    let blocks: Vec<_> = parts
-        .map(|((topic, _), body)| Outgoing {
-            topic: *topic,
-            flags: body.flags(),
-            count: body.count(),
-            body: body.body(),
-            body_crc: crc32(body.body()),
-            highest_event_ns: None,
-            uses_append_time: true,
-            interval,
-        })
-        .collect();
+    let blocks: Vec<_> = parts.map(|((topic, _), body)| outgoing(*topic, body, interval)).collect();
     let mut firsts = vec![0; blocks.len()];
     // As a topic's append does: first the way that meets nothing, then the one that can wait.
     if let [block] = blocks[..] {
@@ -406,6 +429,19 @@ pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec
         }
     }
     log.append(&blocks, &mut firsts).map(|appended| (appended, firsts))
+}
+
+fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> Outgoing<'_> {
+    Outgoing {
+        topic,
+        flags: body.flags(),
+        count: body.count(),
+        body: body.body(),
+        body_crc: crc32(body.body()),
+        highest_event_ns: None,
+        uses_append_time: true,
+        interval,
+    }
 }
 
 fn encode(values: &[Vec<u8>]) -> BodyWriter {

@@ -19,6 +19,9 @@ pub const TOPICS: u32 = 2;
 /// Groups that must be trimmed away and that may be, where no trim was asked for.
 pub const NOTHING: (usize, usize) = (0, 0);
 
+/// Bytes of a record that the producer appends.
+pub const ONCE: usize = 41;
+
 /// One append: blocks that are there together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group(pub Vec<(u32, Vec<Vec<u8>>)>);
@@ -34,6 +37,12 @@ impl Group {
     pub fn twin(&self, fill: u8) -> Self {
         let twin = |values: &Vec<Vec<u8>>| values.iter().map(|v| vec![fill; v.len()]).collect();
         Self(self.0.iter().map(|(topic, values)| (*topic, twin(values))).collect())
+    }
+
+    /// True for a group that the producer appends, with the sequence that comes next: known by its
+    /// length, so that a group that takes its place is one too.
+    pub fn is_once(&self) -> bool {
+        matches!(&self.0[..], [(0, values)] if matches!(&values[..], [value] if value.len() == ONCE))
     }
 
     fn of(&self, topic: u32) -> impl Iterator<Item = &Vec<u8>> {
@@ -65,6 +74,12 @@ impl Truth {
     /// How many records of a topic the first groups hold.
     pub fn count(&self, topic: u32, groups: usize) -> u64 {
         self.0[..groups].iter().map(|group| group.of(topic).count() as u64).sum()
+    }
+
+    /// The group of the producer's last sequence among the first ones, by number, and that sequence.
+    pub fn last_once(&self, groups: usize) -> Option<(usize, u64)> {
+        let once = (0..groups).filter(|number| self.0[*number].is_once());
+        once.zip(0..).last()
     }
 
     /// A hash of what the groups are: each value is one byte again and again.

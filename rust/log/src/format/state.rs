@@ -16,6 +16,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::canary::{Canary, planted};
+
 use super::block::{Header, Producer};
 use super::{Decoded, Malformed, put, u32_at, u64_at, varint};
 
@@ -252,7 +254,8 @@ impl LogState {
             }
         }
         let producers = changed(&self.producers, &since.producers);
-        for ((id, topic), producer) in producers.filter(|(_, known)| known.len > 0) {
+        let are_kept = !planted(Canary::ForgottenProducers);
+        for ((id, topic), producer) in producers.filter(|(_, known)| known.len > 0 && are_kept) {
             let mut payload = topic.to_le_bytes().to_vec();
             payload.extend(id.to_le_bytes());
             for (sequence, offset) in producer.known() {
