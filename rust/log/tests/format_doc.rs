@@ -573,6 +573,7 @@ fn a_control_page_is_as_its_tables_say() {
         (control::at::TAIL, "TAIL"),
         (control::at::INDEXED, "INDEXED"),
         (control::at::WANTED, "WANTED"),
+        (control::at::TRIMMED, "TRIMMED"),
         (control::at::DURABLE, "DURABLE"),
         (control::at::FLAGS, "FLAGS"),
         (control::at::ALLOCATED, "ALLOCATED"),
