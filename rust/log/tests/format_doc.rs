@@ -621,7 +621,7 @@ fn limits_are_those_of_the_code() {
     assert_eq!(limit("relative time")[0], block::MAX_RELATIVE_TIME);
     assert_eq!(limit("absolute offset"), [64]);
     assert_eq!(limit("topics"), [u64::from(state::MAX_TOPICS)]);
-    let producers = [state::MAX_PRODUCERS as u64, state::PRODUCER_SEQUENCES as u64];
+    let producers = [state::MAX_PRODUCERS as u64, 96, state::PRODUCER_SEQUENCES as u64];
     assert_eq!(limit("producers"), producers);
     assert_eq!(limit("tokens"), [state::MAX_TOKENS as u64]);
     assert_eq!(limit("writing processes"), [u64::from(lock::SLOTS)]);
