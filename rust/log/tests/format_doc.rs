@@ -573,6 +573,7 @@ fn a_control_page_is_as_its_tables_say() {
         (control::at::TAIL, "TAIL"),
         (control::at::INDEXED, "INDEXED"),
         (control::at::WANTED, "WANTED"),
+        (control::at::TRIMMED, "TRIMMED"),
         (control::at::DURABLE, "DURABLE"),
         (control::at::FLAGS, "FLAGS"),
         (control::at::ALLOCATED, "ALLOCATED"),
@@ -620,7 +621,7 @@ fn limits_are_those_of_the_code() {
     assert_eq!(limit("relative time")[0], block::MAX_RELATIVE_TIME);
     assert_eq!(limit("absolute offset"), [64]);
     assert_eq!(limit("topics"), [u64::from(state::MAX_TOPICS)]);
-    let producers = [state::MAX_PRODUCERS as u64, state::PRODUCER_SEQUENCES as u64];
+    let producers = [state::MAX_PRODUCERS as u64, 96, state::PRODUCER_SEQUENCES as u64];
     assert_eq!(limit("producers"), producers);
     assert_eq!(limit("tokens"), [state::MAX_TOKENS as u64]);
     assert_eq!(limit("writing processes"), [u64::from(lock::SLOTS)]);
