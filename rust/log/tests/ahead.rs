@@ -5,6 +5,7 @@ mod common;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::*;
 use falaj::error::Error;
@@ -14,6 +15,7 @@ use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::log::{Log, LogSettings};
 use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::memory::MemoryStorage;
 use falaj::storage::real::RealStorage;
 use falaj::storage::{Access, Open, Storage};
 
@@ -151,4 +153,41 @@ fn a_sync_that_failed_for_the_helper_is_told_to_the_writer_and_not_taken_for_don
     append(&log, 0, &[&vec![7; 1 << 20]]).unwrap();
     assert!(place.allocated().sequence() > active, "in one made anew");
     assert_eq!(read_all(&log, 0, 0).0.len(), count + 1);
+}
+
+// Whoever has stopped between the look at the room and the allocation finds the segment full and sealed.
+#[test]
+fn a_helper_that_comes_too_late_takes_nothing_from_a_segment_that_others_filled() {
+    let memory = MemoryStorage::with_capacity(2 * LARGE);
+    let (dir, mode) = (PathBuf::from("/log"), WriteMode::Mapped);
+    create_log_of(&memory, &dir, 1, mode, LARGE);
+    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+    let open = |member: TestMember| {
+        let settings = LogSettings { segment_bytes: LARGE, ..settings(mode) };
+        Log::open(storage.clone(), &dir, settings, Some(Arc::new(member))).unwrap()
+    };
+    let member = TestMember::new(0, 1);
+    let (other, log) = (open(member.beside(1)), open(member));
+    log.set_helper(std::thread::current());
+    append(&log, 0, &[&vec![0; 900 << 10]]).unwrap();
+    let (stopped, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(1)));
+    let (armed, counted) = (Arc::clone(&stopped), Arc::clone(&count));
+    let sealed = other.committed().unwrap().sequence();
+    memory.watch(move |_| {
+        if !armed.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        while other.committed().unwrap().sequence() == sealed {
+            let number = counted.fetch_add(1, Ordering::SeqCst);
+            append(&other, 0, &[&vec![number as u8; 900 << 10]]).unwrap();
+        }
+    });
+    stopped.store(true, Ordering::SeqCst);
+    log.touch();
+    let count = count.load(Ordering::SeqCst);
+    assert!(count > 8 && !stopped.load(Ordering::SeqCst), "nobody filled the segment meanwhile");
+    let (found, ended) = read_all(&log, 0, 0);
+    ended.unwrap();
+    assert_eq!(found.len() as u64, count);
+    assert!((0..).zip(&found).all(|(i, (_, value))| *value == vec![i as u8; 900 << 10]));
 }

@@ -394,7 +394,7 @@ fn leave_pages(segments: &[(Arc<Segment>, u64)], from: Address) {
 
 /// Give the unused rest of a sealed segment back. Only a saving: errors change nothing. Behind a cut
 /// lies what readers may hold views of, so that stays.
-fn punch_rest(segment: &Segment, end: u64) {
+pub(super) fn punch_rest(segment: &Segment, end: u64) {
     if segment.kind(end) != Ok(Some(Kind::End)) {
         return;
     }

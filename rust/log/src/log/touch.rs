@@ -14,6 +14,7 @@ use crate::format::address::Address;
 use crate::segment::Segment;
 use crate::storage::{File, Map};
 
+use super::sync::punch_rest;
 use super::{Control, Log, enter};
 
 /// How far ahead of a slow and of a fast writer pages are touched, bytes.
@@ -202,8 +203,10 @@ impl Log {
             return false;
         }
         if control.tail().sequence() != segment.sequence() {
-            // Sealed meanwhile: nothing will ever lie there.
-            let _ = segment.file().punch(room, wanted - room);
+            // Sealed meanwhile, and perhaps filled before: who was stopped here does not know up to where.
+            if let Ok((_, end)) = self.chain.successor(segment) {
+                punch_rest(segment, end);
+            }
             return false;
         }
         control.raise_allocated(Address::new(segment.sequence(), wanted)).is_ok()
