@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Unpack, overload
 
     from falaj.admin import BackupReport, Progress, StoreInfo, Verification
-    from falaj.arguments import Settings, Sync
+    from falaj.arguments import Settings, Sync, Visibility
     from falaj.codecs import Codec
     from falaj.lean import T
 
@@ -127,6 +127,7 @@ class Store(_core.Store):
         sync_interval_ms: int | None = None,
         sync: Sync | None = None,
         verify: bool | None = None,
+        visibility: Visibility = "committed",
     ) -> Topic[Any]:
         """Open a topic; the first to open it for writing creates it.
 
@@ -145,6 +146,9 @@ class Store(_core.Store):
                 default.
             sync: When appends return unless they say otherwise, by default as the store was opened.
             verify: Whether reading verifies checksums, by default as the store was opened.
+            visibility: How far this handle reads: all that is "committed", or only what is
+                "durable", on the medium, which no loss of power takes back. Offsets, `len`, `end`,
+                slices, lookups and followers of the handle agree.
 
         Returns:
             The topic: a context manager that closes it.
@@ -170,6 +174,7 @@ class Store(_core.Store):
             sync_interval_ms=sync_interval_ms,
             sync=sync,
             verify=verify,
+            visibility=visibility,
         )
         return Topic(opened, self)
 
