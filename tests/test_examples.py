@@ -41,7 +41,7 @@ def test_the_follower_prints_what_another_process_appends(tmp_path: Path) -> Non
     with falaj.open(path) as store:
         topic = store.topic("orders", sync="none", sync_interval_ms=3_600_000)
         topic.append(b"old", sync="durable")
-        command = [sys.executable, EXAMPLES / "follow.py", path, "orders"]
+        command = [sys.executable, str(EXAMPLES / "follow.py"), str(path), "orders"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
             assert follower.stdout is not None
             assert follower.stdout.readline() == "0 old\n"
