@@ -1,7 +1,7 @@
 """A store in numbers, for what watches it: a plain dict, and Prometheus' text.
 
-Owns which numbers there are and what they are called. They are taken out of what `Store.info` tells,
-at one moment, and nothing else is looked at or counted: so it costs the appends nothing, and
+Owns which numbers there are and what they are called. They are taken out of what `Store.info`
+tells, at one moment, and nothing else is looked at or counted: so it costs the appends nothing, and
 whichever process asks gets the same. `Store.metrics` and the verb `metrics` use it.
 """
 

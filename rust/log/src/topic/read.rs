@@ -353,17 +353,23 @@ impl Topic {
     /// # Errors
     /// `OffsetOutOfRange`, `Compacted`; `Corrupt`, `NeedsRecovery`, `Newer`.
     pub fn get(&self, partition: u32, offset: u64) -> Result<RecordView> {
+        match self.visibility {
+            Visibility::Committed => self.look_up(partition, offset),
+            Visibility::Durable => self.look_up_durable(partition, offset),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up_durable(&self, partition: u32, offset: u64) -> Result<RecordView> {
         let found = self.look_up(partition, offset);
         // Damage behind what is visible is none of the reader's business.
-        if found.is_err()
-            && self.visibility == Visibility::Durable
-            && offset >= self.end(partition)?
-        {
+        if found.is_err() && offset >= self.end(partition)? {
             return Err(self.out_of_range(partition, offset.into())?);
         }
         found
     }
 
+    #[inline(always)]
     fn look_up(&self, partition: u32, offset: u64) -> Result<RecordView> {
         let number = self.number(partition)?;
         if offset < self.log.trimmed(number) {
