@@ -20,6 +20,7 @@ from falaj.stores import Store, open  # noqa: A004  # falaj.open is how it reads
 from falaj.topics import Topic
 
 if TYPE_CHECKING:
+    from falaj import logging as logging  # no standard library is hidden: `falaj.logging`
     from falaj.admin import repair, verify
     from falaj.records import Position
 if not TYPE_CHECKING:

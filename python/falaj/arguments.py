@@ -1,4 +1,4 @@
-"""What arguments may be, for annotations: `Start`, `Sync`, `Settings`.
+"""What arguments may be, for annotations: `Start`, `Sync`, `Visibility`, `Settings`.
 
 Needs `typing`, so nothing that `import falaj` loads imports this at run time.
 """
@@ -7,10 +7,11 @@ from typing import Literal, TypedDict
 
 from falaj.times import Time
 
-__all__ = ["Settings", "Start", "Sync"]
+__all__ = ["Settings", "Start", "Sync", "Visibility"]
 
 Start = int | Literal["earliest", "latest"] | Time
 Sync = Literal["none", "interval", "durable"]
+Visibility = Literal["committed", "durable"]
 
 
 class Settings(TypedDict, total=False):
@@ -21,3 +22,4 @@ class Settings(TypedDict, total=False):
     sync_interval_ms: int | None
     sync: Sync | None
     verify: bool | None
+    visibility: Visibility

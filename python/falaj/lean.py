@@ -36,4 +36,8 @@ def later(name: str) -> object:
         from falaj import admin
 
         return getattr(admin, name)
+    if name == "logging":
+        import falaj.logging
+
+        return falaj.logging
     raise AttributeError(f"module 'falaj' has no attribute {name!r}")

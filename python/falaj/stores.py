@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Unpack, overload
 
     from falaj.admin import BackupReport, Progress, StoreInfo, Verification
-    from falaj.arguments import Settings, Sync
+    from falaj.arguments import Settings, Sync, Visibility
     from falaj.codecs import Codec
     from falaj.lean import T
+    from falaj.metrics import Metrics
 
 __all__ = ["Store", "open"]
 
@@ -127,6 +128,7 @@ class Store(_core.Store):
         sync_interval_ms: int | None = None,
         sync: Sync | None = None,
         verify: bool | None = None,
+        visibility: Visibility = "committed",
     ) -> Topic[Any]:
         """Open a topic; the first to open it for writing creates it.
 
@@ -145,6 +147,9 @@ class Store(_core.Store):
                 default.
             sync: When appends return unless they say otherwise, by default as the store was opened.
             verify: Whether reading verifies checksums, by default as the store was opened.
+            visibility: How far this handle reads: all that is "committed", or only what is
+                "durable", on the medium, which no loss of power takes back. Offsets, `len`, `end`,
+                slices, lookups and followers of the handle agree.
 
         Returns:
             The topic: a context manager that closes it.
@@ -170,6 +175,7 @@ class Store(_core.Store):
             sync_interval_ms=sync_interval_ms,
             sync=sync,
             verify=verify,
+            visibility=visibility,
         )
         return Topic(opened, self)
 
@@ -220,3 +226,18 @@ class Store(_core.Store):
             [{'partition': 0, 'first': 0, 'end': 1, 'durable': 1}]
         """
         return _core._info(self)
+
+    def metrics(self) -> Metrics:
+        """Tell the store in numbers, for what watches it: what `info` tells, but less and by name.
+
+        Nothing is counted while records are appended: it is all taken from what processes share, so
+        any process may ask, and one that only reads. `falaj metrics` prints it for Prometheus.
+
+        Example:
+            >>> _ = store.topic("orders").append(b"first", sync="durable")
+            >>> store.metrics()["topics"]["orders"]["partitions"]
+            [{'partition': 0, 'first': 0, 'end': 1, 'committed': 1, 'durable': 1}]
+        """
+        from falaj import metrics  # few need it, and it imports typing
+
+        return metrics.of(self.info())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from falaj._core import Batch, Follower, Opened, Record
     from falaj.admin import TrimReport
     from falaj.aio import AsyncFollower
-    from falaj.arguments import Start
+    from falaj.arguments import Start, Visibility
     from falaj.stores import Store
     from falaj.times import Time
 
@@ -40,9 +40,12 @@ class Topic(_core.Topic[T]):
     raises `OffsetOutOfRange`, which is an `IndexError`. `len(topic)` is `end - first`; a topic is
     always true.
 
-    A plain `for` sees what was committed when it began; `follow` goes on. Where a topic has several
-    partitions, each has offsets of its own: `topic[i]`, slices, `read`, `last` and `at` are then
-    for `topic.partition(p)`, and iteration merges the partitions by timestamp.
+    A plain `for` sees what was committed when it began; `follow` goes on. A handle that was opened
+    with `visibility="durable"` sees only what is on the medium, in all that it does.
+
+    Where a topic has several partitions, each has offsets of its own: `topic[i]`, slices, `read`,
+    `last` and `at` are then for `topic.partition(p)`, and iteration merges the partitions by
+    timestamp.
 
     Threads may share it. A forked child may go on with it.
 
@@ -144,7 +147,7 @@ class Topic(_core.Topic[T]):
         return None if offset is None else self[offset]
 
     def batches(self, size: int = _BATCH) -> Iterator[Batch[T]]:
-        """Read everything that is committed now, thousands of records at a time.
+        """Read everything that there is now, thousands of records at a time.
 
         The fastest way to read: `batch.values` are memoryviews made when they are asked for,
         `batch.to_list()` are copies. With several partitions, one comes after the other. Before
@@ -168,7 +171,11 @@ class Topic(_core.Topic[T]):
         return chain.from_iterable([part._whole(size) for part in self._parts()])
 
     def follow(
-        self, start: Start = "earliest", *, timeout: float | None = None, durable: bool = False
+        self,
+        start: Start = "earliest",
+        *,
+        timeout: float | None = None,
+        visibility: Visibility | None = None,
     ) -> Follower[T]:
         """Read from a place on, and go on as records are appended, by any process.
 
@@ -180,7 +187,8 @@ class Topic(_core.Topic[T]):
                 count from the end), or a time: an aware datetime, an ISO string with a zone, or a
                 float of seconds since 1970.
             timeout: Seconds without a record after which the iteration ends quietly; None never.
-            durable: Hold back what is not known to be on the medium yet.
+            visibility: "durable" holds back what is not known to be on the medium yet, "committed"
+                nothing; by default as the topic was opened.
 
         Returns:
             An iterator, and a context manager that closes it.
@@ -194,11 +202,16 @@ class Topic(_core.Topic[T]):
             >>> [record.bytes() for record in orders.follow(timeout=0)]
             [b'one', b'two']
         """
-        starts = [part._start(start) for part in self._parts()]
-        return self._follow(starts, timeout, durable)
+        seen = self if visibility is None else Topic(self._seen_as(visibility), self._store)
+        starts = [part._start(start) for part in seen._parts()]
+        return seen._follow(starts, timeout)
 
     def afollow(
-        self, start: Start = "earliest", *, timeout: float | None = None, durable: bool = False
+        self,
+        start: Start = "earliest",
+        *,
+        timeout: float | None = None,
+        visibility: Visibility | None = None,
     ) -> AsyncFollower[T]:
         """Follow from asyncio: `async for`. Arguments as for `follow`.
 
@@ -215,7 +228,7 @@ class Topic(_core.Topic[T]):
         """
         from falaj.aio import AsyncFollower  # asyncio takes as long to import as all of falaj
 
-        return AsyncFollower(self.follow(start, durable=durable), timeout)
+        return AsyncFollower(self.follow(start, visibility=visibility), timeout)
 
     def trim(self, before: int | Time, *, dry_run: bool = False) -> TrimReport:
         """Let go of the oldest records, for everybody.
@@ -289,10 +302,9 @@ class Topic(_core.Topic[T]):
         if start == "latest":
             return self.end
         if isinstance(start, int) and not isinstance(start, bool):
-            end = self.end
-            if start > end:
+            if start > self.committed:
                 raise self._out_of_range(start)
-            return start if start >= 0 else max(self.first, end + start)
+            return start if start >= 0 else max(self.first, self.end + start)
         try:
             offset = self._first_at(start)
         except (Invalid, TypeError) as error:

@@ -129,6 +129,17 @@ def test_it_ends_quietly_when_nothing_came_for_so_long(falaj: Shell) -> None:
 def test_what_is_durable_is_shown_when_only_that_is_asked_for(falaj: Shell) -> None:
     fill(falaj, 12)
     assert falaj.ok("tail", "s", "t", "-f", "--durable", "--idle", "0.1") == lines(*range(2, 12))
+    with library.open(falaj.folder / "s") as store:
+        topic = store.topic("t", sync="none")
+        topic.append(b"r12")
+        assert (topic.durable, topic.end) == (12, 13)
+        assert falaj.ok("tail", "s", "t", "--durable", "-n", "1") == lines(11)
+        assert falaj.ok("cat", "s", "t", "--durable") == lines(*range(12))
+        late = ("--durable", "--since", "2026-11-20T09:00Z")
+        assert falaj.ok("cat", "s", "t", *late) == lines(9, 10, 11)
+        assert falaj.ok("cat", "s", "t", "--from", "12") == lines(12)
+        refused = falaj("cat", "s", "t", "--durable", "--from", "13")
+        assert (refused.code, "up to, not including, 12" in refused.err) == (2, True)
 
 
 def test_ctrl_c_ends_it_by_its_signal_and_without_a_word(falaj: Shell) -> None:

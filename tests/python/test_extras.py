@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj.logs import Handler
+from falaj.logging import Handler
 
 
 @pytest.fixture

@@ -168,10 +168,10 @@ def test_a_durable_follower_holds_back_what_is_not_on_the_medium(store: falaj.St
     topic = store.topic("slow", sync="none", sync_interval_ms=3_600_000)
     topic.append(b"0", sync="durable")
     topic.append(b"1")
-    follower = topic.follow(durable=True, timeout=0)
+    follower = topic.follow(visibility="durable", timeout=0)
     assert numbers(follower) == [0]
     assert numbers(topic) == [0, 1]
-    follower = topic.follow(1, durable=True, timeout=SOON_S)
+    follower = topic.follow(1, visibility="durable", timeout=SOON_S)
     flusher = threading.Timer(0.1, topic.flush)
     flusher.start()
     assert numbers([next(follower)]) == [1]

@@ -14,7 +14,7 @@ import falaj
 from falaj.cli.appending import append
 from falaj.cli.caring import backup, repair, verify
 from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_output
-from falaj.cli.informing import info
+from falaj.cli.informing import info, metrics
 from falaj.cli.opened import Access
 from falaj.cli.reading import cat, tail
 from falaj.cli.storing import delete, demo, topics, trim
@@ -66,7 +66,7 @@ def _verb(do: "Callable[..., None]") -> None:
     app.command()(verb)
 
 
-for each in (append, cat, tail, topics, info, verify, repair, backup, trim, delete, demo):
+for each in (append, cat, tail, topics, info, metrics, verify, repair, backup, trim, delete, demo):
     _verb(each)
 
 

@@ -1,4 +1,4 @@
-"""The verb `info`: what there is in a store, in numbers.
+"""The verbs `info` and `metrics`: what there is in a store, in numbers.
 
 Owns the tables of topics, logs and writing processes. In a pipe each row begins with what it is,
 so that `grep` and `awk` find their way; docs/cli.md names the columns.
@@ -16,11 +16,12 @@ from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, facts, rows_of, table
 from falaj.cli.units import show_time, size
 from falaj.errors import NoSuchTopic
+from falaj.metrics import exposition
 
 if TYPE_CHECKING:
     from falaj.admin import LockInfo, LogInfo, SlotInfo, StoreInfo, TopicInfo
 
-__all__ = ["info"]
+__all__ = ["info", "metrics"]
 
 _TOPICS = (
     Column("topic", "topic"),
@@ -71,6 +72,15 @@ def info(
         say(str(problem))
     if problems:
         raise typer.Exit(Exit.DAMAGE)
+
+
+def metrics(
+    context: options.Context, store: options.StoreArgument, as_json: options.JsonOption = False
+) -> None:
+    """Print metrics of a store in the text format of Prometheus."""
+    with options.access_of(context).store(store) as opened:
+        told = opened.metrics()
+    print(json.dumps(told) if as_json else exposition(told), end="\n" if as_json else "")
 
 
 def _keep(told: "StoreInfo", topic: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from falaj.arguments import Sync
+    from falaj.arguments import Sync, Visibility
 
 __all__ = ["Access", "NewTopic", "partitions_of", "raw_topic"]
 
@@ -39,9 +39,10 @@ class Access:
             yield store
 
     @contextmanager
-    def topic(self, path: Path, name: str) -> Iterator[Topic[Any]]:
-        """Open a topic for reading."""
-        with self.store(path) as store, raw_topic(store, name) as topic:
+    def topic(self, path: Path, name: str, durable: bool = False) -> Iterator[Topic[Any]]:
+        """Open a topic for reading; with `durable` only what is on the medium."""
+        visibility: Visibility = "durable" if durable else "committed"
+        with self.store(path) as store, raw_topic(store, name, visibility=visibility) as topic:
             yield topic
 
 
@@ -56,7 +57,12 @@ class NewTopic:
     sync: Sync | None = None
 
 
-def raw_topic(store: Store, name: str, wanted: NewTopic | None = None) -> Topic[Any]:
+def raw_topic(
+    store: Store,
+    name: str,
+    wanted: NewTopic | None = None,
+    visibility: Visibility = "committed",
+) -> Topic[Any]:
     """Open a topic whose values are bytes in and views out; `topic.codec` names its codec."""
     wanted = wanted or NewTopic()
     opened = store._open_topic(
@@ -68,6 +74,7 @@ def raw_topic(store: Store, name: str, wanted: NewTopic | None = None) -> Topic[
         sync_interval_ms=wanted.sync_interval_ms,
         sync=wanted.sync,
         verify=None,
+        visibility=visibility,
     )
     return Topic(opened, store)
 

@@ -9,6 +9,7 @@ from falaj.cli.opened import Access
 
 __all__ = [
     "Context",
+    "DurableOption",
     "FromOption",
     "GrepOption",
     "JsonOption",
@@ -49,6 +50,7 @@ GrepOption = Annotated[
 RawOption = Annotated[
     bool, typer.Option("--raw", help="Values byte for byte, with nothing between them.")
 ]
+DurableOption = Annotated[bool, typer.Option("--durable", help="Only what is on the medium.")]
 OffsetsOption = Annotated[
     bool | None, typer.Option("--offsets/--no-offsets", help="A column with offsets.")
 ]

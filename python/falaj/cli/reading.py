@@ -48,6 +48,7 @@ def cat(
         int | None, typer.Option("-n", "--limit", min=0, metavar="N", help="At most N records.")
     ] = None,
     partition: options.PartitionOption = None,
+    durable: options.DurableOption = False,
     grep: options.GrepOption = None,
     as_json: options.JsonOption = False,
     raw: options.RawOption = False,
@@ -71,7 +72,7 @@ def cat(
         damage.append(error)
         say(str(error))
 
-    with options.access_of(context).topic(store, topic) as opened:
+    with options.access_of(context).topic(store, topic, durable) as opened:
         parts = wanted.of(opened)
         paint = Paint.of(sys.stdout)
         whole = matches is None and limit is None and not skip_damage and len(parts) == 1
@@ -102,9 +103,7 @@ def tail(
         float | None,
         typer.Option("--idle", min=0.0, metavar="SECONDS", help="End when none came for so long."),
     ] = None,
-    durable: Annotated[
-        bool, typer.Option("--durable", help="Hold back what is not on the medium yet.")
-    ] = False,
+    durable: options.DurableOption = False,
     partition: options.PartitionOption = None,
     grep: options.GrepOption = None,
     as_json: options.JsonOption = False,
@@ -118,20 +117,18 @@ def tail(
     wanted = Range(start, None, since, None, partition)
     if last is not None and (start, since) != (None, None):
         raise Stop("-n, --from and --since say where to begin: give one of them")
-    if (idle is not None or durable) and not follow:
-        raise Stop("--idle and --durable are for following: add -f")
+    if idle is not None and not follow:
+        raise Stop("--idle is for following: add -f")
     matches = matcher(grep)
-    with options.access_of(context).topic(store, topic) as opened:
+    with options.access_of(context).topic(store, topic, durable) as opened:
         parts = wanted.of(opened)
         if (start, since) == (None, None):
             parts = _last(parts, 10 if last is None else last)
         show = printer(look, Paint.of(sys.stdout), opened.codec, len(opened.partitions) > 1)
-        if not durable:
-            _write(_matching(in_order(parts), matches), show)
+        _write(_matching(in_order(parts), matches), show)
         if follow:
             source = opened if partition is None else opened.partition(partition)
-            starts = [part.start if durable else part.stop for part in parts]
-            with source._follow(starts, idle, durable) as follower:
+            with source._follow([part.stop for part in parts], idle) as follower:
                 _write_on(follower, show, matches)
 
 

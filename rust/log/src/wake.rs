@@ -10,19 +10,23 @@
 //! | [`FOLLOWERS`] | the log's counter | who waits for this log alone |
 //! | [`WATCHERS`] | the bell | who waits for several logs of a store in one thread |
 //! | [`KEEPERS`] | the bell | who has something to do after an append, and else nothing |
+//! | [`SYNC_FOLLOWERS`] | the log's counter | who waits for what is on the medium; appends leave the bit |
+//! | [`SYNC_WATCHERS`] | the bell | likewise, for several logs |
 //!
 //! ```text
 //! sleeper                                 writer
 //!   ticket = observe(counter)               store the commit word
 //!   nothing new in the log?                 ── full fence ──
-//!   flag |= its bit                         flag = 0?  done
-//!   ── full fence ──                        swap(flag, 0) was 0?  somebody else wakes
+//!   flag |= its bit                         none of its bits in the flag?  done
+//!   ── full fence ──                        takes them out; none left?  somebody else wakes
 //!   still nothing new?                      counter += 1       of each bit that was set
 //!   sleep while counter = ticket            wake those of the bit
 //! ```
 //!
-//! Who waits for several logs does so with one ticket, taken first, and a flag in each of them. On the
-//! bell each bit is a mask of its own, so a keeper is not woken for a watcher's sake.
+//! An append answers all bits but the two that wait for a sync, which answers all of them; so who
+//! waits for the medium costs appends nothing, and is not woken by them. Who waits for several logs
+//! does so with one ticket, taken first, and a flag in each of them. Each bit is a futex mask of its
+//! own, so a keeper is not woken for a watcher's sake.
 //!
 //! Invariant: a sleeper sleeps only if the next writer to publish will find its bit, or if a
 //! writer that took its bit has yet to raise the counter past its ticket. The two fences make it so:
@@ -46,6 +50,15 @@ pub const FOLLOWERS: u64 = 1;
 pub const WATCHERS: u64 = 2;
 /// Bit of a log's flag: somebody may sleep on the bell who has work to do after an append.
 pub const KEEPERS: u64 = 4;
+/// Bit of a log's flag: somebody may sleep on the log's counter until something is on the medium.
+pub const SYNC_FOLLOWERS: u64 = 8;
+/// Bit of a log's flag: somebody may sleep on the bell until something of this log is on the medium.
+pub const SYNC_WATCHERS: u64 = 16;
+
+/// What is no news for whom an append leaves asleep.
+const AFTER_SYNC: u64 = SYNC_FOLLOWERS | SYNC_WATCHERS;
+/// The bits of those who sleep on the log's counter; the others sleep on the bell.
+const ON_COUNTER: u64 = FOLLOWERS | SYNC_FOLLOWERS;
 
 /// More sleepers than there can be; the kernel counts in `i32`.
 const ALL: u32 = i32::MAX as u32;
@@ -67,23 +80,25 @@ pub fn observe(counter: &impl SharedWord) -> Ticket {
     Ticket(counter.load(Ordering::Acquire) as u32)
 }
 
-/// Sleep until somebody notifies, for at most `bound`; return at once if `has_news`.
+/// Sleep until somebody notifies, for at most `bound`; return at once if `has_news`. `who` is one of
+/// the bits for the log's counter.
 ///
 /// Whatever the answer, the caller looks at the log again: [`Slept::Changed`] stands for news that
 /// came before the sleep, the others are hints.
 pub fn park<W: SharedWord>(
     counter: &W,
     flag: &W,
+    who: u64,
     ticket: Ticket,
     bound: Duration,
     has_news: impl FnOnce() -> bool,
 ) -> Slept {
-    leave_word(flag, FOLLOWERS);
+    leave_word(flag, who);
     if !planted(Canary::LostWakeup) && has_news() {
         // The bit stays set: it may stand for others too. It costs the next writer one wake.
         return Slept::Changed;
     }
-    counter.sleep(ticket.0, EVERYONE, bound)
+    counter.sleep(ticket.0, who as u32, bound)
 }
 
 /// Set a bit of a log's flag. Then look whether the log has news; if not, [`doze`].
@@ -102,13 +117,13 @@ pub fn leave_word(flag: &impl SharedWord, who: u64) {
     fence(Ordering::SeqCst);
 }
 
-/// Sleep on the bell until it is rung for `who`, for at most `bound`, having left word with each log
-/// that matters and looked at it again.
+/// Sleep until it is rung for `who`, for at most `bound`, having left word with each log that matters
+/// and looked at it again.
 pub fn doze(bell: &impl SharedWord, who: u64, ticket: Ticket, bound: Duration) -> Slept {
     bell.sleep(ticket.0, who as u32, bound)
 }
 
-/// After something was published: true when somebody is to be woken, by [`ring`].
+/// After a sync, or anything that may be news for all: true when somebody is to be woken, by [`ring`].
 #[inline]
 #[must_use]
 pub fn is_awaited(flag: &impl SharedWord) -> bool {
@@ -118,13 +133,14 @@ pub fn is_awaited(flag: &impl SharedWord) -> bool {
     flag.load(Ordering::Relaxed) != 0
 }
 
-/// As [`is_awaited`], for a caller whose last step was [`lock::unlock`](crate::lock::unlock).
+/// After an append, for a caller whose last step was [`lock::unlock`](crate::lock::unlock): true when
+/// somebody is to be woken, by [`ring_appended`].
 ///
 /// Between the store of the commit word and this load of the flag lies then a locked
 /// read-modify-write, and on x86-64 no load or store is ever reordered with one (Intel SDM vol. 3,
 /// "Loads and stores are not reordered with locked instructions"); only the compiler has to be held
-/// back. Elsewhere, and in the models, this *is* `is_awaited`: the language's memory model promises
-/// nothing of that kind, not even for a sequentially consistent exchange.
+/// back. Elsewhere, and in the models, there is a fence as in `is_awaited`: the language's memory model
+/// promises nothing of that kind, not even for a sequentially consistent exchange.
 #[inline(always)]
 #[must_use]
 pub fn is_awaited_after_unlock(flag: &impl SharedWord) -> bool {
@@ -132,21 +148,37 @@ pub fn is_awaited_after_unlock(flag: &impl SharedWord) -> bool {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
     #[cfg(any(not(target_arch = "x86_64"), loom))]
     fence(Ordering::SeqCst);
-    flag.load(Ordering::Relaxed) != 0
+    flag.load(Ordering::Relaxed) & !AFTER_SYNC != 0
 }
 
 /// Take a log's flag and wake those it stands for. Without a bell, who sleeps on one is left to its
 /// bound.
 #[cold]
 pub fn ring<W: SharedWord>(counter: &W, flag: &W, bell: Option<&W>) {
-    // One waker for all: who gets 0 relies on the one that got the flag. Acquire: what was left
-    // here before was left by who had its ticket already.
-    let taken = flag.swap(0, Ordering::Acquire);
-    if taken & FOLLOWERS != 0 {
-        rouse(counter);
+    wake_those(flag.swap(0, Ordering::Acquire), counter, bell);
+}
+
+/// As [`ring`], after an append: who waits for a sync sleeps on, and so does its bit.
+#[cold]
+pub fn ring_appended<W: SharedWord>(counter: &W, flag: &W, bell: Option<&W>) {
+    let mut now = flag.load(Ordering::Relaxed);
+    while now & !AFTER_SYNC != 0 {
+        match flag.compare_exchange(now, now & AFTER_SYNC, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return wake_those(now & !AFTER_SYNC, counter, bell),
+            Err(other) => now = other,
+        }
     }
-    if let (true, Some(bell)) = (taken & !FOLLOWERS != 0, bell) {
-        rouse_some(bell, (taken & !FOLLOWERS) as u32);
+}
+
+/// One waker for all: who finds no bit relies on the one that took it, with acquire, because what was
+/// left there before was left by who had its ticket already.
+fn wake_those<W: SharedWord>(taken: u64, counter: &W, bell: Option<&W>) {
+    let (on_counter, on_bell) = (taken & ON_COUNTER, taken & !ON_COUNTER);
+    if on_counter != 0 {
+        rouse_some(counter, on_counter as u32);
+    }
+    if let (true, Some(bell)) = (on_bell != 0, bell) {
+        rouse_some(bell, on_bell as u32);
     }
 }
 

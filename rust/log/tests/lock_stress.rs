@@ -460,7 +460,8 @@ fn followers_that_sleep_without_a_bound_see_every_publish() {
                         continue;
                     }
                     let has_news = || publish::observe(&commit) > seen;
-                    let slept = wake::park(&counter, &flag, ticket, BOUND, has_news);
+                    let slept =
+                        wake::park(&counter, &flag, wake::FOLLOWERS, ticket, BOUND, has_news);
                     assert_ne!(slept, Slept::TimedOut, "left asleep at {seen}");
                 }
             });
@@ -545,7 +546,14 @@ fn a_writer_that_dies_before_it_wakes_costs_the_followers_bound() {
         while publish::observe(&commit) == 0 {
             let ticket = wake::observe(&counter);
             let has_news = || publish::observe(&commit) != 0;
-            wake::park(&counter, &flag, ticket, Duration::from_millis(20), has_news);
+            wake::park(
+                &counter,
+                &flag,
+                wake::FOLLOWERS,
+                ticket,
+                Duration::from_millis(20),
+                has_news,
+            );
         }
     });
     assert_eq!(counter.load(Ordering::SeqCst), 0, "somebody did wake");

@@ -193,7 +193,7 @@ impl Batches {
         size: usize,
     ) -> PyResult<Self> {
         let open = handle.open_existing(py)?;
-        let scan = open.topic.scan(lane.partition, lane.from, lane.end).or_raise(py)?;
+        let scan = lane.scan(&open).or_raise(py)?;
         Ok(Self { scan, lane, size, open, handle: Arc::clone(handle) })
     }
 }

@@ -69,9 +69,8 @@ fn wait_beyond(
 }
 
 impl Follower {
-    pub(crate) fn new(reading: Reading, timeout: Option<Duration>, durable: bool) -> Self {
+    pub(crate) fn new(reading: Reading, timeout: Option<Duration>, reach: Reach) -> Self {
         let handle = Arc::clone(&reading.handle);
-        let reach = if durable { Reach::Durable } else { Reach::Committed };
         let state = Mutex::new(State { reading, seen: Address::default() });
         Self { state, stopped: AtomicBool::new(false), timeout, reach, handle }
     }
@@ -100,11 +99,8 @@ impl Follower {
         py: Python<'py>,
         state: &mut State,
     ) -> PyResult<Option<Bound<'py, Record>>> {
-        let merge = &mut state.reading.merge;
-        let now = merge.open().topic.log().reached(self.reach).unwrap_or_default();
-        if self.reach == Reach::Durable && (now > state.seen || !merge.open().is_ours()) {
-            merge.hold_back().or_raise(py)?;
-        }
+        // Before the scan looks, which reads as far as that or further.
+        let now = state.reading.merge.open().topic.log().reached(self.reach).unwrap_or_default();
         state.seen = now;
         let record = state.reading.next(py)?;
         if record.is_none() && self.reach == Reach::Committed {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use falaj::error::Error;
 use falaj::store::fork;
-use falaj::topic::Topic;
+use falaj::topic::{Topic, Visibility};
 use pyo3::prelude::*;
 
 use crate::attached::Attached;
@@ -30,10 +30,26 @@ pub(crate) struct Shape {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) topic: Topic,
+    /// The same for those who read no more than what is on the medium.
+    durable: Topic,
     epoch: u64,
 }
 
 impl Open {
+    fn new(topic: Topic) -> Arc<Self> {
+        let durable = topic.with_visibility(Visibility::Durable);
+        Arc::new(Self { topic, durable, epoch: fork::epoch() })
+    }
+
+    /// The topic as far as it is visible to a reader.
+    #[inline]
+    pub(crate) fn seen(&self, visibility: Visibility) -> &Topic {
+        match visibility {
+            Visibility::Committed => &self.topic,
+            Visibility::Durable => &self.durable,
+        }
+    }
+
     /// True unless the process forked since.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
@@ -53,7 +69,7 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn new(topic: Topic, shape: Shape, patience: Duration) -> Self {
-        let open = Arc::new(Open { topic, epoch: fork::epoch() });
+        let open = Open::new(topic);
         Self {
             open: Attached::new(Some(open)),
             closed: AtomicBool::new(false),
@@ -111,7 +127,7 @@ impl Handle {
     #[cold]
     fn reopen(&self, py: Python<'_>, stale: &Arc<Open>) -> PyResult<Arc<Open>> {
         let topic = patiently(py, self.patience, || stale.topic.reopen())?;
-        let fresh = Arc::new(Open { topic, epoch: fork::epoch() });
+        let fresh = Open::new(topic);
         // Others were attached meanwhile.
         let current = self.open.borrow(py).clone();
         match current {

@@ -3,7 +3,7 @@
 //! Invariant: what can change while it is copied is copied under the GIL; `bytes` cannot, and is used
 //! where it lies.
 
-use falaj::topic::{Record, SyncMode};
+use falaj::topic::{Record, SyncMode, Visibility};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -150,6 +150,20 @@ pub(crate) fn sync_mode(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Syn
         _ => {
             let what =
                 format!("sync is \"none\", \"interval\" or \"durable\", not {}", given.repr()?);
+            Err(PyValueError::new_err(what))
+        }
+    }
+}
+
+/// How far a reader sees.
+pub(crate) fn visibility(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Visibility>> {
+    let Some(given) = given else { return Ok(None) };
+    let name = given.cast::<PyString>().ok().and_then(|name| name.to_str().ok());
+    match name {
+        Some("committed") => Ok(Some(Visibility::Committed)),
+        Some("durable") => Ok(Some(Visibility::Durable)),
+        _ => {
+            let what = format!("visibility is \"committed\" or \"durable\", not {}", given.repr()?);
             Err(PyValueError::new_err(what))
         }
     }

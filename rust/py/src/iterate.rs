@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use falaj::error::Result;
 use falaj::format::address::Address;
-use falaj::topic::{Places, RecordView, Scan, Skipped, Topic};
+use falaj::topic::{Places, RecordView, Scan, Skipped, Visibility};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -18,12 +18,20 @@ use crate::handle::{Handle, Open, Shape};
 use crate::held::Held;
 use crate::record::Record;
 
-/// Where to read: a partition, from an offset on, up to another one or for ever.
+/// Where to read: a partition, from an offset on, up to another one or for ever, as far as it is
+/// visible.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane {
     pub(crate) partition: u32,
     pub(crate) from: u64,
     pub(crate) end: Option<u64>,
+    pub(crate) visibility: Visibility,
+}
+
+impl Lane {
+    pub(crate) fn scan(&self, open: &Open) -> Result<Scan> {
+        open.seen(self.visibility).scan(self.partition, self.from, self.end)
+    }
 }
 
 /// Records that are read at once, and held together while one of them is.
@@ -77,7 +85,7 @@ impl Stream {
     #[cold]
     fn again(&mut self, open: &Open) -> Result<Option<RecordView>> {
         self.ahead = None;
-        self.scan = open.topic.scan(self.lane.partition, self.next, self.lane.end)?;
+        self.scan = Lane { from: self.next, ..self.lane }.scan(open)?;
         self.scan.next_record()
     }
 }
@@ -91,11 +99,11 @@ pub(crate) struct Merge {
 
 impl Merge {
     pub(crate) fn new(open: Arc<Open>, lanes: &[Lane]) -> Result<Self> {
-        let scan = |topic: &Topic, lane: &Lane| {
-            let scan = topic.scan(lane.partition, lane.from, lane.end)?;
+        let stream = |lane: &Lane| {
+            let scan = lane.scan(&open)?;
             Ok(Stream { lane: *lane, scan, head: None, ahead: None, next: lane.from })
         };
-        let streams = lanes.iter().map(|lane| scan(&open.topic, lane)).collect::<Result<_>>()?;
+        let streams = lanes.iter().map(stream).collect::<Result<_>>()?;
         Ok(Self { streams, open })
     }
 
@@ -129,16 +137,6 @@ impl Merge {
             Lane { from, ..stream.lane }
         };
         self.streams.iter().map(lane).collect()
-    }
-
-    /// Read no further than what is on the medium now.
-    pub(crate) fn hold_back(&mut self) -> Result<()> {
-        for stream in &mut self.streams {
-            let end = self.open.topic.durable(stream.lane.partition)?;
-            stream.lane.end = Some(end);
-            stream.scan.set_end(end);
-        }
-        Ok(())
     }
 
     /// Step over damage in every partition; says in which there was some. An error of a later one

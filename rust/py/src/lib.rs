@@ -20,6 +20,7 @@ mod input;
 mod iterate;
 mod opened;
 mod record;
+mod seen;
 mod signals;
 mod store;
 mod topic;

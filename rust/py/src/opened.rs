@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use falaj::store::TopicOptions;
-use falaj::topic::{SyncMode, Topic as Inner};
+use falaj::topic::{SyncMode, Topic as Inner, Visibility};
 use pyo3::prelude::*;
 
 use crate::handle::{Handle, Shape};
@@ -20,6 +20,7 @@ pub struct Opened {
     pub(crate) first_number: u32,
     pub(crate) partitions: u32,
     pub(crate) sync: SyncMode,
+    pub(crate) visibility: Visibility,
     pub(crate) codec: Arc<str>,
 }
 
@@ -30,6 +31,7 @@ pub(crate) struct Asked<'a, 'py> {
     pub(crate) resolve: &'a Bound<'py, PyAny>,
     pub(crate) sync: SyncMode,
     pub(crate) verify: bool,
+    pub(crate) visibility: Visibility,
     pub(crate) patience: Duration,
 }
 
@@ -58,6 +60,7 @@ impl Opened {
             first_number: settings.number,
             partitions: settings.partitions,
             sync,
+            visibility: asked.visibility,
             codec: settings.codec.into(),
             handle: Arc::new(Handle::new(topic, shape, asked.patience)),
         })

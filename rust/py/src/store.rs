@@ -13,7 +13,7 @@ use pyo3::types::PyTuple;
 
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
-use crate::input::sync_mode;
+use crate::input::{sync_mode, visibility as parse_visibility};
 use crate::opened::{Asked, Opened};
 use crate::wait::{ATTEMPT, patiently, seconds};
 
@@ -98,7 +98,8 @@ impl Store {
 
     /// Open a topic.
     #[pyo3(signature = (
-        name, *, codec, resolve, partitions, segment_bytes, sync_interval_ms, sync, verify
+        name, *, codec, resolve, partitions, segment_bytes, sync_interval_ms, sync, verify,
+        visibility=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn _open_topic(
@@ -112,6 +113,7 @@ impl Store {
         sync_interval_ms: Option<u64>,
         sync: Option<&Bound<'_, PyAny>>,
         verify: Option<bool>,
+        visibility: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Opened> {
         let options = TopicOptions {
             codec,
@@ -122,7 +124,8 @@ impl Store {
         };
         let sync = sync_mode(sync)?.unwrap_or(self.sync);
         let verify = verify.unwrap_or(self.verify);
-        let asked = Asked { options, resolve, sync, verify, patience: self.patience };
+        let visibility = parse_visibility(visibility)?.unwrap_or_default();
+        let asked = Asked { options, resolve, sync, verify, visibility, patience: self.patience };
         let opened = Opened::open(py, &self.inner(py)?, name, &asked)?;
         self.note(opened.handle());
         Ok(opened)

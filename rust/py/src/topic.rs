@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use falaj::error::{Error, Result};
 use falaj::log::Appended;
-use falaj::topic::{Condition, Record as Outgoing, SyncMode, Topic as Inner};
+use falaj::topic::{Condition, Record as Outgoing, SyncMode, Topic as Inner, Visibility};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -17,7 +17,6 @@ use crate::batch::Batches;
 use crate::collect::{Bodies, Collector};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Follower;
-use crate::handle::Open;
 use crate::held::Held;
 use crate::input::{self, Incoming};
 use crate::iterate::{Lane, Reading, Records};
@@ -29,7 +28,7 @@ use crate::wait::{patiently, seconds, wait};
 #[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
 #[derive(Debug)]
 pub struct Topic {
-    opened: Opened,
+    pub(crate) opened: Opened,
     /// Where the next record without a key goes.
     turn: AtomicU32,
 }
@@ -73,22 +72,6 @@ impl If {
 }
 
 impl Topic {
-    fn lanes(&self) -> std::ops::Range<u32> {
-        self.opened.only.map_or(0..self.opened.partitions, |only| only..only + 1)
-    }
-
-    /// The one partition; an error where there are several.
-    fn one(&self, py: Python<'_>) -> PyResult<u32> {
-        self.opened.only.ok_or_else(|| {
-            let (name, n) = (&self.opened.handle.shape.name, self.opened.partitions);
-            let what = format!(
-                "topic {name:?} has {n} partitions, each with offsets of its own: use \
-                 topic.partition(p)"
-            );
-            invalid(py, what)
-        })
-    }
-
     fn target(
         &self,
         py: Python<'_>,
@@ -206,29 +189,6 @@ impl Topic {
             })?;
         }
         Ok(offset)
-    }
-
-    fn bound(&self, py: Python<'_>, of: fn(&Inner, u32) -> Result<u64>) -> PyResult<u64> {
-        let partition = self.one(py)?;
-        of(&self.opened.handle.open_existing(py)?.topic, partition).or_raise(py)
-    }
-
-    fn lane(open: &Open, partition: u32) -> Result<Lane> {
-        let (from, end) = (open.topic.first(partition)?, open.topic.end(partition)?);
-        Ok(Lane { partition, from, end: Some(end) })
-    }
-
-    /// The absolute offset of an index, which may count from the end.
-    fn absolute(&self, py: Python<'_>, open: &Open, partition: u32, index: i128) -> PyResult<u64> {
-        let absolute = if index < 0 {
-            index + i128::from(open.topic.end(partition).or_raise(py)?)
-        } else {
-            index
-        };
-        u64::try_from(absolute).or_else(|_| {
-            let error = open.topic.out_of_range(partition, index).or_raise(py)?;
-            Err(raise(py, &error))
-        })
     }
 }
 
@@ -410,7 +370,7 @@ impl Topic {
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Records> {
         let open = self.opened.handle.open_existing(py)?;
-        let lanes: Result<Vec<_>> = self.lanes().map(|p| Self::lane(&open, p)).collect();
+        let lanes: Result<Vec<_>> = self.lanes().map(|p| self.lane(&open, p)).collect();
         let reading = Reading::new(py, &self.opened.handle, &lanes.or_raise(py)?)?;
         Ok(Records { reading })
     }
@@ -440,7 +400,7 @@ impl Topic {
         };
         let open = own.opened.handle.open_existing(py)?;
         let offset = own.absolute(py, &open, partition, index)?;
-        let record = open.topic.get(partition, offset).or_raise(py)?;
+        let record = own.seen(&open).get(partition, offset).or_raise(py)?;
         let held = Held::alone(record, partition, &own.opened.handle.shape);
         Ok(Record::make(py, held)?.into_any())
     }
@@ -448,7 +408,8 @@ impl Topic {
     /// How many records there are.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let open = self.opened.handle.open_existing(py)?;
-        let count = |p| Ok(open.topic.end(p)? - open.topic.first(p)?);
+        let topic = self.seen(&open);
+        let count = |p| Ok(topic.end(p)?.saturating_sub(topic.first(p)?));
         let counted: Result<u64> = self.lanes().map(count).sum();
         Ok(counted.or_raise(py)? as usize)
     }
@@ -473,6 +434,15 @@ impl Topic {
     #[getter]
     fn sync(&self) -> &'static str {
         input::sync_name(self.opened.sync)
+    }
+
+    /// How far it is read: "committed" or "durable".
+    #[getter]
+    fn visibility(&self) -> &'static str {
+        match self.opened.visibility {
+            Visibility::Committed => "committed",
+            Visibility::Durable => "durable",
+        }
     }
 
     /// Id that the topic got when it was created, as hexadecimal digits.
@@ -500,16 +470,17 @@ impl Topic {
         self.bound(py, Inner::first)
     }
 
-    /// Offset behind the last committed record: where the next one goes.
+    /// Offset behind the last record that this handle sees; where the next one goes, unless it sees
+    /// only what is durable.
     #[getter]
     fn end(&self, py: Python<'_>) -> PyResult<u64> {
         self.bound(py, Inner::end)
     }
 
-    /// The same as `end`.
+    /// Offset behind the last committed record: where the next one goes.
     #[getter]
     fn committed(&self, py: Python<'_>) -> PyResult<u64> {
-        self.bound(py, Inner::end)
+        self.bound(py, Inner::committed)
     }
 
     /// Offset behind the last record that is known to be on the medium.
@@ -557,7 +528,7 @@ impl Topic {
         let topic = &open.topic;
         let until = match offset {
             Some(offset) => offset.saturating_add(1),
-            None => topic.end(partition).or_raise(py)?,
+            None => topic.committed(partition).or_raise(py)?,
         };
         let timeout = seconds(py, timeout)?;
         let ended = wait(
@@ -581,6 +552,12 @@ impl Topic {
         self.opened.handle.close(py)
     }
 
+    /// What a handle is made of that sees as far as is said.
+    fn _seen_as(&self, visibility: &Bound<'_, PyAny>) -> PyResult<Opened> {
+        let visibility = input::visibility(Some(visibility))?.unwrap_or_default();
+        Ok(Opened { visibility, ..self.opened.clone() })
+    }
+
     /// What a handle for one partition is made of.
     fn _view(&self, py: Python<'_>, partition: u32) -> PyResult<Opened> {
         self.target(py, Some(partition), None)?;
@@ -589,21 +566,21 @@ impl Topic {
 
     /// Records of one partition from an offset up to another.
     fn _records(&self, py: Python<'_>, start: u64, stop: u64) -> PyResult<Records> {
-        let lane = Lane { partition: self.one(py)?, from: start, end: Some(stop.max(start)) };
+        let lane = self.range(py, start, stop)?;
         Ok(Records { reading: Reading::new(py, &self.opened.handle, &[lane])? })
     }
 
     /// Batches of one partition from an offset up to another.
     fn _batches(&self, py: Python<'_>, start: u64, stop: u64, size: usize) -> PyResult<Batches> {
-        let lane = Lane { partition: self.one(py)?, from: start, end: Some(stop.max(start)) };
-        Batches::new(py, &self.opened.handle, lane, size)
+        Batches::new(py, &self.opened.handle, self.range(py, start, stop)?, size)
     }
 
     /// Offset of the first record at or after a time, nanoseconds since 1970.
     fn _offset_at(&self, py: Python<'_>, time_ns: i64) -> PyResult<Option<u64>> {
         let partition = self.one(py)?;
         let open = self.opened.handle.open_existing(py)?;
-        py.detach(|| open.topic.offset_at_time(partition, time_ns)).or_raise(py)
+        let topic = self.seen(&open);
+        py.detach(|| topic.offset_at_time(partition, time_ns)).or_raise(py)
     }
 
     /// Trim partitions, or say what that would remove: segments, and bytes on the disk.
@@ -630,15 +607,11 @@ impl Topic {
         py: Python<'_>,
         starts: Vec<u64>,
         timeout: Option<f64>,
-        durable: bool,
     ) -> PyResult<Follower> {
-        let timeout = seconds(py, timeout)?;
-        let lanes: Vec<_> = self
-            .lanes()
-            .zip(starts)
-            .map(|(partition, from)| Lane { partition, from, end: None })
-            .collect();
-        Ok(Follower::new(Reading::new(py, &self.opened.handle, &lanes)?, timeout, durable))
+        let (timeout, visibility) = (seconds(py, timeout)?, self.opened.visibility);
+        let lane = |(partition, from)| Lane { partition, from, end: None, visibility };
+        let lanes: Vec<_> = self.lanes().zip(starts).map(lane).collect();
+        Ok(Follower::new(Reading::new(py, &self.opened.handle, &lanes)?, timeout, visibility))
     }
 
     /// True when it has one partition, or is one.
@@ -663,7 +636,7 @@ impl Topic {
             Err(_) => "closed".to_owned(),
             Ok(open) if open.topic.log().is_deleted() => "deleted".to_owned(),
             Ok(open) => {
-                match self.lanes().map(|p| Self::lane(&open, p)).collect::<Result<Vec<_>>>() {
+                match self.lanes().map(|p| self.lane(&open, p)).collect::<Result<Vec<_>>>() {
                     Err(error) => error.to_string(),
                     Ok(lanes) => match lanes.as_slice() {
                         [Lane { from, end: Some(end), .. }] => {
@@ -684,7 +657,7 @@ impl Topic {
     fn _out_of_range(&self, py: Python<'_>, offset: i128) -> PyResult<Py<PyAny>> {
         let partition = self.one(py)?;
         let open = self.opened.handle.open_existing(py)?;
-        let error = open.topic.out_of_range(partition, offset).or_raise(py)?;
+        let error = self.seen(&open).out_of_range(partition, offset).or_raise(py)?;
         Ok(raise(py, &error).into_value(py).into_any())
     }
 }

@@ -59,7 +59,7 @@ impl Bell {
             true => BOUND,
             false => (first * 2_u32.saturating_pow(idle_turns.min(16))).min(last),
         };
-        self.sleep_as(wake::WATCHERS, ticket, bound);
+        self.sleep_as(wake::WATCHERS | wake::SYNC_WATCHERS, ticket, bound);
     }
 
     /// Sleep until there may be something to keep.

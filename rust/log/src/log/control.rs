@@ -343,25 +343,25 @@ impl Control {
         can_wait
     }
 
-    /// Wake who waits, after an append or a sync; `unlocked` when an append lock was just released.
+    /// Wake who waits, after an append, whose lock was just released, or else after a sync.
     #[inline(always)]
-    pub fn notify(&self, unlocked: bool) {
+    pub fn notify(&self, appended: bool) {
         if !self.can_wait() {
             return;
         }
         let flag = self.word(at::WAITING);
-        let is_awaited = match unlocked {
-            true => wake::is_awaited_after_unlock(&flag),
-            false => wake::is_awaited(&flag),
-        };
-        if is_awaited {
-            self.ring();
+        if appended {
+            if wake::is_awaited_after_unlock(&flag) {
+                self.ring();
+            }
+        } else if wake::is_awaited(&flag) {
+            wake::ring(&self.word(at::WAKE), &flag, self.bell().as_ref());
         }
     }
 
-    /// Wake those who left word.
+    /// Wake those who left word that they wait for appends.
     #[cold]
     pub fn ring(&self) {
-        wake::ring(&self.word(at::WAKE), &self.word(at::WAITING), self.bell().as_ref());
+        wake::ring_appended(&self.word(at::WAKE), &self.word(at::WAITING), self.bell().as_ref());
     }
 }

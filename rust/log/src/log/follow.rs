@@ -26,12 +26,13 @@ pub const BACK_OFF: [Duration; 2] = [Duration::from_millis(1), Duration::from_mi
 /// Asked each time a sleep ends: true to stop waiting.
 pub type Interrupt<'a> = &'a dyn Fn() -> bool;
 
-/// What of a log is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// How far of a log is read, and what is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Reach {
-    /// That there is more.
+    /// All that is committed.
+    #[default]
     Committed,
-    /// That there is more on the medium.
+    /// What is on the medium, so that no loss of power takes it back.
     Durable,
 }
 
@@ -57,7 +58,7 @@ impl Log {
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
     ) -> Result<Wait> {
-        self.wait_until(|log| log.has_news(seen), timeout, interrupt)
+        self.wait_until(wake::FOLLOWERS, |log| log.has_news(seen), timeout, interrupt)
     }
 
     /// True when there is a block, though the tail may not say so: a writer that died behind its
@@ -78,7 +79,7 @@ impl Log {
         interrupt: Interrupt<'_>,
     ) -> Result<Wait> {
         let reached = |log: &Self| log.durable().is_some_and(|durable| durable >= target);
-        self.wait_until(reached, timeout, interrupt)
+        self.wait_until(wake::SYNC_FOLLOWERS, reached, timeout, interrupt)
     }
 
     /// How far the log reaches now; `None` where there is no page that says it.
@@ -98,7 +99,10 @@ impl Log {
     /// As [`Log::wait_for_news`].
     pub fn ask(&self, reach: Reach, seen: Address) -> Result<bool> {
         if let Some(control) = self.control() {
-            control.leave_word(wake::WATCHERS);
+            control.leave_word(match reach {
+                Reach::Committed => wake::WATCHERS,
+                Reach::Durable => wake::SYNC_WATCHERS,
+            });
             if control.is_deleted() {
                 return Err(self.deleted());
             }
@@ -147,6 +151,7 @@ impl Log {
 
     fn wait_until(
         &self,
+        who: u64,
         done: impl Fn(&Self) -> bool,
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
@@ -173,11 +178,11 @@ impl Log {
             match (control, ticket) {
                 (Some(control), Some(ticket)) if control.can_wait() => {
                     let (counter, flag) = (control.word(at::WAKE), control.word(at::WAITING));
-                    wake::park(&counter, &flag, ticket, bound, || done(self));
+                    wake::park(&counter, &flag, who, ticket, bound, || done(self));
                 }
                 (control, ticket) => {
                     // Not allowed to leave a flag: look now and then.
-                    doze(control, ticket, back_off.min(bound));
+                    doze(control, who, ticket, back_off.min(bound));
                     back_off = (back_off * 2).min(BACK_OFF[1]);
                 }
             }
@@ -191,10 +196,10 @@ impl Log {
 
 /// Sleep where no word can be left. On the page, if it is mapped: that takes no right to write, and who
 /// is woken for others is woken as well.
-fn doze(control: Option<&Control>, ticket: Option<wake::Ticket>, bound: Duration) {
+fn doze(control: Option<&Control>, who: u64, ticket: Option<wake::Ticket>, bound: Duration) {
     match (control.and_then(Control::counter), ticket) {
         (Some(counter), Some(ticket)) => {
-            wake::doze(&counter, wake::FOLLOWERS, ticket, bound);
+            wake::doze(&counter, who, ticket, bound);
         }
         // A signal ends this sleep too.
         _ => drop(futex::sleep(&AtomicU32::new(0), 0, EVERYONE, bound)),

@@ -72,6 +72,12 @@ impl Cursor {
         &self.here
     }
 
+    /// The log that it reads.
+    #[inline]
+    pub(crate) fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
     /// True when the blocks that it hands out were checked in full.
     #[inline]
     pub(crate) fn verifies(&self) -> bool {

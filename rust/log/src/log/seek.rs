@@ -105,10 +105,30 @@ impl Log {
         time_ns: i64,
         check: Check,
     ) -> Result<Option<u64>> {
-        self.while_segments_go(|| self.find_time(topic, time_ns, check))
+        self.offset_at_time_before(Address(u64::MAX), topic, time_ns, check)
     }
 
-    fn find_time(self: &Arc<Self>, topic: u32, time_ns: i64, check: Check) -> Result<Option<u64>> {
+    /// The same among the records that lie before an address; nothing behind it is looked at.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn offset_at_time_before(
+        self: &Arc<Self>,
+        until: Address,
+        topic: u32,
+        time_ns: i64,
+        check: Check,
+    ) -> Result<Option<u64>> {
+        self.while_segments_go(|| self.find_time(until, topic, time_ns, check))
+    }
+
+    fn find_time(
+        self: &Arc<Self>,
+        until: Address,
+        topic: u32,
+        time_ns: i64,
+        check: Check,
+    ) -> Result<Option<u64>> {
         let trimmed = self.trimmed(topic);
         let segment = self.last_segment_where(|segment| {
             let opening = self.opening(segment)?;
@@ -119,7 +139,10 @@ impl Log {
         let mut cursor = Cursor::new(Arc::clone(self), segment, topic, check)?;
         let entry = self.index_of(cursor.segment()).find(topic, |e| e.highest_ns < time_ns);
         cursor.jump(entry.as_ref());
-        while let Some(data) = cursor.next_block()? {
+        while cursor.address() < until {
+            let Some(data) = cursor.next_block()?.filter(|data| data.address() <= until) else {
+                break;
+            };
             let highest =
                 highest_ns(&data.segment, &data.block).map_err(|what| data.damaged(what))?;
             if highest < time_ns || data.end() <= trimmed {

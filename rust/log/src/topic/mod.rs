@@ -31,7 +31,7 @@ use crate::segment::Check;
 use crate::store::{Closing, Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, Record};
-pub use crate::log::{Place, Places, Run};
+pub use crate::log::{Place, Places, Reach as Visibility, Run};
 pub use condition::{Condition, MAX_PRODUCER_NAME};
 pub use read::{RecordView, Scan, Skipped, Slice};
 
@@ -58,6 +58,7 @@ pub struct Topic {
     _closing: Option<Closing>,
     sync: SyncMode,
     check: Check,
+    visibility: Visibility,
 }
 
 impl fmt::Debug for Topic {
@@ -75,7 +76,8 @@ impl Topic {
         let settings = Arc::new(store.open_topic(name, options)?);
         let log = store.open_log(&settings)?;
         let (_closing, sync, check) = (store.closing(&log)?, SyncMode::default(), Check::Full);
-        Ok(Self { store: store.clone(), settings, log, _closing, sync, check })
+        let visibility = Visibility::default();
+        Ok(Self { store: store.clone(), settings, log, _closing, sync, check, visibility })
     }
 
     /// The same topic, for a forked child: with a place of its own among the writers.
@@ -109,6 +111,32 @@ impl Topic {
     pub fn with_verify(&self, verify: bool) -> Self {
         let check = if verify { Check::Full } else { Check::None };
         Self { check, ..self.clone() }
+    }
+
+    /// The same topic, read up to what is committed or up to what is on the medium. Its end, lookups by
+    /// offset and time, and scans agree: of what lies behind they know nothing.
+    ///
+    /// ```
+    /// use falaj::store::{Store, StoreOptions, TopicOptions};
+    /// use falaj::topic::{Record, SyncMode, Topic, Visibility};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
+    /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+    /// let durable = orders.with_visibility(Visibility::Durable);
+    /// orders.append(0, &Record::value(b"first"), Some(SyncMode::None))?;
+    /// assert_eq!((orders.end(0)?, durable.end(0)?), (1, 0));
+    /// orders.flush()?;
+    /// assert_eq!(durable.end(0)?, 1);
+    /// # Ok::<(), falaj::error::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_visibility(&self, visibility: Visibility) -> Self {
+        Self { visibility, ..self.clone() }
+    }
+
+    /// How far it is read.
+    pub fn visibility(&self) -> Visibility {
+        self.visibility
     }
 
     /// Its name.
@@ -182,7 +210,7 @@ impl Topic {
     /// As [`Topic::first`], and `OffsetOutOfRange`.
     pub fn plan_trim(&self, firsts: &[(u32, u64)]) -> Result<Removable> {
         for (partition, before) in firsts {
-            if *before > self.end(*partition)? {
+            if *before > self.committed(*partition)? {
                 return Err(self.out_of_range(*partition, (*before).into())?);
             }
         }
@@ -193,11 +221,24 @@ impl Topic {
         firsts.iter().map(|(partition, to)| Ok((self.number(*partition)?, *to))).collect()
     }
 
-    /// Offset behind the last committed record.
+    /// Offset behind the last record that can be read: committed, or durable where only that is
+    /// [visible](Topic::with_visibility).
     ///
     /// # Errors
     /// As [`Topic::first`].
     pub fn end(&self, partition: u32) -> Result<u64> {
+        match self.visibility {
+            Visibility::Committed => self.committed(partition),
+            // What is trimmed need not be durable to be gone.
+            Visibility::Durable => Ok(self.durable(partition)?.max(self.first(partition)?)),
+        }
+    }
+
+    /// Offset behind the last committed record.
+    ///
+    /// # Errors
+    /// As [`Topic::first`].
+    pub fn committed(&self, partition: u32) -> Result<u64> {
         self.log.end_offset(self.number(partition)?)
     }
 
@@ -238,7 +279,7 @@ impl Topic {
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
     ) -> Result<Wait> {
-        let end = self.end(partition)?;
+        let end = self.committed(partition)?;
         if offset > end {
             let (topic, first) = (self.name().to_owned(), self.first(partition)?);
             return Err(Error::OffsetOutOfRange { topic, offset: offset.into(), first, end });

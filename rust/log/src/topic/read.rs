@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::Decoded;
+use crate::format::address::Address;
 use crate::format::record::{Parts, Spot, Walk as Records, headers};
 use crate::format::settings::TopicSettings;
 use crate::log::{Cursor, DataBlock, Run};
 use crate::segment::Check;
 use crate::store::Closing;
 
-use super::Topic;
+use super::{Topic, Visibility};
 
 /// A committed record, where it lies in mapped memory.
 #[derive(Clone, Debug)]
@@ -93,6 +94,9 @@ pub struct Skipped {
 
 /// Goes through a partition from an offset on. At the end it returns `None`, and goes on when there
 /// is more, unless it was given an end.
+///
+/// Invariant: what it returns lies before `end`; where only what is durable is visible, `end` is an
+/// offset that was durable when it was set.
 #[derive(Debug)]
 pub struct Scan {
     cursor: Cursor,
@@ -102,8 +106,19 @@ pub struct Scan {
     end: u64,
     /// For messages.
     topic: Arc<TopicSettings>,
+    held_back: Option<HeldBack>,
     /// A scan is a handle of its log too; dropped right behind the cursor.
     _closing: Option<Closing>,
+}
+
+/// What a scan waits for that reads only what is on the medium.
+#[derive(Debug)]
+struct HeldBack {
+    topic: u32,
+    /// How far the log was durable when `end` was set.
+    durable: Address,
+    /// Where it ends in any case.
+    last: u64,
 }
 
 #[derive(Debug)]
@@ -159,7 +174,7 @@ impl Scan {
         next: impl Fn(&mut Records, &[u8]) -> Decoded<Option<T>>,
         delta: impl Fn(&T) -> u32,
     ) -> Result<Option<T>> {
-        while self.next < self.end {
+        while self.next < self.end || self.reaches_further()? {
             let Rest::Records(records) = &mut self.rest else {
                 if !self.has_block()? {
                     return Ok(None);
@@ -176,13 +191,29 @@ impl Scan {
             };
             let offset = block.first() + u64::from(delta(&found));
             if offset >= self.end {
-                self.next = self.end;
+                // Should the end move, the block is gone through again from there.
+                (self.next, self.rest) = (self.end, Rest::Whole);
             } else if offset >= self.next {
                 self.next = offset + 1;
                 return Ok(Some(found));
             }
         }
         Ok(None)
+    }
+
+    /// At the end: whether it lies further now, because more of the log is on the medium. It costs a
+    /// load where that is not so.
+    #[cold]
+    fn reaches_further(&mut self) -> Result<bool> {
+        let Some(held) = &mut self.held_back else { return Ok(false) };
+        let log = self.cursor.log();
+        let durable = log.durable().unwrap_or_default();
+        if self.end == held.last || durable <= held.durable {
+            return Ok(false);
+        }
+        self.end = log.offset_at(held.topic, durable)?.max(self.end).min(held.last);
+        held.durable = durable;
+        Ok(self.next < self.end)
     }
 
     /// Have a block of which something is to come; false at the end.
@@ -249,7 +280,7 @@ impl Scan {
     /// Have a block of which something is wanted; false at the end.
     #[inline(always)]
     fn has_wanted(&mut self) -> Result<bool> {
-        while self.next < self.end && self.has_block()? {
+        while (self.next < self.end || self.reaches_further()?) && self.has_block()? {
             if !self.wanted_of(self.cursor.block()).is_empty() {
                 return Ok(true);
             }
@@ -299,11 +330,6 @@ impl Scan {
         Ok(Skipped { path, position, offsets: lost_from..self.next })
     }
 
-    /// Stop at this offset from now on.
-    pub fn set_end(&mut self, end: u64) {
-        self.end = end;
-    }
-
     /// Where it stands in the log.
     pub fn cursor(&self) -> &Cursor {
         &self.cursor
@@ -327,14 +353,33 @@ impl Topic {
     /// # Errors
     /// `OffsetOutOfRange`, `Compacted`; `Corrupt`, `NeedsRecovery`, `Newer`.
     pub fn get(&self, partition: u32, offset: u64) -> Result<RecordView> {
+        match self.visibility {
+            Visibility::Committed => self.look_up(partition, offset),
+            Visibility::Durable => self.look_up_durable(partition, offset),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up_durable(&self, partition: u32, offset: u64) -> Result<RecordView> {
+        let found = self.look_up(partition, offset);
+        // Damage behind what is visible is none of the reader's business.
+        if found.is_err() && offset >= self.end(partition)? {
+            return Err(self.out_of_range(partition, offset.into())?);
+        }
+        found
+    }
+
+    #[inline(always)]
+    fn look_up(&self, partition: u32, offset: u64) -> Result<RecordView> {
         let number = self.number(partition)?;
         if offset < self.log.trimmed(number) {
             return Err(self.out_of_range(partition, offset.into())?);
         }
         let cursor = self.log.cursor_at(number, offset, self.check);
         let mut cursor = cursor.map_err(|error| named(error, self.name()))?;
-        let block =
-            cursor.next_block()?.filter(|block| (block.first()..block.end()).contains(&offset));
+        let block = cursor.next_block()?.filter(|block| {
+            (block.first()..block.end()).contains(&offset) && self.is_visible(block)
+        });
         let Some(block) = block else {
             return Err(self.out_of_range(partition, offset.into())?);
         };
@@ -342,6 +387,11 @@ impl Topic {
             return Err(Error::Compacted { topic: self.name().to_owned(), offset });
         };
         Ok(RecordView { block: block.clone(), parts })
+    }
+
+    fn is_visible(&self, block: &DataBlock) -> bool {
+        let durable = || self.log.durable().is_some_and(|durable| block.address() <= durable);
+        self.visibility == Visibility::Committed || durable()
     }
 
     /// The error for an offset that no record has.
@@ -367,9 +417,17 @@ impl Topic {
         }
         let cursor = self.log.cursor_at(number, from, self.check);
         let cursor = cursor.map_err(|error| named(error, self.name()))?;
-        let (rest, end, _closing) = (Rest::Nothing, end.unwrap_or(u64::MAX), self._closing.clone());
+        let (rest, last, _closing) =
+            (Rest::Nothing, end.unwrap_or(u64::MAX), self._closing.clone());
+        let (end, held_back) = match self.visibility {
+            Visibility::Committed => (last, None),
+            Visibility::Durable => {
+                let durable = Address::default();
+                (0, Some(HeldBack { topic: number, durable, last }))
+            }
+        };
         let topic = Arc::clone(&self.settings);
-        Ok(Scan { cursor, rest, next: from, end, topic, _closing })
+        Ok(Scan { cursor, rest, next: from, end, topic, held_back, _closing })
     }
 
     /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.
@@ -377,6 +435,10 @@ impl Topic {
     /// # Errors
     /// As [`Topic::first`].
     pub fn offset_at_time(&self, partition: u32, time_ns: i64) -> Result<Option<u64>> {
-        self.log.offset_at_time(self.number(partition)?, time_ns, Check::Full)
+        let until = match self.visibility {
+            Visibility::Committed => Address(u64::MAX),
+            Visibility::Durable => self.log.durable().unwrap_or_default(),
+        };
+        self.log.offset_at_time_before(until, self.number(partition)?, time_ns, Check::Full)
     }
 }

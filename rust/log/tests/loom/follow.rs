@@ -54,7 +54,7 @@ pub fn turn(log: &Log, block: usize) -> bool {
     if log.has(block) {
         return true;
     }
-    wake::park(&log.counter, &log.flag, ticket, FOREVER, || log.has(block));
+    wake::park(&log.counter, &log.flag, wake::FOLLOWERS, ticket, FOREVER, || log.has(block));
     false
 }
 
@@ -187,8 +187,56 @@ fn closing_wakes_a_follower_that_has_no_news() {
             if log.has(1) {
                 break;
             }
-            wake::park(&log.counter, &log.flag, ticket, FOREVER, || false);
+            wake::park(&log.counter, &log.flag, wake::FOLLOWERS, ticket, FOREVER, || false);
         }
         closer.join().unwrap();
     });
+}
+
+/// An append and a sync, by two processes, and one who sleeps until the second; a bit that others
+/// left has the append ring. Block 0 stands for the append, block 1 for what the sync makes durable.
+fn wait_for_a_sync(ring: fn(&ModelWord, &ModelWord, Option<&ModelWord>)) {
+    model(move || {
+        let log = Arc::new(Log::new());
+        log.flag.store(wake::FOLLOWERS, Ordering::Relaxed);
+        let (appending, syncing) = (Arc::clone(&log), Arc::clone(&log));
+        let appender = thread::spawn(move || {
+            appending.append(0);
+            if wake::is_awaited_after_unlock(&appending.flag) {
+                ring(&appending.counter, &appending.flag, None);
+            }
+        });
+        let syncer = thread::spawn(move || {
+            syncing.append(1);
+            syncing.notify();
+        });
+        while !log.has(1) {
+            let ticket = wake::observe(&log.counter);
+            let (counter, flag) = (&log.counter, &log.flag);
+            if !log.has(1) {
+                wake::park(counter, flag, wake::SYNC_FOLLOWERS, ticket, FOREVER, || log.has(1));
+            }
+        }
+        assert_eq!(log.bytes[1].read(), 5);
+        appender.join().unwrap();
+        syncer.join().unwrap();
+    });
+}
+
+#[test]
+fn who_waits_for_a_sync_is_woken_by_it_although_an_append_rings_for_others() {
+    wait_for_a_sync(wake::ring_appended);
+}
+
+/// Takes all bits, and wakes only those whom an append concerns.
+fn ring_that_takes_all(counter: &ModelWord, flag: &ModelWord, _: Option<&ModelWord>) {
+    flag.swap(0, Ordering::Acquire);
+    counter.fetch_add(1, Ordering::Release);
+    counter.wake(1, wake::FOLLOWERS as u32);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_append_that_takes_the_bit_of_who_waits_for_a_sync_leaves_it_asleep() {
+    wait_for_a_sync(ring_that_takes_all);
 }

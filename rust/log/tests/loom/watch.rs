@@ -95,7 +95,7 @@ fn follow(store: &Store, log: usize) {
         if store.has(log) {
             return;
         }
-        wake::park(&one.counter, &one.flag, ticket, FOREVER, || store.has(log));
+        wake::park(&one.counter, &one.flag, wake::FOLLOWERS, ticket, FOREVER, || store.has(log));
     }
 }
 

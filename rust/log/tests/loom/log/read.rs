@@ -72,7 +72,7 @@ impl Log {
                 self.tail.load(Ordering::Acquire) > place
                     || publish::observe(&self.block(place).word) != 0
             };
-            wake::park(&self.counter, &self.waiting, ticket, FOREVER, has_news);
+            wake::park(&self.counter, &self.waiting, wake::FOLLOWERS, ticket, FOREVER, has_news);
         }
     }
 }

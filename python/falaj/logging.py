@@ -1,11 +1,13 @@
 """`Handler`: log records of `logging` as records of a topic.
 
-A service logs into a topic, and whoever wants to follows it: `for record in topic.follow(): …`.
+A service logs into a topic, and whoever wants to follows it: `for record in topic.follow(): …`. Any
+number of processes share the log; no line is torn, and none whose call returned is lost when a
+process is killed. There are no files to rotate: how much is kept is the topic's affair.
 """
 
 from __future__ import annotations
 
-import logging
+import logging  # the standard library's: imports in this package are absolute
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,8 +24,9 @@ class Handler(logging.Handler):
     is the logger's name, so that a logger's records stay in order; the event time is when it was
     logged.
 
-    What cannot be appended goes to `logging.Handler.handleError`, as with any handler: logging
-    never breaks the service.
+    What cannot be appended (the disk is full, the store closed, a lock held for too long) goes to
+    `logging.Handler.handleError`, as with any handler: logging never breaks the service, and works
+    again when there is room. A forked child may go on with it.
 
     Args:
         topic: Where to; any codec.
@@ -31,6 +34,7 @@ class Handler(logging.Handler):
 
     Example:
         >>> import logging
+        >>> from falaj.logging import Handler
         >>> audit = store.topic("audit", codec="json")
         >>> log = logging.getLogger("shop")
         >>> log.addHandler(Handler(audit))

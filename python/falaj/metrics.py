@@ -1,0 +1,194 @@
+"""A store in numbers, for what watches it: a plain dict, and Prometheus' text.
+
+Owns which numbers there are and what they are called. They are taken out of what `Store.info`
+tells, at one moment, and nothing else is looked at or counted: so it costs the appends nothing, and
+whichever process asks gets the same. `Store.metrics` and the verb `metrics` use it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from falaj.admin import LogInfo, StoreInfo, TopicInfo
+
+__all__ = ["LogMetrics", "Metrics", "PartitionMetrics", "TopicMetrics", "exposition", "of"]
+
+
+class PartitionMetrics(TypedDict):
+    """Offsets of a partition: its first, and those behind the last that is there, and durable."""
+
+    partition: int
+    first: int
+    end: int
+    committed: int
+    durable: int
+
+
+class TopicMetrics(TypedDict):
+    """A topic, and the log that it is in; what is not `readable` has no partitions."""
+
+    log: str | None
+    readable: bool
+    partitions: list[PartitionMetrics]
+
+
+class LogMetrics(TypedDict):
+    """A log: files, bytes of content and on the disk, and whether a failed sync has latched it."""
+
+    readable: bool
+    segments: int
+    live_bytes: int
+    disk_bytes: int
+    quarantined_bytes: int
+    latched: bool
+    contended: bool
+
+
+class Metrics(TypedDict):
+    """A store, with topics and logs by name. `writers` are processes that have it open to write."""
+
+    path: str
+    id: str
+    format: int
+    incarnation: str | None
+    writers: int
+    topics: dict[str, TopicMetrics]
+    logs: dict[str, LogMetrics]
+
+
+def of(info: StoreInfo) -> Metrics:
+    """Take the metrics out of what `Store.info` tells."""
+    return {
+        "path": info["path"],
+        "id": info["id"],
+        "format": info["format"],
+        "incarnation": info["incarnation"],
+        "writers": sum(slot["alive"] is True for slot in info["slots"]),
+        "topics": {topic["name"]: _topic(topic) for topic in info["topics"]},
+        "logs": {log["name"]: _log(log) for log in info["logs"]},
+    }
+
+
+def _topic(topic: TopicInfo) -> TopicMetrics:
+    partitions: list[PartitionMetrics] = [
+        {
+            "partition": each["partition"],
+            "first": each["first"],
+            "end": each["end"],
+            "committed": each["end"],
+            "durable": each["durable"],
+        }
+        for each in topic["partitions"]
+    ]
+    return {"log": topic["log"], "readable": topic["problem"] is None, "partitions": partitions}
+
+
+def _log(log: LogInfo) -> LogMetrics:
+    return {
+        "readable": log["problem"] is None,
+        "segments": len(log["segments"]),
+        "live_bytes": log["live"],
+        "disk_bytes": log["reserved"],
+        "quarantined_bytes": log["quarantined"],
+        "latched": log["latched"],
+        "contended": log["append_lock"]["contended"],
+    }
+
+
+class _Family(NamedTuple):
+    """A metric with all its samples: labels and value."""
+
+    name: str
+    kind: str
+    about: str
+    samples: list[tuple[dict[str, str], int]]
+
+
+def exposition(metrics: Metrics) -> str:
+    """Write metrics in Prometheus' text format, version 0.0.4.
+
+    Each sample carries the store's path as a label, so that those of several stores can be put
+    together.
+
+    Example:
+        >>> _ = store.topic("orders").append(b"first")
+        >>> print(exposition(store.metrics()).splitlines()[-1])
+        falaj_log_contended{store="...",log="orders"} 0
+    """
+    store = {"store": metrics["path"]}
+    lines: list[str] = []
+    for family in _families(metrics):
+        lines.append(f"# HELP {family.name} {_escaped(family.about)}")
+        lines.append(f"# TYPE {family.name} {family.kind}")
+        lines += [
+            f"{family.name}{{{_labels({**store, **labels})}}} {value}"
+            for labels, value in family.samples
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _families(metrics: Metrics) -> Iterator[_Family]:
+    """List everything, one family after the other; a family without samples too."""
+    what = {
+        "id": metrics["id"],
+        "format": str(metrics["format"]),
+        "incarnation": metrics["incarnation"] or "",
+    }
+    yield _Family("falaj_store_info", "gauge", "What store it is; always 1.", [(what, 1)])
+    writers = "Processes that have the store open for writing."
+    yield _Family("falaj_store_writers", "gauge", writers, [({}, metrics["writers"])])
+
+    topics, logs = metrics["topics"].items(), metrics["logs"].items()
+    about = "Whether the topic can be read; 0 where it is damaged."
+    readable = [({"topic": name}, int(topic["readable"])) for name, topic in topics]
+    yield _Family("falaj_topic_readable", "gauge", about, readable)
+    parts = [
+        ({"topic": name, "partition": str(part["partition"])}, part)
+        for name, topic in topics
+        for part in topic["partitions"]
+    ]
+    about = "Records ever committed: the offset behind the last one."
+    committed = [(labels, part["committed"]) for labels, part in parts]
+    yield _Family("falaj_topic_committed_records_total", "counter", about, committed)
+    about = "Lowest offset that is there."
+    first = [(labels, part["first"]) for labels, part in parts]
+    yield _Family("falaj_topic_first_offset", "gauge", about, first)
+    about = "Offset behind the last record that is known to be on the medium."
+    durable = [(labels, part["durable"]) for labels, part in parts]
+    yield _Family("falaj_topic_durable_offset", "gauge", about, durable)
+    yield from _log_families(logs)
+
+
+def _log_families(logs: Iterable[tuple[str, LogMetrics]]) -> Iterator[_Family]:
+    def family(name: str, about: str, values: Iterable[int]) -> _Family:
+        samples = [({"log": log}, int(value)) for (log, _), value in zip(logs, values, strict=True)]
+        return _Family("falaj_log_" + name, "gauge", about, samples)
+
+    each = [log for _, log in logs]
+    about = "Whether the log can be read; 0 where it is damaged."
+    yield family("readable", about, (log["readable"] for log in each))
+    yield family("segments", "Files of the log.", (log["segments"] for log in each))
+    about = "Bytes of content."
+    yield family("live_bytes", about, (log["live_bytes"] for log in each))
+    about = "Bytes that its files take on the disk, what is allocated ahead included."
+    yield family("disk_bytes", about, (log["disk_bytes"] for log in each))
+    about = "Bytes that recoveries and repairs set aside."
+    yield family("quarantined_bytes", about, (log["quarantined_bytes"] for log in each))
+    about = "1 while a failed sync keeps the log from being appended to."
+    yield family("latched", about, (log["latched"] for log in each))
+    about = "1 while processes wait for the lock of those who append."
+    yield family("contended", about, (log["contended"] for log in each))
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped(value, quoted=True)}"' for name, value in labels.items())
+
+
+def _escaped(text: str, quoted: bool = False) -> str:
+    """Escape as the format asks; bytes of a path that are not UTF-8 cannot stand in it."""
+    text = text.encode(errors="surrogateescape").decode(errors="replace")
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quoted else text

@@ -1,0 +1,77 @@
+//! What a handle of a topic sees: which partitions, from where, and how far.
+//!
+//! Owns the one place where a handle's visibility is applied: whatever reads asks here for the topic
+//! as far as the handle sees it, so that all that it says of ends agrees.
+
+use falaj::error::Result;
+use falaj::topic::Topic as Inner;
+use pyo3::prelude::*;
+
+use crate::errors::{OrRaise, invalid, raise};
+use crate::handle::Open;
+use crate::iterate::Lane;
+use crate::topic::Topic;
+
+impl Topic {
+    pub(crate) fn lanes(&self) -> std::ops::Range<u32> {
+        self.opened.only.map_or(0..self.opened.partitions, |only| only..only + 1)
+    }
+
+    /// The one partition; an error where there are several.
+    pub(crate) fn one(&self, py: Python<'_>) -> PyResult<u32> {
+        self.opened.only.ok_or_else(|| {
+            let (name, n) = (&self.opened.handle.shape.name, self.opened.partitions);
+            let what = format!(
+                "topic {name:?} has {n} partitions, each with offsets of its own: use \
+                 topic.partition(p)"
+            );
+            invalid(py, what)
+        })
+    }
+
+    pub(crate) fn bound(
+        &self,
+        py: Python<'_>,
+        of: fn(&Inner, u32) -> Result<u64>,
+    ) -> PyResult<u64> {
+        let partition = self.one(py)?;
+        of(self.seen(&*self.opened.handle.open_existing(py)?), partition).or_raise(py)
+    }
+
+    /// The topic as far as this handle sees it.
+    #[inline]
+    pub(crate) fn seen<'a>(&self, open: &'a Open) -> &'a Inner {
+        open.seen(self.opened.visibility)
+    }
+
+    pub(crate) fn lane(&self, open: &Open, partition: u32) -> Result<Lane> {
+        let topic = self.seen(open);
+        let (from, end) = (topic.first(partition)?, topic.end(partition)?);
+        Ok(Lane { partition, from, end: Some(end), visibility: self.opened.visibility })
+    }
+
+    /// Some of the one partition.
+    pub(crate) fn range(&self, py: Python<'_>, start: u64, stop: u64) -> PyResult<Lane> {
+        let (partition, end) = (self.one(py)?, Some(stop.max(start)));
+        Ok(Lane { partition, from: start, end, visibility: self.opened.visibility })
+    }
+
+    /// The absolute offset of an index, which may count from the end.
+    pub(crate) fn absolute(
+        &self,
+        py: Python<'_>,
+        open: &Open,
+        partition: u32,
+        index: i128,
+    ) -> PyResult<u64> {
+        let absolute = if index < 0 {
+            index + i128::from(self.seen(open).end(partition).or_raise(py)?)
+        } else {
+            index
+        };
+        u64::try_from(absolute).or_else(|_| {
+            let error = self.seen(open).out_of_range(partition, index).or_raise(py)?;
+            Err(raise(py, &error))
+        })
+    }
+}

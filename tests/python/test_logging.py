@@ -1,0 +1,154 @@
+"""Many processes log into one topic: no line is lost, whatever ends a process; none breaks it."""
+
+import logging
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import Child, child
+
+import falaj
+
+PROCESSES = 4
+LINES = 2000
+# Says how far it came whenever a line's call has returned.
+SERVICE = """
+import logging
+from falaj.logging import Handler
+me, lines = hear().split()
+log = logging.getLogger(me)
+log.addHandler(Handler(falaj.open(path).topic("log", codec="json")))
+say("ready"); hear()
+for n in range(int(lines)):
+    log.warning("line %d", n)
+    say(n)
+say("done"); hear()
+"""
+
+
+def lines_of(path: Path) -> dict[str, list[int]]:
+    """Numbers of the lines of each logger, in the order of the log."""
+    found: dict[str, list[int]] = {}
+    for record in falaj.open(path, "r").topic("log"):
+        value = record.value
+        assert record.key == value["logger"].encode()
+        found.setdefault(value["logger"], []).append(int(value["message"].removeprefix("line ")))
+    return found
+
+
+def start(stack: ExitStack, path: Path, me: str, lines: int = LINES) -> Child:
+    service = stack.enter_context(child(path, SERVICE))
+    service.tell(f"{me} {lines}")
+    assert service.hear() == "ready"
+    return service
+
+
+def test_no_line_of_many_processes_is_lost_when_one_of_them_is_killed(path: Path) -> None:
+    with ExitStack() as stack:
+        services = {f"p{n}": start(stack, path, f"p{n}") for n in range(1, PROCESSES)}
+        victim = start(stack, path, "p0", lines=10**9)  # it never gets there
+        for service in [victim, *services.values()]:
+            service.tell()
+        returned = [victim.hear() for _ in range(LINES // 4)]
+        victim.kill()
+        assert victim.process.stdout is not None
+        # What it had said by then, but for a word that the kill cut off.
+        returned += [line for line in victim.process.stdout.read().split("\n")[:-1] if line]
+        for service in services.values():
+            while service.hear() != "done":
+                pass
+            service.tell()
+    found = lines_of(path)
+    assert {me: found[me] for me in services} == {me: list(range(LINES)) for me in services}
+    assert found["p0"] == list(range(len(found["p0"])))
+    assert len(found["p0"]) >= len(returned) >= LINES // 4
+
+
+def test_a_handler_that_was_made_before_a_fork_works_on_both_sides(
+    path: Path, store: falaj.Store
+) -> None:
+    program = """
+import logging
+from falaj.logging import Handler
+log = logging.getLogger("parent")
+log.addHandler(Handler(falaj.open(path).topic("log", codec="json")))
+log.warning("line 0")
+children = []
+for me in range(4):
+    child = os.fork()
+    if child == 0:
+        mine = logging.getLogger(f"parent.{me}")
+        for n in range(50):
+            mine.warning("line %d", n)
+        os._exit(0)
+    children.append(child)
+for n in range(1, 50):
+    log.warning("line %d", n)
+say(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+    with child(path, program) as service:
+        assert service.hear() == "0 0 0 0"
+    loggers = ["parent", *(f"parent.{me}" for me in range(4))]
+    assert lines_of(path) == {logger: list(range(50)) for logger in loggers}
+
+
+def test_a_store_without_room_breaks_nothing_and_is_logged_to_again_when_there_is_some(
+    path: Path,
+) -> None:
+    program = """
+import logging, resource
+from falaj.logging import Handler
+log = logging.getLogger("full")
+handler = Handler(falaj.open(path).topic("log", codec="json", segment_bytes=1 << 16))
+log.addHandler(handler)
+errors = []
+handler.handleError = lambda record: errors.append(sys.exc_info()[1])
+written = 0
+unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, unlimited[1]))
+while not errors:
+    log.warning("line %d", written)
+    written += not errors
+say(type(errors[0]).__name__, isinstance(errors[0], OSError))
+resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+log.warning("line %d", written)
+say(len(errors), written + 1)
+"""
+    with child(path, program) as service:
+        assert service.hear() == "NoSpace True"
+        errors, written = map(int, service.hear().split())
+    assert errors == 1
+    assert lines_of(path) == {"full": list(range(written))}
+
+
+def test_a_closed_store_is_handed_to_handle_error_and_the_service_goes_on(
+    store: falaj.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = logging.getLogger("falaj.tests.closed")
+    log.propagate = False
+    handler = falaj.logging.Handler(store.topic("log", codec="json"))
+    log.addHandler(handler)
+    handed_on: list[Any] = []
+    monkeypatch.setattr(handler, "handleError", handed_on.append)
+    store.close()
+    log.warning("too late")
+    handler.close()
+    assert [record.getMessage() for record in handed_on] == ["too late"]
+
+
+@pytest.mark.parametrize("how", ["import falaj.logging", "import falaj"])
+def test_the_standard_library_is_not_hidden_by_the_module_of_the_same_name(how: str) -> None:
+    program = (
+        f"import logging; {how}; logging.warning('x'); print(falaj.logging.Handler.__mro__[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=os.fspath(Path(falaj.__file__).parents[1]),
+    )
+    assert (done.stdout, done.returncode) == ("<class 'logging.Handler'>\n", 0), done.stderr

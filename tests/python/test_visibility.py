@@ -1,0 +1,156 @@
+"""Reading only what is durable: whatever a handle is asked, it knows nothing behind that."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import child
+
+import falaj
+from falaj.errors import OffsetOutOfRange
+
+SOON_S = 30.0
+"""Far more than anything here takes: a limit, not a duration."""
+
+
+def pair(store: falaj.Store, partitions: int = 1) -> tuple[Any, Any]:
+    """A topic that is synced only by hand, and a handle of it that reads what is durable."""
+    writer = store.topic("orders", sync="none", partitions=partitions, sync_interval_ms=3_600_000)
+    return writer, store.topic("orders", visibility="durable")
+
+
+def numbers(records: Any) -> list[int]:
+    return [int(record.bytes()) for record in records]
+
+
+def everything(topic: Any) -> dict[str, Any]:
+    """All that a topic says of what there is, as numbers."""
+    return {
+        "for": numbers(topic),
+        "slice": numbers(topic[:]),
+        "backwards": numbers(topic[::-1])[::-1],
+        "read": numbers(topic.read(0, 100)),
+        "last": numbers(topic.last(100)),
+        "batches": [int(value) for batch in topic.batches() for value in batch.to_list()],
+        "follow": numbers(topic.follow(timeout=0)),
+        "afollow": asyncio.run(afollowed(topic)),
+        "len": list(range(len(topic))),
+        "end": list(range(topic.end)),
+        "negative": list(range(int(topic[-1].bytes()) + 1)),
+    }
+
+
+async def afollowed(topic: Any) -> list[int]:
+    return [int(record.bytes()) async for record in topic.afollow(timeout=0)]
+
+
+def test_all_that_a_durable_handle_says_agrees(store: falaj.Store) -> None:
+    writer, durable = pair(store)
+    writer.extend([b"%d" % n for n in range(5)])
+    writer.flush()
+    writer.extend([b"%d" % n for n in range(5, 9)])
+    assert set(map(tuple, everything(writer).values())) == {tuple(range(9))}
+    assert set(map(tuple, everything(durable).values())) == {tuple(range(5))}
+    assert (durable.visibility, writer.visibility) == ("durable", "committed")
+    assert (durable.committed, durable.durable, durable.end) == (9, 5, 5)
+    with pytest.raises(OffsetOutOfRange, match="up to, not including, 5"):
+        durable[5]
+    with pytest.raises(OffsetOutOfRange):
+        durable.read(6, 1)
+    assert durable.at(writer[8].timestamp) is None or durable.at(writer[8].timestamp).offset < 5
+    writer.flush()
+    assert set(map(tuple, everything(durable).values())) == {tuple(range(9))}
+
+
+def test_partitions_of_a_durable_handle_are_durable(store: falaj.Store) -> None:
+    writer, durable = pair(store, partitions=3)
+    for n in range(6):
+        writer.append(b"%d" % n, partition=n % 3)
+    assert (len(durable), list(durable), durable.partition(1).end) == (0, [], 0)
+    follower = durable.follow()
+    assert follower.poll() is None
+    writer.flush()
+    assert sorted(numbers(durable)) == list(range(6))
+    assert len(durable.partition(1)) == 2
+    assert sorted(numbers(follower.poll() for _ in range(6))) == list(range(6))
+
+
+def test_following_says_by_itself_how_far_it_sees(store: falaj.Store) -> None:
+    writer, durable = pair(store)
+    writer.append(b"0")
+    assert numbers(writer.follow(timeout=0, visibility="durable")) == []
+    assert numbers(durable.follow(timeout=0, visibility="committed")) == [0]
+    # What is committed and not durable is yet to come, for who sees only what is durable.
+    latest = durable.follow("latest")
+    later = durable.follow(1)
+    writer.append(b"1")
+    writer.flush()
+    assert numbers([latest.poll(), latest.poll()]) == [0, 1]
+    assert numbers([later.poll()]) == [1]
+    with pytest.raises(OffsetOutOfRange):
+        durable.follow(3)
+
+
+def test_a_follower_of_what_is_durable_is_woken_by_a_sync(store: falaj.Store) -> None:
+    writer, durable = pair(store)
+    for n in range(3):
+        writer.append(b"%d" % n)
+        follower = durable.follow(n, timeout=SOON_S)
+        flusher = threading.Timer(0.05, writer.flush)
+        flusher.start()
+        assert numbers([next(follower)]) == [n]
+        flusher.join()
+
+
+def test_a_task_that_follows_what_is_durable_is_woken_by_a_sync(store: falaj.Store) -> None:
+    writer, durable = pair(store)
+
+    async def follow() -> list[int]:
+        flusher = threading.Timer(0.05, writer.flush)
+        writer.append(b"0")
+        flusher.start()
+        async for record in durable.afollow(timeout=SOON_S):
+            flusher.join()
+            return [int(record.bytes())]
+        return []
+
+    assert asyncio.run(follow()) == [0]
+
+
+def test_a_reader_in_another_process_sees_what_is_durable(path: Path, store: falaj.Store) -> None:
+    writer, _ = pair(store)
+    writer.append(b"0", sync="durable")
+    writer.append(b"1")
+    program = """
+topic = falaj.open(path, "r").topic("orders", visibility="durable")
+say(len(topic), [record.bytes() for record in topic])
+follower = topic.follow(1, timeout=30)
+say(next(follower).bytes())
+"""
+    with child(path, program) as reader:
+        assert reader.hear() == "1 [b'0']"
+        writer.flush()
+        assert reader.hear() == "b'1'"
+
+
+def test_closing_the_handle_ends_its_durable_followers(store: falaj.Store) -> None:
+    writer, _ = pair(store)
+    follower = writer.follow(visibility="durable")
+    closer = threading.Timer(0.05, writer.close)
+    closer.start()
+    assert list(follower) == []
+    closer.join()
+
+
+@pytest.mark.parametrize("wrong", ["all", 5, True])
+def test_a_visibility_that_is_none_is_named(store: falaj.Store, wrong: Any) -> None:
+    topic = store.topic("orders")
+    for ask in (
+        lambda: store.topic("orders", visibility=wrong),
+        lambda: topic.follow(visibility=wrong),
+        lambda: topic.afollow(visibility=wrong),
+    ):
+        with pytest.raises(ValueError, match='"committed" or "durable"'):
+            ask()

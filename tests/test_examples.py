@@ -1,0 +1,59 @@
+"""The programs in examples/ do what they say, as real processes, and are short enough to read."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import falaj
+from house import ROOT
+
+EXAMPLES = ROOT / "examples"
+LINES_MAX = 60
+DEADLINE_S = 60
+
+
+def run(*arguments: object) -> str:
+    command = [sys.executable, "-W", "error", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+def test_examples_are_short_and_each_is_linked_and_run_here() -> None:
+    programs = sorted(path.name for path in EXAMPLES.iterdir() if path.suffix == ".py")
+    assert len(programs) >= 3
+    pages = [ROOT / "README.md", *(ROOT / "docs/guide").glob("*.md")]
+    linked = "".join(page.read_text() for page in pages)
+    here = Path(__file__).read_text()
+    for name in programs:
+        assert len((EXAMPLES / name).read_text().splitlines()) <= LINES_MAX, name
+        assert f"examples/{name})" in linked, name
+        assert f'"{name}"' in here, name
+
+
+def test_of_a_service_whose_worker_is_killed_every_line_is_there(tmp_path: Path) -> None:
+    printed = run(EXAMPLES / "logging_service.py", tmp_path / "store")
+    assert printed == "worker.0 251\nworker.1 500\nworker.2 500\nworker.3 500\n"
+
+
+def test_the_follower_prints_what_another_process_appends(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with falaj.open(path) as store:
+        topic = store.topic("orders", sync="none", sync_interval_ms=3_600_000)
+        topic.append(b"old", sync="durable")
+        command = [sys.executable, str(EXAMPLES / "follow.py"), str(path), "orders"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+            assert follower.stdout is not None
+            assert follower.stdout.readline() == "0 old\n"
+            topic.extend([b"tea", b"cake"], sync="durable")
+            assert [follower.stdout.readline() for _ in range(2)] == ["1 tea\n", "2 cake\n"]
+            topic.delete()  # ends it
+            follower.wait(DEADLINE_S)
+    with falaj.open(path) as store:
+        store.topic("orders").append(b"new", sync="durable")
+    assert run(EXAMPLES / "follow.py", path, "orders", 0.1) == "0 new\n"
+
+
+def test_the_tests_with_the_fixture_pass() -> None:
+    printed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLES / "test_orders.py")
+    assert "2 passed" in printed
