@@ -21,7 +21,7 @@ def run(*arguments: object) -> str:
 
 def test_examples_are_short_and_each_is_linked_and_run_here() -> None:
     programs = sorted(path.name for path in EXAMPLES.iterdir() if path.suffix == ".py")
-    assert len(programs) >= 3
+    assert len(programs) >= 4
     pages = [ROOT / "README.md", *(ROOT / "docs/guide").glob("*.md")]
     linked = "".join(page.read_text() for page in pages)
     here = Path(__file__).read_text()
@@ -57,3 +57,8 @@ def test_the_follower_prints_what_another_process_appends(tmp_path: Path) -> Non
 def test_the_tests_with_the_fixture_pass() -> None:
     printed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLES / "test_orders.py")
     assert "2 passed" in printed
+
+
+def test_of_a_relay_that_is_killed_each_sale_comes_once(tmp_path: Path) -> None:
+    printed = run(EXAMPLES / "outbox.py", tmp_path)
+    assert printed == "relays ended with [-9, 0]\n300 sales, 300 different\n"

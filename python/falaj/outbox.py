@@ -79,18 +79,18 @@ class Outbox:
 
     Example:
         >>> import sqlite3
-        >>> shop = sqlite3.connect(tmp / "shop.db")
+        >>> shop = sqlite3.connect(path)
         >>> _ = shop.execute(
         ...     "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, value TEXT)"
         ... )
         >>> with shop:  # together with what the service itself writes
         ...     _ = shop.execute("INSERT INTO outbox (key, value) VALUES ('eu', '10 apples')")
         >>> orders = store.topic("orders", codec="str")
-        >>> with Outbox(tmp / "shop.db", orders) as outbox:
+        >>> with Outbox(path, orders) as outbox:
         ...     outbox.relay(), outbox.relay()
         (1, 0)
         >>> orders[0]
-        <Record orders[0] '10 apples' key=b'eu'>
+        <Record orders[0] b'10 apples'>
     """
 
     def __init__(
