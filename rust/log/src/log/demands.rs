@@ -86,7 +86,8 @@ impl Log {
         member.check()?;
         let mut slot = enter(&self.writer);
         let writer = self.writer_in(&mut slot, control)?;
-        writer.catch_up(self, control).map_err(|error| self.unless_deleted(error))?;
+        // With what a dead append left committed, which nobody has counted yet.
+        self.settle(writer, control).map_err(|error| self.unless_deleted(error))?;
         Ok(writer.walk.state.last_sequence(Producer::id_of(producer), topics))
     }
 

@@ -93,9 +93,13 @@ impl Log {
             self.mark_durable(control, member)?;
         }
         pass(Point::TrimDurable);
-        // The one behind it holds what is durable, so that this one holds none of the end.
-        let until = control.durable().sequence().min(last + 1);
-        self.remove_before(control, until)
+        let of_log = self.chain.sequences()?;
+        let next = of_log.iter().copied().find(|sequence| sequence > last);
+        // It holds what is durable, so that those before it hold none of the end.
+        match next.filter(|next| *next <= control.durable().sequence()) {
+            Some(next) => self.remove_before(control, next, &of_log),
+            None => Ok(Removed::default()),
+        }
     }
 
     /// Which segments could be removed if topics were trimmed to these offsets, beside what was
@@ -188,14 +192,18 @@ impl Log {
         }
     }
 
-    /// Remove all segments below one of the log, lowest first: also those that the log does not reach,
-    /// for what they hold stood in others that go with them. After each the directory is synced: were
-    /// two removals on their way at once, a power cut could keep the lower file and leave a gap.
-    fn remove_before(&self, control: &Control, until: u64) -> Result<Removed> {
+    /// Remove all segments below one of the log. First those that the log does not reach, for what they
+    /// hold stands in others: were they left when what both continue is gone, they would look like the
+    /// log. Then the log's, lowest first. After each the directory is synced: were two removals on
+    /// their way at once, a power cut could keep the lower file and leave a gap.
+    fn remove_before(&self, control: &Control, until: u64, of_log: &[u64]) -> Result<Removed> {
         let (storage, dir) = (&*self.storage, &*self.dir);
         let names = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
         let mut removed = Removed::default();
-        for sequence in segments_of(&names).into_iter().filter(|sequence| *sequence < until) {
+        let before = segments_of(&names).into_iter().filter(|sequence| *sequence < until);
+        let (whole, strays): (Vec<_>, Vec<_>) =
+            before.partition(|sequence| of_log.binary_search(sequence).is_ok());
+        for sequence in strays.into_iter().chain(whole) {
             // By path: where another log was put, as when an older copy was restored, it is not ours.
             control.check_in_place(storage).map_err(|error| self.unless_deleted(error))?;
             let path = dir.join(names::segment(sequence));
