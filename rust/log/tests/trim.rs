@@ -15,6 +15,7 @@ use falaj::format::settings::WriteMode;
 use falaj::log::{Log, Removed};
 use falaj::segment::Check;
 use falaj::storage::Storage;
+use falaj::storage::faulty::Call;
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 
@@ -280,4 +281,27 @@ fn a_log_that_was_put_in_the_place_of_another_loses_nothing_to_that_ones_trim() 
     p.storage.rename_new(&control, &aside).unwrap();
     assert!(log.trim(&[(0, 25)]).is_err());
     assert_eq!(segments(&*p.storage, &p.dir), [0, 1, 2]);
+}
+
+// Both continue what is removed: the one that was cut away must not be left to look like the log.
+#[test]
+fn a_segment_that_was_cut_away_goes_before_what_it_continued() {
+    for mode in MODES {
+        let p = Place::new(1, mode);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"0"]).unwrap();
+        log.sync().unwrap();
+        log.roll_now().unwrap();
+        append(&log, 0, &[b"1"]).unwrap();
+        p.fail(Call::SyncData, 1, libc::EIO);
+        log.sync().unwrap();
+        assert_eq!(append(&log, 0, &[b"2"]).unwrap().first, 2);
+        assert_eq!(segments(&*p.storage, &p.dir), [0, 1, 2], "nothing was cut away");
+        log.trim(&[(0, 1)]).unwrap();
+        assert_eq!(segments(&*p.storage, &p.dir), [2]);
+        let fresh = Log::open(p.storage.clone(), &p.dir, settings(mode), None).unwrap();
+        for log in [&log, &fresh] {
+            assert_eq!((log.first_offset(0).unwrap(), offsets(log, 0, 1)), (1, vec![1, 2]));
+        }
+    }
 }
