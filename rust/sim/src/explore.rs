@@ -9,12 +9,11 @@ use falaj::storage::memory::{Crash, Journal, MemoryStorage};
 
 use crate::actor::Actor;
 use crate::history::History;
-use crate::look::{Expected, Looked, look_again, look_once, successors, take_over};
+use crate::look::{Before, Expected, Looked, look_again, look_once, successors, take_over};
 use crate::pick::{self, Selection, selections};
 use crate::random::{Random, mix};
 use crate::seen::Seen;
 use crate::site::{Again, Site};
-use crate::truth::Truth;
 
 /// How much is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +131,8 @@ impl<'a> Explorer<'a> {
             let whole = effort.deeper as usize;
             let times = whole + usize::from(random.chance(effort.deeper.fract()));
             if times > 0 {
-                let first = First { mode: history.mode, truth, incarnation, site: &site };
+                let before = Before { truth, trimmed };
+                let first = First { mode: history.mode, before, incarnation, site: &site };
                 self.deeper(&image, &looked, &first, times, &mut random)?;
             }
         }
@@ -223,7 +223,7 @@ impl<'a> Explorer<'a> {
         first: &First<'_>,
         random: &mut Random,
     ) -> Result<(), Box<Violation>> {
-        let expected = expected_again(again, looked, first.truth, first.incarnation);
+        let expected = expected_again(again, looked, first.before, first.incarnation);
         if let Again::Died { time } = again {
             self.counts.deaths += 1;
             let died = guarded(|| died(journal, *time, first, expected));
@@ -255,7 +255,8 @@ impl<'a> Explorer<'a> {
             let looked = guarded(|| take_over(&survivor, history.mode, actor, expected))
                 .map_err(|what| violation(what, &site(None), &[]))?;
             let mut random = Random::new(mix(self.seed, survivor.fingerprint()));
-            let first = First { mode: history.mode, truth, incarnation, site: &site };
+            let before = Before { truth, trimmed };
+            let first = First { mode: history.mode, before, incarnation, site: &site };
             let again = Again::Synced { picks: None };
             self.again(&survivor.journal(), &again, &looked, &first, &mut random)?;
         }
@@ -266,7 +267,7 @@ impl<'a> Explorer<'a> {
 /// What is known of the crash before a second one.
 struct First<'a> {
     mode: WriteMode,
-    truth: &'a Truth,
+    before: Before<'a>,
     incarnation: u64,
     site: &'a dyn Fn(Option<Again>) -> Site,
 }
@@ -292,7 +293,7 @@ pub(crate) fn heir_of_recovery(incarnation: u64) -> Actor {
 pub(crate) fn expected_again<'a>(
     again: &Again,
     looked: &'a Looked,
-    before: &'a Truth,
+    before: Before<'a>,
     incarnation: u64,
 ) -> Expected<'a> {
     let all = looked.truth.0.len();

@@ -30,9 +30,18 @@ pub struct Expected<'a> {
     pub trimmed: (usize, usize),
     /// The incarnation that ended.
     pub incarnation: u64,
-    /// What else a reader may see before recovery: by the index it may come to records behind the
-    /// place where recovery will cut (`docs/GUARANTEES.md`, "Power loss").
-    pub before: Option<&'a Truth>,
+    /// What else a reader may see before recovery (`docs/GUARANTEES.md`, "Power loss").
+    pub before: Option<Before<'a>>,
+}
+
+/// What a reader may see before recovery: by the index it may come to records behind the place where
+/// recovery will cut, and to a trim in a segment behind it.
+#[derive(Clone, Copy)]
+pub struct Before<'a> {
+    /// What was appended before the first crash.
+    pub truth: &'a Truth,
+    /// As [`Expected::trimmed`], then.
+    pub trimmed: (usize, usize),
 }
 
 impl Expected<'_> {
@@ -157,7 +166,8 @@ fn read_before_recovery(
     let seen = expected.truth.found_before_recovery(&reader, allowed, trimmed);
     seen.or_else(|e| match expected.before {
         Some(before) => {
-            before.found_before_recovery(&reader, expected.least..=before.0.len(), trimmed)
+            let Before { truth, trimmed } = before;
+            truth.found_before_recovery(&reader, expected.least..=truth.0.len(), trimmed)
         }
         None => Err(e),
     })

@@ -6,7 +6,7 @@ use crate::actor::Actor;
 use crate::crew::Crew;
 use crate::explore::{expected_again, guarded, heir_of_recovery};
 use crate::history::History;
-use crate::look::{Expected, look, successors, take_over};
+use crate::look::{Before, Expected, look, successors, take_over};
 use crate::machine::Machine;
 use crate::op::Op;
 use crate::pick;
@@ -73,17 +73,18 @@ fn crash(history: &History, site: &Site, nowhere: &mut Option<String>) -> Result
         }
     };
     let Some(again) = again else { return Ok(()) };
+    let before = Before { truth, trimmed: history.trims.at(*time) };
     if matches!(again, Again::Synced { .. }) {
         looked.process.log.sync().map_err(|e| format!("sync after recovery: {e}"))?;
     }
     let journal = image.journal();
     if let Again::Died { time } = again {
         let survivor = journal.killed_at((*time).min(journal.len()));
-        let expected = expected_again(again, &looked, truth, incarnation);
+        let expected = expected_again(again, &looked, before, incarnation);
         return take_over(&survivor, mode, heir_of_recovery(incarnation), expected).map(drop);
     }
     let crash = journal.crash_at(again.time(journal.len()));
     let selection = read(&crash, again.picks())?;
-    let expected = expected_again(again, &looked, truth, incarnation);
+    let expected = expected_again(again, &looked, before, incarnation);
     look(&crash.image(&selection), mode, expected).map(drop)
 }

@@ -4,7 +4,8 @@
 //! them; a trim says more in a block of the active segment, and the control page up to where such
 //! blocks may lie. So an unchanged word answers without looking, and a changed one costs a walk over
 //! headers, once. The word is stored before the block: who comes in between looks again. Where there
-//! is no control page the walk goes to the end. Saying it is left to [`super::trim`]. See
+//! is no control page, or one that does not know of the newest segment yet, the walk goes as far as
+//! the log is sound. Nothing is believed behind damage that recovery may cut at. Saying it is left to [`super::trim`]. See
 //! `docs/PROTOCOL.md`, "Retention".
 
 use std::sync::Arc;
@@ -45,44 +46,60 @@ impl Log {
 
     #[cold]
     fn look_for_trims(&self, trims: &mut Trims, said: Option<Address>) -> Result<()> {
+        let tail = self.control().map(Control::tail);
         let sequences = self.current_sequences()?;
         let newest = self.chain.segment(sequences[sequences.len() - 1])?;
-        if trims.sequence != Some(newest.sequence()) {
+        let sequence = newest.sequence();
+        if trims.sequence != Some(sequence) {
             let opening = newest.opening()?;
-            let (sequence, position) = (Some(newest.sequence()), opening.position);
-            *trims = Trims { sequence, position, seen: None, state: opening.state.clone() };
+            let (position, state) = (opening.position, opening.state.clone());
+            *trims = Trims { sequence: Some(sequence), position, seen: None, state };
         }
+        // A log that goes on where its page does not know of it yet may say there what the page says
+        // of the segment before.
+        let ahead = tail.is_none_or(|tail| tail.sequence() < sequence);
         let until = match said {
-            Some(said) if said.sequence() == newest.sequence() => said.position(),
-            Some(_) => 0,
-            None => newest.map().len(),
+            Some(said) if said.sequence() == sequence => said.position(),
+            Some(_) if !ahead => 0,
+            _ => newest.map().len(),
         };
-        trims.walk(newest, until);
-        trims.seen = said.filter(|_| trims.position >= until);
+        let certain = match self.durable().unwrap_or_default() {
+            // It was recovered before this process could open it to write.
+            _ if self.is_writable() => u64::MAX,
+            durable if durable.sequence() == sequence => durable.position(),
+            durable if durable.sequence() > sequence => u64::MAX,
+            _ => 0,
+        };
+        trims.walk(newest, until, certain);
+        trims.seen = said.filter(|_| !ahead && trims.position >= until);
         Ok(())
     }
 }
 
 impl Trims {
-    /// Walk over what is there; damage is passed over, and told to whoever reads it.
-    fn walk(&mut self, mut segment: Arc<Segment>, until: u64) {
+    /// Walk over what is there. Damage before `certain` is passed over, and told to whoever reads it; at
+    /// any other the log may end once somebody recovered it.
+    fn walk(&mut self, mut segment: Arc<Segment>, until: u64, certain: u64) {
         while self.position < until {
             if segment.is_heavy() {
                 let Ok(light) = segment.afresh() else { return };
                 segment = Arc::new(light);
             }
-            match segment.block(self.position, Check::Header) {
+            let is_certain = self.position < certain;
+            let check = if is_certain { Check::Header } else { Check::Full };
+            match segment.block(self.position, check) {
                 Ok(Some(block)) => {
                     if block.header.kind == Kind::Meta {
                         self.note(&segment);
                     }
                     self.position = block.end();
                 }
-                Ok(None) => return,
-                Err(_) => match segment.next_block(self.position + 8, until) {
-                    Some(next) => self.position = next,
-                    None => return,
-                },
+                Err(_) if is_certain => {
+                    let limit = until.min(certain);
+                    let next = segment.next_block(self.position + 8, limit);
+                    self.position = next.unwrap_or(limit);
+                }
+                Ok(None) | Err(_) => return,
             }
         }
     }

@@ -101,7 +101,12 @@ impl Walk {
         segment: &Segment,
         check: Check,
     ) -> std::result::Result<Option<Step>, Bad> {
-        let Some(block) = segment.block(self.position, check)? else { return Ok(None) };
+        let Some(mut block) = segment.block(self.position, check)? else { return Ok(None) };
+        if matches!(block.header.kind, Kind::Meta | Kind::Snapshot | Kind::End) {
+            // What the log says of itself is never believed by its header alone.
+            let Some(whole) = segment.block(self.position, Check::Full)? else { return Ok(None) };
+            block = whole;
+        }
         let bad = |what| Bad { position: block.position, what };
         let step = match block.header.kind {
             Kind::Data => {
