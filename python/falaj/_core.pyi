@@ -19,6 +19,8 @@ from falaj.slices import Slice
 from falaj.times import Time
 
 __all__ = [
+    "ArrowBatch",
+    "ArrowStream",
     "Batch",
     "BatchRecords",
     "BatchView",
@@ -38,6 +40,7 @@ __all__ = [
     "View",
     "Watch",
     "__version__",
+    "_arrow",
     "_backup",
     "_info",
     "_repair",
@@ -331,6 +334,27 @@ class Floor:
     def append(self, value: bytes) -> int: ...
     def extend(self, values: list[bytes]) -> int: ...
 
+@final
+class ArrowBatch:
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+@final
+class ArrowStream:
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> ArrowBatch: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def _skipped(self) -> list[Skipped]: ...
+
+def _arrow(
+    topic: Topic[Any],
+    lanes: Sequence[tuple[int, int, int]],
+    columns: Sequence[str],
+    views: bool,
+    rows: int,
+    bytes: int,
+    skip: bool,
+) -> ArrowStream: ...
 def _backup(store: Store, path: object, progress: Progress | None = None) -> BackupReport: ...
 def _verify(
     path: object, topic: str | None = None, progress: Progress | None = None

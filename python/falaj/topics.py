@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    import pyarrow
+
     from falaj._core import Batch, Follower, Opened, Record
     from falaj.admin import TrimReport
     from falaj.aio import AsyncFollower
     from falaj.arguments import Start, Visibility
+    from falaj.arrow import Reader
     from falaj.stores import Store
     from falaj.times import Time
 
@@ -229,6 +232,45 @@ class Topic(_core.Topic[T]):
         from falaj.aio import AsyncFollower  # asyncio takes as long to import as all of falaj
 
         return AsyncFollower(self.follow(start, visibility=visibility), timeout)
+
+    def to_reader(
+        self,
+        start: Start = "earliest",
+        end: int | Time | None = None,
+        **options: Any,
+    ) -> Reader:
+        """Read as Arrow record batches, one after the other.
+
+        `falaj.arrow.read` says what the arguments are, and what can take the stream.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([b"one", b"two", b"three"])
+            >>> reader = orders.to_reader(start=1, columns=["offset", "value"])
+            >>> [batch.to_pydict() for batch in reader]
+            [{'offset': [1, 2], 'value': [b'two', b'three']}]
+        """
+        from falaj import arrow
+
+        return arrow.read(self, start, end, **options)
+
+    def to_arrow(
+        self,
+        start: Start = "earliest",
+        end: int | Time | None = None,
+        **options: Any,
+    ) -> pyarrow.Table:
+        """Read into a pyarrow table; arguments as for `falaj.arrow.read`.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([b"one", b"two"])
+            >>> orders.to_arrow().column_names
+            ['partition', 'offset', 'timestamp', 'key', 'value']
+        """
+        from falaj import arrow
+
+        return arrow.table(self, start, end, **options)
 
     def trim(self, before: int | Time, *, dry_run: bool = False) -> TrimReport:
         """Let go of the oldest records, for everybody.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pyarrow
 import pytest
@@ -21,8 +21,6 @@ from falaj.spark.source import FalajReader, FalajSource
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from falaj import Record
 
     Reader = Callable[..., FalajReader]
 
@@ -94,22 +92,6 @@ def test_batches_are_bounded_in_rows_and_in_bytes(
         store.topic("t").extend([b"x"] * 250 + [b"y" * 600] * 4)
     (part,) = (made := reader(path, "t")).partitions()
     assert [batch.num_rows for batch in made.read(part)] == [100, 100, 52, 2]
-
-
-class Tombstone:
-    """A record without a value, which Python cannot append yet and a Rust service can."""
-
-    offset = 3
-    raw = None
-
-    def __len__(self) -> int:
-        return 0
-
-
-def test_a_record_without_a_value_is_null() -> None:
-    wanted = StructType().add("offset", "long").add("value", "binary")
-    (batch,) = columns.batches([cast("Record[Any]", Tombstone())], wanted)
-    assert batch.to_pylist() == [{"offset": 3, "value": None}]
 
 
 def test_values_are_the_bytes_even_where_the_codec_is_not_known_here(

@@ -24,18 +24,17 @@ from pyspark.sql.types import (
 from falaj.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
     import pyarrow
 
-    from falaj import Record
+    from falaj import Topic
 
 __all__ = ["BATCH_BYTES_MAX", "BATCH_ROWS_MAX", "batches", "check", "schema"]
 
 BATCH_ROWS_MAX = 10_000
 BATCH_BYTES_MAX = 16 << 20
 
-_CREATE_TIME = 0  # Kafka's number for "the producer's clock"
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(),
     "value": BinaryType(),
@@ -82,11 +81,15 @@ def check(wanted: StructType, headers: bool) -> None:
             )
 
 
-def batches(records: Iterable[Record[Any]], wanted: StructType) -> Iterator[pyarrow.RecordBatch]:
-    """Put records of one partition into Arrow batches.
+def batches(
+    topic: Topic[Any], start: int, end: int, wanted: StructType
+) -> Iterator[pyarrow.RecordBatch]:
+    """Read records of one partition as Arrow batches.
 
     Args:
-        records: What to put there.
+        topic: The partition.
+        start: First offset.
+        end: Offset behind the last.
         wanted: The columns, as `check` allows them.
 
     Returns:
@@ -94,48 +97,14 @@ def batches(records: Iterable[Record[Any]], wanted: StructType) -> Iterator[pyar
     """
     import pyarrow
 
-    types = _arrow_types()
-    fields = [pyarrow.field(f.name, types[f.name], nullable=f.nullable) for f in wanted.fields]
-    arrow_schema = pyarrow.schema(fields)
-    for rows in _chunks(records):
-        arrays = [
-            pyarrow.array(_FILL[field.name](rows), field.type, size=len(rows)) for field in fields
-        ]
-        yield pyarrow.RecordBatch.from_arrays(arrays, schema=arrow_schema)
-
-
-def _chunks(records: Iterable[Record[Any]]) -> Iterator[list[Record[Any]]]:
-    rows: list[Record[Any]] = []
-    size = 0
-    for record in records:
-        rows.append(record)
-        size += len(record)
-        if len(rows) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
-            yield rows
-            rows, size = [], 0
-    if rows:
-        yield rows
-
-
-def _value(record: Record[Any]) -> bytes | None:
-    """Copy the payload; None for a tombstone, which the type of `raw` does not tell."""
-    raw: memoryview | None = record.raw if not len(record) else memoryview(b"")
-    return None if raw is None else record.bytes()
-
-
-# Python values of a column, for Arrow to convert.
-_FILL: dict[str, Callable[[list[Any]], Iterable[Any]]] = {
-    "key": lambda rows: [row.key for row in rows],
-    "value": lambda rows: [_value(row) for row in rows],
-    "topic": lambda rows: [rows[0].topic] * len(rows),
-    "partition": lambda rows: [rows[0].partition] * len(rows),
-    "offset": lambda rows: [row.offset for row in rows],
-    "timestamp": lambda rows: [row.timestamp_ns // 1_000 for row in rows],
-    "timestampType": lambda rows: [_CREATE_TIME] * len(rows),
-    "headers": lambda rows: [
-        [{"key": name, "value": value} for name, value in row.headers] or None for row in rows
-    ],
-}
+    declared = pyarrow.schema(
+        [pyarrow.field(f.name, _arrow_types()[f.name], nullable=f.nullable) for f in wanted.fields]
+    )
+    found = topic.to_reader(
+        start, end, columns=wanted.names, batch_rows=BATCH_ROWS_MAX, batch_bytes=BATCH_BYTES_MAX
+    )
+    for batch in found:
+        yield pyarrow.RecordBatch.from_arrays(batch.columns, schema=declared)
 
 
 def _arrow_types() -> dict[str, pyarrow.DataType]:

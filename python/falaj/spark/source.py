@@ -88,4 +88,4 @@ class FalajReader(DataSourceReader):
         if not isinstance(partition, ranges.Range):
             return  # Spark asks for one empty task where there is no range
         with ranges.opened(self.options.store, partition) as topic:
-            yield from columns.batches(topic[partition.start : partition.end], self.schema)
+            yield from columns.batches(topic, partition.start, partition.end, self.schema)

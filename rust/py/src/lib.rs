@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod admin;
+mod arrow;
 mod attached;
 mod batch;
 mod buffer;
@@ -32,6 +33,7 @@ mod _core {
     #[pymodule_export]
     use super::{
         admin::{_backup, _info, _repair, _verify},
+        arrow::{_arrow, ArrowStream},
         batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
         buffer::{BatchView, View},
         draft::NewRecord,

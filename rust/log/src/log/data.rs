@@ -55,6 +55,13 @@ impl DataBlock {
         self.segment.body(&self.block)
     }
 
+    /// All bytes from the beginning of its body to the end of a later block's, where they lie in mapped
+    /// memory; `None` for a block of another segment, or one before it, and where they cannot be read.
+    pub fn body_through(&self, last: &Self) -> Option<&[u8]> {
+        let same = Arc::ptr_eq(&self.segment, &last.segment);
+        same.then(|| self.segment.through(&self.block, &last.block)).flatten()
+    }
+
     /// CRC-32 of the body, which positions of consumers keep.
     #[inline]
     pub fn body_crc(&self) -> u32 {

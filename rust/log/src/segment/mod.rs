@@ -13,6 +13,7 @@
 
 mod checked;
 pub mod create;
+mod first_page;
 pub mod index;
 pub mod walk;
 pub mod ways;
@@ -27,10 +28,11 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::format::block::{self, CommitWord, Kind, PlainHeader};
 use crate::format::checksum::Start;
-use crate::format::segment::{HEADER_LEN, Header, MARK_LEN, MARKS, MARKS_END, Mark};
+use crate::format::segment::{Header, MARK_LEN, MARKS, MARKS_END, Mark};
 use crate::format::{Decoded, Malformed, PAGE, checksum, names};
 use crate::storage::{Access, File, Map, Open, Storage};
 use checked::Checked;
+pub use first_page::{read_first_page, read_header};
 use ways::Ways;
 use window::{UNREADABLE, Window};
 
@@ -618,6 +620,15 @@ impl Segment {
         self.committed(block.body(), block.header.body_len() as u64)
     }
 
+    /// All bytes from the beginning of a block's body to the end of the body of a later one: what lies
+    /// between is committed like them. `None` where not all of it can be read.
+    pub(crate) fn through(&self, first: &Block, last: &Block) -> Option<&[u8]> {
+        let start = first.body();
+        let len = (last.body() + last.header.body_len() as u64).checked_sub(start)?;
+        let there = self.window.as_ref().is_none_or(|window| window.fetch(start, len));
+        there.then(|| self.committed(start, len))
+    }
+
     /// Bytes behind a commit word that was seen non-zero.
     #[inline(always)]
     fn committed(&self, position: u64, len: u64) -> &[u8] {
@@ -663,29 +674,6 @@ fn expect_own(header: &Header, log: [u8; 16], sequence: u64, path: &Path) -> Res
     }
     let what = Malformed::Damaged("a segment of another log, or under another's name");
     Err(Error::malformed(path, 0, what))
-}
-
-/// Read and decode the header of a segment file.
-///
-/// # Errors
-/// `Io`, `Corrupt` or `Newer`.
-pub fn read_header(file: &dyn File, path: &Path) -> Result<Header> {
-    let mut bytes = [0; HEADER_LEN];
-    let got = file.read_at(&mut bytes, 0).map_err(|e| Error::io("read", path, e))?;
-    Header::decode(&bytes[..got]).map_err(|what| Error::malformed(path, 0, what))
-}
-
-/// Read what the first page of a segment file says: its header, and its valid durable mark.
-///
-/// # Errors
-/// As [`read_header`].
-pub fn read_first_page(file: &dyn File, path: &Path) -> Result<(Header, Option<Mark>)> {
-    let mut page = [0; PAGE as usize];
-    let got = file.read_at(&mut page, 0).map_err(|e| Error::io("read", path, e))?;
-    let header = Header::decode(&page[..got.min(HEADER_LEN)]);
-    let header = header.map_err(|what| Error::malformed(path, 0, what))?;
-    let mark = Mark::newest(&page[..got], header.salt);
-    Ok((header, mark))
 }
 
 /// What is said of bytes that are perhaps sound, and that could not be looked at.

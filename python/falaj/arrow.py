@@ -1,0 +1,174 @@
+"""Topics as Arrow record batches: for pyarrow, Polars, DuckDB, pandas, and whoever else reads them.
+
+Owns which records and which columns are read; how a batch is filled is the compiled half's. A
+`Reader` speaks the Arrow PyCapsule interface, so nothing has to be installed for it but what takes
+the batches; `to_arrow()` needs pyarrow (`pip install 'falaj[arrow]'`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from falaj import _core
+from falaj.errors import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    import pyarrow
+
+    from falaj import Topic
+    from falaj.admin import Skipped
+    from falaj.arguments import Start
+    from falaj.times import Time
+
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "COLUMNS", "Reader", "read", "table"]
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+"""All columns of a topic: the names and types of Spark's Kafka source."""
+
+USUAL = ("partition", "offset", "timestamp", "key", "value")
+"""The columns that are read where none are named."""
+
+BATCH_ROWS = 65_536
+"""Rows of a batch, by default."""
+
+BATCH_BYTES = 64 << 20
+"""Bytes of keys, values and headers after which a batch ends, by default; its last record may lie
+beyond them."""
+
+
+class Reader:
+    """A stream of record batches, to be read once.
+
+    Whatever takes Arrow streams takes it: `pyarrow.RecordBatchReader.from_stream(reader)`,
+    `polars.DataFrame(reader)`, `duckdb.sql("select … from reader")`; or iterate over it, which
+    needs pyarrow. It holds the records that there were when it was made. What is damaged ends it
+    with an error that names the place, unless it was told to skip that; through the interface such
+    an error comes as one of whoever reads it, here it is falaj's own.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> _ = orders.extend([b"one", b"two"])
+        >>> [batch.column("value").to_pylist() for batch in orders.to_reader()]
+        [[b'one', b'two']]
+    """
+
+    def __init__(self, stream: _core.ArrowStream) -> None:
+        self._stream = stream
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Hand the stream over, in a capsule.
+
+        Raises:
+            Invalid: Somebody has it already.
+        """
+        return self._stream.__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Hand the schema over, in a capsule."""
+        return self._stream.__arrow_c_schema__()
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The schema of all batches; needs pyarrow."""
+        return _pyarrow().schema(self)
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """What was damaged and stepped over so far, with `on_corrupt="skip"`."""
+        return self._stream._skipped()
+
+    def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
+        """Read one batch after the other; needs pyarrow.
+
+        Raises:
+            Corrupt: A record is damaged; the batches before it were handed out.
+            OffsetOutOfRange: What comes next was trimmed meanwhile.
+        """
+        made = _pyarrow().record_batch
+        for batch in self._stream:
+            yield made(batch)
+
+
+def read(
+    topic: Topic[Any],
+    start: Start = "earliest",
+    end: int | Time | None = None,
+    *,
+    columns: Sequence[str] = USUAL,
+    views: bool = False,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+    on_corrupt: Literal["raise", "skip"] = "raise",
+) -> Reader:
+    """Read a topic as record batches; `topic.to_reader(…)` is the same.
+
+    Where it has several partitions one comes after the other, and no batch mixes them.
+
+    Args:
+        topic: The topic, or a partition of it.
+        start: As for `follow`: "earliest", an offset, or a time.
+        end: Where to end: before an offset (negative ones count from the end), before a time, or
+            None for the end as of now.
+        columns: Which of `COLUMNS`, in this order. What is not named is not decoded.
+        views: Keys and values are not copied: the columns are of the type `binary_view` and show
+            the mapped files, which stay mapped while a batch lives. Polars and DuckDB take them.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes of keys, values and headers after which a batch ends.
+        on_corrupt: "raise", or "skip" to step over what is damaged and note it in
+            `Reader.skipped`.
+
+    Returns:
+        A stream of batches, which is read as somebody takes them.
+
+    Raises:
+        Invalid: An unknown column, one named twice, or a batch of nothing.
+        OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
+    """
+    if on_corrupt not in ("raise", "skip"):
+        raise Invalid(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+    if batch_rows < 1 or batch_bytes < 1:
+        raise Invalid("a batch has at least one row and one byte")
+    lanes = []
+    for part in topic._parts():
+        # The end first: records that are appended meanwhile are in neither.
+        stop = _stop(part, end)
+        first = part._start(start)
+        if first < part.first:
+            raise part._out_of_range(first)
+        lanes.append((part.partitions[0], first, max(first, stop)))
+    skip = on_corrupt == "skip"
+    return Reader(_core._arrow(topic, lanes, list(columns), views, batch_rows, batch_bytes, skip))
+
+
+def table(topic: Topic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:
+    """Read a topic into a pyarrow table; `topic.to_arrow(…)` is the same.
+
+    Arguments as for `read`. All of it is in memory then.
+
+    Raises:
+        Invalid: pyarrow is not installed.
+    """
+    return _pyarrow().table(read(topic, *arguments, **named))
+
+
+def _stop(part: Topic[Any], end: int | Time | None) -> int:
+    if end is None:
+        return part.end
+    if isinstance(end, int) and not isinstance(end, bool):
+        stop = end if end >= 0 else part.end + end
+        if not part.first <= stop <= part.end:
+            raise part._out_of_range(end)
+        return stop
+    found = part._first_at(end)
+    return part.end if found is None else found
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ModuleNotFoundError as error:
+        raise Invalid("this needs pyarrow: pip install 'falaj[arrow]'") from error
+    return pyarrow

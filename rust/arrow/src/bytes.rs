@@ -1,0 +1,166 @@
+//! Columns of byte strings.
+//!
+//! Two forms: [`Copied`] is what every reader of Arrow takes; [`Viewed`] holds sixteen bytes for each
+//! value, which stays where it is, in the mapped segment. Invariant of the latter: its buffers are
+//! committed bytes, which nobody writes again, and hold the map of their segment.
+#![allow(unsafe_code)]
+
+use std::panic::AssertUnwindSafe;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow_array::builder::make_view;
+use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray};
+use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_schema::ArrowError;
+use falaj::log::DataBlock;
+
+/// Values of a column, as they are gathered.
+#[derive(Debug)]
+pub enum Bytes {
+    /// In memory of the batch.
+    Copied(Copied),
+    /// Where they lie.
+    Viewed(Viewed),
+}
+
+impl Bytes {
+    /// An empty column with room for so many values.
+    pub fn new(views: bool, rows: usize) -> Self {
+        if views { Self::Viewed(Viewed::new(rows)) } else { Self::Copied(Copied::new(rows)) }
+    }
+
+    /// Values come from this block now.
+    #[inline]
+    pub fn enter(&mut self, block: &DataBlock) {
+        if let Self::Viewed(viewed) = self {
+            viewed.enter(block);
+        }
+    }
+
+    /// One value: bytes of the body of the block that was entered last; or null.
+    #[inline]
+    pub fn push(&mut self, value: Option<&[u8]>) {
+        match self {
+            Self::Copied(copied) => copied.push(value),
+            Self::Viewed(viewed) => viewed.push(value),
+        }
+    }
+
+    /// The array.
+    ///
+    /// # Errors
+    /// None for what was pushed as it should be.
+    pub fn finish(self) -> Result<ArrayRef, ArrowError> {
+        match self {
+            Self::Copied(copied) => copied.finish(),
+            Self::Viewed(viewed) => viewed.finish(),
+        }
+    }
+}
+
+/// Values in memory of the batch.
+#[derive(Debug)]
+pub struct Copied {
+    ends: Vec<i32>,
+    bytes: Vec<u8>,
+    nulls: NullBufferBuilder,
+}
+
+impl Copied {
+    /// With room for so many.
+    pub fn new(rows: usize) -> Self {
+        let mut ends = Vec::with_capacity(rows + 1);
+        ends.push(0);
+        Self { ends, bytes: Vec::new(), nulls: NullBufferBuilder::new(rows) }
+    }
+
+    /// One more; the sum of them stays below 2 GiB, which whoever fills a batch sees to.
+    #[inline]
+    pub fn push(&mut self, value: Option<&[u8]>) {
+        match value {
+            Some(value) => {
+                self.bytes.extend_from_slice(value);
+                self.nulls.append_non_null();
+            }
+            None => self.nulls.append_null(),
+        }
+        self.ends.push(self.bytes.len() as i32);
+    }
+
+    fn finish(self) -> Result<ArrayRef, ArrowError> {
+        let Self { ends, bytes, mut nulls } = self;
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+        Ok(Arc::new(BinaryArray::try_new(offsets, Buffer::from_vec(bytes), nulls.finish())?))
+    }
+}
+
+/// Values where they lie.
+#[derive(Debug)]
+pub struct Viewed {
+    views: Vec<u128>,
+    spans: Vec<Span>,
+    nulls: NullBufferBuilder,
+}
+
+/// Consecutive blocks of a segment: a buffer.
+#[derive(Debug)]
+struct Span {
+    first: DataBlock,
+    last: DataBlock,
+    /// Address of the first body.
+    base: usize,
+}
+
+/// Arrow numbers the bytes of a buffer by 31 bits.
+const SPAN_MAX: usize = i32::MAX as usize;
+
+impl Viewed {
+    fn new(rows: usize) -> Self {
+        let views = Vec::with_capacity(rows);
+        Self { views, spans: Vec::new(), nulls: NullBufferBuilder::new(rows) }
+    }
+
+    fn enter(&mut self, block: &DataBlock) {
+        if let Some(span) = self.spans.last_mut() {
+            let through = span.first.body_through(block);
+            if through.is_some_and(|bytes| bytes.len() <= SPAN_MAX) {
+                span.last = block.clone();
+                return;
+            }
+        }
+        let base = block.body().as_ptr() as usize;
+        self.spans.push(Span { first: block.clone(), last: block.clone(), base });
+    }
+
+    #[inline]
+    fn push(&mut self, value: Option<&[u8]>) {
+        let Some(value) = value else {
+            self.nulls.append_null();
+            self.views.push(0);
+            return;
+        };
+        let base = self.spans.last().map_or(0, |span| span.base);
+        let (buffer, offset) = (self.spans.len() - 1, value.as_ptr() as usize - base);
+        self.nulls.append_non_null();
+        self.views.push(make_view(value, buffer as u32, offset as u32));
+    }
+
+    fn finish(self) -> Result<ArrayRef, ArrowError> {
+        let Self { views, spans, mut nulls } = self;
+        let buffers: Vec<Buffer> = spans.iter().map(buffer).collect();
+        let array = BinaryViewArray::try_new(ScalarBuffer::from(views), buffers, nulls.finish())?;
+        Ok(Arc::new(array))
+    }
+}
+
+/// The bytes of a span, for as long as anybody has them.
+fn buffer(span: &Span) -> Buffer {
+    let bytes = span.first.body_through(&span.last).unwrap_or_default();
+    let (len, start) = (bytes.len(), NonNull::from(bytes).cast::<u8>());
+    let keeper = Arc::new(AssertUnwindSafe(span.first.clone()));
+    // SAFETY: `start` and `len` are those of a slice of committed bytes of a mapped segment, which no
+    // process writes again (invariants 1 and 2 of docs/ARCHITECTURE.md) and which stay mapped, or held,
+    // while a block of that segment lives: the keeper is one.
+    unsafe { Buffer::from_custom_allocation(start, len, keeper) }
+}

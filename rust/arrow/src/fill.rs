@@ -1,0 +1,268 @@
+//! One batch: from blocks to columns.
+//!
+//! Owns the columns of a batch while they grow, and when it is full: after so many rows, or so many
+//! bytes. A block's records are decoded once for all columns; what nobody wants is passed over.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder, StructBuilder};
+use arrow_array::{
+    ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray,
+    TimestampMicrosecondArray,
+};
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, SchemaRef};
+use falaj::error::Result;
+use falaj::format::Malformed;
+use falaj::format::record::{Walk, headers};
+use falaj::log::DataBlock;
+use falaj::topic::Skipped;
+
+use crate::bytes::Bytes;
+use crate::columns::{Column, Columns, header_field, header_fields};
+
+/// Kafka's number for "the producer's clock".
+const CREATE_TIME: i32 = 0;
+
+/// How large a batch may become.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Rows, at least 1.
+    pub rows: usize,
+    /// Bytes of bodies, after which no further record is added.
+    pub bytes: usize,
+}
+
+/// What is still to come of a block.
+#[derive(Debug)]
+pub struct Rest {
+    block: DataBlock,
+    walk: Walk,
+    /// Offsets wanted of it, and not told yet.
+    next: u64,
+    until: u64,
+}
+
+impl Rest {
+    /// What is wanted of a block.
+    ///
+    /// # Errors
+    /// `Newer` for a codec that this version does not read, `Corrupt` for a body that is too short.
+    pub fn new(block: DataBlock, wanted: std::ops::Range<u64>) -> Result<Self> {
+        let walk = block.records()?;
+        Ok(Self { block, walk, next: wanted.start, until: wanted.end })
+    }
+
+    /// All of it is lost: which offsets that are.
+    pub fn lost(self) -> Skipped {
+        let Self { block, next, until, .. } = self;
+        let (path, position) = (block.path().to_path_buf(), block.position());
+        Skipped { path, position, offsets: next..until }
+    }
+}
+
+/// The columns of a batch while they grow.
+#[derive(Debug)]
+pub struct Fill {
+    rows: usize,
+    bytes: usize,
+    limits: Limits,
+    key: Option<Bytes>,
+    value: Option<Bytes>,
+    offset: Option<Vec<i64>>,
+    timestamp: Option<Vec<i64>>,
+    headers: Option<ListBuilder<StructBuilder>>,
+}
+
+impl Fill {
+    /// An empty batch of these columns.
+    pub fn new(columns: &Columns, limits: Limits) -> Self {
+        let rows = limits.rows;
+        let bytes = |column| columns.has(column).then(|| Bytes::new(columns.views(), rows));
+        let numbers = |column| columns.has(column).then(|| Vec::with_capacity(rows));
+        Self {
+            rows: 0,
+            bytes: 0,
+            limits,
+            key: bytes(Column::Key),
+            value: bytes(Column::Value),
+            offset: numbers(Column::Offset),
+            timestamp: numbers(Column::Timestamp),
+            headers: columns.has(Column::Headers).then(new_headers),
+        }
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// True when no further record is to be added.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.rows >= self.limits.rows || self.bytes >= self.limits.bytes
+    }
+
+    /// Add records of a block until the batch is full or nothing of it is left, which is told.
+    ///
+    /// # Errors
+    /// `Corrupt` where a record is damaged, `Newer`; what comes before it was added.
+    pub fn add(&mut self, rest: &mut Rest) -> Result<bool> {
+        for column in [&mut self.key, &mut self.value].into_iter().flatten() {
+            column.enter(&rest.block);
+        }
+        if rest.walk.is_plain() { self.add_plain(rest) } else { self.add_rich(rest) }
+    }
+
+    /// Of records that are values and nothing else, as many as there are in the block and room is for:
+    /// all that they have in common is added at once.
+    fn add_plain(&mut self, rest: &mut Rest) -> Result<bool> {
+        let Rest { block, walk, next, until } = rest;
+        let (body, walked) = (block.body(), block.first() + u64::from(block.count() - walk.left()));
+        let before = next.saturating_sub(walked) as u32;
+        let wanted = until.saturating_sub(walked.max(*next)) as usize;
+        let rows = wanted.min(self.limits.rows - self.rows);
+        let torn = |walk: &mut Walk| match walk.next(body) {
+            Err(what) => block.damaged(what),
+            Ok(_) => block.damaged(Malformed::Damaged("fewer records than its header says")),
+        };
+        let mut added = rows;
+        if let Some(value) = &mut self.value {
+            if !walk.skip_plain(body, before) {
+                return Err(torn(walk));
+            }
+            added = 0;
+            while added < rows && self.bytes < self.limits.bytes {
+                let Some(range) = walk.next_plain(body) else { break };
+                self.bytes += range.len();
+                value.push(Some(&body[range]));
+                added += 1;
+            }
+        } else if !walk.skip_plain(body, before + rows as u32) {
+            return Err(torn(walk));
+        }
+        let offsets = *next as i64..(*next + added as u64) as i64;
+        let timestamp = block.appended_ns().div_euclid(1000);
+        if let Some(key) = &mut self.key {
+            (0..added).for_each(|_| key.push(None));
+        }
+        if let Some(column) = &mut self.offset {
+            column.extend(offsets);
+        }
+        if let Some(column) = &mut self.timestamp {
+            column.extend(std::iter::repeat_n(timestamp, added));
+        }
+        if let Some(column) = &mut self.headers {
+            (0..added).for_each(|_| column.append(false));
+        }
+        self.rows += added;
+        *next += added as u64;
+        if added < rows && self.bytes < self.limits.bytes {
+            return Err(torn(walk));
+        }
+        Ok(*next >= *until)
+    }
+
+    /// Records with keys, headers or times of their own, one after the other.
+    fn add_rich(&mut self, rest: &mut Rest) -> Result<bool> {
+        let Rest { block, walk, next, until } = rest;
+        let (body, first, appended) = (block.body(), block.first(), block.appended_ns());
+        while !self.is_full() {
+            let Some(parts) = walk.next(body).map_err(|what| block.damaged(what))? else {
+                return Ok(true);
+            };
+            let offset = first + u64::from(parts.offset_delta);
+            if offset < *next {
+                continue;
+            }
+            if offset >= *until {
+                return Ok(true);
+            }
+            *next = offset + 1;
+            self.rows += 1;
+            if let Some(key) = &mut self.key {
+                self.bytes += parts.key.as_ref().map_or(0, ExactSizeIterator::len);
+                key.push(parts.key.map(|range| &body[range]));
+            }
+            if let Some(value) = &mut self.value {
+                self.bytes += parts.value.as_ref().map_or(0, ExactSizeIterator::len);
+                value.push(parts.value.map(|range| &body[range]));
+            }
+            if let Some(offsets) = &mut self.offset {
+                offsets.push(offset as i64);
+            }
+            if let Some(timestamps) = &mut self.timestamp {
+                timestamps.push(parts.event_time_ns.unwrap_or(appended).div_euclid(1000));
+            }
+            if let Some(column) = &mut self.headers {
+                self.bytes += parts.headers.len();
+                push_headers(column, &body[parts.headers]);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The batch, of records of one partition.
+    ///
+    /// # Errors
+    /// None for what was added as it should be.
+    pub fn finish(
+        self,
+        columns: &Columns,
+        schema: &SchemaRef,
+        topic: &str,
+        partition: u32,
+    ) -> std::result::Result<RecordBatch, ArrowError> {
+        let Self { rows, mut key, mut value, mut offset, mut timestamp, mut headers, .. } = self;
+        let lacking = || ArrowError::InvalidArgumentError("a column that was not filled".into());
+        let arrays = columns.wanted().iter().map(|column| {
+            let array = match column {
+                Column::Key => key.take().map(Bytes::finish).transpose()?,
+                Column::Value => value.take().map(Bytes::finish).transpose()?,
+                Column::Topic => Some(repeated(topic, rows)?),
+                Column::Partition => Some(all_of(partition as i32, rows)),
+                Column::TimestampType => Some(all_of(CREATE_TIME, rows)),
+                Column::Offset => offset.take().map(|v| Arc::new(Int64Array::from(v)) as ArrayRef),
+                Column::Timestamp => timestamp.take().map(|v| {
+                    Arc::new(TimestampMicrosecondArray::from(v).with_timezone("UTC")) as ArrayRef
+                }),
+                Column::Headers => headers.take().map(|mut h| Arc::new(h.finish()) as ArrayRef),
+            };
+            array.ok_or_else(lacking)
+        });
+        let arrays = arrays.collect::<std::result::Result<Vec<_>, ArrowError>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)
+    }
+}
+
+fn all_of(number: i32, rows: usize) -> ArrayRef {
+    Arc::new(Int32Array::from(vec![number; rows]))
+}
+
+fn repeated(text: &str, rows: usize) -> std::result::Result<ArrayRef, ArrowError> {
+    let ends: Vec<i32> = (0..=rows).map(|row| (row * text.len()) as i32).collect();
+    let bytes = text.as_bytes().repeat(rows);
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+    Ok(Arc::new(StringArray::try_new(offsets, bytes.into(), None)?))
+}
+
+fn new_headers() -> ListBuilder<StructBuilder> {
+    ListBuilder::new(StructBuilder::from_fields(header_fields(), 0)).with_field(header_field())
+}
+
+fn push_headers(column: &mut ListBuilder<StructBuilder>, encoded: &[u8]) {
+    let mut any = false;
+    let each = column.values();
+    for (name, value) in headers(encoded) {
+        any = true;
+        if let Some(names) = each.field_builder::<StringBuilder>(0) {
+            names.append_value(name);
+        }
+        if let Some(values) = each.field_builder::<BinaryBuilder>(1) {
+            values.append_option(value);
+        }
+        each.append(true);
+    }
+    column.append(any);
+}

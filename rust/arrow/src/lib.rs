@@ -1,0 +1,18 @@
+//! Records of a topic as Arrow record batches: what Spark, Polars, DuckDB and pandas read.
+//!
+//! | room | owns |
+//! |---|---|
+//! | [`columns`] | which columns there are, their Arrow types, which of them somebody wants |
+//! | [`bytes`] | columns of byte strings: copied, or as views of the mapped segments |
+//! | [`fill`] | one batch: from blocks to columns |
+//! | [`reader`] | one batch after the other, over ranges of partitions |
+//!
+//! Nothing here knows Python: a [`reader::Reader`] is a [`RecordBatchReader`], which the Arrow C stream
+//! interface hands to whoever asks.
+//!
+//! [`RecordBatchReader`]: arrow_array::RecordBatchReader
+
+pub mod bytes;
+pub mod columns;
+pub mod fill;
+pub mod reader;

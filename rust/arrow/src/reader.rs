@@ -1,0 +1,188 @@
+//! One batch after the other.
+//!
+//! A [`Reader`] goes through ranges of partitions in turn: each batch holds records of one of them, in
+//! the order of their offsets. Invariant: the ranges are fixed when it is made, so whoever reads twice
+//! reads the same. What is damaged ends it with the error that names the place, or is stepped over and
+//! noted where that was asked for.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::ffi::{FFI_ArrowArray, to_ffi};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{Array as _, RecordBatch, RecordBatchReader, StructArray};
+use arrow_schema::ffi::FFI_ArrowSchema;
+use arrow_schema::{ArrowError, SchemaRef};
+use falaj::error::{Error, Result};
+use falaj::topic::{Scan, Skipped, Topic};
+
+use crate::columns::Columns;
+use crate::fill::{Fill, Limits, Rest};
+
+/// Records of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// Its number.
+    pub partition: u32,
+    /// Which.
+    pub offsets: Range<u64>,
+}
+
+/// A record batch.
+pub type Batch = RecordBatch;
+
+/// A batch by the Arrow C data interface: a struct array of its columns, and its schema.
+///
+/// # Errors
+/// None for these types.
+pub fn c_batch(batch: &Batch) -> Result<(FFI_ArrowArray, FFI_ArrowSchema)> {
+    let rows = StructArray::from(batch.clone());
+    to_ffi(&rows.into_data()).map_err(|error| Error::Invalid { what: error.to_string() })
+}
+
+/// What was stepped over, as it is found.
+pub type Losses = Arc<Mutex<Vec<(u32, Skipped)>>>;
+
+/// Reads ranges of a topic's partitions as record batches.
+#[derive(Debug)]
+pub struct Reader {
+    topic: Topic,
+    lanes: VecDeque<Lane>,
+    columns: Columns,
+    schema: SchemaRef,
+    limits: Limits,
+    /// Where damage is stepped over, what is lost is noted here.
+    losses: Option<Losses>,
+    now: Option<Place>,
+    failed: bool,
+}
+
+/// Where it stands.
+#[derive(Debug)]
+struct Place {
+    partition: u32,
+    scan: Scan,
+    rest: Option<Rest>,
+}
+
+impl Reader {
+    /// Read these lanes, one after the other.
+    ///
+    /// # Errors
+    /// `Invalid` for limits of nothing.
+    pub fn new(
+        topic: Topic,
+        lanes: Vec<Lane>,
+        columns: Columns,
+        limits: Limits,
+        losses: Option<Losses>,
+    ) -> Result<Self> {
+        if limits.rows == 0 || limits.bytes == 0 {
+            let what = "a batch holds at least one record and one byte".into();
+            return Err(Error::Invalid { what });
+        }
+        let (schema, lanes) = (columns.schema(), lanes.into());
+        Ok(Self { topic, lanes, columns, schema, limits, losses, now: None, failed: false })
+    }
+
+    /// The same by the Arrow C stream interface: for whoever is not linked with this.
+    pub fn into_c_stream(self) -> FFI_ArrowArrayStream {
+        FFI_ArrowArrayStream::new(Box::new(self))
+    }
+
+    /// The next batch; `None` at the end of the last lane.
+    ///
+    /// # Errors
+    /// As [`Scan::next_record`]; `OffsetOutOfRange` for a lane that begins before the partition.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if self.now.is_none() {
+                let Some(lane) = self.lanes.pop_front() else { return Ok(None) };
+                let Lane { partition, offsets } = lane;
+                if offsets.is_empty() {
+                    continue;
+                }
+                let scan = self.topic.scan(partition, offsets.start, Some(offsets.end))?;
+                self.now = Some(Place { partition, scan, rest: None });
+            }
+            let Some(place) = &mut self.now else { continue };
+            let mut fill = Fill::new(&self.columns, self.limits);
+            let ended = place.fill(&mut fill, self.losses.as_ref())?;
+            let partition = place.partition;
+            if ended {
+                self.now = None;
+            }
+            if fill.rows() > 0 {
+                let name = self.topic.name();
+                let batch = fill.finish(&self.columns, &self.schema, name, partition);
+                return batch.map(Some).map_err(|e| Error::Invalid { what: e.to_string() });
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Fill a batch; true when nothing comes behind it. An error behind records that were read comes
+    /// with the next call.
+    fn fill(&mut self, fill: &mut Fill, losses: Option<&Losses>) -> Result<bool> {
+        while !fill.is_full() {
+            match self.step(fill) {
+                Ok(Some(())) => {}
+                Ok(None) => return Ok(true),
+                Err(Error::Corrupt { .. }) if losses.is_some() => self.pass_damage(losses)?,
+                Err(_) if fill.rows() > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    fn step(&mut self, fill: &mut Fill) -> Result<Option<()>> {
+        if self.rest.is_none() {
+            let Some(slice) = self.scan.next_slice()? else { return Ok(None) };
+            self.rest = Some(Rest::new(slice.block, slice.offsets)?);
+        }
+        if let Some(rest) = &mut self.rest
+            && fill.add(rest)?
+        {
+            self.rest = None;
+        }
+        Ok(Some(()))
+    }
+
+    #[cold]
+    fn pass_damage(&mut self, losses: Option<&Losses>) -> Result<()> {
+        let skipped = match self.rest.take() {
+            // A sound block of which a record cannot be read: the scan is past it.
+            Some(rest) => rest.lost(),
+            None => self.scan.skip_damage()?,
+        };
+        if let Some(losses) = losses {
+            let mut losses = losses.lock().unwrap_or_else(PoisonError::into_inner);
+            losses.push((self.partition, skipped));
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Reader {
+    type Item = std::result::Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.next_batch().transpose()?;
+        Some(next.map_err(|error| {
+            self.failed = true;
+            ArrowError::ExternalError(Box::new(error))
+        }))
+    }
+}
+
+impl RecordBatchReader for Reader {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}

@@ -1,0 +1,126 @@
+//! `ArrowStream`: record batches by the Arrow C stream interface, for whoever reads that.
+//!
+//! The one file that knows of Arrow and Python both. What a batch holds is decided in the crate
+//! `falaj-arrow`; which records, in `falaj.arrow`. A stream is read once: it goes to whoever asks first.
+
+use std::sync::{Arc, PoisonError};
+
+use falaj::error::Result;
+use falaj_arrow::columns::{Column, Columns};
+use falaj_arrow::fill::Limits;
+use falaj_arrow::reader::{Batch, Lane, Losses, Reader, c_batch};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyList};
+
+use crate::admin::skipped;
+use crate::attached::Attached;
+use crate::errors::{OrRaise, invalid};
+use crate::topic::Topic;
+
+/// Records as Arrow record batches; see falaj.arrow.
+#[pyclass(frozen, module = "falaj._core")]
+#[derive(Debug)]
+pub struct ArrowStream {
+    reader: Attached<Option<Reader>>,
+    columns: Columns,
+    losses: Losses,
+}
+
+#[pymethods]
+impl ArrowStream {
+    /// The stream, in a capsule: to be asked for once.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // A wish, says the interface: whoever gets another schema casts.
+        drop(requested_schema);
+        let Some(reader) = self.reader.replace(py, None) else {
+            return Err(invalid(py, READ_ONCE));
+        };
+        PyCapsule::new_with_value(py, reader.into_c_stream(), c"arrow_array_stream")
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// The next batch: for who reads it here, and gets our own errors.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<ArrowBatch>> {
+        let Some(mut reader) = self.reader.replace(py, None) else {
+            return Err(invalid(py, READ_ONCE));
+        };
+        let (reader, next) = py.detach(move || {
+            let next = reader.next_batch();
+            (reader, next)
+        });
+        self.reader.replace(py, Some(reader));
+        Ok(next.or_raise(py)?.map(|batch| ArrowBatch { batch }))
+    }
+
+    /// The schema, in a capsule.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = self.columns.c_schema().or_raise(py)?;
+        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+    }
+
+    /// What was stepped over so far.
+    fn _skipped<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        skipped(py, &losses)
+    }
+}
+
+const READ_ONCE: &str = "a stream of record batches is read once, by one: make another one";
+
+/// One record batch.
+#[pyclass(frozen, module = "falaj._core")]
+#[derive(Debug)]
+pub struct ArrowBatch {
+    batch: Batch,
+}
+
+#[pymethods]
+impl ArrowBatch {
+    /// Schema and array, in capsules.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        drop(requested_schema);
+        let (array, schema) = c_batch(&self.batch).or_raise(py)?;
+        let schema = PyCapsule::new_with_value(py, schema, c"arrow_schema")?;
+        Ok((schema, PyCapsule::new_with_value(py, array, c"arrow_array")?))
+    }
+}
+
+/// A stream of record batches of partitions of a topic: (number, first offset, offset behind the last).
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value, reason = "lists of Python's come as vectors")]
+#[allow(clippy::too_many_arguments, reason = "falaj.arrow is the only caller")]
+pub(crate) fn _arrow(
+    py: Python<'_>,
+    topic: PyRef<'_, Topic>,
+    lanes: Vec<(u32, u64, u64)>,
+    columns: Vec<String>,
+    views: bool,
+    rows: usize,
+    bytes: usize,
+    skip: bool,
+) -> PyResult<ArrowStream> {
+    let columns: Result<Vec<Column>> = columns.iter().map(|name| name.parse()).collect();
+    let columns = columns.and_then(|columns| Columns::new(columns, views)).or_raise(py)?;
+    let open = topic.opened.handle.open_existing(py)?;
+    let seen = topic.seen(&open).clone();
+    let lanes =
+        lanes.into_iter().map(|(partition, from, end)| Lane { partition, offsets: from..end });
+    let losses = Losses::default();
+    let noted = skip.then(|| Arc::clone(&losses));
+    let limits = Limits { rows, bytes };
+    let reader = Reader::new(seen, lanes.collect(), columns.clone(), limits, noted).or_raise(py)?;
+    Ok(ArrowStream { reader: Attached::new(Some(reader)), columns, losses })
+}
