@@ -4,7 +4,6 @@ Each claim is a test of its own; beside it stands one that feeds the rule a bad 
 rule can be one that never complains. The rules themselves are in house.py.
 """
 
-import json
 import re
 import subprocess
 import tomllib

@@ -351,8 +351,8 @@ def _arrow(
     lanes: Sequence[tuple[int, int, int]],
     columns: Sequence[str],
     views: bool,
-    rows: int,
-    bytes: int,
+    batch_rows: int,
+    batch_bytes: int,
     skip: bool,
 ) -> ArrowStream: ...
 def _backup(store: Store, path: object, progress: Progress | None = None) -> BackupReport: ...

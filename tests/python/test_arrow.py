@@ -199,9 +199,10 @@ def test_damage_ends_a_stream_or_is_skipped_and_told(path: Path) -> None:
         before = next(reader)["offset"].to_pylist()
         assert before == list(range(len(before)))
         assert 0 < len(before) < 300
-        for _ in range(2):
-            with pytest.raises(Corrupt) as told:
-                next(iter(reading))
+        with pytest.raises(Corrupt):
+            next(iter(reading))
+        with pytest.raises(Corrupt) as told:
+            next(iter(reading))
         assert told.value.path == str(segment)
         with pytest.raises((OSError, pyarrow.ArrowException), match=f"{segment}.* at byte"):
             pyarrow.table(topic.to_reader())

@@ -108,8 +108,8 @@ pub(crate) fn _arrow(
     lanes: Vec<(u32, u64, u64)>,
     columns: Vec<String>,
     views: bool,
-    rows: usize,
-    bytes: usize,
+    batch_rows: usize,
+    batch_bytes: usize,
     skip: bool,
 ) -> PyResult<ArrowStream> {
     let columns: Result<Vec<Column>> = columns.iter().map(|name| name.parse()).collect();
@@ -120,7 +120,7 @@ pub(crate) fn _arrow(
         lanes.into_iter().map(|(partition, from, end)| Lane { partition, offsets: from..end });
     let losses = Losses::default();
     let noted = skip.then(|| Arc::clone(&losses));
-    let limits = Limits { rows, bytes };
+    let limits = Limits { rows: batch_rows, bytes: batch_bytes };
     let reader = Reader::new(seen, lanes.collect(), columns.clone(), limits, noted).or_raise(py)?;
     Ok(ArrowStream { reader: Attached::new(Some(reader)), columns, losses })
 }

@@ -33,7 +33,7 @@ mod _core {
     #[pymodule_export]
     use super::{
         admin::{_backup, _info, _repair, _verify},
-        arrow::{_arrow, ArrowStream},
+        arrow::{_arrow, ArrowBatch, ArrowStream},
         batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
         buffer::{BatchView, View},
         draft::NewRecord,
