@@ -8,7 +8,7 @@
 //! never followed; strange files stay, and with them the directories they are in. All of it happens
 //! under the claim, so nothing is half-way *now*.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::claim::Claim;
@@ -36,7 +36,7 @@ pub(super) fn sweep(storage: &dyn Storage, layout: &Layout, _claim: &Claim) -> R
     for (names, are_finished) in [(found.unfinished, false), (found.finished, true)] {
         for name in names {
             let path = layout.topic_settings(&name)?;
-            let log = log_named_by(storage, &deleted(&path));
+            let log = found.leaving.get(&name);
             if log.is_some_and(|log| is_dir(storage, &layout.logs().join(log)).unwrap_or(true)) {
                 files::unlink(storage, &temporary(&path))?;
                 pending.push(name);
@@ -59,6 +59,8 @@ pub(super) struct Found {
     pub(super) unknown: bool,
     /// Directories of logs whose topic was being deleted.
     pub(super) deleted: BTreeSet<String>,
+    /// Those by the name of the topic.
+    leaving: BTreeMap<String, String>,
     /// Topics that are there.
     finished: Vec<String>,
     /// Topics without a `topic.json`.
@@ -74,7 +76,10 @@ pub(super) fn look_at_topics(storage: &dyn Storage, layout: &Layout) -> Result<F
             found.unknown = true;
             continue;
         }
-        found.deleted.extend(log_named_by(storage, &deleted(&path)));
+        if let Some(log) = log_named_by(storage, &deleted(&path)) {
+            found.deleted.insert(log.clone());
+            found.leaving.insert(name.clone(), log);
+        }
         match files::read(storage, &path) {
             Ok(None) => found.unfinished.push(name),
             Ok(Some(bytes)) => match TopicSettings::decode(&bytes) {

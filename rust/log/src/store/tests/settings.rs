@@ -173,7 +173,8 @@ fn bad_topic_names_are_refused_before_anything_is_made() {
 fn other_settings_than_the_stored_ones_are_refused_by_name() {
     let machine = machine();
     let store = open(&machine).unwrap();
-    let asked = TopicOptions { partitions: Some(3), ..TopicOptions::default() };
+    let segment_bytes = Some(64 << 10);
+    let asked = TopicOptions { partitions: Some(3), segment_bytes, ..TopicOptions::default() };
     let made = store.open_topic("orders", &asked).unwrap();
     assert_eq!(store.open_topic("orders", &asked).unwrap(), made);
     assert_eq!(topic(&store, "orders").unwrap(), made);
