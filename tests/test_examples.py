@@ -62,3 +62,8 @@ def test_the_tests_with_the_fixture_pass() -> None:
 def test_of_a_relay_that_is_killed_each_sale_comes_once(tmp_path: Path) -> None:
     printed = run(EXAMPLES / "outbox.py", tmp_path)
     assert printed == "relays ended with [-9, 0]\n300 sales, 300 different\n"
+
+
+def test_of_workers_that_are_killed_each_number_is_added_once(tmp_path: Path) -> None:
+    printed = run(EXAMPLES / "exactly_once.py", tmp_path)
+    assert printed == "500 sums, the last is 124750 as it should be\nsome workers died\n"

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from falaj import logging as logging  # no standard library is hidden: `falaj.logging`
     from falaj.admin import repair, verify
     from falaj.records import Position
+    from falaj.transactions import Cursor, Transaction
 if not TYPE_CHECKING:
     from falaj.lean import later as __getattr__  # noqa: F401  # Python itself calls it
 
 __all__ = [
     "Batch",
     "Codec",
+    "Cursor",
     "Error",
     "NewRecord",
     "Position",
@@ -36,6 +38,7 @@ __all__ = [
     "Slice",
     "Store",
     "Topic",
+    "Transaction",
     "__version__",
     "errors",
     "open",

@@ -35,6 +35,7 @@ __all__ = [
     "Store",
     "Ticket",
     "Topic",
+    "Transaction",
     "Values",
     "ValuesIterator",
     "View",
@@ -42,6 +43,7 @@ __all__ = [
     "__version__",
     "_arrow",
     "_backup",
+    "_cursor",
     "_info",
     "_repair",
     "_verify",
@@ -243,7 +245,31 @@ class Store:
         sync: Sync | None,
         verify: bool | None,
         visibility: Visibility | None = None,
+        log: str | None = None,
     ) -> Opened: ...
+
+@disjoint_base
+class Transaction:
+    def __new__(cls, store: Store, sync: Sync | None) -> Self: ...
+    def append(
+        self,
+        topic: Topic[Any] | str,
+        value: Any,
+        key: Buffer | None = None,
+        headers: _Headers | None = None,
+        time: Time | None = None,
+        partition: int | None = None,
+    ) -> None: ...
+    def extend(
+        self, topic: Topic[Any] | str, records: Iterable[Any], partition: int | None = None
+    ) -> None: ...
+    @property
+    def offsets(self) -> dict[str, range | dict[int, range]] | None: ...
+    def _move(
+        self, cursors: list[tuple[bytes, int, int]], home: Topic[Any] | str | None
+    ) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: object = None, *_exception: object) -> None: ...
 
 @final
 class Records(Generic[_T]):
@@ -362,4 +388,5 @@ def _verify(
 def _repair(
     path: object, *, dry_run: bool = True, timeout: float = 10.0, force: bool = False
 ) -> RepairReport: ...
+def _cursor(topic: Topic[Any], name: bytes) -> tuple[int, int] | None: ...
 def _info(store: Store) -> StoreInfo: ...

@@ -17,6 +17,7 @@ Visibility = Literal["committed", "durable"]
 class Settings(TypedDict, total=False):
     """The keyword arguments of `Store.topic`, but for the codec."""
 
+    log: str | None
     partitions: int | None
     segment_bytes: int | None
     sync_interval_ms: int | None

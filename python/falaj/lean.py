@@ -36,6 +36,10 @@ def later(name: str) -> object:
         from falaj import admin
 
         return getattr(admin, name)
+    if name in ("Cursor", "Transaction"):
+        from falaj import transactions
+
+        return getattr(transactions, name)
     if name == "logging":
         import falaj.logging
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from falaj.codecs import Codec
     from falaj.lean import T
     from falaj.metrics import Metrics
+    from falaj.transactions import Transaction
 
 __all__ = ["Store", "open"]
 
@@ -90,6 +91,12 @@ def _is_mapped(read: str) -> bool:
     return read == "map"
 
 
+def _transaction() -> type[Transaction]:
+    from falaj.transactions import Transaction  # few need it, and it imports contextvars
+
+    return Transaction
+
+
 class Store(_core.Store):
     """An open store; `falaj.open` makes it.
 
@@ -123,6 +130,7 @@ class Store(_core.Store):
         name: str,
         *,
         codec: str | Codec[Any] | None = None,
+        log: str | None = None,
         partitions: int | None = None,
         segment_bytes: int | None = None,
         sync_interval_ms: int | None = None,
@@ -140,6 +148,9 @@ class Store(_core.Store):
             codec: What values are: "bytes" (the default), "str", "json", "msgpack", "pickle", or a
                 `falaj.Codec`. Pickles run code when they are read, so they are read only when
                 named.
+            log: The log that it lives in, by default one of its own. Topics that name the same one
+                share its files, and what is appended to several of them in a transaction is there
+                at once or not at all. Segment size and interval are then the log's.
             partitions: Into how many totally ordered parts keys are spread, 1 by default.
             segment_bytes: Size of a file of the log, 64 MiB by default. One append takes at most a
                 quarter of it, and never more than 64 MiB.
@@ -170,6 +181,7 @@ class Store(_core.Store):
             name,
             codec=codec_name,
             resolve=resolve,
+            log=log,
             partitions=partitions,
             segment_bytes=segment_bytes,
             sync_interval_ms=sync_interval_ms,
@@ -178,6 +190,34 @@ class Store(_core.Store):
             visibility=visibility,
         )
         return Topic(opened, self)
+
+    def transaction(self, *, sync: Sync | None = None) -> Transaction:
+        """Begin to write to several topics of one log at once, and to move cursors with that.
+
+        What is given to the transaction is gathered; at the end of the `with` block all of it
+        becomes visible together, as one append. After an exception inside of the block nothing of
+        it was appended. It takes no lock before, so others write meanwhile.
+
+        Args:
+            sync: When the block ends: "none", "interval" or "durable", see `falaj.open`; by default
+                as the strongest of its topics.
+
+        Returns:
+            The transaction: a context manager, to be used once.
+
+        Raises:
+            TooLarge: At the end: together it is more than one append may be.
+            DurabilityUnknown: At the end: it is visible, and perhaps not on the medium.
+
+        Example:
+            >>> paid, audit = (store.topic(name, log="shop") for name in ("paid", "audit"))
+            >>> with store.transaction() as tx:
+            ...     tx.append(paid, b"order 17")
+            ...     tx.append("audit", b"order 17 was paid")
+            >>> tx.offsets["paid"], audit[0].bytes()
+            (range(0, 1), b'order 17 was paid')
+        """
+        return _transaction()(self, sync)
 
     def backup(
         self, path: str | os.PathLike[str], progress: Progress | None = None

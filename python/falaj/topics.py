@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from falaj.arrow import Reader
     from falaj.stores import Store
     from falaj.times import Time
+    from falaj.transactions import Cursor
 
 __all__ = ["Topic"]
 
@@ -148,6 +149,31 @@ class Topic(_core.Topic[T]):
         """
         offset = self._first_at(time)
         return None if offset is None else self[offset]
+
+    def cursor(self, name: str | bytes) -> Cursor | None:
+        """Find out where a cursor stands that is kept in the topic's log.
+
+        Costs little where the store is open for writing, and else a pass over the newest segment's
+        headers.
+
+        Args:
+            name: What `Transaction.commit_cursor` called it.
+
+        Returns:
+            The cursor; None for one that never moved there.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> with store.transaction() as tx:
+            ...     tx.commit_cursor([falaj.Cursor("billing", 18)], into=orders)
+            >>> orders.cursor("billing").offset, orders.cursor("shipping")
+            (18, None)
+        """
+        from falaj.transactions import Cursor  # few need it, and it imports contextvars
+
+        key = name.encode() if isinstance(name, str) else bytes(name)
+        found = _core._cursor(self, key)
+        return None if found is None else Cursor(key, *found)
 
     def batches(self, size: int = _BATCH) -> Iterator[Batch[T]]:
         """Read everything that there is now, thousands of records at a time.

@@ -35,6 +35,8 @@ pub enum Canary {
     UnlinkBeforeTrim,
     /// A segment's snapshot leaves out what was appended by whom.
     ForgottenProducers,
+    /// A cursor that moves with records is no part of their group.
+    CursorOutsideGroup,
     /// Index entry and tail are stored before the block that they lead to.
     IndexBeforeData,
     /// A follower goes to sleep without looking once more.
@@ -51,7 +53,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 19] = [
+    pub const ALL: [(Self, &'static str); 20] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -65,6 +67,7 @@ impl Canary {
         (Self::MarkEarly, "mark-early"),
         (Self::UnlinkBeforeTrim, "unlink-before-trim"),
         (Self::ForgottenProducers, "forgotten-producers"),
+        (Self::CursorOutsideGroup, "cursor-outside-group"),
         (Self::IndexBeforeData, "index-before-data"),
         (Self::LostWakeup, "lost-wakeup"),
         (Self::NoGeneration, "no-generation"),

@@ -624,10 +624,12 @@ fn limits_are_those_of_the_code() {
     let producers = [state::MAX_PRODUCERS as u64, 96, state::PRODUCER_SEQUENCES as u64];
     assert_eq!(limit("producers"), producers);
     assert_eq!(limit("tokens"), [state::MAX_TOKENS as u64]);
+    let cursor = state::MAX_CURSOR_NAME as u64 + 20;
+    assert_eq!(limit("cursors"), [state::MAX_CURSORS as u64, cursor]);
     assert_eq!(limit("writing processes"), [u64::from(lock::SLOTS)]);
     assert_eq!(limit("name of a topic"), [names::MAX_NAME as u64]);
     assert_eq!(limit("varint"), [varint::MAX_LEN as u64]);
-    assert_eq!(rows.len(), 13);
+    assert_eq!(rows.len(), 14);
 
     let root = tempfile::tempdir().unwrap();
     let storage: Arc<dyn falaj::storage::Storage> = Arc::new(RealStorage::new());

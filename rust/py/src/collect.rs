@@ -120,6 +120,18 @@ impl<'a> Collector<'a> {
         Ok(Bodies(bodies.collect()))
     }
 
+    /// All of an iterable, not encoded into a body yet.
+    pub(crate) fn each<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Vec<Incoming<'py>>> {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for item in iterate(items)? {
+            let record = self.incoming(&item?)?;
+            bytes += record.len();
+            self.check(items.py(), bytes)?;
+            records.push(record);
+        }
+        Ok(records)
+    }
+
     fn rest<'py>(
         &self,
         items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
@@ -173,7 +185,7 @@ fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, pyo3::types::P
 }
 
 /// Encode records, behind the values that a plain body holds already.
-fn rich(plain: &BodyWriter, records: &[Incoming<'_>]) -> BodyWriter {
+pub(crate) fn rich(plain: &BodyWriter, records: &[Incoming<'_>]) -> BodyWriter {
     let mut body = BodyWriter::default();
     let base_ns = records.iter().find_map(|record| record.event_time_ns);
     body.begin(records.iter().any(Incoming::is_rich), base_ns);

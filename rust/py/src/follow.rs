@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use falaj::error::Result;
+use falaj::error::{Error, Result};
 use falaj::format::address::Address;
 use falaj::log::{Interrupt, Log, Reach, Wait};
 use falaj::{log, wake};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, raise};
 use crate::handle::{Handle, Open};
 use crate::iterate::Reading;
 use crate::record::Record;
@@ -118,7 +118,7 @@ impl Follower {
     ) -> PyResult<Wait> {
         let open = state.reading.merge.open();
         let (log, seen) = (open.topic.log(), state.seen);
-        let stop = || self.is_stopped() || log.is_deleted();
+        let stop = || self.is_stopped() || open.topic.is_deleted();
         let ended = wait(py, timeout, log, stop, |slice, interrupt| {
             wait_beyond(log, self.reach, seen, slice, interrupt)
         })?;
@@ -243,6 +243,10 @@ impl Watch {
     /// Ask for the bell to be rung when there is more than up to an address. True when there is
     /// already; an error when the topic is deleted.
     fn ask(&self, py: Python<'_>, seen: u64) -> PyResult<bool> {
+        if self.open.topic.is_deleted() {
+            let name = self.open.topic.name().to_owned();
+            return Err(raise(py, &Error::TopicDeleted { name }));
+        }
         self.open.topic.log().ask(self.reach, Address(seen)).or_raise(py)
     }
 }

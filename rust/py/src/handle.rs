@@ -118,7 +118,7 @@ impl Handle {
 
     /// Complain when the topic was deleted.
     pub(crate) fn expect_existing(&self, py: Python<'_>, open: &Open) -> PyResult<()> {
-        if open.topic.log().is_deleted() {
+        if open.topic.is_deleted() {
             return Err(raise(py, &Error::TopicDeleted { name: self.shape.name.clone() }));
         }
         Ok(())

@@ -25,6 +25,7 @@ mod seen;
 mod signals;
 mod store;
 mod topic;
+mod transaction;
 mod wait;
 
 /// The compiled half of falaj; import `falaj` instead.
@@ -44,6 +45,7 @@ mod _core {
         record::Record,
         store::Store,
         topic::Topic,
+        transaction::{_cursor, Transaction},
     };
 
     /// The version of the workspace: one place, Cargo.toml.

@@ -1,7 +1,8 @@
 //! `Store`: a directory of topics.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use falaj::error::Error;
@@ -9,6 +10,7 @@ use falaj::log::Reading;
 use falaj::store::{Access, Store as Inner, StoreOptions, TopicOptions};
 use falaj::topic::SyncMode;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
 use crate::errors::{OrRaise, raise};
@@ -25,6 +27,8 @@ pub struct Store {
     inner: RwLock<Option<Inner>>,
     /// Topics that were opened through it, to be closed with it.
     handles: Mutex<Vec<Weak<Handle>>>,
+    /// Topics that transactions named, so that each is opened once.
+    named: Mutex<HashMap<String, Opened>>,
     path: PathBuf,
     patience: Duration,
     sync: SyncMode,
@@ -32,6 +36,45 @@ pub struct Store {
 }
 
 impl Store {
+    /// A topic that exists, opened for who names it again and again.
+    pub(crate) fn existing(slf: &Bound<'_, Self>, name: &str) -> PyResult<Opened> {
+        let (py, own) = (slf.py(), slf.get());
+        let known = own.named().get(name).cloned();
+        if let Some(known) = known {
+            let is_there = known.handle.at_once(py, |topic| !topic.is_deleted());
+            if is_there == Some(true) {
+                return Ok(known);
+            }
+        }
+        static RESOLVER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let resolver = RESOLVER.import(py, "falaj.codecs", "resolver")?;
+        let (_, resolve): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+            resolver.call1((py.None(),))?.extract()?;
+        let inner = own.inner(py)?;
+        py.detach(|| inner.topic_settings(name)).or_raise(py)?;
+        let asked = Asked {
+            options: TopicOptions::default(),
+            resolve: &resolve,
+            sync: own.sync,
+            verify: own.verify,
+            visibility: falaj::topic::Visibility::default(),
+            patience: own.patience,
+        };
+        let opened = Opened::open(py, &inner, name, &asked)?;
+        own.note(opened.handle());
+        own.named().insert(name.to_owned(), opened.clone());
+        Ok(opened)
+    }
+
+    /// Its directory, absolute.
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    fn named(&self) -> MutexGuard<'_, HashMap<String, Opened>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The engine's store.
     pub(crate) fn inner(&self, py: Python<'_>) -> PyResult<Inner> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -74,8 +117,9 @@ impl Store {
         };
         let inner = patiently(py, patience, || Inner::open(&path, &options))?;
         let path = inner.path().to_path_buf();
-        let (inner, handles) = (RwLock::new(Some(inner)), Mutex::default());
-        Ok(Self { inner, handles, path, patience, sync, verify })
+        let (inner, handles, named) =
+            (RwLock::new(Some(inner)), Mutex::default(), Mutex::default());
+        Ok(Self { inner, handles, named, path, patience, sync, verify })
     }
 
     /// The directory, absolute.
@@ -99,7 +143,7 @@ impl Store {
     /// Open a topic.
     #[pyo3(signature = (
         name, *, codec, resolve, partitions, segment_bytes, sync_interval_ms, sync, verify,
-        visibility=None
+        visibility=None, log=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn _open_topic(
@@ -114,8 +158,10 @@ impl Store {
         sync: Option<&Bound<'_, PyAny>>,
         verify: Option<bool>,
         visibility: Option<&Bound<'_, PyAny>>,
+        log: Option<String>,
     ) -> PyResult<Opened> {
         let options = TopicOptions {
+            log,
             codec,
             partitions,
             segment_bytes,
@@ -164,10 +210,13 @@ impl Store {
         let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();
         let handles =
             std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
+        // They are closed as the others are.
+        let named = std::mem::take(&mut *self.named());
         let mut first_error = Ok(());
         for handle in handles.iter().filter_map(Weak::upgrade) {
             first_error = first_error.and(handle.close(py));
         }
+        drop(named);
         py.detach(move || drop(inner));
         first_error
     }

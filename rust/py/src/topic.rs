@@ -634,7 +634,7 @@ impl Topic {
         };
         let state = match self.opened.handle.open(py) {
             Err(_) => "closed".to_owned(),
-            Ok(open) if open.topic.log().is_deleted() => "deleted".to_owned(),
+            Ok(open) if open.topic.is_deleted() => "deleted".to_owned(),
             Ok(open) => {
                 match self.lanes().map(|p| self.lane(&open, p)).collect::<Result<Vec<_>>>() {
                     Err(error) => error.to_string(),

@@ -13,7 +13,7 @@ use falaj::error::Result;
 use falaj::format::checksum::crc32;
 use falaj::format::record::{BodyWriter, Record};
 use falaj::format::settings::WriteMode;
-use falaj::format::state::TopicState;
+use falaj::format::state::{CursorState, TopicState};
 use falaj::format::varint::Lead;
 use falaj::log::{Appended, Demands, Log, LogSettings, LogSpec, Outgoing, Sequenced, create};
 use falaj::segment::Reading;
@@ -23,7 +23,7 @@ use falaj::storage::memory::MemoryStorage;
 use crate::actor::Actor;
 use crate::history::{History, Moments, Trims, at};
 use crate::op::{Op, PARTS};
-use crate::truth::{Group, ONCE, TOPICS, Truth};
+use crate::truth::{CURSOR, Group, ONCE, TOPICS, Truth};
 
 /// Bytes of a segment: small, so that images are cheap and rolls frequent.
 pub const SEGMENT: u64 = 16 << 10;
@@ -413,7 +413,7 @@ pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> 
     log.append_if(&Demands { producer, expect: None }, &[block], &mut [0])
 }
 
-/// Append a group; returns where it went and the first offset in each topic.
+/// Append a group, and move the cursor with it if it does; returns where it went and the first offset in each topic.
 ///
 /// # Errors
 /// Those of the engine.
@@ -428,7 +428,10 @@ pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec
             return Ok((appended, vec![appended.first]));
         }
     }
-    log.append(&blocks, &mut firsts).map(|appended| (appended, firsts))
+    let offset = group.cursor().unwrap_or(0);
+    let at = CursorState { offset, crc: offset as u32 };
+    let cursors: &[_] = if group.cursor().is_some() { &[(CURSOR, at)] } else { &[] };
+    log.append_with_cursors(&blocks, cursors, interval, &mut firsts).map(|a| (a, firsts))
 }
 
 fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> Outgoing<'_> {

@@ -19,8 +19,13 @@ pub const TOPICS: u32 = 2;
 /// Groups that must be trimmed away and that may be, where no trim was asked for.
 pub const NOTHING: (usize, usize) = (0, 0);
 
+/// The cursor that moves with each group of several topics.
+pub const CURSOR: &[u8] = b"reader";
+
 /// Bytes of a record that the producer appends.
 pub const ONCE: usize = 41;
+
+const BEFORE: &str = "before recovery";
 
 /// One append: blocks that are there together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +48,11 @@ impl Group {
     /// length, so that a group that takes its place is one too.
     pub fn is_once(&self) -> bool {
         matches!(&self.0[..], [(0, values)] if matches!(&values[..], [value] if value.len() == ONCE))
+    }
+
+    /// Where the cursor stands after this group, if it moves with it: something of what the group holds.
+    pub fn cursor(&self) -> Option<u64> {
+        (self.0.len() > 1).then(|| Truth(vec![self.clone()]).print())
     }
 
     fn of(&self, topic: u32) -> impl Iterator<Item = &Vec<u8>> {
@@ -80,6 +90,30 @@ impl Truth {
     pub fn last_once(&self, groups: usize) -> Option<(usize, u64)> {
         let once = (0..groups).filter(|number| self.0[*number].is_once());
         once.zip(0..).last()
+    }
+
+    /// Where the cursor stands after the first groups.
+    fn cursor(&self, groups: usize) -> Option<u64> {
+        self.0[..groups].iter().rev().find_map(Group::cursor)
+    }
+
+    /// Checks that the cursor stands where one of so many groups left it.
+    fn check_cursor(
+        &self,
+        log: &Arc<Log>,
+        mut allowed: RangeInclusive<usize>,
+        when: &str,
+    ) -> Result<(), String> {
+        let stands = match log.cursor_of(CURSOR) {
+            Ok(stands) => stands.map(|cursor| cursor.offset),
+            Err(Error::NeedsRecovery { .. }) if when == BEFORE => return Ok(()),
+            Err(error) => return Err(format!("{when} the cursor: {error}")),
+        };
+        let all = allowed.clone();
+        if allowed.any(|groups| self.cursor(groups) == stands) {
+            return Ok(());
+        }
+        Err(format!("{when} the cursor stands at {stands:?}, where none of {all:?} groups left it"))
     }
 
     /// A hash of what the groups are: each value is one byte again and again.
@@ -139,6 +173,7 @@ impl Truth {
         if !allowed.contains(&groups) {
             return Err(format!("{groups} groups, but {allowed:?} were to be found"));
         }
+        self.check_cursor(log, groups..=groups, "with the records that are there")?;
         Ok((groups, gone))
     }
 
@@ -192,6 +227,7 @@ impl Truth {
             }
             durable[topic as usize] = seen.durable;
         }
+        self.check_cursor(log, allowed, BEFORE)?;
         Ok(durable)
     }
 

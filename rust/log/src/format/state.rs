@@ -27,6 +27,10 @@ pub const MAX_TOPICS: u32 = 10_000;
 pub const MAX_PRODUCERS: usize = 65_536;
 /// Most sink tokens that a log remembers.
 pub const MAX_TOKENS: usize = 1_024;
+/// Most cursors that a log keeps.
+pub const MAX_CURSORS: usize = 65_536;
+/// Longest name of a cursor, bytes.
+pub const MAX_CURSOR_NAME: usize = 512;
 /// Sequences remembered of a producer.
 pub const PRODUCER_SEQUENCES: usize = 5;
 
@@ -142,6 +146,21 @@ impl LogState {
         (0u32..).zip(&self.topics).filter_map(|(number, topic)| Some((number, topic.as_ref()?)))
     }
 
+    /// The number that the next topic gets: above all that were ever given.
+    pub fn next_number(&self) -> u32 {
+        self.topics.len() as u32
+    }
+
+    /// A cursor that is kept in the log.
+    pub fn cursor(&self, name: &[u8]) -> Option<CursorState> {
+        self.cursors.get(name).copied()
+    }
+
+    /// All cursors that are kept in the log, by name.
+    pub fn cursors(&self) -> impl Iterator<Item = (&[u8], CursorState)> {
+        self.cursors.iter().map(|(name, cursor)| (name.as_slice(), *cursor))
+    }
+
     /// One topic.
     #[inline]
     pub fn topic(&self, number: u32) -> Option<&TopicState> {
@@ -164,6 +183,20 @@ impl LogState {
             self.topics.resize(index + 1, None);
         }
         self.topics[index] = Some(topic);
+        true
+    }
+
+    /// Note that a topic was deleted: its number stays empty. `false` when it is beyond [`MAX_TOPICS`].
+    fn forget_topic(&mut self, number: u32) -> bool {
+        if number >= MAX_TOPICS {
+            return false;
+        }
+        let index = number as usize;
+        if self.topics.len() <= index {
+            self.topics.resize(index + 1, None);
+        }
+        self.topics[index] = None;
+        self.producers.retain(|(_, topic), _| *topic != number);
         true
     }
 
@@ -242,12 +275,15 @@ impl LogState {
     /// is allocated for topics.
     pub fn append_since(&self, since: &LogState, out: &mut Vec<u8>) {
         for (number, slot) in (0u32..).zip(&self.topics) {
-            let before = since.topics.get(number as usize).copied().flatten();
+            let known = since.topics.get(number as usize);
+            let before = known.copied().flatten();
+            // The highest number is said also of a topic that is gone: it is not given again.
+            let is_highest = known.is_none() && number + 1 == self.next_number();
             match slot {
                 Some(topic) if before != Some(*topic) => {
                     entry(out, kind::TOPIC, &encode_topic(number, topic));
                 }
-                None if before.is_some() => {
+                None if before.is_some() || is_highest => {
                     entry(out, kind::TOPIC_DELETED, &number.to_le_bytes());
                 }
                 _ => {}
@@ -283,16 +319,7 @@ impl LogState {
         body: &[u8],
         mut seen_topic: impl FnMut(u32, &TopicState),
     ) -> Decoded<()> {
-        let mut at = 0;
-        while at < body.len() {
-            let kind = varint::get(body, &mut at).ok_or(CUT_OFF)?;
-            let len = varint::get(body, &mut at).ok_or(CUT_OFF)?;
-            let len = usize::try_from(len).map_err(|_| CUT_OFF)?;
-            let end = at.checked_add(len).filter(|end| *end <= body.len()).ok_or(CUT_OFF)?;
-            self.apply_entry(kind, &body[at..end], &mut seen_topic)?;
-            at = end;
-        }
-        Ok(())
+        entries(body, |kind, payload| self.apply_entry(kind, payload, &mut seen_topic))
     }
 
     fn apply_entry(
@@ -305,13 +332,13 @@ impl LogState {
             (kind::TOPIC, TOPIC_LEN) => {
                 let (number, topic) = decode_topic(payload);
                 if !self.set_topic(number, topic) {
-                    return Err(Malformed::Damaged("a topic number beyond the limit"));
+                    return Err(BEYOND_THE_LIMIT);
                 }
                 seen_topic(number, &topic);
             }
             (kind::TOPIC_DELETED, 4) => {
-                if let Some(slot) = self.topics.get_mut(u32_at(payload, 0) as usize) {
-                    *slot = None;
+                if !self.forget_topic(u32_at(payload, 0)) {
+                    return Err(BEYOND_THE_LIMIT);
                 }
             }
             (kind::TRIMMED, 12) => {
@@ -344,6 +371,41 @@ impl LogState {
     }
 }
 
+/// Read the body of a snapshot or meta block for its topics alone, without a state to apply it to:
+/// `seen_topic` is told of each, and the rest is only checked.
+///
+/// # Errors
+/// As [`LogState::apply_body`].
+pub fn topics_of(body: &[u8], mut seen_topic: impl FnMut(u32, &TopicState)) -> Decoded<()> {
+    entries(body, |kind, payload| match (kind, payload.len()) {
+        (kind::TOPIC, TOPIC_LEN) => {
+            let (number, topic) = decode_topic(payload);
+            if number >= MAX_TOPICS {
+                return Err(BEYOND_THE_LIMIT);
+            }
+            seen_topic(number, &topic);
+            Ok(())
+        }
+        (kind::TOPIC_DELETED, 4) if u32_at(payload, 0) >= MAX_TOPICS => Err(BEYOND_THE_LIMIT),
+        (kind::TOPIC_DELETED, 4) => Ok(()),
+        _ => LogState::default().apply_entry(kind, payload, &mut |_, _| ()),
+    })
+}
+
+fn entries(body: &[u8], mut each: impl FnMut(u64, &[u8]) -> Decoded<()>) -> Decoded<()> {
+    let mut at = 0;
+    while at < body.len() {
+        let kind = varint::get(body, &mut at).ok_or(CUT_OFF)?;
+        let len = varint::get(body, &mut at).ok_or(CUT_OFF)?;
+        let len = usize::try_from(len).map_err(|_| CUT_OFF)?;
+        let end = at.checked_add(len).filter(|end| *end <= body.len()).ok_or(CUT_OFF)?;
+        each(kind, &body[at..end])?;
+        at = end;
+    }
+    Ok(())
+}
+
+const BEYOND_THE_LIMIT: Malformed = Malformed::Damaged("a topic number beyond the limit");
 const CUT_OFF: Malformed = Malformed::Damaged("a log fact that reaches beyond its block");
 
 fn changed<'a, K: Ord, V: PartialEq>(
@@ -367,6 +429,31 @@ pub fn encode_trims(firsts: impl Iterator<Item = (u32, u64)>) -> Vec<u8> {
         put(&mut payload, 0, &number.to_le_bytes());
         put(&mut payload, 4, &first.to_le_bytes());
         entry(&mut out, kind::TRIMMED, &payload);
+    }
+    out
+}
+
+/// Body of a meta block that introduces topics without records, by number.
+pub fn encode_new_topics(topics: impl Iterator<Item = (u32, TopicState)>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (number, topic) in topics {
+        entry(&mut out, kind::TOPIC, &encode_topic(number, &topic));
+    }
+    out
+}
+
+/// Body of a meta block that says that topics were deleted.
+pub fn encode_deletions(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
+    let mut out = Vec::new();
+    numbers.for_each(|number| entry(&mut out, kind::TOPIC_DELETED, &number.to_le_bytes()));
+    out
+}
+
+/// Body of a meta block that moves cursors.
+pub fn encode_cursors<'a>(cursors: impl Iterator<Item = (&'a [u8], CursorState)>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, cursor) in cursors {
+        entry(&mut out, kind::CURSOR, &words_then_name(cursor.offset, cursor.crc.into(), name));
     }
     out
 }

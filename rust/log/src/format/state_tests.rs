@@ -37,7 +37,7 @@ fn a_second_snapshot_says_only_what_changed() {
     let mut after = before.clone();
     let header = Header { topic: 3, count: 2, span: 2, body_crc: 1, ..Header::new(Kind::Data) };
     assert!(after.apply_data(&header, 7, 100));
-    after.topics[0] = None;
+    assert!(after.forget_topic(0));
     let body = after.encode_since(&before);
     assert!(body.len() < 80, "{} bytes", body.len());
     let mut read = before.clone();
@@ -45,6 +45,31 @@ fn a_second_snapshot_says_only_what_changed() {
     assert_eq!(read, after);
     assert_eq!(read.topic(3).unwrap().next, 9);
     assert_eq!(read.topic(0), None);
+}
+
+#[test]
+fn the_highest_number_is_said_though_its_topic_is_gone() {
+    let mut state = rich_state();
+    assert!(state.forget_topic(3) && state.forget_topic(0));
+    let mut read = LogState::default();
+    read.apply_body(&state.encode_since(&LogState::default()), |_, _| ()).unwrap();
+    assert_eq!((read.next_number(), read.topics().count()), (4, 0));
+    let mut prepared = LogState::default();
+    prepared.apply_body(&state.encode_since(&LogState::default()), |_, _| ()).unwrap();
+    assert_eq!(prepared, read);
+    assert!(state.encode_since(&read).is_empty(), "once is enough");
+}
+
+#[test]
+fn a_body_that_is_read_for_its_topics_alone_tells_them_and_all_that_is_wrong() {
+    let body = rich_state().encode_since(&LogState::default());
+    let mut seen = Vec::new();
+    topics_of(&body, |number, topic| seen.push((number, topic.next))).unwrap();
+    assert_eq!(seen, [(0, 7), (3, 7)]);
+    for cut in 0..body.len() {
+        let (mut state, cut) = (LogState::default(), &body[..cut]);
+        assert_eq!(topics_of(cut, |_, _| ()), state.apply_body(cut, |_, _| ()));
+    }
 }
 
 #[test]
@@ -175,11 +200,15 @@ fn a_fact_of_the_wrong_length_is_damage() {
 fn topics_beyond_the_limit_are_refused_and_unknown_ones_change_nothing() {
     let topic = TopicState::empty([5; 16], 0);
     assert!(applied(kind::TOPIC, &encode_topic(MAX_TOPICS - 1, &topic)).0.is_ok());
+    let beyond = Err(Malformed::Damaged("a topic number beyond the limit"));
     let (result, _) = applied(kind::TOPIC, &encode_topic(MAX_TOPICS, &topic));
-    assert_eq!(result, Err(Malformed::Damaged("a topic number beyond the limit")));
+    assert_eq!(result, beyond);
+    assert_eq!(applied(kind::TOPIC_DELETED, &MAX_TOPICS.to_le_bytes()).0, beyond);
     for number in [1u32, 4, 77] {
         let (result, state) = applied(kind::TOPIC_DELETED, &number.to_le_bytes());
-        assert_eq!((result, state), (Ok(()), rich_state()), "topic {number}");
+        assert_eq!(result, Ok(()), "topic {number}");
+        assert!(state.topics().eq(rich_state().topics()), "topic {number}");
+        assert_eq!(state.next_number(), 4.max(number + 1), "it is not given again");
         let trim = [&number.to_le_bytes()[..], &9u64.to_le_bytes()].concat();
         assert_eq!(applied(kind::TRIMMED, &trim), (Ok(()), rich_state()), "topic {number}");
         let header = Header { topic: number, span: 2, ..Header::new(Kind::Data) };

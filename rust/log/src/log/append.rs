@@ -13,17 +13,16 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, align};
-use crate::format::block::{
-    HEADER_LEN, Header, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, Producer, flag,
-};
+use crate::format::block::{HEADER_LEN, Header, Kind, MAX_RELATIVE_TIME, Producer, flag};
 use crate::format::control::{at, flag as state_flag};
 use crate::format::index::Entry;
 use crate::format::{Malformed, state};
-use crate::segment::create::{Place, commit, own_len, put_block};
+use crate::segment::create::{Place, commit, own_header, own_len, put_block};
 use crate::segment::index::{Index, Pacer};
 use crate::segment::walk::{Step, Walk};
 use crate::segment::{Check, Segment};
 
+use super::batch::{Batch, check_blocks};
 use super::create::max_group_len;
 use super::demands::{Demands, Refusal};
 use super::guard::{Guard, Which};
@@ -138,23 +137,24 @@ impl Log {
     ) -> Result<Appended> {
         let (control, member) = self.writing()?;
         member.check()?;
-        let needs = self.check_blocks(blocks, firsts)?;
+        check_blocks(blocks, firsts)?;
         self.check_demands(blocks, demands)?;
+        let batch = self.batch(blocks, &[], false)?;
         let mut slot = enter(&self.writer);
         // What lacks of a log that was deleted is no damage.
-        let appended = self.append_to(&mut slot, (control, member), demands, blocks, needs, firsts);
+        let appended = self.append_to(&mut slot, (control, member), demands, &batch, firsts);
         appended.map_err(|e| self.unless_deleted(e))
     }
 
-    fn append_to(
+    pub(super) fn append_to(
         &self,
         slot: &mut Option<Writer>,
         (control, member): (&Control, &dyn Member),
         demands: &Demands,
-        blocks: &[Outgoing<'_>],
-        needs: u64,
+        batch: &Batch<'_>,
         firsts: &mut [u64],
     ) -> Result<Appended> {
+        let blocks = batch.blocks;
         let writer = self.writer_in(slot, control)?;
         let producer = demands.producer.as_ref();
         loop {
@@ -171,7 +171,7 @@ impl Log {
                     Some(repeated) => Ok(repeated),
                     None => {
                         let producer = producer.map(|of| of.producer);
-                        writer.place(self, control, blocks, producer, needs, firsts)
+                        writer.place(self, control, batch, producer, firsts)
                     }
                 });
             drop(guard);
@@ -179,6 +179,7 @@ impl Log {
                 Ok(appended) => {
                     pass(Point::AppendUnlocked);
                     control.notify(true);
+                    writer.know(batch.facts);
                     if writer.asked.reaches_next(self.settings.segment_bytes) {
                         self.prepare_ahead(writer, member);
                     }
@@ -218,27 +219,6 @@ impl Log {
         }
     }
 
-    /// Everything that could be wrong with the blocks, before the lock; returns the bytes they need.
-    fn check_blocks(&self, blocks: &[Outgoing<'_>], firsts: &[u64]) -> Result<u64> {
-        if blocks.is_empty() || blocks.len() != firsts.len() || blocks.iter().any(|b| b.count == 0)
-        {
-            let what = "an append takes one block or more, none without records".to_owned();
-            return Err(Error::Invalid { what });
-        }
-        if blocks.len() > 1 {
-            check_topics(blocks)?;
-        }
-        let limit = self.max_group_len();
-        let mut needs = 0;
-        for block in blocks {
-            needs += align((MAX_HEADER_LEN + block.body.len()) as u64);
-        }
-        if needs > limit {
-            return Err(Error::TooLarge { bytes: needs, limit });
-        }
-        Ok(needs)
-    }
-
     #[cold]
     pub(super) fn overcome(
         &self,
@@ -253,11 +233,7 @@ impl Log {
             Obstacle::Full { needs } => self.make_segment(writer, control, member, needs),
             Obstacle::Latched => self.clear_latch(writer),
             Obstacle::Deleted => Err(self.deleted()),
-            Obstacle::Unknown { topic } => {
-                let dir = self.dir.display();
-                let what = format!("no topic of {dir} has the number {topic}: open the topic anew");
-                Err(Error::Invalid { what })
-            }
+            Obstacle::Unknown { topic } => Err(self.unknown(&writer.walk.state, topic)),
             Obstacle::Refused(refusal) => Err(self.refused(refusal, &Demands::default())),
             Obstacle::Failed(error) => Err(error),
         }
@@ -386,11 +362,11 @@ impl Writer {
         &mut self,
         log: &Log,
         control: &Control,
-        blocks: &[Outgoing<'_>],
+        batch: &Batch<'_>,
         producer: Option<Producer>,
-        needs: u64,
         firsts: &mut [u64],
     ) -> std::result::Result<Appended, Obstacle> {
+        let Batch { blocks, facts, interval, needs } = *batch;
         let start = self.tail.position();
         let sequence = self.tail.sequence();
         let allocated = control.allocated();
@@ -409,10 +385,13 @@ impl Writer {
         for (block, first) in blocks.iter().zip(&mut *firsts) {
             *first = self.first_offset(block, needs)?;
         }
-        let len = len_of(blocks, producer.is_some());
-        let end = Address::new(sequence, start + len);
+        let is_apart = planted(Canary::CursorOutsideGroup) && !blocks.is_empty();
+        let own = if facts.is_empty() { 0 } else { own_len(facts.len()) };
+        let in_group = blocks.len() > 1 || (blocks.len() == 1 && own > 0 && !is_apart);
+        let len = len_of(blocks, producer.is_some(), in_group);
+        let end = Address::new(sequence, start + len + own);
         control.set(at::DIRTY, end.0)?;
-        if blocks.iter().any(|block| block.interval) {
+        if interval {
             control.set(at::WANTED, end.0)?;
         }
         compiler_fence(Ordering::SeqCst);
@@ -423,7 +402,8 @@ impl Writer {
         }
         let mut position = start;
         let mut head_word = 0;
-        let group_len = if blocks.len() > 1 { len as u32 } else { 0 };
+        let grouped = if is_apart { len } else { len + own };
+        let group_len = if in_group { grouped as u32 } else { 0 };
         for (i, block) in blocks.iter().enumerate() {
             let header = self.header(block, producer, i, firsts[i], group_len, time);
             let place = self.place_at(position);
@@ -436,9 +416,28 @@ impl Writer {
             }
             position += header.padded();
         }
+        let mut last_word = None;
+        if own > 0 {
+            let flags = if in_group && !is_apart { flag::MEMBER } else { 0 };
+            let header = Header { flags, ..own_header(Kind::Meta, facts, time) };
+            let place = self.place_at(position);
+            let word = put_block(place, &header, facts).map_err(|e| self.failed(e))?;
+            match (blocks.is_empty(), is_apart) {
+                (true, _) => head_word = word,
+                (false, true) => last_word = Some((position, word)),
+                (false, false) => {
+                    commit(place, word).map_err(|e| self.failed(e))?;
+                    pass(Point::GroupMember);
+                }
+            }
+            position += own;
+        }
         debug_assert_eq!(position, end.position());
         pass(Point::BlockHeader);
         commit(self.place_at(start), head_word).map_err(|e| self.failed(e))?;
+        if let Some((at, word)) = last_word {
+            commit(self.place_at(at), word).map_err(|e| self.failed(e))?;
+        }
         pass(Point::AppendCommitted);
         // It is there now, for everybody, so nothing that fails from here on fails the append. Where
         // the tail stays behind, whoever appends or syncs next finds the ends unequal and repairs.
@@ -447,7 +446,13 @@ impl Writer {
         pass(Point::AppendTail);
         self.walk.position = position;
         self.tail = end;
-        Ok(Appended { first: firsts[0], end })
+        Ok(Appended { first: firsts.first().copied().unwrap_or(0), end })
+    }
+
+    /// Apply the facts that were appended, outside the lock: it may allocate.
+    fn know(&mut self, facts: &[u8]) {
+        let applied = self.walk.state.apply_body(facts, |_, _| ());
+        debug_assert!(applied.is_ok(), "facts that were encoded here");
     }
 
     /// Time of the next block. A record on its own goes by the kernel's tick, which costs a fraction
@@ -566,29 +571,13 @@ impl Writer {
 
 /// Bytes that these blocks take, as a group where they are several.
 #[inline]
-fn len_of(blocks: &[Outgoing<'_>], has_producer: bool) -> u64 {
-    let in_group = u32::from(blocks.len() > 1);
+fn len_of(blocks: &[Outgoing<'_>], has_producer: bool, in_group: bool) -> u64 {
+    let in_group = u32::from(in_group);
     let padded = |(i, block): (usize, &Outgoing<'_>)| {
         let flags = header_flags(block, has_producer, i, in_group);
         align((Header::len_for(flags) + block.body.len()) as u64)
     };
     blocks.iter().enumerate().map(padded).sum()
-}
-
-/// A topic stands once in a group: its blocks get their offsets before any of them is there.
-fn check_topics(blocks: &[Outgoing<'_>]) -> Result<()> {
-    let mut seen = [0u64; state::MAX_TOPICS as usize / 64 + 1];
-    for block in blocks {
-        let topic = block.topic;
-        let Some(bits) = seen.get_mut(topic as usize / 64) else { continue };
-        if *bits & 1 << (topic % 64) != 0 {
-            let what =
-                format!("topic number {topic} stands twice in one append: make it one block");
-            return Err(Error::Invalid { what });
-        }
-        *bits |= 1 << (topic % 64);
-    }
-    Ok(())
 }
 
 #[inline]

@@ -4,7 +4,8 @@
 //!
 //! | file | protocol |
 //! |---|---|
-//! | `append`, `fast` | lock, catch up, place, commit, unlock |
+//! | `append`, `fast`, `batch` | lock, catch up, place, commit, unlock |
+//! | `facts` | what the log notes of itself: topics that come and go, cursors |
 //! | `demands` | appends that happen once, or only if nobody was faster |
 //! | `guard` | the two locks, by word or by file |
 //! | `repair` | what follows a writer that died in the middle |
@@ -32,6 +33,7 @@
 //! death, only `recover` and `latch` cut.
 
 mod append;
+mod batch;
 mod bell;
 mod beyond;
 mod chain;
@@ -41,6 +43,7 @@ mod create;
 mod data;
 mod demands;
 mod extent;
+mod facts;
 mod fast;
 mod follow;
 mod guard;
@@ -88,6 +91,7 @@ pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
 pub use data::DataBlock;
 pub use demands::{Demands, Sequenced};
 pub use extent::{Extent, LockInfo, SegmentInfo};
+pub use facts::Ends;
 pub use follow::{Interrupt, Reach, Wait};
 pub use mending::{Mend, MendStep};
 pub use read::Cursor;

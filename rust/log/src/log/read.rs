@@ -14,7 +14,7 @@ use crate::format::Malformed;
 use crate::format::address::Address;
 use crate::format::block::{Header, Kind};
 use crate::format::segment::Mark;
-use crate::format::state::{End, LogState, TopicState};
+use crate::format::state::{End, TopicState, topics_of};
 use crate::segment::walk::Walk;
 use crate::segment::{Bad, Block, Check, Segment};
 
@@ -212,7 +212,7 @@ impl Cursor {
                         base = Some(state.next);
                     }
                 };
-                let applied = LogState::default().apply_body(self.segment().body(block), seen);
+                let applied = topics_of(self.segment().body(block), seen);
                 let bad = |what| Bad { position: block.position, what };
                 applied.map_err(|what| self.segment().error(bad(what)))?;
                 self.base = base;

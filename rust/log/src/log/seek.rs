@@ -197,7 +197,10 @@ impl Log {
             segment.is_ok_and(|segment| segment.word(tail.position()) == 0)
         };
         match self.committed().filter(at_end) {
-            Some(tail) => self.offset_at(topic, tail),
+            Some(tail) => match self.known_end(topic, tail) {
+                Some(end) => Ok(end),
+                None => self.offset_at(topic, tail),
+            },
             None => self.last_offset(topic),
         }
     }

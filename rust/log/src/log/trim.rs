@@ -10,26 +10,18 @@
 //! "Retention".
 
 use std::io::ErrorKind;
-use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
-use crate::format::block::Kind;
-use crate::format::control::at;
 use crate::format::names;
 use crate::format::state::{LogState, encode_trims};
 use crate::segment::Segment;
-use crate::segment::create::{commit, own_header, own_len, put_block};
 
-use super::append::{Obstacle, RESERVE, Writer};
 use super::chain::segments_of;
-use super::guard::Which;
+use super::facts::TOPICS_OF_A_BLOCK;
 use super::{Control, Log, Member, enter};
-
-/// Topics of which one block speaks.
-const TOPICS_OF_A_BLOCK: usize = 256;
 
 /// What was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,31 +157,10 @@ impl Log {
         member: &dyn Member,
         firsts: &[(u32, u64)],
     ) -> Result<()> {
-        let mut slot = enter(&self.writer);
-        let writer = self.writer_in(&mut slot, control)?;
-        loop {
-            writer.catch_up(self, control)?;
-            let known = &writer.walk.state;
+        self.note_facts(control, member, |known| {
             let raises = |(n, to): &&(u32, u64)| known.topic(*n).is_some_and(|t| t.first < *to);
-            let body = encode_trims(firsts.iter().filter(raises).copied());
-            if body.is_empty() {
-                return Ok(());
-            }
-            let guard = self.lock(Which::Append)?;
-            pass(Point::AppendLocked);
-            let outcome = writer
-                .under_lock(self, control, &guard)
-                .and_then(|()| writer.place_trim(control, &body));
-            drop(guard);
-            match outcome {
-                Ok(()) => {
-                    pass(Point::AppendUnlocked);
-                    control.notify(true);
-                    return Ok(());
-                }
-                Err(obstacle) => self.overcome(obstacle, writer, control, member)?,
-            }
-        }
+            encode_trims(firsts.iter().filter(raises).copied())
+        })
     }
 
     /// Remove all segments below one of the log. First those that the log does not reach, for what they
@@ -241,40 +212,14 @@ impl Log {
     }
 }
 
-impl Writer {
-    /// Under the append lock: the block that says it.
-    fn place_trim(&mut self, control: &Control, body: &[u8]) -> std::result::Result<(), Obstacle> {
-        let (start, sequence) = (self.tail.position(), self.tail.sequence());
-        let allocated = control.allocated();
-        let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
-        let needs = own_len(body.len());
-        if start + needs + RESERVE > room {
-            return Err(Obstacle::Tight { needs });
-        }
-        let end = Address::new(sequence, start + needs);
-        control.set(at::DIRTY, end.0)?;
-        // Before the block: who looks in between finds nothing there, and looks again.
-        control.set(at::TRIMMED, end.0)?;
-        compiler_fence(Ordering::SeqCst);
-        pass(Point::AppendDirty);
-        let place = self.place_at(start);
-        let stored = put_block(place, &own_header(Kind::Meta, body, 0), body);
-        stored.and_then(|word| commit(place, word)).map_err(|e| self.failed(e))?;
-        pass(Point::TrimCommitted);
-        // As in an append: what fails from here on does not undo it.
-        let _ = control.set(at::TAIL, end.0);
-        pass(Point::AppendTail);
-        Ok(self.walk_to(end)?)
-    }
-}
-
-/// Up to where readers have to look for trims in a segment that the log goes on in at `tail`, knowing
-/// this.
+/// Up to where readers have to look for trims, and for topics that came or went, in a segment that the
+/// log goes on in at `tail`, knowing this.
 pub fn trims_before(tail: Address, state: &LogState, segment: &Segment) -> Address {
     let begun = segment.opening();
     let same = begun.is_ok_and(|begun| {
         let first = |number| begun.state.topic(number).map(|topic| topic.first);
-        state.topics().all(|(number, topic)| first(number) == Some(topic.first))
+        let numbers = 0..state.next_number().max(begun.state.next_number());
+        numbers.into_iter().all(|n| first(n) == state.topic(n).map(|topic| topic.first))
     });
     if same { Address(0) } else { tail }
 }

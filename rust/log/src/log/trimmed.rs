@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::format::address::Address;
 use crate::format::block::Kind;
-use crate::format::state::LogState;
+use crate::format::state::{LogState, topics_of};
 use crate::segment::{Check, Segment};
 
 use super::{Control, Log, enter};
@@ -27,13 +27,22 @@ pub struct Trims {
     position: u64,
     /// What the control page said when all of that had been seen.
     seen: Option<Address>,
-    /// Of this the lowest offsets alone are kept up.
+    /// Of this the lowest offsets, and which topics there are, are kept up.
     state: LogState,
 }
 
 impl Log {
     /// Lowest offset of a topic that was not trimmed. What cannot be read says nothing.
     pub fn trimmed(&self, topic: u32) -> u64 {
+        self.with_trims(|state| state.topic(topic).map_or(0, |topic| topic.first))
+    }
+
+    /// True for a topic that was deleted from the log. What cannot be read says nothing.
+    pub(super) fn has_lost(&self, topic: u32) -> bool {
+        self.with_trims(|state| topic < state.next_number() && state.topic(topic).is_none())
+    }
+
+    fn with_trims<T>(&self, ask: impl FnOnce(&LogState) -> T) -> T {
         let mut trims = enter(&self.trims);
         // In this order: a segment that comes in between begins with what the word speaks of.
         let said = self.control().map(Control::trimmed);
@@ -41,7 +50,7 @@ impl Log {
         if said.is_none() || trims.seen != said || trims.sequence != active {
             let _ = self.look_for_trims(&mut trims, said);
         }
-        trims.state.topic(topic).map_or(0, |topic| topic.first)
+        ask(&trims.state)
     }
 
     #[cold]
@@ -106,9 +115,10 @@ impl Trims {
 
     fn note(&mut self, segment: &Segment) {
         let Ok(Some(block)) = segment.block(self.position, Check::Full) else { return };
-        let mut state = self.state.clone();
-        if state.apply_body(segment.body(&block), |_, _| ()).is_ok() {
-            self.state = state;
+        let body = segment.body(&block);
+        if topics_of(body, |_, _| ()).is_ok() {
+            let applied = self.state.apply_body(body, |_, _| ());
+            debug_assert!(applied.is_ok(), "what was checked");
         }
     }
 }

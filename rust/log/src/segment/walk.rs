@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::block::{HEADER_LEN, Kind, flag};
 use crate::format::record;
-use crate::format::state::{End, LogState};
+use crate::format::state::{End, LogState, topics_of};
 use crate::format::{Malformed, PAGE};
 
 use super::{Bad, Block, Check, Segment};
@@ -134,6 +134,22 @@ impl Walk {
         };
         self.position = block.end();
         Ok(Some(step))
+    }
+
+    /// Whether a block of records or facts, met here, could be taken a step over; nothing changes.
+    ///
+    /// # Errors
+    /// [`Bad`], as [`Walk::step`].
+    pub fn check(&self, segment: &Segment, block: &Block) -> std::result::Result<(), Bad> {
+        let checked = match block.header.kind {
+            Kind::Data if self.state.topic(block.header.topic).is_none() => Err(UNKNOWN_TOPIC),
+            Kind::Data => {
+                self.first_offset(block).and_then(|_| highest_ns(segment, block).map(drop))
+            }
+            Kind::Meta | Kind::Snapshot => topics_of(segment.body(block), |_, _| ()),
+            Kind::Void | Kind::End | Kind::Newer => Ok(()),
+        };
+        checked.map_err(|what| Bad { position: block.position, what })
     }
 
     fn apply(

@@ -162,7 +162,9 @@ impl Plan {
                 Err(error) => return Err(error),
             }
         }
-        topics.retain(|topic| !gone.contains(&topic.generation));
+        // From a log that others share, too: one whose settings are still there had not been deleted in
+        // what is copied of its log.
+        topics.retain(|topic| !gone.contains(&topic.generation) && !is_gone(store, topic));
         let total = logs.iter().map(|(_, copy)| copy.bytes()).sum();
         Ok(Self { topics, logs, total })
     }
@@ -215,9 +217,8 @@ impl Plan {
             make_new(storage, &to, store.modes().directory)?;
             let copied = copy.carry_out(storage, &to, &mut report.bytes, self.total, progress);
             let Err(error) = copied else { break };
-            let lives = |topic: &TopicSettings| {
-                store.log_dir(topic).is_ok_and(|its| its == dir) && !is_gone(store, topic)
-            };
+            let is_its = |topic: &TopicSettings| store.log_dir(topic).is_ok_and(|its| its == dir);
+            let lives = |topic: &TopicSettings| is_its(topic) && !is_gone(store, topic);
             let missing = match &error {
                 Error::Corrupt { path, .. } => files::stat(storage, path)?.is_none(),
                 _ => false,
@@ -235,6 +236,7 @@ impl Plan {
                 return Err(error);
             }
             copy = plan_log(store, topic, dir)?;
+            self.topics.retain(|topic| !is_its(topic) || !is_gone(store, topic));
         }
         report.logs += 1;
         report.segments += copy.segments();

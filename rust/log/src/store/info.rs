@@ -5,7 +5,7 @@
 //! changes nothing; what is damaged is told where it stands, and the rest is told all the same.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::logs::settings_to_read;
@@ -14,7 +14,7 @@ use super::{Store, membership};
 use crate::error::{Error, Result};
 use crate::format::VERSION;
 use crate::format::settings::{StoreSettings, TopicSettings};
-use crate::log::{Extent, Log, LogSettings};
+use crate::log::{Ends, Extent, Log, LogSettings};
 use crate::storage::Filesystem;
 
 pub use super::slots::SlotInfo;
@@ -97,7 +97,7 @@ impl Store {
         let filesystem = self.storage().filesystem(&self.layout().root_itself());
         let filesystem = filesystem
             .map_err(|error| Error::io("look at the file system of", self.path(), error))?;
-        let mut logs: BTreeMap<PathBuf, LogInfo> = BTreeMap::new();
+        let mut logs: BTreeMap<PathBuf, Looked> = BTreeMap::new();
         let mut topics = Vec::new();
         for (name, settings) in self.topics()? {
             let partitions = match &settings {
@@ -115,36 +115,60 @@ impl Store {
             incarnation: membership::incarnation_now(&**storage, self.layout()),
             slots: Slots::new(storage, self.layout()).look(),
             topics,
-            logs: logs.into_values().collect(),
+            logs: logs.into_values().map(|looked| looked.info).collect(),
         })
     }
 
-    /// Where the partitions of a topic end, and what its log is like.
+    /// Where the partitions of a topic end, and what its log is like. A log is opened and walked once,
+    /// however many topics live in it.
     fn look_at(
         &self,
         topic: &TopicSettings,
-        logs: &mut BTreeMap<PathBuf, LogInfo>,
+        logs: &mut BTreeMap<PathBuf, Looked>,
     ) -> Result<Vec<PartitionInfo>> {
         let dir = self.log_dir(topic)?;
-        let settings = settings_to_read(topic, self.settings().write_mode);
-        let settings = LogSettings { reading: self.shared.reading, ..settings };
-        let log = Log::open(Arc::clone(self.storage()), &dir, settings, None)?;
-        let info = logs.entry(dir.clone()).or_insert_with(|| {
-            let (name, extent) = (topic.log.clone(), log.extent());
-            LogInfo { name, dir, topics: Vec::new(), extent }
-        });
+        if !logs.contains_key(&dir) {
+            let looked = self.look_at_log(topic, &dir)?;
+            logs.insert(dir.clone(), looked);
+        }
+        let Some(Looked { info, log, ends, durable }) = logs.get_mut(&dir) else {
+            return Ok(Vec::new());
+        };
         info.topics.push(topic.name.clone());
-        let durable = log.durable();
         let look = |partition: u32| {
             let number = topic.number + partition;
-            let end = match log.committed() {
-                Some(tail) => log.offset_at(number, tail)?,
-                None => log.last_offset(number)?,
+            let end = match (&ends, log.committed()) {
+                (Some(ends), _) => ends.get(number),
+                (None, Some(tail)) => log.offset_at(number, tail)?,
+                (None, None) => log.last_offset(number)?,
             };
-            let durable = durable.map_or(Ok(0), |durable| log.offset_at(number, durable))?;
+            let durable = match (&durable, log.durable()) {
+                (Some(durable), _) => durable.get(number),
+                (None, durable) => durable.map_or(Ok(0), |at| log.offset_at(number, at))?,
+            };
             let first = log.first_offset(number)?;
             Ok(PartitionInfo { partition, first, end, durable: durable.min(end) })
         };
         (0..topic.partitions).map(look).collect()
     }
+
+    fn look_at_log(&self, topic: &TopicSettings, dir: &Path) -> Result<Looked> {
+        let settings = settings_to_read(topic, self.settings().write_mode);
+        let settings = LogSettings { reading: self.shared.reading, ..settings };
+        let log = Log::open(Arc::clone(self.storage()), dir, settings, None)?;
+        let (name, extent) = (topic.log.clone(), log.extent());
+        let info = LogInfo { name, dir: dir.to_path_buf(), topics: Vec::new(), extent };
+        // Where that meets damage each topic is asked for by itself, and says what it meets.
+        let ends = log.committed().and_then(|tail| log.ends_at(tail).ok());
+        let durable = log.durable().and_then(|durable| log.ends_at(durable).ok());
+        Ok(Looked { info, log, ends, durable })
+    }
+}
+
+/// A log that was looked at, and where its topics end.
+struct Looked {
+    info: LogInfo,
+    log: Arc<Log>,
+    ends: Option<Ends>,
+    durable: Option<Ends>,
 }

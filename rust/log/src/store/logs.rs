@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use super::claim::Claim;
 use super::{Membership, Store, fork, registry};
 use crate::error::{Error, Result};
 use crate::format::address::Address;
@@ -174,6 +175,23 @@ impl Store {
     /// # Errors
     /// `Corrupt`, `NeedsRecovery`, `Newer`, `LockFileReplaced`, `LockTimeout`, `NoSpace`, `Io`.
     pub fn open_log(&self, topic: &TopicSettings) -> Result<Arc<Log>> {
+        let log = self.open_log_as_it_is(topic)?;
+        if log.is_writable() && log.is_deleted() {
+            self.doubt_deletion(topic, &log)?;
+        }
+        Ok(log)
+    }
+
+    /// As [`Store::open_log`], for who has the claim.
+    pub(super) fn open_log_under(&self, claim: &Claim, topic: &TopicSettings) -> Result<Arc<Log>> {
+        let log = self.open_log_as_it_is(topic)?;
+        if log.is_deleted() {
+            self.doubt_deletion_under(claim, topic, &log)?;
+        }
+        Ok(log)
+    }
+
+    fn open_log_as_it_is(&self, topic: &TopicSettings) -> Result<Arc<Log>> {
         let dir = self.log_dir(topic)?;
         let storage = Arc::clone(self.storage());
         let settings = self.log_settings(topic);
@@ -181,15 +199,11 @@ impl Store {
             return Log::open(storage, &dir, settings, None);
         }
         let member = self.membership()?;
-        let log = member.logs().find_or_open(&member, &dir, self.bell(), |place| {
+        member.logs().find_or_open(&member, &dir, self.bell(), |place| {
             let log = Log::open(storage, &dir, settings, Some(place))?;
             self.wake_page().into_iter().for_each(|page| log.set_bell(page.clone()));
             Ok(log)
-        })?;
-        if log.is_deleted() {
-            self.doubt_deletion(topic, &log)?;
-        }
-        Ok(log)
+        })
     }
 }
 

@@ -36,6 +36,7 @@ mod open;
 pub mod options;
 mod registry;
 mod repair;
+mod sharing;
 mod slots;
 mod sweep;
 mod topics;
@@ -64,6 +65,7 @@ use crate::storage::real::RealStorage;
 use crate::storage::{Map, Storage};
 use claim::Patience;
 use registry::Seat;
+use sharing::Siblings;
 
 /// An open store. A clone is the same one; it is closed with the last.
 #[derive(Clone, Debug)]
@@ -82,6 +84,7 @@ struct Shared {
     seat: Option<Seat>,
     lock_timeout: Duration,
     reading: Reading,
+    siblings: Siblings,
 }
 
 impl Store {

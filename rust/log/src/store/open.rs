@@ -22,6 +22,7 @@ use super::layout::{Layout, temporary, top};
 use super::modes::Modes;
 use super::options::{Access, StoreOptions};
 use super::registry::Seat;
+use super::sharing::Siblings;
 use super::sweep;
 use super::{Membership, Shared, Store};
 use crate::error::{Error, Result};
@@ -39,11 +40,14 @@ pub(super) fn open(
 ) -> Result<Store> {
     let root = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;
     let opening = Opening { storage, layout: Layout::new(&root), options };
-    let shared = match options.access {
-        Access::Read => opening.for_reading()?,
+    let (shared, pending) = match options.access {
+        Access::Read => (opening.for_reading()?, Vec::new()),
         Access::Write => opening.for_writing()?,
     };
-    Ok(Store { shared: Arc::new(shared) })
+    let store = Store { shared: Arc::new(shared) };
+    // As with other leftovers: what cannot be done today is tomorrow's.
+    let _ = store.finish_deletions(&pending);
+    Ok(store)
 }
 
 struct Opening<'a> {
@@ -72,7 +76,8 @@ impl Opening<'_> {
         Ok(self.finish(settings, modes, wake, None))
     }
 
-    fn for_writing(self) -> Result<Shared> {
+    /// The store, and topics whose deletion is to be gone on with.
+    fn for_writing(self) -> Result<(Shared, Vec<String>)> {
         let patience = Patience::new(self.options.lock_timeout);
         Modes::asked(self.options.mode)?;
         let settings = match self.settings()? {
@@ -81,16 +86,17 @@ impl Opening<'_> {
         };
         self.check_settings(&settings)?;
         let modes = self.modes()?;
+        let mut pending = Vec::new();
         let alone = |claim: &Claim| {
             self.restore_wake_page(&settings, modes)?;
             // Leftovers take room and nothing else: what cannot be removed today is tomorrow's.
-            let _ = sweep::sweep(self.storage(), &self.layout, claim);
+            pending = sweep::sweep(self.storage(), &self.layout, claim).unwrap_or_default();
             Ok(())
         };
         let member = Membership::join(&self.storage, &self.layout, modes, patience, alone)?;
         let wake = self.wake_page(&settings)?;
         let wake = wake.ok_or_else(|| Error::LockFileReplaced { path: self.layout.wake() })?;
-        Ok(self.finish(settings, modes, Some(wake), Some(Seat::new(member))))
+        Ok((self.finish(settings, modes, Some(wake), Some(Seat::new(member))), pending))
     }
 
     fn finish(
@@ -102,7 +108,8 @@ impl Opening<'_> {
     ) -> Shared {
         let Self { storage, layout, options } = self;
         let (lock_timeout, reading) = (options.lock_timeout, options.reading);
-        Shared { storage, layout, settings, modes, wake, seat, lock_timeout, reading }
+        let siblings = Siblings::default();
+        Shared { storage, layout, settings, modes, wake, seat, lock_timeout, reading, siblings }
     }
 
     /// What `falaj.json` says; `None` when there is none.

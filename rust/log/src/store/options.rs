@@ -81,7 +81,8 @@ pub const CODEC: &str = "bytes";
 /// How a topic is opened. `None` takes what is stored, or the default when it is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicOptions {
-    /// Name of the log it lives in; a log of its own, of the topic's name, by default.
+    /// Name of the log it lives in, which several topics may share; a log of its own, of the topic's
+    /// name, by default. Segment size and interval are those of the log.
     pub log: Option<String>,
     /// How many partitions it has; 1 by default.
     pub partitions: Option<u32>,
@@ -140,6 +141,16 @@ impl TopicOptions {
         same.check("segment_bytes", self.segment_bytes.as_ref(), &stored.segment_bytes)?;
         same.check("sync_interval_ms", self.sync_interval_ms.as_ref(), &stored.sync_interval_ms)?;
         same.check("compacted", self.compacted.as_ref(), &stored.compacted)
+    }
+
+    /// Compare what is asked for with what the topics of a log have in common.
+    ///
+    /// # Errors
+    /// As [`TopicOptions::compare`].
+    pub(super) fn compare_log(&self, name: &str, sibling: &TopicSettings) -> Result<()> {
+        let same = Comparison { topic: name };
+        same.check("segment_bytes", self.segment_bytes.as_ref(), &sibling.segment_bytes)?;
+        same.check("sync_interval_ms", self.sync_interval_ms.as_ref(), &sibling.sync_interval_ms)
     }
 
     /// The settings of a topic that is created with these options, alone in a log.

@@ -147,11 +147,12 @@ fn rehearse(
         let settings = settings_to_read(topic, write_mode);
         // Any other incarnation than the log's own means that it is to be recovered.
         let incarnation = current.unwrap_or(u64::MAX);
-        plan_log(storage, dir, &settings, incarnation, topic)
+        plan_log(storage, dir, &settings, incarnation)
     };
     Ok(report(catalog, true, writers.map(|writers| writers.is_some()), plan))
 }
 
+/// Steps, and the offsets with which topics go on, by their number.
 type Mended = (Vec<MendStep>, Vec<(u32, u64)>);
 
 fn plan_log(
@@ -159,7 +160,6 @@ fn plan_log(
     dir: &Path,
     settings: &LogSettings,
     incarnation: u64,
-    topic: &TopicSettings,
 ) -> Result<Mended> {
     let log = Log::open(Arc::clone(storage), dir, settings.clone(), None)?;
     if log.extent().is_ok_and(|extent| extent.incarnation == incarnation) {
@@ -170,9 +170,7 @@ fn plan_log(
         return Ok((steps, Vec::new()));
     }
     let planned = log::plan(storage, dir, settings, incarnation)?;
-    let of_topic = topic.number..topic.number + topic.partitions;
-    let ends = planned.ends.into_iter().filter(|(number, _)| of_topic.contains(number));
-    Ok((planned.steps, ends.map(|(number, end)| (number - topic.number, end)).collect()))
+    Ok((planned.steps, planned.ends))
 }
 
 fn report(
@@ -209,8 +207,14 @@ fn one(
     }
     match mend(dir, topic) {
         Ok((steps, ends)) => {
-            let name = |(partition, end)| (topic.name.clone(), partition, end);
-            (repair.steps, repair.ends) = (steps, ends.into_iter().map(name).collect());
+            // Of those that somebody names.
+            let name = |(number, end): (u32, u64)| {
+                let holds =
+                    |t: &&TopicSettings| (t.number..t.number + t.partitions).contains(&number);
+                let topic = entry.topics.iter().find(holds)?;
+                Some((topic.name.clone(), number - topic.number, end))
+            };
+            (repair.steps, repair.ends) = (steps, ends.into_iter().filter_map(name).collect());
         }
         Err(error) => repair.problem = Some(error),
     }

@@ -8,7 +8,7 @@
 //! never followed; strange files stay, and with them the directories they are in. All of it happens
 //! under the claim, so nothing is half-way *now*.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::claim::Claim;
@@ -20,24 +20,34 @@ use crate::format::settings::TopicSettings;
 use crate::log;
 use crate::storage::Storage;
 
-/// Remove what interrupted creations and deletions left.
+/// Remove what interrupted creations and deletions left. Returns topics whose deletion is to be gone on
+/// with in a log that others share, which is nothing that can be done from here.
 ///
 /// # Errors
 /// The first that occurs; what remains is for the next time.
-pub(super) fn sweep(storage: &dyn Storage, layout: &Layout, _claim: &Claim) -> Result<()> {
+pub(super) fn sweep(storage: &dyn Storage, layout: &Layout, _claim: &Claim) -> Result<Vec<String>> {
     for name in [top::SETTINGS, top::WAKE] {
         files::unlink(storage, &temporary(&layout.root().join(name)))?;
     }
     let found = look_at_topics(storage, layout)?;
     sweep_logs(storage, layout, &found)?;
-    // Last: a `topic.json` that was renamed away says which log goes.
-    for name in found.unfinished {
-        remove_topic(storage, layout, &name)?;
+    // Last: a `topic.json` that was renamed away says which log goes, or has to be told.
+    let mut pending = Vec::new();
+    for (names, are_finished) in [(found.unfinished, false), (found.finished, true)] {
+        for name in names {
+            let path = layout.topic_settings(&name)?;
+            let log = found.leaving.get(&name);
+            if log.is_some_and(|log| is_dir(storage, &layout.logs().join(log)).unwrap_or(true)) {
+                files::unlink(storage, &temporary(&path))?;
+                pending.push(name);
+            } else if are_finished {
+                remove_leftovers(storage, &path)?;
+            } else {
+                remove_topic(storage, layout, &name)?;
+            }
+        }
     }
-    for name in found.finished {
-        remove_leftovers(storage, &layout.topic_settings(&name)?)?;
-    }
-    Ok(())
+    Ok(pending)
 }
 
 /// What is among the topics.
@@ -49,6 +59,8 @@ pub(super) struct Found {
     pub(super) unknown: bool,
     /// Directories of logs whose topic was being deleted.
     pub(super) deleted: BTreeSet<String>,
+    /// Those by the name of the topic.
+    leaving: BTreeMap<String, String>,
     /// Topics that are there.
     finished: Vec<String>,
     /// Topics without a `topic.json`.
@@ -64,7 +76,10 @@ pub(super) fn look_at_topics(storage: &dyn Storage, layout: &Layout) -> Result<F
             found.unknown = true;
             continue;
         }
-        found.deleted.extend(log_named_by(storage, &deleted(&path)));
+        if let Some(log) = log_named_by(storage, &deleted(&path)) {
+            found.deleted.insert(log.clone());
+            found.leaving.insert(name.clone(), log);
+        }
         match files::read(storage, &path) {
             Ok(None) => found.unfinished.push(name),
             Ok(Some(bytes)) => match TopicSettings::decode(&bytes) {
@@ -86,15 +101,20 @@ fn log_named_by(storage: &dyn Storage, path: &Path) -> Option<String> {
     TopicSettings::decode(&bytes).ok().map(|topic| topic.log_dir())
 }
 
-/// Go on with a deletion of the same topic that died before it came to the log, under the claim.
-pub(super) fn finish_deletion(storage: &dyn Storage, layout: &Layout, away: &Path) -> Result<()> {
-    let Some(name) = log_named_by(storage, away) else { return Ok(()) };
+/// Go on with a deletion of the same topic that died before it came to the log, under the claim. False
+/// where the log is, or may be, that of others too.
+pub(super) fn finish_deletion(storage: &dyn Storage, layout: &Layout, away: &Path) -> Result<bool> {
+    let Some(name) = log_named_by(storage, away) else { return Ok(true) };
     let (found, path) = (look_at_topics(storage, layout)?, layout.logs().join(&name));
-    if found.unknown || found.named.contains(&name) || !is_dir(storage, &path)? {
-        return Ok(());
+    if !is_dir(storage, &path)? {
+        return Ok(true);
+    }
+    if found.unknown || found.named.contains(&name) {
+        return Ok(false);
     }
     log::mark_deleted(storage, &path)?;
-    remove_log(storage, &path)
+    remove_log(storage, &path)?;
+    Ok(true)
 }
 
 fn sweep_logs(storage: &dyn Storage, layout: &Layout, found: &Found) -> Result<()> {

@@ -7,8 +7,12 @@
 //!
 //! ```text
 //! create: logs/x@g.tmp ─> logs/x@g ─> topics/x/topic.json.tmp ─> topics/x/topic.json
+//! share:  noted in logs/x@g ───────> topics/y/topic.json.tmp ─> topics/y/topic.json
 //! delete: topics/x/topic.json ─> topic.json.deleted ─> log told and removed ─> topics/x removed
 //! ```
+//!
+//! Several topics may name one log. It goes with the last of them; until then deleting a topic is a
+//! note in it.
 //!
 //! Creating and deleting happen under the claim; looking takes no lock. What is in a log's directory
 //! is left to [`crate::log`]. (`docs/PROTOCOL.md`, "Topics".)
@@ -17,6 +21,7 @@ use super::claim::{Claim, Patience};
 use super::layout::Layout;
 use super::layout::{deleted, temporary};
 use super::options::{TopicOptions, within_limits};
+use super::sharing::taken_log;
 use super::{Shared, Store, files, sweep};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
@@ -64,7 +69,8 @@ impl Store {
         self.shared.all_topics()
     }
 
-    /// Delete a topic and what is in it.
+    /// Delete a topic and what is in it. The log goes with the last topic that lives in it; from one that
+    /// others share, its records go as retention removes segments. Costs a look at every topic.
     ///
     /// Values that were read stay valid. Processes that have it open learn of it at their next
     /// append or read: [`Error::TopicDeleted`].
@@ -82,7 +88,7 @@ impl Store {
         let others = shared.all_topics()?;
         let away = deleted(&path);
         // Before its name is written over: by it alone a log is known to have been deleted.
-        sweep::finish_deletion(shared.storage(), &shared.layout, &away)?;
+        self.finish_deletion(&claim, &away)?;
         let renamed = shared.storage().rename_over(&path, &away);
         renamed.map_err(|error| Error::io("rename", &path, error))?;
         files::sync_parent(shared.storage(), &path)?;
@@ -94,7 +100,9 @@ impl Store {
                 Ok(other) => other.log_generation == topic.log_generation,
                 Err(_) => true,
             });
-        if !is_used {
+        if is_used {
+            self.leave_log(&claim, &topic)?;
+        } else {
             let log = shared.layout.log(&topic)?;
             log::mark_deleted(shared.storage(), &log)?;
             pass(Point::TopicMarked);
@@ -114,11 +122,23 @@ impl Store {
     pub(super) fn doubt_deletion(&self, topic: &TopicSettings, log: &log::Log) -> Result<()> {
         let shared = &*self.shared;
         let claim = shared.claim()?;
+        self.doubt_deletion_under(&claim, topic, log)?;
+        claim.verify()
+    }
+
+    /// As [`Store::doubt_deletion`], for who has the claim.
+    pub(super) fn doubt_deletion_under(
+        &self,
+        _claim: &Claim,
+        topic: &TopicSettings,
+        log: &log::Log,
+    ) -> Result<()> {
+        let shared = &*self.shared;
         let found = read_settings(shared.storage(), &shared.layout, &topic.name)?;
         if found.is_some_and(|found| found.log_generation == topic.log_generation) {
             log::mark_not_deleted(shared.storage(), log.dir())?;
         }
-        claim.verify()
+        Ok(())
     }
 
     fn create_topic(&self, name: &str, options: &TopicOptions) -> Result<TopicSettings> {
@@ -132,10 +152,17 @@ impl Store {
             files::random_id(storage, shared.layout.root())?,
             files::random_id(storage, shared.layout.root())?,
         ];
-        let topic = options.settle(name, ids, storage.now_us());
-        shared.expect_new_log(&topic)?;
-        shared.create_log(&topic)?;
-        pass(Point::TopicNamed);
+        let mut topic = options.settle(name, ids, storage.now_us());
+        match self.sibling(&topic.log)? {
+            None => {
+                shared.create_log(&topic)?;
+                pass(Point::TopicNamed);
+            }
+            Some(sibling) if options.log.is_some() => {
+                self.join_log(&claim, &mut topic, &sibling, options)?;
+            }
+            Some(sibling) => return Err(taken_log(&topic, &sibling)),
+        }
         let directory = shared.layout.topic(name)?;
         files::make_dir(storage, &directory, shared.modes.directory)?;
         files::sync_parent(storage, &directory)?;
@@ -144,13 +171,14 @@ impl Store {
         let path = shared.layout.topic_settings(name)?;
         files::put_new(storage, &path, topic.encode().as_bytes(), shared.modes.file)?;
         pass(Point::TopicSettings);
+        shared.siblings.note(&topic);
         Ok(topic)
     }
 }
 
 impl Shared {
     /// The claim, for who may write.
-    fn claim(&self) -> Result<Claim> {
+    pub(super) fn claim(&self) -> Result<Claim> {
         // Where another store has been put at the path, this process is none of its members.
         self.membership()?.verify()?;
         let patience = Patience::new(self.lock_timeout);
@@ -162,7 +190,7 @@ impl Shared {
     }
 
     /// A topic whose log is there; `None` when there is no such topic.
-    fn topic(&self, name: &str) -> Result<Option<TopicSettings>> {
+    pub(super) fn topic(&self, name: &str) -> Result<Option<TopicSettings>> {
         let mut missing = None;
         loop {
             let Some(topic) = read_settings(self.storage(), &self.layout, name)? else {
@@ -185,7 +213,7 @@ impl Shared {
         }
     }
 
-    fn all_topics(&self) -> Result<Vec<(String, Result<TopicSettings>)>> {
+    pub(super) fn all_topics(&self) -> Result<Vec<(String, Result<TopicSettings>)>> {
         let names = files::list(self.storage(), &self.layout.topics())?;
         let names = names.into_iter().filter(|name| self.layout.topic(name).is_ok());
         Ok(names
@@ -194,22 +222,6 @@ impl Shared {
                 Some((name, topic))
             })
             .collect())
-    }
-
-    /// A log's name is one topic's: this version cannot add a topic to a log that exists.
-    fn expect_new_log(&self, topic: &TopicSettings) -> Result<()> {
-        for (other, settings) in self.all_topics()? {
-            if settings.is_ok_and(|settings| settings.log == topic.log) {
-                return Err(Error::Invalid {
-                    what: format!(
-                        "the log {:?} of topic {other:?} exists already, and this version of falaj \
-                         cannot add a topic to it; choose another log for {:?}",
-                        topic.log, topic.name
-                    ),
-                });
-            }
-        }
-        Ok(())
     }
 
     fn create_log(&self, topic: &TopicSettings) -> Result<()> {

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use super::Store;
 use super::catalog::{Catalog, Entry};
 use super::sweep::look_at_topics;
+use super::topics::read_settings;
 use crate::error::{Error, Result};
 use crate::format::names;
+use crate::format::settings::TopicSettings;
 use crate::log;
-use crate::log::verify::{content_len, verify_log};
+use crate::log::verify::{UNKNOWN_NUMBER, content_len, verify_log};
 use crate::storage::Storage;
 
 pub use crate::log::verify::{Finding, LogReport, Progress, Severity, TopicReport};
@@ -113,7 +115,15 @@ pub fn verify(
                 continue;
             }
         }
-        found.logs.push(verify_log(storage, &entry.subject(dir), &mut done, total, progress)?);
+        let mut report = verify_log(storage, &entry.subject(dir), &mut done, total, progress)?;
+        // Unless it was deleted meanwhile, while others stay in its log.
+        report.findings.retain(|finding| {
+            let topic =
+                entry.topics.iter().find(|topic| Some(&topic.name) == finding.topic.as_ref());
+            !finding.what.starts_with(UNKNOWN_NUMBER)
+                || topic.is_none_or(|topic| is_still_there(&catalog, topic))
+        });
+        found.logs.push(report);
     }
     Ok(found)
 }
@@ -136,6 +146,12 @@ fn settings(catalog: &Catalog, topic: Option<&str>) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// True where a topic's settings are what they were when they were first read.
+fn is_still_there(catalog: &Catalog, topic: &TopicSettings) -> bool {
+    let now = read_settings(&*catalog.storage, &catalog.layout, &topic.name);
+    now.map_or(true, |now| now.is_some_and(|now| now.generation == topic.generation))
 }
 
 /// A topic whose log is not there: unless it was deleted just now, which the next look shows.

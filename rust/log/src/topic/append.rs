@@ -9,6 +9,7 @@ use crate::format::record::{BodyWriter, Record};
 use crate::format::varint::Lead;
 use crate::log::{Appended, Demands, Outgoing};
 
+use super::read::named;
 use super::{SyncMode, Topic};
 
 /// Memory that a thread keeps for encoding, bytes; what one large block took beyond it is freed.
@@ -87,6 +88,7 @@ impl Topic {
                 None => self.log.append(&[block], &mut [0]),
             }
         })
+        .map_err(|error| named(error, self.name()))
     }
 
     /// Append a value if that needs no waiting: no other thread or process has the log, and there is
@@ -165,7 +167,8 @@ impl Topic {
             blocks.push(outgoing(self.number(*partition)?, body, interval));
         }
         let mut firsts = vec![0; blocks.len()];
-        let appended = self.log.append_if(demands, &blocks, &mut firsts)?;
+        let appended = self.log.append_if(demands, &blocks, &mut firsts);
+        let appended = appended.map_err(|error| named(error, self.name()))?;
         let ranges = firsts.iter().zip(&blocks);
         let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count));
         Ok((ranges.collect(), appended))
@@ -186,7 +189,9 @@ impl Topic {
             return Err(nothing());
         }
         self.with_block(number, records, sync, |block| {
-            let first = self.settle(self.log.append(&[block], &mut [0])?, sync)?.first;
+            let appended = self.log.append(&[block], &mut [0]);
+            let appended = appended.map_err(|error| named(error, self.name()))?;
+            let first = self.settle(appended, sync)?.first;
             Ok(first..first + u64::from(block.count))
         })
     }
@@ -230,7 +235,7 @@ impl Topic {
         result
     }
 
-    fn is_interval(&self, sync: Option<SyncMode>) -> bool {
+    pub(super) fn is_interval(&self, sync: Option<SyncMode>) -> bool {
         sync.unwrap_or(self.sync) == SyncMode::Interval
     }
 
@@ -251,7 +256,7 @@ impl Topic {
     }
 }
 
-fn nothing() -> Error {
+pub(super) fn nothing() -> Error {
     Error::Invalid { what: "there is nothing to append: give at least one record".into() }
 }
 
@@ -266,7 +271,7 @@ fn shrink(body: &mut BodyWriter) {
 }
 
 #[inline(always)]
-fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> Outgoing<'_> {
+pub(super) fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> Outgoing<'_> {
     let (highest_event_ns, uses_append_time) = body.times();
     Outgoing {
         topic,

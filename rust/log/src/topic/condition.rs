@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::record::{BodyWriter, Record};
 use crate::log::{Appended, Demands, Sequenced};
 
+use super::read::named;
 use super::{SyncMode, Topic};
 
 /// Longest name of a producer, bytes.
@@ -89,6 +90,7 @@ impl Topic {
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
             self.log.append_if(&demands, &[block], &mut [0])
         })
+        .map_err(|error| named(error, self.name()))
     }
 
     /// As [`Topic::commit_bodies`], under a condition. Of a repeat the ranges are those that the records

@@ -18,6 +18,7 @@
 
 mod append;
 mod condition;
+mod group;
 mod read;
 
 use std::fmt;
@@ -31,8 +32,10 @@ use crate::segment::Check;
 use crate::store::{Closing, Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, Record};
+pub use crate::format::state::CursorState;
 pub use crate::log::{Place, Places, Reach as Visibility, Run};
 pub use condition::{Condition, MAX_PRODUCER_NAME};
+pub use group::{Group, Grouped, Part};
 pub use read::{RecordView, Scan, Skipped, Slice};
 
 /// When an append returns.
@@ -157,6 +160,19 @@ impl Topic {
     /// The log that it is in.
     pub fn log(&self) -> &Arc<Log> {
         &self.log
+    }
+
+    /// True once it was deleted.
+    pub fn is_deleted(&self) -> bool {
+        self.log.is_topic_deleted(self.settings.number)
+    }
+
+    /// Where a cursor stands that is kept in the topic's log; `None` for one that never moved there.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_of`].
+    pub fn cursor(&self, name: &[u8]) -> Result<Option<CursorState>> {
+        self.log.cursor_of(name).map_err(|error| read::named(error, self.name()))
     }
 
     /// How appends sync unless they say otherwise.

@@ -343,6 +343,7 @@ pub(super) fn named(error: Error, name: &str) -> Error {
         Error::OffsetOutOfRange { offset, first, end, .. } => {
             Error::OffsetOutOfRange { topic: name.to_owned(), offset, first, end }
         }
+        Error::TopicDeleted { .. } => Error::TopicDeleted { name: name.to_owned() },
         other => other,
     }
 }

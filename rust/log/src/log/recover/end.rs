@@ -265,7 +265,7 @@ fn said(bad: Bad) -> &'static str {
 }
 
 /// A block, or a whole group when it is the head of one. On failure the walk is where it was.
-fn sound_step(
+pub(in crate::log) fn sound_step(
     segment: &Segment,
     walk: &mut Walk,
     check: Check,
@@ -276,12 +276,18 @@ fn sound_step(
     }
     segment.check_group(&head)?;
     let end = head.position + u64::from(head.header.group_len);
-    let mut ahead = walk.clone();
-    let mut step = None;
-    while ahead.position < end {
-        step = ahead.step(segment, check)?;
+    // All of it before the first step: what the log knows is too large to be copied for each group.
+    let mut position = head.position;
+    while position < end {
+        let missing = Bad { position, what: Malformed::Damaged("a group that is not whole") };
+        let block = segment.block(position, check)?.ok_or(missing)?;
+        walk.check(segment, &block)?;
+        position = block.end();
     }
-    *walk = ahead;
+    let mut step = None;
+    while walk.position < end {
+        step = walk.step(segment, check)?;
+    }
     Ok(step)
 }
 

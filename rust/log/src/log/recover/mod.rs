@@ -47,6 +47,7 @@ use super::trim::trims_before;
 use super::{LogSettings, Member, write_access};
 
 pub use end::recovered_end;
+pub(super) use end::sound_step;
 use end::{SoundEnd, Unread, go_beyond_loss, newest_mark, sound_end};
 use page::Page;
 

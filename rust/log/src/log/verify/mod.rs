@@ -41,6 +41,9 @@ use super::chain::list_segments;
 use super::control::Control;
 use super::recover::recovered_end;
 
+/// What is said of a topic that the log does not know: perhaps one that was deleted meanwhile.
+pub const UNKNOWN_NUMBER: &str = "the log does not know the topic number";
+
 /// Told how many bytes of how many are done; an error ends the work and is what it ends with.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
@@ -404,7 +407,7 @@ impl<'a> Pass<'a> {
         for (number, known) in &self.subject.topics {
             let path = &self.subject.dir;
             let Some(state) = last.topic(*number) else {
-                let what = format!("the log does not know the topic number {number}");
+                let what = format!("{UNKNOWN_NUMBER} {number}");
                 let found = Finding {
                     topic: Some(known.topic.clone()),
                     partition: Some(known.partition),

@@ -1,0 +1,121 @@
+"""`Transaction`: records for several topics of one log, and cursors, at once or not at all.
+
+What is called once a record is inherited from the compiled class. Here is what moves cursors: a
+cursor that is kept in the log that is written to moves in the same append as the records, so that a
+program that reads, works and writes does each piece of work exactly once, however often it dies.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+from falaj import _core
+from falaj.errors import Invalid
+
+TYPE_CHECKING = False  # see falaj.lean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, Protocol
+
+    from falaj.topics import Topic
+
+    class Uncommitted(Protocol):
+        """What has read and knows how far: a consumer."""
+
+        def _uncommitted(self) -> list[tuple[bytes, int, int]]: ...
+
+
+__all__ = ["Cursor", "Transaction"]
+
+#: The transaction that a thread or task is in: they do not nest.
+_CURRENT: ContextVar[_core.Transaction] = ContextVar("falaj transaction")
+
+
+class Cursor(tuple[bytes, int, int]):
+    """A place up to which somebody has read: `(name, offset, checksum)`.
+
+    Args:
+        name: What the cursor is called in the log that keeps it, 1 to 512 bytes.
+        offset: Offset of the next record to be read.
+        checksum: Something of what was read that would differ if the input were another, 32 bits;
+            0 by default. Whoever goes on may compare it.
+
+    Example:
+        >>> falaj.Cursor("billing", 18).offset
+        18
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, name: str | bytes, offset: int, checksum: int = 0) -> Cursor:
+        """Make one."""
+        name = name.encode() if isinstance(name, str) else bytes(name)
+        if not 0 <= offset < 1 << 64 or not 0 <= checksum < 1 << 32:
+            raise Invalid(f"a cursor has an offset and 32 bits beside it, not {offset}, {checksum}")
+        return super().__new__(cls, (name, offset, checksum))
+
+    @property
+    def name(self) -> bytes:
+        """Its name."""
+        return self[0]
+
+    @property
+    def offset(self) -> int:
+        """Offset of the next record to be read."""
+        return self[1]
+
+    @property
+    def checksum(self) -> int:
+        """What was given with it."""
+        return self[2]
+
+
+class Transaction(_core.Transaction):
+    """Records for several topics that become visible together; `Store.transaction` makes it.
+
+    One thread or task is in one transaction at a time. Records of one topic keep their order; in
+    the log those of one partition stand together, partitions in the order of their first record.
+    """
+
+    __slots__ = ()
+
+    def commit_cursor(
+        self,
+        cursors: Uncommitted | Cursor | Iterable[tuple[bytes, int, int]],
+        *,
+        into: Topic[Any] | str | None = None,
+    ) -> None:
+        """Move cursors when the transaction ends: with its records, or not at all.
+
+        They are kept in the log that is written to, wherever the input is; `Topic.cursor` reads
+        them back. One that is moved twice ends where it was moved to last.
+
+        Args:
+            cursors: A consumer, a `Cursor`, or several.
+            into: A topic of the log that is to keep them. Only needed where the transaction may
+                append nothing, as where the work came to nothing.
+
+        Raises:
+            Invalid: No such thing, a name that is too long; or, at the end, more cursors than the
+                log keeps.
+
+        Example:
+            >>> work, results = store.topic("work"), store.topic("results")
+            >>> work.append(b"3 + 4")
+            0
+            >>> with store.transaction() as tx:
+            ...     tx.append(results, b"7")
+            ...     tx.commit_cursor([falaj.Cursor("adder", 1)])
+            >>> results.cursor("adder").offset
+            1
+        """
+        places: Any
+        if isinstance(cursors, Cursor):
+            places = [cursors]
+        elif (uncommitted := getattr(cursors, "_uncommitted", None)) is not None:
+            places = uncommitted()
+            into = getattr(cursors, "cursor_in", None) if into is None else into
+        else:
+            places = cursors
+        self._move(list(places), into)

@@ -1,0 +1,103 @@
+//! What one append commits: blocks of several topics, and the facts that go with them.
+//!
+//! Owns the checks that need no lock, and the bytes that it takes. Invariant: what passed them fits into a
+//! segment of its log, and none of its topics or cursors stands twice in it. How it is committed is told in
+//! [`super::append`], what facts are in [`super::facts`].
+
+use crate::error::{Error, Result};
+use crate::format::address::align;
+use crate::format::block::MAX_HEADER_LEN;
+use crate::format::state::{self, CursorState};
+use crate::segment::create::own_len;
+
+use super::append::{Appended, Outgoing};
+use super::demands::Demands;
+use super::facts::check_cursors;
+use super::{Log, enter};
+
+/// What is to be committed at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// A block for each topic.
+    pub blocks: &'a [Outgoing<'a>],
+    /// Body of a block in which the log notes facts, a member of the group; empty where there are none.
+    pub facts: &'a [u8],
+    /// True when it is to be on the medium within the log's interval.
+    pub interval: bool,
+    /// Bytes that it takes at most.
+    pub needs: u64,
+}
+
+impl Log {
+    /// As [`Log::append`], with cursors that move in the same group: the records are there and the
+    /// cursors moved, or neither. Without blocks the cursors alone move.
+    ///
+    /// # Errors
+    /// As [`Log::append`]; `Invalid` for a name that is too long or stands twice, for one cursor more
+    /// than the log keeps ([`Log::max_cursors`]), and where there is nothing to append or to move.
+    pub fn append_with_cursors(
+        &self,
+        blocks: &[Outgoing<'_>],
+        cursors: &[(&[u8], CursorState)],
+        interval: bool,
+        firsts: &mut [u64],
+    ) -> Result<Appended> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        if cursors.is_empty() || !blocks.is_empty() {
+            check_blocks(blocks, firsts)?;
+        }
+        check_cursors(cursors)?;
+        let facts = state::encode_cursors(cursors.iter().copied());
+        let batch = self.batch(blocks, &facts, interval)?;
+        let mut slot = enter(&self.writer);
+        self.expect_cursors(&mut slot, control, cursors)?;
+        let demands = Demands::default();
+        let appended = self.append_to(&mut slot, (control, member), &demands, &batch, firsts);
+        appended.map_err(|e| self.unless_deleted(e))
+    }
+
+    /// What is to be committed, and the bytes that it needs.
+    pub(super) fn batch<'a>(
+        &self,
+        blocks: &'a [Outgoing<'a>],
+        facts: &'a [u8],
+        interval: bool,
+    ) -> Result<Batch<'a>> {
+        let limit = self.max_group_len();
+        let mut needs = if facts.is_empty() { 0 } else { own_len(facts.len()) };
+        for block in blocks {
+            needs += align((MAX_HEADER_LEN + block.body.len()) as u64);
+        }
+        if needs > limit {
+            return Err(Error::TooLarge { bytes: needs, limit });
+        }
+        let interval = interval || blocks.iter().any(|block| block.interval);
+        Ok(Batch { blocks, facts, interval, needs })
+    }
+}
+
+/// Everything that could be wrong with the blocks, before the lock.
+pub(super) fn check_blocks(blocks: &[Outgoing<'_>], firsts: &[u64]) -> Result<()> {
+    if blocks.is_empty() || blocks.len() != firsts.len() || blocks.iter().any(|b| b.count == 0) {
+        let what = "an append takes one block or more, none without records".to_owned();
+        return Err(Error::Invalid { what });
+    }
+    if blocks.len() > 1 { check_topics(blocks) } else { Ok(()) }
+}
+
+/// A topic stands once in a group: its blocks get their offsets before any of them is there.
+fn check_topics(blocks: &[Outgoing<'_>]) -> Result<()> {
+    let mut seen = [0u64; state::MAX_TOPICS as usize / 64 + 1];
+    for block in blocks {
+        let topic = block.topic;
+        let Some(bits) = seen.get_mut(topic as usize / 64) else { continue };
+        if *bits & 1 << (topic % 64) != 0 {
+            let what =
+                format!("topic number {topic} stands twice in one append: make it one block");
+            return Err(Error::Invalid { what });
+        }
+        *bits |= 1 << (topic % 64);
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+"""Transactions: records for several topics, and cursors, are there at once or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import falaj
+from falaj import Cursor, errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def refused(store: falaj.Store, error: type[Exception], words: str) -> Iterator[falaj.Transaction]:
+    """Begin a transaction that has to end with an error of which these are words."""
+    told, tx = "", store.transaction()
+    try:
+        with tx:
+            yield tx
+    except error as came:
+        told = str(came) or "it came"
+    assert told, "nothing was refused"
+    assert words in told
+    assert tx.offsets is None
+
+
+def fail() -> object:
+    """Raise what has nothing to do with falaj."""
+    raise KeyError("something")
+
+
+@pytest.fixture
+def shop(store: falaj.Store) -> dict[str, falaj.Topic[Any]]:
+    """Three topics of one log, one of them with partitions, one with a codec."""
+    return {
+        "paid": store.topic("paid", log="shop"),
+        "audit": store.topic("audit", log="shop", codec="json"),
+        "parts": store.topic("parts", log="shop", partitions=3),
+    }
+
+
+def test_what_is_in_a_transaction_is_visible_when_it_ends_and_not_before(
+    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+) -> None:
+    with store.transaction() as tx:
+        tx.append("paid", b"1", key=b"k", headers={"trace": b"t"})
+        tx.append(shop["audit"], {"paid": 1})
+        tx.append("paid", b"2")
+        tx.extend("parts", [(b"a", b"x"), (b"b", b"y"), (b"a", b"z")])
+        assert len(shop["paid"]) == len(shop["audit"]) == len(shop["parts"]) == 0
+        assert not tx.offsets
+    assert [record.bytes() for record in shop["paid"]] == [b"1", b"2"]
+    assert (shop["paid"][0].key, shop["paid"][0].headers) == (b"k", (("trace", b"t"),))
+    assert [record.value for record in shop["audit"]] == [{"paid": 1}]
+    assert sorted(record.bytes() for record in shop["parts"]) == [b"x", b"y", b"z"]
+    assert tx.offsets is not None
+    assert (tx.offsets["paid"], tx.offsets["audit"]) == (range(2), range(1))
+    by_partition = tx.offsets["parts"]
+    assert isinstance(by_partition, dict)
+    assert sum(len(offsets) for offsets in by_partition.values()) == 3
+
+
+def test_an_exception_inside_appends_nothing_and_goes_on(
+    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+) -> None:
+    with refused(store, KeyError, "") as tx:
+        tx.append("paid", b"1")
+        tx.commit_cursor([Cursor("c", 7)])
+        fail()
+    assert tx.offsets is None
+    assert len(shop["paid"]) == 0
+    assert shop["paid"].cursor("c") is None
+    with store.transaction() as tx:
+        pass
+    assert tx.offsets == {}
+
+
+def test_what_cannot_be_written_at_once_is_refused_with_the_advice_and_nothing_changes(
+    store: falaj.Store, shop: dict[str, falaj.Topic[Any]], tmp_path: Path
+) -> None:
+    elsewhere = store.topic("elsewhere")
+    with refused(store, errors.Invalid, "log=") as tx:
+        tx.append("paid", b"1")
+        tx.append(elsewhere, b"2")
+    with refused(store, errors.NoSuchTopic, "nothing") as tx:
+        tx.append("paid", b"1")
+        tx.append("nothing", b"2")
+    with falaj.open(tmp_path / "another") as other:
+        foreign = other.topic("paid", log="shop")
+        with refused(store, errors.Invalid, "one store") as tx:
+            tx.append("paid", b"1")
+            tx.append(foreign, b"2")
+    with refused(store, errors.Invalid, "nest") as tx:
+        tx.append("paid", b"1")
+        store.transaction().__enter__()
+    with refused(store, errors.Invalid, "no partition 3") as tx:
+        tx.append("parts", b"1", partition=3)
+    with refused(store, TypeError, "not int") as tx:
+        tx.append("paid", b"1")
+        tx.append(7, b"2")  # type: ignore[arg-type]
+    assert all(len(topic) == 0 for topic in (*shop.values(), elsewhere))
+    assert store.topics() == ["audit", "elsewhere", "paid", "parts"]
+
+
+def test_a_transaction_is_used_once_and_within_its_block(
+    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+) -> None:
+    tx = store.transaction()
+    with pytest.raises(errors.Invalid, match="with"):
+        tx.append("paid", b"1")
+    with tx:
+        tx.append("paid", b"1")
+    for misuse in (lambda: tx.append("paid", b"2"), tx.__enter__):
+        with pytest.raises(errors.Invalid, match="over"):
+            misuse()
+    assert len(shop["paid"]) == 1
+    assert repr(tx) == "<falaj.Transaction committed>"
+
+
+def test_more_than_one_append_may_hold_is_refused_whole(store: falaj.Store) -> None:
+    small = store.topic("small", log="small", segment_bytes=65536)
+    other = store.topic("other", log="small")
+    with refused(store, errors.TooLarge, "") as tx:
+        tx.append(small, bytes(9000))
+        tx.append(other, bytes(9000))
+    with refused(store, errors.TooLarge, "") as tx:
+        tx.append(other, b"x")
+        tx.extend(small, (b"endless" for _ in iter(int, 1)))
+    assert len(small) == len(other) == 0
+
+
+def test_a_cursor_moves_with_the_records_and_outlives_rolls_trims_and_restarts(path: Path) -> None:
+    with falaj.open(path) as store:
+        results = store.topic("results", log="r", segment_bytes=65536)
+        for n in range(200):
+            with store.transaction(sync="none") as tx:
+                tx.append(results, bytes(1000))
+                tx.commit_cursor([Cursor("adder", n + 1, n)])
+        results.trim(before=results.end)
+        assert results.cursor("adder") == Cursor("adder", 200, 199)
+        assert results.cursor(b"nobody") is None
+        with falaj.open(path, mode="r") as reader:
+            assert reader.topic("results").cursor("adder") == Cursor("adder", 200, 199)
+    with falaj.open(path) as store:
+        assert store.topic("results").cursor("adder") == Cursor("adder", 200, 199)
+
+
+def test_a_transaction_may_move_cursors_alone_if_it_knows_the_log(store: falaj.Store) -> None:
+    results = store.topic("results")
+    with store.transaction(sync="durable") as tx:
+        tx.commit_cursor(Cursor("adder", 5), into=results)
+        tx.commit_cursor([Cursor("adder", 6)])
+    assert results.cursor("adder") == Cursor("adder", 6)
+    with refused(store, errors.Invalid, "into=") as tx:
+        tx.commit_cursor([Cursor("adder", 7)])
+    for name in ("", "x" * 513):
+        with refused(store, errors.Invalid, "512") as tx:
+            tx.commit_cursor([Cursor(name, 7)], into="results")
+    with pytest.raises(errors.Invalid, match="32 bits"):
+        Cursor("adder", -1)
+    assert results.cursor("adder") == Cursor("adder", 6)
+
+
+def test_a_consumer_is_asked_how_far_it_has_read(store: falaj.Store) -> None:
+    class Consumer:
+        name = "adder"
+        cursor_in = "results"
+
+        def _uncommitted(self) -> list[tuple[bytes, int, int]]:
+            return [(b"adder/0", 3, 9), (b"adder/1", 4, 8)]
+
+    results = store.topic("results")
+    with store.transaction() as tx:
+        tx.commit_cursor(Consumer())
+    assert [results.cursor(f"adder/{n}") for n in (0, 1)] == [
+        Cursor("adder/0", 3, 9),
+        Cursor("adder/1", 4, 8),
+    ]
+
+
+def test_a_log_says_when_it_keeps_no_more_cursors(store: falaj.Store) -> None:
+    small = store.topic("small", segment_bytes=65536)
+    with store.transaction() as tx:
+        tx.commit_cursor([Cursor(f"{n}", n) for n in range(15)], into=small)
+    with refused(store, errors.Invalid, "keeps 15 cursors") as tx:
+        tx.append(small, b"x")
+        tx.commit_cursor([Cursor("one more", 1)])
+    assert len(small) == 0
+    with store.transaction() as tx:
+        tx.commit_cursor([Cursor("7", 70)], into=small)
+    assert small.cursor("7") == Cursor("7", 70)
+
+
+def test_a_topic_that_was_deleted_meanwhile_takes_the_transaction_with_it(
+    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+) -> None:
+    with refused(store, errors.TopicDeleted, "audit") as tx:
+        tx.append("paid", b"1")
+        tx.append("audit", 1)
+        store.delete("audit")
+    assert len(shop["paid"]) == 0
+    # By name it is found again when it is there again.
+    store.topic("audit", log="shop")
+    with store.transaction() as tx:
+        tx.append("audit", b"new")
+    with pytest.raises(errors.TopicDeleted):
+        len(shop["audit"])
+    with pytest.raises(errors.TopicDeleted):
+        shop["audit"].append(1)
+    assert [r.bytes() for r in shop["paid"]] == []
+
+
+def test_tasks_and_threads_have_transactions_of_their_own(
+    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+) -> None:
+    async def one(turn: asyncio.Barrier) -> None:
+        with store.transaction() as tx:
+            tx.append("paid", b"1")
+            await turn.wait()
+            tx.append("audit", 1)
+
+    async def both() -> None:
+        turn = asyncio.Barrier(2)
+        await asyncio.gather(one(turn), one(turn))
+
+    asyncio.run(both())
+    assert len(shop["paid"]) == len(shop["audit"]) == 2
+
+
+def test_a_deleted_topic_ends_its_followers_and_not_those_of_others(store: falaj.Store) -> None:
+    gone, kept = store.topic("gone", log="shop"), store.topic("kept", log="shop")
+    with gone.follow(timeout=20) as following, kept.follow(timeout=20) as other:
+        store.delete("gone")
+        with pytest.raises(errors.TopicDeleted, match="gone"):
+            next(following)
+        kept.append(b"x")
+        assert next(other).bytes() == b"x"
