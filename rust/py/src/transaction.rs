@@ -430,7 +430,7 @@ impl Transaction {
         _exception: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
         let mut gathered = std::mem::take(&mut *self.gathered());
-        let is_whole = kind.is_none_or(|kind| kind.is_none());
+        let is_whole = kind.is_none_or(PyAnyMethods::is_none);
         self.gathered().phase = if is_whole { Phase::Committed } else { Phase::GivenUp };
         if let Some(token) = gathered.token.take() {
             // Another context may end it than began it, which then has nothing to reset.
@@ -474,6 +474,7 @@ impl Transaction {
 
 /// Where a cursor stands that is kept in a topic's log: offset and checksum.
 #[pyfunction]
+#[allow(clippy::needless_pass_by_value, reason = "bytes of Python's come as a vector")]
 pub(crate) fn _cursor(
     py: Python<'_>,
     topic: &Bound<'_, Topic>,
