@@ -11,6 +11,7 @@ use falaj::topic::SyncMode;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::consumer::Shared;
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
 use crate::input::{sync_mode, visibility as parse_visibility};
@@ -25,6 +26,8 @@ pub struct Store {
     inner: RwLock<Option<Inner>>,
     /// Topics that were opened through it, to be closed with it.
     handles: Mutex<Vec<Weak<Handle>>>,
+    /// Likewise consumers, before the topics that they read.
+    consumers: Mutex<Vec<Weak<Shared>>>,
     path: PathBuf,
     patience: Duration,
     sync: SyncMode,
@@ -36,6 +39,16 @@ impl Store {
     pub(crate) fn inner(&self, py: Python<'_>) -> PyResult<Inner> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner).clone();
         inner.ok_or_else(|| raise(py, &Error::Closed { what: "store" }))
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    pub(crate) fn note_consumer(&self, consumer: &Arc<Shared>) {
+        let mut consumers = self.consumers.lock().unwrap_or_else(PoisonError::into_inner);
+        consumers.retain(|consumer| consumer.strong_count() > 0);
+        consumers.push(Arc::downgrade(consumer));
     }
 
     fn note(&self, handle: &Arc<Handle>) {
@@ -75,7 +88,8 @@ impl Store {
         let inner = patiently(py, patience, || Inner::open(&path, &options))?;
         let path = inner.path().to_path_buf();
         let (inner, handles) = (RwLock::new(Some(inner)), Mutex::default());
-        Ok(Self { inner, handles, path, patience, sync, verify })
+        let consumers = Mutex::default();
+        Ok(Self { inner, handles, consumers, path, patience, sync, verify })
     }
 
     /// The directory, absolute.
@@ -131,6 +145,12 @@ impl Store {
         Ok(opened)
     }
 
+    /// Complain when there is no such topic.
+    fn _expect_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let inner = self.inner(py)?;
+        py.detach(|| inner.topic_settings(name)).or_raise(py).map(drop)
+    }
+
     /// Names of all topics, sorted.
     ///
     /// Example:
@@ -164,7 +184,12 @@ impl Store {
         let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();
         let handles =
             std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
+        let consumers =
+            std::mem::take(&mut *self.consumers.lock().unwrap_or_else(PoisonError::into_inner));
         let mut first_error = Ok(());
+        for consumer in consumers.iter().filter_map(Weak::upgrade) {
+            first_error = first_error.and(consumer.close(py));
+        }
         for handle in handles.iter().filter_map(Weak::upgrade) {
             first_error = first_error.and(handle.close(py));
         }

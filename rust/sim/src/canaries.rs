@@ -54,6 +54,14 @@ fn catcher(canary: Canary) -> Catcher {
         Canary::TwoControlPages => {
             Catcher::Test("promises", "a_control_page_that_was_replaced_makes_no_second_writer")
         }
+        Canary::CursorInPlace => Catcher::Test(
+            "consumers",
+            "crashes::a_process_that_dies_at_any_event_of_a_commit_leaves_that_cursor_or_the_one_before",
+        ),
+        Canary::CursorPastDurable => Catcher::Test(
+            "consumers",
+            "crashes::after_a_power_cut_at_any_event_of_commits_no_record_is_left_out",
+        ),
         _ => Catcher::Explorer,
     }
 }
