@@ -52,8 +52,11 @@ __all__ = [
     "__version__",
     "_arrow",
     "_backup",
+    "_consumers",
+    "_delete_consumer",
     "_info",
     "_repair",
+    "_reset_cursor",
     "_verify",
 ]
 

@@ -56,7 +56,7 @@ fn catcher(canary: Canary) -> Catcher {
         }
         Canary::CursorInPlace => Catcher::Test(
             "consumers",
-            "crashes::a_process_that_dies_at_any_event_of_a_commit_leaves_that_cursor_or_the_one_before",
+            "damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_ends",
         ),
         Canary::CursorPastDurable => Catcher::Test(
             "consumers",

@@ -7,6 +7,7 @@ mod crashes;
 mod sharing;
 
 use std::path::Path;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use falaj::consumer::{
@@ -48,7 +49,7 @@ fn append(topic: &Topic, partition: u32, records: u64) {
 }
 
 fn open(store: &Store, topic: &Topic) -> Consumer {
-    Consumer::open(store, "billing", std::slice::from_ref(topic), Start::Earliest).unwrap()
+    Consumer::open(store, "billing", from_ref(topic), Start::Earliest).unwrap()
 }
 
 fn bytes_of(machine: &MemoryStorage) -> Vec<u8> {
@@ -90,7 +91,7 @@ fn a_start_counts_once_and_not_with_each_opening() {
     let orders = topic(&store, 1);
     append(&orders, 0, 4);
     let latest = |n: u64| {
-        let opened = Consumer::open(&store, "billing", &[orders.clone()], Start::Latest).unwrap();
+        let opened = Consumer::open(&store, "billing", from_ref(&orders), Start::Latest).unwrap();
         assert_eq!(opened.next("orders", 0).unwrap(), 4, "opened for the {n}. time");
     };
     latest(1);
@@ -151,7 +152,7 @@ fn what_cannot_be_committed_is_refused_and_changes_nothing() {
         assert!(billing.seek("orders", 0, Start::Offset(9)).is_err());
         for name in ["", "..", "a/b", "a@b"] {
             let error =
-                Consumer::open(&store, name, &[orders.clone()], Start::Earliest).unwrap_err();
+                Consumer::open(&store, name, from_ref(&orders), Start::Earliest).unwrap_err();
             assert!(matches!(error, Error::BadName { .. }), "{error}");
         }
         let none = Consumer::open(&store, "billing", &[], Start::Earliest).unwrap_err();
@@ -263,7 +264,7 @@ fn damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_e
     assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 4);
     file.write_at(&[0xff; 8], newest).unwrap();
     file.write_at(&[0xff; 8], newest + 512).unwrap();
-    let hurt = Consumer::open(&store, "billing", &[orders.clone()], Start::Earliest).unwrap_err();
+    let hurt = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap_err();
     assert!(matches!(hurt, Error::Corrupt { position: 8704, .. }), "{hurt}");
     reset_cursor(&store, "billing", &orders, 0, Start::Offset(3)).unwrap();
     assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 3);
@@ -276,7 +277,7 @@ fn a_start_that_is_none_makes_no_consumer_and_is_not_asked_where_there_is_a_curs
     let orders = topic(&store, 1);
     append(&orders, 0, 10);
     let at =
-        |offset: u64| Consumer::open(&store, "billing", &[orders.clone()], Start::Offset(offset));
+        |offset: u64| Consumer::open(&store, "billing", from_ref(&orders), Start::Offset(offset));
     let error = at(11).unwrap_err();
     assert!(matches!(error, Error::OffsetOutOfRange { offset: 11, .. }), "{error}");
     assert!(list_consumers(&store).unwrap().is_empty());

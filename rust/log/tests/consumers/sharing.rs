@@ -161,7 +161,9 @@ fn several_handles_of_one_process_are_several_members() {
     let orders = topic(&store, 4);
     let mut members: Vec<_> = (0..5).map(|_| open(&store, &orders)).collect();
     for _ in 0..2 {
-        members.iter_mut().for_each(|member| drop(member.refresh().unwrap()));
+        for member in &mut members {
+            member.refresh().unwrap();
+        }
     }
     let shares: Vec<_> = members.iter().map(|m| m.parts().unwrap().len()).collect();
     assert_eq!(shares.iter().sum::<usize>(), 4, "{shares:?}");
