@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from runner import (
+    consuming,
     contention,
     durable,
     dying,
@@ -40,6 +41,7 @@ PARTS: dict[str, Measure] = {
     "starting": starting.measure,
     "space": space.measure,
     "dying": dying.measure,
+    "consuming": consuming.measure,
 }
 
 

@@ -85,10 +85,18 @@ ROWS = (
         Bar(most=5 * MS)),
     Row("take_over", "take-over from a killed writer", "time", "a killed flock",
         Bar(most=50 * MS)),
+    Row("consumer_iterate", "iteration under a consumer's name", "rate", "a plain for",
+        Bar(ratio_min=0.70)),
+    Row("consumer_commit", "… commit behind a record, undurable", "time", "", Bar(most=1 * US)),
+    Row("consumer_hand_over", "… until a killed member's partition is read on", "time", "",
+        Bar(most=50 * MS)),
 )  # fmt: skip
 
 # Measured beside, for orientation; no bar.
 REFERENCES = (
     Row("memcpy", "memcpy of 100 bytes at its speed for large blocks", "time", "", Bar()),
     Row("fdatasync", "mapped store and fdatasync (F)", "time", "", Bar()),
+    Row(
+        "consumer_commit_durable", "a consumer's durable commit, with its record", "time", "", Bar()
+    ),
 )

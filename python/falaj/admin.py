@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackupReport",
+    "ConsumerInfo",
+    "CursorInfo",
     "Finding",
     "LogInfo",
     "LogRepair",
     "LogReport",
+    "MemberInfo",
     "RepairReport",
     "Skipped",
     "StoreInfo",
@@ -225,6 +228,39 @@ class LogInfo(TypedDict):
     problem: str | None
 
 
+class MemberInfo(TypedDict):
+    """A member of a consumer: the process, where it can be found out, its slot, and its handle."""
+
+    process: int | None
+    slot: int
+    handle: int
+
+
+class CursorInfo(TypedDict):
+    """How far a consumer has read a partition, and who has it.
+
+    `safe` is where it goes on after a loss of power that took what lies before `committed`. `lag`
+    is how many records lie behind `committed`, None where the topic is gone or cannot be read.
+    """
+
+    topic: str
+    generation: str
+    partition: int
+    committed: int
+    safe: int
+    lag: int | None
+    owner: MemberInfo | None
+
+
+class ConsumerInfo(TypedDict):
+    """A consumer: its living members and its cursors; `error` where its file is damaged."""
+
+    name: str
+    members: list[MemberInfo]
+    cursors: list[CursorInfo]
+    error: str | None
+
+
 class StoreInfo(TypedDict):
     """A store as it is now."""
 
@@ -238,6 +274,7 @@ class StoreInfo(TypedDict):
     slots: list[SlotInfo]
     topics: list[TopicInfo]
     logs: list[LogInfo]
+    consumers: list[ConsumerInfo]
 
 
 def verify(

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from falaj._core import Bell, Follower, Record, Watch
+    from falaj.consumers import Consumer
 
-__all__ = ["AsyncFollower"]
+__all__ = ["AsyncConsumer", "AsyncFollower"]
 
 T = TypeVar("T")
 Waiter = asyncio.Future[None]
 
 _RECORDS_A_TURN = 256
+_LONGEST_S = 1.0
 
 
 class AsyncFollower(Generic[T]):
@@ -105,6 +107,61 @@ class AsyncFollower(Generic[T]):
 
     async def __aexit__(self, *_exception: Any) -> None:
         self.close()
+
+
+class AsyncConsumer(Generic[T]):
+    """Records of a consumer for `async for`, present and future; `Consumer.afollow` makes it.
+
+    After every 256 records that lay ready, other tasks have a turn. Where the consumer has other
+    members, it looks every 20 ms whether they live.
+    """
+
+    __slots__ = ("__weakref__", "_consumer", "_read", "_timeout")
+
+    def __init__(self, consumer: Consumer[T], timeout: float | None) -> None:
+        self._consumer = consumer
+        self._timeout = timeout
+        self._read = 0
+
+    def __aiter__(self) -> AsyncConsumer[T]:
+        return self
+
+    async def __anext__(self) -> Record[T]:
+        self._read += 1
+        if self._read % _RECORDS_A_TURN == 0:
+            await asyncio.sleep(0)
+        record = self._consumer._next()
+        try:
+            async with asyncio.timeout(self._timeout):
+                while record is None:
+                    await self._news()
+                    if self._consumer.closed:
+                        break
+                    record = self._consumer._next()
+        except TimeoutError:
+            pass
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    async def _news(self) -> None:
+        """Wait until one of its logs has more, or it is time to look after the others."""
+        loop = asyncio.get_running_loop()
+        waiter: Waiter = loop.create_future()
+        due = self._consumer._due()
+        timer = loop.call_later(_LONGEST_S if due is None else due, _settle, [waiter], None)
+        joined: list[tuple[Watch, _Watcher]] = []
+        try:
+            for watch, seen in self._consumer._watches():
+                watcher = _watcher_of(watch)
+                joined.append((watch, watcher))
+                watcher.add(watch, waiter, seen)
+            await waiter
+        finally:
+            timer.cancel()
+            for watch, watcher in joined:
+                watcher.discard(watch, waiter)
+                watcher.leave()
 
 
 class _Waits:

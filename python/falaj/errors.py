@@ -27,12 +27,15 @@ __all__ = [
     "Latched",
     "LockFileReplaced",
     "LockTimeout",
+    "LogRewound",
     "NeedsRecovery",
     "Newer",
     "NoSlot",
     "NoSpace",
+    "NoSuchConsumer",
     "NoSuchTopic",
     "NotAStore",
+    "NotOwner",
     "NotPermitted",
     "OffsetOutOfRange",
     "OutOfSequence",
@@ -180,6 +183,31 @@ class OutOfSequence(Error, ValueError):
 
 class DuplicateUnknownOffset(Error, ValueError):
     """A repeat of an append of which the offset is not known any more; it is not appended again."""
+
+
+class LogRewound(Error, LookupError):
+    """What a consumer had read is not what its log holds there now: `seek` says where to go on.
+
+    The log lost its end, or is an older copy.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: Which partition.
+        offset: Up to where the consumer had read.
+        end: Where the log ends.
+    """
+
+    topic: str
+    partition: int
+    end: int
+
+
+class NotOwner(Error, RuntimeError):
+    """Another member of the consumer has the partition. Nothing was committed."""
+
+
+class NoSuchConsumer(Error, KeyError):
+    """There is no consumer of this name."""
 
 
 class ReadOnly(Error, PermissionError):

@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from falaj.admin import LogInfo, StoreInfo, TopicInfo
+    from falaj.admin import ConsumerInfo, LogInfo, StoreInfo, TopicInfo
 
-__all__ = ["LogMetrics", "Metrics", "PartitionMetrics", "TopicMetrics", "exposition", "of"]
+__all__ = [
+    "ConsumerMetrics",
+    "CursorMetrics",
+    "LogMetrics",
+    "Metrics",
+    "PartitionMetrics",
+    "TopicMetrics",
+    "exposition",
+    "of",
+]
 
 
 class PartitionMetrics(TypedDict):
@@ -47,8 +56,25 @@ class LogMetrics(TypedDict):
     contended: bool
 
 
+class CursorMetrics(TypedDict):
+    """How far a consumer is in a partition; `lag` is None where the topic is gone."""
+
+    topic: str
+    partition: int
+    committed: int
+    lag: int | None
+
+
+class ConsumerMetrics(TypedDict):
+    """A consumer: how many members live, and its cursors; none where its file is damaged."""
+
+    readable: bool
+    members: int
+    cursors: list[CursorMetrics]
+
+
 class Metrics(TypedDict):
-    """A store, with topics and logs by name. `writers` are processes that have it open to write."""
+    """A store, its topics, logs and consumers by name. `writers` are processes that may write."""
 
     path: str
     id: str
@@ -57,6 +83,7 @@ class Metrics(TypedDict):
     writers: int
     topics: dict[str, TopicMetrics]
     logs: dict[str, LogMetrics]
+    consumers: dict[str, ConsumerMetrics]
 
 
 def of(info: StoreInfo) -> Metrics:
@@ -69,7 +96,22 @@ def of(info: StoreInfo) -> Metrics:
         "writers": sum(slot["alive"] is True for slot in info["slots"]),
         "topics": {topic["name"]: _topic(topic) for topic in info["topics"]},
         "logs": {log["name"]: _log(log) for log in info["logs"]},
+        "consumers": {each["name"]: _consumer(each) for each in info["consumers"]},
     }
+
+
+def _consumer(consumer: ConsumerInfo) -> ConsumerMetrics:
+    cursors: list[CursorMetrics] = [
+        {
+            "topic": each["topic"],
+            "partition": each["partition"],
+            "committed": each["committed"],
+            "lag": each["lag"],
+        }
+        for each in consumer["cursors"]
+    ]
+    readable = consumer["error"] is None
+    return {"readable": readable, "members": len(consumer["members"]), "cursors": cursors}
 
 
 def _topic(topic: TopicInfo) -> TopicMetrics:
@@ -159,7 +201,27 @@ def _families(metrics: Metrics) -> Iterator[_Family]:
     about = "Offset behind the last record that is known to be on the medium."
     durable = [(labels, part["durable"]) for labels, part in parts]
     yield _Family("falaj_topic_durable_offset", "gauge", about, durable)
+    yield from _consumer_families(metrics["consumers"].items())
     yield from _log_families(logs)
+
+
+def _consumer_families(consumers: Iterable[tuple[str, ConsumerMetrics]]) -> Iterator[_Family]:
+    about = "Whether the consumer can be read; 0 where its file is damaged."
+    readable = [({"consumer": name}, int(each["readable"])) for name, each in consumers]
+    yield _Family("falaj_consumer_readable", "gauge", about, readable)
+    members = [({"consumer": name}, each["members"]) for name, each in consumers]
+    yield _Family("falaj_consumer_members", "gauge", "Members that live.", members)
+    cursors = [
+        ({"consumer": name, "topic": at["topic"], "partition": str(at["partition"])}, at)
+        for name, each in consumers
+        for at in each["cursors"]
+    ]
+    about = "Offset up to which the consumer committed."
+    committed = [(labels, at["committed"]) for labels, at in cursors]
+    yield _Family("falaj_consumer_committed_offset", "gauge", about, committed)
+    lags = [(labels, at["lag"]) for labels, at in cursors]
+    lag = [(labels, lag) for labels, lag in lags if lag is not None]
+    yield _Family("falaj_consumer_lag_records", "gauge", "Records behind it.", lag)
 
 
 def _log_families(logs: Iterable[tuple[str, LogMetrics]]) -> Iterator[_Family]:

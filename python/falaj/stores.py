@@ -11,11 +11,13 @@ TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
     from typing import Any, Literal, Unpack, overload
 
     from falaj.admin import BackupReport, Progress, StoreInfo, Verification
-    from falaj.arguments import Settings, Sync, Visibility
+    from falaj.arguments import Settings, Start, Sync, Visibility
     from falaj.codecs import Codec
+    from falaj.consumers import Consumer
     from falaj.lean import T
     from falaj.metrics import Metrics
     from falaj.transactions import Transaction
@@ -218,6 +220,102 @@ class Store(_core.Store):
             (range(0, 1), b'order 17 was paid')
         """
         return _transaction()(self, sync)
+    def consumer(
+        self,
+        name: str,
+        topics: Sequence[str | Topic[Any]],
+        *,
+        start: Start = "earliest",
+        visibility: Visibility = "committed",
+        auto_commit: bool | float = False,
+    ) -> Consumer[Any]:
+        """Become a member of a named consumer, which reads on where it committed last.
+
+        The first to open a name creates it: from then on it has a place in each partition, on the
+        medium, and `falaj consumers` lists it. Members of one name that live at the same time
+        divide the partitions; they name the same topics.
+
+        Args:
+            name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
+            topics: What it reads: names, or topics that were opened with a codec of their own.
+            start: Where it begins in a partition in which it never was: "earliest", "latest", an
+                offset (negative ones count from the end), or a time. A topic that was deleted and
+                created anew is another topic, in which it never was.
+            visibility: "durable" hands out only what is on the medium, "committed" everything.
+            auto_commit: Whether what was handed out is committed when more is asked for: True about
+                once a second, or the seconds between two commits. It is also committed when there
+                is nothing to hand out, and when a `with` block ends without an exception.
+
+        Returns:
+            The member: a context manager that closes it.
+
+        Raises:
+            NoSuchTopic: There is no such topic; a consumer creates none.
+            BadName: No consumer can have this name.
+            Invalid: No topic was named, one twice, or other ones than living members read.
+            OffsetOutOfRange: `start` is no place in a partition that it begins to read.
+            ReadOnly: The store was opened for reading.
+
+        Example:
+            >>> _ = store.topic("orders").extend([b"one", b"two"])
+            >>> with store.consumer("billing", ["orders"], auto_commit=True) as billing:
+            ...     [record.bytes() for record in billing]
+            [b'one', b'two']
+            >>> store.consumer("billing", ["orders"]).lag
+            0
+        """
+        from falaj import consumers  # many never need it
+
+        return consumers.open_consumer(self, name, topics, start, visibility, auto_commit)
+
+    def reset_consumer(
+        self, name: str, topic: str, to: Start, *, partition: int | None = None
+    ) -> dict[int, int]:
+        """Set the cursors of a consumer that nobody has open, on the medium.
+
+        Also where the log does not know a cursor any more, or it is damaged. Who has the consumer
+        open calls its `seek` instead.
+
+        Args:
+            name: The consumer.
+            topic: Which of its topics.
+            to: "earliest", "latest", an offset (negative ones count from the end), or a time.
+            partition: In this partition alone; by default in all.
+
+        Returns:
+            The offset of each partition.
+
+        Raises:
+            NoSuchConsumer: There is none of this name.
+            NoSuchTopic: There is none of this name.
+            Invalid: Somebody has it open, or it never read the partition.
+            OffsetOutOfRange: Nothing has this offset.
+
+        Example:
+            >>> _ = store.topic("orders").extend([b"one", b"two"])
+            >>> store.consumer("billing", ["orders"]).close()
+            >>> store.reset_consumer("billing", "orders", -1)
+            {0: 1}
+        """
+        from falaj import consumers  # few need it
+
+        return consumers.reset(self, name, topic, to, partition)
+
+    def delete_consumer(self, name: str) -> None:
+        """Delete a consumer that nobody has open, with its cursors.
+
+        Raises:
+            NoSuchConsumer: There is none of this name.
+            Invalid: Somebody has it open.
+
+        Example:
+            >>> _ = store.topic("orders")
+            >>> store.consumer("billing", ["orders"]).close()
+            >>> store.delete_consumer("billing")
+            >>> store.info()["consumers"]
+            []
+        """
+        _core._delete_consumer(self, name)
 
     def backup(
         self, path: str | os.PathLike[str], progress: Progress | None = None
@@ -258,14 +356,25 @@ class Store(_core.Store):
         return _core._verify(self.path, topic, progress)
 
     def info(self) -> StoreInfo:
-        """Tell what there is: topics and offsets, logs with sizes and locks, writing processes.
+        """Tell what there is: topics, offsets, logs with sizes and locks, processes, consumers.
 
         Example:
             >>> _ = store.topic("orders").append(b"first", sync="durable")
             >>> store.info()["topics"][0]["partitions"]
             [{'partition': 0, 'first': 0, 'end': 1, 'durable': 1}]
         """
-        return _core._info(self)
+        info = _core._info(self)
+        ends = {
+            (topic["name"], topic["generation"], part["partition"]): part["end"]
+            for topic in info["topics"]
+            for part in topic["partitions"]
+        }
+        info["consumers"] = _core._consumers(self)
+        for consumer in info["consumers"]:
+            for cursor in consumer["cursors"]:
+                end = ends.get((cursor["topic"], cursor["generation"], cursor["partition"]))
+                cursor["lag"] = None if end is None else max(0, end - cursor["committed"])
+        return info
 
     def metrics(self) -> Metrics:
         """Tell the store in numbers, for what watches it: what `info` tells, but less and by name.

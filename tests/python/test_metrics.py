@@ -113,6 +113,7 @@ def test_a_path_that_is_no_text_breaks_nothing() -> None:
         "writers": 0,
         "topics": {},
         "logs": {},
+        "consumers": {},
     }
     text = exposition(nothing)
     assert text.encode().decode() == text
@@ -140,3 +141,14 @@ def test_what_is_damaged_is_not_readable_and_hides_nothing_else(path: Path) -> N
     found = samples(exposition(falaj.open(path, "r").metrics()))
     assert found["falaj_topic_readable"] == {("empty",): 1, ("orders",): 0}
     assert ("empty", "0") in found["falaj_topic_committed_records_total"]
+
+
+def test_consumers_are_told_with_their_lag(path: Path) -> None:
+    with falaj.open(path) as store:
+        store.topic("orders").extend([b"a", b"b", b"c"])
+        with store.consumer("billing", ["orders"]) as billing:
+            billing.commit(1)
+            found = samples(exposition(store.metrics()))
+    assert list(found["falaj_consumer_members"].values()) == [1]
+    assert list(found["falaj_consumer_committed_offset"].values()) == [1]
+    assert list(found["falaj_consumer_lag_records"].values()) == [2]

@@ -13,6 +13,7 @@ import typer
 import falaj
 from falaj.cli.appending import append
 from falaj.cli.caring import backup, repair, verify
+from falaj.cli.consuming import consumers, seek
 from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_output
 from falaj.cli.informing import info, metrics
 from falaj.cli.opened import Access
@@ -66,7 +67,11 @@ def _verb(do: "Callable[..., None]") -> None:
     app.command()(verb)
 
 
-for each in (append, cat, tail, topics, info, metrics, verify, repair, backup, trim, delete, demo):
+_VERBS: "tuple[Callable[..., None], ...]" = (
+    *(append, cat, tail, topics, consumers, seek, info, metrics),
+    *(verify, repair, backup, trim, delete, demo),
+)
+for each in _VERBS:
     _verb(each)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from falaj.cli import options
+from falaj.cli import consuming, options
 from falaj.cli.exits import Exit, say
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, facts, rows_of, table
@@ -58,7 +58,7 @@ def info(
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show offsets, sizes, segments, locks, and which processes write."""
+    """Show offsets, sizes, segments, locks, which processes write, and consumers."""
     with options.access_of(context).store(store) as opened:
         told = opened.info()
     if topic is not None:
@@ -91,6 +91,9 @@ def _keep(told: "StoreInfo", topic: str) -> None:
             f"there is no topic {topic!r} in {told['path']}; `falaj topics` lists what there is"
         )
     told["logs"] = [log for log in told["logs"] if topic in log["topics"]]
+    for consumer in told["consumers"]:
+        consumer["cursors"] = [each for each in consumer["cursors"] if each["topic"] == topic]
+    told["consumers"] = [consumer for consumer in told["consumers"] if consumer["cursors"]]
 
 
 def _show(told: "StoreInfo") -> None:
@@ -105,15 +108,22 @@ def _show(told: "StoreInfo") -> None:
     topics = [row for each in told["topics"] for row in _topic_rows(each)]
     logs = [_log_row(log) for log in told["logs"]]
     slots = [_slot_row(slot) for slot in told["slots"]]
+    readers = consuming.rows(told["consumers"])
     if not is_terminal(sys.stdout):
         for name, text in about:
             print("store", name, text, sep="\t")
         rows_of("topic", _TOPICS, topics)
         rows_of("log", _LOGS, logs)
         rows_of("slot", _SLOTS, slots)
+        rows_of("consumer", consuming.COLUMNS, readers)
         return
     facts(about)
-    for columns, rows in ((_TOPICS, topics), (_LOGS, logs), (_SLOTS, slots)):
+    for columns, rows in (
+        (_TOPICS, topics),
+        (_LOGS, logs),
+        (_SLOTS, slots),
+        (consuming.COLUMNS, readers),
+    ):
         if rows:
             print()
             table(columns, rows)

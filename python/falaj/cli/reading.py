@@ -13,6 +13,7 @@ import typer
 
 from falaj.cli import options
 from falaj.cli.exits import Exit, Stop, say
+from falaj.cli.opened import raw_topic
 from falaj.cli.paint import Paint, escaped
 from falaj.cli.ranges import Part, Range, in_order
 from falaj.cli.show import Look, matcher, printer
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from falaj._core import Follower
+    from falaj.arguments import Visibility
     from falaj.records import Record
+    from falaj.stores import Store
 
     Match = Callable[[Record[Any]], bool]
     Show = Callable[[Record[Any]], bytes]
@@ -104,6 +107,10 @@ def tail(
         typer.Option("--idle", min=0.0, metavar="SECONDS", help="End when none came for so long."),
     ] = None,
     durable: options.DurableOption = False,
+    consumer: Annotated[
+        str | None,
+        typer.Option("--consumer", metavar="NAME", help="As this consumer: on from its place."),
+    ] = None,
     partition: options.PartitionOption = None,
     grep: options.GrepOption = None,
     as_json: options.JsonOption = False,
@@ -120,7 +127,14 @@ def tail(
     if idle is not None and not follow:
         raise Stop("--idle is for following: add -f")
     matches = matcher(grep)
-    with options.access_of(context).topic(store, topic, durable) as opened:
+    access = options.access_of(context)
+    if consumer is not None:
+        if (last, start, since, partition) != (None, None, None, None):
+            raise Stop("--consumer says where to begin: leave out -n, --from, --since, --partition")
+        with access.store(store, "w") as opened_store:
+            _consume(opened_store, consumer, topic, durable, idle if follow else 0.0, look, matches)
+        return
+    with access.topic(store, topic, durable) as opened:
         parts = wanted.of(opened)
         if (start, since) == (None, None):
             parts = _last(parts, 10 if last is None else last)
@@ -130,6 +144,31 @@ def tail(
             source = opened if partition is None else opened.partition(partition)
             with source._follow([part.stop for part in parts], idle) as follower:
                 _write_on(follower, show, matches)
+
+
+def _consume(
+    store: "Store",
+    name: str,
+    topic: str,
+    durable: bool,
+    timeout: float | None,
+    look: Look,
+    matches: "Match | None",
+) -> None:
+    """Write what a consumer comes to; what was written is committed."""
+    out = sys.stdout.buffer
+    visibility: Visibility = "durable" if durable else "committed"
+    store._expect_topic(topic)
+    with (
+        raw_topic(store, topic) as opened,
+        store.consumer(name, [opened], visibility=visibility) as reader,
+    ):
+        show = printer(look, Paint.of(sys.stdout), opened.codec, len(opened.partitions) > 1)
+        while records := reader.poll(timeout=timeout):
+            for record in _matching(records, matches):
+                out.write(show(record))
+            out.flush()
+            reader.commit()
 
 
 def _matching(records: "Iterable[Record[Any]]", matches: "Match | None") -> "Iterable[Record[Any]]":

@@ -49,11 +49,15 @@ pub enum Canary {
     LockStolen,
     /// A control page that was replaced is taken for the right one.
     TwoControlPages,
+    /// A cursor is written over the one before it.
+    CursorInPlace,
+    /// A cursor is called safe before what it stands for is on the medium.
+    CursorPastDurable,
 }
 
 impl Canary {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 20] = [
+    pub const ALL: [(Self, &'static str); 22] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -74,6 +78,8 @@ impl Canary {
         (Self::SlotKeptByChild, "slot-kept-by-child"),
         (Self::LockStolen, "lock-stolen"),
         (Self::TwoControlPages, "two-control-pages"),
+        (Self::CursorInPlace, "cursor-in-place"),
+        (Self::CursorPastDurable, "cursor-past-durable"),
     ];
 
     /// Its name.

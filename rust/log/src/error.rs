@@ -80,6 +80,14 @@ pub enum Error {
     /// A repeat of so old an append that its offset is not known any more. Nothing was appended. Next:
     /// go on with the sequence that comes next.
     DuplicateUnknownOffset { producer: String, sequence: u64 },
+    /// What a consumer had read is not what its log holds there now: the log lost its end, or is an
+    /// older copy. Next: choose where to go on, by seeking.
+    LogRewound { consumer: String, topic: String, partition: u32, offset: u64, end: u64 },
+    /// The partition is not this member's: another has it, or nobody. Nothing was committed. Next: go on
+    /// with the partitions that are; whoever has it reads on from its cursor.
+    NotOwner { consumer: String, topic: String, partition: u32, holder: String },
+    /// No consumer of this name. Next: look at the name; the first to open it for writing creates it.
+    NoSuchConsumer { name: String, store: PathBuf },
     /// The caller asked to stop waiting.
     Interrupted,
 }
@@ -138,6 +146,9 @@ impl Error {
             | Error::TooLarge { .. }
             | Error::NotAStore { .. }
             | Error::NoSuchTopic { .. }
+            | Error::NoSuchConsumer { .. }
+            | Error::LogRewound { .. }
+            | Error::NotOwner { .. }
             | Error::SettingsMismatch { .. }
             | Error::OffsetOutOfRange { .. }
             | Error::Compacted { .. }
@@ -284,6 +295,24 @@ impl fmt::Display for Error {
                 f,
                 "producer {producer:?} appended sequence {sequence} before, and more than five since: it \
                  is not appended again, and its offset is not known any more"
+            ),
+            Error::LogRewound { consumer, topic, partition, offset, end } => write!(
+                f,
+                "consumer {consumer:?} had read topic {topic:?}, partition {partition}, up to offset \
+                 {offset}, but the log, which ends at {end}, is another one there: it lost its end, or \
+                 is an older copy; choose where to go on: seek to \"earliest\", \"latest\", a time or \
+                 an offset"
+            ),
+            Error::NotOwner { consumer, topic, partition, holder } => write!(
+                f,
+                "partition {partition} of topic {topic:?} is not this member's of consumer \
+                 {consumer:?}: {holder} has it; nothing was committed, whoever has it goes on from its \
+                 cursor"
+            ),
+            Error::NoSuchConsumer { name, store } => write!(
+                f,
+                "there is no consumer {name:?} in {}; `falaj consumers` lists what there is",
+                store.display()
             ),
             Error::Interrupted => f.write_str("the wait was interrupted"),
         }

@@ -49,6 +49,7 @@
 //! |---|---|---|
 //! | [`store`] | opening a directory; its topics; who writes to it | everybody |
 //! | [`topic`] | appending records, reading them | everybody |
+//! | [`consumer`] | named readers, whose cursors survive and whose members share partitions | everybody |
 //! | [`error`] | what can go wrong, and what helps | everybody |
 //! | [`log`] | the protocols between processes: append, repair, recovery, sync, follow | waiting, and tools |
 //! | [`segment`] | one file: checks, walks, index | tools |
@@ -75,6 +76,8 @@ compile_error!(
 
 #[doc(hidden)]
 pub mod canary;
+#[cfg(not(any(loom, shuttle)))]
+pub mod consumer;
 pub mod crowd;
 #[cfg(not(any(loom, shuttle)))]
 pub mod error;

@@ -67,6 +67,11 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     if let Error::OutOfSequence { next, .. } = error {
         exception.setattr("next", next)?;
     }
+    if let Error::LogRewound { topic, partition, end, .. } = error {
+        exception.setattr("topic", topic)?;
+        exception.setattr("partition", partition)?;
+        exception.setattr("end", end)?;
+    }
     if let Error::OffsetOutOfRange { first, end, .. } = error {
         exception.setattr("first", first)?;
         exception.setattr("end", end)?;
@@ -109,6 +114,9 @@ fn class(error: &Error) -> &'static str {
         Error::Compacted { .. } => "Compacted",
         Error::Conflict { .. } => "Conflict",
         Error::OutOfSequence { .. } => "OutOfSequence",
+        Error::LogRewound { .. } => "LogRewound",
+        Error::NotOwner { .. } => "NotOwner",
+        Error::NoSuchConsumer { .. } => "NoSuchConsumer",
         Error::DuplicateUnknownOffset { .. } => "DuplicateUnknownOffset",
         Error::ReadOnly { .. } => "ReadOnly",
         Error::Closed { .. } => "Closed",
@@ -142,7 +150,7 @@ fn path(error: &Error) -> Option<&Path> {
         | Error::NoSlot { path, .. }
         | Error::Filesystem { path, .. }
         | Error::ReadOnly { path } => Some(path),
-        Error::NoSuchTopic { store, .. } => Some(store),
+        Error::NoSuchTopic { store, .. } | Error::NoSuchConsumer { store, .. } => Some(store),
         Error::DurabilityUnknown { source, .. } => path(source),
         _ => None,
     }
@@ -159,9 +167,9 @@ fn position(error: &Error) -> Option<u64> {
 fn offset(error: &Error) -> Option<i128> {
     match error {
         Error::OffsetOutOfRange { offset, .. } => Some(*offset),
-        Error::Compacted { offset, .. } | Error::DurabilityUnknown { offset, .. } => {
-            Some(i128::from(*offset))
-        }
+        Error::Compacted { offset, .. }
+        | Error::LogRewound { offset, .. }
+        | Error::DurabilityUnknown { offset, .. } => Some(i128::from(*offset)),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use falaj::error::Result;
 use falaj::format::address::Address;
-use falaj::topic::{Places, RecordView, Scan, Skipped, Visibility};
+use falaj::topic::{Places, RecordView, Run, Scan, Skipped, Visibility};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -118,6 +118,22 @@ impl Merge {
         let time = |stream: &&mut Stream| stream.head.as_ref().map(RecordView::timestamp_ns);
         let Some(oldest) = heads.min_by_key(time) else { return Ok(None) };
         Ok(oldest.head.take().map(|record| (oldest.lane.partition, record)))
+    }
+
+    /// The next records of one of them, held together, and its partition; do not mix with records.
+    pub(crate) fn next_run(&mut self, size: usize) -> Result<Option<(Run, u32)>> {
+        for number in 0..self.streams.len() {
+            let stream = &mut self.streams[number];
+            while let Some(run) = stream.scan.next_run(size)? {
+                // Compaction may have left nothing of some blocks.
+                if !run.is_empty() {
+                    let partition = stream.lane.partition;
+                    self.streams.rotate_left(number + 1);
+                    return Ok(Some((run, partition)));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Up to where all of them have read. Behind it may be more of some.

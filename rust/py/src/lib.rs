@@ -11,6 +11,9 @@ mod attached;
 mod batch;
 mod buffer;
 mod collect;
+mod consumer;
+mod consumers;
+mod consuming;
 mod draft;
 mod errors;
 mod floor;
@@ -37,6 +40,8 @@ mod _core {
         arrow::{_arrow, ArrowBatch, ArrowStream},
         batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
         buffer::{BatchView, View},
+        consumer::{Consumed, Consumer},
+        consumers::{_consumers, _delete_consumer, _reset_cursor},
         draft::NewRecord,
         floor::Floor,
         follow::{Bell, Follower, Ticket, Watch},

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
+use crate::consumer::Shared;
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
 use crate::input::{sync_mode, visibility as parse_visibility};
@@ -29,6 +30,8 @@ pub struct Store {
     handles: Mutex<Vec<Weak<Handle>>>,
     /// Topics that transactions named, so that each is opened once.
     named: Mutex<HashMap<String, Opened>>,
+    /// Likewise consumers, before the topics that they read.
+    consumers: Mutex<Vec<Weak<Shared>>>,
     path: PathBuf,
     patience: Duration,
     sync: SyncMode,
@@ -81,6 +84,16 @@ impl Store {
         inner.ok_or_else(|| raise(py, &Error::Closed { what: "store" }))
     }
 
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    pub(crate) fn note_consumer(&self, consumer: &Arc<Shared>) {
+        let mut consumers = self.consumers.lock().unwrap_or_else(PoisonError::into_inner);
+        consumers.retain(|consumer| consumer.strong_count() > 0);
+        consumers.push(Arc::downgrade(consumer));
+    }
+
     fn note(&self, handle: &Arc<Handle>) {
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         handles.retain(|handle| handle.strong_count() > 0);
@@ -117,9 +130,9 @@ impl Store {
         };
         let inner = patiently(py, patience, || Inner::open(&path, &options))?;
         let path = inner.path().to_path_buf();
-        let (inner, handles, named) =
-            (RwLock::new(Some(inner)), Mutex::default(), Mutex::default());
-        Ok(Self { inner, handles, named, path, patience, sync, verify })
+        let (handles, named, consumers) = Default::default();
+        let inner = RwLock::new(Some(inner));
+        Ok(Self { inner, handles, named, consumers, path, patience, sync, verify })
     }
 
     /// The directory, absolute.
@@ -177,6 +190,12 @@ impl Store {
         Ok(opened)
     }
 
+    /// Complain when there is no such topic.
+    fn _expect_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let inner = self.inner(py)?;
+        py.detach(|| inner.topic_settings(name)).or_raise(py).map(drop)
+    }
+
     /// Names of all topics, sorted.
     ///
     /// Example:
@@ -212,7 +231,12 @@ impl Store {
             std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
         // They are closed as the others are.
         let named = std::mem::take(&mut *self.named());
+        let consumers =
+            std::mem::take(&mut *self.consumers.lock().unwrap_or_else(PoisonError::into_inner));
         let mut first_error = Ok(());
+        for consumer in consumers.iter().filter_map(Weak::upgrade) {
+            first_error = first_error.and(consumer.close(py));
+        }
         for handle in handles.iter().filter_map(Weak::upgrade) {
             first_error = first_error.and(handle.close(py));
         }

@@ -558,6 +558,15 @@ impl Topic {
         Ok(Opened { visibility, ..self.opened.clone() })
     }
 
+    /// What a consumer reads, of all partitions as far as is said.
+    fn _whole_as(&self, py: Python<'_>, visibility: &Bound<'_, PyAny>) -> PyResult<Opened> {
+        if self.opened.only.is_some() && self.opened.partitions > 1 {
+            let what = "a consumer reads whole topics: its members divide the partitions";
+            return Err(invalid(py, what));
+        }
+        self._seen_as(visibility)
+    }
+
     /// What a handle for one partition is made of.
     fn _view(&self, py: Python<'_>, partition: u32) -> PyResult<Opened> {
         self.target(py, Some(partition), None)?;

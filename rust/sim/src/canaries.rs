@@ -54,6 +54,14 @@ fn catcher(canary: Canary) -> Catcher {
         Canary::TwoControlPages => {
             Catcher::Test("promises", "a_control_page_that_was_replaced_makes_no_second_writer")
         }
+        Canary::CursorInPlace => Catcher::Test(
+            "consumers",
+            "damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_ends",
+        ),
+        Canary::CursorPastDurable => Catcher::Test(
+            "consumers",
+            "crashes::after_a_power_cut_at_any_event_of_commits_no_record_is_left_out",
+        ),
         _ => Catcher::Explorer,
     }
 }

@@ -14,6 +14,7 @@
 //! | [`index`] | sparse index beside a segment |
 //! | [`control`] | words of the page that processes share |
 //! | [`wake`] | page that waiters of a store share |
+//! | [`consumer`] | a consumer's members, owners and cursors |
 //! | [`settings`] | `falaj.json`, `topic.json` |
 //! | [`names`] | topic and file names |
 //! | [`address`] | one number for a place in a log |
@@ -21,6 +22,7 @@
 pub mod address;
 pub mod block;
 pub mod checksum;
+pub mod consumer;
 pub mod control;
 pub mod index;
 pub mod names;
@@ -67,4 +69,12 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[inline]
 pub(crate) fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
     bytes[at..at + what.len()].copy_from_slice(what);
+}
+
+/// Read a little-endian `u64` of a slice that may be too short: 0 where it is.
+pub(crate) fn u64_in(bytes: &[u8], at: u64) -> u64 {
+    bytes
+        .get(at as usize..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |word| u64::from_le_bytes(*word))
 }

@@ -54,12 +54,17 @@ impl Bell {
     /// Sleep until the bell is rung or roused. How often nothing had come before is for those who must
     /// look by themselves: they sleep the longer.
     pub fn sleep(&self, ticket: Option<Ticket>, idle_turns: u32) {
+        self.sleep_at_most(ticket, idle_turns, BOUND);
+    }
+
+    /// As [`Bell::sleep`], no longer than this.
+    pub fn sleep_at_most(&self, ticket: Option<Ticket>, idle_turns: u32, longest: Duration) {
         let [first, last] = BACK_OFF;
         let bound = match self.can_ring() {
             true => BOUND,
             false => (first * 2_u32.saturating_pow(idle_turns.min(16))).min(last),
         };
-        self.sleep_as(wake::WATCHERS | wake::SYNC_WATCHERS, ticket, bound);
+        self.sleep_as(wake::WATCHERS | wake::SYNC_WATCHERS, ticket, bound.min(longest));
     }
 
     /// Sleep until there may be something to keep.

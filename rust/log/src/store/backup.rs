@@ -139,11 +139,14 @@ impl Store {
 struct Plan {
     topics: Vec<TopicSettings>,
     logs: Vec<(PathBuf, LogCopy)>,
+    consumers: Vec<(String, Vec<u8>)>,
     total: u64,
 }
 
 impl Plan {
     fn of(store: &Store) -> Result<Self> {
+        // Before the logs: no cursor of the copy lies behind the end of its log.
+        let consumers = read_consumers(store)?;
         let mut topics: Vec<TopicSettings> = Vec::new();
         for (_, topic) in store.topics()? {
             topics.push(topic?);
@@ -166,7 +169,7 @@ impl Plan {
         // what is copied of its log.
         topics.retain(|topic| !gone.contains(&topic.generation) && !is_gone(store, topic));
         let total = logs.iter().map(|(_, copy)| copy.bytes()).sum();
-        Ok(Self { topics, logs, total })
+        Ok(Self { topics, logs, consumers, total })
     }
 
     fn carry_out(
@@ -193,7 +196,10 @@ impl Plan {
             files::put_new(storage, &path, topic.encode().as_bytes(), modes.file)?;
         }
         files::sync_dir(storage, &layout.topics())?;
-        copy_consumers(store, &layout)?;
+        for (name, bytes) in &self.consumers {
+            files::put_new(storage, &layout.consumer(name)?, bytes, modes.file)?;
+        }
+        files::sync_dir(storage, &layout.consumers())?;
         let settings = store.settings().encode();
         files::put_new(storage, &layout.settings(), settings.as_bytes(), modes.file)?;
         Ok(report)
@@ -258,17 +264,19 @@ fn is_gone(store: &Store, topic: &TopicSettings) -> bool {
 
 /// Cursors: small files with checksums of their own, so that a copy made while one is written is as
 /// good as the cursor before.
-fn copy_consumers(store: &Store, layout: &Layout) -> Result<()> {
+fn read_consumers(store: &Store) -> Result<Vec<(String, Vec<u8>)>> {
     let storage = &**store.storage();
+    let mut read = Vec::new();
     for name in files::list(storage, &store.layout().consumers())? {
         let Ok(from) = store.layout().consumer(&name) else { continue };
         let Ok(file) = storage.open(&from, Open::Read) else { continue };
         let len = file.stat().map_err(|error| Error::io("look at", &from, error))?.len;
         let mut bytes = vec![0; len.min(MAX_CONSUMER) as usize];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", &from, error))?;
-        files::put_new(storage, &layout.consumer(&name)?, &bytes[..got], store.modes().file)?;
+        bytes.truncate(got);
+        read.push((name, bytes));
     }
-    files::sync_dir(storage, &layout.consumers())
+    Ok(read)
 }
 
 /// True for an empty directory, false for nothing at all.

@@ -79,6 +79,12 @@ pub struct LogInfo {
 }
 
 impl Store {
+    /// The slots that were ever taken, and whether who took them lives; none where this user may not
+    /// look into them.
+    pub fn slots(&self) -> Vec<SlotInfo> {
+        Slots::new(self.storage(), self.layout()).look()
+    }
+
     /// Look at everything: topics, logs, locks, slots.
     ///
     /// ```

@@ -15,9 +15,11 @@
 //! new incarnation means for a log to its recovery. Races: `docs/PROTOCOL.md`, "Opening for writing".
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::claim::{Claim, Patience};
+use super::gate::{Gate, Gates};
 use super::layout::Layout;
 use super::lockfile::LockFile;
 use super::logs::OpenLogs;
@@ -43,6 +45,7 @@ pub struct Membership {
     slot: LockFile,
     presence: LockFile,
     logs: OpenLogs,
+    gates: Gates,
 }
 
 /// What a process finds when it joins.
@@ -81,8 +84,9 @@ impl Membership {
         // Whoever had a replaced claim meanwhile cannot have been kept out.
         claim.verify()?;
         let (storage, incarnation) = (storage.clone(), here.incarnation);
-        let logs = OpenLogs::default();
-        let member = Self { storage, slots, identity, incarnation, epoch, slot, presence, logs };
+        let (logs, gates) = Default::default();
+        let member =
+            Self { storage, slots, identity, incarnation, epoch, slot, presence, logs, gates };
         Ok(Joined { member: Arc::new(member), alone: here.alone })
     }
 
@@ -154,6 +158,16 @@ impl Membership {
     /// The logs that this process has open for writing.
     pub(super) fn logs(&self) -> &OpenLogs {
         &self.logs
+    }
+
+    /// Where the slots are, for messages.
+    pub(crate) fn slots(&self) -> PathBuf {
+        self.slots.path()
+    }
+
+    /// Where the threads of this process meet that wait for the same file to be synced.
+    pub(crate) fn gate(&self, path: &Path) -> Arc<Gate> {
+        self.gates.of(path)
     }
 
     /// The process behind an identity, for people: `process 4711 (slot 3)`.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `layout` | paths |
 //! | `modes` | permission bits |
-//! | `claim` | one at a time creates, deletes, joins |
+//! | `claim`, `gate` | one at a time creates, deletes, joins; one sync serves many threads |
 //! | `membership`, `slots` | who writes, and who is dead |
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
 //! | `options`, `open`, `files` | opening and creating a store |
@@ -26,6 +26,7 @@ mod catalog;
 mod claim;
 mod files;
 pub mod fork;
+pub(crate) mod gate;
 mod info;
 pub mod layout;
 mod lockfile;
@@ -166,6 +167,17 @@ impl Store {
     /// that concern lock files.
     pub fn membership(&self) -> Result<Arc<Membership>> {
         self.shared.membership()
+    }
+
+    /// Do what no other process may do or see at the same time: create, delete, join.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::LockTimeout`], [`Error::LockFileReplaced`], and those of `work`.
+    pub(crate) fn under_claim<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let claim = self.shared.claim()?;
+        let done = work()?;
+        claim.verify()?;
+        Ok(done)
     }
 
     /// The directory of the log that a topic lives in.

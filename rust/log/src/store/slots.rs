@@ -14,6 +14,7 @@
 //! When a slot may be taken is left to [`super::membership`] (under the claim). Process ids and
 //! times stand in the files to explain; nothing is decided by them (`docs/PROTOCOL.md`, "Slots").
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,10 @@ pub(super) struct Slots {
 impl Slots {
     pub(super) fn new(storage: &Arc<dyn Storage>, layout: &Layout) -> Self {
         Self { storage: storage.clone(), layout: layout.clone() }
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.layout.slots()
     }
 
     /// Every slot file that this user may look into: who took it last, and whether that one lives. A

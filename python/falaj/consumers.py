@@ -1,0 +1,248 @@
+"""`Consumer`: a named reader whose place survives, and whose members share the partitions.
+
+What is called once a record (iteration, `commit`) is inherited from the compiled class. Here is
+what is called once a read.
+"""
+
+from __future__ import annotations
+
+from falaj import _core
+from falaj.errors import Invalid
+from falaj.lean import T
+
+TYPE_CHECKING = False  # see falaj.lean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from falaj._core import Batch, Consumed, Record
+    from falaj.aio import AsyncConsumer
+    from falaj.arguments import Start, Visibility
+    from falaj.stores import Store
+    from falaj.topics import Topic
+
+__all__ = ["Consumer", "open_consumer", "reset", "start_of"]
+
+_BATCH = 8192
+_AUTOMATIC_S = 1.0
+
+
+class Consumer(_core.Consumer[T]):
+    """A member of a named consumer; `Store.consumer` makes it.
+
+    It reads on where the name committed last, in whichever process that was. Several members of one
+    name, in threads or processes, divide the partitions of its topics: each partition has one of
+    them at a time. Who joins gets its share at the next poll of those who have it, once what they
+    handed out is committed; who dies is replaced within 50 ms; who is slow, or stopped, loses
+    nothing while it lives.
+
+    Delivery is at least once: what was handed out and not committed is handed out again after a
+    death, and after a loss of power the cursor may stand further back than it was committed.
+
+    A plain `for` ends when there is nothing more now; `follow` goes on. One thread at a time may
+    use it; `close` may be called from any. A forked child opens its own.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> orders.extend([b"one", b"two"])
+        range(0, 2)
+        >>> with store.consumer("billing", ["orders"]) as billing:
+        ...     for order in billing:
+        ...         print(order.bytes())
+        ...         billing.commit()
+        b'one'
+        b'two'
+        >>> with store.consumer("billing", ["orders"]) as billing:
+        ...     list(billing)
+        []
+    """
+
+    __slots__ = ("_automatic", "_store")
+    _store: Store
+    _automatic: bool
+
+    def __new__(
+        cls,
+        store: Store,
+        name: str,
+        opened: list[_core.Opened],
+        start: tuple[str, int],
+        automatic: float | None,
+    ) -> Consumer[T]:
+        """Become a member; `Store.consumer` calls this."""
+        consumer = super().__new__(cls, store, name, opened, *start, automatic)
+        consumer._store = store
+        consumer._automatic = automatic is not None
+        return consumer
+
+    @property
+    def store(self) -> Store:
+        """The store that it is in."""
+        return self._store
+
+    def follow(self, timeout: float | None = None) -> Consumed[T]:
+        """Iterate over what there is and what comes.
+
+        Args:
+            timeout: Seconds without a record after which it ends; by default it does not, until the
+                consumer is closed.
+
+        Returns:
+            An iterator. Leaving it changes nothing; go on with another.
+
+        Raises:
+            LogRewound: The log does not know the cursor any more: `seek` somewhere.
+            OffsetOutOfRange: Retention took what it needs: `seek` somewhere.
+            TopicDeleted: A topic was deleted meanwhile.
+
+        Example:
+            >>> _ = store.topic("orders").append(b"one")
+            >>> billing = store.consumer("billing", ["orders"])
+            >>> [record.bytes() for record in billing.follow(timeout=0)]
+            [b'one']
+        """
+        return self._follow(timeout)
+
+    def afollow(self, timeout: float | None = None) -> AsyncConsumer[T]:
+        """Follow from asyncio: `async for`. Nothing polls but for members that died.
+
+        Args:
+            timeout: Seconds without a record after which it ends; by default it does not.
+
+        Example:
+            >>> import asyncio
+            >>> _ = store.topic("orders").append(b"one")
+            >>> billing = store.consumer("billing", ["orders"])
+            >>> async def read():
+            ...     return [record.bytes() async for record in billing.afollow(timeout=0)]
+            >>> asyncio.run(read())
+            [b'one']
+        """
+        from falaj.aio import AsyncConsumer  # asyncio takes as long to import as all of falaj
+
+        return AsyncConsumer(self, timeout)
+
+    def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Record[T]]:
+        """Return the next records, waiting for the first of them.
+
+        Args:
+            max_records: At most so many.
+            timeout: Seconds to wait for the first; None waits until there is one.
+
+        Returns:
+            The records; none when the time is over, or the consumer was closed.
+
+        Raises:
+            Invalid: `max_records` is less than one.
+            LogRewound: The log does not know the cursor any more: `seek` somewhere.
+            OffsetOutOfRange: Retention took what it needs: `seek` somewhere.
+        """
+        if max_records < 1:
+            raise Invalid(f"poll() takes how many records to return, at least 1, not {max_records}")
+        return self._poll(max_records, timeout)
+
+    def batches(self, size: int = _BATCH, timeout: float | None = 0.0) -> Iterator[Batch[T]]:
+        """Iterate over batches, thousands of records of one partition at a time.
+
+        The fastest way to read. What `commit` commits is whole batches.
+
+        Args:
+            size: About how many records a batch has, at most.
+            timeout: Seconds without a batch after which it ends; None goes on for ever.
+
+        Example:
+            >>> _ = store.topic("orders").extend([b"one", b"two"])
+            >>> billing = store.consumer("billing", ["orders"])
+            >>> [(batch.topic, batch.to_list()) for batch in billing.batches()]
+            [('orders', [b'one', b'two'])]
+        """
+        if size < 1:
+            raise Invalid(f"batches() takes how many records a batch has, at least 1, not {size}")
+        while (batch := self._batch(size, timeout)) is not None:
+            yield batch
+
+    def seek(self, to: Start, *, topic: str | None = None, partition: int | None = None) -> None:
+        """Read on from another place. It is committed with the next `commit`.
+
+        Args:
+            to: "earliest", "latest", an offset (negative ones count from the end), or a time: the
+                first record at or after it.
+            topic: In this topic alone; in all by default.
+            partition: In this partition of it alone; by default in all that this member has.
+
+        Raises:
+            OffsetOutOfRange: Nothing has this offset.
+            NotOwner: Another member has the partition.
+
+        Example:
+            >>> _ = store.topic("orders").extend([b"one", b"two"])
+            >>> billing = store.consumer("billing", ["orders"], start="latest")
+            >>> billing.seek(-1)
+            >>> [record.bytes() for record in billing]
+            [b'two']
+        """
+        self._seek(*start_of(to), topic, partition)
+
+    def __enter__(self) -> Consumer[T]:
+        return self
+
+    def __exit__(self, kind: object, *_exception: object) -> None:
+        if kind is None and self._automatic and not self.closed:
+            self.commit()
+        self.close()
+
+
+def start_of(start: Start) -> tuple[str, int]:
+    """Tell the engine where to begin: a word and a number."""
+    if start in ("earliest", "latest"):
+        return str(start), 0
+    if isinstance(start, int) and not isinstance(start, bool):
+        return "offset", start
+    from falaj import times  # few need it, and datetime takes its time to import
+
+    try:
+        return "time", times.to_ns(start)
+    except (Invalid, TypeError) as error:
+        error.add_note('a consumer begins at "earliest", "latest", an offset or a time')
+        raise
+
+
+def open_consumer(
+    store: Store,
+    name: str,
+    topics: Sequence[str | Topic[Any]],
+    start: Start,
+    visibility: Visibility,
+    auto_commit: bool | float,
+) -> Consumer[Any]:
+    """Open the topics of a consumer, none of which is created, and become a member."""
+    if isinstance(topics, str):
+        raise Invalid(f"topics is a list of names, such as [{topics!r}]")
+    opened = []
+    for topic in topics:
+        handle = topic
+        if isinstance(handle, str):
+            store._expect_topic(handle)
+            handle = store.topic(handle)
+        opened.append(handle._whole_as(visibility))
+    automatic = _AUTOMATIC_S if auto_commit is True else auto_commit
+    return Consumer(
+        store, name, opened, start_of(start), None if automatic is False else float(automatic)
+    )
+
+
+def reset(store: Store, name: str, topic: str, to: Start, partition: int | None) -> dict[int, int]:
+    """Set the cursors of a consumer from outside."""
+    start = start_of(to)
+    if partition is None:
+        store._expect_topic(topic)
+        partitions = list(store.topic(topic).partitions)
+    else:
+        partitions = [partition]
+    if start[0] == "offset" and len(partitions) > 1:
+        raise Invalid(
+            f"topic {topic!r} has {len(partitions)} partitions, each with offsets of its own: say "
+            "which, with partition="
+        )
+    return {p: _core._reset_cursor(store, name, topic, p, start) for p in partitions}

@@ -1,0 +1,137 @@
+//! How far a partition was read: the one place where cursors are read and written.
+//!
+//! Owns the choice between the two positions that a cursor keeps, and the order in which they are
+//! stored. A backend that keeps cursors elsewhere, in the log that a consumer writes to, has to do what
+//! [`load`] and [`store`] do. Invariants: the newer sector is never written over, so a death in the middle
+//! of a store leaves the cursor before; *safe* never passes what was on the medium when it was stored.
+//!
+//! ```text
+//!            death of the process        loss of power
+//! committed  stands                      stands if the log still has what lies before it
+//! safe                                   else this one, which lies before what the log kept
+//! ```
+
+use super::file::ConsumerFile;
+use super::places::is_recognised;
+use crate::canary::{Canary, planted};
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::consumer::{
+    CURSOR_LEN, Cursor, Position, SECTOR, at, decode_cursor, encode_cursor, entry,
+};
+use crate::topic::Topic;
+
+/// Looks at a cursor that somebody may be writing; it is written in turns, so one is enough.
+const LOOKS: u32 = 100;
+
+/// What is known of a position that is not on the medium yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pending(Option<(Position, Address)>);
+
+/// The newest cursor of an entry that is whole.
+///
+/// # Errors
+/// `Corrupt` when there is none.
+pub(super) fn load(file: &ConsumerFile, index: u64) -> Result<Cursor> {
+    for _ in 0..LOOKS {
+        let sector = |n: u64| {
+            let mut bytes = [0; CURSOR_LEN];
+            file.words.map.copy(entry(index) + at::CURSORS + n * SECTOR, &mut bytes);
+            decode_cursor(&bytes)
+        };
+        if let Some(newest) = [sector(0), sector(1)].into_iter().flatten().max_by_key(|c| c.serial)
+        {
+            return Ok(newest);
+        }
+    }
+    let what = "neither of the two cursors is whole; `falaj seek` sets it anew";
+    let position = entry(index) + at::CURSORS;
+    Err(Error::Corrupt { path: file.words.path.clone(), position, what })
+}
+
+/// Store a cursor in the place of the older one.
+///
+/// # Errors
+/// Those of `pwrite`, where the store is written so.
+pub(super) fn store(file: &ConsumerFile, index: u64, cursor: &Cursor) -> Result<()> {
+    let turn = if planted(Canary::CursorInPlace) { 0 } else { cursor.serial & 1 };
+    file.write(entry(index) + at::CURSORS + turn * SECTOR, &encode_cursor(cursor))
+}
+
+/// Where to go on: what was committed, or what is safe where a power cut took what lay before that.
+///
+/// # Errors
+/// `LogRewound` when the log has neither; `Corrupt`, `Io`.
+pub(super) fn recognise(
+    consumer: &str,
+    topic: &Topic,
+    partition: u32,
+    cursor: &Cursor,
+) -> Result<Position> {
+    for position in [&cursor.committed, &cursor.safe] {
+        if is_recognised(topic, partition, position)? {
+            return Ok(*position);
+        }
+    }
+    Err(Error::LogRewound {
+        consumer: consumer.to_owned(),
+        topic: topic.name().to_owned(),
+        partition,
+        offset: cursor.committed.offset,
+        end: topic.committed(partition)?,
+    })
+}
+
+/// What is safe once a position is committed before which everything lies at or below an address.
+pub(super) fn safe_after(
+    before: Position,
+    pending: &mut Pending,
+    (committed, address): (Position, Address),
+    durable: Address,
+) -> Position {
+    if address <= durable || planted(Canary::CursorPastDurable) {
+        *pending = Pending(None);
+        return committed;
+    }
+    if committed.offset < before.offset {
+        // What lies before `before` is on the medium, and this lies before that.
+        *pending = Pending(None);
+        return committed;
+    }
+    let mut safe = before;
+    match pending.0 {
+        Some((reached, at)) if at <= durable && reached.offset <= committed.offset => {
+            safe = reached;
+            pending.0 = Some((committed, address));
+        }
+        Some((waiting, _)) if waiting.offset <= committed.offset => {}
+        _ => pending.0 = Some((committed, address)),
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_safe_follows_what_is_durable_and_never_passes_it() {
+        let at = |offset: u64| (Position { offset, crc: 1, time_us: 1 }, Address(offset));
+        let (mut safe, mut pending) = (Position::default(), Pending::default());
+        let mut durable = Address(0);
+        for offset in 1..1000 {
+            if offset % 7 == 0 {
+                durable = Address(offset - 3);
+            }
+            safe = safe_after(safe, &mut pending, at(offset), durable);
+            assert!(Address(safe.offset) <= durable, "{safe:?} at {offset}, durable {durable:?}");
+            assert!(offset < 20 || safe.offset + 20 > offset, "{safe:?} lags at {offset}");
+        }
+        // Back, for whatever reason.
+        safe = safe_after(safe, &mut pending, at(5), durable);
+        assert_eq!(safe.offset, 5);
+        safe = safe_after(safe, &mut pending, at(2000), durable);
+        assert_eq!(safe.offset, 5);
+        assert_eq!(safe_after(safe, &mut pending, at(2001), Address(2001)).offset, 2001);
+    }
+}

@@ -1,0 +1,300 @@
+//! The file of a consumer: made whole, opened, given entries.
+//!
+//! Owns its life but for what members change in it. Invariants: where it has its name it is whole; an
+//! entry has a cursor before it says what it is of, both on the medium before anybody uses it; an entry
+//! is used anew only when its topic is gone and nobody has it. All that is done here is done under the
+//! store's claim.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::members;
+use super::words::Words;
+use crate::error::{Error, Result};
+use crate::format::consumer::{
+    CURSOR_LEN, Cursor, ENTRIES_MAX, ENTRY_LEN, HEAD_LEN, MEMBERS_MAX, Named, Position, SECTOR, at,
+    check_header, decode_cursor, decode_named, encode_cursor, encode_header, encode_named,
+    entries_in, entry, member,
+};
+use crate::format::settings::WriteMode;
+use crate::format::u64_in;
+use crate::segment::index::write_file;
+use crate::storage::{Access, File, Open};
+use crate::store::{Membership, Store};
+
+/// Ending of the file while it is made. No consumer's name has an `@`, as one may end in `.tmp`.
+pub(crate) const UNFINISHED: &str = "@tmp";
+
+/// An open file of a consumer.
+#[derive(Debug)]
+pub(super) struct ConsumerFile {
+    pub(super) file: Arc<dyn File>,
+    pub(super) words: Words,
+}
+
+/// An entry as it was read.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    pub(super) named: Option<Named>,
+    pub(super) owner: u64,
+    pub(super) cursors: [Option<Cursor>; 2],
+    /// A cursor's sector that is neither whole nor zero.
+    pub(super) torn: bool,
+}
+
+impl Entry {
+    /// The newest cursor that is whole, of the topic and partition that the entry is of.
+    pub(super) fn cursor(&self) -> Option<Cursor> {
+        let newest = self.cursors.into_iter().flatten().max_by_key(|cursor| cursor.serial)?;
+        let same = self.named.as_ref().is_none_or(|named| {
+            (named.generation, named.partition) == (newest.generation, newest.partition)
+        });
+        same.then_some(newest)
+    }
+
+    /// Generation and partition that it is of, which a cursor says as well.
+    fn of(&self) -> Option<([u8; 16], u32)> {
+        let named = self.named.as_ref().map(|named| (named.generation, named.partition));
+        named.or_else(|| self.cursor().map(|cursor| (cursor.generation, cursor.partition)))
+    }
+
+    /// True where nobody ever committed anything: it got its name in the crash that kept its first
+    /// cursor from the medium, or is of something else.
+    fn is_fresh_for(&self, named: &Named) -> bool {
+        let same = self.of() == Some((named.generation, named.partition));
+        !same || (self.cursor().is_none() && !self.torn)
+    }
+
+    fn is_blank(&self) -> bool {
+        self.of().is_none() && !self.torn
+    }
+}
+
+/// A whole file, read at one moment.
+#[derive(Debug)]
+pub(super) struct Image {
+    bytes: Vec<u8>,
+}
+
+impl Image {
+    /// Read and check a consumer's file; `None` where there is none.
+    pub(super) fn read(store: &Store, path: &Path) -> Result<Option<(Arc<dyn File>, Self)>> {
+        let how = match store.access() {
+            crate::store::Access::Write => Open::ReadWrite,
+            crate::store::Access::Read => Open::Read,
+        };
+        let file = match store.storage().open(path, how) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("open", path, error)),
+        };
+        let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
+        let mut bytes = vec![0; len.min(entry(ENTRIES_MAX)) as usize];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
+        bytes.truncate(got);
+        check_header(&bytes, store.settings().id)
+            .map_err(|what| Error::malformed(path, 0, what))?;
+        if (got as u64) < HEAD_LEN {
+            let what = "the consumer's file was cut off";
+            return Err(Error::Corrupt { path: path.to_path_buf(), position: got as u64, what });
+        }
+        Ok(Some((file, Self { bytes })))
+    }
+
+    pub(super) fn entries(&self) -> u64 {
+        entries_in(self.bytes.len() as u64)
+    }
+
+    pub(super) fn incarnation(&self) -> u64 {
+        u64_in(&self.bytes, at::INCARNATION)
+    }
+
+    /// Words of the members.
+    pub(super) fn members(&self) -> impl Iterator<Item = u64> {
+        (0..MEMBERS_MAX).map(|row| u64_in(&self.bytes, member(row))).filter(|word| *word != 0)
+    }
+
+    /// What an entry says; nothing where there is none.
+    pub(super) fn entry(&self, index: u64) -> Entry {
+        let start = entry(index) as usize;
+        let Some(bytes) = self.bytes.get(start..start + ENTRY_LEN as usize) else {
+            return Entry::default();
+        };
+        let sector = |n: u64| &bytes[(at::CURSORS + n * SECTOR) as usize..][..CURSOR_LEN];
+        let cursors = [0, 1].map(|n| decode_cursor(sector(n)));
+        let torn = |n: u64| cursors[n as usize].is_none() && sector(n).iter().any(|b| *b != 0);
+        Entry {
+            named: decode_named(bytes),
+            owner: u64_in(bytes, at::OWNER),
+            cursors,
+            torn: torn(0) || torn(1),
+        }
+    }
+}
+
+/// Open a consumer's file, making it where there is none, with an entry for each partition; returns
+/// which. Under the claim. `start` says where to begin in one that has no cursor; it is asked before
+/// anything is changed.
+///
+/// # Errors
+/// Those of `start`; `Corrupt`, `Newer`, `Invalid` when there is no room for more entries, `NoSpace`,
+/// `Io`.
+pub(super) fn attach(
+    store: &Store,
+    who: &Membership,
+    name: &str,
+    wanted: &[Named],
+    start: impl Fn(usize) -> Result<Position>,
+) -> Result<(ConsumerFile, Vec<u64>)> {
+    let path = store.layout().consumer(name)?;
+    let found = Image::read(store, &path)?;
+    let nothing = Image { bytes: Vec::new() };
+    let image = found.as_ref().map_or(&nothing, |(_, image)| image);
+    let places = place(store, who, &path, image, wanted)?;
+    let mut starts = Vec::new();
+    for (number, (named, index)) in wanted.iter().zip(&places).enumerate() {
+        let is_fresh = image.entry(*index).is_fresh_for(named);
+        starts.push(is_fresh.then(|| start(number)).transpose()?);
+    }
+    let file = match &found {
+        Some((file, _)) => Arc::clone(file),
+        None => make(store, &path)?,
+    };
+    let last = places.iter().copied().max().map_or(0, |last| last + 1).max(image.entries());
+    let len = entry(last);
+    file.allocate(len).map_err(|error| Error::io("allocate", &path, error))?;
+    let access = match store.settings().write_mode {
+        WriteMode::Mapped => Access::Write,
+        WriteMode::Pwrite => Access::WriteThrough,
+    };
+    let map = file.map(len, access).map_err(|error| Error::io("map", &path, error))?;
+    let words = Words { map, path, store: store.clone() };
+    let opened = ConsumerFile { file, words };
+    opened.begin_incarnation(who.incarnation(), last)?;
+    let mut changed = false;
+    for ((named, index), start) in wanted.iter().zip(&places).zip(&starts) {
+        changed |= opened.fill(*index, named, &image.entry(*index), *start, who.incarnation())?;
+    }
+    if changed {
+        let synced = opened.file.sync_all();
+        synced.map_err(|error| Error::io("sync", &opened.words.path, error))?;
+    }
+    Ok((opened, places))
+}
+
+fn make(store: &Store, path: &Path) -> Result<Arc<dyn File>> {
+    let storage = &**store.storage();
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(UNFINISHED);
+    let unfinished = PathBuf::from(unfinished);
+    let header = encode_header(store.settings().id);
+    write_file(storage, &unfinished, &header, HEAD_LEN, store.modes().file)?;
+    let file = storage.open(&unfinished, Open::ReadWrite);
+    let file = file.map_err(|error| Error::io("open", &unfinished, error))?;
+    file.sync_all().map_err(|error| Error::io("sync", &unfinished, error))?;
+    let renamed = storage.rename_new(&unfinished, path);
+    renamed.map_err(|error| Error::io("rename to", path, error))?;
+    let parent = store.layout().consumers();
+    storage.sync_dir(&parent).map_err(|error| Error::io("sync", &parent, error))?;
+    Ok(file)
+}
+
+/// The entry of each partition: the one that it has, one that nobody needs any more, or a new one.
+fn place(
+    store: &Store,
+    who: &Membership,
+    path: &Path,
+    image: &Image,
+    wanted: &[Named],
+) -> Result<Vec<u64>> {
+    let entries: Vec<_> = (0..image.entries()).map(|index| image.entry(index)).collect();
+    let mut used = BTreeSet::new();
+    let mut places = Vec::new();
+    for wanted in wanted {
+        let key = (wanted.generation, wanted.partition);
+        let found = entries.iter().position(|entry| entry.of() == Some(key));
+        used.extend(found);
+        places.push(found);
+    }
+    let mut next = entries.len();
+    let mut free = entries.iter().enumerate().filter_map(|(index, entry)| {
+        let is_free = !used.contains(&index) && is_free(store, who, image, entry);
+        is_free.then_some(index)
+    });
+    let places = places.into_iter().map(|found| {
+        let index = found.or_else(|| free.next()).unwrap_or_else(|| {
+            next += 1;
+            next - 1
+        }) as u64;
+        let what = format!(
+            "{} has room for {ENTRIES_MAX} partitions, and has them; use another consumer",
+            path.display()
+        );
+        if index < ENTRIES_MAX { Ok(index) } else { Err(Error::Invalid { what }) }
+    });
+    places.collect()
+}
+
+/// True for an entry that says nothing, and for one of a topic that is gone which nobody has.
+fn is_free(store: &Store, who: &Membership, image: &Image, entry: &Entry) -> bool {
+    if entry.is_blank() {
+        return true;
+    }
+    let owned = image.incarnation() == who.incarnation() && members::is_alive(who, entry.owner);
+    let Some(named) = entry.named.as_ref().filter(|_| !owned) else { return false };
+    match store.topic_settings(&named.topic) {
+        Ok(topic) => topic.generation != named.generation,
+        Err(error) => matches!(error, Error::NoSuchTopic { .. }),
+    }
+}
+
+impl ConsumerFile {
+    /// Words of an earlier incarnation name processes that are gone.
+    fn begin_incarnation(&self, incarnation: u64, entries: u64) -> Result<()> {
+        let words = &self.words;
+        if words.load(at::INCARNATION) == incarnation {
+            return Ok(());
+        }
+        let rows = (0..MEMBERS_MAX).flat_map(|row| [member(row), member(row) + 8]);
+        let owners = (0..entries).map(|index| entry(index) + at::OWNER);
+        for position in rows.chain(owners) {
+            if words.load(position) != 0 {
+                words.set(position, 0)?;
+            }
+        }
+        words.set(at::INCARNATION, incarnation)
+    }
+
+    /// Have an entry be of a partition; true when that had to be written.
+    fn fill(
+        &self,
+        index: u64,
+        named: &Named,
+        found: &Entry,
+        start: Option<Position>,
+        incarnation: u64,
+    ) -> Result<bool> {
+        let (generation, partition) = (named.generation, named.partition);
+        if let Some(committed) = start {
+            let (serial, safe) = (2, committed);
+            let first = Cursor { generation, partition, serial, committed, safe, incarnation };
+            self.write(entry(index) + at::CURSORS, &encode_cursor(&first))?;
+            self.write(entry(index) + at::CURSORS + SECTOR, &[0; CURSOR_LEN])?;
+            self.words.set(entry(index) + at::OWNER, 0)?;
+        } else if found.cursor().is_none() {
+            let what = "neither of the two cursors is whole; `falaj seek` sets it anew";
+            let (path, position) = (self.words.path.clone(), entry(index) + at::CURSORS);
+            return Err(Error::Corrupt { path, position, what });
+        }
+        if found.named.as_ref() != Some(named) {
+            self.write(entry(index), &encode_named(named))?;
+        }
+        Ok(start.is_some() || found.named.as_ref() != Some(named))
+    }
+
+    pub(super) fn write(&self, position: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.words.map.write(position, bytes);
+        written.map_err(|error| Error::io("write", &self.words.path, error))
+    }
+}

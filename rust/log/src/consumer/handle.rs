@@ -1,0 +1,620 @@
+//! A member of a consumer: what it reads, what it has, what it commits.
+//!
+//! Owns the order of things: a partition's cursor is read after the partition was taken, and the
+//! partition is let go after its cursor was written. A member gives a partition up at its next
+//! [`Consumer::refresh`] once what it handed out of it is committed; until then it keeps it and reads
+//! no further. Dropped, it lets everything go; its cursors stay.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cursors::{self, Pending};
+use super::file::{ConsumerFile, attach};
+use super::members::{self, Who, fate};
+use super::places::Finder;
+use super::sharing::Rank;
+use crate::error::{Error, Result};
+use crate::format::checksum::crc32;
+use crate::format::consumer::{Cursor, Named, Position, at, entry, member};
+use crate::format::names::hex;
+use crate::lock::Fate;
+use crate::store::gate::Gate;
+use crate::store::{Membership, Store};
+use crate::topic::Topic;
+
+/// How often a member that waits, or waits for a partition, looks whether the others live.
+pub const ASK_EVERY: Duration = Duration::from_millis(20);
+
+/// Where a consumer begins in a partition of which it has no cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With the oldest record that is kept.
+    Earliest,
+    /// Behind the newest.
+    Latest,
+    /// With this offset.
+    Offset(u64),
+    /// So many records before the newest, or with the oldest where there are fewer.
+    Last(u64),
+    /// With the first record at or after a time, nanoseconds since 1970; behind the newest where all
+    /// are older.
+    Time(i64),
+}
+
+impl Start {
+    /// The offset that it means now.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` for an offset that is gone, or beyond the end; `Corrupt`, `Io`.
+    pub fn offset(self, topic: &Topic, partition: u32) -> Result<u64> {
+        let (first, end) = (topic.first(partition)?, topic.end(partition)?);
+        match self {
+            Self::Earliest => Ok(first),
+            Self::Latest => Ok(end),
+            Self::Offset(offset) if (first..=end).contains(&offset) => Ok(offset),
+            Self::Offset(offset) => Err(topic.out_of_range(partition, offset.into())?),
+            Self::Last(records) => Ok(end.saturating_sub(records).max(first)),
+            Self::Time(ns) => Ok(topic.offset_at_time(partition, ns)?.unwrap_or(end).max(first)),
+        }
+    }
+}
+
+/// A partition, as a member sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which of the topics that the consumer was opened with.
+    pub topic: usize,
+    /// Which of its partitions.
+    pub partition: u32,
+    /// Offset of the record to hand out next.
+    pub next: u64,
+    /// False while it is about to be given up: nothing more is to be handed out of it.
+    pub open: bool,
+}
+
+#[derive(Debug)]
+struct Lane {
+    topic: usize,
+    partition: u32,
+    entry: u64,
+    wanted: bool,
+    /// `None` while it is not this member's.
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    cursor: Cursor,
+    /// What was handed out lies before it; an error where nobody knows where to go on.
+    next: std::result::Result<u64, ()>,
+    pending: Pending,
+    finder: Finder,
+}
+
+impl Held {
+    fn is_settled(&self) -> bool {
+        self.next.is_err() || self.next == Ok(self.cursor.committed.offset)
+    }
+}
+
+/// A member of a consumer.
+#[derive(Debug)]
+pub struct Consumer {
+    name: String,
+    who: Arc<Membership>,
+    me: u64,
+    row: u64,
+    file: ConsumerFile,
+    gate: Arc<Gate>,
+    topics: Vec<Topic>,
+    lanes: Vec<Lane>,
+    /// The counter of changes when the rows were last read.
+    seen: Option<u64>,
+    others: usize,
+    asked: Instant,
+}
+
+impl Consumer {
+    /// Become a member of a consumer, which is made where there is none, and take the partitions that
+    /// nobody has.
+    ///
+    /// Where it has no cursor in a partition, one is made at `start` and is on the medium when this
+    /// returns, so that it begins there once and not with each opening. A topic that was deleted and
+    /// created anew is another topic, in which it has no cursor. The topics' visibility says how far
+    /// they are read, and what the end is.
+    ///
+    /// # Errors
+    /// `BadName`; `Invalid` for no topic, one named twice, one of another store, or other topics than
+    /// those of a living member; `ReadOnly`; `OffsetOutOfRange` for a `start` that is none;
+    /// `LockTimeout`, `Corrupt`, `Newer`, `NoSpace`, `Io`. What becomes of a cursor that its log
+    /// does not know any more [`Consumer::refresh`] tells.
+    pub fn open(store: &Store, name: &str, topics: &[Topic], start: Start) -> Result<Self> {
+        store.layout().consumer(name)?;
+        let mut topics = topics.to_vec();
+        topics.sort_by_key(|topic| topic.settings().generation);
+        expect_topics(store, name, &topics)?;
+        let who = store.membership()?;
+        let me = Who::new(who.identity()).word();
+        let mut wanted = Vec::new();
+        let mut lanes = Vec::new();
+        for (number, topic) in topics.iter().enumerate() {
+            for partition in 0..topic.partitions() {
+                let generation = topic.settings().generation;
+                let named = Named { generation, partition, topic: topic.name().to_owned() };
+                wanted.push(named);
+                lanes.push(Lane { topic: number, partition, entry: 0, wanted: false, held: None });
+            }
+        }
+        let begin = |number: usize| {
+            let (topic, partition) = (&topics[lanes[number].topic], lanes[number].partition);
+            let offset = start.offset(topic, partition)?;
+            Ok(Finder::default().find(topic, partition, offset)?.0)
+        };
+        let (file, entries, row) = store.under_claim(|| {
+            let (file, entries) = attach(store, &who, name, &wanted, begin)?;
+            let row = members::join(&file.words, &who, me, reads(&topics))?;
+            Ok((file, entries, row))
+        })?;
+        for (lane, entry) in lanes.iter_mut().zip(entries) {
+            lane.entry = entry;
+        }
+        let gate = who.gate(&file.words.path);
+        let (name, asked) = (name.to_owned(), Instant::now());
+        let (seen, others) = (None, 0);
+        let mut opened =
+            Self { name, who, me, row, file, gate, topics, lanes, seen, others, asked };
+        opened.rouse();
+        opened.refresh()?;
+        Ok(opened)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The topics that it reads, in the order that [`Part::topic`] counts.
+    pub fn topics(&self) -> &[Topic] {
+        &self.topics
+    }
+
+    /// Make sure that this is still the process that opened it. One load.
+    ///
+    /// # Errors
+    /// `Closed` in a forked child, which opens the consumer anew.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        self.who.check()
+    }
+
+    /// True when others came, went or let a partition go since the last [`Consumer::refresh`]. One load.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.seen != Some(self.file.words.changes())
+    }
+
+    /// How many other members there are.
+    pub fn others(&self) -> usize {
+        self.others
+    }
+
+    /// Longest time until the next [`Consumer::refresh`] is due, if nothing else happens; `None` where
+    /// there is nobody to look after.
+    pub fn due(&self) -> Option<Duration> {
+        let looks = self.others > 0 || self.lacks();
+        looks.then(|| ASK_EVERY.saturating_sub(self.asked.elapsed()))
+    }
+
+    fn lacks(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.wanted && lane.held.is_none())
+    }
+
+    /// Take what is this member's to have and nobody has, and give up what is not and is settled. True
+    /// when it has other partitions than before, or may hand out of others. Costs two loads where
+    /// nothing changed; every 20 ms, where there are others, it asks whether they live.
+    ///
+    /// # Errors
+    /// `Closed` in a forked child; `Corrupt`, `Io`.
+    pub fn refresh(&mut self) -> Result<bool> {
+        self.who.check()?;
+        let asks = self.due() == Some(Duration::ZERO);
+        if !asks && !self.is_stale() {
+            return self.give_up();
+        }
+        if asks {
+            self.asked = Instant::now();
+            if members::bury(&self.file.words, &self.who)? {
+                self.rouse();
+            }
+        }
+        // The counter first: what is told of behind it is seen by the next look.
+        self.seen = Some(self.file.words.changes());
+        let living = members::living(&self.file.words);
+        let path = &self.file.words.path;
+        let replaced = || Error::LockFileReplaced { path: path.clone() };
+        let rank = Rank::of(self.me, &living).ok_or_else(replaced)?;
+        self.others = living.len() - 1;
+        let mut changed = false;
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            let wanted = rank.wants(number);
+            changed |= lane.held.is_some() && wanted != lane.wanted;
+            lane.wanted = wanted;
+        }
+        changed |= self.give_up()?;
+        for number in 0..self.lanes.len() {
+            if self.lanes[number].wanted && self.lanes[number].held.is_none() {
+                changed |= self.take(number)?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Have the others look, those who sleep too.
+    fn rouse(&self) {
+        self.topics.iter().for_each(|topic| topic.log().rouse());
+    }
+
+    fn give_up(&mut self) -> Result<bool> {
+        let mut gave = false;
+        for lane in &mut self.lanes {
+            if !lane.wanted && lane.held.as_ref().is_some_and(Held::is_settled) {
+                let owner = entry(lane.entry) + at::OWNER;
+                gave |= self.file.words.replace(owner, self.me, 0, true)?;
+                lane.held = None;
+            }
+        }
+        if gave {
+            self.rouse();
+        }
+        Ok(gave)
+    }
+
+    /// Take a partition that nobody has, or a dead one had.
+    fn take(&mut self, number: usize) -> Result<bool> {
+        let index = self.lanes[number].entry;
+        let owner = entry(index) + at::OWNER;
+        let words = &self.file.words;
+        let before = words.load(owner);
+        let taken = match before {
+            0 => words.replace(owner, 0, self.me, false)?,
+            _ => match fate(&self.who, before)? {
+                Fate::Alive => false,
+                // The proof is held until the word has changed hands.
+                Fate::Dead(_proof) => words.replace(owner, before, self.me, false)?,
+            },
+        };
+        if !taken {
+            return Ok(false);
+        }
+        let cursor = cursors::load(&self.file, index)?;
+        let lane = &self.lanes[number];
+        let topic = &self.topics[lane.topic];
+        let next = match cursors::recognise(&self.name, topic, lane.partition, &cursor) {
+            Ok(position) => Ok(position.offset),
+            // Told by whoever wants to read, so that seeking is possible.
+            Err(Error::LogRewound { .. }) => Err(()),
+            Err(error) => return Err(error),
+        };
+        let (pending, finder) = Default::default();
+        self.lanes[number].held = Some(Held { cursor, next, pending, finder });
+        Ok(true)
+    }
+
+    /// The partitions that this member has.
+    ///
+    /// # Errors
+    /// `LogRewound` when the log of one does not know its cursor any more: [`Consumer::seek`] says where
+    /// to go on.
+    pub fn parts(&self) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
+        for lane in &self.lanes {
+            let Some(held) = &lane.held else { continue };
+            let next = held.next.or_else(|()| Err(self.rewound(lane, held)?))?;
+            let (topic, partition) = (lane.topic, lane.partition);
+            parts.push(Part { topic, partition, next, open: lane.wanted });
+        }
+        Ok(parts)
+    }
+
+    fn rewound(&self, lane: &Lane, held: &Held) -> Result<Error> {
+        let topic = &self.topics[lane.topic];
+        let (consumer, offset) = (self.name.clone(), held.cursor.committed.offset);
+        let (name, end) = (topic.name().to_owned(), topic.committed(lane.partition)?);
+        let partition = lane.partition;
+        Ok(Error::LogRewound { consumer, topic: name, partition, offset, end })
+    }
+
+    fn number(&self, topic: &str, partition: u32) -> Result<usize> {
+        let found = self.lanes.iter().position(|lane| {
+            lane.partition == partition && self.topics[lane.topic].name() == topic
+        });
+        found.ok_or_else(|| Error::Invalid {
+            what: format!(
+                "consumer {:?} does not read partition {partition} of topic {topic:?}",
+                self.name
+            ),
+        })
+    }
+
+    /// What this member has of a partition: looked up in the file each time.
+    fn held(&mut self, number: usize) -> Result<&mut Held> {
+        let owner = self.file.words.load(entry(self.lanes[number].entry) + at::OWNER);
+        if owner != self.me || self.lanes[number].held.is_none() {
+            return Err(self.not_owner(number));
+        }
+        let path = &self.file.words.path;
+        let held = self.lanes[number].held.as_mut();
+        held.ok_or_else(|| Error::LockFileReplaced { path: path.clone() })
+    }
+
+    #[cold]
+    fn not_owner(&self, number: usize) -> Error {
+        let lane = &self.lanes[number];
+        let owner = self.file.words.load(entry(lane.entry) + at::OWNER);
+        let holder = Who::of(owner).map(|owner| self.who.describe(owner.process));
+        Error::NotOwner {
+            consumer: self.name.clone(),
+            topic: self.topics[lane.topic].name().to_owned(),
+            partition: lane.partition,
+            holder: holder.unwrap_or_else(|| "nobody, at this moment,".into()),
+        }
+    }
+
+    /// Offset of the record that is to be handed out next of a partition.
+    ///
+    /// # Errors
+    /// `NotOwner`; `LogRewound`; `Invalid` for a partition that it does not read.
+    pub fn next(&self, topic: &str, partition: u32) -> Result<u64> {
+        let number = self.number(topic, partition)?;
+        let lane = &self.lanes[number];
+        let held = lane.held.as_ref().ok_or_else(|| self.not_owner(number))?;
+        held.next.or_else(|()| Err(self.rewound(lane, held)?))
+    }
+
+    /// Note down that what lies before an offset was handed out.
+    pub fn handed_out(&mut self, part: &Part) {
+        let lane = self
+            .lanes
+            .iter_mut()
+            .find(|lane| (lane.topic, lane.partition) == (part.topic, part.partition));
+        if let Some(held) = lane.and_then(|lane| lane.held.as_mut()) {
+            held.next = held.next.map(|_| part.next);
+        }
+    }
+
+    /// Read on from another place. It is committed with the next commit.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange`, `NotOwner`, `Invalid` for a partition that it does not read.
+    pub fn seek(&mut self, topic: &str, partition: u32, to: Start) -> Result<u64> {
+        let number = self.number(topic, partition)?;
+        let offset = to.offset(&self.topics[self.lanes[number].topic], partition)?;
+        self.held(number)?.next = Ok(offset);
+        Ok(offset)
+    }
+
+    /// [`Consumer::seek`], in all partitions that it has and that are meant.
+    ///
+    /// # Errors
+    /// As [`Consumer::seek`]; then nothing was sought.
+    pub fn seek_all(
+        &mut self,
+        topic: Option<&str>,
+        partition: Option<u32>,
+        to: Start,
+    ) -> Result<()> {
+        let mut sought = Vec::new();
+        for (reads, part) in self.meant(topic, partition)? {
+            let name = self.topics[reads].name().to_owned();
+            let number = self.number(&name, part)?;
+            // Who names a partition is told when it is another's.
+            if partition.is_some() || self.lanes[number].held.is_some() {
+                self.held(number)?;
+                sought.push((number, to.offset(&self.topics[reads], part)?));
+            }
+        }
+        for (number, offset) in sought {
+            self.held(number)?.next = Ok(offset);
+        }
+        Ok(())
+    }
+
+    /// The partitions that are meant, whoever has them: of all topics or one, all or one.
+    ///
+    /// # Errors
+    /// `Invalid` where it reads none of those.
+    pub fn meant(&self, topic: Option<&str>, partition: Option<u32>) -> Result<Vec<(usize, u32)>> {
+        if let (Some(topic), partition) = (topic, partition.unwrap_or(0)) {
+            self.number(topic, partition)?;
+        }
+        let is_meant = |lane: &&Lane| {
+            topic.is_none_or(|topic| self.topics[lane.topic].name() == topic)
+                && partition.is_none_or(|partition| lane.partition == partition)
+        };
+        Ok(self.lanes.iter().filter(is_meant).map(|lane| (lane.topic, lane.partition)).collect())
+    }
+
+    /// The partitions that this member has, whatever is known of their cursors.
+    pub fn held_parts(&self) -> Vec<(usize, u32)> {
+        let held = self.lanes.iter().filter(|lane| lane.held.is_some());
+        held.map(|lane| (lane.topic, lane.partition)).collect()
+    }
+
+    /// Commit what was handed out of all partitions; `durable` as for [`Consumer::commit`].
+    ///
+    /// # Errors
+    /// As [`Consumer::commit`]; what was committed before the error stays.
+    pub fn commit_all(&mut self, durable: bool) -> Result<()> {
+        self.who.check()?;
+        for number in 0..self.lanes.len() {
+            let Some(Held { cursor, next: Ok(next), .. }) = &self.lanes[number].held else {
+                continue;
+            };
+            // A durable one also where it stands already: it may not be on the medium.
+            if durable || *next != cursor.committed.offset {
+                self.put(number, *next, durable)?;
+            }
+        }
+        if durable { self.sync() } else { Ok(()) }
+    }
+
+    /// Commit that what lies before an offset is done with. Every process sees it when this returns, and
+    /// no death takes it. After a loss of power the cursor may stand further back, never further on than
+    /// the log; with `durable` it stands where it was when this returned: first the records before it
+    /// are put on the medium, then it.
+    ///
+    /// # Errors
+    /// `NotOwner`, `OffsetOutOfRange`, `Invalid` for a partition that it does not read, `Closed` in a
+    /// forked child: nothing was committed. `Latched`, `LockTimeout`, `Io`: perhaps it was.
+    pub fn commit(
+        &mut self,
+        topic: &str,
+        partition: u32,
+        offset: u64,
+        durable: bool,
+    ) -> Result<()> {
+        self.who.check()?;
+        let number = self.number(topic, partition)?;
+        let reads = &self.topics[self.lanes[number].topic];
+        if offset > reads.end(partition)? {
+            return Err(reads.out_of_range(partition, offset.into())?);
+        }
+        self.put(number, offset, durable)?;
+        if let Some(held) = &mut self.lanes[number].held {
+            held.next = Ok(held.next.unwrap_or(offset).max(offset));
+        }
+        if durable { self.sync() } else { Ok(()) }
+    }
+
+    fn put(&mut self, number: usize, offset: u64, durable: bool) -> Result<()> {
+        let (topic, partition) = (self.lanes[number].topic, self.lanes[number].partition);
+        let (index, incarnation) = (self.lanes[number].entry, self.who.incarnation());
+        let topic = self.topics[topic].clone();
+        let held = self.held(number)?;
+        let (committed, address) = held.finder.find(&topic, partition, offset)?;
+        if durable && topic.log().durable().is_none_or(|durable| durable < address) {
+            topic.log().sync_to(address)?;
+        }
+        let on_medium = topic.log().durable().unwrap_or_default();
+        let safe = held.cursor.safe;
+        let mut pending = held.pending;
+        let safe = cursors::safe_after(safe, &mut pending, (committed, address), on_medium);
+        let serial = held.cursor.serial + 1;
+        let cursor = Cursor { serial, committed, safe, incarnation, ..held.cursor };
+        cursors::store(&self.file, index, &cursor)?;
+        if let Some(held) = &mut self.lanes[number].held {
+            (held.cursor, held.pending) = (cursor, pending);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let synced = self.gate.pass(|| self.file.file.sync_data());
+        synced.map_err(|error| Error::io("sync", &self.file.words.path, error))
+    }
+
+    /// Offset up to which a partition was committed, whoever has it.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Invalid` for a partition that it does not read.
+    pub fn committed(&self, topic: &str, partition: u32) -> Result<u64> {
+        let lane = &self.lanes[self.number(topic, partition)?];
+        cursors::load(&self.file, lane.entry).map(|cursor| cursor.committed.offset)
+    }
+
+    /// How many records lie behind the cursor of a partition, whoever has it.
+    ///
+    /// # Errors
+    /// As [`Consumer::committed`].
+    pub fn lag(&self, topic: &str, partition: u32) -> Result<u64> {
+        let lane = &self.lanes[self.number(topic, partition)?];
+        let end = self.topics[lane.topic].end(partition)?;
+        Ok(end.saturating_sub(self.committed(topic, partition)?))
+    }
+
+    /// What was handed out and is not committed, for who commits it elsewhere: the cursor's name
+    /// (`docs/FORMAT.md`, "Cursor names"), the offset, the checksum of the block before it.
+    ///
+    /// # Errors
+    /// As [`Consumer::commit`].
+    pub fn uncommitted(&mut self) -> Result<Vec<(Vec<u8>, u64, u32)>> {
+        let mut found = Vec::new();
+        for number in 0..self.lanes.len() {
+            let (topic, partition) = (self.lanes[number].topic, self.lanes[number].partition);
+            let topic = self.topics[topic].clone();
+            let name = cursor_name(&self.name, &topic.settings().generation, partition);
+            let Some(held) = &mut self.lanes[number].held else { continue };
+            let Ok(next) = held.next else { continue };
+            if next != held.cursor.committed.offset {
+                let (Position { offset, crc, .. }, _) =
+                    held.finder.find(&topic, partition, next)?;
+                found.push((name, offset, crc));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Let go of everything. The cursors stay where they were committed.
+    ///
+    /// # Errors
+    /// Those of `pwrite`, where the store is written so; `LockTimeout`.
+    pub fn close(mut self) -> Result<()> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        // In a forked child they are the parent's.
+        if self.row == u64::MAX || self.who.check().is_err() {
+            return Ok(());
+        }
+        let words = &self.file.words;
+        for lane in &mut self.lanes {
+            if lane.held.take().is_some() {
+                words.replace(entry(lane.entry) + at::OWNER, self.me, 0, false)?;
+            }
+        }
+        words.replace(member(self.row), self.me, 0, true)?;
+        self.row = u64::MAX;
+        self.rouse();
+        Ok(())
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // Where it cannot be said, the end of the process says it.
+        let _ = self.leave();
+    }
+}
+
+/// What a cursor is called where it is kept in a log.
+pub(super) fn cursor_name(consumer: &str, generation: &[u8; 16], partition: u32) -> Vec<u8> {
+    format!("{consumer}\0{}\0{partition}", hex(generation)).into_bytes()
+}
+
+fn reads(topics: &[Topic]) -> u64 {
+    let all: Vec<u8> = topics.iter().flat_map(|topic| topic.settings().generation).collect();
+    (u64::from(crc32(&all)) << 32) | topics.len() as u64
+}
+
+fn expect_topics(store: &Store, name: &str, sorted: &[Topic]) -> Result<()> {
+    let what = if sorted.is_empty() {
+        format!("consumer {name:?} has to read at least one topic")
+    } else if let Some(twice) = sorted
+        .windows(2)
+        .find(|pair| pair[0].settings().generation == pair[1].settings().generation)
+    {
+        format!("consumer {name:?} is to read topic {:?} twice; name it once", twice[0].name())
+    } else if let Some(other) = sorted.iter().find(|topic| topic.store().path() != store.path()) {
+        format!(
+            "topic {:?} is in the store {}, consumer {name:?} in {}; a consumer reads topics of its \
+             own store",
+            other.name(),
+            other.store().path().display(),
+            store.path().display()
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid { what })
+}

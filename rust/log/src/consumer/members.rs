@@ -1,0 +1,119 @@
+//! Members of a consumer: their rows, and what became of them.
+//!
+//! A member is a handle of a process: `identity of the process | number of the handle`. Invariant: the
+//! word of a member that lives is taken away by itself alone; that of a dead one by anybody who holds
+//! the proof, which is the flock of its slot. No clock decides, and no process number.
+//!
+//! ```text
+//!  63 62 61                 32 31             0
+//! ┌─────┬─────────────────────┬────────────────┐
+//! │  0  │ process (identity)  │ handle, from 1 │   0 = nobody
+//! └─────┴─────────────────────┴────────────────┘
+//! ```
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::words::Words;
+use crate::error::{Error, Result};
+use crate::format::consumer::{MEMBERS_MAX, member};
+use crate::lock::{Fate, Holders, Identity};
+use crate::store::{DeadSlot, Membership};
+
+static HANDLES: AtomicU32 = AtomicU32::new(1);
+
+/// A member, as its word names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) process: Identity,
+    pub(super) handle: u32,
+}
+
+impl Who {
+    /// A member of this process.
+    pub(super) fn new(process: Identity) -> Self {
+        Self { process, handle: HANDLES.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    pub(super) fn word(self) -> u64 {
+        (u64::from(self.process.bits()) << 32) | u64::from(self.handle)
+    }
+
+    /// `None` for nobody, and for a word that no member writes.
+    pub(super) fn of(word: u64) -> Option<Self> {
+        let process = Identity::from_bits((word >> 32) as u32)?;
+        Some(Self { process, handle: word as u32 })
+    }
+}
+
+/// What became of a member. A word that nobody writes is nobody's.
+pub(super) fn fate(who: &Membership, word: u64) -> Result<Fate<Option<DeadSlot>>> {
+    let Some(member) = Who::of(word) else { return Ok(Fate::Dead(None)) };
+    let asked = who.fate(member.process);
+    let asked =
+        asked.map_err(|error| Error::io("find out about a member in", &who.slots(), error))?;
+    Ok(match asked {
+        Fate::Alive => Fate::Alive,
+        Fate::Dead(proof) => Fate::Dead(Some(proof)),
+    })
+}
+
+/// True unless it is known to be dead.
+pub(super) fn is_alive(who: &Membership, word: u64) -> bool {
+    word != 0 && !matches!(fate(who, word), Ok(Fate::Dead(_)))
+}
+
+/// Words of all members, sorted: everybody who reads the same rows sees the same order.
+pub(super) fn living(words: &Words) -> Vec<u64> {
+    let mut living: Vec<_> =
+        (0..MEMBERS_MAX).map(|row| words.load(member(row))).filter(|word| *word != 0).collect();
+    living.sort_unstable();
+    living
+}
+
+/// Take the dead out of the rows; true when there were any.
+pub(super) fn bury(words: &Words, who: &Membership) -> Result<bool> {
+    let mut buried = false;
+    for row in 0..MEMBERS_MAX {
+        let word = words.load(member(row));
+        let is_other = Who::of(word).is_none_or(|other| other.process != who.identity());
+        if word == 0 || !is_other {
+            continue;
+        }
+        if let Fate::Dead(_proof) = fate(who, word)? {
+            buried |= words.replace(member(row), word, 0, true)?;
+        }
+    }
+    Ok(buried)
+}
+
+/// Enter a member; under the claim. `reads` tells members apart that read something else.
+///
+/// # Errors
+/// `Invalid` when a living member reads other topics, or there are too many.
+pub(super) fn join(words: &Words, who: &Membership, me: u64, reads: u64) -> Result<u64> {
+    let mut row = None;
+    for index in 0..MEMBERS_MAX {
+        let word = words.load(member(index));
+        if word == 0 || !is_alive(who, word) {
+            row = row.or(Some(index));
+        } else if words.load(member(index) + 8) != reads {
+            let other = Who::of(word).map(|other| who.describe(other.process));
+            let what = format!(
+                "{} has this consumer open with other topics: members that share the work name the \
+                 same ones; use another name for other topics",
+                other.unwrap_or_default()
+            );
+            return Err(Error::Invalid { what });
+        }
+        if word != 0 && row == Some(index) {
+            words.set(member(index), 0)?;
+        }
+    }
+    let row = row.ok_or_else(|| Error::Invalid {
+        what: format!("this consumer has {MEMBERS_MAX} members; close one"),
+    })?;
+    words.set(member(row) + 8, reads)?;
+    words.set(member(row), me)?;
+    words.tell_under_claim()?;
+    Ok(row)
+}

@@ -1,0 +1,56 @@
+//! Consumers: named readers whose cursors survive, and whose members divide the partitions.
+//!
+//! Owns `consumers/<name>`: the cursors, who the members are, and who has which partition. Invariants:
+//! a partition has one owner at a time, and a cursor is written by its owner alone; an owner that lives
+//! is never robbed, however slow; a cursor that is half written leaves the one before.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `file` | the file: made whole, mapped, entries for partitions |
+//! | `words` | the words that processes share in it |
+//! | `members` | rows of members, what became of them, owners |
+//! | `sharing` | which member is to have which partition |
+//! | `cursors` | reading and writing how far a partition was read: another backend goes here |
+//! | `places` | recognising a place in a log |
+//! | `handle` | a member: taking, giving up, committing, seeking |
+//! | `overview` | what all consumers of a store say; resetting and deleting; what retention must keep |
+//!
+//! There is no lock in the file, hence nothing to repair: what excludes is the owner's word, one
+//! compare-and-swap, and the store's claim for what happens once in a member's life. Who is dead only
+//! the flock of a slot says ([`crate::store::Membership`]). Reading records is left to
+//! [`crate::topic`]. Protocol and races: `docs/PROTOCOL.md`, "Consumers"; bytes: `docs/FORMAT.md`,
+//! "Consumer".
+//!
+//! ```
+//! use falaj::consumer::{Consumer, Start};
+//! use falaj::store::{Store, StoreOptions, TopicOptions};
+//! use falaj::topic::{Record, Topic};
+//! # let dir = tempfile::tempdir().unwrap();
+//! let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
+//! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+//! orders.append(0, &Record::value(b"two coffees"), None)?;
+//!
+//! let mut billing = Consumer::open(&store, "billing", &[orders.clone()], Start::Earliest)?;
+//! let mut scan = orders.scan(0, billing.next("orders", 0)?, None)?;
+//! while let Some(record) = scan.next_record()? {
+//!     billing.commit("orders", 0, record.offset() + 1, false)?;
+//! }
+//! assert_eq!(billing.lag("orders", 0)?, 0);
+//! # Ok::<(), falaj::error::Error>(())
+//! ```
+
+mod cursors;
+mod file;
+mod handle;
+mod members;
+mod overview;
+mod places;
+mod sharing;
+mod words;
+
+pub use crate::format::consumer::Position;
+pub use handle::{Consumer, Part, Start};
+pub use overview::{
+    ConsumerInfo, CursorInfo, MemberInfo, Need, delete_consumer, list_consumers, lowest_needed,
+    reset_cursor,
+};

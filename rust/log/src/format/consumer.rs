@@ -1,0 +1,257 @@
+//! The file of a consumer: who its members are, who has which partition, and how far each was read.
+//!
+//! A page with a header that never changes and words that do, a page with a row for each member, then
+//! an entry for each partition: what it is of with the owner's word in one sector, and two sectors for
+//! the cursor, written in turns, so that a tear takes the older one. Words and rows hold for one
+//! incarnation only; cursors are for ever. Layout: `docs/FORMAT.md`, "Consumer".
+
+use super::checksum::crc32;
+use super::names::MAX_NAME;
+use super::{Decoded, Malformed, VERSION, put, u32_at, u64_at};
+
+/// First bytes of the file.
+pub const MAGIC: [u8; 8] = *b"FALAJCON";
+/// Bytes of the part that never changes.
+pub const HEADER_LEN: usize = 64;
+/// Bytes before the first entry.
+pub const HEAD_LEN: u64 = 8192;
+/// Members that a consumer has at most, over all processes.
+pub const MEMBERS_MAX: u64 = 256;
+/// Bytes of a member's row.
+pub const MEMBER_LEN: u64 = 16;
+/// Bytes of an entry.
+pub const ENTRY_LEN: u64 = 3 * SECTOR;
+/// Entries that a file has at most.
+pub const ENTRIES_MAX: u64 = 8192;
+/// Bytes of a cursor, of which each has a sector of its own.
+pub const CURSOR_LEN: usize = 104;
+/// What tears as a whole or not at all.
+pub const SECTOR: u64 = 512;
+
+/// Positions in the file, in bytes, and in an entry.
+pub mod at {
+    /// Incarnation for which words and rows hold.
+    pub const INCARNATION: u64 = 64;
+    /// Counter that rises when members come, go, or let a partition go.
+    pub const CHANGES: u64 = 128;
+    /// First row of a member: its word, then the checksum of what it reads.
+    pub const MEMBERS: u64 = 4096;
+    /// In an entry: word of the member that has the partition.
+    pub const OWNER: u64 = 504;
+    /// In an entry: the first of the two cursors.
+    pub const CURSORS: u64 = super::SECTOR;
+}
+
+/// Bytes of the checked part of an entry's first sector.
+const NAMED_LEN: usize = 284;
+
+const _: () = {
+    assert!(at::MEMBERS + MEMBERS_MAX * MEMBER_LEN == HEAD_LEN);
+    assert!(NAMED_LEN as u64 <= at::OWNER && at::OWNER + 8 == SECTOR);
+    assert!(24 + MAX_NAME <= NAMED_LEN - 4 && CURSOR_LEN as u64 <= SECTOR);
+};
+
+/// Where an entry begins.
+pub const fn entry(index: u64) -> u64 {
+    HEAD_LEN + index * ENTRY_LEN
+}
+
+/// Where a member's row begins.
+pub const fn member(index: u64) -> u64 {
+    at::MEMBERS + index * MEMBER_LEN
+}
+
+/// How many whole entries a file of a length has.
+pub const fn entries_in(len: u64) -> u64 {
+    len.saturating_sub(HEAD_LEN) / ENTRY_LEN
+}
+
+/// Lay out the part that never changes: whose store's it is.
+pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
+    let mut out = [0; HEADER_LEN];
+    put(&mut out, 0, &MAGIC);
+    put(&mut out, 8, &VERSION.to_le_bytes());
+    put(&mut out, 16, &store);
+    let crc = crc32(&out[..HEADER_LEN - 4]);
+    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+    out
+}
+
+/// Check the part that never changes.
+///
+/// # Errors
+/// `Damaged` when it is torn or another store's, `Newer` for a newer version.
+pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<()> {
+    if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
+        return Err(Malformed::Damaged("not a consumer's file"));
+    }
+    if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
+        return Err(Malformed::Damaged("the checksum of the consumer's file does not match"));
+    }
+    if u32_at(bytes, 8) > VERSION {
+        return Err(Malformed::Newer(u32_at(bytes, 8)));
+    }
+    if bytes[16..32] != store {
+        return Err(Malformed::Damaged("the consumer's file of another store"));
+    }
+    Ok(())
+}
+
+/// What an entry is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Named {
+    /// Generation of the topic.
+    pub generation: [u8; 16],
+    /// Which of its partitions.
+    pub partition: u32,
+    /// Name of the topic, for people.
+    pub topic: String,
+}
+
+/// Lay out what an entry is of.
+pub fn encode_named(named: &Named) -> [u8; NAMED_LEN] {
+    let mut out = [0; NAMED_LEN];
+    put(&mut out, 0, &named.generation);
+    put(&mut out, 16, &named.partition.to_le_bytes());
+    put(&mut out, 20, &(named.topic.len() as u32).to_le_bytes());
+    put(&mut out, 24, named.topic.as_bytes());
+    let crc = crc32(&out[..NAMED_LEN - 4]);
+    put(&mut out, NAMED_LEN - 4, &crc.to_le_bytes());
+    out
+}
+
+/// Read what an entry is of; `None` where nothing whole says so.
+pub fn decode_named(sector: &[u8]) -> Option<Named> {
+    let bytes = sector.get(..NAMED_LEN)?;
+    let sealed = crc32(&bytes[..NAMED_LEN - 4]) == u32_at(bytes, NAMED_LEN - 4);
+    let name = bytes[24..NAMED_LEN - 4].get(..u32_at(bytes, 20) as usize)?;
+    let topic = std::str::from_utf8(name).ok().filter(|_| sealed)?.to_owned();
+    let generation = *bytes.first_chunk()?;
+    Some(Named { generation, partition: u32_at(bytes, 16), topic })
+}
+
+/// A place in a partition that can be recognised: an offset, and what lies before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Offset of the first record that was not read.
+    pub offset: u64,
+    /// Checksum of the body of the block before it; 0 with `time_us` 0 where there was none.
+    pub crc: u32,
+    /// When that block was appended, µs since 1970: it tells equal bodies apart, and nothing else.
+    pub time_us: i64,
+}
+
+impl Position {
+    /// True when nothing before it is known that it could be recognised by.
+    pub fn is_bare(&self) -> bool {
+        (self.crc, self.time_us) == (0, 0)
+    }
+}
+
+/// How far a partition was read, as it stands in one of the two sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// Generation of the topic.
+    pub generation: [u8; 16],
+    /// Which of its partitions.
+    pub partition: u32,
+    /// Rises by one with each; its lowest bit is the sector it goes to.
+    pub serial: u64,
+    /// As it was committed.
+    pub committed: Position,
+    /// The last one known to lie before what was on the medium.
+    pub safe: Position,
+    /// Incarnation in which it was committed.
+    pub incarnation: u64,
+}
+
+/// Lay out a cursor.
+pub fn encode_cursor(cursor: &Cursor) -> [u8; CURSOR_LEN] {
+    let mut out = [0; CURSOR_LEN];
+    put(&mut out, 0, &cursor.generation);
+    put(&mut out, 16, &cursor.partition.to_le_bytes());
+    put(&mut out, 24, &cursor.serial.to_le_bytes());
+    for (base, position) in [(32, &cursor.committed), (56, &cursor.safe)] {
+        put(&mut out, base, &position.offset.to_le_bytes());
+        put(&mut out, base + 8, &position.time_us.to_le_bytes());
+        put(&mut out, base + 16, &position.crc.to_le_bytes());
+    }
+    put(&mut out, 80, &cursor.incarnation.to_le_bytes());
+    let crc = crc32(&out[..CURSOR_LEN - 4]);
+    put(&mut out, CURSOR_LEN - 4, &crc.to_le_bytes());
+    out
+}
+
+/// Read a cursor; `None` where there is none that is whole. A sector of zeros is none: its checksum
+/// would have to be another.
+pub fn decode_cursor(bytes: &[u8]) -> Option<Cursor> {
+    let bytes = bytes.get(..CURSOR_LEN)?;
+    if crc32(&bytes[..CURSOR_LEN - 4]) != u32_at(bytes, CURSOR_LEN - 4) {
+        return None;
+    }
+    let position = |base: usize| Position {
+        offset: u64_at(bytes, base),
+        time_us: u64_at(bytes, base + 8) as i64,
+        crc: u32_at(bytes, base + 16),
+    };
+    Some(Cursor {
+        generation: *bytes.first_chunk()?,
+        partition: u32_at(bytes, 16),
+        serial: u64_at(bytes, 24),
+        committed: position(32),
+        safe: position(56),
+        incarnation: u64_at(bytes, 80),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cursor() -> Cursor {
+        let committed = Position { offset: 9, crc: 7, time_us: -1 };
+        let safe = Position { offset: 5, crc: u32::MAX, time_us: 1 };
+        Cursor { generation: [3; 16], partition: 2, serial: 4, committed, safe, incarnation: 77 }
+    }
+
+    #[test]
+    fn a_cursor_comes_back_and_any_flipped_bit_takes_it() {
+        let bytes = encode_cursor(&cursor());
+        assert_eq!(decode_cursor(&bytes), Some(cursor()));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode_cursor(&flipped), None, "bit {bit}");
+        }
+        assert_eq!(decode_cursor(&[0; CURSOR_LEN]), None, "nothing is no cursor");
+        assert_eq!(decode_cursor(&bytes[1..]), None);
+    }
+
+    #[test]
+    fn what_an_entry_is_of_comes_back_and_any_flipped_bit_takes_it() {
+        for topic in ["a", &"x".repeat(MAX_NAME)] {
+            let named = Named { generation: [9; 16], partition: 3, topic: topic.to_owned() };
+            let bytes = encode_named(&named);
+            assert_eq!(decode_named(&bytes).as_ref(), Some(&named));
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes;
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(decode_named(&flipped), None, "bit {bit}");
+            }
+        }
+        assert_eq!(decode_named(&[0; SECTOR as usize]), None);
+    }
+
+    #[test]
+    fn a_consumers_file_is_its_own_stores_only() {
+        let header = encode_header([3; 16]);
+        assert_eq!(check_header(&header, [3; 16]), Ok(()));
+        assert!(check_header(&header, [4; 16]).is_err());
+        assert!(check_header(&header[..HEADER_LEN - 1], [3; 16]).is_err());
+        let mut newer = header;
+        put(&mut newer, 8, &(VERSION + 1).to_le_bytes());
+        let crc = crc32(&newer[..HEADER_LEN - 4]);
+        put(&mut newer, HEADER_LEN - 4, &crc.to_le_bytes());
+        assert_eq!(check_header(&newer, [3; 16]), Err(Malformed::Newer(VERSION + 1)));
+    }
+}

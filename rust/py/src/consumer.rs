@@ -1,0 +1,580 @@
+//! `Consumer`: a named reader. `falaj.Consumer` derives from it.
+//!
+//! What is called once a record is here; what it reads is in [`crate::consuming`].
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use falaj::consumer::{Consumer as Member, Start};
+use falaj::error::{Error, Result};
+use falaj::log::{Bell, Wait};
+use falaj::topic::{SyncMode, Visibility};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::batch::Batch;
+use crate::consuming::Consuming;
+use crate::errors::{OrRaise, invalid, raise};
+use crate::follow::Watch;
+use crate::handle::Handle;
+use crate::input::sync_mode;
+use crate::opened::Opened;
+use crate::record::Record;
+use crate::store::Store;
+use crate::wait::{patiently, seconds, wait};
+
+/// Longest sleep where nothing has to be looked after.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// What a consumer and those who close it share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Only tried, never waited for, as a follower's: see [`crate::follow`].
+    state: Mutex<Option<Consuming>>,
+    stopped: AtomicBool,
+    bell: Bell,
+    first: Arc<Handle>,
+}
+
+impl Shared {
+    #[inline]
+    fn turn(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<Consuming>>> {
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let what = "another thread is using this consumer; give each its own: they share \
+                            the partitions";
+                return Err(PyRuntimeError::new_err(what));
+            }
+        };
+        if state.is_none() || self.stopped.load(Ordering::Relaxed) {
+            return Err(raise(py, &Error::Closed { what: "consumer" }));
+        }
+        Ok(state)
+    }
+
+    /// Let everything go, from any thread: who waits ends, and lets go for itself.
+    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.first.rouse(py);
+        self.bell.rouse();
+        let state = match self.state.try_lock() {
+            Ok(mut state) => state.take(),
+            Err(TryLockError::Poisoned(state)) => state.into_inner().take(),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let Some(Consuming { member, .. }) = state else { return Ok(()) };
+        py.detach(|| member.close()).or_raise(py)
+    }
+}
+
+/// A named reader; see falaj.Consumer.
+#[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
+#[derive(Debug)]
+pub struct Consumer {
+    shared: Arc<Shared>,
+    name: String,
+    topics: Vec<String>,
+}
+
+/// Where to begin: what `falaj.consumers` makes of `start=` and of what is sought.
+pub(crate) fn start_of(kind: &str, number: i64) -> Start {
+    match kind {
+        "latest" => Start::Latest,
+        "time" => Start::Time(number),
+        "offset" if number < 0 => Start::Last(number.unsigned_abs()),
+        "offset" => Start::Offset(number.unsigned_abs()),
+        _ => Start::Earliest,
+    }
+}
+
+impl Consumer {
+    #[inline]
+    fn turn(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<Consuming>>> {
+        self.shared.turn(py)
+    }
+
+    fn with<T>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Consuming) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let mut state = self.turn(py)?;
+        match state.as_mut() {
+            Some(state) => work(state),
+            None => Err(raise(py, &Error::Closed { what: "consumer" })),
+        }
+    }
+
+    /// Do something that may find nothing now, until it finds something or the time is over. `None`
+    /// too once it was closed.
+    fn wait_for<T>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+        mut look: impl FnMut(&mut Consuming) -> PyResult<Option<T>>,
+    ) -> PyResult<Option<T>> {
+        let mut guard = self.turn(py)?;
+        let mut waiting: Option<Instant> = None;
+        let mut idle_turns = 0;
+        loop {
+            let Some(state) = guard.as_mut() else { return Ok(None) };
+            if let Some(found) = look(state)? {
+                return Ok(Some(found));
+            }
+            state.commit_if_automatic(py)?;
+            let since = *waiting.get_or_insert_with(Instant::now);
+            let left = timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
+            if left == Some(Duration::ZERO) {
+                return Ok(None);
+            }
+            if !self.sleep(py, state, left, idle_turns)? {
+                break;
+            }
+            idle_turns += 1;
+        }
+        drop(guard);
+        self.shared.close(py)?;
+        Ok(None)
+    }
+
+    /// Sleep until there may be something to do; false once it was closed.
+    fn sleep(
+        &self,
+        py: Python<'_>,
+        state: &Consuming,
+        left: Option<Duration>,
+        idle_turns: u32,
+    ) -> PyResult<bool> {
+        let (logs, member) = (state.logs(), &state.member);
+        let reach = member.topics()[0].visibility();
+        let stopped = || self.shared.stopped.load(Ordering::Relaxed);
+        let open = self.shared.first.open(py)?;
+        let due = member.due().unwrap_or(LONGEST).max(Duration::from_millis(1));
+        let left = Some(left.unwrap_or(due).min(due));
+        wait(py, left, open.topic.log(), stopped, |slice, interrupt| {
+            // In this order: what comes after the ticket ends the sleep.
+            let ticket = self.shared.bell.ticket();
+            let has_news = || -> Result<bool> {
+                for (log, seen) in &logs {
+                    if log.ask(reach, *seen)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(member.is_stale())
+            };
+            if has_news()? {
+                return Ok(Wait::News);
+            }
+            if interrupt() {
+                return Ok(Wait::Interrupted);
+            }
+            self.shared.bell.sleep_at_most(ticket, idle_turns, slice);
+            Ok(if has_news()? { Wait::News } else { Wait::TimedOut })
+        })?;
+        Ok(!stopped())
+    }
+
+    /// Which of its topics is meant, where that need not be said.
+    fn topic_of(&self, py: Python<'_>, topic: Option<&str>) -> PyResult<String> {
+        match (topic, self.topics.as_slice()) {
+            (Some(topic), _) => Ok(topic.to_owned()),
+            (None, [only]) => Ok(only.clone()),
+            _ => Err(invalid(py, "this consumer reads several topics: say which, with topic=")),
+        }
+    }
+
+    fn one_of(
+        &self,
+        py: Python<'_>,
+        state: &Consuming,
+        topic: Option<&str>,
+        partition: Option<u32>,
+    ) -> PyResult<(String, u32)> {
+        let name = self.topic_of(py, topic)?;
+        let found = state.member.topics().iter().find(|topic| topic.name() == name);
+        match (partition, found.map(falaj::topic::Topic::partitions)) {
+            (Some(partition), _) => Ok((name, partition)),
+            (None, None | Some(1)) => Ok((name, 0)),
+            (None, Some(n)) => {
+                let what = format!(
+                    "topic {name:?} has {n} partitions, each with offsets of its own: say which, \
+                     with partition="
+                );
+                Err(invalid(py, what))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Consumer {
+    #[new]
+    #[pyo3(signature = (store, name, topics, start, number, automatic))]
+    #[allow(clippy::too_many_arguments, reason = "Store.consumer calls it, nobody else")]
+    #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a vector of a list")]
+    fn new(
+        py: Python<'_>,
+        store: &Bound<'_, Store>,
+        name: String,
+        topics: Vec<Bound<'_, Opened>>,
+        start: &str,
+        number: i64,
+        automatic: Option<f64>,
+    ) -> PyResult<Self> {
+        let store = store.get();
+        let (inner, patience, start) =
+            (store.inner(py)?, store.patience(), start_of(start, number));
+        let mut handles: Vec<_> = topics.iter().map(|t| Arc::clone(&t.get().handle)).collect();
+        handles.sort_by_key(|handle| handle.shape.generation);
+        let visibility = topics.first().map_or(Visibility::Committed, |t| t.get().visibility);
+        let mut read = Vec::new();
+        for handle in &handles {
+            read.push(handle.open_existing(py)?.seen(visibility).clone());
+        }
+        let member = patiently(py, patience, || Member::open(&inner, &name, &read, start))?;
+        let automatic = seconds(py, automatic)?;
+        let first = handles.first().map(Arc::clone);
+        let first = first.ok_or_else(|| invalid(py, "a consumer reads at least one topic"))?;
+        let state = Mutex::new(Some(Consuming::new(member, handles, visibility, automatic)));
+        let (stopped, bell) = (AtomicBool::new(false), inner.bell());
+        let shared = Arc::new(Shared { state, stopped, bell, first });
+        store.note_consumer(&shared);
+        let mut topics: Vec<_> = topics.iter().map(|t| t.get().handle.shape.name.clone()).collect();
+        topics.sort();
+        Ok(Self { shared, name, topics })
+    }
+
+    /// Its name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Names of the topics that it reads, sorted.
+    #[getter]
+    fn topics(&self) -> Vec<String> {
+        self.topics.clone()
+    }
+
+    /// True once it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.shared.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Iterate over what there is now, from where it stands on.
+    fn __iter__(slf: Bound<'_, Self>) -> Consumed {
+        Consumed { consumer: slf.unbind(), timeout: Some(Duration::ZERO) }
+    }
+
+    /// The next record if there is one now, else None.
+    fn _next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
+        self.with(py, |state| match state.next(py)? {
+            None => state.commit_if_automatic(py).map(|()| None),
+            found => Ok(found),
+        })
+    }
+
+    /// An iterator that goes on, until nothing came for so many seconds.
+    #[pyo3(signature = (timeout))]
+    fn _follow(slf: Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Consumed> {
+        let timeout = seconds(slf.py(), timeout)?;
+        Ok(Consumed { consumer: slf.unbind(), timeout })
+    }
+
+    /// Up to so many records, waiting for the first.
+    fn _poll<'py>(
+        &self,
+        py: Python<'py>,
+        records: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let timeout = seconds(py, timeout)?;
+        let found = PyList::empty(py);
+        if let Some(first) = self.wait_for(py, timeout, |state| state.next(py))? {
+            found.append(first)?;
+            let mut state = self.turn(py)?;
+            while let (Some(state), true) = (state.as_mut(), found.len() < records) {
+                match state.next(py)? {
+                    Some(record) => found.append(record)?,
+                    None => break,
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The next batch, waiting for it; None where none came.
+    fn _batch(&self, py: Python<'_>, size: usize, timeout: Option<f64>) -> PyResult<Option<Batch>> {
+        let timeout = seconds(py, timeout)?;
+        self.wait_for(py, timeout, |state| state.next_batch(py, size))
+    }
+
+    /// Commit how far was read: what was handed out, or up to (not including) an offset.
+    ///
+    /// Every process sees it at once, and no death takes it. After a loss of power the cursor may stand
+    /// further back, never further on than the log. With `sync="durable"` it stands where it was: the
+    /// records before it are put on the medium, then the cursor; threads that wait share one sync.
+    ///
+    /// Args:
+    ///     offset: Of the next record to read; what was handed out, of all partitions, by default.
+    ///     topic: Which topic the offset is of, where there are several.
+    ///     partition: Which of its partitions, where there are several.
+    ///     sync: "durable" waits for the medium; anything else does not.
+    ///
+    /// Raises:
+    ///     NotOwner: Another member has the partition; nothing was committed.
+    ///     OffsetOutOfRange: The offset lies beyond the end, or before what is kept.
+    ///
+    /// Example:
+    ///     >>> orders = store.topic("orders")
+    ///     >>> _ = orders.extend([b"one", b"two"])
+    ///     >>> billing = store.consumer("billing", ["orders"])
+    ///     >>> next(iter(billing)).bytes()
+    ///     b'one'
+    ///     >>> billing.commit()
+    ///     >>> billing.committed(), billing.lag
+    ///     (1, 1)
+    #[pyo3(signature = (offset=None, *, topic=None, partition=None, sync=None))]
+    fn commit(
+        &self,
+        py: Python<'_>,
+        offset: Option<u64>,
+        topic: Option<&str>,
+        partition: Option<u32>,
+        sync: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let durable = sync_mode(sync)? == Some(SyncMode::Durable);
+        self.with(py, |state| {
+            let Some(offset) = offset else {
+                if topic.is_some() || partition.is_some() {
+                    let what = "topic= and partition= say what an offset is of: give it too";
+                    return Err(invalid(py, what));
+                }
+                return state.commit_all(py, durable);
+            };
+            let (topic, partition) = self.one_of(py, state, topic, partition)?;
+            state.settle();
+            let member = &mut state.member;
+            py.detach(|| member.commit(&topic, partition, offset, durable)).or_raise(py)
+        })
+    }
+
+    /// Read on from another place, in a partition or all that are meant.
+    fn _seek(
+        &self,
+        py: Python<'_>,
+        start: &str,
+        number: i64,
+        topic: Option<&str>,
+        partition: Option<u32>,
+    ) -> PyResult<()> {
+        self.with(py, |state| {
+            let named = topic.is_some() || partition.is_some() || start == "offset";
+            let topic = named.then(|| self.topic_of(py, topic)).transpose()?;
+            let one = start == "offset" && number >= 0 && partition.is_none();
+            let one = match &topic {
+                Some(topic) if one => Some(self.one_of(py, state, Some(topic), None)?.1),
+                _ => partition,
+            };
+            state.settle();
+            state.forget_streams();
+            let member = &mut state.member;
+            let to = start_of(start, number);
+            py.detach(|| member.seek_all(topic.as_deref(), one, to)).or_raise(py)
+        })
+    }
+
+    /// Offset of the record that it hands out next.
+    ///
+    /// Args:
+    ///     topic: Which topic, where there are several.
+    ///     partition: Which of its partitions, where there are several.
+    ///
+    /// Raises:
+    ///     NotOwner: Another member has the partition.
+    ///     LogRewound: The log does not know the cursor any more.
+    #[pyo3(signature = (topic=None, partition=None))]
+    fn position(
+        &self,
+        py: Python<'_>,
+        topic: Option<&str>,
+        partition: Option<u32>,
+    ) -> PyResult<u64> {
+        self.with(py, |state| {
+            let (topic, partition) = self.one_of(py, state, topic, partition)?;
+            state.settle();
+            state.member.next(&topic, partition).or_raise(py)
+        })
+    }
+
+    /// Offset up to which was committed, by whichever member.
+    ///
+    /// Args:
+    ///     topic: Which topic, where there are several.
+    ///     partition: Which of its partitions, where there are several.
+    #[pyo3(signature = (topic=None, partition=None))]
+    fn committed(
+        &self,
+        py: Python<'_>,
+        topic: Option<&str>,
+        partition: Option<u32>,
+    ) -> PyResult<u64> {
+        self.with(py, |state| {
+            let (topic, partition) = self.one_of(py, state, topic, partition)?;
+            state.member.committed(&topic, partition).or_raise(py)
+        })
+    }
+
+    /// How many records lie behind the cursors, in all partitions of its topics, whoever has them.
+    #[getter]
+    fn lag(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |state| {
+            let mut lag = 0;
+            for topic in state.member.topics() {
+                for partition in 0..topic.partitions() {
+                    lag += state.member.lag(topic.name(), partition).or_raise(py)?;
+                }
+            }
+            Ok(lag)
+        })
+    }
+
+    /// The partitions that this member has: topic and number of each.
+    ///
+    /// Takes and gives up what is due, as asking for records does.
+    #[getter]
+    fn partitions(&self, py: Python<'_>) -> PyResult<Vec<(String, u32)>> {
+        self.with(py, |state| {
+            state.tend(py)?;
+            let name = |topic: usize| state.member.topics()[topic].name().to_owned();
+            let held = state.member.held_parts();
+            Ok(held.into_iter().map(|(topic, partition)| (name(topic), partition)).collect())
+        })
+    }
+
+    /// Hand out nothing of some partitions until `resume`; they stay this member's.
+    ///
+    /// Args:
+    ///     topic: Of this topic alone.
+    ///     partition: Of this partition of it alone.
+    #[pyo3(signature = (topic=None, partition=None))]
+    fn pause(&self, py: Python<'_>, topic: Option<&str>, partition: Option<u32>) -> PyResult<()> {
+        self.set_paused(py, topic, partition, true)
+    }
+
+    /// Go on with what was paused.
+    ///
+    /// Args:
+    ///     topic: Of this topic alone.
+    ///     partition: Of this partition of it alone.
+    #[pyo3(signature = (topic=None, partition=None))]
+    fn resume(&self, py: Python<'_>, topic: Option<&str>, partition: Option<u32>) -> PyResult<()> {
+        self.set_paused(py, topic, partition, false)
+    }
+
+    /// What was handed out and is not committed, for who commits it elsewhere.
+    ///
+    /// Returns:
+    ///     For each partition: the cursor's name (docs/FORMAT.md, "Cursor names"), the offset up to
+    ///     which was handed out, the checksum of the block before it.
+    fn uncommitted(&self, py: Python<'_>) -> PyResult<Vec<(Vec<u8>, u64, u32)>> {
+        self.with(py, |state| {
+            state.settle();
+            state.member.uncommitted().or_raise(py)
+        })
+    }
+
+    /// What asks for news in its place: for each log it reads, and how far it saw.
+    fn _watches(&self, py: Python<'_>) -> PyResult<Vec<(Watch, u64)>> {
+        self.with(py, |state| {
+            let reach = state.member.topics()[0].visibility();
+            let watch = |(handle, seen): (Arc<Handle>, u64)| {
+                Ok((Watch::new(handle.open_existing(py)?, reach), seen))
+            };
+            state.watched().into_iter().map(watch).collect()
+        })
+    }
+
+    /// Seconds until it has to look after others; None where there are none.
+    fn _due(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        self.with(py, |state| Ok(state.member.due().map(|due| due.as_secs_f64())))
+    }
+
+    /// Let go of all partitions, so that others have them, and end every wait on it, in any thread.
+    ///
+    /// What was handed out and is not committed is handed out again, to whoever has the partition
+    /// next. Again does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.shared.close(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let what = match self.with(py, |state| Ok(state.member.held_parts().len())) {
+            Ok(parts) => format!("{parts} partitions"),
+            Err(_) if self.closed() => "closed".to_owned(),
+            Err(_) => "in use".to_owned(),
+        };
+        format!("<falaj.Consumer {:?} of {}, {what}>", self.name, self.topics.join(", "))
+    }
+}
+
+impl Consumer {
+    fn set_paused(
+        &self,
+        py: Python<'_>,
+        topic: Option<&str>,
+        partition: Option<u32>,
+        paused: bool,
+    ) -> PyResult<()> {
+        let topic = match (topic, partition) {
+            (None, None) => None,
+            (topic, _) => Some(self.topic_of(py, topic)?),
+        };
+        self.with(py, |state| {
+            let meant = state.member.meant(topic.as_deref(), partition).or_raise(py)?;
+            state.settle();
+            state.forget_streams();
+            for part in meant {
+                match paused {
+                    true => state.paused.insert(part),
+                    false => state.paused.remove(&part),
+                };
+            }
+            Ok(())
+        })
+    }
+}
+
+/// An iterator over what a consumer reads.
+#[pyclass(frozen, module = "falaj._core", generic)]
+#[derive(Debug)]
+pub struct Consumed {
+    consumer: Py<Consumer>,
+    timeout: Option<Duration>,
+}
+
+#[pymethods]
+impl Consumed {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[inline]
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
+        let consumer = self.consumer.get();
+        {
+            let mut state = consumer.turn(py)?;
+            if let Some(state) = state.as_mut() {
+                if let Some(record) = state.next(py)? {
+                    return Ok(Some(record));
+                }
+            }
+        }
+        consumer.wait_for(py, self.timeout, |state| state.next(py))
+    }
+}

@@ -1,0 +1,89 @@
+//! Consumers of a store, looked at and set from outside.
+
+use falaj::consumer::{self, ConsumerInfo, CursorInfo, MemberInfo};
+use falaj::format::names::hex;
+use falaj::store::Store as Inner;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::consumer::start_of;
+use crate::errors::OrRaise;
+use crate::store::Store;
+use crate::wait::patiently;
+
+/// All consumers of a store, as dicts.
+#[pyfunction]
+pub(crate) fn _consumers<'py>(
+    py: Python<'py>,
+    store: &Bound<'py, Store>,
+) -> PyResult<Bound<'py, PyList>> {
+    let inner: Inner = store.get().inner(py)?;
+    let found = py.detach(|| consumer::list_consumers(&inner)).or_raise(py)?;
+    let told: PyResult<Vec<_>> = found.iter().map(|found| tell(py, found)).collect();
+    PyList::new(py, told?)
+}
+
+fn tell<'py>(py: Python<'py>, found: &ConsumerInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("name", &found.name)?;
+    let members: PyResult<Vec<_>> = found.members.iter().map(|m| member(py, m)).collect();
+    dict.set_item("members", members?)?;
+    let error = found.cursors.as_ref().err().map(ToString::to_string);
+    dict.set_item("error", error)?;
+    let cursors: PyResult<Vec<_>> =
+        found.cursors.iter().flatten().map(|found| cursor(py, found)).collect();
+    dict.set_item("cursors", cursors?)?;
+    Ok(dict)
+}
+
+fn member<'py>(py: Python<'py>, found: &MemberInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("process", found.process)?;
+    dict.set_item("slot", found.slot)?;
+    dict.set_item("handle", found.handle)?;
+    Ok(dict)
+}
+
+fn cursor<'py>(py: Python<'py>, found: &CursorInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("topic", &found.topic)?;
+    dict.set_item("generation", hex(&found.generation))?;
+    dict.set_item("partition", found.partition)?;
+    dict.set_item("committed", found.committed)?;
+    dict.set_item("safe", found.safe)?;
+    dict.set_item("owner", found.owner.as_ref().map(|owner| member(py, owner)).transpose()?)?;
+    Ok(dict)
+}
+
+/// Set a cursor of a consumer that nobody has open; returns the offset.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value, reason = "a tuple of Python's comes as one")]
+pub(crate) fn _reset_cursor(
+    py: Python<'_>,
+    store: &Bound<'_, Store>,
+    name: &str,
+    topic: &str,
+    partition: u32,
+    start: (String, i64),
+) -> PyResult<u64> {
+    let (inner, patience) = (store.get().inner(py)?, store.get().patience());
+    let to = start_of(&start.0, start.1);
+    let options = falaj::store::TopicOptions::default();
+    let topic = py.detach(|| {
+        inner.topic_settings(topic)?;
+        falaj::topic::Topic::open(&inner, topic, &options)
+    });
+    let topic = topic.or_raise(py)?;
+    patiently(py, patience, || consumer::reset_cursor(&inner, name, &topic, partition, to))
+}
+
+/// Delete a consumer that nobody has open.
+#[pyfunction]
+pub(crate) fn _delete_consumer(
+    py: Python<'_>,
+    store: &Bound<'_, Store>,
+    name: &str,
+) -> PyResult<()> {
+    let (inner, patience) = (store.get().inner(py)?, store.get().patience());
+    patiently(py, patience, || consumer::delete_consumer(&inner, name))
+}

@@ -1,0 +1,274 @@
+//! What a consumer reads: its partitions as streams, and what was handed out of them.
+//!
+//! Invariant: the engine's member knows of what was handed out before it is asked to commit, to give a
+//! partition up or to take one. Streams are made anew when the set of partitions changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use falaj::consumer::{Consumer as Member, Part};
+use falaj::error::Error;
+use falaj::format::address::Address;
+use falaj::log::Log;
+use falaj::topic::Visibility;
+use pyo3::prelude::*;
+
+use crate::batch::Batch;
+use crate::errors::{OrRaise, raise};
+use crate::handle::Handle;
+use crate::iterate::{Lane, Reading};
+use crate::record::Record;
+
+/// Records of one topic in a row, before another one has its turn.
+const TURN: u32 = 4096;
+
+/// The partitions of one topic that this member has.
+#[derive(Debug)]
+struct Stream {
+    reading: Reading,
+    topic: usize,
+    /// What was there before the last look.
+    seen: Address,
+}
+
+/// Whether streams are read record by record or in batches: within a block these do not mix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Record,
+    Batch,
+}
+
+/// A member, and its streams.
+#[derive(Debug)]
+pub(crate) struct Consuming {
+    pub(crate) member: Member,
+    pub(crate) handles: Vec<Arc<Handle>>,
+    pub(crate) paused: BTreeSet<(usize, u32)>,
+    visibility: Visibility,
+    streams: Vec<Stream>,
+    by: By,
+    /// Whose turn it is, and how often it was.
+    turn: (usize, u32),
+    /// Streams have to be made anew before anything is read.
+    stale: bool,
+    automatic: Option<Duration>,
+    committed_at: Instant,
+}
+
+impl Consuming {
+    pub(crate) fn new(
+        member: Member,
+        handles: Vec<Arc<Handle>>,
+        visibility: Visibility,
+        automatic: Option<Duration>,
+    ) -> Self {
+        Self {
+            member,
+            handles,
+            paused: BTreeSet::new(),
+            visibility,
+            streams: Vec::new(),
+            by: By::Record,
+            turn: (0, 0),
+            stale: true,
+            automatic,
+            committed_at: Instant::now(),
+        }
+    }
+
+    /// Tell the member what was handed out.
+    pub(crate) fn settle(&mut self) {
+        for stream in &self.streams {
+            for lane in stream.reading.merge.lanes() {
+                let (topic, partition, next) = (stream.topic, lane.partition, lane.from);
+                self.member.handed_out(&Part { topic, partition, next, open: true });
+            }
+        }
+    }
+
+    /// Read from other places than before: of what was handed out the member knows.
+    pub(crate) fn forget_streams(&mut self) {
+        self.streams.clear();
+        self.stale = true;
+    }
+
+    pub(crate) fn commit_all(&mut self, py: Python<'_>, durable: bool) -> PyResult<()> {
+        self.settle();
+        self.committed_at = Instant::now();
+        let member = &mut self.member;
+        match durable {
+            true => py.detach(|| member.commit_all(true)).or_raise(py),
+            false => member.commit_all(false).or_raise(py),
+        }
+    }
+
+    /// Whoever asks for more is done with what it got.
+    pub(crate) fn commit_if_automatic(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.automatic.is_some() { self.commit_all(py, false) } else { Ok(()) }
+    }
+
+    /// What has to be looked after before something is handed out.
+    #[inline]
+    fn prepare(&mut self, py: Python<'_>, by: By) -> PyResult<()> {
+        self.member.check().or_raise(py)?;
+        let looks = self.member.others() > 0 || self.automatic.is_some();
+        if self.stale || self.by != by || looks || self.member.is_stale() {
+            self.look_after(py, by)?;
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn look_after(&mut self, py: Python<'_>, by: By) -> PyResult<()> {
+        let is_due = self.automatic.is_some_and(|every| self.committed_at.elapsed() >= every);
+        let changes = self.member.is_stale() || self.member.due() == Some(Duration::ZERO);
+        if is_due || (changes && self.automatic.is_some()) {
+            self.commit_all(py, false)?;
+        }
+        if changes {
+            self.settle();
+            let member = &mut self.member;
+            self.stale |= match py.detach(|| member.refresh()) {
+                // Somebody else changes the store just now; it is tried again soon.
+                Err(Error::LockTimeout { .. }) => false,
+                refreshed => refreshed.or_raise(py)?,
+            };
+        }
+        if self.stale || self.by != by {
+            self.settle();
+            self.by = by;
+            self.rebuild(py)?;
+        }
+        Ok(())
+    }
+
+    /// Take and give up what is due.
+    pub(crate) fn tend(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.settle();
+        let member = &mut self.member;
+        self.stale |= py.detach(|| member.refresh()).or_raise(py)?;
+        Ok(())
+    }
+
+    fn rebuild(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.forget_streams();
+        let parts = self.member.parts().or_raise(py)?;
+        let reads =
+            |part: &&Part| part.open && !self.paused.contains(&(part.topic, part.partition));
+        for (topic, handle) in self.handles.iter().enumerate() {
+            let of_it = parts.iter().filter(reads).filter(|part| part.topic == topic);
+            let visibility = self.visibility;
+            let lanes: Vec<_> = of_it
+                .map(|part| Lane {
+                    partition: part.partition,
+                    from: part.next,
+                    end: None,
+                    visibility,
+                })
+                .collect();
+            if !lanes.is_empty() {
+                let reading = Reading::new(py, handle, &lanes).map_err(|e| with_choices(py, e))?;
+                self.streams.push(Stream { reading, topic, seen: Address::default() });
+            }
+        }
+        self.stale = false;
+        Ok(())
+    }
+
+    /// The next record, if there is one now.
+    #[inline]
+    pub(crate) fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
+        self.prepare(py, By::Record)?;
+        let (mut at, count) = self.turn;
+        if count >= TURN && self.streams.len() > 1 {
+            at += 1;
+            self.turn.1 = 0;
+        }
+        for _ in 0..self.streams.len() {
+            at = if at < self.streams.len() { at } else { 0 };
+            if let Some(record) = self.streams[at].next(py, self.visibility)? {
+                self.turn = (at, self.turn.1 + 1);
+                return Ok(Some(record));
+            }
+            at += 1;
+            self.turn.1 = 0;
+        }
+        Ok(None)
+    }
+
+    /// The next batch, if there is one now.
+    pub(crate) fn next_batch(&mut self, py: Python<'_>, size: usize) -> PyResult<Option<Batch>> {
+        self.prepare(py, By::Batch)?;
+        for _ in 0..self.streams.len() {
+            let at = self.turn.0 % self.streams.len();
+            self.turn = (at + 1, 0);
+            let stream = &mut self.streams[at];
+            stream.note(self.visibility);
+            if let Some((run, partition)) = stream.reading.merge.next_run(size).or_raise(py)? {
+                let shape = Arc::clone(&stream.reading.shape);
+                return Ok(Some(Batch { run, partition, shape }));
+            }
+            stream.read_all(self.visibility);
+        }
+        Ok(None)
+    }
+
+    /// The logs that it reads, and how far it saw of each.
+    pub(crate) fn logs(&self) -> Vec<(Arc<Log>, Address)> {
+        let log = |stream: &Stream| {
+            let log = stream.reading.merge.open().topic.log();
+            (Arc::clone(log), stream.seen)
+        };
+        self.streams.iter().map(log).collect()
+    }
+
+    /// The handles that it reads from, and how far it saw of the log of each.
+    pub(crate) fn watched(&self) -> Vec<(Arc<Handle>, u64)> {
+        let handle = |s: &Stream| (Arc::clone(&self.handles[s.topic]), s.seen.0);
+        self.streams.iter().map(handle).collect()
+    }
+}
+
+impl Stream {
+    #[inline]
+    fn next<'py>(
+        &mut self,
+        py: Python<'py>,
+        visibility: Visibility,
+    ) -> PyResult<Option<Bound<'py, Record>>> {
+        self.note(visibility);
+        let record = self.reading.next(py).map_err(|error| with_choices(py, error))?;
+        if record.is_none() {
+            self.reading.handle.expect_existing(py, self.reading.merge.open())?;
+            self.read_all(visibility);
+        }
+        Ok(record)
+    }
+
+    /// Before a look, which sees as far as that or further.
+    #[inline]
+    fn note(&mut self, visibility: Visibility) {
+        let log = self.reading.merge.open().topic.log();
+        self.seen = log.reached(visibility).unwrap_or_default();
+    }
+
+    /// After a look that found nothing: what a writer that died left has been read too.
+    fn read_all(&mut self, visibility: Visibility) {
+        if visibility == Visibility::Committed {
+            self.seen = self.seen.max(self.reading.merge.reached());
+        }
+    }
+}
+
+/// What a reader is told who comes for records that retention took.
+#[cold]
+fn with_choices(py: Python<'_>, error: PyErr) -> PyErr {
+    let probe = Error::OffsetOutOfRange { topic: String::new(), offset: 0, first: 0, end: 0 };
+    if error.get_type(py).is(raise(py, &probe).get_type(py)) {
+        let note = "the consumer needs what is gone: choose where it goes on, with \
+                    consumer.seek(\"earliest\"), \"latest\", a time or an offset";
+        let _ = error.value(py).call_method1("add_note", (note,));
+    }
+    error
+}
