@@ -47,6 +47,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "store": {"canary", "format", "error", "failpoints", "lock", "storage", "segment", "log"},
     "topic": {"format", "error", "segment", "log", "store"},
+    "queue": {"format", "error", "lock", "storage", "log", "store", "topic"},
 }
 
 # Rooms of the Python package above the core, and what each must not know.

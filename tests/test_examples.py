@@ -62,3 +62,8 @@ def test_the_tests_with_the_fixture_pass() -> None:
 def test_of_a_relay_that_is_killed_each_sale_comes_once(tmp_path: Path) -> None:
     printed = run(EXAMPLES / "outbox.py", tmp_path)
     assert printed == "relays ended with [-9, 0]\n300 sales, 300 different\n"
+
+
+def test_jobs_of_a_worker_that_is_killed_are_done_by_the_others(tmp_path: Path) -> None:
+    printed = run(EXAMPLES / "queue_workers.py", tmp_path / "store")
+    assert printed == "1 worker killed, 200 of 200 jobs done\n200 acked, 0 out\n"

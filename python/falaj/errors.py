@@ -25,6 +25,7 @@ __all__ = [
     "IOFailed",
     "Invalid",
     "Latched",
+    "LeaseOver",
     "LockFileReplaced",
     "LockTimeout",
     "NeedsRecovery",
@@ -180,6 +181,13 @@ class OutOfSequence(Error, ValueError):
 
 class DuplicateUnknownOffset(Error, ValueError):
     """A repeat of an append of which the offset is not known any more; it is not appended again."""
+
+
+class LeaseOver(Error, ValueError):
+    """The right to a job of a queue is over: somebody else may work on it, so drop the result.
+
+    `offset` is the record's. Nothing changed for the job.
+    """
 
 
 class ReadOnly(Error, PermissionError):

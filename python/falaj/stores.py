@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from falaj.codecs import Codec
     from falaj.lean import T
     from falaj.metrics import Metrics
+    from falaj.queues import Queue
 
 __all__ = ["Store", "open"]
 
@@ -178,6 +179,50 @@ class Store(_core.Store):
             visibility=visibility,
         )
         return Topic(opened, self)
+
+    def queue(
+        self,
+        name: str,
+        topic: str | Topic[Any] | None = None,
+        *,
+        max_attempts: int | None = None,
+        dead_letter: str | Topic[Any] | None = None,
+        order: Literal["key"] | None = None,
+    ) -> Queue[Any]:
+        """Open a work queue over a topic; the first to open it creates it.
+
+        A new queue has all records to be done that its topic has. Several queues of different names
+        may share a topic, each with its own state.
+
+        Args:
+            name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
+            topic: The topic, or its name, by default the queue's; with one partition.
+            max_attempts: After how many hand-outs without an ack a job is given up, moved to
+                `dead_letter`; None tries forever. Each handle goes by its own.
+            dead_letter: Where to, a topic or its name; by default the topic's name and `.dead`.
+            order: "key": of records with the same key one is out at a time, and in the order of
+                offsets. It is the queue's for ever; None takes it as the queue has it.
+
+        Returns:
+            The queue: a context manager that closes it.
+
+        Raises:
+            Invalid: The topic has several partitions, or a limit makes no sense.
+            SettingsMismatch: The queue exists with another topic or order.
+            ReadOnly: The store was opened for reading.
+
+        Example:
+            >>> queue = store.queue("jobs", max_attempts=5)
+            >>> queue.put(b"resize 1.png")
+            0
+            >>> for job in queue.take(10):
+            ...     job.ack()
+        """
+        from falaj.queues import Queue  # few need it
+
+        over = name if topic is None else topic
+        opened = self.topic(over) if isinstance(over, str) else over
+        return Queue(opened, name, max_attempts, dead_letter, order)
 
     def backup(
         self, path: str | os.PathLike[str], progress: Progress | None = None

@@ -80,6 +80,9 @@ pub enum Error {
     /// A repeat of so old an append that its offset is not known any more. Nothing was appended. Next:
     /// go on with the sequence that comes next.
     DuplicateUnknownOffset { producer: String, sequence: u64 },
+    /// The right to a job of a queue is over, or was never this process's: somebody else may have the
+    /// job. Nothing changed for it. Next: drop what was worked out, or take longer leases.
+    LeaseOver { queue: String, offset: u64, why: &'static str },
     /// The caller asked to stop waiting.
     Interrupted,
 }
@@ -143,6 +146,7 @@ impl Error {
             | Error::Compacted { .. }
             | Error::OutOfSequence { .. }
             | Error::DuplicateUnknownOffset { .. }
+            | Error::LeaseOver { .. }
             | Error::ReadOnly { .. }
             | Error::Filesystem { .. } => Remedy::FixInput,
             Error::Io { .. } | Error::NoSpace { .. } | Error::NoSlot { .. } => Remedy::FixMachine,
@@ -284,6 +288,11 @@ impl fmt::Display for Error {
                 f,
                 "producer {producer:?} appended sequence {sequence} before, and more than five since: it \
                  is not appended again, and its offset is not known any more"
+            ),
+            Error::LeaseOver { queue, offset, why } => write!(
+                f,
+                "the lease of job {offset} of queue {queue:?} cannot be used: {why}; somebody else may \
+                 work on it, so drop this result, and take longer leases or extend them"
             ),
             Error::Interrupted => f.write_str("the wait was interrupted"),
         }

@@ -110,6 +110,7 @@ fn class(error: &Error) -> &'static str {
         Error::Conflict { .. } => "Conflict",
         Error::OutOfSequence { .. } => "OutOfSequence",
         Error::DuplicateUnknownOffset { .. } => "DuplicateUnknownOffset",
+        Error::LeaseOver { .. } => "LeaseOver",
         Error::ReadOnly { .. } => "ReadOnly",
         Error::Closed { .. } => "Closed",
         Error::DurabilityUnknown { .. } => "DurabilityUnknown",
@@ -159,6 +160,7 @@ fn position(error: &Error) -> Option<u64> {
 fn offset(error: &Error) -> Option<i128> {
     match error {
         Error::OffsetOutOfRange { offset, .. } => Some(*offset),
+        Error::LeaseOver { offset, .. } => Some(i128::from(*offset)),
         Error::Compacted { offset, .. } | Error::DurabilityUnknown { offset, .. } => {
             Some(i128::from(*offset))
         }

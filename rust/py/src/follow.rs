@@ -215,6 +215,12 @@ pub struct Watch {
     reach: Reach,
 }
 
+impl Watch {
+    pub(crate) fn new(open: Arc<Open>, reach: Reach) -> Self {
+        Self { open, reach }
+    }
+}
+
 #[pymethods]
 impl Watch {
     /// The same for all that wait for the same.

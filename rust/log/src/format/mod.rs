@@ -13,6 +13,7 @@
 //! | [`state`] | bodies of snapshot, meta and end blocks |
 //! | [`index`] | sparse index beside a segment |
 //! | [`control`] | words of the page that processes share |
+//! | [`queue`] | state of a work queue |
 //! | [`wake`] | page that waiters of a store share |
 //! | [`settings`] | `falaj.json`, `topic.json` |
 //! | [`names`] | topic and file names |
@@ -24,6 +25,7 @@ pub mod checksum;
 pub mod control;
 pub mod index;
 pub mod names;
+pub mod queue;
 pub mod record;
 pub mod segment;
 pub mod settings;

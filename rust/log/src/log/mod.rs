@@ -89,6 +89,7 @@ pub use data::DataBlock;
 pub use demands::{Demands, Sequenced};
 pub use extent::{Extent, LockInfo, SegmentInfo};
 pub use follow::{Interrupt, Reach, Wait};
+pub use guard::wait_for_flock;
 pub use mending::{Mend, MendStep};
 pub use read::Cursor;
 pub use recover::{Planned, mend, plan};

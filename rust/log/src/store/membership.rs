@@ -18,6 +18,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::claim::{Claim, Patience};
+use super::doors::Doors;
 use super::layout::Layout;
 use super::lockfile::LockFile;
 use super::logs::OpenLogs;
@@ -43,6 +44,7 @@ pub struct Membership {
     slot: LockFile,
     presence: LockFile,
     logs: OpenLogs,
+    doors: Doors,
 }
 
 /// What a process finds when it joins.
@@ -81,8 +83,9 @@ impl Membership {
         // Whoever had a replaced claim meanwhile cannot have been kept out.
         claim.verify()?;
         let (storage, incarnation) = (storage.clone(), here.incarnation);
-        let logs = OpenLogs::default();
-        let member = Self { storage, slots, identity, incarnation, epoch, slot, presence, logs };
+        let (logs, doors) = Default::default();
+        let member =
+            Self { storage, slots, identity, incarnation, epoch, slot, presence, logs, doors };
         Ok(Joined { member: Arc::new(member), alone: here.alone })
     }
 
@@ -154,6 +157,11 @@ impl Membership {
     /// The logs that this process has open for writing.
     pub(super) fn logs(&self) -> &OpenLogs {
         &self.logs
+    }
+
+    /// What stands before a file that processes lock by a word: one for each path, whoever asks.
+    pub(super) fn doors(&self) -> &Doors {
+        &self.doors
     }
 
     /// The process behind an identity, for people: `process 4711 (slot 3)`.

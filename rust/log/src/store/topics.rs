@@ -150,7 +150,7 @@ impl Store {
 
 impl Shared {
     /// The claim, for who may write.
-    fn claim(&self) -> Result<Claim> {
+    pub(super) fn claim(&self) -> Result<Claim> {
         // Where another store has been put at the path, this process is none of its members.
         self.membership()?.verify()?;
         let patience = Patience::new(self.lock_timeout);
