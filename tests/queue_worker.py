@@ -30,20 +30,16 @@ def main(path: str, account: str, lease: float) -> None:
             for job in jobs:
                 tell("had", job.offset, job.attempt, before, after)
             for job in jobs:
+                time.sleep(0.002)  # sleep: the work, so that there is some when it is killed
                 begun = time.monotonic()
-                if dice.random() < 0.02:
-                    tell("left", job.offset, job.attempt, begun, begun)
-                    job_settled = job.nack
-                else:
-                    tell("done", job.offset, job.attempt, begun, begun)
-                    job_settled = job.ack
+                leaves = dice.random() < 0.02
+                tell("left" if leaves else "done", job.offset, job.attempt, begun, begun)
                 try:
-                    job_settled()
+                    job.nack() if leaves else job.ack()
+                    what = "gave" if leaves else "acked"
                 except LeaseOver:
-                    tell("late", job.offset, job.attempt, begun, time.monotonic())
-                else:
-                    what = "gave" if job_settled == job.nack else "acked"
-                    tell(what, job.offset, job.attempt, begun, time.monotonic())
+                    what = "late"
+                tell(what, job.offset, job.attempt, begun, time.monotonic())
 
 
 if __name__ == "__main__":

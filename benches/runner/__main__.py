@@ -19,6 +19,7 @@ from runner import (
     floors,
     following,
     machine,
+    queueing,
     results,
     rust,
     space,
@@ -35,6 +36,7 @@ Measure = Callable[[Path, Sizes], list[results.Measured]]
 PARTS: dict[str, Measure] = {
     "memcpy": floors.measure_memcpy,
     "contention": contention.measure,
+    "queueing": queueing.measure,
     "following": following.measure,
     "durable": durable.measure,
     "starting": starting.measure,

@@ -224,6 +224,36 @@ class Store(_core.Store):
         opened = self.topic(over) if isinstance(over, str) else over
         return Queue(opened, name, max_attempts, dead_letter, order)
 
+    def queues(self) -> dict[str, str]:
+        """Names of all work queues, sorted, each with its topic's name.
+
+        One whose state is damaged has an empty one.
+
+        Example:
+            >>> _ = store.queue("thumbnails", topic="pictures")
+            >>> store.queues()
+            {'thumbnails': 'pictures'}
+        """
+        return dict(_core._queues(self))
+
+    def delete_queue(self, name: str) -> None:
+        """Forget what became of the records of a queue; the records stay in their topic.
+
+        A queue that is opened by this name afterwards has all of them to be done. Nobody should
+        have it open: whoever does goes on with the state that is gone.
+
+        Raises:
+            Invalid: There is none of this name.
+            ReadOnly: The store was opened for reading.
+
+        Example:
+            >>> _ = store.queue("jobs")
+            >>> store.delete_queue("jobs")
+            >>> store.queues()
+            {}
+        """
+        _core._delete_queue(self, name)
+
     def backup(
         self, path: str | os.PathLike[str], progress: Progress | None = None
     ) -> BackupReport:

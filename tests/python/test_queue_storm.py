@@ -7,14 +7,15 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from house import ROOT
 
 import falaj
 
-JOBS = 6000
+WORKER = Path(__file__).parents[1] / "queue_worker.py"
+JOBS = 12000
 LEASE_S = 0.4
 KILLS = 25
 SEED = 20261122
@@ -24,7 +25,7 @@ class Worker:
     """A process, and what it wrote of itself."""
 
     def __init__(self, path: Path, account: Path) -> None:
-        program = [sys.executable, str(ROOT / "tests/queue_worker.py")]
+        program = [sys.executable, str(WORKER)]
         self.process = subprocess.Popen([*program, str(path), str(account), str(LEASE_S)])
         self.account = account
         self.killed_at = float("inf")
@@ -75,10 +76,10 @@ def assert_all_done_and_none_shared(
 ) -> None:
     assert isinstance(info, dict)
     assert (info["done"], info["waiting"], info["leased"]) == (JOBS, 0, 0)
-    acks = defaultdict(int)
+    acks: dict[int, int] = defaultdict(int)
     # Of each job when it was had, and until when at least by nobody else.
     held: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    unsure = 0
+    unsure = late = again = 0
     for worker in workers:
         ends: dict[tuple[int, int], float] = {}
         told = worker.told()
@@ -86,6 +87,8 @@ def assert_all_done_and_none_shared(
             if what in ("done", "left"):
                 ends[offset, attempt] = before
             acks[offset] += what == "acked"
+            late += what == "late"
+            again += what == "had" and attempt > 1
         said = {(what, offset, attempt) for what, offset, attempt, _, _ in told}
         unsure += sum(
             what == "done" and not {("acked", *job), ("late", *job)} & said for what, *job in said
@@ -94,15 +97,17 @@ def assert_all_done_and_none_shared(
             if what == "had":
                 end = min(before + LEASE_S, worker.killed_at, ends.get((offset, attempt), 1e300))
                 held[offset].append((after, end))
+    assert late > 0, "nobody was late"
+    assert again > KILLS, "hardly a job was handed out twice"
     assert max(acks.values()) == 1, "a job was acked twice"
     assert sum(acks[offset] == 0 for offset in range(JOBS)) <= unsure
     assert unsure <= len(workers), "only who was killed does not know"
     for offset, times in held.items():
         times.sort()
-        for (_, end), (begin, _) in zip(times, times[1:], strict=False):
+        for (_, end), (begin, _) in pairwise(times):
             assert end <= begin, f"two had job {offset} at a time"
     if is_ordered:
         for key in range(97):
             of_key = [held[offset] for offset in range(key, JOBS, 97)]
-            for earlier, later in zip(of_key, of_key[1:], strict=False):
+            for earlier, later in pairwise(of_key):
                 assert max(end for _, end in earlier) <= later[0][0], "the order of a key"

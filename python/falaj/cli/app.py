@@ -16,6 +16,7 @@ from falaj.cli.caring import backup, repair, verify
 from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_output
 from falaj.cli.informing import info, metrics
 from falaj.cli.opened import Access
+from falaj.cli.queueing import queues
 from falaj.cli.reading import cat, tail
 from falaj.cli.storing import delete, demo, topics, trim
 from falaj.errors import Error
@@ -66,7 +67,8 @@ def _verb(do: "Callable[..., None]") -> None:
     app.command()(verb)
 
 
-for each in (append, cat, tail, topics, info, metrics, verify, repair, backup, trim, delete, demo):
+_ABOUT_STORES = (topics, info, metrics, verify, repair, backup, trim, queues, delete)
+for each in (append, cat, tail, *_ABOUT_STORES, demo):
     _verb(each)
 
 

@@ -17,7 +17,7 @@ use super::{Lease, Now, Queue};
 pub const NOT_BEFORE: &str = "falaj-not-before";
 
 /// How many records are walked over rather than looked up.
-const NEAR: u64 = 256;
+const NEAR: u64 = 1024;
 
 /// A record, and the right to work on it.
 #[derive(Clone, Debug)]
@@ -52,11 +52,12 @@ impl Reader {
         if let Some((_, scan)) = &mut *at {
             let from = scan.next_offset();
             if from <= offset && offset - from <= NEAR {
-                while let Ok(Some(record)) = scan.next_record() {
-                    if record.offset() == offset {
-                        return Ok(record);
+                while let Ok(Some((block, parts))) = scan.next_parts() {
+                    let here = block.first() + u64::from(parts.offset_delta);
+                    if here == offset {
+                        return Ok(RecordView::new(block.clone(), parts));
                     }
-                    if record.offset() > offset {
+                    if here > offset {
                         break;
                     }
                 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::*;
+use crate::storage::faulty::{Fault, FaultyStorage, How};
 use crate::storage::memory::MemoryStorage;
 use crate::storage::{Filesystem, Open, Storage};
 use crate::store::{StoreOptions, TopicOptions};
@@ -296,7 +297,7 @@ fn a_power_cut_at_any_event_loses_no_job() {
             let machine = machine().on(filesystem.clone());
             let acked = workload(&machine, options);
             let mut images = 0;
-            for crash in machine.journal().crashes().step_by(7) {
+            for crash in machine.journal().crashes().step_by(17) {
                 // An ack that was not answered may have been stored as well.
                 let before: BTreeSet<u64> = acked
                     .iter()
@@ -311,7 +312,7 @@ fn a_power_cut_at_any_event_loses_no_job() {
                     })
                     .images;
             }
-            assert!(images > 300, "{images}");
+            assert!(images > 120, "{images}");
         }
     }
 }
@@ -348,7 +349,7 @@ fn the_death_of_all_at_any_event_keeps_what_was_acked_and_loses_nothing() {
         let journal = machine.journal();
         let segment = crate::format::names::segment(0);
         let mut kept = 0;
-        for time in (0..=journal.len()).step_by(3) {
+        for time in (0..=journal.len()).step_by(5) {
             let image = journal.killed_at(time);
             let known: BTreeSet<u64> =
                 acked.iter().filter(|(at, _)| *at <= time).map(|(_, o)| *o).collect();
@@ -365,7 +366,50 @@ fn the_death_of_all_at_any_event_keeps_what_was_acked_and_loses_nothing() {
             assert_eq!(again.count(), 0, "{story}: {done:?} although {known:?}");
             kept += known.iter().filter(|o| !is_carried(**o)).count();
         }
-        assert!(kept > 60, "{kept}");
+        assert!(kept > 30, "{kept}");
+    }
+}
+
+/// Where stores are writes they may fail half-way, as a death in the middle leaves them.
+#[test]
+fn a_write_that_ends_half_way_leaves_what_was_acked_and_loses_nothing() {
+    let prepared = || {
+        let machine = machine().on(Filesystem::CopyOnWrite("btrfs"));
+        let topic = filled(&machine, 12, SyncMode::Durable);
+        drop(queue(&topic, SMALL));
+        machine
+    };
+    let attempt = |faulty: FaultyStorage| -> (BTreeSet<u64>, BTreeSet<u64>) {
+        let (mut acked, mut tried) = (BTreeSet::new(), BTreeSet::new());
+        let _ = (|| -> Result<()> {
+            let store = Store::open_on(Arc::new(faulty), "/store", &StoreOptions::default())?;
+            let topic = Topic::open(&store, "jobs", &small_segments())?;
+            let work = Queue::open(&topic, "work", SMALL)?;
+            for n in [3, 2, 4] {
+                let jobs = work.take(&topic, n, LEASE)?;
+                work.nack(&topic, &leases(&jobs[..1]), Duration::ZERO)?;
+                tried.extend(offsets(&jobs[1..]));
+                ack(&work, &topic, &jobs[1..])?;
+                acked.extend(offsets(&jobs[1..]));
+            }
+            Ok(())
+        })();
+        (acked, tried)
+    };
+    let whole = FaultyStorage::over_memory(prepared());
+    attempt(whole.clone());
+    for k in (1..=whole.total()).step_by(3) {
+        let machine = prepared();
+        let victim = machine.process();
+        let faulty = FaultyStorage::over_memory(victim.clone());
+        faulty.plan(Fault::at(k, How::HalfWritten(libc::ENOSPC)).forever());
+        let (acked, tried) = attempt(faulty);
+        victim.kill();
+        let topic = topic_on(&machine).unwrap();
+        let done: BTreeSet<u64> = drain(&queue(&topic, SMALL), &topic).into_iter().collect();
+        assert!(done.is_disjoint(&acked), "call {k}: {done:?} although {acked:?}");
+        let all: BTreeSet<u64> = done.union(&tried).copied().collect();
+        assert_eq!(all, (0..12).collect(), "call {k}");
     }
 }
 
@@ -384,7 +428,7 @@ fn a_flipped_bit_of_the_state_loses_no_job_and_crashes_nobody() {
     let whole = machine.restart();
     let mut errors = 0;
     // What is derived beyond the first places is not looked at before it is made anew.
-    for bit in (0..4096 * 8).chain((len - 16384) * 8..len * 8).step_by(17) {
+    for bit in (0..4096 * 8).chain((len - 16384) * 8..len * 8).step_by(29) {
         let image = whole.restart();
         let file = image.open(path, Open::ReadWrite).unwrap();
         let mut byte = [0];
@@ -401,5 +445,5 @@ fn a_flipped_bit_of_the_state_loses_no_job_and_crashes_nobody() {
             Err(other) => panic!("bit {bit}: {other}"),
         }
     }
-    assert!(errors > 20, "{errors}");
+    assert!(errors > 10, "{errors}");
 }
