@@ -370,6 +370,47 @@ fn the_death_of_all_at_any_event_keeps_what_was_acked_and_loses_nothing() {
     }
 }
 
+#[test]
+fn a_version_that_is_half_stored_leaves_the_entry_as_it_was() {
+    let machine = machine();
+    let topic = filled(&machine, 2, SyncMode::Durable);
+    let work = queue(&topic, SMALL);
+    work.nack(&topic, &leases(&take(&work, &topic, 1)), Duration::ZERO).unwrap();
+    let path = topic.store().layout().queue("work").unwrap();
+    let file = StateFile::open(topic.store(), &path).unwrap().unwrap();
+    let before = file.entry(0).entry;
+    take(&work, &topic, 1);
+    let entry = file.parts().entry(0);
+    let halves = [entry, entry + 32].map(|half| file.load(half + 8) >> 32);
+    let newer = if halves[0] > halves[1] { entry } else { entry + 32 };
+    for word in 0..4 {
+        let kept = file.load(newer + 8 * word);
+        file.set(newer + 8 * word, kept ^ 1 << 7).unwrap();
+        let found = file.entry(0);
+        assert!(found.is_known && found.entry == before, "word {word}: {found:?}");
+        file.set(newer + 8 * word, kept).unwrap();
+    }
+}
+
+#[test]
+fn what_a_dead_one_left_half_changed_is_made_anew() {
+    let machine = machine();
+    let topic = filled(&machine, 6, SyncMode::Durable);
+    let work = queue(&topic, KEYED);
+    let jobs = take(&work, &topic, 3);
+    work.nack(&topic, &leases(&jobs[..2]), Duration::ZERO).unwrap();
+    let path = topic.store().layout().queue("work").unwrap();
+    let file = StateFile::open(topic.store(), &path).unwrap().unwrap();
+    file.set(at::BUSY, 1).unwrap();
+    file.set(at::HEAP, 1).unwrap();
+    file.set(at::LEASED, 7).unwrap();
+    file.set(file.parts().heap(0) + 8, 63).unwrap();
+    assert_eq!(offsets(&take(&work, &topic, 9)), [0, 1]);
+    assert_eq!(work.info(&topic).unwrap().leased, 3);
+    ack(&work, &topic, &jobs[2..]).unwrap();
+    assert_eq!(offsets(&take(&work, &topic, 9)), [5]);
+}
+
 /// Where stores are writes they may fail half-way, as a death in the middle leaves them.
 #[test]
 fn a_write_that_ends_half_way_leaves_what_was_acked_and_loses_nothing() {
