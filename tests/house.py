@@ -59,6 +59,7 @@ ROOMS: dict[str, set[str]] = {
         "store",
         "topic",
     },
+    "queue": {"format", "error", "lock", "storage", "log", "store", "topic"},
 }
 
 # Rooms of the Python package above the core, and what each must not know.

@@ -20,6 +20,7 @@ from runner import (
     floors,
     following,
     machine,
+    queueing,
     results,
     rust,
     space,
@@ -36,6 +37,7 @@ Measure = Callable[[Path, Sizes], list[results.Measured]]
 PARTS: dict[str, Measure] = {
     "memcpy": floors.measure_memcpy,
     "contention": contention.measure,
+    "queueing": queueing.measure,
     "following": following.measure,
     "durable": durable.measure,
     "starting": starting.measure,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from falaj._core import Bell, Follower, Record, Watch
     from falaj.consumers import Consumer
+    from falaj.queues import Jobs, Queue
 
 __all__ = ["AsyncConsumer", "AsyncFollower"]
 
@@ -162,6 +163,41 @@ class AsyncConsumer(Generic[T]):
             for watch, watcher in joined:
                 watcher.discard(watch, waiter)
                 watcher.leave()
+
+
+async def take(queue: Queue[T], n: int, lease: float, timeout: float | None) -> Jobs[T]:
+    """Take jobs as `Queue.take` does; `Queue.atake` calls this."""
+    jobs = queue.take(n, lease, 0)
+    if jobs or timeout == 0:
+        return jobs
+    watch = queue._watch()
+    watcher = _watcher_of(watch)
+    try:
+        async with asyncio.timeout(timeout):
+            while not jobs:
+                await _jobs_due(queue, watch, watcher)
+                jobs = queue.take(n, lease, 0)
+    except TimeoutError:
+        pass
+    finally:
+        watcher.leave()
+    return jobs
+
+
+async def _jobs_due(queue: Queue[Any], watch: Watch, watcher: _Watcher) -> None:
+    """Wait until a queue may have something to take."""
+    waiter = asyncio.get_running_loop().create_future()
+    seen, _ = queue._next()
+    try:
+        watcher.add(watch, waiter, seen)
+        # Whoever gives back or closes from now on wakes the waiter; who did before is seen here.
+        _, seconds = queue._next()
+        if seconds != 0:
+            done, _ = await asyncio.wait([waiter], timeout=seconds)
+            for ended in done:
+                ended.result()
+    finally:
+        watcher.discard(watch, waiter)
 
 
 class _Waits:

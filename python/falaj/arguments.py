@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 
 from falaj.times import Time
 
-__all__ = ["Settings", "Start", "Sync", "Visibility"]
+__all__ = ["QueueInfo", "Settings", "Start", "Sync", "Visibility"]
 
 Start = int | Literal["earliest", "latest"] | Time
 Sync = Literal["none", "interval", "durable"]
@@ -24,3 +24,19 @@ class Settings(TypedDict, total=False):
     sync: Sync | None
     verify: bool | None
     visibility: Visibility
+
+
+class QueueInfo(TypedDict):
+    """A work queue in numbers, as `Queue.info` tells it."""
+
+    name: str
+    topic: str
+    order: Literal["key"] | None
+    waiting: int
+    leased: int
+    returned: int
+    done: int
+    floor: int
+    trimmed: int
+    dead: int
+    holders: dict[str, int]

@@ -25,6 +25,7 @@ __all__ = [
     "IOFailed",
     "Invalid",
     "Latched",
+    "LeaseOver",
     "LockFileReplaced",
     "LockTimeout",
     "LogRewound",
@@ -208,6 +209,13 @@ class NotOwner(Error, RuntimeError):
 
 class NoSuchConsumer(Error, KeyError):
     """There is no consumer of this name."""
+
+
+class LeaseOver(Error, ValueError):
+    """The right to a job of a queue is over: somebody else may work on it, so drop the result.
+
+    `offset` is the record's. Nothing changed for the job.
+    """
 
 
 class ReadOnly(Error, PermissionError):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from falaj.consumers import Consumer
     from falaj.lean import T
     from falaj.metrics import Metrics
+    from falaj.queues import Queue
     from falaj.transactions import Transaction
 
 __all__ = ["Store", "open"]
@@ -220,6 +221,7 @@ class Store(_core.Store):
             (range(0, 1), b'order 17 was paid')
         """
         return _transaction()(self, sync)
+
     def consumer(
         self,
         name: str,
@@ -316,6 +318,80 @@ class Store(_core.Store):
             []
         """
         _core._delete_consumer(self, name)
+
+    def queue(
+        self,
+        name: str,
+        topic: str | Topic[Any] | None = None,
+        *,
+        max_attempts: int | None = None,
+        dead_letter: str | Topic[Any] | None = None,
+        order: Literal["key"] | None = None,
+    ) -> Queue[Any]:
+        """Open a work queue over a topic; the first to open it creates it.
+
+        A new queue has all records to be done that its topic has. Several queues of different names
+        may share a topic, each with its own state.
+
+        Args:
+            name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
+            topic: The topic, or its name, by default the queue's; with one partition.
+            max_attempts: After how many hand-outs without an ack a job is given up, moved to
+                `dead_letter`; None tries forever. Each handle goes by its own.
+            dead_letter: Where to, a topic or its name; by default the topic's name and `.dead`.
+            order: "key": of records with the same key one is out at a time, and in the order of
+                offsets. It is the queue's for ever; None takes it as the queue has it.
+
+        Returns:
+            The queue: a context manager that closes it.
+
+        Raises:
+            Invalid: The topic has several partitions, or a limit makes no sense.
+            SettingsMismatch: The queue exists with another topic or order.
+            ReadOnly: The store was opened for reading.
+
+        Example:
+            >>> queue = store.queue("jobs", max_attempts=5)
+            >>> queue.put(b"resize 1.png")
+            0
+            >>> for job in queue.take(10):
+            ...     job.ack()
+        """
+        from falaj.queues import Queue  # few need it
+
+        over = name if topic is None else topic
+        opened = self.topic(over) if isinstance(over, str) else over
+        return Queue(opened, name, max_attempts, dead_letter, order)
+
+    def queues(self) -> dict[str, str]:
+        """Names of all work queues, sorted, each with its topic's name.
+
+        One whose state is damaged has an empty one.
+
+        Example:
+            >>> _ = store.queue("thumbnails", topic="pictures")
+            >>> store.queues()
+            {'thumbnails': 'pictures'}
+        """
+        return dict(_core._queues(self))
+
+    def delete_queue(self, name: str) -> None:
+        """Forget what became of the records of a queue; the records stay in their topic.
+
+        A queue that is opened by this name afterwards has all of them to be done. Nobody should
+        have it open: whoever does goes on with the state that is gone.
+
+        Raises:
+            Invalid: There is none of this name.
+            ReadOnly: The store was opened for reading.
+
+        Example:
+            >>> _ = store.queue("jobs")
+            >>> store.delete_queue("jobs")
+            >>> store.queues()
+            {}
+        """
+        _core._delete_queue(self, name)
 
     def backup(
         self, path: str | os.PathLike[str], progress: Progress | None = None

@@ -17,6 +17,7 @@ from falaj.cli.consuming import consumers, seek
 from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_output
 from falaj.cli.informing import info, metrics
 from falaj.cli.opened import Access
+from falaj.cli.queueing import queues
 from falaj.cli.reading import cat, tail
 from falaj.cli.storing import delete, demo, topics, trim
 from falaj.errors import Error
@@ -69,7 +70,7 @@ def _verb(do: "Callable[..., None]") -> None:
 
 _VERBS: "tuple[Callable[..., None], ...]" = (
     *(append, cat, tail, topics, consumers, seek, info, metrics),
-    *(verify, repair, backup, trim, delete, demo),
+    *(verify, repair, backup, trim, queues, delete, demo),
 )
 for each in _VERBS:
     _verb(each)

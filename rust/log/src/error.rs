@@ -88,6 +88,9 @@ pub enum Error {
     NotOwner { consumer: String, topic: String, partition: u32, holder: String },
     /// No consumer of this name. Next: look at the name; the first to open it for writing creates it.
     NoSuchConsumer { name: String, store: PathBuf },
+    /// The right to a job of a queue is over, or was never this process's: somebody else may have the
+    /// job. Nothing changed for it. Next: drop what was worked out, or take longer leases.
+    LeaseOver { queue: String, offset: u64, why: &'static str },
     /// The caller asked to stop waiting.
     Interrupted,
 }
@@ -154,6 +157,7 @@ impl Error {
             | Error::Compacted { .. }
             | Error::OutOfSequence { .. }
             | Error::DuplicateUnknownOffset { .. }
+            | Error::LeaseOver { .. }
             | Error::ReadOnly { .. }
             | Error::Filesystem { .. } => Remedy::FixInput,
             Error::Io { .. } | Error::NoSpace { .. } | Error::NoSlot { .. } => Remedy::FixMachine,
@@ -313,6 +317,11 @@ impl fmt::Display for Error {
                 f,
                 "there is no consumer {name:?} in {}; `falaj consumers` lists what there is",
                 store.display()
+            ),
+            Error::LeaseOver { queue, offset, why } => write!(
+                f,
+                "the lease of job {offset} of queue {queue:?} cannot be used: {why}; somebody else may \
+                 work on it, so drop this result, and take longer leases or extend them"
             ),
             Error::Interrupted => f.write_str("the wait was interrupted"),
         }

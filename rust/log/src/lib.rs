@@ -50,6 +50,7 @@
 //! | [`store`] | opening a directory; its topics; who writes to it | everybody |
 //! | [`topic`] | appending records, reading them | everybody |
 //! | [`consumer`] | named readers, whose cursors survive and whose members share partitions | everybody |
+//! | [`queue`] | handing the records of a topic out as jobs | everybody |
 //! | [`error`] | what can go wrong, and what helps | everybody |
 //! | [`log`] | the protocols between processes: append, repair, recovery, sync, follow | waiting, and tools |
 //! | [`segment`] | one file: checks, walks, index | tools |
@@ -90,6 +91,8 @@ pub mod lock;
 #[cfg(not(any(loom, shuttle)))]
 pub mod log;
 pub mod publish;
+#[cfg(not(any(loom, shuttle)))]
+pub mod queue;
 #[cfg(not(any(loom, shuttle)))]
 pub mod segment;
 #[cfg(not(any(loom, shuttle)))]

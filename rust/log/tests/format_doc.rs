@@ -16,7 +16,7 @@ use falaj::format::record::{Record, attribute};
 use falaj::format::segment::{self, Mark, Previous};
 use falaj::format::settings::{StoreSettings, TopicSettings, WriteMode};
 use falaj::format::state::{self, End, LogState, TopicState};
-use falaj::format::{Malformed, PAGE, VERSION, address, control, index, names, varint};
+use falaj::format::{Malformed, PAGE, VERSION, address, control, index, names, queue, varint};
 use falaj::lock::{self, Identity};
 use falaj::segment::create::own_header;
 use falaj::segment::walk::{Step, Walk, highest_ns};
@@ -584,6 +584,78 @@ fn a_control_page_is_as_its_tables_say() {
     let documented: Vec<_> = rows.iter().map(|row| (number(&row[0]), row[1].as_str())).collect();
     assert_eq!(documented, words);
     assert!(says("`control` has 4,096 bytes") && control::LEN == 4096);
+}
+
+#[test]
+fn the_state_of_a_queue_is_as_its_tables_say() {
+    let parts = queue::Parts { capacity: 64, ordered: true };
+    let generation = *b"0123456789abcdef";
+    let header = queue::Header { generation, id: 9, parts, topic: "jobs".into() }.encode();
+    let mut name = b"jobs".to_vec();
+    name.resize(459, 0);
+    assert_layout(
+        "queue header",
+        &header,
+        &[
+            ("magic", queue::MAGIC.to_vec()),
+            ("version", half(VERSION)),
+            ("flags", half(1)),
+            ("topic", generation.to_vec()),
+            ("id", word(9)),
+            ("places", word(64)),
+            ("length", vec![4]),
+            ("name", name),
+            ("crc", half(crc32(&header[..508]))),
+        ],
+    );
+    let bytes = |words: &[u64]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
+    let ends = queue::Ends { serial: 3, floor: 4, head: 5, trimmed: 6, dead: 7 };
+    let slot = bytes(&ends.encode(9));
+    let covered = [word(9), vec![255; 8], slot[..56].to_vec()].concat();
+    assert_layout(
+        "queue ends",
+        &slot,
+        &[
+            ("serial", word(3)),
+            ("floor", word(4)),
+            ("head", word(5)),
+            ("trimmed", word(6)),
+            ("dead", word(7)),
+            ("crc", word(crc32(&covered).into())),
+        ],
+    );
+    let state = queue::State::Leased;
+    let entry = queue::Entry { state, attempts: 258, holder: 1, serial: 2, when: 3, mark: 4 };
+    let version = bytes(&entry.encode(9, 77));
+    let covered = [word(9), word(77), version[..28].to_vec(), vec![0; 4]].concat();
+    assert_layout(
+        "queue entry",
+        &version,
+        &[
+            ("when", word(3)),
+            ("holder", half(1)),
+            ("serial", half(2)),
+            ("mark", word(4)),
+            ("state", vec![2]),
+            ("attempts", vec![2, 1, 0]),
+            ("crc", half(crc32(&covered))),
+        ],
+    );
+    assert_eq!((version.len() as u64, queue::ENTRY_LEN), (queue::VERSION_LEN, 64));
+    assert_eq!(queue::at::ENDS, [512, 1024]);
+    let words = [
+        (queue::at::LOCK, "LOCK"),
+        (queue::at::INCARNATION, "INCARNATION"),
+        (queue::at::BUSY, "BUSY"),
+        (queue::at::REPLACED, "REPLACED"),
+        (queue::at::HEAP, "HEAP"),
+        (queue::at::LEASED, "LEASED"),
+        (queue::at::DONE, "DONE"),
+        (queue::at::CHANGES, "CHANGES"),
+    ];
+    let rows = table("queue words");
+    let documented: Vec<_> = rows.iter().map(|row| (number(&row[0]), row[1].as_str())).collect();
+    assert_eq!(documented, words);
 }
 
 #[test]

@@ -118,6 +118,7 @@ fn class(error: &Error) -> &'static str {
         Error::NotOwner { .. } => "NotOwner",
         Error::NoSuchConsumer { .. } => "NoSuchConsumer",
         Error::DuplicateUnknownOffset { .. } => "DuplicateUnknownOffset",
+        Error::LeaseOver { .. } => "LeaseOver",
         Error::ReadOnly { .. } => "ReadOnly",
         Error::Closed { .. } => "Closed",
         Error::DurabilityUnknown { .. } => "DurabilityUnknown",
@@ -169,6 +170,7 @@ fn offset(error: &Error) -> Option<i128> {
         Error::OffsetOutOfRange { offset, .. } => Some(*offset),
         Error::Compacted { offset, .. }
         | Error::LogRewound { offset, .. }
+        | Error::LeaseOver { offset, .. }
         | Error::DurabilityUnknown { offset, .. } => Some(i128::from(*offset)),
         _ => None,
     }

@@ -23,6 +23,7 @@ mod held;
 mod input;
 mod iterate;
 mod opened;
+mod queue;
 mod record;
 mod seen;
 mod signals;
@@ -47,6 +48,7 @@ mod _core {
         follow::{Bell, Follower, Ticket, Watch},
         iterate::Records,
         opened::Opened,
+        queue::{_delete_queue, _queues, Job, Queue},
         record::Record,
         store::Store,
         topic::Topic,

@@ -98,7 +98,7 @@ impl Record {
     }
 
     /// A copy of the payload.
-    fn bytes<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyBytes> {
+    pub(crate) fn bytes<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyBytes> {
         PyBytes::new(slf.py(), held(slf).value().unwrap_or_default())
     }
 

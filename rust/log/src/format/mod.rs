@@ -13,6 +13,7 @@
 //! | [`state`] | bodies of snapshot, meta and end blocks |
 //! | [`index`] | sparse index beside a segment |
 //! | [`control`] | words of the page that processes share |
+//! | [`queue`] | state of a work queue |
 //! | [`wake`] | page that waiters of a store share |
 //! | [`consumer`] | a consumer's members, owners and cursors |
 //! | [`settings`] | `falaj.json`, `topic.json` |
@@ -26,6 +27,7 @@ pub mod consumer;
 pub mod control;
 pub mod index;
 pub mod names;
+pub mod queue;
 pub mod record;
 pub mod segment;
 pub mod settings;

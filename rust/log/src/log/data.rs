@@ -80,6 +80,17 @@ impl DataBlock {
         Address::new(self.segment.sequence(), self.block.end())
     }
 
+    /// What tells it from other blocks that its log had or will have at any place: salt of its segment,
+    /// position, body and time. One that was carried over to another segment has another.
+    pub fn mark(&self) -> u64 {
+        let header = &self.block.header;
+        let parts = [self.block.position, self.appended_ns() as u64, header.body_crc.into()];
+        // Multiplied by odd constants and folded, so that no part undoes another.
+        parts.iter().fold(self.segment.salt(), |mark, part| {
+            (mark ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        })
+    }
+
     /// Walks its records.
     ///
     /// # Errors

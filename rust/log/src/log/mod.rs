@@ -93,6 +93,7 @@ pub use demands::{Demands, Sequenced};
 pub use extent::{Extent, LockInfo, SegmentInfo};
 pub use facts::Ends;
 pub use follow::{Interrupt, Reach, Wait};
+pub use guard::wait_for_flock;
 pub use mending::{Mend, MendStep};
 pub use read::Cursor;
 pub use recover::{Planned, mend, plan};

@@ -304,6 +304,10 @@ impl Storage for FaultyStorage {
         self.inner.tick_us()
     }
 
+    fn steady_us(&self) -> i64 {
+        self.inner.steady_us()
+    }
+
     fn random(&self) -> io::Result<u64> {
         self.plan.check(Call::Random)?;
         self.inner.random()

@@ -113,6 +113,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     fn tick_us(&self) -> i64 {
         self.now_us()
     }
+    /// A clock that nobody sets, microseconds since some moment that is the same for all processes of
+    /// the machine until it starts anew; it stands still while the machine sleeps.
+    fn steady_us(&self) -> i64 {
+        self.now_us()
+    }
     /// A random number, from the kernel on a real machine, from a seed in tests.
     fn random(&self) -> io::Result<u64>;
     /// Which of the processes that the memory twin imitates this is; 0 where there is nothing to

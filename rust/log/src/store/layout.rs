@@ -12,6 +12,7 @@
 //!   topics/<name>/topic.json         what a topic is; the last thing its creation makes
 //!   logs/<log>@<generation>/…        one log; `.tmp` behind it while it is being made
 //!   consumers/<name>
+//!   queues/<name>                    state of a work queue; `~` behind it while it is being made
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ pub(crate) mod top {
     pub const TOPICS: &str = "topics";
     pub const LOGS: &str = "logs";
     pub const CONSUMERS: &str = "consumers";
+    /// Made with the first queue.
+    pub const QUEUES: &str = "queues";
     /// Directories, in the order in which creation makes them after [`SLOTS`].
     pub const DIRECTORIES: [&str; 3] = [TOPICS, LOGS, CONSUMERS];
 }
@@ -159,6 +162,20 @@ impl Layout {
         checked(name)?;
         Ok(self.consumers().join(name))
     }
+
+    /// Directory of the queues.
+    pub fn queues(&self) -> PathBuf {
+        self.root.join(top::QUEUES)
+    }
+
+    /// State file of a queue.
+    ///
+    /// # Errors
+    /// [`Error::BadName`].
+    pub fn queue(&self, name: &str) -> Result<PathBuf> {
+        checked(name)?;
+        Ok(self.queues().join(name))
+    }
 }
 
 fn checked(name: &str) -> Result<()> {
@@ -199,7 +216,12 @@ mod tests {
         let layout = Layout::new(Path::new("/s"));
         let long = "x".repeat(250);
         for bad in ["", ".", "..", "../x", "a/b", "/etc", "a\0", "a b", "ä", "a@b", "a\n", &long] {
-            for made in [layout.topic(bad), layout.topic_settings(bad), layout.consumer(bad)] {
+            for made in [
+                layout.topic(bad),
+                layout.topic_settings(bad),
+                layout.consumer(bad),
+                layout.queue(bad),
+            ] {
                 assert!(matches!(made, Err(Error::BadName { .. })), "{bad:?}");
             }
         }

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::claim::{Claim, Patience};
+use super::doors::Doors;
 use super::gate::{Gate, Gates};
 use super::layout::Layout;
 use super::lockfile::LockFile;
@@ -46,6 +47,7 @@ pub struct Membership {
     presence: LockFile,
     logs: OpenLogs,
     gates: Gates,
+    doors: Doors,
 }
 
 /// What a process finds when it joins.
@@ -84,9 +86,19 @@ impl Membership {
         // Whoever had a replaced claim meanwhile cannot have been kept out.
         claim.verify()?;
         let (storage, incarnation) = (storage.clone(), here.incarnation);
-        let (logs, gates) = Default::default();
-        let member =
-            Self { storage, slots, identity, incarnation, epoch, slot, presence, logs, gates };
+        let (logs, gates, doors) = Default::default();
+        let member = Self {
+            storage,
+            slots,
+            identity,
+            incarnation,
+            epoch,
+            slot,
+            presence,
+            logs,
+            gates,
+            doors,
+        };
         Ok(Joined { member: Arc::new(member), alone: here.alone })
     }
 
@@ -168,6 +180,11 @@ impl Membership {
     /// Where the threads of this process meet that wait for the same file to be synced.
     pub(crate) fn gate(&self, path: &Path) -> Arc<Gate> {
         self.gates.of(path)
+    }
+
+    /// What stands before a file that processes lock by a word: one for each path, whoever asks.
+    pub(super) fn doors(&self) -> &Doors {
+        &self.doors
     }
 
     /// The process behind an identity, for people: `process 4711 (slot 3)`.

@@ -11,6 +11,7 @@
 //! | `claim`, `gate` | one at a time creates, deletes, joins; one sync serves many threads |
 //! | `membership`, `slots` | who writes, and who is dead |
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
+//! | `queues`, `doors` | files of queues; exclusion inside a process for files locked by a word |
 //! | `options`, `open`, `files` | opening and creating a store |
 //! | `logs` | which logs this process has open, and the threads that serve them |
 //! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
@@ -24,6 +25,7 @@
 mod backup;
 mod catalog;
 mod claim;
+mod doors;
 mod files;
 pub mod fork;
 pub(crate) mod gate;
@@ -35,6 +37,7 @@ pub mod membership;
 pub mod modes;
 mod open;
 pub mod options;
+mod queues;
 mod registry;
 mod repair;
 mod sharing;
@@ -49,6 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use backup::BackupReport;
+pub use doors::Door;
 pub use info::{LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
 pub use logs::Closing;

@@ -208,6 +208,15 @@ impl Topic {
         self.log.first_offset(self.number(partition)?)
     }
 
+    /// Up to where a partition is known to be trimmed, for the cost of a load: [`Topic::first`] may say
+    /// more.
+    ///
+    /// # Errors
+    /// `Invalid` for a partition that is not there.
+    pub fn trimmed(&self, partition: u32) -> Result<u64> {
+        Ok(self.log.trimmed(self.number(partition)?))
+    }
+
     /// Trim partitions: their records before these offsets are gone for every reader, and so are the
     /// files which no topic of the log needs any more. On the medium when it returns; what was read
     /// stays valid. An offset that was trimmed already changes nothing.

@@ -156,6 +156,11 @@ impl Storage for RealStorage {
         now.tv_sec.wrapping_mul(1_000_000).wrapping_add(now.tv_nsec / 1000)
     }
 
+    fn steady_us(&self) -> i64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec.wrapping_mul(1_000_000).wrapping_add(now.tv_nsec / 1000)
+    }
+
     fn random(&self) -> io::Result<u64> {
         let mut bytes = [0u8; 8];
         // Up to 256 bytes come whole or not at all.

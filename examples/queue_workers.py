@@ -1,0 +1,52 @@
+"""Share jobs among worker processes, one of which is killed in the middle: every job is done.
+
+`python queue_workers.py STORE`
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+
+import falaj
+
+JOBS, WORKERS = 200, 3
+
+
+def work(path: str, number: int) -> None:
+    with falaj.open(path) as store:
+        queue = store.queue("thumbnails", max_attempts=5)
+        results = store.topic("results", codec="json")
+        while True:
+            # A job is this process's for a minute, until it acks it, or until it dies.
+            with queue.take(10, lease=60, timeout=1) as jobs:
+                if not jobs:
+                    return
+                for job in jobs:
+                    if number == 0 and job.offset > 20 and job.attempt == 1:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    time.sleep(0.001)  # the work
+                    results.append({"job": job.offset, "picture": job.value})
+                    job.ack()
+
+
+def main(path: str) -> None:
+    with falaj.open(path) as store:
+        pictures = store.topic("thumbnails", codec="str")
+        pictures.extend([f"{i}.png" for i in range(JOBS)])
+        queue = store.queue("thumbnails", pictures)
+        context = multiprocessing.get_context("spawn")
+        workers = [context.Process(target=work, args=(path, i)) for i in range(WORKERS)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        killed = [worker.exitcode for worker in workers].count(-signal.SIGKILL)
+        done = {result.value["job"] for result in store.topic("results", codec="json")}
+        print(f"{killed} worker killed, {len(done)} of {JOBS} jobs done")
+        print(f"{queue.info()['done']} acked, {queue.info()['leased']} out")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,285 @@
+"""`Queue`: the records of a topic as jobs, each for one worker at a time; `Store.queue` makes it.
+
+What runs for each job is in the compiled class. Here is what runs once a take: giving up what was
+tried too often, timeouts, asyncio.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from falaj import _core
+from falaj._core import Job
+from falaj.errors import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping
+
+    from falaj.arguments import QueueInfo, Sync
+    from falaj.topics import Topic
+
+__all__ = ["Job", "Jobs", "Queue"]
+
+T = TypeVar("T")
+
+_FOREVER = 2**32 - 1
+_BUILT_IN = ("bytes", "str", "json", "msgpack", "pickle")
+
+
+class Jobs(list[Job[T]]):
+    """Jobs that were taken together: a list, and a context manager that gives back.
+
+    Whatever of them was neither acked nor given back when the block is left goes back at once.
+
+    Example:
+        >>> queue = store.queue("jobs")
+        >>> _ = queue.put(b"one"), queue.put(b"two")
+        >>> with queue.take(2) as jobs:
+        ...     jobs[0].ack()
+        >>> [job.bytes() for job in queue.take(2)]
+        [b'two']
+    """
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, jobs: Iterable[Job[T]], queue: Queue[T]) -> None:
+        super().__init__(jobs)
+        self._queue = queue
+
+    def ack(self) -> None:
+        """Say that all of them are done; as `Queue.ack`."""
+        self._queue.ack(self)
+
+    def __enter__(self) -> Jobs[T]:
+        return self
+
+    def __exit__(self, *_exception: Any) -> None:
+        self._queue._release(self)
+
+
+class Queue(_core.Queue[T]):
+    """A work queue over a topic; `Store.queue` makes it.
+
+    Any number of processes take from it, and no job is had by two of them at a time. A lease ends
+    with an ack, by giving back, with its deadline, or with its process. Threads may share a handle.
+    A forked child may go on with it; the jobs that its parent took stay the parent's.
+
+    A job may be done twice: when its worker dies or is late after the work and before the ack, and
+    when a power cut takes an ack back. So let doing it twice do no harm; docs/guide/queues.md.
+
+    Example:
+        >>> queue = store.queue("jobs")
+        >>> _ = queue.put(b"resize 1.png", key=b"ann")
+        >>> for job in queue.take(10, lease=60):
+        ...     job.bytes()
+        ...     job.ack()
+        b'resize 1.png'
+    """
+
+    __slots__ = ("_dead", "_dead_letter", "_max_attempts", "_topic")
+    _dead: Topic[Any] | None
+    _dead_letter: str | Topic[Any]
+    _max_attempts: int | None
+    _topic: Topic[T]
+
+    def __new__(
+        cls,
+        topic: Topic[T],
+        name: str,
+        max_attempts: int | None = None,
+        dead_letter: str | Topic[Any] | None = None,
+        order: Literal["key"] | None = None,
+    ) -> Queue[T]:
+        """Make a handle; `Store.queue` calls this."""
+        if order not in (None, "key"):
+            raise Invalid(f'order is "key" or None, not {order!r}')
+        if max_attempts is None and dead_letter is not None:
+            raise Invalid("dead_letter= is where jobs go after max_attempts=: give that as well")
+        if max_attempts is not None and not 1 <= max_attempts < 2**24:
+            raise Invalid(f"max_attempts is 1 to {2**24 - 1}, or None, not {max_attempts}")
+        queue = super().__new__(cls, topic, name, True if order == "key" else None)
+        queue._topic = topic
+        queue._max_attempts = max_attempts
+        queue._dead_letter = dead_letter if dead_letter is not None else topic.name + ".dead"
+        queue._dead = None
+        return queue
+
+    @property
+    def topic(self) -> Topic[T]:
+        """The topic that holds the jobs; append to it as to any."""
+        return self._topic
+
+    @property
+    def max_attempts(self) -> int | None:
+        """After how many hand-outs this handle gives a job up."""
+        return self._max_attempts
+
+    @property
+    def dead(self) -> Topic[Any] | None:
+        """The topic of jobs that were given up, None where jobs are tried for ever.
+
+        Its records are those of the jobs with headers more: `falaj-queue`, `falaj-topic`,
+        `falaj-offset`, `falaj-attempts`.
+        """
+        if self._max_attempts is None:
+            return None
+        if self._dead is None:
+            where = self._dead_letter
+            if isinstance(where, str):
+                store = self._topic.store
+                is_new = where not in store.topics() and self._topic.codec in _BUILT_IN
+                where = store.topic(where, codec=self._topic.codec if is_new else None)
+            self._dead = where
+        return self._dead
+
+    def put(
+        self,
+        value: T,
+        key: bytes | None = None,
+        *,
+        delay: float = 0.0,
+        headers: Mapping[str, bytes | None] | None = None,
+        sync: Sync | None = None,
+    ) -> int:
+        """Append a job to the topic.
+
+        Args:
+            value: What the topic's codec takes.
+            key: What the job is about.
+            delay: Seconds before it may be handed out. It stands in the record's header
+                `falaj-not-before`, which every queue over the topic heeds; with `order="key"` later
+                jobs of its key wait for it.
+            headers: More headers.
+            sync: As for `Topic.append`.
+
+        Returns:
+            The offset of its record.
+
+        Example:
+            >>> queue = store.queue("jobs")
+            >>> _ = queue.put(b"later", delay=3600)
+            >>> queue.take(timeout=0)
+            []
+        """
+        told: dict[str, bytes | None] = dict(headers or {})
+        if not 0 <= delay < 2**32:
+            raise Invalid(f"a delay is a number of seconds from 0 on, not {delay}")
+        if delay:
+            told[self._NOT_BEFORE] = str((time.time_ns() + int(delay * 1e9)) // 1000).encode()
+        offset = self._topic.append(value, key, told or None, sync=sync)
+        return offset if isinstance(offset, int) else offset.offset
+
+    def take(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Jobs[T]:
+        """Take up to `n` jobs, waiting until there is one.
+
+        What came back is handed out before what nobody had yet. Waiting takes no processor time
+        while nobody holds jobs; it ends at once when a job is appended or given back, when a delay
+        or a lease is over, and within 50 ms of a holder's death.
+
+        Args:
+            n: Most jobs to take.
+            lease: Seconds until their time is over, and others may have them.
+            timeout: Seconds to wait for the first; None waits as long as it takes, 0 not at all.
+
+        Returns:
+            The jobs; none where the time is over.
+
+        Raises:
+            Invalid: A number makes no sense.
+            TopicDeleted: The topic was deleted.
+            Corrupt: A record cannot be read; the jobs were given back.
+        """
+        if n < 1:
+            raise Invalid(f"take() takes how many jobs to take, not {n}")
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            jobs, worn = self._take(n, lease, timeout, self._max_attempts or _FOREVER)
+            if worn:
+                self._give_up(worn)
+            if jobs or not worn:
+                return Jobs(jobs, self)
+            if until is not None:
+                timeout = max(0.0, until - time.monotonic())
+
+    def atake(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Taking[T]:
+        """Take jobs from asyncio; arguments as for `take`.
+
+        `jobs = await queue.atake(10)`, or `async with queue.atake(10) as jobs:`, which gives back
+        what was not settled. Cancelling it takes nothing.
+
+        Example:
+            >>> import asyncio
+            >>> queue = store.queue("jobs")
+            >>> _ = queue.put(b"one")
+            >>> async def work():
+            ...     async with queue.atake(10) as jobs:
+            ...         jobs.ack()
+            ...         return len(jobs)
+            >>> asyncio.run(work())
+            1
+        """
+        return Taking(self, n, lease, timeout)
+
+    def info(self) -> QueueInfo:
+        """Tell the queue in numbers.
+
+        `waiting` records were never handed out, `leased` ones are out (`holders` says with whom),
+        `returned` ones came back and wait for their time, their turn or a taker. `done` counts from
+        the beginning of the topic. What was trimmed before it was done is in `trimmed`, what was
+        given up in `dead`; both count as done.
+
+        Example:
+            >>> queue = store.queue("jobs")
+            >>> _ = queue.put(b"one"), queue.put(b"two")
+            >>> _ = queue.take()
+            >>> info = queue.info()
+            >>> info["waiting"], info["leased"]
+            (1, 1)
+        """
+        return self._info()
+
+    def _give_up(self, worn: list[Job[T]]) -> None:
+        dead = self.dead
+        if dead is not None:
+            self._bury(worn, dead)
+
+    def __enter__(self) -> Queue[T]:
+        return self
+
+    def __exit__(self, *_exception: Any) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Queue[T]:
+        return self
+
+    async def __aexit__(self, *_exception: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<falaj.Queue {self.name!r} over {self._topic.name!r}{state}>"
+
+
+class Taking(Generic[T]):
+    """A take that asyncio waits for: awaitable, and a context manager; `Queue.atake` makes it."""
+
+    __slots__ = ("_jobs", "_queue", "_what")
+
+    def __init__(self, queue: Queue[T], n: int, lease: float, timeout: float | None) -> None:
+        self._queue = queue
+        self._what = (n, lease, timeout)
+        self._jobs: Jobs[T] | None = None
+
+    def __await__(self) -> Generator[Any, None, Jobs[T]]:
+        from falaj.aio import take  # asyncio takes as long to import as all of falaj
+
+        return take(self._queue, *self._what).__await__()
+
+    async def __aenter__(self) -> Jobs[T]:
+        self._jobs = await self
+        return self._jobs
+
+    async def __aexit__(self, *_exception: Any) -> None:
+        if self._jobs is not None:
+            self._jobs.__exit__()

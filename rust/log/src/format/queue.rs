@@ -1,0 +1,368 @@
+//! The state file of a work queue: what became of each record, beside the topic that holds them.
+//!
+//! ```text
+//! page 0   header, written once │ ends (two slots) │ words, derived
+//! page 1…  holders: a word for each slot of the store, derived
+//!          entries: 64 bytes for each place of the ring, two versions of 32
+//!          links:   16 bytes for each place: where in the heap, who comes behind it, derived
+//!          heap:    16 bytes for each place: when, which place, derived
+//!          lanes:   16 bytes for each place, in queues with an order: first and last, derived
+//! ```
+//!
+//! Invariant, on which "no record is lost" rests: a version of an entry is believed only if its
+//! checksum, which covers the file's id and the record's offset, matches; what is not believed means
+//! that the record was never handed out. What is derived can be made anew from the rest. Layout:
+//! `docs/FORMAT.md`, "Queue".
+
+use super::checksum::crc32_from;
+use super::{Decoded, Malformed, PAGE, VERSION, put, u32_at, u64_at};
+
+/// First bytes of every state file.
+pub const MAGIC: [u8; 8] = *b"FALAJQUE";
+/// Bytes of the part that never changes.
+pub const HEADER_LEN: usize = 512;
+/// Bytes of a version of an entry.
+pub const VERSION_LEN: u64 = 32;
+/// Bytes of an entry.
+pub const ENTRY_LEN: u64 = 64;
+/// Bytes of what an ends slot holds.
+pub const ENDS_LEN: usize = 64;
+/// Smallest number of places.
+pub const CAPACITY_MIN: u64 = 64;
+/// Hand-outs are counted up to this.
+pub const ATTEMPTS_MAX: u32 = (1 << 24) - 1;
+/// Largest number of places: so many jobs may be out, delayed, or done behind one that is not.
+pub const CAPACITY_MAX: u64 = 1 << 26;
+
+/// Positions in the first page.
+pub mod at {
+    /// The two slots of the ends, in sectors of their own.
+    pub const ENDS: [u64; 2] = [512, 1024];
+    /// Lock of the queue.
+    pub const LOCK: u64 = 2048;
+    /// Incarnation for which what is derived holds; stored last by a review.
+    pub const INCARNATION: u64 = 2112;
+    /// Not 0 while the lock's owner changes what is derived.
+    pub const BUSY: u64 = 2120;
+    /// Not 0 once a larger file has taken this one's place.
+    pub const REPLACED: u64 = 2128;
+    /// Entries in the heap.
+    pub const HEAP: u64 = 2176;
+    /// Leases that are out.
+    pub const LEASED: u64 = 2184;
+    /// Done, but not passed by the floor yet.
+    pub const DONE: u64 = 2192;
+    /// Counts what may concern those who wait.
+    pub const CHANGES: u64 = 2240;
+}
+
+/// Where each part lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Number of places, a power of two.
+    pub capacity: u64,
+    /// True when records of one key keep their order.
+    pub ordered: bool,
+}
+
+impl Parts {
+    /// Holders begin here.
+    pub const HOLDERS: u64 = PAGE;
+    const ENTRIES: u64 = Self::HOLDERS + 8 * SLOTS;
+
+    /// The entry of an offset.
+    #[inline]
+    pub fn entry(&self, offset: u64) -> u64 {
+        Self::ENTRIES + ENTRY_LEN * self.place(offset)
+    }
+
+    /// The place of an offset in the ring.
+    #[inline]
+    pub fn place(&self, offset: u64) -> u64 {
+        offset & (self.capacity - 1)
+    }
+
+    /// The links of a place.
+    #[inline]
+    pub fn link(&self, place: u64) -> u64 {
+        Self::ENTRIES + ENTRY_LEN * self.capacity + 16 * (place & (self.capacity - 1))
+    }
+
+    /// An element of the heap.
+    #[inline]
+    pub fn heap(&self, index: u64) -> u64 {
+        Self::ENTRIES + (ENTRY_LEN + 16) * self.capacity + 16 * (index & (self.capacity - 1))
+    }
+
+    /// A lane.
+    #[inline]
+    pub fn lane(&self, lane: u64) -> u64 {
+        Self::ENTRIES + (ENTRY_LEN + 32) * self.capacity + 16 * (lane & (self.capacity - 1))
+    }
+
+    /// Bytes of the file.
+    pub fn file_len(&self) -> u64 {
+        let each = ENTRY_LEN + if self.ordered { 48 } else { 32 };
+        (Self::ENTRIES + each * self.capacity).next_multiple_of(PAGE)
+    }
+}
+
+/// Slots of a store, of which each has a word among the holders.
+pub const SLOTS: u64 = 1024;
+
+/// What the part that never changes says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Generation of the topic.
+    pub generation: [u8; 16],
+    /// Random id of the file.
+    pub id: u64,
+    /// How many places, and with which order.
+    pub parts: Parts,
+    /// Name of the topic.
+    pub topic: String,
+}
+
+impl Header {
+    /// Lay it out.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut out = [0; HEADER_LEN];
+        put(&mut out, 0, &MAGIC);
+        put(&mut out, 8, &VERSION.to_le_bytes());
+        put(&mut out, 12, &u32::from(self.parts.ordered).to_le_bytes());
+        put(&mut out, 16, &self.generation);
+        put(&mut out, 32, &self.id.to_le_bytes());
+        put(&mut out, 40, &self.parts.capacity.to_le_bytes());
+        out[48] = self.topic.len() as u8;
+        put(&mut out, 49, self.topic.as_bytes());
+        let crc = crc32_from(0, &out[..HEADER_LEN - 4]);
+        put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+        out
+    }
+
+    /// Read it.
+    ///
+    /// # Errors
+    /// `Damaged` when it is torn or no state file, `Newer` for a newer version.
+    pub fn decode(bytes: &[u8]) -> Decoded<Self> {
+        if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
+            return Err(Malformed::Damaged("not the state of a queue"));
+        }
+        if crc32_from(0, &bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
+            return Err(Malformed::Damaged("the checksum of the queue's header does not match"));
+        }
+        if u32_at(bytes, 8) > VERSION {
+            return Err(Malformed::Newer(u32_at(bytes, 8)));
+        }
+        let flags = u32_at(bytes, 12);
+        if flags > 1 {
+            return Err(Malformed::Unknown("a flag of a newer version"));
+        }
+        let parts = Parts { capacity: u64_at(bytes, 40), ordered: flags == 1 };
+        let name = bytes.get(49..49 + usize::from(bytes[48])).map(<[u8]>::to_vec);
+        let topic = name.and_then(|name| String::from_utf8(name).ok());
+        let is_sound = parts.capacity.is_power_of_two()
+            && (CAPACITY_MIN..=CAPACITY_MAX).contains(&parts.capacity);
+        match topic {
+            Some(topic) if is_sound => {
+                let mut generation = [0; 16];
+                generation.copy_from_slice(&bytes[16..32]);
+                Ok(Self { generation, id: u64_at(bytes, 32), parts, topic })
+            }
+            _ => Err(Malformed::Damaged("a header that no queue has")),
+        }
+    }
+}
+
+/// Between which offsets there are entries, and what is counted for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Ends {
+    /// Counts versions of the ends.
+    pub serial: u64,
+    /// All before it are done.
+    pub floor: u64,
+    /// None from here on was ever handed out.
+    pub head: u64,
+    /// Records that were trimmed before they were done.
+    pub trimmed: u64,
+    /// Records that were given up for dead.
+    pub dead: u64,
+}
+
+impl Ends {
+    /// Lay out a slot.
+    pub fn encode(&self, id: u64) -> [u64; ENDS_LEN / 8] {
+        let words = [self.serial, self.floor, self.head, self.trimmed, self.dead, 0, 0];
+        let crc = checksum(id, u64::MAX, &words);
+        [words[0], words[1], words[2], words[3], words[4], words[5], words[6], u64::from(crc)]
+    }
+
+    /// Read a slot; `None` when it is torn or was never written.
+    pub fn decode(words: &[u64; ENDS_LEN / 8], id: u64) -> Option<Self> {
+        let sound = u64::from(checksum(id, u64::MAX, &words[..7])) == words[7];
+        let found = Self {
+            serial: words[0],
+            floor: words[1],
+            head: words[2],
+            trimmed: words[3],
+            dead: words[4],
+        };
+        (sound && found.floor <= found.head).then_some(found)
+    }
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nobody has it; it may be handed out.
+    Ready,
+    /// Somebody has it, until `when` of the machine's steady clock.
+    Leased,
+    /// Nobody has it, and nobody gets it before `when` of the wall clock.
+    Delayed,
+    /// It was acked.
+    Done,
+}
+
+/// A version of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What became of the record.
+    pub state: State,
+    /// How often it was handed out.
+    pub attempts: u32,
+    /// Identity of the process that has it, else 0.
+    pub holder: u32,
+    /// Counts versions of the entry, whatever record is in its place.
+    pub serial: u32,
+    /// Microseconds: see [`State`].
+    pub when: u64,
+    /// Where it is done: which record it was ([`crate::log::DataBlock::mark`]). Else: its lane, or 0.
+    pub mark: u64,
+}
+
+impl Entry {
+    /// What is known of a record that was never handed out.
+    pub const FRESH: Self =
+        Self { state: State::Ready, attempts: 0, holder: 0, serial: 0, when: 0, mark: 0 };
+
+    /// Lay it out, for a record of a file.
+    #[inline]
+    pub fn encode(&self, id: u64, offset: u64) -> [u64; 4] {
+        let state = match self.state {
+            State::Ready => 1,
+            State::Leased => 2,
+            State::Delayed => 3,
+            State::Done => 4,
+        };
+        let last = state | u64::from(self.attempts.min(ATTEMPTS_MAX)) << 8;
+        let held = u64::from(self.holder) | u64::from(self.serial) << 32;
+        let words = [self.when, held, self.mark, last];
+        [words[0], words[1], words[2], last | u64::from(checksum(id, offset, &words)) << 32]
+    }
+
+    /// Read it; `None` when it is torn, another record's or was never written.
+    #[inline]
+    pub fn decode(words: &[u64; 4], id: u64, offset: u64) -> Option<Self> {
+        let last = words[3] & 0xffff_ffff;
+        let crc = checksum(id, offset, &[words[0], words[1], words[2], last]);
+        if u64::from(crc) != words[3] >> 32 {
+            return None;
+        }
+        let state = match last & 0xff {
+            1 => State::Ready,
+            2 => State::Leased,
+            3 => State::Delayed,
+            4 => State::Done,
+            _ => return None,
+        };
+        Some(Self {
+            state,
+            attempts: (last >> 8) as u32,
+            holder: words[1] as u32,
+            serial: serial(words),
+            when: words[0],
+            mark: words[2],
+        })
+    }
+}
+
+/// The serial of a version, sound or not.
+#[inline]
+pub fn serial(words: &[u64; 4]) -> u32 {
+    (words[1] >> 32) as u32
+}
+
+#[inline]
+fn checksum(id: u64, offset: u64, words: &[u64]) -> u32 {
+    let mut bytes = [0; 72];
+    put(&mut bytes, 0, &id.to_le_bytes());
+    put(&mut bytes, 8, &offset.to_le_bytes());
+    let mut len = 16;
+    for word in words {
+        put(&mut bytes, len, &word.to_le_bytes());
+        len += 8;
+    }
+    crc32_from(0, &bytes[..len])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        let parts = Parts { capacity: 1024, ordered: true };
+        Header { generation: [9; 16], id: 77, parts, topic: "jobs".into() }
+    }
+
+    #[test]
+    fn a_header_says_what_was_written_and_every_flipped_bit_is_noticed() {
+        let bytes = header().encode();
+        assert_eq!(Header::decode(&bytes), Ok(header()));
+        for bit in 0..HEADER_LEN * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&flipped).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_its_own_records_and_every_flipped_bit_is_noticed() {
+        let entry =
+            Entry { state: State::Done, attempts: 3, holder: 5, serial: 8, when: 13, mark: 21 };
+        let words = entry.encode(77, 1000);
+        assert_eq!(Entry::decode(&words, 77, 1000), Some(entry));
+        assert_eq!(Entry::decode(&words, 78, 1000), None, "another file's");
+        assert_eq!(Entry::decode(&words, 77, 1000 + 1024), None, "another record's");
+        assert_eq!(Entry::decode(&[0; 4], 0, 0), None, "never written");
+        for bit in 0..256 {
+            let mut flipped = words;
+            flipped[bit / 64] ^= 1 << (bit % 64);
+            assert_eq!(Entry::decode(&flipped, 77, 1000), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn ends_are_noticed_when_a_bit_is_flipped() {
+        let ends = Ends { serial: 4, floor: 10, head: 20, trimmed: 1, dead: 2 };
+        let words = ends.encode(77);
+        assert_eq!(Ends::decode(&words, 77), Some(ends));
+        assert_eq!(Ends::decode(&[0; 8], 77), None);
+        for bit in 0..512 {
+            let mut flipped = words;
+            flipped[bit / 64] ^= 1 << (bit % 64);
+            assert_eq!(Ends::decode(&flipped, 77), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn parts_lie_behind_each_other_and_end_where_the_file_does() {
+        for ordered in [false, true] {
+            let parts = Parts { capacity: 1024, ordered };
+            assert_eq!(parts.entry(1023) + ENTRY_LEN, parts.link(0));
+            assert_eq!(parts.link(1023) + 16, parts.heap(0));
+            let last = if ordered { parts.lane(1023) } else { parts.heap(1023) };
+            assert_eq!((last + 16).next_multiple_of(PAGE), parts.file_len());
+        }
+    }
+}

@@ -1,0 +1,625 @@
+//! Work queues: what became of each record of a topic, kept beside it in one file.
+//!
+//! Owns leases: a record is handed out to one process at a time, until that acks it, gives it back,
+//! dies, or its time is over. Invariants, each with its proof in `docs/PROTOCOL.md`, "Queues": no
+//! record is lost (it counts as done only after its holder said so, or was trimmed); none is handed to
+//! two living holders at a time. A job may be done twice: when its holder dies or is late after the
+//! work and before the ack, and when a loss of power takes an ack back.
+//!
+//! ```text
+//!            take                     ack
+//!   ready ─────────> leased ────────────────────────> done ──> passed by the floor
+//!     ^               │  │ nack(delay)
+//!     │  nack, death, │  └───────> delayed
+//!     └── deadline ───┘               │ take, when its time has come
+//!     ^                               v
+//!     └──────────────────────────── leased
+//! ```
+//!
+//! Records are read from the topic by their offsets; nothing of them is copied into the state. What
+//! becomes of jobs that were tried too often is left to who takes them. Bytes: `docs/FORMAT.md`,
+//! "Queue".
+
+mod due;
+mod jobs;
+mod review;
+mod ring;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::format::checksum::crc32;
+use crate::format::queue::{CAPACITY_MAX, CAPACITY_MIN, Ends, Header, Parts, at};
+use crate::lock::{Fate, Holders};
+use crate::log::{Interrupt, Wait};
+use crate::store::{Membership, Store};
+use crate::topic::Topic;
+
+pub use jobs::{Job, NOT_BEFORE};
+use ring::{Ring, Room};
+use state::StateFile;
+
+/// How often a process looks for dead holders, while there are others' leases.
+const LOOK_EVERY_US: u64 = 20_000;
+/// Places of a new queue.
+const CAPACITY: u64 = 4096;
+
+/// What a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// Of records with the same key, hand out the next one only when the one before is done. `None`: as
+    /// the queue has it.
+    pub ordered: Option<bool>,
+    /// How many places a new one has at first, a power of two: for tests.
+    pub capacity: u64,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        Self { ordered: None, capacity: CAPACITY }
+    }
+}
+
+/// What time it is.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    steady: u64,
+    wall: u64,
+}
+
+impl Now {
+    fn of(store: &Store) -> Self {
+        let storage = store.storage();
+        // 0 means "at once" to the heap.
+        let steady = storage.steady_us().max(1) as u64;
+        Self { steady, wall: storage.now_us().max(0) as u64 }
+    }
+}
+
+/// A right to a job, of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// Which record.
+    pub offset: u64,
+    /// How often it was handed out, this time included.
+    pub attempt: u32,
+    /// Which process has it.
+    pub holder: u32,
+}
+
+/// A queue in numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueInfo {
+    /// Its name.
+    pub name: String,
+    /// Its topic.
+    pub topic: String,
+    /// True when records of one key keep their order.
+    pub ordered: bool,
+    /// All records before it are done.
+    pub floor: u64,
+    /// No record from here on was ever handed out.
+    pub head: u64,
+    /// Records that were never handed out.
+    pub waiting: u64,
+    /// Jobs that are out.
+    pub leased: u64,
+    /// Jobs that came back, delayed ones and those behind another of their key included.
+    pub returned: u64,
+    /// Jobs that are done, but not passed by the floor yet.
+    pub done: u64,
+    /// Records that were trimmed before they were done.
+    pub trimmed: u64,
+    /// Jobs that were given up.
+    pub dead: u64,
+    /// Processes that have jobs, as `process 4711 (slot 3)`, and how many.
+    pub holders: Vec<(String, u64)>,
+    /// Places in its state file.
+    pub capacity: u64,
+}
+
+/// When there may be something to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Now,
+    /// Microseconds from now, at the latest; `None`: when something is appended or given back.
+    In(Option<u64>),
+}
+
+/// A work queue. Threads may share it; each call is given the topic, whose store it uses.
+#[derive(Debug)]
+pub struct Queue {
+    name: String,
+    path: PathBuf,
+    options: QueueOptions,
+    /// When this handle looked for dead holders last.
+    looked: AtomicU64,
+    /// When it asked last how far the topic is on the medium.
+    asked: AtomicU64,
+    /// Up to where the topic was seen to be on the medium.
+    durable: AtomicU64,
+    reader: jobs::Reader,
+}
+
+impl Queue {
+    /// Open a queue over a topic, creating it where there is none: then all records that the topic has
+    /// are to be done.
+    ///
+    /// # Errors
+    /// `BadName`; `Invalid` for a topic with several partitions; `SettingsMismatch` where the queue is
+    /// one of another topic or order; `ReadOnly`; `Corrupt`, `Newer`; `NoSpace`, `LockTimeout`, `Io`.
+    pub fn open(topic: &Topic, name: &str, options: QueueOptions) -> Result<Self> {
+        let path = topic.store().layout().queue(name)?;
+        if topic.partitions() != 1 {
+            let what = format!(
+                "topic {:?} has {} partitions: a queue needs none, many processes share it as it is; \
+                 make one of a topic with one partition",
+                topic.name(),
+                topic.partitions()
+            );
+            return Err(Error::Invalid { what });
+        }
+        let is_sound = options.capacity.is_power_of_two()
+            && (CAPACITY_MIN..=CAPACITY_MAX).contains(&options.capacity);
+        if !is_sound {
+            let what = format!("a queue cannot begin with {} places", options.capacity);
+            return Err(Error::Invalid { what });
+        }
+        let (looked, asked, durable, reader) = Default::default();
+        let queue = Self { name: name.to_owned(), path, options, looked, asked, durable, reader };
+        queue.locked(topic, |ring, _| {
+            let (stored, asked) = (ring.file.parts().ordered, options.ordered.unwrap_or(false));
+            if options.ordered.is_none() || stored == asked {
+                return Ok(());
+            }
+            let word = |ordered| if ordered { "key" } else { "None" }.to_owned();
+            let (topic, setting) = (name.to_owned(), "order");
+            Err(Error::SettingsMismatch {
+                topic,
+                setting,
+                stored: word(stored),
+                asked: word(asked),
+            })
+        })?;
+        Ok(queue)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Ack a job: its record is done. Jobs that cannot be acked do not keep the others from it.
+    ///
+    /// # Errors
+    /// `LeaseOver` for the first whose lease is over or is another's: somebody else may have the job.
+    pub fn ack(&self, topic: &Topic, jobs: &[(Lease, u64)]) -> Result<()> {
+        let durable = self.durable.load(Ordering::Relaxed);
+        let (refused, is_lagging, frees) = self.changed(topic, |ring, now| {
+            let mut refused = None;
+            for (lease, mark) in jobs {
+                match ring.held(lease, now) {
+                    Ok(found) => ring.done(lease.offset, &found, *mark, now)?,
+                    Err(why) => refused = refused.or(Some((lease.offset, why))),
+                }
+            }
+            ring.pass(durable)?;
+            let is_lagging = ring.ends.floor >= durable && self.is_due(&self.asked, now.steady);
+            Ok((refused, is_lagging, ring.file.parts().ordered))
+        })?;
+        if is_lagging {
+            self.durable.fetch_max(topic.durable(0)?, Ordering::Relaxed);
+        }
+        if frees {
+            topic.log().rouse();
+        }
+        self.all_were_ours(refused)
+    }
+
+    /// Give jobs back, to be handed out again at once or after a delay.
+    ///
+    /// # Errors
+    /// As [`Queue::ack`]; `Invalid` for a delay that leads out of the calendar.
+    pub fn nack(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
+        let delay = micros(delay)?;
+        self.give_back(topic, leases, true, |now| (delay > 0).then_some(now.wall + delay))
+    }
+
+    /// Give jobs back that were not tried at all, until a time in microseconds since 1970 if one is given.
+    ///
+    /// # Errors
+    /// As [`Queue::ack`].
+    pub fn put_off(&self, topic: &Topic, leases: &[Lease], until: Option<u64>) -> Result<()> {
+        self.give_back(topic, leases, false, |_| until)
+    }
+
+    fn give_back(
+        &self,
+        topic: &Topic,
+        leases: &[Lease],
+        counts: bool,
+        until: impl Fn(Now) -> Option<u64>,
+    ) -> Result<()> {
+        let refused = self.changed(topic, |ring, now| {
+            let mut refused = None;
+            for lease in leases {
+                match ring.held(lease, now) {
+                    Ok(found) => ring.give_back(lease.offset, &found, until(now), counts, now)?,
+                    Err(why) => refused = refused.or(Some((lease.offset, why))),
+                }
+            }
+            ring.file.set(at::CHANGES, ring.file.load(at::CHANGES).wrapping_add(1))?;
+            Ok(refused)
+        })?;
+        topic.log().rouse();
+        self.all_were_ours(refused)
+    }
+
+    /// Have leases end so long after now.
+    ///
+    /// # Errors
+    /// As [`Queue::ack`].
+    pub fn extend(&self, topic: &Topic, leases: &[Lease], lease: Duration) -> Result<()> {
+        let lease = micros(lease)?;
+        let refused = self.changed(topic, |ring, now| {
+            let mut refused = None;
+            for held in leases {
+                match ring.held(held, now) {
+                    Ok(found) => ring.extend(held.offset, &found, now.steady + lease)?,
+                    Err(why) => refused = refused.or(Some((held.offset, why))),
+                }
+            }
+            Ok(refused)
+        })?;
+        self.all_were_ours(refused)
+    }
+
+    /// Count jobs that were given up, of those that are acked for it.
+    ///
+    /// # Errors
+    /// As [`Queue::ack`].
+    pub fn bury(&self, topic: &Topic, jobs: &[(Lease, u64)]) -> Result<()> {
+        self.ack(topic, jobs)?;
+        self.changed(topic, |ring, _| {
+            ring.ends.dead += jobs.len() as u64;
+            Ok(())
+        })
+    }
+
+    fn all_were_ours(&self, refused: Option<(u64, &'static str)>) -> Result<()> {
+        let queue = || self.name.clone();
+        refused
+            .map_or(Ok(()), |(offset, why)| Err(Error::LeaseOver { queue: queue(), offset, why }))
+    }
+
+    /// Take leases of up to `n` jobs.
+    fn lease(&self, topic: &Topic, n: usize, lease: Duration) -> Result<Vec<Lease>> {
+        let (lease, end) = (micros(lease)?, topic.end(0)?);
+        self.reclaim(topic)?;
+        let durable = self.durable.load(Ordering::Relaxed);
+        let trimmed = topic.trimmed(0)?;
+        loop {
+            let (out, room) = self.changed(topic, |ring, now| {
+                if ring.ends.floor < trimmed {
+                    ring.trimmed(trimmed, now)?;
+                }
+                if ring.room() != Room::Enough {
+                    ring.pass(durable.max(self.durable.load(Ordering::Relaxed)))?;
+                }
+                let lane = |offset| lane_of(topic, offset);
+                let out = ring.take(n, end, now.steady + lease, now, &lane)?;
+                let wants = out.is_empty() && ring.ends.head < end;
+                let room = if wants { ring.room() } else { Room::Enough };
+                if room == Room::Full {
+                    ring.grow(topic.store(), topic, now)?;
+                }
+                Ok((out, room))
+            })?;
+            match room {
+                Room::Enough => return Ok(out),
+                Room::Full => {}
+                Room::Undurable => {
+                    topic.flush()?;
+                    self.durable.fetch_max(topic.durable(0)?, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// True every 20 ms.
+    fn is_due(&self, last: &AtomicU64, now: u64) -> bool {
+        let is_due = now.abs_diff(last.load(Ordering::Relaxed)) >= LOOK_EVERY_US;
+        if is_due {
+            last.store(now, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Take back what dead processes have. Looks every 20 ms at most.
+    fn reclaim(&self, topic: &Topic) -> Result<()> {
+        if !self.is_due(&self.looked, Now::of(topic.store()).steady) {
+            return Ok(());
+        }
+        let member = topic.store().membership()?;
+        let holders = self.locked(topic, |ring, _| Ok(ring.due.holders(member.identity())))?;
+        for holder in holders {
+            let fate = member.fate(holder);
+            let fate = fate.map_err(|error| Error::io("ask for a holder of", &self.path, error))?;
+            // The proof is kept until its jobs are taken back: nobody gets its slot meanwhile.
+            if let Fate::Dead(_proof) = fate {
+                self.changed(topic, |ring, now| {
+                    ring.reclaim(holder, now)?;
+                    ring.file.set(at::CHANGES, ring.file.load(at::CHANGES).wrapping_add(1))
+                })?;
+                topic.log().rouse();
+            }
+        }
+        Ok(())
+    }
+
+    /// Wait until there may be something to take.
+    ///
+    /// # Errors
+    /// `TopicDeleted`, `LockFileReplaced`, and those of the queue's state.
+    pub fn wait(
+        &self,
+        topic: &Topic,
+        timeout: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Wait> {
+        let start = Instant::now();
+        loop {
+            let seen = topic.log().committed().unwrap_or_default();
+            let (next, changes) = self.next(topic)?;
+            let Next::In(bound) = next else { return Ok(Wait::News) };
+            if interrupt() {
+                return Ok(Wait::Interrupted);
+            }
+            let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+            if left == Some(Duration::ZERO) {
+                return Ok(Wait::TimedOut);
+            }
+            let bound = bound.map(Duration::from_micros);
+            let nap = [left, bound].into_iter().flatten().min();
+            let changed = || interrupt() || self.changes(topic).is_none_or(|now| now != changes);
+            topic.log().wait_for_news(seen, nap, &changed)?;
+            self.reclaim(topic)?;
+        }
+    }
+
+    /// How long there is nothing to take, unless something is appended or given back before.
+    ///
+    /// # Errors
+    /// Those of the queue's state.
+    pub fn due(&self, topic: &Topic) -> Result<Option<Duration>> {
+        self.reclaim(topic)?;
+        Ok(match self.next(topic)?.0 {
+            Next::Now => Some(Duration::ZERO),
+            Next::In(micros) => micros.map(Duration::from_micros),
+        })
+    }
+
+    fn changes(&self, topic: &Topic) -> Option<u64> {
+        self.locked(topic, |ring, _| Ok(ring.file.load(at::CHANGES))).ok()
+    }
+
+    fn next(&self, topic: &Topic) -> Result<(Next, u64)> {
+        let end = topic.end(0)?;
+        let me = topic.store().membership()?.identity();
+        self.locked(topic, |ring, now| {
+            let changes = ring.file.load(at::CHANGES);
+            let earliest = ring.due.earliest().map(|(time, _)| time);
+            if ring.ends.head < end || earliest.is_some_and(|time| time <= now.steady) {
+                return Ok((Next::Now, changes));
+            }
+            let mut bound = earliest.map(|time| time - now.steady);
+            if !ring.due.holders(me).is_empty() {
+                // One of them may die.
+                bound = Some(bound.map_or(LOOK_EVERY_US, |bound| bound.min(LOOK_EVERY_US)));
+            }
+            Ok((Next::In(bound), changes))
+        })
+    }
+
+    /// Tell the queue in numbers.
+    ///
+    /// # Errors
+    /// Those of the queue's state and of the topic.
+    pub fn info(&self, topic: &Topic) -> Result<QueueInfo> {
+        let (end, member) = (topic.end(0)?, topic.store().membership()?);
+        let me = member.identity();
+        self.locked(topic, |ring, _| {
+            let load = |position| ring.file.load(position);
+            let mut holders = ring.due.holders(me);
+            holders.push(me);
+            let held = |holder: &crate::lock::Identity| {
+                load(Parts::HOLDERS + 8 * u64::from(holder.slot())) & 0xffff_ffff
+            };
+            let holders = holders.iter().map(|holder| (member.describe(*holder), held(holder)));
+            let Ends { floor, head, trimmed, dead, .. } = ring.ends;
+            let (leased, done) = (load(at::LEASED), load(at::DONE));
+            Ok(QueueInfo {
+                name: self.name.clone(),
+                topic: ring.file.header.topic.clone(),
+                ordered: ring.file.parts().ordered,
+                floor,
+                head,
+                waiting: end.saturating_sub(head),
+                leased,
+                returned: (head - floor).saturating_sub(leased + done),
+                done,
+                trimmed,
+                dead,
+                holders: holders.filter(|(_, count)| *count > 0).collect(),
+                capacity: ring.file.parts().capacity,
+            })
+        })
+    }
+
+    /// Change something under the lock.
+    fn changed<T>(
+        &self,
+        topic: &Topic,
+        work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
+    ) -> Result<T> {
+        self.locked(topic, |ring, now| {
+            ring.begin()?;
+            let done = work(ring, now)?;
+            ring.finish()?;
+            Ok(done)
+        })
+    }
+
+    /// Do something under the lock, with what is derived as it should be.
+    fn locked<T>(
+        &self,
+        topic: &Topic,
+        work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
+    ) -> Result<T> {
+        if topic.log().is_deleted() {
+            return Err(Error::TopicDeleted { name: topic.name().to_owned() });
+        }
+        let store = topic.store();
+        let member = store.membership()?;
+        member.check()?;
+        let door = store.door(&member, &self.path);
+        let mut behind = door.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        loop {
+            if !behind.as_ref().is_some_and(|kept| kept.is::<StateFile>()) {
+                *behind = Some(Box::new(self.open_file(topic, &member)?));
+            }
+            let Some(file) = behind.as_ref().and_then(|kept| kept.downcast_ref::<StateFile>())
+            else {
+                continue;
+            };
+            if let Some(done) = self.with_file(topic, &member, file, &work)? {
+                return Ok(done);
+            }
+            *behind = None;
+        }
+    }
+
+    /// `None` when another file has taken this one's place.
+    fn with_file<T>(
+        &self,
+        topic: &Topic,
+        member: &Arc<Membership>,
+        file: &StateFile,
+        work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let guard = file.lock(topic.store(), member)?;
+        if file.load(at::REPLACED) != 0 || file.header.generation != topic.settings().generation {
+            return Ok(None);
+        }
+        let now = Now::of(topic.store());
+        let mut ring = Ring::new(file, member.identity(), guard)?;
+        if file.load(at::BUSY) != 0 {
+            // Somebody died in the middle; perhaps behind the name of a larger file.
+            if !file.is_in_place(topic.store()) {
+                file.set(at::REPLACED, 1)?;
+                return Ok(None);
+            }
+            ring.mend(topic, now)?;
+        }
+        work(&mut ring, now).map(Some)
+    }
+
+    /// Open the file; create it, or look it over, where that is due.
+    fn open_file(&self, topic: &Topic, member: &Arc<Membership>) -> Result<StateFile> {
+        let store = topic.store();
+        if let Some(file) = StateFile::open(store, &self.path)? {
+            if self.is_of(&file, topic)? && file.load(at::INCARNATION) == member.incarnation() {
+                return Ok(file);
+            }
+        }
+        store.under_claim(|| {
+            loop {
+                if let Some(file) = StateFile::open(store, &self.path)? {
+                    if self.is_of(&file, topic)? {
+                        self.review(topic, member, &file)?;
+                        return Ok(file);
+                    }
+                }
+                self.create_file(topic)?;
+            }
+        })
+    }
+
+    /// Nobody of this incarnation has locked it before; the claim keeps others from doing the same.
+    fn review(&self, topic: &Topic, member: &Arc<Membership>, file: &StateFile) -> Result<()> {
+        if file.load(at::INCARNATION) == member.incarnation() {
+            return Ok(());
+        }
+        file.free_stale_lock(member.incarnation());
+        let guard = file.lock(topic.store(), member)?;
+        let mut ring = Ring::new(file, member.identity(), guard)?;
+        ring.review(topic, Now::of(topic.store()), member.incarnation())
+    }
+
+    fn create_file(&self, topic: &Topic) -> Result<()> {
+        let store = topic.store();
+        let id = store.storage().random();
+        let id = id.map_err(|error| Error::io("draw a random number for", &self.path, error))?;
+        let ordered = self.options.ordered.unwrap_or(false);
+        let parts = Parts { capacity: self.options.capacity, ordered };
+        let generation = topic.settings().generation;
+        let header = Header { generation, id, parts, topic: topic.name().to_owned() };
+        let first = topic.first(0)?;
+        let ends = Ends { floor: first, head: first, ..Ends::default() };
+        review::create(store, &self.path, header, ends, |_| Ok(()))
+    }
+
+    /// False where the topic was deleted since, and made anew.
+    fn is_of(&self, file: &StateFile, topic: &Topic) -> Result<bool> {
+        if file.header.topic == topic.name() {
+            return Ok(file.header.generation == topic.settings().generation);
+        }
+        Err(Error::SettingsMismatch {
+            topic: self.name.clone(),
+            setting: "topic",
+            stored: file.header.topic.clone(),
+            asked: topic.name().to_owned(),
+        })
+    }
+}
+
+/// The queues of a store, by name, each with its topic's name. Those whose state is damaged come with an
+/// empty one.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn list(store: &Store) -> Result<Vec<(String, String)>> {
+    let names = store.queues()?;
+    let topic_of = |name: &str| {
+        let file = StateFile::open(store, &store.layout().queue(name)?)?;
+        Ok::<_, Error>(file.map_or_else(String::new, |file| file.header.topic))
+    };
+    let both = |name: String| {
+        let topic = topic_of(&name).unwrap_or_default();
+        (name, topic)
+    };
+    Ok(names.into_iter().map(both).collect())
+}
+
+/// The lane of a record: never 0 for one with a key.
+fn lane_of(topic: &Topic, offset: u64) -> Result<u64> {
+    match topic.get(0, offset) {
+        Ok(record) => Ok(record.key().map_or(0, |key| 1 << 32 | u64::from(crc32(key)))),
+        // It is found to be gone when it is read to be handed out.
+        Err(Error::OffsetOutOfRange { .. } | Error::Compacted { .. }) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// Microseconds, of a length that added to any time does not leave the calendar.
+fn micros(duration: Duration) -> Result<u64> {
+    let micros = u64::try_from(duration.as_micros()).ok().filter(|micros| *micros < 1 << 56);
+    micros
+        .ok_or_else(|| Error::Invalid { what: format!("{duration:?} is longer than a job lasts") })
+}

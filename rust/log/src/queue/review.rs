@@ -1,0 +1,129 @@
+//! Looking a state file over: in a new incarnation, after a death, when it is copied into a larger one.
+//!
+//! Owns what is believed of a file that nobody has open. After a loss of power the file may be of any
+//! age, each sector of its own, and the log may have lost its tail. So a *done* is believed only if the
+//! record that it was said of is still there ([`crate::log::DataBlock::mark`]); leases are over, as
+//! their holders are dead; what is not believed is ready, so that at worst a job is done twice.
+//! Doing it again changes nothing, so dying in the middle does no harm.
+
+use crate::error::Result;
+use crate::format::queue::{Ends, Entry, Header, Parts, State, at};
+use crate::store::Store;
+use crate::topic::Topic;
+
+use super::ring::Ring;
+use super::state::StateFile;
+use super::{Now, lane_of};
+
+impl Ring<'_> {
+    /// Go by nothing but entries and ends, of an incarnation before.
+    pub(super) fn review(&mut self, topic: &Topic, now: Now, incarnation: u64) -> Result<()> {
+        self.begin()?;
+        let (first, end) = (topic.first(0)?, topic.committed(0)?);
+        self.ends.floor = self.ends.floor.min(end);
+        // The ends may be older than the entries.
+        let capacity = self.file.parts().capacity;
+        let top = (self.ends.floor + capacity).min(end);
+        let known = (self.ends.floor..top).rev().find(|offset| self.file.entry(*offset).is_known);
+        self.ends.head =
+            known.map_or(self.ends.floor, |last| last + 1).max(self.ends.head.min(top));
+        for offset in self.ends.floor..self.ends.head {
+            let found = self.file.entry(offset);
+            let entry = found.entry;
+            let is_same = || topic.get(0, offset).is_ok_and(|r| r.block().mark() == entry.mark);
+            match entry.state {
+                State::Done if offset < first || is_same() => {}
+                State::Ready | State::Delayed if !self.file.parts().ordered => {}
+                State::Ready | State::Delayed => {
+                    // The record may be another, of another key.
+                    let mark = lane_of(topic, offset)?;
+                    self.file.put(offset, &found, Entry { mark, ..entry })?;
+                }
+                State::Done => self.file.put(offset, &found, Entry::FRESH)?,
+                State::Leased => {
+                    let ordered = self.file.parts().ordered;
+                    let mark = if ordered { lane_of(topic, offset)? } else { 0 };
+                    let entry = Entry { state: State::Ready, holder: 0, when: 0, mark, ..entry };
+                    self.file.put(offset, &found, entry)?;
+                }
+            }
+        }
+        self.save()?;
+        self.derive(topic, now)?;
+        self.trimmed(first, now)?;
+        self.pass(topic.durable(0)?)?;
+        self.finish()?;
+        self.file.set(at::REPLACED, 0)?;
+        self.file.set(at::INCARNATION, incarnation)
+    }
+
+    /// Make anew what is derived: somebody died while changing it.
+    pub(super) fn mend(&mut self, topic: &Topic, now: Now) -> Result<()> {
+        self.begin()?;
+        self.derive(topic, now)?;
+        self.finish()
+    }
+
+    fn derive(&self, topic: &Topic, now: Now) -> Result<()> {
+        self.due.clear()?;
+        for offset in self.ends.floor..self.ends.head {
+            let found = self.file.entry(offset);
+            let (mut entry, place) = (found.entry, self.file.parts().place(offset));
+            if entry.state == State::Done {
+                self.due.add(at::DONE, 1)?;
+                continue;
+            }
+            if self.file.parts().ordered && entry.mark == 0 {
+                // What is not believed has lost its key, too; what has none is looked at in vain.
+                entry.mark = lane_of(topic, offset)?;
+                self.file.put(offset, &found, entry)?;
+            }
+            if StateFile::is_leased(&entry) {
+                self.due.count(entry.holder, 1)?;
+            }
+            if self.due.join(place, entry.mark)? {
+                // What may go at once, in the order of offsets.
+                let rank = (offset - self.ends.floor).min(now.steady);
+                self.due.put(place, Self::time_of(&entry, now).max(rank))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Have a file with more places take this one's place.
+    pub(super) fn grow(&mut self, store: &Store, topic: &Topic, now: Now) -> Result<()> {
+        let capacity = self.larger()?;
+        self.begin()?;
+        let parts = Parts { capacity, ..self.file.parts() };
+        let id = self.file.header.id.wrapping_add(1);
+        let header = Header { id, parts, ..self.file.header.clone() };
+        create(store, &self.file.path, header, self.ends, |larger| {
+            for offset in self.ends.floor..self.ends.head {
+                larger.put(offset, &larger.entry(offset), self.file.entry(offset).entry)?;
+            }
+            let mut ring = self.of(larger)?;
+            ring.mend(topic, now)?;
+            larger.set(at::INCARNATION, self.file.load(at::INCARNATION))
+        })?;
+        self.file.set(at::REPLACED, 1)?;
+        self.finish()
+    }
+}
+
+/// Make a state file, and give it its name when `fill` has made it whole.
+pub(super) fn create(
+    store: &Store,
+    path: &std::path::Path,
+    header: Header,
+    ends: Ends,
+    fill: impl FnOnce(&StateFile) -> Result<()>,
+) -> Result<()> {
+    let file = store.begin_queue_file(path, header.parts.file_len())?;
+    let failed = |error| crate::error::Error::io("write", path, error);
+    file.write_at(&header.encode(), 0).map_err(failed)?;
+    let stat = file.stat().map_err(failed)?;
+    let state = StateFile::over(store, &*file, header, path, stat)?;
+    state.put_ends(&Ends { serial: ends.serial + 1, ..ends }, 0)?;
+    fill(&state)?;
+    store.finish_queue_file(&*file, path)
+}

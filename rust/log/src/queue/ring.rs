@@ -1,0 +1,294 @@
+//! A locked queue: handing out, taking back, passing what is done.
+//!
+//! Owns the changes of state, each under the queue's lock. Invariants: an entry says *done* only after
+//! its holder said so; the floor passes only what is done *and* on the medium, so that no record which
+//! a power cut takes back lies below it; of one record at most one lease is out. What the clock says is
+//! asked before the lock is taken, who is dead is found out by [`super::Queue`].
+
+use crate::error::{Error, Result};
+use crate::format::queue::{ATTEMPTS_MAX, CAPACITY_MAX, Ends, Entry, State, at};
+use crate::lock::Identity;
+
+use super::due::Due;
+use super::state::{Found, Guard, StateFile};
+use super::{Lease, Now};
+
+/// So many done jobs may wait for their records to reach the medium before that is seen to.
+const LAG_MIN: u64 = 1 << 16;
+
+/// A state file whose lock is held.
+pub(super) struct Ring<'a> {
+    pub(super) file: &'a StateFile,
+    pub(super) due: Due<'a>,
+    pub(super) me: Identity,
+    pub(super) ends: Ends,
+    stored: Ends,
+    slot: usize,
+    _guard: Option<Guard<'a>>,
+}
+
+/// What hinders a take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Enough,
+    /// Done jobs fill the ring that are not known to be on the medium.
+    Undurable,
+    /// Jobs that are not done do.
+    Full,
+}
+
+impl<'a> Ring<'a> {
+    /// Look at a file whose lock is held.
+    pub(super) fn new(file: &'a StateFile, me: Identity, guard: Guard<'a>) -> Result<Self> {
+        let (ends, slot) = file.ends()?;
+        let _guard = Some(guard);
+        Ok(Self { file, due: Due(file), me, ends, stored: ends, slot, _guard })
+    }
+
+    /// The same process over a file that nobody else knows yet.
+    pub(super) fn of<'b>(&self, file: &'b StateFile) -> Result<Ring<'b>> {
+        let (ends, slot) = file.ends()?;
+        Ok(Ring { file, due: Due(file), me: self.me, ends, stored: ends, slot, _guard: None })
+    }
+
+    /// Change what is derived, from here on until [`Ring::finish`].
+    pub(super) fn begin(&self) -> Result<()> {
+        self.file.set(at::BUSY, 1)
+    }
+
+    /// The change is whole.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        self.save()?;
+        self.file.set(at::BUSY, 0)
+    }
+
+    /// Store the ends if they changed.
+    pub(super) fn save(&mut self) -> Result<()> {
+        if self.ends != self.stored {
+            self.ends.serial = self.stored.serial + 1;
+            self.slot = 1 - self.slot;
+            self.file.put_ends(&self.ends, self.slot)?;
+            self.stored = self.ends;
+        }
+        Ok(())
+    }
+
+    /// Offset of what is in a place.
+    pub(super) fn offset(&self, place: u64) -> u64 {
+        let floor = self.ends.floor;
+        floor + (place.wrapping_sub(floor) & (self.file.parts().capacity - 1))
+    }
+
+    /// When an entry comes up, by the steady clock.
+    pub(super) fn time_of(entry: &Entry, now: Now) -> u64 {
+        match entry.state {
+            State::Leased => entry.when,
+            State::Delayed => now.steady + entry.when.saturating_sub(now.wall),
+            State::Ready | State::Done => 0,
+        }
+    }
+
+    /// Hand out up to `n` jobs until a deadline: first what came back, then what nobody had yet, below
+    /// `end`. `lane` tells the lane of a record, where keys keep an order.
+    pub(super) fn take(
+        &mut self,
+        n: usize,
+        end: u64,
+        deadline: u64,
+        now: Now,
+        lane: &dyn Fn(u64) -> Result<u64>,
+    ) -> Result<Vec<Lease>> {
+        let mut out = Vec::with_capacity(n.min(1024));
+        if let Some(before) = self.due.holder_before(self.me) {
+            self.reclaim(before, now)?;
+        }
+        while out.len() < n {
+            let Some((_, place)) = self.due.earliest().filter(|(time, _)| *time <= now.steady)
+            else {
+                break;
+            };
+            let offset = self.offset(place);
+            let found = self.file.entry(offset);
+            match found.entry.state {
+                State::Done => {
+                    self.due.remove(place)?;
+                    continue;
+                }
+                State::Delayed if found.entry.when > now.wall => {
+                    self.due.put(place, Self::time_of(&found.entry, now))?;
+                    continue;
+                }
+                State::Leased => self.due.count(found.entry.holder, -1)?,
+                State::Delayed | State::Ready => {}
+            }
+            out.push(self.lease(offset, &found, found.entry, deadline)?);
+        }
+        while out.len() < n
+            && self.ends.head < end
+            && self.ends.head - self.ends.floor < self.file.parts().capacity
+        {
+            let offset = self.ends.head;
+            let found = self.file.entry(offset);
+            let mark = if self.file.parts().ordered { lane(offset)? } else { 0 };
+            let fresh = Entry { mark, ..Entry::FRESH };
+            let place = self.file.parts().place(offset);
+            self.ends.head += 1;
+            if self.due.join(place, mark)? {
+                out.push(self.lease(offset, &found, fresh, deadline)?);
+            } else {
+                self.file.put(offset, &found, fresh)?;
+            }
+        }
+        Ok(out)
+    }
+
+    fn lease(&self, offset: u64, found: &Found, before: Entry, deadline: u64) -> Result<Lease> {
+        let attempt = before.attempts.saturating_add(1).min(ATTEMPTS_MAX);
+        let holder = self.me.bits();
+        let state = State::Leased;
+        let entry = Entry { state, attempts: attempt, holder, when: deadline, ..before };
+        self.file.put(offset, found, entry)?;
+        self.due.put(self.file.parts().place(offset), deadline)?;
+        self.due.count(holder, 1)?;
+        Ok(Lease { offset, attempt, holder })
+    }
+
+    /// The entry of a lease that this process has and that is not over; why not otherwise.
+    pub(super) fn held(&self, lease: &Lease, now: Now) -> std::result::Result<Found, &'static str> {
+        if !(self.ends.floor..self.ends.head).contains(&lease.offset) {
+            return Err("the job is done, or was never handed out");
+        }
+        if lease.holder != self.me.bits() {
+            return Err("another process has it");
+        }
+        let found = self.file.entry(lease.offset);
+        let entry = &found.entry;
+        match entry.state {
+            State::Done => Err("the job is done"),
+            State::Ready | State::Delayed => Err("it was given back, or taken back"),
+            State::Leased if (entry.holder, entry.attempts) != (lease.holder, lease.attempt) => {
+                Err("its time was over, and the job was handed out again")
+            }
+            State::Leased if entry.when <= now.steady => Err("its time is over"),
+            State::Leased => Ok(found),
+        }
+    }
+
+    /// A record is done, whatever it was before.
+    pub(super) fn done(&mut self, offset: u64, found: &Found, mark: u64, now: Now) -> Result<()> {
+        let before = found.entry;
+        if before.state == State::Done {
+            return Ok(());
+        }
+        let done = Entry { state: State::Done, holder: 0, when: 0, mark, ..before };
+        self.file.put(offset, found, done)?;
+        if StateFile::is_leased(&before) {
+            self.due.count(before.holder, -1)?;
+        }
+        let place = self.file.parts().place(offset);
+        self.due.remove(place)?;
+        self.due.add(at::DONE, 1)?;
+        if let Some(next) = self.due.leave(place, before.mark)? {
+            let entry = self.file.entry(self.offset(next)).entry;
+            self.due.put(next, Self::time_of(&entry, now))?;
+        }
+        Ok(())
+    }
+
+    /// Give a job back: at once, or not before a time of the wall clock. `counts`: whether it was tried.
+    pub(super) fn give_back(
+        &self,
+        offset: u64,
+        found: &Found,
+        until: Option<u64>,
+        counts: bool,
+        now: Now,
+    ) -> Result<()> {
+        let before = found.entry;
+        let state = if until.is_some() { State::Delayed } else { State::Ready };
+        let attempts = if counts { before.attempts } else { before.attempts.saturating_sub(1) };
+        let when = until.unwrap_or(0);
+        let entry = Entry { state, attempts, holder: 0, when, ..before };
+        self.file.put(offset, found, entry)?;
+        self.due.count(before.holder, -1)?;
+        // Behind what came back before it.
+        let time = if until.is_some() { Self::time_of(&entry, now) } else { now.steady };
+        self.due.put(self.file.parts().place(offset), time)
+    }
+
+    /// Let a lease end later, or earlier.
+    pub(super) fn extend(&self, offset: u64, found: &Found, deadline: u64) -> Result<()> {
+        self.file.put(offset, found, Entry { when: deadline, ..found.entry })?;
+        self.due.put(self.file.parts().place(offset), deadline)
+    }
+
+    /// A process is dead: what it had may be handed out at once. Returns how many jobs that was.
+    pub(super) fn reclaim(&self, dead: Identity, now: Now) -> Result<u64> {
+        let mut count = 0;
+        for offset in self.ends.floor..self.ends.head {
+            let found = self.file.entry(offset);
+            if StateFile::is_leased(&found.entry) && found.entry.holder == dead.bits() {
+                self.give_back(offset, &found, None, true, now)?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Move the floor over what is done, as far as that is on the medium.
+    pub(super) fn pass(&mut self, durable: u64) -> Result<()> {
+        let from = self.ends.floor;
+        while self.ends.floor < self.ends.head.min(durable)
+            && self.file.entry(self.ends.floor).entry.state == State::Done
+        {
+            self.ends.floor += 1;
+        }
+        let passed = (self.ends.floor - from) as i64;
+        if passed > 0 { self.due.add(at::DONE, -passed) } else { Ok(()) }
+    }
+
+    /// Whether there is room for another job.
+    pub(super) fn room(&self) -> Room {
+        if self.ends.head - self.ends.floor < self.file.parts().capacity {
+            Room::Enough
+        } else if self.file.parts().capacity >= LAG_MIN
+            && self.file.entry(self.ends.floor).entry.state == State::Done
+        {
+            Room::Undurable
+        } else {
+            Room::Full
+        }
+    }
+
+    /// What was trimmed counts as done.
+    pub(super) fn trimmed(&mut self, first: u64, now: Now) -> Result<()> {
+        for offset in self.ends.floor..self.ends.head.min(first) {
+            let found = self.file.entry(offset);
+            if found.entry.state != State::Done {
+                self.done(offset, &found, 0, now)?;
+                self.ends.trimmed += 1;
+            }
+        }
+        self.pass(first)?;
+        if self.ends.head < first {
+            self.ends.trimmed += first - self.ends.head;
+            (self.ends.floor, self.ends.head) = (first, first);
+        }
+        Ok(())
+    }
+
+    /// Twice as many places; an error where there are as many as there can be.
+    pub(super) fn larger(&self) -> Result<u64> {
+        let capacity = self.file.parts().capacity * 2;
+        if capacity <= CAPACITY_MAX {
+            return Ok(capacity);
+        }
+        let what = format!(
+            "{CAPACITY_MAX} jobs of the queue in {} are out, delayed, or done behind record {}, which \
+             is not: ack that one first",
+            self.file.path.display(),
+            self.ends.floor
+        );
+        Err(Error::Invalid { what })
+    }
+}

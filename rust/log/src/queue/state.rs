@@ -1,0 +1,226 @@
+//! A mapped state file: its entries, its ends, and its lock.
+//!
+//! Owns the loads and stores of [`crate::format::queue`]. Invariant: a version of an entry is stored
+//! over the older of the two, never over the one that holds; so whoever dies in the middle leaves the
+//! entry as it was. The same goes for the ends. What changes what is derived stands between two
+//! stores to BUSY: who finds it set makes all of it anew.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::queue::{
+    ENDS_LEN, Ends, Entry, HEADER_LEN, Header, Parts, State, VERSION_LEN, at, serial,
+};
+use crate::format::settings::WriteMode;
+use crate::lock::{self, Fate, Holders, Identity, LockError};
+use crate::log::wait_for_flock;
+use crate::storage::{Access, File, Map, Open, Stat};
+use crate::store::{DeadSlot, Membership, Store};
+
+/// An open state file.
+#[derive(Debug)]
+pub(super) struct StateFile {
+    pub(super) map: Map,
+    pub(super) header: Header,
+    pub(super) path: PathBuf,
+    stat: Stat,
+}
+
+/// An entry as it was found, and where a new version goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// [`Entry::FRESH`] where no version is believed.
+    pub(super) entry: Entry,
+    pub(super) is_known: bool,
+    half: u64,
+    serial: u32,
+}
+
+impl StateFile {
+    /// Open the file of a queue; `None` where there is none.
+    pub(super) fn open(store: &Store, path: &Path) -> Result<Option<Self>> {
+        let file = match store.storage().open(path, Open::ReadWrite) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("open", path, error)),
+        };
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
+        let header = Header::decode(&bytes[..got]);
+        let header = header.map_err(|what| Error::malformed(path, 0, what))?;
+        let len = header.parts.file_len();
+        let stat = file.stat().map_err(|error| Error::io("look at", path, error))?;
+        if stat.len < len {
+            let what = "the state of the queue was cut off";
+            return Err(Error::Corrupt { path: path.to_path_buf(), position: stat.len, what });
+        }
+        // A copy may have holes, into which no store would fit on a full disk.
+        file.allocate(len).map_err(|error| Error::io("allocate", path, error))?;
+        Self::over(store, &*file, header, path, stat).map(Some)
+    }
+
+    /// What is in an open file.
+    pub(super) fn over(
+        store: &Store,
+        file: &dyn File,
+        header: Header,
+        path: &Path,
+        stat: Stat,
+    ) -> Result<Self> {
+        let access = match store.settings().write_mode {
+            WriteMode::Mapped => Access::Write,
+            WriteMode::Pwrite => Access::WriteThrough,
+        };
+        let map = file.map(header.parts.file_len(), access);
+        let map = map.map_err(|error| Error::io("map", path, error))?;
+        Ok(Self { map, header, path: path.to_path_buf(), stat })
+    }
+
+    /// True while the path leads to this file.
+    pub(super) fn is_in_place(&self, store: &Store) -> bool {
+        let now = store.storage().stat(&self.path);
+        now.is_ok_and(|now| (now.device, now.inode) == (self.stat.device, self.stat.inode))
+    }
+
+    #[inline]
+    pub(super) fn parts(&self) -> Parts {
+        self.header.parts
+    }
+
+    #[inline]
+    pub(super) fn load(&self, position: u64) -> u64 {
+        self.map.load(position)
+    }
+
+    #[inline]
+    pub(super) fn set(&self, position: u64, value: u64) -> Result<()> {
+        self.map.store(position, value).map_err(|error| self.failed(error))
+    }
+
+    #[cold]
+    pub(super) fn failed(&self, error: io::Error) -> Error {
+        Error::io("write", &self.path, error)
+    }
+
+    /// The version of an offset's entry that holds.
+    #[inline]
+    pub(super) fn entry(&self, offset: u64) -> Found {
+        let position = self.parts().entry(offset);
+        let versions: [[u64; 4]; 2] =
+            [self.map.load_words(position), self.map.load_words(position + VERSION_LEN)];
+        let [first, second] = [serial(&versions[0]), serial(&versions[1])];
+        let is_second = (second.wrapping_sub(first) as i32) > 0;
+        let newer = u64::from(is_second);
+        let serial = if is_second { second } else { first };
+        for half in [newer, 1 - newer] {
+            if let Some(entry) = Entry::decode(&versions[half as usize], self.header.id, offset) {
+                return Found { entry, is_known: true, half, serial };
+            }
+        }
+        Found { entry: Entry::FRESH, is_known: false, half: newer, serial }
+    }
+
+    /// Store a new version of it.
+    #[inline]
+    pub(super) fn put(&self, offset: u64, found: &Found, entry: Entry) -> Result<()> {
+        let entry = Entry { serial: found.serial.wrapping_add(1), ..entry };
+        let position = self.parts().entry(offset) + VERSION_LEN * (1 - found.half);
+        let words = entry.encode(self.header.id, offset);
+        self.map.write_words(position, words).map_err(|error| self.failed(error))
+    }
+
+    /// The ends, and in which slot they stand.
+    ///
+    /// # Errors
+    /// `Corrupt` when both slots are damaged.
+    pub(super) fn ends(&self) -> Result<(Ends, usize)> {
+        let slots = at::ENDS.map(|position| {
+            let words: [u64; ENDS_LEN / 8] = self.map.load_words(position);
+            Ends::decode(&words, self.header.id)
+        });
+        match slots {
+            [Some(a), Some(b)] if b.serial > a.serial => Ok((b, 1)),
+            [Some(a), _] => Ok((a, 0)),
+            [None, Some(b)] => Ok((b, 1)),
+            [None, None] => Err(Error::Corrupt {
+                path: self.path.clone(),
+                position: at::ENDS[0],
+                what: "the ends of the queue; `falaj queues --reset` begins it anew",
+            }),
+        }
+    }
+
+    /// Store the ends over the slot that does not hold.
+    pub(super) fn put_ends(&self, ends: &Ends, slot: usize) -> Result<()> {
+        let words = ends.encode(self.header.id);
+        let stored = self.map.write_words(at::ENDS[slot], words);
+        stored.map_err(|error| self.failed(error))
+    }
+
+    /// Take the lock of the queue. The caller is behind the door of this process.
+    pub(super) fn lock(&self, store: &Store, member: &Membership) -> Result<Guard<'_>> {
+        let timeout = store.lock_timeout();
+        if !self.map.shares_memory() {
+            let file = store.open_to_lock(&self.path)?;
+            wait_for_flock(&*file, &self.path, Some(timeout))?;
+            return Ok(Guard::File(file));
+        }
+        let (word, me) = (self.map.word(at::LOCK), member.identity());
+        let got = lock::lock(&word, me, &Members(member), Some(timeout), lock::stopwatch());
+        // Whoever died in between has left BUSY behind, in either kind of store.
+        let _acquired = got.map_err(|error| match error {
+            LockError::Timeout { holder } => Error::LockTimeout {
+                path: self.path.clone(),
+                waited: timeout,
+                holder: member.describe(holder),
+            },
+            LockError::Damaged { .. } => Error::Corrupt {
+                path: self.path.clone(),
+                position: at::LOCK,
+                what: "the lock word is none that falaj writes",
+            },
+            LockError::Io(error) => Error::io("look for the lock's holder in", &self.path, error),
+        })?;
+        Ok(Guard::Word(self, me))
+    }
+
+    /// Free a lock word of an incarnation before: its holder is dead, and its slot may be ours.
+    pub(super) fn free_stale_lock(&self, incarnation: u64) {
+        if self.map.shares_memory() && self.load(at::INCARNATION) != incarnation {
+            let _ = self.map.store(at::LOCK, 0);
+        }
+    }
+
+    /// True when somebody has it as it is now.
+    pub(super) fn is_leased(entry: &Entry) -> bool {
+        entry.state == State::Leased
+    }
+}
+
+struct Members<'a>(&'a Membership);
+
+impl Holders for Members<'_> {
+    type Proof = DeadSlot;
+
+    fn fate(&self, holder: Identity) -> io::Result<Fate<DeadSlot>> {
+        self.0.fate(holder)
+    }
+}
+
+/// The lock of a queue, until it is dropped.
+pub(super) enum Guard<'a> {
+    Word(&'a StateFile, Identity),
+    File(Arc<dyn File>),
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        match self {
+            Guard::Word(file, me) => drop(lock::unlock(&file.map.word(at::LOCK), *me)),
+            // Closing gives the flock back too.
+            Guard::File(file) => drop(file.unlock()),
+        }
+    }
+}

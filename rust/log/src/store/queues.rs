@@ -1,0 +1,105 @@
+//! Files of queues: where they lie, and how one gets its name.
+//!
+//! Owns `queues/`. Invariant: a file gets its name whole and synced, over whatever had it; what lies
+//! there under a temporary name is nobody's. What is in the files is left to [`crate::queue`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Door, Membership, Store, files, registry};
+use crate::error::{Error, Result};
+use crate::storage::{File, Open};
+
+/// Behind the name of a file that is being made; no name of a queue ends so.
+const UNFINISHED: &str = "~";
+
+impl Store {
+    /// Names of the queues, sorted.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn queues(&self) -> Result<Vec<String>> {
+        let directory = self.layout().queues();
+        if files::stat(self.storage().as_ref(), &directory)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let names = files::list(self.storage().as_ref(), &directory)?;
+        Ok(names.into_iter().filter(|name| self.layout().queue(name).is_ok()).collect())
+    }
+
+    /// Forget what became of the records of a queue; the records stay. Nobody should have it open.
+    ///
+    /// # Errors
+    /// `BadName`, `Invalid` where there is none, `ReadOnly`, `LockTimeout`, `Io`.
+    pub fn delete_queue(&self, name: &str) -> Result<()> {
+        let path = self.layout().queue(name)?;
+        self.under_claim(|| {
+            if files::stat(self.storage().as_ref(), &path)?.is_none() {
+                return Err(Error::Invalid { what: format!("there is no queue {name:?}") });
+            }
+            files::unlink(self.storage().as_ref(), &path)?;
+            files::sync_parent(self.storage().as_ref(), &path)
+        })
+    }
+
+    /// Make the file of a queue under a temporary name, allocated and zero.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`.
+    pub(crate) fn begin_queue_file(&self, path: &Path, len: u64) -> Result<Arc<dyn File>> {
+        let storage = self.storage().as_ref();
+        let directory = self.layout().queues();
+        if files::make_dir(storage, &directory, self.modes().directory)? {
+            files::sync_parent(storage, &directory)?;
+        }
+        let unfinished = unfinished(path);
+        files::unlink(storage, &unfinished)?;
+        // As lock files: whoever may open it could keep it locked.
+        let file = storage.open(&unfinished, Open::CreateNew(self.modes().lock));
+        let file = file.map_err(|error| Error::io("create", &unfinished, error))?;
+        let allocated = file.allocate(len);
+        if let Err(error) = allocated {
+            let _ = files::unlink(storage, &unfinished);
+            return Err(Error::io("allocate", &unfinished, error));
+        }
+        Ok(file)
+    }
+
+    /// Sync such a file and give it its name, over what has it.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`.
+    pub(crate) fn finish_queue_file(&self, file: &dyn File, path: &Path) -> Result<()> {
+        let (storage, unfinished) = (self.storage().as_ref(), unfinished(path));
+        file.sync_all().map_err(|error| Error::io("sync", &unfinished, error))?;
+        let renamed = storage.rename_over(&unfinished, path);
+        renamed.map_err(|error| Error::io("rename to", path, error))?;
+        files::sync_parent(storage, path)
+    }
+
+    /// The door before a file of the store, in this process.
+    pub(crate) fn door(&self, member: &Membership, path: &Path) -> Arc<Door> {
+        member.doors().before(path)
+    }
+
+    /// How long to wait for a lock.
+    pub(crate) fn lock_timeout(&self) -> Duration {
+        self.shared.lock_timeout
+    }
+
+    /// Open a file anew, to lock it for a moment; a forked child closes it.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn open_to_lock(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let opened = registry::open_for_a_moment(|| self.storage().open(path, Open::ReadWrite));
+        opened.map_err(|error| Error::io("open", path, error))
+    }
+}
+
+fn unfinished(path: &Path) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(UNFINISHED);
+    path.into()
+}

@@ -1,0 +1,412 @@
+//! `Queue` and `Job`: handing the records of a topic out. `falaj.queues.Queue` derives from the first.
+//!
+//! What runs for each job is here; what becomes of jobs that were tried too often, and all words about
+//! it, are Python's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use falaj::error::Result;
+use falaj::log::{Reach, Wait};
+use falaj::queue::{Job as Taken, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
+use falaj::topic::{SyncMode, Topic as Engine};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::errors::{OrRaise, invalid};
+use crate::follow::Watch;
+use crate::handle::Handle;
+use crate::held::Held;
+use crate::record::Record;
+use crate::topic::Topic;
+use crate::wait::{patiently, seconds, wait};
+
+/// An open queue; see falaj.queues.Queue.
+#[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
+#[derive(Debug)]
+pub struct Queue {
+    inner: Arc<Inner>,
+    handle: Arc<Handle>,
+    closed: AtomicBool,
+}
+
+/// A record, and the right to work on it until the lease is over.
+///
+/// A context manager: a block that is left without an ack gives the job back, and raises nothing more.
+///
+/// Example:
+///     >>> queue = store.queue("jobs")
+///     >>> _ = queue.put(b"resize 1.png")
+///     >>> [job] = queue.take()
+///     >>> job.bytes(), job.offset, job.attempt
+///     (b'resize 1.png', 0, 1)
+///     >>> job.ack()
+#[pyclass(frozen, module = "falaj", generic)]
+#[derive(Debug)]
+pub struct Job {
+    lease: Lease,
+    mark: u64,
+    /// The record that the job is about.
+    #[pyo3(get)]
+    record: Py<Record>,
+    queue: Arc<Inner>,
+    handle: Arc<Handle>,
+    settled: AtomicBool,
+}
+
+fn delay_of(py: Python<'_>, delay: f64) -> PyResult<Duration> {
+    Ok(seconds(py, Some(delay))?.unwrap_or_default())
+}
+
+impl Queue {
+    /// Call the engine detached, as long as it takes to get the lock.
+    fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        if self.closed.load(Ordering::Relaxed) {
+            let closed = falaj::error::Error::Closed { what: "queue" };
+            return Err(crate::errors::raise(py, &closed));
+        }
+        call(py, &self.inner, &self.handle, work)
+    }
+
+    fn ours(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<Job>>> {
+        let jobs: Vec<Py<Job>> = match jobs.cast::<Job>() {
+            Ok(job) => vec![job.clone().unbind()],
+            Err(_) => jobs
+                .try_iter()?
+                .map(|job| Ok(job?.cast::<Job>()?.clone().unbind()))
+                .collect::<PyResult<_>>()?,
+        };
+        match jobs.iter().find(|job| !Arc::ptr_eq(&job.get().queue, &self.inner)) {
+            None => Ok(jobs),
+            Some(other) => {
+                let (offset, name) = (other.get().lease.offset, other.get().queue.name());
+                let what = format!(
+                    "job {offset} was taken from another handle, of queue {name:?}: settle it by its own \
+                     ack() and nack()"
+                );
+                Err(invalid(py, what))
+            }
+        }
+    }
+
+    fn job(&self, py: Python<'_>, taken: Taken) -> PyResult<Py<Job>> {
+        let (lease, mark) = taken.to_ack();
+        let record = Record::make(py, Held::alone(taken.record, 0, &self.handle.shape))?.unbind();
+        let (queue, handle) = (Arc::clone(&self.inner), Arc::clone(&self.handle));
+        Py::new(py, Job { lease, mark, record, queue, handle, settled: AtomicBool::new(false) })
+    }
+}
+
+fn call<T: Send>(
+    py: Python<'_>,
+    queue: &Inner,
+    handle: &Handle,
+    mut work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
+) -> PyResult<T> {
+    let open = handle.open_existing(py)?;
+    patiently(py, handle.patience, || work(queue, &open.topic))
+}
+
+fn settle(jobs: &[Py<Job>]) {
+    jobs.iter().for_each(|job| job.get().settled.store(true, Ordering::Relaxed));
+}
+
+#[pymethods]
+impl Queue {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        topic: &Bound<'_, Topic>,
+        name: &str,
+        ordered: Option<bool>,
+    ) -> PyResult<Self> {
+        let handle = Arc::clone(topic.get().opened.handle());
+        let options = QueueOptions { ordered, ..QueueOptions::default() };
+        let open = handle.open_existing(py)?;
+        let inner = patiently(py, handle.patience, || Inner::open(&open.topic, name, options))?;
+        Ok(Self { inner: Arc::new(inner), handle, closed: AtomicBool::new(false) })
+    }
+
+    /// Its name.
+    #[getter]
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// True once it was closed, or its topic.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed) || self.handle.is_closed()
+    }
+
+    /// Jobs that may be worked on now, and those of them that were tried too often before.
+    fn _take<'py>(
+        &self,
+        py: Python<'py>,
+        n: usize,
+        lease: f64,
+        timeout: Option<f64>,
+        max_attempts: u32,
+    ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+        let (lease, timeout) = (delay_of(py, lease)?, seconds(py, timeout)?);
+        let taken = loop {
+            let taken = self.call(py, |queue, topic| queue.take(topic, n, lease))?;
+            if !taken.is_empty() || n == 0 || timeout == Some(Duration::ZERO) {
+                break taken;
+            }
+            let open = self.handle.open_existing(py)?;
+            let stop = || self.closed() || open.topic.log().is_deleted();
+            let ended = wait(py, timeout, open.topic.log(), stop, |slice, interrupt| {
+                self.inner.wait(&open.topic, Some(slice), interrupt)
+            })?;
+            match ended {
+                Wait::News => {}
+                Wait::TimedOut => break Vec::new(),
+                Wait::Interrupted => self.call(py, |_, _| Ok(()))?,
+            }
+        };
+        let (jobs, worn) = (PyList::empty(py), PyList::empty(py));
+        for job in taken {
+            let is_worn = job.lease.attempt > max_attempts;
+            (if is_worn { &worn } else { &jobs }).append(self.job(py, job)?)?;
+        }
+        Ok((jobs, worn))
+    }
+
+    /// Say that jobs are done: their records are never handed out again.
+    ///
+    /// Args:
+    ///     jobs: A job, or any number of them, taken from this handle.
+    ///
+    /// Raises:
+    ///     LeaseOver: Of one of them, after the others were acked: its time is over, and somebody else
+    ///         may work on it.
+    ///     Invalid: One is of another queue; nothing was acked.
+    fn ack(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<()> {
+        let jobs = self.ours(py, jobs)?;
+        let to_ack: Vec<_> = jobs.iter().map(|job| (job.get().lease, job.get().mark)).collect();
+        settle(&jobs);
+        self.call(py, |queue, topic| queue.ack(topic, &to_ack))
+    }
+
+    /// Give jobs back that were not settled.
+    fn _release(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<()> {
+        let jobs = self.ours(py, jobs)?;
+        let open = jobs.iter().filter(|job| !job.get().settled.swap(true, Ordering::Relaxed));
+        let leases: Vec<_> = open.map(|job| job.get().lease).collect();
+        if leases.is_empty() {
+            return Ok(());
+        }
+        match call(py, &self.inner, &self.handle, |q, t| q.nack(t, &leases, Duration::ZERO)) {
+            // Whose time was over has been given back already.
+            Err(error) if error.get_type(py).name()? == "LeaseOver" => Ok(()),
+            given_back => given_back,
+        }
+    }
+
+    /// Append jobs that are given up to another topic, on the medium, and be done with them.
+    fn _bury(
+        &self,
+        py: Python<'_>,
+        jobs: &Bound<'_, PyAny>,
+        dead: &Bound<'_, Topic>,
+    ) -> PyResult<()> {
+        let jobs = self.ours(py, jobs)?;
+        let text = |text: String| PyBytes::new(py, text.as_bytes());
+        let target = dead.get().opened.handle().open_existing(py)?;
+        for job in &jobs {
+            let job = job.get();
+            let mut record = Record::incoming(job.record.bind(py))?;
+            record.headers.extend([
+                ("falaj-queue".to_owned(), Some(text(self.inner.name().to_owned()))),
+                ("falaj-topic".to_owned(), Some(text(self.handle.shape.name.clone()))),
+                ("falaj-offset".to_owned(), Some(text(job.lease.offset.to_string()))),
+                ("falaj-attempts".to_owned(), Some(text((job.lease.attempt - 1).to_string()))),
+            ]);
+            record
+                .with_record(|record| target.topic.append(0, record, Some(SyncMode::Durable)))
+                .or_raise(py)?;
+        }
+        let to_ack: Vec<_> = jobs.iter().map(|job| (job.get().lease, job.get().mark)).collect();
+        settle(&jobs);
+        self.call(py, |queue, topic| queue.bury(topic, &to_ack))
+    }
+
+    /// Tell the queue in numbers.
+    fn _info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let info = self.call(py, Inner::info)?;
+        let told = PyDict::new(py);
+        told.set_item("name", info.name)?;
+        told.set_item("topic", info.topic)?;
+        told.set_item("order", info.ordered.then_some("key"))?;
+        told.set_item("waiting", info.waiting)?;
+        told.set_item("leased", info.leased)?;
+        told.set_item("returned", info.returned)?;
+        told.set_item("done", info.floor.saturating_add(info.done))?;
+        told.set_item("floor", info.floor)?;
+        told.set_item("trimmed", info.trimmed)?;
+        told.set_item("dead", info.dead)?;
+        let holders = PyDict::new(py);
+        for (holder, count) in info.holders {
+            holders.set_item(holder, count)?;
+        }
+        told.set_item("holders", holders)?;
+        Ok(told)
+    }
+
+    /// Name of the header that says when a record may be handed out first.
+    #[classattr]
+    const _NOT_BEFORE: &'static str = NOT_BEFORE;
+
+    /// What asks for news of its topic.
+    fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
+        Ok(Watch::new(self.handle.open_existing(py)?, Reach::Committed))
+    }
+
+    /// Up to where the topic reaches, and after how many seconds to look again though nothing comes.
+    fn _next(&self, py: Python<'_>) -> PyResult<(u64, Option<f64>)> {
+        let (seen, due) = self.call(py, |queue, topic| {
+            let seen = topic.log().committed().unwrap_or_default();
+            queue.due(topic).map(|due| (seen, due))
+        })?;
+        Ok((seen.0, due.map(|due| due.as_secs_f64())))
+    }
+
+    /// Let it go, from any thread: whoever waits for jobs gets none. Jobs that are out stay out, and can
+    /// be settled by themselves.
+    fn close(&self, py: Python<'_>) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.inner.rest();
+        self.handle.rouse(py);
+    }
+}
+
+impl Job {
+    fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        call(py, &self.queue, &self.handle, work)
+    }
+}
+
+#[pymethods]
+impl Job {
+    /// Say that it is done: the record is never handed out again.
+    ///
+    /// Raises:
+    ///     LeaseOver: Its time is over, or it was settled before; somebody else may work on it.
+    fn ack(&self, py: Python<'_>) -> PyResult<()> {
+        self.settled.store(true, Ordering::Relaxed);
+        self.call(py, |queue, topic| queue.ack(topic, &[(self.lease, self.mark)]))
+    }
+
+    /// Give it back: it is handed out again, to anybody, at once or after a delay.
+    ///
+    /// Args:
+    ///     delay: Seconds before it is handed out again.
+    ///
+    /// Raises:
+    ///     LeaseOver: As for `ack`.
+    #[pyo3(signature = (delay=0.0))]
+    fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
+        let delay = delay_of(py, delay)?;
+        self.settled.store(true, Ordering::Relaxed);
+        self.call(py, |queue, topic| queue.nack(topic, &[self.lease], delay))
+    }
+
+    /// Keep it for longer.
+    ///
+    /// Args:
+    ///     lease: Seconds from now until its time is over.
+    ///
+    /// Raises:
+    ///     LeaseOver: As for `ack`.
+    #[pyo3(signature = (lease=30.0))]
+    fn extend(&self, py: Python<'_>, lease: f64) -> PyResult<()> {
+        let lease = delay_of(py, lease)?;
+        self.call(py, |queue, topic| queue.extend(topic, &[self.lease], lease))
+    }
+
+    /// What the topic's codec makes of the record's payload.
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.record.bind(py).getattr("value")
+    }
+
+    /// A copy of the record's payload.
+    fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        Record::bytes(self.record.bind(py))
+    }
+
+    /// The record's key, or None.
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.record.bind(py).getattr("key")
+    }
+
+    /// The record's offset.
+    #[getter]
+    fn offset(&self) -> u64 {
+        self.lease.offset
+    }
+
+    /// How often it was handed out, this time included.
+    #[getter]
+    fn attempt(&self) -> u32 {
+        self.lease.attempt
+    }
+
+    /// True once it was acked or given back through this object.
+    #[getter]
+    fn settled(&self) -> bool {
+        self.settled.load(Ordering::Relaxed)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        if self.settled() {
+            return Ok(());
+        }
+        match self.nack(py, 0.0) {
+            Err(error) if error.get_type(py).name()? == "LeaseOver" => Ok(()),
+            given_back => given_back,
+        }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let record = self.record.bind(py).repr()?;
+        Ok(format!("<Job of {:?}, attempt {}: {record}>", self.queue.name(), self.lease.attempt))
+    }
+}
+
+/// Names of all queues of a store, sorted.
+#[pyfunction]
+pub(crate) fn _queues(
+    py: Python<'_>,
+    store: &crate::store::Store,
+) -> PyResult<Vec<(String, String)>> {
+    let inner = store.inner(py)?;
+    py.detach(|| falaj::queue::list(&inner)).or_raise(py)
+}
+
+/// Forget what became of the records of a queue.
+#[pyfunction]
+pub(crate) fn _delete_queue(
+    py: Python<'_>,
+    store: &crate::store::Store,
+    name: &str,
+) -> PyResult<()> {
+    let inner = store.inner(py)?;
+    py.detach(|| inner.delete_queue(name)).or_raise(py)
+}

@@ -1,0 +1,269 @@
+"""Work queues: who gets which job, and what becomes of it."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import falaj
+from falaj.errors import Closed, Invalid, LeaseOver, SettingsMismatch, TopicDeleted
+from falaj.queues import Job, Queue
+
+
+@pytest.fixture
+def queue(store: falaj.Store) -> Queue[Any]:
+    return store.queue("jobs")
+
+
+def values(jobs: list[Job[Any]]) -> list[bytes]:
+    return [job.bytes() for job in jobs]
+
+
+def test_jobs_come_in_order_each_once_and_acked_ones_never_again(
+    store: falaj.Store, queue: Queue[Any]
+) -> None:
+    queue.topic.extend([b"%d" % i for i in range(20)])
+    jobs = queue.take(15)
+    assert [job.offset for job in jobs] == list(range(15))
+    jobs.ack()
+    assert values(queue.take(9)) == [b"15", b"16", b"17", b"18", b"19"]
+    assert queue.take(timeout=0) == []
+
+
+def test_a_block_that_is_left_without_an_ack_gives_back(
+    queue: Queue[Any],
+) -> None:
+    queue.topic.extend([b"a", b"b"])
+    with queue.take(2) as jobs:
+        jobs[1].ack()
+    [job] = queue.take(2, timeout=0)
+    with job:
+        assert (job.bytes(), job.attempt) == (b"a", 2)
+    with queue.take()[0] as job:
+        job.ack()
+    assert queue.info()["done"] == 2
+
+
+def test_a_late_ack_is_refused_and_says_what_to_do(queue: Queue[Any]) -> None:
+    queue.put(b"x")
+    [late] = queue.take(lease=0.01)
+    [again] = queue.take(timeout=5)
+    assert again.attempt == 2
+    for settle in (late.ack, late.nack, late.extend):
+        with pytest.raises(LeaseOver, match=r"of job 0 of queue .* somebody else may work on it"):
+            settle()
+    again.extend(60)
+    again.ack()
+    with pytest.raises(LeaseOver):
+        again.ack()
+
+
+def test_a_job_that_was_given_back_waits_for_its_delay_and_no_longer(queue: Queue[Any]) -> None:
+    queue.put(b"x")
+    queue.take()[0].nack(delay=0.1)
+    began = time.monotonic()
+    assert queue.take(timeout=0) == []
+    assert values(queue.take(timeout=5)) == [b"x"]
+    assert 0.09 < time.monotonic() - began < 1
+
+
+def test_a_job_that_is_put_with_a_delay_waits_for_it(queue: Queue[Any]) -> None:
+    queue.put(b"later", delay=0.1)
+    queue.put(b"now")
+    assert values(queue.take(2)) == [b"now"]
+    [job] = queue.take(timeout=5)
+    assert (job.bytes(), job.attempt) == (b"later", 1)
+
+
+def test_what_was_tried_too_often_goes_to_the_dead_letters_and_says_whence(
+    store: falaj.Store,
+) -> None:
+    queue = store.queue("jobs", max_attempts=2)
+    queue.put(b"poison", key=b"k", headers={"trace": b"1"})
+    for _ in range(2):
+        queue.take()[0].nack()
+    assert queue.take(timeout=0) == []
+    [letter] = store.topic("jobs.dead")
+    assert (letter.bytes(), letter.key) == (b"poison", b"k")
+    assert dict(letter.headers) == {
+        "trace": b"1",
+        "falaj-queue": b"jobs",
+        "falaj-topic": b"jobs",
+        "falaj-offset": b"0",
+        "falaj-attempts": b"2",
+    }
+    assert queue.info()["dead"] == 1
+    assert queue.dead is not None
+    assert queue.dead.name == "jobs.dead"
+
+
+def test_dead_letters_are_of_the_codec_of_the_jobs(store: falaj.Store) -> None:
+    topic = store.topic("tasks", codec="json")
+    queue = store.queue("work", topic, max_attempts=1, dead_letter="failed")
+    queue.put({"id": 7})
+    queue.take()[0].nack()
+    queue.take(timeout=0)
+    assert [letter.value for letter in store.topic("failed")] == [{"id": 7}]
+
+
+def test_of_one_key_one_job_is_out_and_an_ack_wakes_who_waits(
+    store: falaj.Store,
+) -> None:
+    queue = store.queue("jobs", order="key")
+    for i in range(4):
+        queue.put(b"%d" % i, key=b"ab"[i % 2 : i % 2 + 1])
+    first = queue.take(9)
+    assert values(first) == [b"0", b"1"]
+    timer = threading.Timer(0.05, first[0].ack)
+    timer.start()
+    assert values(queue.take(9, timeout=5)) == [b"2"]
+    timer.join()
+
+
+def test_a_take_ends_with_an_append_a_give_back_a_close_and_its_time(
+    store: falaj.Store, queue: Queue[Any]
+) -> None:
+    def soon(what: Callable[[], Any]) -> None:
+        threading.Timer(0.05, what).start()
+
+    began = time.monotonic()
+    assert queue.take(timeout=0.05) == []
+    soon(lambda: queue.put(b"x"))
+    [job] = queue.take(timeout=5)
+    soon(job.nack)
+    assert values(queue.take(timeout=5)) == [b"x"]
+    soon(queue.close)
+    with pytest.raises(Closed):
+        queue.take()
+    assert time.monotonic() - began < 2
+
+
+def test_two_queues_over_a_topic_know_nothing_of_each_other(store: falaj.Store) -> None:
+    one, other = store.queue("one", topic="jobs"), store.queue("other", topic="jobs")
+    one.put(b"x")
+    one.take()[0].ack()
+    [job] = other.take()
+    with pytest.raises(Invalid, match="another handle"):
+        one.ack(job)
+    other.ack([job])
+
+
+def test_what_cannot_be_right_is_refused_and_changes_nothing(
+    store: falaj.Store, queue: Queue[Any]
+) -> None:
+    with pytest.raises(Invalid, match="partitions"):
+        store.queue("wide", store.topic("wide", partitions=2))
+    with pytest.raises(Invalid, match="order"):
+        store.queue("jobs", order="value")  # type: ignore[arg-type]
+    with pytest.raises(SettingsMismatch, match="order"):
+        store.queue("jobs", order="key")
+    with pytest.raises(SettingsMismatch, match="topic"):
+        store.queue("jobs", topic="other")
+    wrong: dict[str, Any]
+    for wrong in ({"n": 0}, {"n": -1}, {"lease": 0}, {"lease": -1.0}, {"lease": float("nan")}):
+        with pytest.raises((Invalid, OverflowError)):
+            queue.take(**wrong)
+    for attempts in (0, 2**24):
+        with pytest.raises(Invalid, match="max_attempts"):
+            store.queue("jobs", max_attempts=attempts)
+    with pytest.raises(Invalid, match="max_attempts"):
+        store.queue("jobs", dead_letter="dead")
+    with pytest.raises(Invalid, match="delay"):
+        queue.put(b"x", delay=-1)
+    with pytest.raises(falaj.errors.BadName):
+        store.queue("../jobs", topic="jobs")
+    assert queue.info()["waiting"] == 0
+
+
+def test_a_topic_that_was_deleted_ends_the_wait_and_a_new_one_begins_anew(
+    store: falaj.Store, queue: Queue[Any]
+) -> None:
+    queue.put(b"x")
+    queue.take()[0].ack()
+    threading.Timer(0.05, lambda: store.delete("jobs")).start()
+    with pytest.raises(TopicDeleted):
+        queue.take()
+    anew = store.queue("jobs")
+    anew.put(b"y")
+    assert values(anew.take()) == [b"y"]
+
+
+def test_what_was_trimmed_counts_as_done_and_is_told(store: falaj.Store, queue: Queue[Any]) -> None:
+    queue.topic.extend([b"%d" % i for i in range(5)])
+    queue.topic.trim(3)
+    assert [job.offset for job in queue.take(9)] == [3, 4]
+    assert queue.info()["trimmed"] == 3
+
+
+def test_a_store_opened_for_reading_makes_no_queue(store: falaj.Store, queue: Queue[Any]) -> None:
+    with falaj.open(store.path, "r") as reader, pytest.raises(falaj.errors.ReadOnly):
+        reader.queue("jobs")
+
+
+def test_the_jobs_of_a_parent_are_not_the_forked_childs_who_takes_others(
+    store: falaj.Store, queue: Queue[Any]
+) -> None:
+    queue.topic.extend([b"0", b"1"])
+    [mine] = queue.take()
+    child = os.fork()
+    if child == 0:
+        try:
+            mine.ack()
+        except LeaseOver:
+            os._exit(0 if values(queue.take()) == [b"1"] else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    mine.ack()
+    assert values(queue.take(timeout=5)) == [b"1"], "the child is dead, its job comes back"
+
+
+def test_a_dead_holders_job_is_had_within_a_moment_by_one_who_waits(
+    store: falaj.Store, queue: Queue[Any]
+) -> None:
+    queue.put(b"x")
+    ready, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        queue.take()
+        os.write(told, b".")
+        signal.pause()
+    os.read(ready, 1)
+    threading.Timer(0.1, lambda: os.kill(child, signal.SIGKILL)).start()
+    [job] = queue.take(timeout=10)
+    assert job.attempt == 2
+    os.waitpid(child, 0)
+
+
+def test_asyncio_waits_for_jobs_gives_back_and_can_be_cancelled(
+    store: falaj.Store, queue: Queue[Any]
+) -> None:
+    async def work() -> None:
+        waiting = asyncio.create_task(_taken(queue))
+        await asyncio.sleep(0.05)  # sleep: the task has to be waiting when the job comes
+        queue.put(b"one")
+        assert await asyncio.wait_for(waiting, 5) == [b"one"]
+        async with queue.atake(timeout=5) as jobs:
+            assert jobs[0].attempt == 2
+            jobs[0].nack(delay=0.05)
+        jobs = await queue.atake(timeout=5)
+        jobs.ack()
+        assert await queue.atake(timeout=0.05) == []
+        cancelled = asyncio.create_task(_taken(queue))
+        await asyncio.sleep(0.05)  # sleep: as above
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        queue.put(b"two")
+        assert values(queue.take(timeout=0)) == [b"two"]
+
+    asyncio.run(work())
+
+
+async def _taken(queue: Queue[Any]) -> list[bytes]:
+    async with queue.atake() as jobs:
+        return values(jobs)

@@ -1,0 +1,46 @@
+"""A worker of a queue that keeps accounts of its own, for tests that kill and stop it.
+
+`queue_worker.py STORE ACCOUNT LEASE`: takes jobs until there is none for a second. A line of the
+account: what happened, offset, attempt, and the machine's steady clock before and after.
+"""
+
+import os
+import random
+import sys
+import time
+
+import falaj
+from falaj.errors import LeaseOver
+
+
+def main(path: str, account: str, lease: float) -> None:
+    lines = os.open(account, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    dice = random.Random(os.getpid())
+
+    def tell(what: str, offset: int, attempt: int, before: float, after: float) -> None:
+        os.write(lines, f"{what} {offset} {attempt} {before!r} {after!r}\n".encode())
+
+    with falaj.open(path) as store, store.queue("jobs") as queue:
+        while True:
+            before = time.monotonic()
+            jobs = queue.take(dice.randrange(1, 20), lease=lease, timeout=1)
+            after = time.monotonic()
+            if not jobs:
+                return
+            for job in jobs:
+                tell("had", job.offset, job.attempt, before, after)
+            for job in jobs:
+                time.sleep(0.002)  # sleep: the work, so that there is some when it is killed
+                begun = time.monotonic()
+                leaves = dice.random() < 0.02
+                tell("left" if leaves else "done", job.offset, job.attempt, begun, begun)
+                try:
+                    job.nack() if leaves else job.ack()
+                    what = "gave" if leaves else "acked"
+                except LeaseOver:
+                    what = "late"
+                tell(what, job.offset, job.attempt, begun, time.monotonic())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
