@@ -16,15 +16,9 @@ TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, Protocol
+    from typing import Any
 
     from falaj.topics import Topic
-
-    class Uncommitted(Protocol):
-        """What has read and knows how far: a consumer."""
-
-        def _uncommitted(self) -> list[tuple[bytes, int, int]]: ...
-
 
 __all__ = ["Cursor", "Transaction"]
 
@@ -82,7 +76,7 @@ class Transaction(_core.Transaction):
 
     def commit_cursor(
         self,
-        cursors: Uncommitted | Cursor | Iterable[tuple[bytes, int, int]],
+        cursors: Cursor | Iterable[tuple[bytes, int, int]],
         *,
         into: Topic[Any] | str | None = None,
     ) -> None:
@@ -92,13 +86,13 @@ class Transaction(_core.Transaction):
         them back. One that is moved twice ends where it was moved to last.
 
         Args:
-            cursors: A consumer, a `Cursor`, or several.
+            cursors: A `Cursor`, or several.
             into: A topic of the log that is to keep them. Only needed where the transaction may
                 append nothing, as where the work came to nothing.
 
         Raises:
-            Invalid: No such thing, a name that is too long; or, at the end, more cursors than the
-                log keeps.
+            Invalid: No such thing, a consumer, which keeps its cursors in a file of its own, or a
+                name that is too long; or, at the end, more cursors than the log keeps.
 
         Example:
             >>> work, results = store.topic("work"), store.topic("results")
@@ -110,12 +104,9 @@ class Transaction(_core.Transaction):
             >>> results.cursor("adder").offset
             1
         """
-        places: Any
-        if isinstance(cursors, Cursor):
-            places = [cursors]
-        elif (uncommitted := getattr(cursors, "_uncommitted", None)) is not None:
-            places = uncommitted()
-            into = getattr(cursors, "cursor_in", None) if into is None else into
-        else:
-            places = cursors
-        self._move(list(places), into)
+        if isinstance(cursors, _core.Consumer):
+            raise Invalid(
+                f"the cursors of consumer {cursors.name!r} are in a file of its own and cannot "
+                "move with a transaction: read from where a falaj.Cursor stands, and move that"
+            )
+        self._move([cursors] if isinstance(cursors, Cursor) else list(cursors), into)

@@ -167,21 +167,15 @@ def test_a_transaction_may_move_cursors_alone_if_it_knows_the_log(store: falaj.S
     assert results.cursor("adder") == Cursor("adder", 6)
 
 
-def test_a_consumer_is_asked_how_far_it_has_read(store: falaj.Store) -> None:
-    class Consumer:
-        name = "adder"
-        cursor_in = "results"
-
-        def _uncommitted(self) -> list[tuple[bytes, int, int]]:
-            return [(b"adder/0", 3, 9), (b"adder/1", 4, 8)]
-
+def test_a_consumer_is_refused_for_its_cursors_are_elsewhere(store: falaj.Store) -> None:
     results = store.topic("results")
-    with store.transaction() as tx:
-        tx.commit_cursor(Consumer())
-    assert [results.cursor(f"adder/{n}") for n in (0, 1)] == [
-        Cursor("adder/0", 3, 9),
-        Cursor("adder/1", 4, 8),
-    ]
+    results.append(b"before")
+    with store.consumer("adder", ["results"]) as consumer:
+        with refused(store, errors.Invalid, "file of its own") as tx:
+            tx.append(results, b"x")
+            tx.commit_cursor(consumer)  # type: ignore[arg-type]
+        assert consumer.position() == 0
+    assert len(results) == 1
 
 
 def test_a_log_says_when_it_keeps_no_more_cursors(store: falaj.Store) -> None:
