@@ -203,7 +203,7 @@ class LogRewound(Error, LookupError):
     end: int
 
 
-class NotOwner(Error, RuntimeError):
+class NotOwner(Error, ValueError):
     """Another member of the consumer has the partition. Nothing was committed."""
 
 

@@ -70,7 +70,7 @@ def _verb(do: "Callable[..., None]") -> None:
 
 _VERBS: "tuple[Callable[..., None], ...]" = (
     *(append, cat, tail, topics, consumers, seek, info, metrics),
-    *(verify, repair, backup, trim, queues, delete, demo),
+    *(verify, repair, backup, queues, trim, delete, demo),
 )
 for each in _VERBS:
     _verb(each)
