@@ -16,7 +16,9 @@ use falaj::format::record::{Record, attribute};
 use falaj::format::segment::{self, Mark, Previous};
 use falaj::format::settings::{StoreSettings, TopicSettings, WriteMode};
 use falaj::format::state::{self, End, LogState, TopicState};
-use falaj::format::{Malformed, PAGE, VERSION, address, control, index, names, queue, varint};
+use falaj::format::{
+    Malformed, PAGE, VERSION, address, consumer, control, index, names, queue, varint,
+};
 use falaj::lock::{self, Identity};
 use falaj::segment::create::own_header;
 use falaj::segment::walk::{Step, Walk, highest_ns};
@@ -656,6 +658,70 @@ fn the_state_of_a_queue_is_as_its_tables_say() {
     let rows = table("queue words");
     let documented: Vec<_> = rows.iter().map(|row| (number(&row[0]), row[1].as_str())).collect();
     assert_eq!(documented, words);
+}
+
+#[test]
+fn the_file_of_a_consumer_is_as_its_tables_say() {
+    let header = consumer::encode_header(*b"0123456789abcdef");
+    assert_layout(
+        "consumer header",
+        &header,
+        &[
+            ("magic", consumer::MAGIC.to_vec()),
+            ("version", half(VERSION)),
+            ("store", b"0123456789abcdef".to_vec()),
+            ("crc", half(crc32(&header[..60]))),
+        ],
+    );
+    let rows = table("consumer words");
+    let documented: Vec<_> = rows.iter().map(|row| (number(&row[0]), row[1].as_str())).collect();
+    let words = [(consumer::at::INCARNATION, "INCARNATION"), (consumer::at::CHANGES, "CHANGES")];
+    assert_eq!(documented, words);
+    let (generation, partition) = ([7; 16], 3);
+    let named = consumer::Named { generation, partition, topic: "orders".into() };
+    let entry = consumer::encode_named(&named);
+    let mut name = b"orders".to_vec();
+    name.resize(249, 0);
+    assert_layout(
+        "consumer entry",
+        &entry,
+        &[
+            ("generation", generation.to_vec()),
+            ("partition", half(3)),
+            ("length", half(6)),
+            ("topic", name),
+            ("crc", half(crc32(&entry[..280]))),
+        ],
+    );
+    let committed = consumer::Position { offset: 9, crc: 7, time_us: -1 };
+    let safe = consumer::Position { offset: 5, crc: 6, time_us: 1 };
+    let cursor =
+        consumer::Cursor { generation, partition, serial: 4, committed, safe, incarnation: 77 };
+    let cursor = consumer::encode_cursor(&cursor);
+    assert_layout(
+        "consumer cursor",
+        &cursor,
+        &[
+            ("generation", generation.to_vec()),
+            ("partition", half(3)),
+            ("serial", word(4)),
+            ("committed", word(9)),
+            ("committed time", word(u64::MAX)),
+            ("committed crc", half(7)),
+            ("safe", [word(5), word(1), half(6), half(0)].concat()),
+            ("incarnation", word(77)),
+            ("crc", half(crc32(&cursor[..100]))),
+        ],
+    );
+    let page = page();
+    assert!(page.contains("Rows begin at 4096, entries at 8192") && page.contains("at most 8,192"));
+    assert_eq!((consumer::at::MEMBERS, consumer::HEAD_LEN), (4096, 8192));
+    assert_eq!(
+        (consumer::ENTRIES_MAX, consumer::MEMBERS_MAX, consumer::MEMBER_LEN),
+        (8192, 256, 16)
+    );
+    assert!(page.contains("three sectors, 1,536 bytes") && page.contains("at 504, in 8 bytes"));
+    assert_eq!((consumer::ENTRY_LEN, consumer::at::OWNER, consumer::at::CURSORS), (1536, 504, 512));
 }
 
 #[test]
