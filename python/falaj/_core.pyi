@@ -15,6 +15,7 @@ from typing_extensions import Buffer, disjoint_base
 from falaj.admin import BackupReport, Progress, RepairReport, Skipped, StoreInfo, Verification
 from falaj.arguments import Sync, Visibility
 from falaj.records import Position
+from falaj.retention import Changes, Maintenance, TopicRetention
 from falaj.slices import Slice
 from falaj.times import Time
 
@@ -42,7 +43,10 @@ __all__ = [
     "__version__",
     "_arrow",
     "_backup",
+    "_configure_store",
+    "_configure_topic",
     "_info",
+    "_maintain",
     "_repair",
     "_verify",
 ]
@@ -243,6 +247,7 @@ class Store:
         sync: Sync | None,
         verify: bool | None,
         visibility: Visibility | None = None,
+        retention: Changes | None = None,
     ) -> Opened: ...
 
 @final
@@ -363,3 +368,6 @@ def _repair(
     path: object, *, dry_run: bool = True, timeout: float = 10.0, force: bool = False
 ) -> RepairReport: ...
 def _info(store: Store) -> StoreInfo: ...
+def _configure_topic(store: Store, topic: Topic[Any], changes: Changes) -> TopicRetention: ...
+def _configure_store(store: Store, retention_bytes: int | None) -> None: ...
+def _maintain(store: Store, dry_run: bool) -> Maintenance: ...

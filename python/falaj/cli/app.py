@@ -15,6 +15,7 @@ from falaj.cli.appending import append
 from falaj.cli.caring import backup, repair, verify
 from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_output
 from falaj.cli.informing import info, metrics
+from falaj.cli.keeping import configure, maintain
 from falaj.cli.opened import Access
 from falaj.cli.reading import cat, tail
 from falaj.cli.storing import delete, demo, topics, trim
@@ -66,7 +67,10 @@ def _verb(do: "Callable[..., None]") -> None:
     app.command()(verb)
 
 
-for each in (append, cat, tail, topics, info, metrics, verify, repair, backup, trim, delete, demo):
+for each in (
+    *(append, cat, tail, topics, info, metrics, verify, repair, backup),
+    *(configure, maintain, trim, delete, demo),
+):
     _verb(each)
 
 

@@ -21,6 +21,7 @@ mod input;
 mod iterate;
 mod opened;
 mod record;
+mod retention;
 mod seen;
 mod signals;
 mod store;
@@ -42,6 +43,7 @@ mod _core {
         iterate::Records,
         opened::Opened,
         record::Record,
+        retention::{_configure_store, _configure_topic, _maintain},
         store::Store,
         topic::Topic,
     };

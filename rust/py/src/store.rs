@@ -9,12 +9,13 @@ use falaj::log::Reading;
 use falaj::store::{Access, Store as Inner, StoreOptions, TopicOptions};
 use falaj::topic::SyncMode;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
 use crate::input::{sync_mode, visibility as parse_visibility};
 use crate::opened::{Asked, Opened};
+use crate::retention::change;
 use crate::wait::{ATTEMPT, patiently, seconds};
 
 /// An open store; see falaj.Store.
@@ -36,6 +37,11 @@ impl Store {
     pub(crate) fn inner(&self, py: Python<'_>) -> PyResult<Inner> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner).clone();
         inner.ok_or_else(|| raise(py, &Error::Closed { what: "store" }))
+    }
+
+    /// How long to wait for a lock.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
     }
 
     fn note(&self, handle: &Arc<Handle>) {
@@ -99,7 +105,7 @@ impl Store {
     /// Open a topic.
     #[pyo3(signature = (
         name, *, codec, resolve, partitions, segment_bytes, sync_interval_ms, sync, verify,
-        visibility=None
+        visibility=None, retention=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn _open_topic(
@@ -114,12 +120,15 @@ impl Store {
         sync: Option<&Bound<'_, PyAny>>,
         verify: Option<bool>,
         visibility: Option<&Bound<'_, PyAny>>,
+        retention: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Opened> {
+        let retention = retention.map(change).transpose()?.unwrap_or_default();
         let options = TopicOptions {
             codec,
             partitions,
             segment_bytes,
             sync_interval_ms,
+            retention,
             ..TopicOptions::default()
         };
         let sync = sync_mode(sync)?.unwrap_or(self.sync);

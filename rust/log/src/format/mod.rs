@@ -14,6 +14,7 @@
 //! | [`index`] | sparse index beside a segment |
 //! | [`control`] | words of the page that processes share |
 //! | [`wake`] | page that waiters of a store share |
+//! | [`retention`] | what of a topic may go by itself |
 //! | [`settings`] | `falaj.json`, `topic.json` |
 //! | [`names`] | topic and file names |
 //! | [`address`] | one number for a place in a log |
@@ -25,6 +26,7 @@ pub mod control;
 pub mod index;
 pub mod names;
 pub mod record;
+pub mod retention;
 pub mod segment;
 pub mod settings;
 pub mod state;

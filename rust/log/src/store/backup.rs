@@ -192,7 +192,7 @@ impl Plan {
         }
         files::sync_dir(storage, &layout.topics())?;
         copy_consumers(store, &layout)?;
-        let settings = store.settings().encode();
+        let settings = store.stored_settings()?.encode();
         files::put_new(storage, &layout.settings(), settings.as_bytes(), modes.file)?;
         Ok(report)
     }

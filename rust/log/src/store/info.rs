@@ -76,6 +76,8 @@ pub struct LogInfo {
     pub topics: Vec<String>,
     /// Sizes, ends and locks; an error where it is damaged.
     pub extent: Result<Extent>,
+    /// What went wrong with retention last, where this process did it.
+    pub retention_problem: Option<String>,
 }
 
 impl Store {
@@ -110,7 +112,7 @@ impl Store {
         Ok(StoreInfo {
             path: self.path().to_path_buf(),
             format: VERSION,
-            settings: self.settings().clone(),
+            settings: self.stored_settings()?,
             filesystem,
             incarnation: membership::incarnation_now(&**storage, self.layout()),
             slots: Slots::new(storage, self.layout()).look(),
@@ -131,7 +133,9 @@ impl Store {
         let log = Log::open(Arc::clone(self.storage()), &dir, settings, None)?;
         let info = logs.entry(dir.clone()).or_insert_with(|| {
             let (name, extent) = (topic.log.clone(), log.extent());
-            LogInfo { name, dir, topics: Vec::new(), extent }
+            let member = self.shared.seat.as_ref().and_then(super::registry::Seat::get);
+            let retention_problem = member.and_then(|m| m.logs().retention_problem(&dir));
+            LogInfo { name, dir, topics: Vec::new(), extent, retention_problem }
         });
         info.topics.push(topic.name.clone());
         let durable = log.durable();

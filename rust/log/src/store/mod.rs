@@ -16,6 +16,8 @@
 //! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
 //! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
 //! | `info` | what there is, in numbers |
+//! | `configure` | changing the settings that may change |
+//! | `retention` | which records go by themselves, and who sees to it |
 //! | `topics`, `sweep` | creating, listing, deleting topics; removing what was left half-way |
 //!
 //! Invariant: everything is created under a temporary name and gets its own name whole, logs first,
@@ -24,6 +26,7 @@
 mod backup;
 mod catalog;
 mod claim;
+mod configure;
 mod files;
 pub mod fork;
 mod info;
@@ -36,6 +39,7 @@ mod open;
 pub mod options;
 mod registry;
 mod repair;
+mod retention;
 mod slots;
 mod sweep;
 mod topics;
@@ -47,6 +51,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use backup::BackupReport;
+pub use configure::RetentionChange;
 pub use info::{LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
 pub use logs::Closing;
@@ -54,6 +59,7 @@ pub use membership::Membership;
 pub use modes::Modes;
 pub use options::{Access, StoreOptions, TopicOptions};
 pub use repair::{LogRepair, RepairReport, repair};
+pub use retention::{Cut, Limit, LogMaintenance, Maintenance, Needed};
 pub use slots::DeadSlot;
 pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verification, verify};
 
@@ -175,6 +181,20 @@ impl Store {
 }
 
 impl Shared {
+    /// The same for a handle that gets a place of its own.
+    fn without_seat(&self) -> Self {
+        Self {
+            storage: Arc::clone(&self.storage),
+            layout: self.layout.clone(),
+            settings: self.settings.clone(),
+            modes: self.modes,
+            wake: self.wake.clone(),
+            seat: None,
+            lock_timeout: self.lock_timeout,
+            reading: self.reading,
+        }
+    }
+
     fn storage(&self) -> &dyn Storage {
         self.storage.as_ref()
     }

@@ -10,9 +10,12 @@ use crate::error::{Error, Result};
 use crate::format::PAGE;
 use crate::format::address::MAX_POSITION;
 use crate::format::names;
+use crate::format::retention::Retention;
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::format::state::MAX_TOPICS;
 use crate::log::Reading;
+
+use super::configure::RetentionChange;
 
 /// What a store is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -93,6 +96,9 @@ pub struct TopicOptions {
     pub sync_interval_ms: Option<u64>,
     /// True when compaction may remove records; false by default.
     pub compacted: Option<bool>,
+    /// Which records may go by themselves; none by default. Unlike the rest it can be
+    /// [changed](super::Store::configure_topic) any day.
+    pub retention: RetentionChange,
 }
 
 impl TopicOptions {
@@ -125,7 +131,7 @@ impl TopicOptions {
                 "the sync interval is 1 to {MAX_SYNC_INTERVAL_MS} milliseconds, not {ms}"
             ));
         }
-        Ok(())
+        self.retention.validate()
     }
 
     /// Compare what is asked for with what is stored.
@@ -139,7 +145,8 @@ impl TopicOptions {
         same.check("codec", self.codec.as_ref(), &stored.codec)?;
         same.check("segment_bytes", self.segment_bytes.as_ref(), &stored.segment_bytes)?;
         same.check("sync_interval_ms", self.sync_interval_ms.as_ref(), &stored.sync_interval_ms)?;
-        same.check("compacted", self.compacted.as_ref(), &stored.compacted)
+        same.check("compacted", self.compacted.as_ref(), &stored.compacted)?;
+        self.retention.compare(&stored.name, &stored.retention)
     }
 
     /// The settings of a topic that is created with these options, alone in a log.
@@ -157,6 +164,8 @@ impl TopicOptions {
             sync_interval_ms: self.sync_interval_ms.unwrap_or(SYNC_INTERVAL_MS),
             compacted: self.compacted.unwrap_or(false),
             created_us,
+            retention: self.retention.apply(Retention::default()),
+            revision: 0,
         }
     }
 }
@@ -201,6 +210,7 @@ pub(super) fn within_limits(topic: &TopicSettings) -> bool {
         && is_codec(&topic.codec)
         && is_segment_bytes(topic.segment_bytes)
         && is_sync_interval(topic.sync_interval_ms)
+        && topic.retention.is_within_limits()
 }
 
 #[cfg(test)]

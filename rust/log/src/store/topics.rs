@@ -56,6 +56,15 @@ impl Store {
         self.shared.topic(name)?.ok_or_else(|| self.shared.no_such_topic(name))
     }
 
+    /// True when a topic was deleted since its settings were read, also if there is another one of its
+    /// name. Then what went wrong with its files is nothing to be told.
+    pub fn is_gone(&self, topic: &TopicSettings) -> bool {
+        match read_settings(self.shared.storage(), self.layout(), &topic.name) {
+            Ok(found) => found.is_none_or(|found| found.generation != topic.generation),
+            Err(_) => false,
+        }
+    }
+
     /// All topics, sorted by name; one that is damaged does not hide the others.
     ///
     /// # Errors
@@ -150,14 +159,14 @@ impl Store {
 
 impl Shared {
     /// The claim, for who may write.
-    fn claim(&self) -> Result<Claim> {
+    pub(super) fn claim(&self) -> Result<Claim> {
         // Where another store has been put at the path, this process is none of its members.
         self.membership()?.verify()?;
         let patience = Patience::new(self.lock_timeout);
         Claim::take(&self.storage, &self.layout, self.modes.lock, patience)
     }
 
-    fn no_such_topic(&self, name: &str) -> Error {
+    pub(super) fn no_such_topic(&self, name: &str) -> Error {
         Error::NoSuchTopic { name: name.to_owned(), store: self.layout.root().to_path_buf() }
     }
 
