@@ -331,7 +331,14 @@ impl Log {
     /// What is missing in a log that was deleted is no damage.
     #[cold]
     fn unless_deleted(&self, error: Error) -> Error {
-        if self.is_deleted() { self.deleted() } else { error }
+        // A reader that came so late that it never saw the page: a log's directory goes with its topic
+        // alone, and its name is never given again.
+        let vanished = || {
+            let stat = self.storage.stat(&self.dir);
+            self.control.get().is_none()
+                && stat.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        if self.is_deleted() || vanished() { self.deleted() } else { error }
     }
 
     /// The error for a log that was deleted while in use.
