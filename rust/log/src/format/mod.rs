@@ -16,6 +16,7 @@
 //! | [`queue`] | state of a work queue |
 //! | [`wake`] | page that waiters of a store share |
 //! | [`consumer`] | a consumer's members, owners and cursors |
+//! | [`retention`] | what of a topic may go by itself |
 //! | [`settings`] | `falaj.json`, `topic.json` |
 //! | [`names`] | topic and file names |
 //! | [`address`] | one number for a place in a log |
@@ -29,6 +30,7 @@ pub mod index;
 pub mod names;
 pub mod queue;
 pub mod record;
+pub mod retention;
 pub mod segment;
 pub mod settings;
 pub mod state;
