@@ -7,12 +7,11 @@
 
 use super::checksum::crc32;
 use super::names::MAX_NAME;
-use super::{Decoded, Malformed, VERSION, put, u32_at, u64_at};
+pub use super::owned::HEADER_LEN;
+use super::{Decoded, owned, put, u32_at, u64_at};
 
 /// First bytes of the file.
 pub const MAGIC: [u8; 8] = *b"FALAJCON";
-/// Bytes of the part that never changes.
-pub const HEADER_LEN: usize = 64;
 /// Bytes before the first entry.
 pub const HEAD_LEN: u64 = 8192;
 /// Members that a consumer has at most, over all processes.
@@ -68,13 +67,7 @@ pub const fn entries_in(len: u64) -> u64 {
 
 /// Lay out the part that never changes: whose store's it is.
 pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
-    let mut out = [0; HEADER_LEN];
-    put(&mut out, 0, &MAGIC);
-    put(&mut out, 8, &VERSION.to_le_bytes());
-    put(&mut out, 16, &store);
-    let crc = crc32(&out[..HEADER_LEN - 4]);
-    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
-    out
+    owned::encode_header(MAGIC, store)
 }
 
 /// Check the part that never changes.
@@ -82,19 +75,12 @@ pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
 /// # Errors
 /// `Damaged` when it is torn or another store's, `Newer` for a newer version.
 pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<()> {
-    if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
-        return Err(Malformed::Damaged("not a consumer's file"));
-    }
-    if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-        return Err(Malformed::Damaged("the checksum of the consumer's file does not match"));
-    }
-    if u32_at(bytes, 8) > VERSION {
-        return Err(Malformed::Newer(u32_at(bytes, 8)));
-    }
-    if bytes[16..32] != store {
-        return Err(Malformed::Damaged("the consumer's file of another store"));
-    }
-    Ok(())
+    let say = owned::Complaints {
+        no_such: "not a consumer's file",
+        damaged: "the checksum of the consumer's file does not match",
+        foreign: "the consumer's file of another store",
+    };
+    owned::check_header(bytes, MAGIC, store, &say)
 }
 
 /// What an entry is of.
@@ -207,6 +193,7 @@ pub fn decode_cursor(bytes: &[u8]) -> Option<Cursor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{Malformed, VERSION};
 
     fn cursor() -> Cursor {
         let committed = Position { offset: 9, crc: 7, time_us: -1 };

@@ -14,6 +14,7 @@
 //! | [`index`] | sparse index beside a segment |
 //! | [`control`] | words of the page that processes share |
 //! | [`queue`] | state of a work queue |
+//! | [`owned`] | what files of a store begin with that are no log's |
 //! | [`wake`] | page that waiters of a store share |
 //! | [`consumer`] | a consumer's members, owners and cursors |
 //! | [`retention`] | what of a topic may go by itself |
@@ -28,6 +29,7 @@ pub mod consumer;
 pub mod control;
 pub mod index;
 pub mod names;
+pub mod owned;
 pub mod queue;
 pub mod record;
 pub mod retention;

@@ -5,15 +5,13 @@
 //! is derived: it can be made anew while nobody writes. Layout:
 //! `docs/FORMAT.md`, "Wake page".
 
-use super::checksum::crc32;
-use super::{Decoded, Malformed, VERSION, put, u32_at};
+pub use super::owned::HEADER_LEN;
+use super::{Decoded, owned};
 
 /// First bytes of the file.
 pub const MAGIC: [u8; 8] = *b"FALAJWAK";
 /// Bytes of the file.
 pub const LEN: u64 = 4096;
-/// Bytes of the part that never changes.
-pub const HEADER_LEN: usize = 64;
 
 /// Positions of words, eight bytes each.
 pub mod at {
@@ -25,13 +23,7 @@ const _: () = assert!(at::COUNTER >= HEADER_LEN as u64 && at::COUNTER + 8 <= LEN
 
 /// Lay out the part that never changes: whose page it is.
 pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
-    let mut out = [0; HEADER_LEN];
-    put(&mut out, 0, &MAGIC);
-    put(&mut out, 8, &VERSION.to_le_bytes());
-    put(&mut out, 16, &store);
-    let crc = crc32(&out[..HEADER_LEN - 4]);
-    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
-    out
+    owned::encode_header(MAGIC, store)
 }
 
 /// Check the part that never changes.
@@ -39,24 +31,19 @@ pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
 /// # Errors
 /// `Damaged` when it is torn or another store's, `Newer` for a newer version.
 pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<()> {
-    if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
-        return Err(Malformed::Damaged("not a wake page"));
-    }
-    if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-        return Err(Malformed::Damaged("the wake page's checksum does not match"));
-    }
-    if u32_at(bytes, 8) > VERSION {
-        return Err(Malformed::Newer(u32_at(bytes, 8)));
-    }
-    if bytes[16..32] != store {
-        return Err(Malformed::Damaged("the wake page of another store"));
-    }
-    Ok(())
+    let say = owned::Complaints {
+        no_such: "not a wake page",
+        damaged: "the wake page's checksum does not match",
+        foreign: "the wake page of another store",
+    };
+    owned::check_header(bytes, MAGIC, store, &say)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::checksum::crc32;
+    use crate::format::{Malformed, VERSION, put};
 
     #[test]
     fn a_wake_page_is_its_own_stores_only() {

@@ -637,10 +637,10 @@ impl Segment {
             // For blocks of this very segment that is so since `parse`; asking costs little.
             assert!(window.fetch(position, len), "a block that was never read");
         }
-        // SAFETY: callers loaded the block's non-zero commit word with acquire (`word`), found its
-        // length inside the file (`reaches`), and bytes at or below a non-zero commit word are
-        // never written again by anyone (invariant 2 of docs/ARCHITECTURE.md). Where the map is a
-        // copy, the bytes are held (above), and held bytes are never stored again (`window`).
+        // Where the map is a copy, the bytes are held (above), and those are never stored again (`window`).
+        // SAFETY: callers loaded the block's non-zero commit word with acquire (`word`) and found its
+        // length inside the file (`reaches`); bytes at or below a non-zero commit word are never
+        // written again by anyone (invariant 2 of docs/ARCHITECTURE.md).
         unsafe { self.map.committed(position, len) }
     }
 
