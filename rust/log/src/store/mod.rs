@@ -27,8 +27,8 @@
 mod backup;
 mod catalog;
 mod claim;
-mod doors;
 mod configure;
+mod doors;
 mod files;
 pub mod fork;
 pub(crate) mod gate;
@@ -65,7 +65,7 @@ pub use membership::Membership;
 pub use modes::Modes;
 pub use options::{Access, StoreOptions, TopicOptions};
 pub use repair::{LogRepair, RepairReport, repair};
-pub use retention::{Cut, Limit, LogMaintenance, Maintenance, Needed};
+pub use retention::{Cut, Limit, LogMaintenance, Maintenance, Need};
 pub use slots::DeadSlot;
 pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verification, verify};
 

@@ -1,7 +1,13 @@
 //! What the limits mean.
 
+use std::slice::from_ref;
+use std::time::Duration;
+
+use falaj::consumer::{Consumer, Start};
 use falaj::error::Error;
+use falaj::format::consumer;
 use falaj::log::Removed;
+use falaj::queue::{Job, Queue, QueueOptions};
 use falaj::storage::Open;
 use falaj::storage::memory::MemoryStorage;
 use falaj::store::{Limit, TopicOptions};
@@ -137,21 +143,72 @@ fn of_each_partition_so_many_records_stay() {
 fn what_a_consumer_needs_stays_where_the_topic_waits_for_it() {
     on_both(|storage, root| {
         let (store, orders) = filled(storage, &root.join("store"), 900);
-        let asks = |_: &Store, _: &falaj::format::settings::TopicSettings| Ok(vec![(0, 333)]);
+        let mut billing =
+            Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap();
+        billing.commit("orders", 0, 333, true).unwrap();
+        drop(billing);
         let waits = RetentionChange { waits: Some(true), ..records(10) };
         store.configure_topic("orders", &waits, None).unwrap();
         for _ in 0..2 {
-            let done = store.maintain_for(false, &asks).unwrap();
+            let done = store.maintain(false).unwrap();
             let cut = &done.logs[0].cuts[0];
             assert_eq!((cut.to, cut.wanted, orders.first(0).unwrap()), (333, 890, 333));
         }
         store.configure(Some(1)).unwrap();
-        store.maintain_for(false, &asks).unwrap();
+        store.maintain(false).unwrap();
         assert_eq!(orders.first(0).unwrap(), 333, "the store's limit waits, too");
         let not = RetentionChange { waits: Some(false), ..RetentionChange::default() };
         store.configure_topic("orders", &not, None).unwrap();
-        store.maintain_for(false, &asks).unwrap();
+        store.maintain(false).unwrap();
         assert_eq!(orders.first(0).unwrap(), 890);
+    });
+}
+
+#[test]
+fn what_a_queue_has_not_done_stays_where_the_topic_waits_for_it() {
+    on_both(|storage, root| {
+        let (store, orders) = filled(storage, &root.join("store"), 900);
+        let queue = Queue::open(&orders, "jobs", QueueOptions::default()).unwrap();
+        let waits = RetentionChange { waits: Some(true), ..records(10) };
+        store.configure_topic("orders", &waits, None).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 0, "nothing is done");
+        let lease = Duration::from_secs(60);
+        let jobs = queue.take(&orders, 400, lease).unwrap();
+        let jobs: Vec<_> = jobs.iter().map(Job::to_ack).collect();
+        queue.ack(&orders, &jobs[..200]).unwrap();
+        queue.ack(&orders, &jobs[250..]).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 200, "what is out is not done");
+        queue.ack(&orders, &jobs[200..250]).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 400);
+    });
+}
+
+#[test]
+fn where_it_is_not_known_what_is_needed_nothing_goes_and_the_reason_is_told() {
+    on_both(|storage, root| {
+        let (store, orders) = filled(storage, &root.join("store"), 900);
+        let mut billing =
+            Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap();
+        billing.commit("orders", 0, 333, true).unwrap();
+        drop(billing);
+        let path = root.join("store/consumers/billing");
+        let file = storage.open(&path, Open::ReadWrite).unwrap();
+        for sector in [1, 2] {
+            file.write_at(&[7; 8], consumer::entry(0) + sector * consumer::SECTOR).unwrap();
+        }
+        let waits = RetentionChange { waits: Some(true), ..records(10) };
+        store.configure_topic("orders", &waits, None).unwrap();
+        let done = store.maintain(false).unwrap();
+        let problem = done.logs[0].problem.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(problem.contains("billing") && problem.contains("falaj seek"), "{problem}");
+        assert_eq!(orders.first(0).unwrap(), 0);
+        let not = RetentionChange { waits: Some(false), ..RetentionChange::default() };
+        store.configure_topic("orders", &not, None).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 890, "who does not wait does not ask");
     });
 }
 

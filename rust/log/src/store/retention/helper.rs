@@ -15,7 +15,7 @@ use super::super::registry::Seat;
 use super::super::topics::read_settings;
 use super::super::{Shared, Store};
 use super::plan::{self, LogPlan};
-use super::{carry_out, is_gone, nobody};
+use super::{carry_out, is_gone};
 use crate::error::Result;
 use crate::format::names;
 use crate::format::settings::TopicSettings;
@@ -74,7 +74,7 @@ impl Store {
         if most.is_none() && topics.iter().all(|topic| !topic.retention.is_limited()) {
             return Ok(false);
         }
-        let mut plan = self.plan(log.dir(), Arc::clone(log), topics, &nobody)?;
+        let mut plan = self.plan(log.dir(), Arc::clone(log), topics)?;
         if let Some(most) = most.filter(|most| self.taken().is_ok_and(|taken| taken > *most)) {
             plan = self.fit(plan, most)?;
         }
@@ -93,7 +93,7 @@ impl Store {
             if other != dir {
                 // What cannot be read is told to whoever reads it.
                 let Ok(log) = self.log_to_read(&topics[0]) else { continue };
-                plans.push(LogPlan::new(other, log, self.tenants(topics, &nobody)?));
+                plans.push(LogPlan::new(other, log, self.tenants(topics)?));
             }
         }
         plan::apply_store(&mut plans, self.taken()?, most)?;

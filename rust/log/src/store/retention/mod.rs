@@ -3,18 +3,21 @@
 //! Owns the way from what `topic.json` and `falaj.json` say *now* to a trim of each log: settings are
 //! read anew each time, so a change counts from the next time on, for every process. Two do it: whoever
 //! rolls, right after that, by a thread of its own that no append waits for ([`helper`]); and whoever
-//! asks, for all logs at once ([`Store::maintain`]). Both may be at it at the same time, in any number
+//! asks, for all logs at once ([`Store::maintain`]). What a consumer or a queue still needs stays where
+//! the topic says so ([`needs`]). Both may be at it at the same time, in any number
 //! of processes: a trim only raises, and removing what is removed is no error. So is dying in between:
 //! the next one finishes. What the limits mean stands in [`plan`], how files go in [`crate::log`].
 //! See `docs/PROTOCOL.md`, "Retention by limits".
 
 pub(super) mod helper;
+mod needs;
 mod plan;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use needs::Need;
 pub use plan::{Cut, Limit};
 
 use super::{Store, files, sweep};
@@ -23,10 +26,6 @@ use crate::format::names;
 use crate::format::settings::TopicSettings;
 use crate::log::{Log, Removed};
 use plan::{LogPlan, Tenant};
-
-/// Asked for each topic that waits for its consumers: partitions, and the lowest offset that any of
-/// them still needs there. A partition that nobody needs is left out.
-pub type Needed<'a> = &'a dyn Fn(&Store, &TopicSettings) -> Result<Vec<(u32, u64)>>;
 
 /// What was done, or would be.
 #[derive(Debug)]
@@ -84,14 +83,6 @@ impl Store {
     /// `ReadOnly` unless `dry_run`; `Corrupt`, `Newer`, `Io` for `falaj.json` and for directories that
     /// cannot be listed. What goes wrong with one log stands beside it, and the others are seen to.
     pub fn maintain(&self, dry_run: bool) -> Result<Maintenance> {
-        self.maintain_for(dry_run, &nobody)
-    }
-
-    /// The same, with somebody who knows what consumers still need.
-    ///
-    /// # Errors
-    /// As [`Store::maintain`].
-    pub fn maintain_for(&self, dry_run: bool, needed: Needed<'_>) -> Result<Maintenance> {
         let mut problems = Vec::new();
         if !dry_run {
             let claim = self.shared.claim()?;
@@ -107,7 +98,7 @@ impl Store {
             let names = topics.iter().map(|topic| topic.name.clone()).collect();
             let opened =
                 if dry_run { self.log_to_read(&topics[0]) } else { self.open_log(&topics[0]) };
-            let planned = opened.and_then(|log| self.plan(&dir, log, topics, needed));
+            let planned = opened.and_then(|log| self.plan(&dir, log, topics));
             let (plan, problem) = match planned {
                 Ok(plan) => (Some(plan), None),
                 Err(error) => (None, Some(error)),
@@ -135,22 +126,16 @@ impl Store {
     }
 
     /// The limits of its topics, applied to a log.
-    fn plan(
-        &self,
-        dir: &Path,
-        log: Arc<Log>,
-        topics: Vec<TopicSettings>,
-        needed: Needed<'_>,
-    ) -> Result<LogPlan> {
-        let mut plan = LogPlan::new(dir.to_path_buf(), log, self.tenants(topics, needed)?);
+    fn plan(&self, dir: &Path, log: Arc<Log>, topics: Vec<TopicSettings>) -> Result<LogPlan> {
+        let mut plan = LogPlan::new(dir.to_path_buf(), log, self.tenants(topics)?);
         plan.apply_own(self.storage().now_us())?;
         Ok(plan)
     }
 
-    fn tenants(&self, topics: Vec<TopicSettings>, needed: Needed<'_>) -> Result<Vec<Tenant>> {
+    fn tenants(&self, topics: Vec<TopicSettings>) -> Result<Vec<Tenant>> {
         let tenant = |settings: TopicSettings| {
-            let needs =
-                if settings.retention.waits { needed(self, &settings)? } else { Vec::new() };
+            let waits = settings.retention.waits;
+            let needs = if waits { self.needs(&settings.generation)? } else { Vec::new() };
             Ok(Tenant { settings, needs })
         };
         topics.into_iter().map(tenant).collect()
@@ -189,11 +174,6 @@ impl Store {
         }
         Ok(bytes)
     }
-}
-
-/// No consumers are registered in a store of this version.
-fn nobody(_: &Store, _: &TopicSettings) -> Result<Vec<(u32, u64)>> {
-    Ok(Vec::new())
 }
 
 fn would_remove(plan: &LogPlan) -> Result<Removed> {

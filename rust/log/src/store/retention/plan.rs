@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::needs::Need;
 use crate::error::Result;
 use crate::format::settings::TopicSettings;
 use crate::log::{Log, Spans};
@@ -59,14 +60,11 @@ pub struct Cut {
     pub wanted: u64,
 }
 
-/// What partitions are still needed from which offset on, by whom the store does not know.
-pub(super) type Needs = Vec<(u32, u64)>;
-
-/// A topic of a log, and what its consumers need.
+/// A topic of a log, and what is still needed of it.
 #[derive(Clone, Debug)]
 pub(super) struct Tenant {
     pub(super) settings: TopicSettings,
-    pub(super) needs: Needs,
+    pub(super) needs: Vec<Need>,
 }
 
 impl Tenant {
@@ -79,8 +77,8 @@ impl Tenant {
         if !self.settings.retention.waits {
             return u64::MAX;
         }
-        let of_it = self.needs.iter().filter(|(p, _)| *p == partition).map(|(_, offset)| *offset);
-        of_it.min().unwrap_or(u64::MAX)
+        let of_it = self.needs.iter().filter(|need| need.partition == partition);
+        of_it.map(|need| need.offset).min().unwrap_or(u64::MAX)
     }
 }
 
