@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`make test-proof`: the parts of the harness two at a time, and one table of what they did.
+"""`make test` and `make test-proof`: their parts two at a time, and one table of what they did.
 
 A part is a target of the Makefile, which can also be made alone. Its words go to a file; they are
 shown when it failed. What a part could not run is repeated below the table. Nothing of a part
-outlives this program (tools/soak/keeper.py). Usage: parts.py DIRECTORY-FOR-WORDS [PART …]
+outlives this program (tools/soak/keeper.py). Usage: parts.py test|proof DIRECTORY [PART …]
 """
 
 import os
@@ -56,23 +56,35 @@ def canaries(words: str) -> str:
     return f"{len(loose)} planted bugs, {len(loose) - bad} noticed"
 
 
-# Longest first: so the two lanes end at about the same time.
-PARTS: dict[str, Callable[[str], str]] = {
+TESTS = counted((r"^test result: ok\. (\d+) passed", "tests"))
+
+MODELS = counted((r"^test result: ok\. (\d+) passed", "models"))
+
+# Longest first: so the two lanes end at about the same time. Of the others what fails soonest.
+TEST: dict[str, Callable[[str], str]] = {
+    "test-python": told(r"(\d+ passed[^\n]*?) in ", "{}"),
+    "lint": told(r"no issues found in (\d+ source files)", "{}"),
+    "test-rust": TESTS,
+    "test-loom": MODELS,
+    "test-shuttle": MODELS,
+}
+PROOF: dict[str, Callable[[str], str]] = {
     "proof-hostile": counted(
         (r"^flips\S*: (\d+) cases", "flips"),
         (r"^bytes-\S+: (\d+) cases", "batches of rubbish"),
         (r"^faults\S*: (\d+) cases", "failed calls"),
     ),
     "proof-explore": told(r"^explore: (\d+) different states", "{} different states"),
-    "proof-sanitizers": counted((r"^test result: ok\. (\d+) passed", "tests")),
+    "proof-sanitizers": TESTS,
     "proof-outside": told(r"(\d+ passed[^\n]*?) in ", "{}"),
     "proof-storm": told(
         r'"acknowledged":(\d+).*?"kills":(\d+)', "{1} kills, {0} acknowledged records"
     ),
     "proof-canaries": canaries,
-    "proof-models": counted((r"^test result: ok\. (\d+) passed", "models")),
+    "proof-models": MODELS,
     "proof-power": told(r'"cuts":(\d+)', "{} power cuts"),
 }
+SUITES = {"test": TEST, "proof": PROOF}
 SKIPS = re.compile(r"^(?:(?:\*\*\* )?NOT RUN|SKIPPED \[).*$", re.MULTILINE)
 
 
@@ -80,6 +92,7 @@ SKIPS = re.compile(r"^(?:(?:\*\*\* )?NOT RUN|SKIPPED \[).*$", re.MULTILINE)
 class Part:
     """A part at work, or done."""
 
+    suite: str
     name: str
     log: Path
     process: "subprocess.Popen[bytes]"
@@ -90,7 +103,7 @@ class Part:
     code: int | None = None
 
     @classmethod
-    def begin(cls, name: str, folder: Path) -> "Part":
+    def begin(cls, suite: str, name: str, folder: Path) -> "Part":
         """Start making it."""
         log = folder / f"{name}.log"
         environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
@@ -104,8 +117,8 @@ class Part:
                 env=environment,
                 start_new_session=True,
             )
-        print(f"proof: {name} begins; its words: {log}", flush=True)
-        return cls(name, log, process, time.monotonic())
+        print(f"{suite}: {name} begins; its words: {log}", flush=True)
+        return cls(suite, name, log, process, time.monotonic())
 
     def look(self) -> bool:
         """See whether it is over; end it when it takes too long."""
@@ -129,7 +142,8 @@ class Part:
     def row(self) -> tuple[str, ...]:
         """Say what ran, how much, how long, on how much of the processor, and what was found."""
         words = self.words()
-        figure = PARTS[self.name](words) if self.name in PARTS else ""
+        find = SUITES[self.suite].get(self.name)
+        figure = find(words) if find else ""
         figure = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", figure)
         skipped = SKIPS.search(words)
         if not figure:
@@ -138,20 +152,20 @@ class Part:
         return self.name, figure, f"{self.seconds:.0f} s", f"{self.processor:.0f} s", found
 
 
-def work(names: list[str], folder: Path) -> list[Part]:
+def work(suite: str, names: list[str], folder: Path) -> list[Part]:
     """Make all parts, two at a time, in this order."""
     waiting, working, done = list(names), list[Part](), list[Part]()
     while waiting or working:
         while waiting and len(working) < LANES:
-            working.append(Part.begin(waiting.pop(0), folder))
+            working.append(Part.begin(suite, waiting.pop(0), folder))
         time.sleep(LOOK_S)
         for part in [part for part in working if part.look()]:
             working.remove(part)
             done.append(part)
             if part.code:
-                print(f"{part.words()}\nproof: {part.name} FAILED", flush=True)
+                print(f"{part.words()}\n{suite}: {part.name} FAILED", flush=True)
             else:
-                print(f"proof: {part.name} ended after {part.seconds:.0f} s", flush=True)
+                print(f"{suite}: {part.name} ended after {part.seconds:.0f} s", flush=True)
     return done
 
 
@@ -168,11 +182,11 @@ def table(rows: list[tuple[str, ...]]) -> str:
 def main() -> int:
     """Run the parts of the command line, or all; 1 if one of them failed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    folder = Path(sys.argv[1])
+    suite, folder = sys.argv[1], Path(sys.argv[2])
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     began = time.monotonic()
-    done = work(sys.argv[2:] or list(PARTS), folder)
+    done = work(suite, sys.argv[3:] or list(SUITES[suite]), folder)
     rows = [("part", "how much", "how long", "processor", "found"), *(part.row() for part in done)]
     print(f"\n{table(rows)}\nall of it: {time.monotonic() - began:.0f} s")
     for part in done:

@@ -1,4 +1,4 @@
-"""`make test-proof` runs two parts at a time, fails with any of them, and hides nothing.
+"""`make test` and `make test-proof` run two parts at a time, fail with any, and hide nothing.
 
 `make` is a script here that plays the parts.
 """
@@ -40,7 +40,7 @@ def proof(tmp_path: Path) -> "subprocess.CompletedProcess[str]":
     make.chmod(0o755)
     parts = ["proof-explore", "proof-storm", "proof-power", "proof-canaries"]
     return subprocess.run(
-        [sys.executable, str(ROOT / "tools/parts.py"), str(tmp_path / "words"), *parts],
+        [sys.executable, str(ROOT / "tools/parts.py"), "proof", str(tmp_path / "words"), *parts],
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
