@@ -165,7 +165,13 @@ pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
     }
     let renamed = storage.rename_new(path, &away);
     renamed.map_err(|error| Error::io("rename", path, error))?;
-    remove_log_files(storage, &away)
+    remove_log_files(storage, &away)?;
+    if is_dir(storage, &away)? {
+        // What somebody else put there stays where that one looks for it.
+        let renamed = storage.rename_new(&away, path);
+        renamed.map_err(|error| Error::io("rename", &away, error))?;
+    }
+    Ok(())
 }
 
 fn remove_log_files(storage: &dyn Storage, path: &Path) -> Result<()> {
