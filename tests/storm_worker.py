@@ -182,7 +182,15 @@ class Follower:
     def follow(self, topic: Any, place: tuple[int, int]) -> None:
         if self.task["partitions"] > 1:
             topic = topic.partition(place[1])
-        due = crc = 0
+        start = 0
+        while not self.account.word(STOP):
+            try:
+                self.follow_from(start, topic, place)
+            except errors.OffsetOutOfRange as trimmed:
+                start = trimmed.first
+
+    def follow_from(self, due: int, topic: Any, place: tuple[int, int]) -> None:
+        crc, whole = 0, due % BLOCK == 0
         while not self.account.word(STOP):
             for record in topic.follow(start=due, timeout=0.05):
                 if record.offset != due:
@@ -190,8 +198,9 @@ class Follower:
                 crc = crc_on(crc, record.key, record.raw)
                 due += 1
                 if due % BLOCK == 0:
-                    self.note(place, due // BLOCK - 1, crc)
-                    crc = 0
+                    if whole:
+                        self.note(place, due // BLOCK - 1, crc)
+                    crc, whole = 0, True
                     if self.account.word(STOP):
                         return
 

@@ -69,6 +69,16 @@ def test_the_tests_with_the_fixture_pass() -> None:
     assert "2 passed" in printed
 
 
+def test_a_flight_recorder_holds_the_newest_within_its_room(tmp_path: Path) -> None:
+    told = run(EXAMPLES / "flight_recorder.py", tmp_path / "store").splitlines()
+    assert told == [
+        "written 40000 records",
+        "the oldest are gone: True",
+        "within its room: True",
+        "without a gap: True",
+    ]
+
+
 def test_of_a_relay_that_is_killed_each_sale_comes_once(tmp_path: Path) -> None:
     printed = run(EXAMPLES / "outbox.py", tmp_path)
     assert printed == "relays ended with [-9, 0]\n300 sales, 300 different\n"

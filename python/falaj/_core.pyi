@@ -23,6 +23,7 @@ from falaj.admin import (
 )
 from falaj.arguments import QueueInfo, Sync, Visibility
 from falaj.records import Position
+from falaj.retention import Changes, Maintenance, TopicRetention
 from falaj.slices import Slice
 from falaj.times import Time
 
@@ -55,11 +56,14 @@ __all__ = [
     "__version__",
     "_arrow",
     "_backup",
+    "_configure_store",
+    "_configure_topic",
     "_consumers",
     "_cursor",
     "_delete_consumer",
     "_delete_queue",
     "_info",
+    "_maintain",
     "_queues",
     "_repair",
     "_reset_cursor",
@@ -265,6 +269,7 @@ class Store:
         verify: bool | None,
         visibility: Visibility | None = None,
         log: str | None = None,
+        retention: Changes | None = None,
     ) -> Opened: ...
 
 @disjoint_base
@@ -510,3 +515,6 @@ def _reset_cursor(
     store: Store, name: str, topic: str, partition: int, start: tuple[str, int]
 ) -> int: ...
 def _delete_consumer(store: Store, name: str) -> None: ...
+def _configure_topic(store: Store, topic: Topic[Any], changes: Changes) -> TopicRetention: ...
+def _configure_store(store: Store, retention_bytes: int | None) -> None: ...
+def _maintain(store: Store, dry_run: bool) -> Maintenance: ...

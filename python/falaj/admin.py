@@ -14,6 +14,8 @@ from falaj import _core
 if TYPE_CHECKING:
     import os
 
+    from falaj.retention import TopicRetention
+
 __all__ = [
     "BackupReport",
     "ConsumerInfo",
@@ -186,6 +188,7 @@ class TopicInfo(TypedDict):
     segment_bytes: int | None
     sync_interval_ms: int | None
     compacted: bool | None
+    retention: TopicRetention | None
     generation: str | None
     created_us: int | None
     problem: str | None
@@ -210,7 +213,10 @@ class LockInfo(TypedDict):
 
 
 class LogInfo(TypedDict):
-    """A log: its ends, sizes and locks."""
+    """A log: its ends, sizes and locks.
+
+    `retention_problem` is what went wrong with retention last, where the asking process did it.
+    """
 
     name: str
     path: str
@@ -225,6 +231,7 @@ class LogInfo(TypedDict):
     quarantined: int
     append_lock: LockInfo
     sync_lock: LockInfo
+    retention_problem: str | None
     problem: str | None
 
 
@@ -269,6 +276,7 @@ class StoreInfo(TypedDict):
     id: str
     created_us: int
     write_mode: Literal["mapped", "pwrite"]
+    retention_bytes: int | None
     filesystem: str
     incarnation: str | None
     slots: list[SlotInfo]

@@ -1,20 +1,31 @@
-"""What arguments may be, for annotations: `Start`, `Sync`, `Visibility`, `Settings`.
+"""What arguments may be, for annotations: `Start`, `Sync`, `Visibility`, `Settings`, `Retention`.
 
 Needs `typing`, so nothing that `import falaj` loads imports this at run time.
 """
 
+from datetime import timedelta
 from typing import Literal, TypedDict
 
 from falaj.times import Time
 
-__all__ = ["QueueInfo", "Settings", "Start", "Sync", "Visibility"]
+__all__ = ["QueueInfo", "Retention", "Settings", "Start", "Sync", "Visibility"]
 
 Start = int | Literal["earliest", "latest"] | Time
 Sync = Literal["none", "interval", "durable"]
 Visibility = Literal["committed", "durable"]
 
 
-class Settings(TypedDict, total=False):
+class Retention(TypedDict, total=False):
+    """The keyword arguments of `Topic.configure`."""
+
+    retention_bytes: int | None
+    retention_age: float | timedelta | None
+    retention_records: int | None
+    retention_waits: bool
+    retention_protected: bool
+
+
+class Settings(Retention, total=False):
     """The keyword arguments of `Store.topic`, but for the codec."""
 
     log: str | None

@@ -45,7 +45,10 @@ class TopicMetrics(TypedDict):
 
 
 class LogMetrics(TypedDict):
-    """A log: files, bytes of content and on the disk, and whether a failed sync has latched it."""
+    """A log: files, bytes of content and on the disk, and whether a failed sync has latched it.
+
+    `retention_failed` is only of the asking process: the last time it let go of records.
+    """
 
     readable: bool
     segments: int
@@ -54,6 +57,7 @@ class LogMetrics(TypedDict):
     quarantined_bytes: int
     latched: bool
     contended: bool
+    retention_failed: bool
 
 
 class CursorMetrics(TypedDict):
@@ -137,6 +141,7 @@ def _log(log: LogInfo) -> LogMetrics:
         "quarantined_bytes": log["quarantined"],
         "latched": log["latched"],
         "contended": log["append_lock"]["contended"],
+        "retention_failed": log["retention_problem"] is not None,
     }
 
 
@@ -158,7 +163,7 @@ def exposition(metrics: Metrics) -> str:
     Example:
         >>> _ = store.topic("orders").append(b"first")
         >>> print(exposition(store.metrics()).splitlines()[-1])
-        falaj_log_contended{store="...",log="orders"} 0
+        falaj_log_retention_failed{store="...",log="orders"} 0
     """
     store = {"store": metrics["path"]}
     lines: list[str] = []
@@ -243,6 +248,8 @@ def _log_families(logs: Iterable[tuple[str, LogMetrics]]) -> Iterator[_Family]:
     yield family("latched", about, (log["latched"] for log in each))
     about = "1 while processes wait for the lock of those who append."
     yield family("contended", about, (log["contended"] for log in each))
+    about = "1 when the asking process failed to let go of records beyond the limits."
+    yield family("retention_failed", about, (log["retention_failed"] for log in each))
 
 
 def _labels(labels: dict[str, str]) -> str:

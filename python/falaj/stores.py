@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Unpack, overload
 
     from falaj.admin import BackupReport, Progress, StoreInfo, Verification
-    from falaj.arguments import Settings, Start, Sync, Visibility
+    from falaj.arguments import Retention, Settings, Start, Sync, Visibility
     from falaj.codecs import Codec
     from falaj.consumers import Consumer
     from falaj.lean import T
     from falaj.metrics import Metrics
     from falaj.queues import Queue
+    from falaj.retention import Maintenance
     from falaj.transactions import Transaction
 
 __all__ = ["Store", "open"]
@@ -140,11 +141,13 @@ class Store(_core.Store):
         sync: Sync | None = None,
         verify: bool | None = None,
         visibility: Visibility = "committed",
+        **retention: Unpack[Retention],
     ) -> Topic[Any]:
         """Open a topic; the first to open it for writing creates it.
 
         What is None is taken as the topic has it, or by default when it is created. Codec,
-        partitions, segment size and interval are the topic's for ever.
+        partitions, segment size and interval are the topic's for ever. Retention, given as
+        `retention_bytes`, `retention_age` and so on, is not: see `Topic.configure`.
 
         Args:
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
@@ -164,6 +167,8 @@ class Store(_core.Store):
             visibility: How far this handle reads: all that is "committed", or only what is
                 "durable", on the medium, which no loss of power takes back. Offsets, `len`, `end`,
                 slices, lookups and followers of the handle agree.
+            **retention: As `Topic.configure` takes them; for a topic that is created. By default
+                all records are kept.
 
         Returns:
             The topic: a context manager that closes it.
@@ -180,6 +185,11 @@ class Store(_core.Store):
             range(0, 2)
         """
         codec_name, resolve = resolver(codec)
+        limits = None
+        if retention:
+            from falaj.retention import changes  # few need it, and datetime takes its time
+
+            limits = changes({name: each for name, each in retention.items() if each is not None})
         opened = self._open_topic(
             name,
             codec=codec_name,
@@ -191,6 +201,7 @@ class Store(_core.Store):
             sync=sync,
             verify=verify,
             visibility=visibility,
+            retention=limits,
         )
         return Topic(opened, self)
 
@@ -392,6 +403,52 @@ class Store(_core.Store):
             {}
         """
         _core._delete_queue(self, name)
+    def configure(self, *, retention_bytes: int | None) -> None:
+        """Limit the bytes that the logs of all topics take together, or lift the limit.
+
+        The oldest segments go first, whichever topic they are of, by the time of their newest
+        record; none of a topic with `retention_protected`, and never the one that a log is written
+        to. On the medium when this returns, and kept from the next roll of any log on, by whatever
+        process; `maintain` acts at once.
+
+        Args:
+            retention_bytes: The limit; None lifts it.
+
+        Raises:
+            ReadOnly: The store was opened for reading.
+
+        Example:
+            >>> store.configure(retention_bytes=10 << 30)
+            >>> store.info()["retention_bytes"]
+            10737418240
+        """
+        from falaj.retention import limit  # as above
+
+        _core._configure_store(self, limit("retention_bytes", retention_bytes))
+
+    def maintain(self, *, dry_run: bool = False) -> Maintenance:
+        """Let go of what is beyond the limits, in all topics, and finish what others began.
+
+        Topics that are written to need it not: whoever begins a new file sees to the log then. For
+        the others, call it now and then, or run `falaj maintain` from cron. Also finishes trims and
+        deletions whose process died. Costs a look at every log, beside what it removes.
+
+        Args:
+            dry_run: Only say what would go; then the store may be open for reading.
+
+        Returns:
+            What went, by log. What could not be done stands there as `problem`.
+
+        Raises:
+            ReadOnly: The store was opened for reading.
+
+        Example:
+            >>> orders = store.topic("orders", retention_records=2)
+            >>> _ = orders.extend([b"one", b"two", b"three"], sync="durable")
+            >>> store.maintain()["logs"][0]["cuts"][0]["first"], orders.first
+            (1, 1)
+        """
+        return _core._maintain(self, dry_run)
 
     def backup(
         self, path: str | os.PathLike[str], progress: Progress | None = None

@@ -18,15 +18,16 @@ TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, Unpack
 
     import pyarrow
 
     from falaj._core import Batch, Follower, Opened, Record
     from falaj.admin import TrimReport
     from falaj.aio import AsyncFollower
-    from falaj.arguments import Start, Visibility
+    from falaj.arguments import Retention, Start, Visibility
     from falaj.arrow import Reader
+    from falaj.retention import TopicRetention
     from falaj.stores import Store
     from falaj.times import Time
     from falaj.transactions import Cursor
@@ -335,6 +336,39 @@ class Topic(_core.Topic[T]):
         firsts = {part.partitions[0]: part._first_kept(before) for part in self._parts()}
         segments, freed = self._trim(list(firsts.items()), dry_run)
         return {"firsts": firsts, "segments": segments, "bytes": freed}
+
+    def configure(self, **settings: Unpack[Retention]) -> TopicRetention:
+        """Change which records may go by themselves, for everybody; on any day.
+
+        What is not given stays as it is, and None lifts a limit. By itself this removes nothing:
+        whichever process begins the next file of the log acts on it, and `Store.maintain` at once.
+        A record that goes is gone for every reader; what was read before stays valid.
+
+        Args:
+            **settings: `retention_bytes`: files go while those that hold something of the topic
+                take more; between two files it may be one more. `retention_age`: files go of which
+                the newest record is older, in seconds or as a timedelta. `retention_records`: so
+                many of each partition stay. `retention_waits`: what a registered consumer still
+                needs stays all the same. `retention_protected`: the limit of the store takes
+                nothing of it.
+
+        Returns:
+            All of them as they are now.
+
+        Raises:
+            Invalid: A limit is less than 1.
+            ReadOnly: The store was opened for reading.
+            TopicDeleted: The topic was deleted, also if there is another of its name now.
+
+        Example:
+            >>> orders = store.topic("orders", retention_records=1000)
+            >>> orders.configure(retention_age=7 * 86_400, retention_records=None)["age_ms"]
+            604800000
+        """
+        from falaj.retention import changes  # few need it, and datetime takes its time to import
+
+        self._expect()
+        return _core._configure_topic(self._store, self, changes(settings))
 
     def delete(self) -> None:
         """Delete the topic and all its records, for everybody.

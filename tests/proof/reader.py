@@ -19,6 +19,15 @@ from proof import layout
 from proof.layout import PAGE, Block, Damage, Header, Mark, Newer, TopicEntry
 
 STORE_MEMBERS = {"format": int, "store": str, "created_us": int, "write_mode": str}
+OPTIONAL_MEMBERS = {
+    "retention_bytes": int,
+    "retention_age_ms": int,
+    "retention_records": int,
+    "retention_waits": bool,
+    "retention_protected": bool,
+    "revision": int,
+}
+OPTIONAL_OF_STORE = ("retention_bytes", "revision")
 TOPIC_MEMBERS = {
     "format": int,
     "topic": str,
@@ -132,9 +141,12 @@ def settings(path: Path, members: dict[str, type]) -> dict[str, Any]:
     del read["checksum"]
     if isinstance(read.get("format"), int) and read["format"] > 1:
         raise Newer(f"{path}: format {read['format']}")
-    if extra := read.keys() - members.keys():
+    optional = {name: OPTIONAL_MEMBERS[name] for name in OPTIONAL_MEMBERS if name in read}
+    if members is STORE_MEMBERS:
+        optional = {name: optional[name] for name in optional if name in OPTIONAL_OF_STORE}
+    if extra := read.keys() - members.keys() - optional.keys():
         raise Newer(f"{path}: {extra}")
-    for name, kind in members.items():
+    for name, kind in (members | optional).items():
         if type(read.get(name)) is not kind:
             raise Damage(f"{path}: {name}")
     return read  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ from falaj.cli.caring import backup, repair, verify
 from falaj.cli.consuming import consumers, seek
 from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_output
 from falaj.cli.informing import info, metrics
+from falaj.cli.keeping import configure, maintain
 from falaj.cli.opened import Access
 from falaj.cli.queueing import queues
 from falaj.cli.reading import cat, tail
@@ -70,7 +71,7 @@ def _verb(do: "Callable[..., None]") -> None:
 
 _VERBS: "tuple[Callable[..., None], ...]" = (
     *(append, cat, tail, topics, consumers, seek, info, metrics),
-    *(verify, repair, backup, queues, trim, delete, demo),
+    *(verify, repair, backup, queues, configure, maintain, trim, delete, demo),
 )
 for each in _VERBS:
     _verb(each)

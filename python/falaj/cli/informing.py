@@ -14,14 +14,15 @@ from falaj.cli import consuming, options
 from falaj.cli.exits import Exit, say
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, facts, rows_of, table
-from falaj.cli.units import show_time, size
+from falaj.cli.units import show_time, size, span
 from falaj.errors import NoSuchTopic
 from falaj.metrics import exposition
 
 if TYPE_CHECKING:
     from falaj.admin import LockInfo, LogInfo, SlotInfo, StoreInfo, TopicInfo
+    from falaj.retention import TopicRetention
 
-__all__ = ["info", "metrics"]
+__all__ = ["LIMITS", "info", "limits_row", "metrics"]
 
 _TOPICS = (
     Column("topic", "topic"),
@@ -48,6 +49,13 @@ _SLOTS = (
     Column("process", "process"),
     Column("since", "since"),
 )
+LIMITS = (
+    Column("topic", "retention of"),
+    Column("bytes", "bytes", number=True, human=size),
+    Column("age", "age", number=True, human=span),
+    Column("records", "records", number=True),
+    Column("also", "also"),
+)
 
 
 def info(
@@ -67,6 +75,9 @@ def info(
         print(json.dumps(told))
     else:
         _show(told)
+    for log in told["logs"]:
+        if log["retention_problem"]:
+            say(f"retention of {log['name']}: {log['retention_problem']}")
     problems = [each["problem"] for each in (*told["topics"], *told["logs"]) if each["problem"]]
     for problem in dict.fromkeys(problems):
         say(str(problem))
@@ -105,21 +116,26 @@ def _show(told: "StoreInfo") -> None:
         ("write mode", told["write_mode"]),
         ("file system", told["filesystem"]),
     ]
+    if told["retention_bytes"] is not None:
+        about.append(("retention", f"{told['retention_bytes']} bytes"))
     topics = [row for each in told["topics"] for row in _topic_rows(each)]
     logs = [_log_row(log) for log in told["logs"]]
     slots = [_slot_row(slot) for slot in told["slots"]]
     readers = consuming.rows(told["consumers"])
+    limits = [row for each in told["topics"] if (row := _limits_row(each))]
     if not is_terminal(sys.stdout):
         for name, text in about:
             print("store", name, text, sep="\t")
         rows_of("topic", _TOPICS, topics)
         rows_of("log", _LOGS, logs)
         rows_of("slot", _SLOTS, slots)
+        rows_of("retention", LIMITS, limits)
         rows_of("consumer", consuming.COLUMNS, readers)
         return
     facts(about)
     for columns, rows in (
         (_TOPICS, topics),
+        (LIMITS, limits),
         (_LOGS, logs),
         (_SLOTS, slots),
         (consuming.COLUMNS, readers),
@@ -133,6 +149,27 @@ def _topic_rows(topic: "TopicInfo") -> list[dict[str, Any]]:
     same = {"topic": topic["name"], "codec": topic["codec"], "log": topic["log"]}
     nothing = dict.fromkeys(("partition", "first", "end", "durable"))
     return [{**same, **partition} for partition in topic["partitions"]] or [{**same, **nothing}]
+
+
+def _limits_row(topic: "TopicInfo") -> dict[str, Any] | None:
+    """What of a topic may go by itself; None where all of it is kept."""
+    limits = topic["retention"]
+    if limits is None or not any(limits.values()):
+        return None
+    return limits_row(topic["name"], limits)
+
+
+def limits_row(topic: str, limits: "TopicRetention") -> dict[str, Any]:
+    """A topic's limits as a row."""
+    age_ms = limits["age_ms"]
+    flags = [name for name in ("waits", "protected") if limits[name]]
+    return {
+        "topic": topic,
+        "bytes": limits["bytes"],
+        "age": None if age_ms is None else age_ms / 1000,
+        "records": limits["records"],
+        "also": " ".join(flags) or None,
+    }
 
 
 def _log_row(log: "LogInfo") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import UTC
 from falaj import times
 from falaj.errors import Invalid
 
-__all__ = ["count", "moment", "show_time", "size", "size_from"]
+__all__ = ["count", "moment", "show_time", "size", "size_from", "span", "span_from"]
 
 _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _SECONDS = (86_400, 3_600, 60, 1)
@@ -63,6 +63,39 @@ def show_time(ns: int, form: str) -> str:
     if form == "local":
         return when.astimezone().isoformat(timespec="microseconds")
     return when.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def span_from(text: str) -> float:
+    """Read a span of time as seconds: `7d`, `1h30m`, `90s`, or a number of seconds.
+
+    Raises:
+        Invalid: It is none.
+
+    Example:
+        >>> span_from("1h30m"), span_from("2.5")
+        (5400.0, 2.5)
+    """
+    match = _SPAN.fullmatch(text)
+    if match and text:
+        parts = zip(match.groups("0"), _SECONDS, strict=True)
+        return sum(float(n) * seconds for n, seconds in parts)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    raise Invalid(f"{text!r} is no span of time: write 7d, 1h30m or 90s")
+
+
+def span(seconds: float) -> str:
+    """Write a span of time for people.
+
+    Example:
+        >>> span(604_800), span(5_400), span(2.5)
+        ('7d', '1h30m', '2.5s')
+    """
+    written = ""
+    for unit, length in zip("dhm", _SECONDS, strict=False):
+        whole, seconds = divmod(seconds, length)
+        written += f"{whole:.0f}{unit}" if whole else ""
+    return written + (f"{seconds:g}s" if seconds or not written else "")
 
 
 def size_from(text: str) -> int:

@@ -138,6 +138,16 @@ impl Error {
         }
     }
 
+    /// What a sync's error means for an append that is visible: nobody knows how long it stays. Unless
+    /// the topic was deleted: then it is gone with all others.
+    #[must_use]
+    pub fn after_append(self, offset: u64) -> Self {
+        match self {
+            Error::TopicDeleted { .. } => self,
+            source => Error::DurabilityUnknown { offset, source: Box::new(source) },
+        }
+    }
+
     /// What helps.
     pub fn remedy(&self) -> Remedy {
         match self {

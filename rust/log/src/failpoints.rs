@@ -37,6 +37,8 @@ points! {
     TopicNamed "topic-log-named"
     TopicDirectory "topic-directory-made"
     TopicSettings "topic-settings-written"
+    SettingsPrepared "settings-prepared-anew"
+    SettingsRenamed "settings-renamed-over"
     TopicAway "topic-settings-renamed-away"
     TopicMarked "topic-log-marked-deleted"
     TopicNoted "topic-noted-in-its-log"

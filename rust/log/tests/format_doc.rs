@@ -13,6 +13,7 @@ use std::sync::Arc;
 use falaj::format::block::{self, CommitWord, Header, Kind, Producer, flag};
 use falaj::format::checksum::{crc32, crc32_from, seed};
 use falaj::format::record::{Record, attribute};
+use falaj::format::retention::Retention;
 use falaj::format::segment::{self, Mark, Previous};
 use falaj::format::settings::{StoreSettings, TopicSettings, WriteMode};
 use falaj::format::state::{self, End, LogState, TopicState};
@@ -201,7 +202,8 @@ fn assert_members(name: &str, text: &str) {
 
 #[test]
 fn settings_have_the_members_that_their_tables_name() {
-    let store = StoreSettings { id: [3; 16], created_us: 1, write_mode: WriteMode::Pwrite };
+    let (id, write_mode, retention_bytes) = ([3; 16], WriteMode::Pwrite, Some(1 << 30));
+    let store = StoreSettings { id, created_us: 1, write_mode, retention_bytes, revision: 2 };
     assert_members("falaj.json", &store.encode());
     let topic = TopicSettings {
         name: "orders".into(),
@@ -215,6 +217,14 @@ fn settings_have_the_members_that_their_tables_name() {
         sync_interval_ms: 100,
         compacted: false,
         created_us: 5,
+        retention: Retention {
+            bytes: Some(1 << 30),
+            age_ms: Some(1000),
+            records: Some(5),
+            waits: true,
+            protected: true,
+        },
+        revision: 6,
     };
     assert_members("topic.json", &topic.encode());
 }

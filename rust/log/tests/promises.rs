@@ -6,7 +6,9 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use common::*;
@@ -373,4 +375,91 @@ fn copy_all(from: &Path, to: &Path) {
             std::fs::copy(from, to).unwrap();
         }
     }
+}
+
+/// Who may go on: the writer up to its `from`th call, then the deleter up to its `to`th, then the writer
+/// to its end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    Writer,
+    Deleter,
+    WriterAgain,
+    All,
+}
+
+struct Turns {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+}
+
+impl Turns {
+    fn pass_to(&self, next: Turn) {
+        let mut turn = self.turn.lock().unwrap();
+        *turn = next.max(*turn);
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, wanted: Turn) {
+        drop(self.changed.wait_while(self.turn.lock().unwrap(), |turn| *turn < wanted).unwrap());
+    }
+}
+
+/// Delete a topic while somebody else rolls: what that one was told, and how many calls each of both made.
+fn deleted_in_a_roll(from: u64, to: u64) -> (Result<u64, Error>, [u64; 2]) {
+    let machine = MemoryStorage::new();
+    let store = || Store::open_on(Arc::new(machine.process()), "/store", &StoreOptions::default());
+    let (own, other) = (store().unwrap(), store().unwrap());
+    let small = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let orders = Topic::open(&own, "orders", &small).unwrap().with_sync(SyncMode::None);
+    let fill = |times: u64| {
+        let record = Record::value(&[7; 1000]);
+        (0..times).try_fold(0, |_, _| orders.append(0, &record, None))
+    };
+    fill(45).unwrap();
+    let turns = Arc::new(Turns { turn: Mutex::new(Turn::Writer), changed: Condvar::new() });
+    let steps = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let told = thread::scope(|scope| {
+        let deletes = scope.spawn(|| {
+            turns.wait_for(Turn::Deleter);
+            other.delete_topic("orders").unwrap();
+            turns.pass_to(Turn::WriterAgain);
+        });
+        let (writer, deleter) = (thread::current().id(), deletes.thread().id());
+        let (turns_of_both, counts) = (Arc::clone(&turns), Arc::clone(&steps));
+        machine.watch(move |_| {
+            let (me, turns) = (thread::current().id(), &turns_of_both);
+            if me == writer && counts[0].fetch_add(1, Ordering::Relaxed) == from {
+                turns.pass_to(Turn::Deleter);
+                turns.wait_for(Turn::WriterAgain);
+            } else if me == deleter && counts[1].fetch_add(1, Ordering::Relaxed) == to {
+                turns.pass_to(Turn::WriterAgain);
+                turns.wait_for(Turn::All);
+            }
+        });
+        let told = fill(20);
+        turns.pass_to(Turn::All);
+        told
+    });
+    let left = machine.list(Path::new("/store/logs")).unwrap();
+    assert!(left.is_empty(), "writer at {from}, deleter at {to}: {left:?} stays");
+    let calls = [0, 1].map(|who: usize| steps[who].load(Ordering::Relaxed));
+    (told, calls)
+}
+
+#[test]
+fn who_rolls_while_the_topic_is_deleted_is_told_or_was_first_and_leaves_no_file_behind() {
+    let (told, [rolling, deleting]) = deleted_in_a_roll(u64::MAX, u64::MAX);
+    assert_eq!((told.unwrap(), rolling > 10, deleting > 10), (64, true, true));
+    let (mut were_first, mut were_told) = (0, 0);
+    for (from, to) in (0..rolling)
+        .step_by(5)
+        .flat_map(|from| (deleting / 2..deleting).step_by(3).map(move |to| (from, to)))
+    {
+        match deleted_in_a_roll(from, to).0 {
+            Ok(64) => were_first += 1,
+            Err(Error::TopicDeleted { .. }) => were_told += 1,
+            other => panic!("writer at {from}, deleter at {to}: {other:?}"),
+        }
+    }
+    assert!(were_first > 0 && were_told > 0, "{were_first} were first, {were_told} were told");
 }

@@ -21,10 +21,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::errors::OrRaise;
+use crate::retention::shown;
 use crate::store::Store;
 use crate::wait::{ATTEMPT, patiently, seconds};
 
-type Object<'py> = PyResult<Bound<'py, PyDict>>;
+pub(crate) type Object<'py> = PyResult<Bound<'py, PyDict>>;
 
 /// Makes a dict of names and values.
 macro_rules! dict {
@@ -34,8 +35,9 @@ macro_rules! dict {
         dict
     }};
 }
+pub(crate) use dict;
 
-fn list<'py, T>(
+pub(crate) fn list<'py, T>(
     py: Python<'py>,
     items: impl IntoIterator<Item = T>,
     show: impl Fn(Python<'py>, T) -> Object<'py>,
@@ -241,6 +243,7 @@ pub(crate) fn _info<'py>(py: Python<'py>, store: &Store) -> Object<'py> {
         "id": hex(&info.settings.id),
         "created_us": info.settings.created_us,
         "write_mode": info.settings.write_mode.name(),
+        "retention_bytes": info.settings.retention_bytes,
         "filesystem": filesystem,
         "incarnation": info.incarnation.map(|number| format!("{number:016x}")),
         "slots": list(py, slots, slot)?,
@@ -278,6 +281,7 @@ fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {
         "segment_bytes": settings.map(|settings| settings.segment_bytes),
         "sync_interval_ms": settings.map(|settings| settings.sync_interval_ms),
         "compacted": settings.map(|settings| settings.compacted),
+        "retention": settings.map(|settings| shown(py, &settings.retention)).transpose()?,
         "generation": settings.map(|settings| hex(&settings.generation)),
         "created_us": settings.map(|settings| settings.created_us),
         "problem": problem.map(ToString::to_string),
@@ -308,6 +312,7 @@ fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'
         "quarantined": extent.quarantined,
         "append_lock": lock(py, &extent.append_lock, slots)?,
         "sync_lock": lock(py, &extent.sync_lock, slots)?,
+        "retention_problem": &log.retention_problem,
         "problem": log.extent.as_ref().err().map(ToString::to_string),
     ))
 }

@@ -25,6 +25,7 @@ mod iterate;
 mod opened;
 mod queue;
 mod record;
+mod retention;
 mod seen;
 mod signals;
 mod store;
@@ -50,6 +51,7 @@ mod _core {
         opened::Opened,
         queue::{_delete_queue, _queues, Job, Queue},
         record::Record,
+        retention::{_configure_store, _configure_topic, _maintain},
         store::Store,
         topic::Topic,
         transaction::{_cursor, Transaction},

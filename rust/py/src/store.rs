@@ -11,13 +11,14 @@ use falaj::store::{Access, Store as Inner, StoreOptions, TopicOptions};
 use falaj::topic::SyncMode;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::consumer::Shared;
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
 use crate::input::{sync_mode, visibility as parse_visibility};
 use crate::opened::{Asked, Opened};
+use crate::retention::change;
 use crate::wait::{ATTEMPT, patiently, seconds};
 
 /// An open store; see falaj.Store.
@@ -84,6 +85,7 @@ impl Store {
         inner.ok_or_else(|| raise(py, &Error::Closed { what: "store" }))
     }
 
+    /// How long to wait for a lock.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
@@ -156,7 +158,7 @@ impl Store {
     /// Open a topic.
     #[pyo3(signature = (
         name, *, codec, resolve, partitions, segment_bytes, sync_interval_ms, sync, verify,
-        visibility=None, log=None
+        visibility=None, log=None, retention=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn _open_topic(
@@ -172,13 +174,16 @@ impl Store {
         verify: Option<bool>,
         visibility: Option<&Bound<'_, PyAny>>,
         log: Option<String>,
+        retention: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Opened> {
+        let retention = retention.map(change).transpose()?.unwrap_or_default();
         let options = TopicOptions {
             log,
             codec,
             partitions,
             segment_bytes,
             sync_interval_ms,
+            retention,
             ..TopicOptions::default()
         };
         let sync = sync_mode(sync)?.unwrap_or(self.sync);

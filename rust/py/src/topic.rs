@@ -180,11 +180,10 @@ impl Topic {
         if sync == SyncMode::Durable {
             let open = self.opened.handle.open(py)?;
             let log = open.topic.log();
-            let unknown = |source| Error::DurabilityUnknown { offset, source: Box::new(source) };
             patiently(py, self.opened.handle.patience, || {
                 log.sync_to(appended.end).map_err(|error| match error {
                     Error::LockTimeout { .. } => error,
-                    error => unknown(error),
+                    error => error.after_append(offset),
                 })
             })?;
         }

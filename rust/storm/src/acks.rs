@@ -39,6 +39,9 @@ pub const FORKS: usize = 32;
 /// Not zero: the writer is to close and end.
 pub const STOP: usize = 40;
 
+/// Trims that returned.
+pub const TRIMS: usize = 48;
+
 /// What is known of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

@@ -86,7 +86,7 @@ const APPEND: [Point; 7] = [
     Point::AppendTail,
     Point::AppendUnlocked,
 ];
-const SELDOM: [Point; 26] = [
+const SELDOM: [Point; 30] = [
     Point::GroupMember,
     Point::TakeOver,
     Point::RepairWalked,
@@ -109,6 +109,10 @@ const SELDOM: [Point; 26] = [
     Point::SyncMark,
     Point::SyncDurable,
     Point::CleanMark,
+    Point::FactsCommitted,
+    Point::TrimDurable,
+    Point::TrimUnlinked,
+    Point::TrimSegment,
     Point::LatchSet,
     Point::LatchSaved,
     Point::LatchPublished,
@@ -181,7 +185,7 @@ pub fn trap(random: &mut Random, role: Role, start: Start) -> Option<Trap> {
     };
     let point = *random.pick(list);
     // What only follows from another's death comes seldom in one process's life.
-    let follows = ["repair-", "latch-", "lock-taken", "roll-of"];
+    let follows = ["repair-", "latch-", "lock-taken", "roll-of", "trim-"];
     let is_rare = follows.iter().any(|start| point.name().starts_with(start));
     let nth = if is_rare { 1 } else { random.magnitude(bits) };
     Some(Trap { point, nth, snap })

@@ -9,7 +9,7 @@ use falaj::log::Reading;
 use falaj::storage::Storage;
 use falaj::storage::real::RealStorage;
 
-use crate::acks::{Acks, CALLS, FORKS, RECORDS, REFUSED, STOP, Seen};
+use crate::acks::{Acks, CALLS, FORKS, RECORDS, REFUSED, STOP, Seen, TRIMS};
 use crate::check::{Checker, Loss, told};
 use crate::payload::Pool;
 use crate::plan::{Plan, Start, trap};
@@ -211,6 +211,7 @@ impl Round<'_> {
             calls,
             tolerant: false,
             pread: self.random.chance(1, 4),
+            may_trim: if role == Role::Writer { self.checker.may_trim() } else { Vec::new() },
             parent: std::process::id(),
         };
         if role.writes() {
@@ -273,6 +274,7 @@ impl Round<'_> {
             self.totals.add("calls", acks.word(CALLS));
             self.totals.add("refused", acks.word(REFUSED));
             self.totals.add("forks", acks.word(FORKS));
+            self.totals.add("trims", acks.word(TRIMS));
             self.acknowledged += acks.word(RECORDS);
             let _ = std::fs::remove_file(self.dir.join("said").join(format!("{id}.writer")));
         }

@@ -181,6 +181,8 @@ pub struct Task {
     pub tolerant: bool,
     /// Reads by `pread` instead of maps.
     pub pread: bool,
+    /// Topic, partition, and the highest offset that it may trim to: what lies before has been checked.
+    pub may_trim: Vec<(u16, u16, u64)>,
     /// Process id of who started it, and must be there.
     pub parent: u32,
 }
@@ -197,6 +199,7 @@ impl Task {
             "segment_bytes": layout.segment_bytes, "interval_ms": layout.interval_ms,
             "pwrite": layout.pwrite, "trap": trap, "fork_ms": self.fork_ms, "calls": self.calls,
             "tolerant": self.tolerant, "pread": self.pread, "parent": self.parent,
+            "may_trim": self.may_trim,
             "value_max": layout.value_max(), "batch_max": layout.batch_max(),
         })
         .to_string()
@@ -216,6 +219,9 @@ impl Task {
             }),
             _ => None,
         };
+        let trims = told["may_trim"].as_array()?.iter().map(|limit| {
+            Some((limit[0].as_u64()? as u16, limit[1].as_u64()? as u16, limit[2].as_u64()?))
+        });
         let layout = Layout {
             store: path("store")?,
             topics: number("topics")? as u16,
@@ -237,6 +243,7 @@ impl Task {
             calls: number("calls")?,
             tolerant: flag("tolerant")?,
             pread: flag("pread")?,
+            may_trim: trims.collect::<Option<_>>()?,
             parent: number("parent")? as u32,
         })
     }

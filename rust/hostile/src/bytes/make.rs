@@ -4,6 +4,7 @@ use falaj::format::block::{self, Header, Kind, Producer, flag};
 use falaj::format::checksum::seed;
 use falaj::format::names;
 use falaj::format::record::BodyWriter;
+use falaj::format::retention::Retention;
 use falaj::format::segment;
 use falaj::format::settings::{StoreSettings, TopicSettings, WriteMode};
 use falaj::format::state::{End, LogState, TopicState};
@@ -250,7 +251,14 @@ pub fn end(random: &mut Random) -> Vec<u8> {
 pub fn settings(random: &mut Random) -> Vec<u8> {
     let mode = *random.pick(&[WriteMode::Mapped, WriteMode::Pwrite]);
     let text = match random.below(2) {
-        0 => StoreSettings { id: LOG, created_us: random.next() as i64, write_mode: mode }.encode(),
+        0 => StoreSettings {
+            id: LOG,
+            created_us: random.next() as i64,
+            write_mode: mode,
+            retention_bytes: random.once_in(2).then(|| random.edgy(9)),
+            revision: random.edgy(2),
+        }
+        .encode(),
         _ => topic(random).encode(),
     };
     let mut bytes = text.into_bytes();
@@ -281,6 +289,14 @@ fn topic(random: &mut Random) -> TopicSettings {
         sync_interval_ms: random.edgy(100),
         compacted: random.once_in(2),
         created_us: random.next() as i64,
+        retention: Retention {
+            bytes: random.once_in(2).then(|| random.edgy(9)),
+            age_ms: random.once_in(2).then(|| random.edgy(9)),
+            records: random.once_in(2).then(|| random.edgy(9)),
+            waits: random.once_in(2),
+            protected: random.once_in(2),
+        },
+        revision: random.edgy(2),
     }
 }
 

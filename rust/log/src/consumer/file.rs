@@ -13,9 +13,9 @@ use super::members;
 use super::words::Words;
 use crate::error::{Error, Result};
 use crate::format::consumer::{
-    CURSOR_LEN, Cursor, ENTRIES_MAX, ENTRY_LEN, HEAD_LEN, MEMBERS_MAX, Named, Position, SECTOR, at,
-    check_header, decode_cursor, decode_named, encode_cursor, encode_header, encode_named,
-    entries_in, entry, member,
+    CURSOR_LEN, Cursor, ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, MEMBERS_MAX, Named, Position,
+    SECTOR, at, check_header, encode_cursor, encode_header, encode_named, entries_in, entry,
+    member,
 };
 use crate::format::settings::WriteMode;
 use crate::format::u64_in;
@@ -31,44 +31,6 @@ pub(crate) const UNFINISHED: &str = "@tmp";
 pub(super) struct ConsumerFile {
     pub(super) file: Arc<dyn File>,
     pub(super) words: Words,
-}
-
-/// An entry as it was read.
-#[derive(Debug, Default)]
-pub(super) struct Entry {
-    pub(super) named: Option<Named>,
-    pub(super) owner: u64,
-    pub(super) cursors: [Option<Cursor>; 2],
-    /// A cursor's sector that is neither whole nor zero.
-    pub(super) torn: bool,
-}
-
-impl Entry {
-    /// The newest cursor that is whole, of the topic and partition that the entry is of.
-    pub(super) fn cursor(&self) -> Option<Cursor> {
-        let newest = self.cursors.into_iter().flatten().max_by_key(|cursor| cursor.serial)?;
-        let same = self.named.as_ref().is_none_or(|named| {
-            (named.generation, named.partition) == (newest.generation, newest.partition)
-        });
-        same.then_some(newest)
-    }
-
-    /// Generation and partition that it is of, which a cursor says as well.
-    fn of(&self) -> Option<([u8; 16], u32)> {
-        let named = self.named.as_ref().map(|named| (named.generation, named.partition));
-        named.or_else(|| self.cursor().map(|cursor| (cursor.generation, cursor.partition)))
-    }
-
-    /// True where nobody ever committed anything: it got its name in the crash that kept its first
-    /// cursor from the medium, or is of something else.
-    fn is_fresh_for(&self, named: &Named) -> bool {
-        let same = self.of() == Some((named.generation, named.partition));
-        !same || (self.cursor().is_none() && !self.torn)
-    }
-
-    fn is_blank(&self) -> bool {
-        self.of().is_none() && !self.torn
-    }
 }
 
 /// A whole file, read at one moment.
@@ -118,18 +80,8 @@ impl Image {
     /// What an entry says; nothing where there is none.
     pub(super) fn entry(&self, index: u64) -> Entry {
         let start = entry(index) as usize;
-        let Some(bytes) = self.bytes.get(start..start + ENTRY_LEN as usize) else {
-            return Entry::default();
-        };
-        let sector = |n: u64| &bytes[(at::CURSORS + n * SECTOR) as usize..][..CURSOR_LEN];
-        let cursors = [0, 1].map(|n| decode_cursor(sector(n)));
-        let torn = |n: u64| cursors[n as usize].is_none() && sector(n).iter().any(|b| *b != 0);
-        Entry {
-            named: decode_named(bytes),
-            owner: u64_in(bytes, at::OWNER),
-            cursors,
-            torn: torn(0) || torn(1),
-        }
+        let bytes = self.bytes.get(start..start + ENTRY_LEN as usize);
+        bytes.map_or_else(Entry::default, Entry::decode)
     }
 }
 

@@ -13,7 +13,7 @@
 //! | `cursors` | reading and writing how far a partition was read: another backend goes here |
 //! | `places` | recognising a place in a log |
 //! | `handle` | a member: taking, giving up, committing, seeking |
-//! | `overview` | what all consumers of a store say; resetting and deleting; what retention must keep |
+//! | `overview` | what all consumers of a store say; resetting and deleting |
 //!
 //! There is no lock in the file, hence nothing to repair: what excludes is the owner's word, one
 //! compare-and-swap, and the store's claim for what happens once in a member's life. Who is dead only
@@ -51,6 +51,5 @@ mod words;
 pub use crate::format::consumer::Position;
 pub use handle::{Consumer, Part, Start};
 pub use overview::{
-    ConsumerInfo, CursorInfo, MemberInfo, Need, delete_consumer, list_consumers, lowest_needed,
-    reset_cursor,
+    ConsumerInfo, CursorInfo, MemberInfo, delete_consumer, list_consumers, reset_cursor,
 };

@@ -1,4 +1,4 @@
-//! What all consumers of a store say, for people and for retention; resetting and deleting them.
+//! What all consumers of a store say, for people; resetting and deleting them.
 //!
 //! Looking takes no lock and changes nothing, and a store that was opened for reading is enough. What
 //! is changed here is changed under the store's claim, and only where no member lives: a cursor is
@@ -52,17 +52,6 @@ pub struct CursorInfo {
     pub safe: u64,
     /// Who has it.
     pub owner: Option<MemberInfo>,
-}
-
-/// What retention must keep for the sake of a consumer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Need {
-    /// The consumer.
-    pub consumer: String,
-    /// Which partition.
-    pub partition: u32,
-    /// Lowest offset that it still needs.
-    pub offset: u64,
 }
 
 /// All consumers of a store, by name.
@@ -124,23 +113,6 @@ fn member_info(who: Who, slots: &[SlotInfo]) -> MemberInfo {
             (_, same) => same.and_then(|slot| slot.alive),
         },
     }
-}
-
-/// The lowest offset that each consumer of a topic still needs, by partition: for whoever trims.
-///
-/// # Errors
-/// `Io`, and `Corrupt` or `Newer` where it is not known what a consumer needs.
-pub fn lowest_needed(store: &Store, generation: &[u8; 16]) -> Result<Vec<Need>> {
-    let mut needs = Vec::new();
-    for consumer in list_consumers(store)? {
-        let cursors = consumer.cursors?;
-        for cursor in cursors.into_iter().filter(|cursor| cursor.generation == *generation) {
-            let offset = cursor.committed.min(cursor.safe);
-            let (consumer, partition) = (consumer.name.clone(), cursor.partition);
-            needs.push(Need { consumer, partition, offset });
-        }
-    }
-    Ok(needs)
 }
 
 /// Set the cursor of a consumer that nobody has open, on the medium; returns the offset. Also where it

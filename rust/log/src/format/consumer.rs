@@ -190,6 +190,65 @@ pub fn decode_cursor(bytes: &[u8]) -> Option<Cursor> {
     })
 }
 
+/// An entry as it was read.
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// What it is of, where a whole sector says so.
+    pub named: Option<Named>,
+    /// Word of the member that has it.
+    pub owner: u64,
+    /// Its two sectors, where they are whole.
+    pub cursors: [Option<Cursor>; 2],
+    /// A cursor's sector that is neither whole nor zero.
+    pub torn: bool,
+}
+
+impl Entry {
+    /// Read it, all of its [`ENTRY_LEN`] bytes.
+    pub fn decode(bytes: &[u8]) -> Self {
+        let sector = |n: u64| bytes.get((at::CURSORS + n * SECTOR) as usize..).unwrap_or_default();
+        let cursors = [0, 1].map(|n| decode_cursor(sector(n)));
+        let torn = |n: u64| {
+            let bytes = sector(n).iter().take(CURSOR_LEN);
+            cursors[n as usize].is_none() && bytes.into_iter().any(|byte| *byte != 0)
+        };
+        let owner = bytes.get(at::OWNER as usize..).and_then(|rest| rest.first_chunk().copied());
+        Self {
+            named: decode_named(bytes),
+            owner: owner.map_or(0, u64::from_le_bytes),
+            cursors,
+            torn: torn(0) || torn(1),
+        }
+    }
+
+    /// The newest cursor that is whole, of the topic and partition that the entry is of.
+    pub fn cursor(&self) -> Option<Cursor> {
+        let newest = self.cursors.into_iter().flatten().max_by_key(|cursor| cursor.serial)?;
+        let same = self.named.as_ref().is_none_or(|named| {
+            (named.generation, named.partition) == (newest.generation, newest.partition)
+        });
+        same.then_some(newest)
+    }
+
+    /// Generation and partition that it is of, which a cursor says as well.
+    pub fn of(&self) -> Option<([u8; 16], u32)> {
+        let named = self.named.as_ref().map(|named| (named.generation, named.partition));
+        named.or_else(|| self.cursor().map(|cursor| (cursor.generation, cursor.partition)))
+    }
+
+    /// True where nobody ever committed anything: it got its name in the crash that kept its first
+    /// cursor from the medium, or is of something else.
+    pub fn is_fresh_for(&self, named: &Named) -> bool {
+        let same = self.of() == Some((named.generation, named.partition));
+        !same || (self.cursor().is_none() && !self.torn)
+    }
+
+    /// True where it says nothing.
+    pub fn is_blank(&self) -> bool {
+        self.of().is_none() && !self.torn
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,7 @@
 //! | [`owned`] | what files of a store begin with that are no log's |
 //! | [`wake`] | page that waiters of a store share |
 //! | [`consumer`] | a consumer's members, owners and cursors |
+//! | [`retention`] | what of a topic may go by itself |
 //! | [`settings`] | `falaj.json`, `topic.json` |
 //! | [`names`] | topic and file names |
 //! | [`address`] | one number for a place in a log |
@@ -31,6 +32,7 @@ pub mod names;
 pub mod owned;
 pub mod queue;
 pub mod record;
+pub mod retention;
 pub mod segment;
 pub mod settings;
 pub mod state;

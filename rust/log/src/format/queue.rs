@@ -197,6 +197,21 @@ impl Ends {
         [words[0], words[1], words[2], words[3], words[4], words[5], words[6], u64::from(crc)]
     }
 
+    /// Of both slots, the one that holds, and which that is.
+    ///
+    /// # Errors
+    /// `Damaged` when neither is whole.
+    pub fn newest(slots: [Option<Self>; 2]) -> Decoded<(Self, usize)> {
+        match slots {
+            [Some(a), Some(b)] if b.serial > a.serial => Ok((b, 1)),
+            [Some(a), _] => Ok((a, 0)),
+            [None, Some(b)] => Ok((b, 1)),
+            [None, None] => Err(Malformed::Damaged(
+                "the ends of the queue; `falaj queues --reset` begins it anew",
+            )),
+        }
+    }
+
     /// Read a slot; `None` when it is torn or was never written.
     pub fn decode(words: &[u64; ENDS_LEN / 8], id: u64) -> Option<Self> {
         let sound = u64::from(checksum(id, u64::MAX, &words[..7])) == words[7];

@@ -2,11 +2,14 @@
 //!
 //! Each is one JSON object on one line. Its last member is `"checksum"`: the CRC-32, as eight
 //! hexadecimal digits, of all bytes before the comma in front of that member. A person can read
-//! the files; whoever edits them is found out. Layout: `docs/FORMAT.md`, "Settings files".
+//! the files; whoever edits them is found out. Members about retention stand there only if somebody
+//! asked for it, and `revision` only if they were changed since. Layout: `docs/FORMAT.md`, "Settings
+//! files".
 
 use serde_json::{Map, Value};
 
 use super::checksum::crc32;
+use super::retention::Retention;
 use super::{Decoded, Malformed, VERSION, names};
 
 /// How a store is written to, fixed when it is created.
@@ -37,6 +40,10 @@ pub struct StoreSettings {
     pub created_us: i64,
     /// How it is written to.
     pub write_mode: WriteMode,
+    /// Bytes that the logs of all topics may take together; `None` is as many as there are.
+    pub retention_bytes: Option<u64>,
+    /// How often that was changed since.
+    pub revision: u64,
 }
 
 /// `topic.json`: what a topic is.
@@ -64,17 +71,24 @@ pub struct TopicSettings {
     pub compacted: bool,
     /// When it was created, microseconds since 1970.
     pub created_us: i64,
+    /// Which of its records may go by themselves.
+    pub retention: Retention,
+    /// How often that was changed since.
+    pub revision: u64,
 }
 
 impl StoreSettings {
     /// The file's text.
     pub fn encode(&self) -> String {
-        seal(&[
+        let mut members = vec![
             ("format", VERSION.into()),
             ("store", names::hex(&self.id).into()),
             ("created_us", self.created_us.into()),
             ("write_mode", self.write_mode.name().into()),
-        ])
+        ];
+        let numbers = [("retention_bytes", self.retention_bytes), revision(self.revision)];
+        members.extend(numbers.into_iter().filter_map(given));
+        seal(&members)
     }
 
     /// Read the file's bytes.
@@ -92,6 +106,8 @@ impl StoreSettings {
             id: members.id("store")?,
             created_us: members.signed("created_us")?,
             write_mode,
+            retention_bytes: members.optional_number("retention_bytes")?,
+            revision: members.optional_number("revision")?.unwrap_or(0),
         };
         members.finish()?;
         Ok(settings)
@@ -101,7 +117,7 @@ impl StoreSettings {
 impl TopicSettings {
     /// The file's text.
     pub fn encode(&self) -> String {
-        seal(&[
+        let mut members = vec![
             ("format", VERSION.into()),
             ("topic", self.name.as_str().into()),
             ("generation", names::hex(&self.generation).into()),
@@ -114,7 +130,19 @@ impl TopicSettings {
             ("sync_interval_ms", self.sync_interval_ms.into()),
             ("compacted", self.compacted.into()),
             ("created_us", self.created_us.into()),
-        ])
+        ];
+        let Retention { bytes, age_ms, records, waits, protected } = self.retention;
+        let numbers = [
+            ("retention_bytes", bytes),
+            ("retention_age_ms", age_ms),
+            ("retention_records", records),
+        ];
+        members.extend(numbers.into_iter().filter_map(given));
+        let flags = [("retention_waits", waits), ("retention_protected", protected)];
+        members
+            .extend(flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| (name, true.into())));
+        members.extend(given(revision(self.revision)));
+        seal(&members)
     }
 
     /// Read the file's bytes.
@@ -136,6 +164,14 @@ impl TopicSettings {
             sync_interval_ms: members.number("sync_interval_ms")?,
             compacted: members.flag("compacted")?,
             created_us: members.signed("created_us")?,
+            retention: Retention {
+                bytes: members.optional_number("retention_bytes")?,
+                age_ms: members.optional_number("retention_age_ms")?,
+                records: members.optional_number("retention_records")?,
+                waits: members.optional_flag("retention_waits")?,
+                protected: members.optional_flag("retention_protected")?,
+            },
+            revision: members.optional_number("revision")?.unwrap_or(0),
         };
         members.finish()?;
         let named =
@@ -154,6 +190,14 @@ impl TopicSettings {
 
 const WRONG_MEMBER: Malformed = Malformed::Damaged("a member is missing or of the wrong type");
 const CHECKSUM: &str = ",\"checksum\":\"";
+
+fn revision(revision: u64) -> (&'static str, Option<u64>) {
+    ("revision", (revision > 0).then_some(revision))
+}
+
+fn given((name, number): (&'static str, Option<u64>)) -> Option<(&'static str, Value)> {
+    number.map(|number| (name, number.into()))
+}
 
 fn seal(members: &[(&str, Value)]) -> String {
     let members: Vec<_> =
@@ -196,6 +240,15 @@ impl Members {
         self.take(name, Value::as_u64)
     }
 
+    /// A member that need not be there.
+    fn optional_number(&mut self, name: &str) -> Decoded<Option<u64>> {
+        if self.0.contains_key(name) { self.number(name).map(Some) } else { Ok(None) }
+    }
+
+    fn optional_flag(&mut self, name: &str) -> Decoded<bool> {
+        if self.0.contains_key(name) { self.flag(name) } else { Ok(false) }
+    }
+
     fn signed(&mut self, name: &str) -> Decoded<i64> {
         self.take(name, Value::as_i64)
     }
@@ -233,16 +286,47 @@ mod tests {
             sync_interval_ms: 100,
             compacted: false,
             created_us: 5,
+            retention: Retention::default(),
+            revision: 0,
         }
+    }
+
+    fn store(write_mode: WriteMode) -> StoreSettings {
+        let (retention_bytes, revision) = (None, 0);
+        StoreSettings { id: [3; 16], created_us: -1, write_mode, retention_bytes, revision }
     }
 
     #[test]
     fn settings_come_back() {
         for write_mode in [WriteMode::Mapped, WriteMode::Pwrite] {
-            let store = StoreSettings { id: [3; 16], created_us: -1, write_mode };
+            let store = store(write_mode);
             assert_eq!(StoreSettings::decode(store.encode().as_bytes()), Ok(store));
         }
         assert_eq!(TopicSettings::decode(topic().encode().as_bytes()), Ok(topic()));
+    }
+
+    #[test]
+    fn what_nobody_asked_for_stands_nowhere_and_what_somebody_did_comes_back() {
+        let plain = topic().encode();
+        assert!(!plain.contains("retention") && !plain.contains("revision"), "{plain}");
+        let (bytes, age_ms, records) = (Some(1), Some(2), Some(u64::MAX));
+        let retention = Retention { bytes, age_ms, records, waits: true, protected: true };
+        let kept = TopicSettings { retention, revision: 9, ..topic() };
+        assert_eq!(TopicSettings::decode(kept.encode().as_bytes()), Ok(kept.clone()));
+        let store =
+            StoreSettings { retention_bytes: Some(7), revision: 1, ..store(WriteMode::Mapped) };
+        assert_eq!(StoreSettings::decode(store.encode().as_bytes()), Ok(store));
+        let text = kept.encode();
+        for wrong in
+            ["\"retention_bytes\":\"1\"", "\"retention_bytes\":-1", "\"retention_bytes\":null"]
+        {
+            let body = text.split(CHECKSUM).next().unwrap().replace("\"retention_bytes\":1", wrong);
+            assert_eq!(
+                TopicSettings::decode(sealed(&body).as_bytes()),
+                Err(WRONG_MEMBER),
+                "{wrong}"
+            );
+        }
     }
 
     #[test]
@@ -301,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_write_mode_of_the_future_is_refused_and_not_guessed() {
-        let store = StoreSettings { id: [3; 16], created_us: 1, write_mode: WriteMode::Mapped };
+        let store = store(WriteMode::Mapped);
         let body = store.encode().split(CHECKSUM).next().unwrap().replace("mapped", "direct");
         let found = StoreSettings::decode(sealed(&body).as_bytes());
         assert_eq!(found, Err(Malformed::Unknown("a write mode of a newer version")));

@@ -107,7 +107,8 @@ impl Log {
                 return Err(self.deleted());
             }
             if self.is_check_due() {
-                control.check_in_place(&*self.storage)?;
+                let in_place = control.check_in_place(&*self.storage);
+                in_place.map_err(|error| self.unless_deleted(error))?;
             }
         }
         Ok(match reach {
@@ -188,7 +189,9 @@ impl Log {
             }
             if self.is_check_due() {
                 // Also for readers: nobody would ever wake them through a page that was replaced.
-                control.map_or(Ok(()), |control| control.check_in_place(&*self.storage))?;
+                let in_place =
+                    control.map_or(Ok(()), |control| control.check_in_place(&*self.storage));
+                in_place.map_err(|error| self.unless_deleted(error))?;
             }
         }
     }

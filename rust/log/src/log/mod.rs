@@ -20,6 +20,7 @@
 //! | `follow`, `bell` | waiting for more, in one log or in many |
 //! | `touch` | room and pages made ahead of the writer, by a helper thread |
 //! | `trim` | saying what is no longer there, and removing segments of which nothing is |
+//! | `spans` | segments with sizes, ages and first offsets, for who plans what may go |
 //! | `trimmed` | what was said of that, as readers learn it |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
@@ -57,6 +58,7 @@ mod repair;
 mod roll;
 mod run;
 mod seek;
+mod spans;
 mod supersede;
 mod sync;
 mod touch;
@@ -68,7 +70,7 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -98,6 +100,7 @@ pub use mending::{Mend, MendStep};
 pub use read::Cursor;
 pub use recover::{Planned, mend, plan};
 pub use run::{Place, Places, Run};
+pub use spans::Spans;
 pub use trim::{Removable, Removed};
 
 use append::Writer;
@@ -205,6 +208,8 @@ pub struct Log {
     checked: Mutex<Instant>,
     /// How often waiters of this process were roused.
     roused: AtomicU64,
+    /// True when this process rolled, and nobody saw to retention since.
+    rolled: AtomicBool,
     /// There where appends go by lock words, and a look tells of a fork.
     fast: Option<Fast>,
 }
@@ -260,6 +265,7 @@ impl Log {
             trims,
             checked,
             roused,
+            rolled: AtomicBool::new(false),
             fast,
         };
         log.check_control()?;
@@ -330,7 +336,14 @@ impl Log {
     /// What is missing in a log that was deleted is no damage.
     #[cold]
     fn unless_deleted(&self, error: Error) -> Error {
-        if self.is_deleted() { self.deleted() } else { error }
+        // A reader that came so late that it never saw the page: a log's directory goes with its topic
+        // alone, and its name is never given again.
+        let vanished = || {
+            let stat = self.storage.stat(&self.dir);
+            self.control.get().is_none()
+                && stat.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        if self.is_deleted() || vanished() { self.deleted() } else { error }
     }
 
     /// The error for a log that was deleted while in use.
@@ -403,6 +416,16 @@ impl Log {
         let (control, _) = self.writing()?;
         let active = Address::new(control.tail().sequence(), PAGE);
         if active <= control.durable() { Ok(()) } else { self.sync_to(active) }
+    }
+
+    /// True when this process rolled and nobody took note of it yet.
+    pub fn was_rolled(&self) -> bool {
+        self.rolled.load(Ordering::Relaxed)
+    }
+
+    /// True once after this process rolled: then somebody may have outlived what is to be kept.
+    pub fn take_rolled(&self) -> bool {
+        self.rolled.load(Ordering::Relaxed) && self.rolled.swap(false, Ordering::AcqRel)
     }
 
     /// A number that changes with every wake, and whenever waiters of this process are roused.

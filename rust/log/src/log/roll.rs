@@ -179,6 +179,8 @@ impl Log {
         (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
         (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
         writer.asked.begin_segment(asked);
+        // Before the ring: the keeper that it wakes sees to what this made superfluous.
+        self.rolled.store(true, std::sync::atomic::Ordering::Release);
         control.notify(true);
         Ok(())
     }

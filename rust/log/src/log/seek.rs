@@ -43,7 +43,7 @@ impl Log {
 
     /// Look again as long as segments that were listed are gone when they are opened: retention takes
     /// them from below. One that is listed and still not there is missing.
-    fn while_segments_go<T>(&self, mut look: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn while_segments_go<T>(&self, mut look: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let before = self.chain.sequences()?;
             match look() {

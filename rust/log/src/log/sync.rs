@@ -64,8 +64,14 @@ impl Log {
     /// Return once everything before an address is on the medium.
     ///
     /// # Errors
-    /// `Latched` when a sync failed and the bytes could not be saved elsewhere, `LockTimeout`, `Io`.
+    /// `Latched` when a sync failed and the bytes could not be saved elsewhere, `LockTimeout`,
+    /// `TopicDeleted`, `Io`.
     pub fn sync_to(&self, target: Address) -> Result<()> {
+        // Of a log that was deleted meanwhile files may be missing, and nobody asks for them.
+        self.sync_up_to(target).map_err(|error| self.unless_deleted(error))
+    }
+
+    fn sync_up_to(&self, target: Address) -> Result<()> {
         let (control, member) = self.writing()?;
         member.check()?;
         let mut target = target;
@@ -138,7 +144,7 @@ impl Log {
         let mut tail = control.tail();
         if self.has_block_at(tail) {
             // Committed, and its writer died, or is about to say so.
-            tail = self.settled_tail(control)?;
+            tail = self.settled_tail(control).map_err(|error| self.unless_deleted(error))?;
         }
         self.sync_to(tail)?;
         Ok(tail)

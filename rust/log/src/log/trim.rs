@@ -51,6 +51,16 @@ impl Log {
     /// not know: nothing changed. Else as [`Log::append`] and [`Log::sync_to`]; a removal that fails
     /// is done by the next one.
     pub fn trim(&self, firsts: &[(u32, u64)]) -> Result<Removed> {
+        self.say_trimmed(firsts)?;
+        self.remove_trimmed()
+    }
+
+    /// The first half of [`Log::trim`]: what is gone is gone for everybody, durably, and no file was
+    /// removed.
+    ///
+    /// # Errors
+    /// As [`Log::trim`].
+    pub fn say_trimmed(&self, firsts: &[(u32, u64)]) -> Result<()> {
         let (control, member) = self.writing()?;
         member.check()?;
         self.check_trim(control, firsts)?;
@@ -61,7 +71,7 @@ impl Log {
         if !planted(Canary::UnlinkBeforeTrim) {
             self.sync()?;
         }
-        self.remove_trimmed()
+        Ok(())
     }
 
     /// Remove the segments which every topic was trimmed past: what a trim does in the end, for who
@@ -70,12 +80,22 @@ impl Log {
     /// # Errors
     /// As [`Log::sync_to`]; `Io`, `Corrupt`.
     pub fn remove_trimmed(&self) -> Result<Removed> {
+        self.remove_some(usize::MAX)
+    }
+
+    /// As [`Log::remove_trimmed`], but at most so many segments of the log: for who has other things to
+    /// do as well, and comes again as long as that many went.
+    ///
+    /// # Errors
+    /// As [`Log::remove_trimmed`].
+    pub fn remove_some(&self, most: usize) -> Result<Removed> {
         let (control, member) = self.writing()?;
         member.check()?;
         if control.is_deleted() {
             return Ok(Removed::default());
         }
-        let removable = self.removable(&[])?;
+        let mut removable = self.removable(&[])?;
+        removable.sequences.truncate(most);
         let Some(last) = removable.sequences.last() else {
             self.remove_indexes()?;
             return Ok(Removed::default());
@@ -125,7 +145,7 @@ impl Log {
     }
 
     /// Bytes that a segment and its index take on the disk.
-    fn allocated_for(&self, sequence: u64) -> u64 {
+    pub(super) fn allocated_for(&self, sequence: u64) -> u64 {
         let paths = [names::segment(sequence), names::index(sequence)];
         let allocated =
             |name: &String| self.storage.stat(&self.dir.join(name)).map_or(0, |s| s.allocated);

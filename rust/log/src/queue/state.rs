@@ -140,16 +140,7 @@ impl StateFile {
             let words: [u64; ENDS_LEN / 8] = self.map.load_words(position);
             Ends::decode(&words, self.header.id)
         });
-        match slots {
-            [Some(a), Some(b)] if b.serial > a.serial => Ok((b, 1)),
-            [Some(a), _] => Ok((a, 0)),
-            [None, Some(b)] => Ok((b, 1)),
-            [None, None] => Err(Error::Corrupt {
-                path: self.path.clone(),
-                position: at::ENDS[0],
-                what: "the ends of the queue; `falaj queues --reset` begins it anew",
-            }),
-        }
+        Ends::newest(slots).map_err(|what| Error::malformed(&self.path, at::ENDS[0], what))
     }
 
     /// Store the ends over the slot that does not hold.

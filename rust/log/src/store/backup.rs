@@ -200,7 +200,7 @@ impl Plan {
             files::put_new(storage, &layout.consumer(name)?, bytes, modes.file)?;
         }
         files::sync_dir(storage, &layout.consumers())?;
-        let settings = store.settings().encode();
+        let settings = store.stored_settings()?.encode();
         files::put_new(storage, &layout.settings(), settings.as_bytes(), modes.file)?;
         Ok(report)
     }

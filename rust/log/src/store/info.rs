@@ -76,6 +76,8 @@ pub struct LogInfo {
     pub topics: Vec<String>,
     /// Sizes, ends and locks; an error where it is damaged.
     pub extent: Result<Extent>,
+    /// What went wrong with retention last, where this process did it.
+    pub retention_problem: Option<String>,
 }
 
 impl Store {
@@ -116,7 +118,7 @@ impl Store {
         Ok(StoreInfo {
             path: self.path().to_path_buf(),
             format: VERSION,
-            settings: self.settings().clone(),
+            settings: self.stored_settings()?,
             filesystem,
             incarnation: membership::incarnation_now(&**storage, self.layout()),
             slots: Slots::new(storage, self.layout()).look(),
@@ -163,7 +165,10 @@ impl Store {
         let settings = LogSettings { reading: self.shared.reading, ..settings };
         let log = Log::open(Arc::clone(self.storage()), dir, settings, None)?;
         let (name, extent) = (topic.log.clone(), log.extent());
-        let info = LogInfo { name, dir: dir.to_path_buf(), topics: Vec::new(), extent };
+        let member = self.shared.seat.as_ref().and_then(super::registry::Seat::get);
+        let retention_problem = member.and_then(|member| member.logs().retention_problem(dir));
+        let topics = Vec::new();
+        let info = LogInfo { name, dir: dir.to_path_buf(), topics, extent, retention_problem };
         // Where that meets damage each topic is asked for by itself, and says what it meets.
         let ends = log.committed().and_then(|tail| log.ends_at(tail).ok());
         let durable = log.durable().and_then(|durable| log.ends_at(durable).ok());

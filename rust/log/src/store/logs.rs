@@ -4,10 +4,11 @@
 //! log that could both wait: a lock handed over to "this process" would be had by both. Closing a log
 //! takes locks as well, so who opens it anew waits until the object before is gone altogether.
 //!
-//! Logs open for writing are kept, weakly, by the [`Membership`]. Two threads of the process serve
+//! Logs open for writing are kept, weakly, by the [`Membership`]. Three threads of the process serve
 //! them, and end with the membership: the *keeper* syncs what was appended in interval mode, also by
 //! processes that died since, what was sealed in any mode, and the mark of a log that has come to rest;
-//! another, which no sync may hold up, makes room and pages ahead of the writer. Logs open for reading
+//! another, which no sync may hold up, makes room and pages ahead of the writer; the third, which holds
+//! up neither, sees to [`super::retention`] after a roll. Logs open for reading
 //! are not shared: they hold no lock.
 //!
 //! A keeper with nothing to do leaves word with its logs and sleeps on the store's [`Bell`]. The ring
@@ -22,6 +23,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::claim::Claim;
+use super::retention::helper::{Helper, Problems};
 use super::{Membership, Store, fork, registry};
 use crate::error::{Error, Result};
 use crate::format::address::Address;
@@ -40,6 +42,8 @@ const UNMARKED_TURNS: u32 = 10;
 #[derive(Debug, Default)]
 pub(super) struct OpenLogs {
     inner: Mutex<Inner>,
+    /// What went wrong with retention last, by directory of the log.
+    retention: Mutex<Problems>,
     /// Held for reading by a thread that serves logs, as long as it has any of them in its hands.
     pub(super) serving: Arc<RwLock<()>>,
 }
@@ -94,6 +98,7 @@ pub(super) struct Place(pub(super) Arc<Membership>);
 struct Helpers {
     keeper: Thread,
     pages: Thread,
+    retention: Thread,
     bell: Bell,
 }
 
@@ -101,6 +106,7 @@ impl Drop for Helpers {
     fn drop(&mut self) {
         // They sleep until they are asked for something; now they find nobody left to serve.
         self.pages.unpark();
+        self.retention.unpark();
         self.keeper.unpark();
         self.bell.rouse();
     }
@@ -111,7 +117,7 @@ impl OpenLogs {
         &self,
         member: &Arc<Membership>,
         dir: &Path,
-        bell: Bell,
+        store: &Store,
         open: impl FnOnce(Arc<dyn Member>) -> Result<Arc<Log>>,
     ) -> Result<Arc<Log>> {
         let mut inner = loop {
@@ -136,11 +142,15 @@ impl OpenLogs {
         let opened = Opened { log: log_held, place, gate: Weak::new() };
         inner.logs.insert(dir.to_path_buf(), opened);
         if inner.helpers.is_none() {
+            let bell = store.bell();
+            let (logs, mut helper) = (Served::new(member, &self.serving), Helper::new(store));
+            let retention = start(dir, "falaj-retention", move || retain(&logs, &mut helper))?;
             let (logs, rung) = (Served::new(member, &self.serving), bell.clone());
-            let keeper = start(dir, "falaj-keeper", move || keep(&logs, &rung))?;
+            let roused = retention.clone();
+            let keeper = start(dir, "falaj-keeper", move || keep(&logs, &rung, &roused))?;
             let logs = Served::new(member, &self.serving);
             let pages = start(dir, "falaj-pages", move || touch_pages(&logs))?;
-            inner.helpers = Some(Helpers { keeper, pages, bell });
+            inner.helpers = Some(Helpers { keeper, pages, retention, bell });
         }
         if let Some(helpers) = &inner.helpers {
             log.set_helper(helpers.pages.clone());
@@ -161,6 +171,20 @@ impl OpenLogs {
             opened.gate = Arc::downgrade(&gate);
         }
         Closing { _gate: gate }
+    }
+
+    /// Keep what went wrong with retention, or forget it.
+    pub(super) fn note_retention(&self, dir: &Path, problem: Option<String>) {
+        let mut problems = self.retention.lock().unwrap_or_else(PoisonError::into_inner);
+        match problem {
+            Some(problem) => drop(problems.insert(dir.to_path_buf(), problem)),
+            None => drop(problems.remove(dir)),
+        }
+    }
+
+    /// What went wrong with retention last in this process, if the last time it did.
+    pub(super) fn retention_problem(&self, dir: &Path) -> Option<String> {
+        self.retention.lock().unwrap_or_else(PoisonError::into_inner).get(dir).cloned()
     }
 
     fn living(&self) -> Vec<Arc<Log>> {
@@ -199,7 +223,7 @@ impl Store {
             return Log::open(storage, &dir, settings, None);
         }
         let member = self.membership()?;
-        member.logs().find_or_open(&member, &dir, self.bell(), |place| {
+        member.logs().find_or_open(&member, &dir, self, |place| {
             let log = Log::open(storage, &dir, settings, Some(place))?;
             self.wake_page().into_iter().for_each(|page| log.set_bell(page.clone()));
             Ok(log)
@@ -276,6 +300,18 @@ impl Served {
         drop(member);
         Some(work(logs))
     }
+
+    /// The same for who has to do with the membership, too: only while there are logs, which have it as
+    /// well. With the last handle of a log the last of it must go.
+    fn with_member(
+        &self,
+        work: impl FnOnce(&Arc<Membership>, Vec<Arc<Log>>) -> bool,
+    ) -> Option<bool> {
+        let _gate = self.serving.read();
+        let member = self.member.upgrade()?;
+        let logs = member.logs().living();
+        Some(!logs.is_empty() && work(&member, logs))
+    }
 }
 
 fn touch_pages(logs: &Served) {
@@ -287,12 +323,31 @@ fn touch_pages(logs: &Served) {
     }
 }
 
-fn keep(logs: &Served, bell: &Bell) {
+/// Retention, after a roll.
+fn retain(logs: &Served, helper: &mut Helper) {
+    loop {
+        std::thread::park();
+        loop {
+            let turn = logs.with_member(|member, logs| helper.turn(member, &logs));
+            match turn {
+                None => return,
+                Some(false) => break,
+                // Whoever closes a log comes in between.
+                Some(true) => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+fn keep(logs: &Served, bell: &Bell, retention: &Thread) {
     let mut keeper = Keeper::default();
     loop {
         // Before the logs are looked at: what comes after that ends the sleep.
         let ticket = bell.ticket();
         let Some(rest) = logs.with(|logs| keeper.turn(&logs)) else { return };
+        if rest.rolled {
+            retention.unpark();
+        }
         if rest.asleep {
             bell.sleep_as_keeper(ticket);
             // Who woke it may have been the store's end, whose token that sleep took.
@@ -311,6 +366,8 @@ struct Rest {
     asleep: bool,
     /// Then, or else, wait this long.
     nap: Duration,
+    /// A log was rolled by this process.
+    rolled: bool,
 }
 
 /// What a keeper remembers of its logs.
@@ -328,10 +385,11 @@ struct Kept {
 
 impl Keeper {
     fn turn(&mut self, logs: &[Arc<Log>]) -> Rest {
-        let mut rest = Rest { asleep: true, nap: LONGEST_NAP };
+        let mut rest = Rest { asleep: true, nap: LONGEST_NAP, rolled: false };
         for log in logs {
             // Failures latch the log: whoever appends next is told.
             let _ = log.keep_sealed();
+            rest.rolled |= log.was_rolled();
             let interval = log.settings().sync_interval;
             let fresh = || Kept { synced: Instant::now(), tail: None, unmarked: 0 };
             let kept = self.kept.entry(log.dir().to_path_buf()).or_insert_with(fresh);

@@ -17,6 +17,8 @@
 //! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
 //! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
 //! | `info` | what there is, in numbers |
+//! | `configure` | changing the settings that may change |
+//! | `retention` | which records go by themselves, and who sees to it |
 //! | `topics`, `sweep` | creating, listing, deleting topics; removing what was left half-way |
 //!
 //! Invariant: everything is created under a temporary name and gets its own name whole, logs first,
@@ -25,6 +27,7 @@
 mod backup;
 mod catalog;
 mod claim;
+mod configure;
 mod doors;
 mod files;
 pub mod fork;
@@ -40,6 +43,7 @@ pub mod options;
 mod queues;
 mod registry;
 mod repair;
+mod retention;
 mod sharing;
 mod slots;
 mod sweep;
@@ -52,6 +56,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use backup::BackupReport;
+pub use configure::RetentionChange;
 pub use doors::Door;
 pub use info::{LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
@@ -60,6 +65,7 @@ pub use membership::Membership;
 pub use modes::Modes;
 pub use options::{Access, StoreOptions, TopicOptions};
 pub use repair::{LogRepair, RepairReport, repair};
+pub use retention::{Cut, Limit, LogMaintenance, Maintenance, Need};
 pub use slots::DeadSlot;
 pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verification, verify};
 
@@ -194,6 +200,21 @@ impl Store {
 }
 
 impl Shared {
+    /// The same for a handle that gets a place of its own.
+    fn without_seat(&self) -> Self {
+        Self {
+            storage: Arc::clone(&self.storage),
+            layout: self.layout.clone(),
+            settings: self.settings.clone(),
+            modes: self.modes,
+            wake: self.wake.clone(),
+            seat: None,
+            lock_timeout: self.lock_timeout,
+            reading: self.reading,
+            siblings: Siblings::default(),
+        }
+    }
+
     fn storage(&self) -> &dyn Storage {
         self.storage.as_ref()
     }

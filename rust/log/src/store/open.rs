@@ -200,7 +200,8 @@ impl Opening<'_> {
         }
         pass(Point::StoreDirectories);
         let id = files::random_id(self.storage(), root)?;
-        let settings = StoreSettings { id, created_us: self.storage.now_us(), write_mode };
+        let (created_us, retention_bytes, revision) = (self.storage.now_us(), None, 0);
+        let settings = StoreSettings { id, created_us, write_mode, retention_bytes, revision };
         // This has all names in the store's directory on the medium; the store's own comes next.
         self.make_wake_page(&settings, modes)?;
         pass(Point::StoreWake);

@@ -10,9 +10,12 @@ use crate::error::{Error, Result};
 use crate::format::PAGE;
 use crate::format::address::MAX_POSITION;
 use crate::format::names;
+use crate::format::retention::Retention;
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::format::state::MAX_TOPICS;
 use crate::log::Reading;
+
+use super::configure::RetentionChange;
 
 /// What a store is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -94,6 +97,9 @@ pub struct TopicOptions {
     pub sync_interval_ms: Option<u64>,
     /// True when compaction may remove records; false by default.
     pub compacted: Option<bool>,
+    /// Which records may go by themselves; none by default. Unlike the rest it can be
+    /// [changed](super::Store::configure_topic) any day.
+    pub retention: RetentionChange,
 }
 
 impl TopicOptions {
@@ -126,7 +132,7 @@ impl TopicOptions {
                 "the sync interval is 1 to {MAX_SYNC_INTERVAL_MS} milliseconds, not {ms}"
             ));
         }
-        Ok(())
+        self.retention.validate()
     }
 
     /// Compare what is asked for with what is stored.
@@ -140,7 +146,8 @@ impl TopicOptions {
         same.check("codec", self.codec.as_ref(), &stored.codec)?;
         same.check("segment_bytes", self.segment_bytes.as_ref(), &stored.segment_bytes)?;
         same.check("sync_interval_ms", self.sync_interval_ms.as_ref(), &stored.sync_interval_ms)?;
-        same.check("compacted", self.compacted.as_ref(), &stored.compacted)
+        same.check("compacted", self.compacted.as_ref(), &stored.compacted)?;
+        self.retention.compare(&stored.name, &stored.retention)
     }
 
     /// Compare what is asked for with what the topics of a log have in common.
@@ -168,6 +175,8 @@ impl TopicOptions {
             sync_interval_ms: self.sync_interval_ms.unwrap_or(SYNC_INTERVAL_MS),
             compacted: self.compacted.unwrap_or(false),
             created_us,
+            retention: self.retention.apply(Retention::default()),
+            revision: 0,
         }
     }
 }
@@ -212,6 +221,7 @@ pub(super) fn within_limits(topic: &TopicSettings) -> bool {
         && is_codec(&topic.codec)
         && is_segment_bytes(topic.segment_bytes)
         && is_sync_interval(topic.sync_interval_ms)
+        && topic.retention.is_within_limits()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::path::Path;
 use super::claim::Claim;
 use super::files;
 use super::layout::{Layout, TEMPORARY, TOPIC_SETTINGS, deleted, in_log, temporary, top};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
 use crate::log;
@@ -152,8 +152,29 @@ fn remove_leftovers(storage: &dyn Storage, topic_settings: &Path) -> Result<()> 
     files::unlink(storage, &deleted(topic_settings))
 }
 
-/// Remove a log's directory that nothing names. Maps of its files stay valid.
+/// Remove a log's directory that nothing names. Maps of its files stay valid. It loses its name first:
+/// who has the log open and is in the middle of a roll makes no file in it any more, and what lies there
+/// under a temporary name goes with the next sweep, however this one ends.
 pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
+    if path.to_string_lossy().ends_with(TEMPORARY) {
+        return remove_log_files(storage, path);
+    }
+    let away = temporary(path);
+    if is_dir(storage, &away)? {
+        remove_log_files(storage, &away)?;
+    }
+    let renamed = storage.rename_new(path, &away);
+    renamed.map_err(|error| Error::io("rename", path, error))?;
+    remove_log_files(storage, &away)?;
+    if is_dir(storage, &away)? {
+        // What somebody else put there stays where that one looks for it.
+        let renamed = storage.rename_new(&away, path);
+        renamed.map_err(|error| Error::io("rename", &away, error))?;
+    }
+    Ok(())
+}
+
+fn remove_log_files(storage: &dyn Storage, path: &Path) -> Result<()> {
     let quarantine = path.join(in_log::QUARANTINE);
     if is_dir(storage, &quarantine)? {
         for name in files::list(storage, &quarantine)? {

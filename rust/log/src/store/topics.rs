@@ -61,6 +61,15 @@ impl Store {
         self.shared.topic(name)?.ok_or_else(|| self.shared.no_such_topic(name))
     }
 
+    /// True when a topic was deleted since its settings were read, also if there is another one of its
+    /// name. Then what went wrong with its files is nothing to be told.
+    pub fn is_gone(&self, topic: &TopicSettings) -> bool {
+        match read_settings(self.shared.storage(), self.layout(), &topic.name) {
+            Ok(found) => found.is_none_or(|found| found.generation != topic.generation),
+            Err(_) => false,
+        }
+    }
+
     /// All topics, sorted by name; one that is damaged does not hide the others.
     ///
     /// # Errors
@@ -185,7 +194,7 @@ impl Shared {
         Claim::take(&self.storage, &self.layout, self.modes.lock, patience)
     }
 
-    fn no_such_topic(&self, name: &str) -> Error {
+    pub(super) fn no_such_topic(&self, name: &str) -> Error {
         Error::NoSuchTopic { name: name.to_owned(), store: self.layout.root().to_path_buf() }
     }
 

@@ -251,8 +251,7 @@ impl Topic {
     #[inline(never)]
     fn make_durable(&self, appended: Appended) -> Result<()> {
         let (offset, end) = (appended.first, appended.end);
-        let unknown = |error| Error::DurabilityUnknown { offset, source: Box::new(error) };
-        self.log.sync_to(end).map(drop).map_err(unknown)
+        self.log.sync_to(end).map_err(|error| error.after_append(offset))
     }
 }
 

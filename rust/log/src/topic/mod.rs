@@ -76,8 +76,14 @@ impl Topic {
     /// # Errors
     /// Those of [`Store::open_topic`], and `Corrupt`, `NeedsRecovery` or `Newer` as its log is.
     pub fn open(store: &Store, name: &str, options: &TopicOptions) -> Result<Self> {
-        let settings = Arc::new(store.open_topic(name, options)?);
-        let log = store.open_log(&settings)?;
+        let (settings, log) = loop {
+            let settings = store.open_topic(name, options)?;
+            match store.open_log(&settings) {
+                // Somebody came in between: the one that is there now, or none, is as good.
+                Err(_) if store.is_gone(&settings) => {}
+                log => break (Arc::new(settings), log?),
+            }
+        };
         let (_closing, sync, check) = (store.closing(&log)?, SyncMode::default(), Check::Full);
         let visibility = Visibility::default();
         Ok(Self { store: store.clone(), settings, log, _closing, sync, check, visibility })
@@ -88,7 +94,12 @@ impl Topic {
     /// # Errors
     /// As [`Topic::open`].
     pub fn reopen(&self) -> Result<Self> {
-        let log = self.store.open_log(&self.settings)?;
+        let log = self.store.open_log(&self.settings).map_err(|error| {
+            match self.store.is_gone(&self.settings) {
+                true => Error::TopicDeleted { name: self.name().to_owned() },
+                false => error,
+            }
+        })?;
         let _closing = self.store.closing(&log)?;
         Ok(Self { log, _closing, ..self.clone() })
     }
@@ -205,7 +216,7 @@ impl Topic {
     /// # Errors
     /// `Invalid` for a partition that is not there; `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
     pub fn first(&self, partition: u32) -> Result<u64> {
-        self.log.first_offset(self.number(partition)?)
+        self.log.first_offset(self.number(partition)?).map_err(|error| self.told(error))
     }
 
     /// Up to where a partition is known to be trimmed, for the cost of a load: [`Topic::first`] may say
@@ -226,7 +237,7 @@ impl Topic {
     /// nothing changed. `ReadOnly`, `Latched`, `LockTimeout`, `TopicDeleted`, `NoSpace`, `Io`.
     pub fn trim(&self, firsts: &[(u32, u64)]) -> Result<Removed> {
         let firsts = self.numbered(firsts)?;
-        self.log.trim(&firsts).map_err(|error| read::named(error, self.name()))
+        self.log.trim(&firsts).map_err(|error| self.told(error))
     }
 
     /// Which segments such a trim would remove; nothing is changed.
@@ -240,6 +251,23 @@ impl Topic {
             }
         }
         self.log.removable(&self.numbered(firsts)?)
+    }
+
+    /// An error of the log as a user of the topic is told it: under the topic's name; and where the topic
+    /// was deleted, that, whatever is missing then.
+    #[cold]
+    fn told(&self, error: Error) -> Error {
+        let by_deletion = matches!(
+            error,
+            Error::Io { .. }
+                | Error::Corrupt { .. }
+                | Error::NeedsRecovery { .. }
+                | Error::LockFileReplaced { .. }
+        );
+        if by_deletion && self.store.is_gone(&self.settings) {
+            return Error::TopicDeleted { name: self.name().to_owned() };
+        }
+        read::named(error, self.name())
     }
 
     fn numbered(&self, firsts: &[(u32, u64)]) -> Result<Vec<(u32, u64)>> {
@@ -264,7 +292,7 @@ impl Topic {
     /// # Errors
     /// As [`Topic::first`].
     pub fn committed(&self, partition: u32) -> Result<u64> {
-        self.log.end_offset(self.number(partition)?)
+        self.log.end_offset(self.number(partition)?).map_err(|error| self.told(error))
     }
 
     /// Offset behind the last record that is known to be on the medium.
@@ -273,7 +301,8 @@ impl Topic {
     /// As [`Topic::first`].
     pub fn durable(&self, partition: u32) -> Result<u64> {
         let number = self.number(partition)?;
-        self.log.durable().map_or(Ok(0), |durable| self.log.offset_at(number, durable))
+        let found = self.log.durable().map_or(Ok(0), |durable| self.log.offset_at(number, durable));
+        found.map_err(|error| self.told(error))
     }
 
     /// Put everything committed so far on the medium.

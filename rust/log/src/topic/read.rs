@@ -377,7 +377,7 @@ impl Topic {
             return Err(self.out_of_range(partition, offset.into())?);
         }
         let cursor = self.log.cursor_at(number, offset, self.check);
-        let mut cursor = cursor.map_err(|error| named(error, self.name()))?;
+        let mut cursor = cursor.map_err(|error| self.told(error))?;
         let block = cursor.next_block()?.filter(|block| {
             (block.first()..block.end()).contains(&offset) && self.is_visible(block)
         });
@@ -417,7 +417,7 @@ impl Topic {
             return Err(self.out_of_range(partition, from.into())?);
         }
         let cursor = self.log.cursor_at(number, from, self.check);
-        let cursor = cursor.map_err(|error| named(error, self.name()))?;
+        let cursor = cursor.map_err(|error| self.told(error))?;
         let (rest, last, _closing) =
             (Rest::Nothing, end.unwrap_or(u64::MAX), self._closing.clone());
         let (end, held_back) = match self.visibility {
@@ -440,6 +440,8 @@ impl Topic {
             Visibility::Committed => Address(u64::MAX),
             Visibility::Durable => self.log.durable().unwrap_or_default(),
         };
-        self.log.offset_at_time_before(until, self.number(partition)?, time_ns, Check::Full)
+        let found =
+            self.log.offset_at_time_before(until, self.number(partition)?, time_ns, Check::Full);
+        found.map_err(|error| self.told(error))
     }
 }

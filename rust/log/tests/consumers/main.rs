@@ -10,9 +10,7 @@ use std::path::Path;
 use std::slice::from_ref;
 use std::sync::Arc;
 
-use falaj::consumer::{
-    Consumer, Start, delete_consumer, list_consumers, lowest_needed, reset_cursor,
-};
+use falaj::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
 use falaj::error::Error;
 use falaj::format::settings::WriteMode;
 use falaj::storage::memory::MemoryStorage;
@@ -206,7 +204,7 @@ fn what_was_trimmed_is_told_by_the_reader_and_retention_can_ask_before() {
     append(&orders, 0, 10);
     let mut billing = open(&store, &orders);
     billing.commit("orders", 0, 4, true).unwrap();
-    let needs = lowest_needed(&store, &orders.settings().generation).unwrap();
+    let needs = store.needs(&orders.settings().generation).unwrap();
     assert_eq!((needs.len(), needs[0].offset), (1, 4));
     drop(billing);
     orders.trim(&[(0, 6)]).unwrap();

@@ -233,6 +233,7 @@ impl<'a> Session<'a> {
             calls: calls.unwrap_or(0),
             tolerant,
             pread: false,
+            may_trim: Vec::new(),
             parent: std::process::id(),
         };
         self.workers.start(task).map_err(failed)

@@ -23,13 +23,34 @@ struct Stand {
 }
 
 impl Stand {
+    /// At an offset, or at the first one that is left.
     fn begin(topic: &Topic, place: (u16, u16), from: u64) -> Result<Self, Error> {
-        let scan = topic.scan(place.1.into(), from, None)?;
+        let mut from = from;
+        let scan = loop {
+            match topic.scan(place.1.into(), from, None) {
+                Err(Error::OffsetOutOfRange { first, .. }) if first > from => from = first,
+                scan => break scan?,
+            }
+        };
         Ok(Self { place, scan, next: from, crc: 0, whole: from % BLOCK == 0 })
     }
 
-    /// Read on to the end as of now; returns how many records there were.
-    fn read_on(&mut self, seen: &mut Seen) -> Result<u64, Wrong> {
+    /// Read on to the end as of now; returns how many records there were. Where what comes next was
+    /// trimmed, from there on what is left.
+    fn read_on(&mut self, topic: &Topic, seen: &mut Seen) -> Result<u64, Wrong> {
+        match self.try_read_on(seen) {
+            Err(wrong) => match wrong.downcast_ref::<Error>() {
+                Some(Error::OffsetOutOfRange { first, .. }) if *first > self.next => {
+                    *self = Self::begin(topic, self.place, *first)?;
+                    Ok(1)
+                }
+                _ => Err(wrong),
+            },
+            read => read,
+        }
+    }
+
+    fn try_read_on(&mut self, seen: &mut Seen) -> Result<u64, Wrong> {
         let began = self.next;
         while let Some(record) = self.scan.next_record()? {
             if record.offset() != self.next {
@@ -62,7 +83,7 @@ pub fn follow(task: &Task) -> Result<(), Wrong> {
     while !seen.is_to_stop() {
         let mut news = 0;
         for reading in &mut readings {
-            news += reading.read_on(&mut seen)?;
+            news += reading.read_on(&topics[usize::from(reading.place.0)], &mut seen)?;
         }
         if news == 0 {
             let reading = random.pick(&readings);
@@ -84,7 +105,7 @@ pub fn scan_again_and_again(task: &Task) -> Result<(), Wrong> {
             let topic = &topics[usize::from(place.0)];
             let end = topic.end(place.1.into())?;
             let back = random.magnitude(17).min(end);
-            Stand::begin(topic, place, end - back)?.read_on(&mut seen)?;
+            Stand::begin(topic, place, end - back)?.read_on(topic, &mut seen)?;
         }
         // Others want to write.
         std::thread::sleep(Duration::from_millis(random.below(40)));

@@ -4,7 +4,7 @@ use falaj::error::Error;
 use falaj::topic::{Record, Topic};
 
 use super::{Wrong, now_us, open_for_writing, sync_mode};
-use crate::acks::{Acks, BARE, CALLS, LINES, Line, RECORDS, STOP, State};
+use crate::acks::{Acks, BARE, CALLS, LINES, Line, RECORDS, STOP, State, TRIMS};
 use crate::payload::{Made, Pool, crc_on, length};
 use crate::random::Random;
 use crate::task::Task;
@@ -166,6 +166,22 @@ impl Writer<'_> {
         }
     }
 
+    /// Let go of some of what was checked already.
+    fn trim(&mut self, place: (u16, u16)) -> Result<(), Wrong> {
+        let of_it = |limit: &&(u16, u16, u64)| (limit.0, limit.1) == place;
+        let limit = self.task.may_trim.iter().find(of_it).map_or(0, |limit| limit.2);
+        let to = limit.saturating_sub(self.random.magnitude(14));
+        if to == 0 {
+            return Ok(());
+        }
+        match self.topics[usize::from(place.0)].trim(&[(place.1.into(), to)]) {
+            Ok(_) => self.acks.add(TRIMS, 1),
+            Err(Error::LockTimeout { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
     /// Now and then: what was acknowledged last is there, and what is told to be durable is noted.
     fn look_back(&mut self) -> Result<(), Wrong> {
         let place = self.a_place();
@@ -178,6 +194,8 @@ impl Writer<'_> {
                 self.acks.told_durable(place, end);
             }
             1..4 => self.acks.told_durable(place, topic.durable(partition)?),
+            // Files go with it now and then, or are left by who dies of it.
+            5 => self.trim(place)?,
             4 => {
                 let last = self.acks.line((self.acks.word(crate::acks::BEGUN) as usize).max(1) - 1);
                 let Some(last) = last.filter(|last| last.state == State::Acknowledged) else {

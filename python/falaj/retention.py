@@ -1,0 +1,126 @@
+"""Retention: what `configure` takes, and what `Store.maintain` returns.
+
+Owns how a limit is given in Python and told to the engine: an age is seconds or a timedelta, and
+goes on as milliseconds. What is not given stays as it is, and None takes a limit away. What the
+limits mean is in docs/guide/retention.md.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from falaj.errors import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Changes", "Cut", "LogMaintenance", "Maintenance", "TopicRetention", "changes"]
+
+Changes = dict[str, int | bool | None]
+
+_LIMITS = {"retention_bytes": "bytes", "retention_records": "records"}
+_FLAGS = {"retention_waits": "waits", "retention_protected": "protected"}
+_MILLISECOND = timedelta(milliseconds=1)
+_MOST = 2**63 - 1
+
+
+class TopicRetention(TypedDict):
+    """The limits of a topic as they are stored; None is none, the age in milliseconds."""
+
+    bytes: int | None
+    age_ms: int | None
+    records: int | None
+    waits: bool
+    protected: bool
+
+
+class Cut(TypedDict):
+    """A partition that begins later: with `first`, or with `wanted` had no consumer needed more."""
+
+    topic: str
+    partition: int
+    first_before: int
+    first: int
+    limit: Literal["bytes", "age", "records", "store"]
+    wanted: int
+
+
+class LogMaintenance(TypedDict):
+    """What went of a log: files, and bytes that they took; `problem` says why not all of it."""
+
+    name: str
+    path: str
+    topics: list[str]
+    cuts: list[Cut]
+    segments: int
+    bytes: int
+    problem: str | None
+
+
+class Maintenance(TypedDict):
+    """What was done in a store, or would be; `bytes` is what all of its logs take."""
+
+    dry_run: bool
+    retention_bytes: int | None
+    bytes: int
+    logs: list[LogMaintenance]
+    problems: list[str]
+
+
+def changes(given: Mapping[str, Any]) -> Changes:
+    """Turn the keyword arguments of `Topic.configure` into what the engine takes.
+
+    Raises:
+        Invalid: A limit is not at least 1, or larger than 2**63 - 1.
+        TypeError: There is no such setting, or it is of another type.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> changes({"retention_age": timedelta(days=7), "retention_bytes": None})
+        {'age_ms': 604800000, 'bytes': None}
+    """
+    told: Changes = {}
+    for name, value in given.items():
+        if name in _LIMITS:
+            told[_LIMITS[name]] = limit(name, value)
+        elif name == "retention_age":
+            told["age_ms"] = _age_ms(value)
+        elif name not in _FLAGS:
+            raise TypeError(f"configure() changes retention_…, and knows no {name!r}")
+        elif isinstance(value, bool):
+            told[_FLAGS[name]] = value
+        else:
+            raise TypeError(f"{name} is True or False, not {value!r}")
+    return told
+
+
+def limit(name: str, value: object) -> int | None:
+    """Check a limit: a whole number from 1 on, or None.
+
+    Raises:
+        Invalid: It is less than 1, or too large.
+        TypeError: It is no whole number.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, or None for no limit, not {value!r}")
+    if 1 <= value <= _MOST:
+        return value
+    raise Invalid(f"{name} is 1 to 2**63 - 1, or None for no limit, not {value}")
+
+
+def _age_ms(age: object) -> int | None:
+    if age is None:
+        return None
+    if isinstance(age, bool) or not isinstance(age, int | float | timedelta):
+        raise TypeError(f"retention_age is seconds, a timedelta or None for no limit, not {age!r}")
+    try:
+        span = age if isinstance(age, timedelta) else timedelta(seconds=age)
+    except (OverflowError, ValueError):
+        raise Invalid(f"retention_age is at most {timedelta.max}, not {age} seconds") from None
+    ms = span // _MILLISECOND
+    if ms < 1:
+        raise Invalid(f"retention_age is at least a millisecond, or None for no limit, not {age}")
+    return ms

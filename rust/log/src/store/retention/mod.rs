@@ -1,0 +1,191 @@
+//! Retention by limits: which records go by themselves, and who sees to it.
+//!
+//! Owns the way from what `topic.json` and `falaj.json` say *now* to a trim of each log: settings are
+//! read anew each time, so a change counts from the next time on, for every process. Two do it: whoever
+//! rolls, right after that, by a thread of its own that no append waits for ([`helper`]); and whoever
+//! asks, for all logs at once ([`Store::maintain`]). What a consumer or a queue still needs stays where
+//! the topic says so ([`needs`]). Both may be at it at the same time, in any number
+//! of processes: a trim only raises, and removing what is removed is no error. So is dying in between:
+//! the next one finishes. What the limits mean stands in [`plan`], how files go in [`crate::log`].
+//! See `docs/PROTOCOL.md`, "Retention by limits".
+
+pub(super) mod helper;
+mod needs;
+mod plan;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use needs::Need;
+pub use plan::{Cut, Limit};
+
+use super::{Store, files, sweep};
+use crate::error::{Error, Result};
+use crate::format::names;
+use crate::format::settings::TopicSettings;
+use crate::log::{Log, Removed};
+use plan::{LogPlan, Tenant};
+
+/// What was done, or would be.
+#[derive(Debug)]
+pub struct Maintenance {
+    /// True when nothing was changed.
+    pub dry_run: bool,
+    /// The store's limit.
+    pub retention_bytes: Option<u64>,
+    /// Bytes that the segments and indexes of all logs take, afterwards if something was done.
+    pub bytes: u64,
+    /// Each log, by directory.
+    pub logs: Vec<LogMaintenance>,
+    /// What is wrong with a topic's settings, or could not be swept.
+    pub problems: Vec<Error>,
+}
+
+/// The same of a log.
+#[derive(Debug)]
+pub struct LogMaintenance {
+    /// Its name.
+    pub name: String,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Topics that live in it.
+    pub topics: Vec<String>,
+    /// Partitions that begin later now.
+    pub cuts: Vec<Cut>,
+    /// Files that went.
+    pub removed: Removed,
+    /// Why not all of it was done.
+    pub problem: Option<Error>,
+}
+
+impl Store {
+    /// Let go of what is beyond the limits, in all topics; finish what trims that were interrupted left;
+    /// and sweep what deletions left. Nobody has to call it for topics that are written to: whoever rolls
+    /// does the first for that log. Costs a look at each log, beside what is removed.
+    ///
+    /// ```
+    /// use falaj::store::{RetentionChange, Store, StoreOptions, TopicOptions};
+    /// use falaj::topic::{Record, Topic};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
+    /// let last = RetentionChange { records: Some(Some(2)), ..RetentionChange::default() };
+    /// let options = TopicOptions { retention: last, ..TopicOptions::default() };
+    /// let orders = Topic::open(&store, "orders", &options)?;
+    /// orders.extend(0, &[Record::value(b"1"), Record::value(b"2"), Record::value(b"3")], None)?;
+    /// orders.flush()?;
+    /// let done = store.maintain(false)?;
+    /// assert_eq!((done.logs[0].cuts[0].to, orders.first(0)?), (1, 1));
+    /// # Ok::<(), falaj::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `ReadOnly` unless `dry_run`; `Corrupt`, `Newer`, `Io` for `falaj.json` and for directories that
+    /// cannot be listed. What goes wrong with one log stands beside it, and the others are seen to.
+    pub fn maintain(&self, dry_run: bool) -> Result<Maintenance> {
+        let mut problems = Vec::new();
+        if !dry_run {
+            let claim = self.shared.claim()?;
+            problems.extend(sweep::sweep(self.shared.storage(), self.layout(), &claim).err());
+        }
+        let retention_bytes = self.stored_settings()?.retention_bytes;
+        let (mut plans, mut logs) = (Vec::new(), Vec::new());
+        let by_log = self.by_log(&mut problems)?;
+        let firsts: BTreeMap<_, _> =
+            by_log.iter().map(|(dir, topics)| (dir.clone(), topics[0].clone())).collect();
+        for (dir, topics) in by_log {
+            let name = topics[0].log.clone();
+            let names = topics.iter().map(|topic| topic.name.clone()).collect();
+            let opened =
+                if dry_run { self.log_to_read(&topics[0]) } else { self.open_log(&topics[0]) };
+            let planned = opened.and_then(|log| self.plan(&dir, log, topics));
+            let (plan, problem) = match planned {
+                Ok(plan) => (Some(plan), None),
+                Err(error) => (None, Some(error)),
+            };
+            plans.extend(plan);
+            let (cuts, removed) = (Vec::new(), Removed::default());
+            logs.push(LogMaintenance { name, dir, topics: names, cuts, removed, problem });
+        }
+        if let Some(most) = retention_bytes {
+            let planned = plan::apply_store(&mut plans, self.taken()?, most);
+            problems.extend(planned.err());
+        }
+        for plan in plans {
+            let Some(told) = logs.iter_mut().find(|log| log.dir == plan.dir) else { continue };
+            match if dry_run { would_remove(&plan) } else { carry_out(&plan) } {
+                Ok(removed) => told.removed = removed,
+                Err(error) => told.problem = Some(error),
+            }
+            told.cuts = plan.cuts.into_values().collect();
+        }
+        // What was deleted since it was looked at has no problem.
+        logs.retain(|log| log.problem.is_none() || !self.is_gone(&firsts[&log.dir]));
+        let bytes = self.taken()?;
+        Ok(Maintenance { dry_run, retention_bytes, bytes, logs, problems })
+    }
+
+    /// The limits of its topics, applied to a log.
+    fn plan(&self, dir: &Path, log: Arc<Log>, topics: Vec<TopicSettings>) -> Result<LogPlan> {
+        let mut plan = LogPlan::new(dir.to_path_buf(), log, self.tenants(topics)?);
+        plan.apply_own(self.storage().now_us())?;
+        Ok(plan)
+    }
+
+    fn tenants(&self, topics: Vec<TopicSettings>) -> Result<Vec<Tenant>> {
+        let tenant = |settings: TopicSettings| {
+            let waits = settings.retention.waits;
+            let needs = if waits { self.needs(&settings.generation)? } else { Vec::new() };
+            Ok(Tenant { settings, needs })
+        };
+        topics.into_iter().map(tenant).collect()
+    }
+
+    /// Topics by the log that they live in.
+    fn by_log(&self, problems: &mut Vec<Error>) -> Result<BTreeMap<PathBuf, Vec<TopicSettings>>> {
+        let mut logs = BTreeMap::<_, Vec<_>>::new();
+        for (_, topic) in self.topics()? {
+            match topic {
+                Ok(topic) => logs.entry(self.log_dir(&topic)?).or_default().push(topic),
+                Err(error) => problems.push(error),
+            }
+        }
+        Ok(logs)
+    }
+
+    fn log_to_read(&self, topic: &TopicSettings) -> Result<Arc<Log>> {
+        Log::open(Arc::clone(self.storage()), &self.log_dir(topic)?, self.log_settings(topic), None)
+    }
+
+    /// Bytes that the segments and indexes of all logs take on the disk.
+    fn taken(&self) -> Result<u64> {
+        let (storage, logs) = (self.shared.storage(), self.layout().logs());
+        let mut bytes = 0;
+        for log in files::list(storage, &logs)? {
+            let dir = logs.join(&log);
+            // Deleted meanwhile, or no log at all.
+            let Ok(found) = storage.list(&dir) else { continue };
+            let counts = |name: &&String| {
+                names::parse_segment(name).is_some() || names::parse_index(name).is_some()
+            };
+            let stats = found.iter().filter(counts).map(|name| storage.stat(&dir.join(name)));
+            bytes +=
+                stats.filter_map(std::result::Result::ok).map(|stat| stat.allocated).sum::<u64>();
+        }
+        Ok(bytes)
+    }
+}
+
+fn would_remove(plan: &LogPlan) -> Result<Removed> {
+    let removable = plan.log.removable(&plan.firsts())?;
+    Ok(Removed { segments: removable.sequences.len() as u64, bytes: removable.bytes })
+}
+
+fn carry_out(plan: &LogPlan) -> Result<Removed> {
+    plan.log.trim(&plan.firsts())
+}
+
+/// True for what befalls whoever looks at a topic while it is deleted.
+fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::TopicDeleted { .. } | Error::NoSuchTopic { .. })
+}

@@ -1,0 +1,113 @@
+//! What consumers and queues still need of a topic.
+//!
+//! Owns the look into `consumers/` and `queues/` for whoever lets go of records. It changes nothing and
+//! takes no lock: a cursor and the floor of a queue rise while they are looked at, so what is found is
+//! at most too low. Invariant: where it is not known what somebody needs, that is an error and not
+//! nothing; a file that is damaged, or of a newer version, holds back what waits for it. What cursors
+//! mean is left to [`crate::consumer`], floors to [`crate::queue`].
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::super::{Store, files};
+use crate::error::{Error, Result};
+use crate::format::consumer::{ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, check_header, entry};
+use crate::format::queue::{ENDS_LEN, Ends, Header, at};
+use crate::format::{PAGE, u64_in};
+use crate::storage::Open;
+
+/// What is kept for the sake of somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The consumer or the queue, as messages name it.
+    pub who: String,
+    /// Which partition.
+    pub partition: u32,
+    /// Lowest offset that is still needed.
+    pub offset: u64,
+}
+
+impl Store {
+    /// What each consumer and each queue still needs of the topic of a generation. Costs a read of each
+    /// consumer's file and of a page of each queue's.
+    ///
+    /// # Errors
+    /// `Corrupt` and `Newer` where it is not known what somebody needs; `Io`.
+    pub fn needs(&self, generation: &[u8; 16]) -> Result<Vec<Need>> {
+        let mut needs = Vec::new();
+        for name in files::list(self.storage().as_ref(), &self.layout().consumers())? {
+            if let Ok(path) = self.layout().consumer(&name) {
+                self.consumer_needs(&name, &path, generation, &mut needs)?;
+            }
+        }
+        for name in self.queues()? {
+            let path = self.layout().queue(&name)?;
+            let offset = self.queue_needs(&path, generation)?;
+            let who = format!("queue {name}");
+            needs.extend(offset.map(|offset| Need { who, partition: 0, offset }));
+        }
+        Ok(needs)
+    }
+
+    fn consumer_needs(
+        &self,
+        name: &str,
+        path: &Path,
+        generation: &[u8; 16],
+        needs: &mut Vec<Need>,
+    ) -> Result<()> {
+        let Some(bytes) = self.read_up_to(path, entry(ENTRIES_MAX))? else { return Ok(()) };
+        check_header(&bytes, self.settings().id).map_err(|what| Error::malformed(path, 0, what))?;
+        let entries = bytes.get(HEAD_LEN as usize..).unwrap_or_default();
+        for (index, bytes) in entries.chunks_exact(ENTRY_LEN as usize).enumerate() {
+            let entry = Entry::decode(bytes);
+            let Some((of, partition)) = entry.of() else { continue };
+            if of != *generation {
+                continue;
+            }
+            let Some(cursor) = entry.cursor() else {
+                // One that was never begun needs nothing yet.
+                if entry.torn {
+                    let what = "neither of the two cursors is whole; `falaj seek` sets it anew";
+                    let position = self::entry(index as u64);
+                    return Err(Error::Corrupt { path: path.to_path_buf(), position, what });
+                }
+                continue;
+            };
+            let who = format!("consumer {name}");
+            let offset = cursor.committed.offset.min(cursor.safe.offset);
+            needs.push(Need { who, partition, offset });
+        }
+        Ok(())
+    }
+
+    /// The floor of a queue of that topic.
+    fn queue_needs(&self, path: &Path, generation: &[u8; 16]) -> Result<Option<u64>> {
+        let Some(bytes) = self.read_up_to(path, PAGE)? else { return Ok(None) };
+        let header = Header::decode(&bytes).map_err(|what| Error::malformed(path, 0, what))?;
+        if header.generation != *generation {
+            return Ok(None);
+        }
+        let slots = at::ENDS.map(|position| {
+            let bytes = bytes.get(position as usize..position as usize + ENDS_LEN)?;
+            let words = std::array::from_fn(|i| u64_in(bytes, 8 * i as u64));
+            Ends::decode(&words, header.id)
+        });
+        let newest = Ends::newest(slots).map_err(|what| Error::malformed(path, at::ENDS[0], what));
+        newest.map(|(ends, _)| Some(ends.floor))
+    }
+
+    /// The beginning of a file; `None` where there is none, or no more.
+    fn read_up_to(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
+        let file = match self.storage().open(path, Open::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("open", path, error)),
+        };
+        let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len.min(most);
+        let mut bytes = vec![0; len as usize];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
+        bytes.truncate(got);
+        Ok(Some(bytes))
+    }
+}

@@ -1,0 +1,273 @@
+//! What is to go of a log: by the limits of its topics, and by the store's.
+//!
+//! Owns what the limits mean, told in offsets. Nothing is changed here. Size and age cut between
+//! segments, a number of records anywhere; each only ever raises a topic's first offset, and none
+//! beyond what is on the medium or into the active segment, but for the number. What a consumer still
+//! needs is kept where the topic says so. The store's limit takes the oldest segment of all logs, by
+//! its newest record, and then the next, until the rest fits. See `docs/PROTOCOL.md`, "Retention by
+//! limits".
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::needs::Need;
+use crate::error::Result;
+use crate::format::settings::TopicSettings;
+use crate::log::{Log, Spans};
+
+/// Which limit took something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The topic's bytes.
+    Bytes,
+    /// Its age.
+    Age,
+    /// Its number of records.
+    Records,
+    /// The store's bytes.
+    Store,
+}
+
+impl Limit {
+    /// Its name, as tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::Bytes => "bytes",
+            Limit::Age => "age",
+            Limit::Records => "records",
+            Limit::Store => "store",
+        }
+    }
+}
+
+/// What goes of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Its topic.
+    pub topic: String,
+    /// Which of its partitions.
+    pub partition: u32,
+    /// Topic number in the log.
+    pub number: u32,
+    /// Lowest offset before.
+    pub from: u64,
+    /// Lowest offset that stays.
+    pub to: u64,
+    /// Which limit went furthest.
+    pub limit: Limit,
+    /// Where the limit would have cut, had no consumer needed what lies before; nothing of that went.
+    pub wanted: u64,
+}
+
+/// A topic of a log, and what is still needed of it.
+#[derive(Clone, Debug)]
+pub(super) struct Tenant {
+    pub(super) settings: TopicSettings,
+    pub(super) needs: Vec<Need>,
+}
+
+impl Tenant {
+    fn numbers(&self) -> Vec<u32> {
+        (0..self.settings.partitions).map(|p| self.settings.number + p).collect()
+    }
+
+    /// No cut goes beyond this.
+    fn held_at(&self, partition: u32) -> u64 {
+        if !self.settings.retention.waits {
+            return u64::MAX;
+        }
+        let of_it = self.needs.iter().filter(|need| need.partition == partition);
+        of_it.map(|need| need.offset).min().unwrap_or(u64::MAX)
+    }
+}
+
+/// A log, who lives in it, and what is to go of it.
+#[derive(Debug)]
+pub(super) struct LogPlan {
+    pub(super) dir: PathBuf,
+    pub(super) log: Arc<Log>,
+    pub(super) tenants: Vec<Tenant>,
+    pub(super) cuts: BTreeMap<u32, Cut>,
+}
+
+/// A segment that the store's limit could take.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    log: usize,
+    /// The segment that the log would begin with.
+    cut: usize,
+    bytes: u64,
+    newest_ns: i64,
+}
+
+impl LogPlan {
+    pub(super) fn new(dir: PathBuf, log: Arc<Log>, tenants: Vec<Tenant>) -> Self {
+        Self { dir, log, tenants, cuts: BTreeMap::new() }
+    }
+
+    /// The offsets to trim to.
+    pub(super) fn firsts(&self) -> Vec<(u32, u64)> {
+        let raised = self.cuts.values().filter(|cut| cut.to > cut.from);
+        raised.map(|cut| (cut.number, cut.to)).collect()
+    }
+
+    /// Apply the limits of its topics.
+    pub(super) fn apply_own(&mut self, now_us: i64) -> Result<()> {
+        let limited = |tenant: &&Tenant| tenant.settings.retention.is_limited();
+        let tenants: Vec<Tenant> = self.tenants.iter().filter(limited).cloned().collect();
+        for tenant in &tenants {
+            let log = Arc::clone(&self.log);
+            let cuts = log.while_segments_go(|| by_own_limits(&log, tenant, now_us))?;
+            for (partition, to, limit) in cuts {
+                self.note(tenant, partition, to, limit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, tenant: &Tenant, partition: u32, wanted: u64, limit: Limit) -> Result<()> {
+        let number = tenant.settings.number + partition;
+        let from = self.log.first_offset(number)?;
+        let to = wanted.min(tenant.held_at(partition)).max(from);
+        let known = self.cuts.get(&number).map_or(from, |cut| cut.wanted);
+        if wanted <= known {
+            return Ok(());
+        }
+        let topic = tenant.settings.name.clone();
+        self.cuts.insert(number, Cut { topic, partition, number, from, to, limit, wanted });
+        Ok(())
+    }
+
+    /// Segments that the store's limit may take, oldest first, as many as hold `excess`.
+    fn candidates(&self, log: usize, excess: u64) -> Result<Vec<Candidate>> {
+        let numbers: Vec<u32> = self.tenants.iter().flat_map(Tenant::numbers).collect();
+        let free = self.tenants.iter().all(|tenant| !tenant.settings.retention.protected);
+        // A topic whose settings nobody could read may be protected.
+        if !free || self.log.topic_numbers()?.iter().any(|number| !numbers.contains(number)) {
+            return Ok(Vec::new());
+        }
+        let gone = self.log.removable(&self.firsts())?.sequences.len();
+        let mut spans = self.log.spans()?;
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for cut in gone + 1..spans.cuts() {
+            if bytes >= excess || self.is_held(&mut spans, cut)? {
+                break;
+            }
+            let newest_ns = spans.newest_ns(cut, &numbers)?;
+            let own = spans.bytes(cut - 1);
+            bytes += own;
+            found.push(Candidate { log, cut, bytes: own, newest_ns });
+        }
+        Ok(found)
+    }
+
+    /// True when a consumer needs something that lies before a cut.
+    fn is_held(&self, spans: &mut Spans, cut: usize) -> Result<bool> {
+        for tenant in self.tenants.iter().filter(|tenant| tenant.settings.retention.waits) {
+            for partition in 0..tenant.settings.partitions {
+                let first = spans.first(cut, tenant.settings.number + partition)?;
+                if first.is_some_and(|first| first > tenant.held_at(partition)) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Have the log begin with a segment.
+    fn cut_at(&mut self, cut: usize) -> Result<()> {
+        let mut spans = self.log.spans()?;
+        for tenant in self.tenants.clone() {
+            for partition in 0..tenant.settings.partitions {
+                if let Some(to) = spans.first(cut, tenant.settings.number + partition)? {
+                    self.note(&tenant, partition, to, Limit::Store)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where each partition of a topic would begin by the topic's limits.
+fn by_own_limits(log: &Arc<Log>, tenant: &Tenant, now_us: i64) -> Result<Vec<(u32, u64, Limit)>> {
+    let (topic, limits) = (&tenant.settings, &tenant.settings.retention);
+    let mut spans = log.spans()?;
+    let mut cuts = Vec::new();
+    if let Some(bytes) = limits.bytes {
+        cuts.push((by_size(&spans, bytes), Limit::Bytes));
+    }
+    if let Some(age_ms) = limits.age_ms {
+        let before_ns =
+            now_us.saturating_mul(1000).saturating_sub_unsigned(age_ms.saturating_mul(1_000_000));
+        cuts.push((by_age(&mut spans, before_ns, &tenant.numbers())?, Limit::Age));
+    }
+    let mut found = Vec::new();
+    for partition in 0..topic.partitions {
+        let number = topic.number + partition;
+        for (cut, limit) in cuts.iter().filter(|(cut, _)| *cut > 0) {
+            found.extend(spans.first(*cut, number)?.map(|to| (partition, to, *limit)));
+        }
+        if let Some(records) = limits.records {
+            let durable = log.durable().map_or(Ok(0), |durable| log.offset_at(number, durable))?;
+            found.push((partition, durable.saturating_sub(records), Limit::Records));
+        }
+    }
+    Ok(found)
+}
+
+/// The first cut behind which all segments, the active one included, take no more than so many bytes;
+/// the last one where none is small enough.
+fn by_size(spans: &Spans, most: u64) -> usize {
+    let (mut cut, mut bytes) = (spans.count(), 0u64);
+    while cut > 0 {
+        bytes = bytes.saturating_add(spans.bytes(cut - 1));
+        if bytes > most {
+            break;
+        }
+        cut -= 1;
+    }
+    cut.min(spans.cuts() - 1)
+}
+
+/// The last cut before which all is older.
+fn by_age(spans: &mut Spans, before_ns: i64, numbers: &[u32]) -> Result<usize> {
+    let mut cut = 0;
+    while cut + 1 < spans.cuts() && spans.newest_ns(cut + 1, numbers)? < before_ns {
+        cut += 1;
+    }
+    Ok(cut)
+}
+
+/// Apply the store's limit: `taken` bytes is what all logs take now.
+pub(super) fn apply_store(plans: &mut [LogPlan], taken: u64, most: u64) -> Result<()> {
+    let mut left = taken;
+    for plan in plans.iter() {
+        left = left.saturating_sub(plan.log.removable(&plan.firsts())?.bytes);
+    }
+    let Some(excess) = left.checked_sub(most).filter(|excess| *excess > 0) else { return Ok(()) };
+    let mut candidates = Vec::new();
+    for (i, plan) in plans.iter().enumerate() {
+        candidates.extend(plan.log.while_segments_go(|| plan.candidates(i, excess))?);
+    }
+    // Within a log they stay in order: what is known of the time before a cut only rises, but a file
+    // may have been written to later than the next one.
+    for i in 1..candidates.len() {
+        if candidates[i].log == candidates[i - 1].log {
+            candidates[i].newest_ns = candidates[i].newest_ns.max(candidates[i - 1].newest_ns);
+        }
+    }
+    candidates.sort_by_key(|candidate| (candidate.newest_ns, candidate.log, candidate.cut));
+    let (mut cuts, mut freed) = (BTreeMap::new(), 0);
+    for candidate in candidates {
+        if freed >= excess {
+            break;
+        }
+        freed += candidate.bytes;
+        cuts.insert(candidate.log, candidate.cut);
+    }
+    for (i, cut) in cuts {
+        plans[i].cut_at(cut)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! What the limits mean.
+
+use std::slice::from_ref;
+use std::time::Duration;
+
+use falaj::consumer::{Consumer, Start};
+use falaj::error::Error;
+use falaj::format::consumer;
+use falaj::log::Removed;
+use falaj::queue::{Job, Queue, QueueOptions};
+use falaj::storage::Open;
+use falaj::storage::memory::MemoryStorage;
+use falaj::store::{Limit, TopicOptions};
+use falaj::topic::Record;
+
+use super::*;
+use crate::stores::{on_both, open_to_read, segment};
+
+const DAY_US: i64 = 86_400_000_000;
+
+#[test]
+fn whole_segments_beyond_a_size_go_and_what_is_left_is_no_larger() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let (store, orders) = filled(storage, &path, 900);
+        let before = segments(storage, &path, "orders");
+        let (limit, held) = (taken(storage, &path, "orders") / 2, orders.get(0, 5).unwrap());
+        store.configure_topic("orders", &bytes(limit), None).unwrap();
+        assert_eq!(segments(storage, &path, "orders"), before, "configuring removes nothing");
+        let planned = store.maintain(true).unwrap();
+        assert_eq!((planned.dry_run, orders.first(0).unwrap()), (true, 0));
+        let done = store.maintain(false).unwrap();
+        let (cut, left) = (&done.logs[0].cuts[0], segments(storage, &path, "orders"));
+        assert_eq!(planned.logs[0].cuts[0], *cut);
+        assert_eq!(planned.logs[0].removed.segments, done.logs[0].removed.segments);
+        assert_eq!((cut.from, cut.to, cut.limit), (0, orders.first(0).unwrap(), Limit::Bytes));
+        let size = taken(storage, &path, "orders");
+        assert!(size <= limit && done.bytes == size, "{size} of {limit}");
+        assert!(left.len() > 1 && left[..] == before[before.len() - left.len()..], "{left:?}");
+        // One more would have been too much: the next smaller cut.
+        let own = |sequence| {
+            let path = segment(storage, &path, "orders", sequence);
+            storage.stat(&path).unwrap().allocated
+        };
+        assert!(size + own(left[0]) > limit, "too much went");
+        assert_eq!(held.value(), Some(value(5).as_slice()), "a view stays valid");
+        assert_whole(&orders);
+        assert_eq!(store.maintain(false).unwrap().logs[0].removed, Removed::default());
+    });
+}
+
+#[test]
+fn the_active_segment_stays_under_the_smallest_limits() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let (store, orders) = filled(storage, &path, 400);
+        let active = *segments(storage, &path, "orders").last().unwrap();
+        store.configure_topic("orders", &bytes(1), None).unwrap();
+        store.configure_topic("orders", &age(1), None).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(segments(storage, &path, "orders"), [active]);
+        let first = orders.first(0).unwrap();
+        assert!(0 < first && first < 400, "its records are all there: {first}");
+        assert_whole(&orders);
+    });
+}
+
+#[test]
+fn segments_of_which_every_record_is_too_old_go() {
+    let memory = MemoryStorage::new();
+    let (began, path) = (memory.now_us(), Path::new("/store"));
+    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+    let store = open(&storage, path).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    for day in 0..4 {
+        memory.set_now_us(began + day * DAY_US);
+        fill(&orders, day as u64 * 300, day as u64 * 300 + 300);
+    }
+    orders.flush().unwrap();
+    let days = |n: i64| age((n * DAY_US / 1000) as u64);
+    for (most, oldest) in [(9, 0), (3, 0), (2, 300), (1, 600)] {
+        store.configure_topic("orders", &days(most), None).unwrap();
+        memory.set_now_us(began + 3 * DAY_US);
+        store.maintain(false).unwrap();
+        let first = orders.first(0).unwrap();
+        assert!(first <= oldest, "{most} days: a record that is young enough went: {first}");
+        assert!(first + 130 > oldest, "{most} days: a whole segment too many stays: {first}");
+        assert_whole(&orders);
+    }
+}
+
+#[test]
+fn a_clock_that_ran_ahead_keeps_nothing_for_ever() {
+    let memory = MemoryStorage::new();
+    let (began, path) = (memory.now_us(), Path::new("/store"));
+    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+    let store = open(&storage, path).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    let future = (began + 3650 * DAY_US) * 1000;
+    orders
+        .append(0, &Record { event_time_ns: Some(future), ..Record::value(&value(0)) }, None)
+        .unwrap();
+    fill(&orders, 1, 300);
+    store.configure_topic("orders", &age(1000), None).unwrap();
+    // Its file was written to last now.
+    orders.flush().unwrap();
+    memory.set_now_us(began + DAY_US);
+    store.maintain(false).unwrap();
+    assert!(orders.first(0).unwrap() > 100);
+}
+
+#[test]
+fn of_each_partition_so_many_records_stay() {
+    on_both(|storage, root| {
+        let store = open(storage, &root.join("store")).unwrap();
+        let (segment_bytes, partitions) = (Some(64 << 10), Some(3));
+        let options = TopicOptions { segment_bytes, partitions, ..TopicOptions::default() };
+        let orders = Topic::open(&store, "orders", &options).unwrap().with_sync(SyncMode::None);
+        for i in 0..1000u64 {
+            let partition = if i % 10 == 0 { 1 } else { 0 };
+            orders.append(partition, &Record::value(&value(i)), None).unwrap();
+        }
+        orders.flush().unwrap();
+        store.configure_topic("orders", &records(50), None).unwrap();
+        store.maintain(false).unwrap();
+        let firsts: Vec<u64> = (0..3).map(|p| orders.first(p).unwrap()).collect();
+        assert_eq!(firsts, [850, 50, 0]);
+        // They share a log, and partition 1 reaches back to the middle.
+        assert!(segments(storage, &root.join("store"), "orders")[0] > 0);
+        store.configure_topic("orders", &records(5), None).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!((orders.first(0).unwrap(), orders.first(1).unwrap()), (895, 95));
+        for partition in [0, 1] {
+            let first = orders.first(partition).unwrap();
+            let mut scan = orders.scan(partition, first, None).unwrap();
+            assert!((0..5).all(|_| scan.next_record().unwrap().is_some()));
+            assert!(scan.next_record().unwrap().is_none());
+        }
+    });
+}
+
+#[test]
+fn what_a_consumer_needs_stays_where_the_topic_waits_for_it() {
+    on_both(|storage, root| {
+        let (store, orders) = filled(storage, &root.join("store"), 900);
+        let mut billing =
+            Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap();
+        billing.commit("orders", 0, 333, true).unwrap();
+        drop(billing);
+        let waits = RetentionChange { waits: Some(true), ..records(10) };
+        store.configure_topic("orders", &waits, None).unwrap();
+        for _ in 0..2 {
+            let done = store.maintain(false).unwrap();
+            let cut = &done.logs[0].cuts[0];
+            assert_eq!((cut.to, cut.wanted, orders.first(0).unwrap()), (333, 890, 333));
+        }
+        store.configure(Some(1)).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 333, "the store's limit waits, too");
+        let not = RetentionChange { waits: Some(false), ..RetentionChange::default() };
+        store.configure_topic("orders", &not, None).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 890);
+    });
+}
+
+#[test]
+fn what_a_queue_has_not_done_stays_where_the_topic_waits_for_it() {
+    on_both(|storage, root| {
+        let (store, orders) = filled(storage, &root.join("store"), 900);
+        let queue = Queue::open(&orders, "jobs", QueueOptions::default()).unwrap();
+        let waits = RetentionChange { waits: Some(true), ..records(10) };
+        store.configure_topic("orders", &waits, None).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 0, "nothing is done");
+        let lease = Duration::from_secs(60);
+        let jobs = queue.take(&orders, 400, lease).unwrap();
+        let jobs: Vec<_> = jobs.iter().map(Job::to_ack).collect();
+        queue.ack(&orders, &jobs[..200]).unwrap();
+        queue.ack(&orders, &jobs[250..]).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 200, "what is out is not done");
+        queue.ack(&orders, &jobs[200..250]).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 400);
+    });
+}
+
+#[test]
+fn where_it_is_not_known_what_is_needed_nothing_goes_and_the_reason_is_told() {
+    on_both(|storage, root| {
+        let (store, orders) = filled(storage, &root.join("store"), 900);
+        let mut billing =
+            Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap();
+        billing.commit("orders", 0, 333, true).unwrap();
+        drop(billing);
+        let path = root.join("store/consumers/billing");
+        let file = storage.open(&path, Open::ReadWrite).unwrap();
+        for sector in [1, 2] {
+            file.write_at(&[7; 8], consumer::entry(0) + sector * consumer::SECTOR).unwrap();
+        }
+        let waits = RetentionChange { waits: Some(true), ..records(10) };
+        store.configure_topic("orders", &waits, None).unwrap();
+        let done = store.maintain(false).unwrap();
+        let problem = done.logs[0].problem.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(problem.contains("billing") && problem.contains("falaj seek"), "{problem}");
+        assert_eq!(orders.first(0).unwrap(), 0);
+        let not = RetentionChange { waits: Some(false), ..RetentionChange::default() };
+        store.configure_topic("orders", &not, None).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 890, "who does not wait does not ask");
+    });
+}
+
+#[test]
+fn the_store_as_a_whole_stays_below_its_limit_and_the_oldest_records_go_first() {
+    let memory = MemoryStorage::new();
+    let (began, path) = (memory.now_us(), Path::new("/store"));
+    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+    let store = open(&storage, path).unwrap();
+    let open_topic = |name: &str| topic(&store, name).with_sync(SyncMode::None);
+    let (old, young, kept) = (open_topic("old"), open_topic("young"), open_topic("kept"));
+    for (day, each) in [(0, &kept), (1, &old), (2, &young)] {
+        memory.set_now_us(began + day * DAY_US);
+        fill(each, 0, 600);
+        each.flush().unwrap();
+    }
+    let protects = RetentionChange { protected: Some(true), ..RetentionChange::default() };
+    store.configure_topic("kept", &protects, None).unwrap();
+    let all: u64 = ["old", "young", "kept"].map(|name| taken(&storage, path, name)).iter().sum();
+    let one = storage.stat(&segment(&storage, path, "old", 0)).unwrap().allocated;
+    store.configure(Some(all - 2 * one)).unwrap();
+    let done = store.maintain(false).unwrap();
+    assert!(done.bytes <= all - 2 * one, "{} of {}", done.bytes, all - 2 * one);
+    assert_eq!((kept.first(0).unwrap(), young.first(0).unwrap()), (0, 0), "younger, protected");
+    assert!(done.bytes + 2 * one > all - 2 * one, "too much went: {} of {all}", done.bytes);
+    assert!(done.logs.iter().flat_map(|log| &log.cuts).all(|cut| cut.limit == Limit::Store));
+    let after = old.first(0).unwrap();
+    assert!(after > 0);
+    store.configure(Some(1)).unwrap();
+    store.maintain(false).unwrap();
+    let lengths = ["old", "young"].map(|name| segments(&storage, path, name).len());
+    assert_eq!((lengths, kept.first(0).unwrap()), ([1, 1], 0));
+    assert!(old.first(0).unwrap() > after && young.first(0).unwrap() > 0);
+    [&old, &young, &kept].into_iter().for_each(assert_whole);
+}
+
+#[test]
+fn a_reader_may_look_at_what_would_go_and_change_nothing() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let (store, _orders) = filled(storage, &path, 400);
+        store.configure_topic("orders", &records(10), None).unwrap();
+        let reader = open_to_read(storage, &path).unwrap();
+        assert_eq!(reader.maintain(true).unwrap().logs[0].cuts[0].to, 390);
+        for refused in [
+            reader.maintain(false).map(drop),
+            reader.configure(None).map(drop),
+            reader.configure_topic("orders", &records(1), None).map(drop),
+        ] {
+            assert!(matches!(refused.unwrap_err(), Error::ReadOnly { .. }));
+        }
+    });
+}
+
+#[test]
+fn what_is_wrong_with_one_topic_does_not_keep_the_others_from_being_seen_to() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let (store, orders) = filled(storage, &path, 300);
+        store.configure_topic("orders", &records(10), None).unwrap();
+        let damaged = topic(&store, "damaged");
+        let json = store.layout().topic_settings("damaged").unwrap();
+        let file = storage.open(&json, Open::ReadWrite).unwrap();
+        file.write_at(b"?", 0).unwrap();
+        let done = store.maintain(false).unwrap();
+        assert!(done.problems[0].to_string().contains("damaged"), "{:?}", done.problems);
+        assert_eq!((done.logs.len(), orders.first(0).unwrap()), (1, 290));
+        drop(damaged);
+    });
+}

@@ -1,0 +1,123 @@
+//! Retention by whoever rolls: by itself, and no append fails or waits for it.
+
+use std::time::{Duration, Instant};
+
+use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::memory::MemoryStorage;
+use falaj::storage::real::RealStorage;
+use falaj::topic::Record;
+
+use super::*;
+use crate::stores::on_both;
+
+const LIMIT: u64 = 300 << 10;
+/// What may come beyond it until the next roll: a segment and its index.
+const SEGMENT: u64 = 80 << 10;
+
+/// Wait for what another thread does.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < Duration::from_secs(20), "never: {what}");
+        // sleep: nobody is told when files went
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_topic_that_is_written_to_stays_within_its_limits_by_itself() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let store = open(storage, &path).unwrap();
+        let orders = topic(&store, "orders").with_sync(SyncMode::None);
+        store.configure_topic("orders", &bytes(LIMIT), None).unwrap();
+        for round in 0..5 {
+            fill(&orders, round * 1000, round * 1000 + 1000);
+            until("the size is within the limit", || {
+                taken(storage, &path, "orders") <= LIMIT + SEGMENT
+            });
+        }
+        assert_whole(&orders);
+        let problem = &store.info().unwrap().logs[0].retention_problem;
+        assert_eq!(*problem, None);
+    });
+}
+
+#[test]
+fn a_process_that_lives_learns_of_other_limits_when_it_rolls() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let (store, orders) = filled(storage, &path, 500);
+        let other = open(storage, &path).unwrap();
+        other.configure_topic("orders", &records(20), None).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 0);
+        fill(&orders, 500, 700);
+        until("a limit that somebody else set is kept", || orders.first(0).unwrap() > 500);
+        assert_whole(&orders);
+        drop(store);
+    });
+}
+
+#[test]
+fn the_limit_of_the_store_is_kept_by_whoever_rolls_also_in_topics_it_has_not_open() {
+    // The clock of the other storage stands still, so that there nothing is older.
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
+    let storage = &storage;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let store = open(storage, &path).unwrap();
+    let idle = topic(&store, "idle").with_sync(SyncMode::None);
+    fill(&idle, 0, 600);
+    idle.flush().unwrap();
+    drop(idle);
+    let busy = topic(&store, "busy").with_sync(SyncMode::None);
+    store.configure(Some(LIMIT)).unwrap();
+    fill(&busy, 0, 1200);
+    until("the oldest went, of the idle one", || {
+        let [idle, busy] = ["idle", "busy"].map(|name| taken(storage, &path, name));
+        segments(storage, &path, "idle").len() == 1 && idle + busy <= LIMIT + SEGMENT
+    });
+    assert_whole(&busy);
+    assert_whole(&topic(&store, "idle"));
+}
+
+#[test]
+fn what_goes_wrong_is_told_by_info_and_no_append_fails_until_it_goes_well_again() {
+    let memory = MemoryStorage::new();
+    let faulty = FaultyStorage::over_memory(memory);
+    let (storage, path) = (Arc::new(faulty.clone()) as Arc<dyn Storage>, Path::new("/store"));
+    let store = open(&storage, path).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    store.configure_topic("orders", &records(100), None).unwrap();
+    faulty.plan(Fault::at(1, How::Errno(libc::EACCES)).only(Call::Unlink).forever());
+    fill(&orders, 0, 600);
+    let problem = || store.info().unwrap().logs[0].retention_problem.clone();
+    until("the failure is told", || problem().is_some_and(|told| told.contains(".log")));
+    assert!(orders.first(0).unwrap() > 0, "what is said is said");
+    assert_eq!(segments(&storage, path, "orders")[0], 0);
+    for i in 600..650 {
+        assert_eq!(orders.append(0, &Record::value(&value(i)), None).unwrap(), i);
+    }
+    faulty.heal();
+    fill(&orders, 650, 1000);
+    until("the failure is over", || problem().is_none());
+    until("what was left went", || segments(&storage, path, "orders")[0] > 4);
+    assert_whole(&orders);
+}
+
+#[test]
+fn nothing_is_removed_of_topics_without_limits() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let store = open(storage, &path).unwrap();
+        let (kept, limited) = (topic(&store, "kept"), topic(&store, "limited"));
+        store.configure_topic("limited", &records(1), None).unwrap();
+        fill(&kept, 0, 800);
+        fill(&limited, 0, 800);
+        until("the limited one is cut", || limited.first(0).unwrap() > 0);
+        store.maintain(false).unwrap();
+        assert_eq!(kept.first(0).unwrap(), 0);
+        assert_eq!(segments(storage, &path, "kept")[0], 0);
+        assert_whole(&kept);
+    });
+}

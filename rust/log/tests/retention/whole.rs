@@ -1,0 +1,56 @@
+//! Deaths and power cuts in the middle of retention: what is left is whole, and the next one finishes.
+
+use falaj::storage::memory::MemoryStorage;
+
+use super::*;
+
+/// A store of which retention takes most, and when that began.
+fn retaining() -> (MemoryStorage, usize) {
+    let machine = MemoryStorage::new().seeded(7);
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let (store, _orders) = filled(&storage, Path::new("/store"), 500);
+    store.configure_topic("orders", &records(50), None).unwrap();
+    let begun = machine.events();
+    store.maintain(false).unwrap();
+    (machine, begun)
+}
+
+/// It begins where it did or where it is to, and after the next maintenance where it is to.
+fn look(image: MemoryStorage, story: &str) {
+    let (storage, path) = (Arc::new(image) as Arc<dyn Storage>, Path::new("/store"));
+    let store = open(&storage, path).unwrap_or_else(|error| panic!("{story}: {error}"));
+    let orders = topic(&store, "orders");
+    let first = orders.first(0).unwrap_or_else(|error| panic!("{story}: {error}"));
+    assert!([0, 450].contains(&first), "{story}: {first}");
+    assert_eq!(orders.end(0).unwrap(), 500, "{story}");
+    assert_whole(&orders);
+    let done = store.maintain(false).unwrap();
+    assert!(done.problems.is_empty() && done.logs[0].problem.is_none(), "{story}: {done:?}");
+    assert_eq!(orders.first(0).unwrap(), 450, "{story}");
+    assert!(segments(&storage, path, "orders").len() <= 2, "{story}: not finished");
+    assert_whole(&orders);
+    assert!(store.verify(None, &mut |_, _| Ok(())).unwrap().is_sound(), "{story}");
+}
+
+#[test]
+fn a_death_anywhere_in_retention_leaves_a_whole_log_and_maintenance_finishes_it() {
+    let (machine, begun) = retaining();
+    let journal = machine.journal();
+    for time in begun..=journal.len() {
+        look(journal.killed_at(time), &format!("death at {time}"));
+    }
+    assert!(journal.len() - begun > 20);
+}
+
+#[test]
+fn a_power_cut_anywhere_in_retention_leaves_a_whole_log_and_maintenance_finishes_it() {
+    let (machine, begun) = retaining();
+    let mut images = 0;
+    for crash in machine.journal().crashes_from(begun) {
+        let explored = crash.explore(16, 11, |selection, image| {
+            look(image, &format!("cut at {}: {}", crash.time(), crash.describe(selection)));
+        });
+        images += explored.images;
+    }
+    assert!(images > 50, "{images}");
+}

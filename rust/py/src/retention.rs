@@ -1,0 +1,103 @@
+//! Retention: settings that change, and letting go of what is beyond them.
+//!
+//! Which arguments mean what is left to `falaj.retention`; here come numbers, under the names that
+//! `topic.json` has for them.
+
+use falaj::format::retention::Retention;
+use falaj::store::{Cut, LogMaintenance, RetentionChange};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::admin::{Object, dict, list};
+use crate::store::Store;
+use crate::topic::Topic;
+use crate::wait::patiently;
+
+/// What is to be changed: what is not in the dict stays, None takes a limit away.
+pub(crate) fn change(given: &Bound<'_, PyDict>) -> PyResult<RetentionChange> {
+    let limit = |name: &str| given.get_item(name)?.map(|limit| limit.extract()).transpose();
+    let flag = |name: &str| given.get_item(name)?.map(|flag| flag.extract()).transpose();
+    Ok(RetentionChange {
+        bytes: limit("bytes")?,
+        age_ms: limit("age_ms")?,
+        records: limit("records")?,
+        waits: flag("waits")?,
+        protected: flag("protected")?,
+    })
+}
+
+/// A topic's, as a dict.
+pub(crate) fn shown<'py>(py: Python<'py>, retention: &Retention) -> Object<'py> {
+    Ok(dict!(py,
+        "bytes": retention.bytes,
+        "age_ms": retention.age_ms,
+        "records": retention.records,
+        "waits": retention.waits,
+        "protected": retention.protected,
+    ))
+}
+
+/// See falaj.Topic.configure.
+#[pyfunction]
+pub(crate) fn _configure_topic<'py>(
+    py: Python<'py>,
+    store: &Store,
+    topic: &Topic,
+    changes: &Bound<'py, PyDict>,
+) -> Object<'py> {
+    let (inner, change) = (store.inner(py)?, change(changes)?);
+    let shape = &topic.opened.handle.shape;
+    let (name, generation) = (&shape.name, shape.generation);
+    let stored =
+        patiently(py, store.patience(), || inner.configure_topic(name, &change, Some(generation)))?;
+    shown(py, &stored.retention)
+}
+
+/// See falaj.Store.configure.
+#[pyfunction]
+pub(crate) fn _configure_store(
+    py: Python<'_>,
+    store: &Store,
+    retention_bytes: Option<u64>,
+) -> PyResult<()> {
+    let inner = store.inner(py)?;
+    patiently(py, store.patience(), || inner.configure(retention_bytes)).map(drop)
+}
+
+/// See falaj.Store.maintain.
+#[pyfunction]
+pub(crate) fn _maintain<'py>(py: Python<'py>, store: &Store, dry_run: bool) -> Object<'py> {
+    let inner = store.inner(py)?;
+    let done = patiently(py, store.patience(), || inner.maintain(dry_run))?;
+    let problems: Vec<_> = done.problems.iter().map(ToString::to_string).collect();
+    Ok(dict!(py,
+        "dry_run": done.dry_run,
+        "retention_bytes": done.retention_bytes,
+        "bytes": done.bytes,
+        "logs": list(py, &done.logs, log)?,
+        "problems": problems,
+    ))
+}
+
+fn log<'py>(py: Python<'py>, log: &LogMaintenance) -> Object<'py> {
+    Ok(dict!(py,
+        "name": &log.name,
+        "path": log.dir.as_os_str(),
+        "topics": &log.topics,
+        "cuts": list(py, &log.cuts, cut)?,
+        "segments": log.removed.segments,
+        "bytes": log.removed.bytes,
+        "problem": log.problem.as_ref().map(ToString::to_string),
+    ))
+}
+
+fn cut<'py>(py: Python<'py>, cut: &Cut) -> Object<'py> {
+    Ok(dict!(py,
+        "topic": &cut.topic,
+        "partition": cut.partition,
+        "first_before": cut.from,
+        "first": cut.to,
+        "limit": cut.limit.name(),
+        "wanted": cut.wanted,
+    ))
+}

@@ -1,0 +1,161 @@
+"""A topic is deleted and made anew, again and again, while processes write, read and follow it."""
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from children import Child, child
+
+import falaj
+
+SECONDS = 3.0
+NAME = "passing"
+
+# Each value says of which generation it is meant to be: who finds another's found a wrong write.
+COMMON = """
+from falaj.errors import NoSuchTopic, TopicDeleted
+import time
+store = falaj.open(path, {mode!r})
+end = time.monotonic() + {seconds}
+done = deleted = 0
+say("ready")
+hear()
+def check(topic, record):
+    told = bytes(record.raw).split(b" ")[0].decode()
+    assert told == topic.generation, (told, topic.generation, record.offset)
+"""
+WRITER = """
+while time.monotonic() < end:
+    topic = store.topic("passing", codec="bytes", segment_bytes=1 << 16)
+    mine = topic.generation.encode() + b" " + bytes(400)
+    try:
+        while time.monotonic() < end:
+            first = topic.extend([mine] * 7, sync={sync!r})[0]
+            check(topic, topic[first])
+            done += 7
+    except TopicDeleted:
+        deleted += 1
+say(done, deleted)
+"""
+READER = """
+while time.monotonic() < end:
+    try:
+        topic = store.topic("passing")
+        expected = topic.first
+        for record in topic:
+            assert record.offset == expected, (record.offset, expected)
+            check(topic, record)
+            expected += 1
+            done += 1
+    except (TopicDeleted, NoSuchTopic):
+        deleted += 1
+say(done, deleted)
+"""
+FOLLOWER = """
+while time.monotonic() < end:
+    try:
+        topic = store.topic("passing")
+        expected = topic.first
+        for record in topic.follow(timeout=0.5):
+            assert record.offset == expected, (record.offset, expected)
+            check(topic, record)
+            expected += 1
+            done += 1
+            if time.monotonic() > end:
+                break
+    except (TopicDeleted, NoSuchTopic):
+        deleted += 1
+say(done, deleted)
+"""
+DELETER = """
+while time.monotonic() < end:
+    topic = store.topic("passing", codec="bytes", segment_bytes=1 << 16)
+    # sleep: now and then the others are to come to something
+    time.sleep(0.01 * (done % 5))
+    try:
+        topic.delete()
+        done += 1
+    except (TopicDeleted, NoSuchTopic):
+        deleted += 1
+say(done, deleted)
+"""
+
+
+def program(body: str, seconds: float, sync: str = "none") -> str:
+    mode = "r" if body in (READER, FOLLOWER) else "w"
+    common = COMMON.replace("{seconds}", str(seconds)).replace("{mode!r}", repr(mode))
+    return common + body.replace("{sync!r}", repr(sync))
+
+
+def hear_all(children: list[Child]) -> list[tuple[int, int]]:
+    told = []
+    for each in children:
+        code, out, err = each.end()
+        assert (code, err) == (0, ""), err
+        done, deleted = out.split()
+        told.append((int(done), int(deleted)))
+    return told
+
+
+def test_deleting_and_making_anew_under_load_hurts_nobody_and_gives_the_room_back(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "store"
+    bodies = [
+        program(WRITER, SECONDS),
+        program(WRITER, SECONDS, "interval"),
+        program(WRITER, SECONDS, "durable"),
+        program(READER, SECONDS),
+        program(FOLLOWER, SECONDS),
+        program(DELETER, SECONDS),
+        program(DELETER, SECONDS),
+    ]
+    with falaj.open(path) as store, ExitStack() as stack:
+        kept = store.topic("kept")
+        kept.append(b"stays")
+        store.topic(NAME, codec="bytes", segment_bytes=1 << 16)
+        children = [stack.enter_context(child(path, body)) for body in bodies]
+        for each in children:
+            assert each.hear() == "ready"
+        for each in children:
+            each.tell()
+        told = hear_all(children)
+        for done, _ in told[:3]:
+            assert done > 0, "a writer never came to write"
+        assert all(deleted > 0 for _, deleted in told[:3]), "nobody was told"
+        assert sum(done for done, _ in told[-2:]) > 5, "the storm was a breeze"
+        assert kept[0].bytes() == b"stays"
+        last = store.topic(NAME)
+        last.append(last.generation.encode() + b" last", sync="durable")
+        # Who was in the middle of a roll may have left an empty place for the next sweep.
+        store.maintain()
+        assert len(list(path.glob("logs/*"))) == 2, "a deleted log still takes room"
+        found = falaj.verify(path)
+        assert found["sound"], found
+        store.delete(NAME)
+        assert len(list(path.glob("logs/*"))) == 1
+        assert [each.name for each in path.glob("topics/*")] == ["kept"]
+
+
+def test_deleters_that_are_killed_leave_a_topic_or_none_and_no_room_taken(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with falaj.open(path) as store:
+        for round_number in range(6):
+            with ExitStack() as stack:
+                bodies = [program(WRITER, 60), program(FOLLOWER, 60), program(DELETER, 60)]
+                children = [stack.enter_context(child(path, body)) for body in bodies]
+                for each in children:
+                    assert each.hear() == "ready"
+                for each in children:
+                    each.tell()
+                # sleep: they are to be in the middle of it when they are killed
+                time.sleep(0.1 + 0.03 * round_number)
+                for each in reversed(children):
+                    each.kill()
+            topic = store.topic(NAME, codec="bytes", segment_bytes=1 << 16)
+            for record in topic:
+                assert bytes(record.raw or b"").split(b" ")[0].decode() == topic.generation
+            topic.append(topic.generation.encode() + b" after", sync="durable")
+            store.maintain()
+            assert len(list(path.glob("logs/*"))) == 1, "what a killed deleter left takes room"
+        assert falaj.verify(path)["sound"]

@@ -1,0 +1,179 @@
+"""Retention by limits, as Python has it: settings, maintenance, and processes that die of it."""
+
+import json
+import random
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import child
+
+import falaj
+from falaj.errors import Invalid, OffsetOutOfRange, ReadOnly, SettingsMismatch, TopicDeleted
+
+SEGMENT = 1 << 16
+VALUE = bytes(500)
+NO_LIMITS = {"bytes": None, "age_ms": None, "records": None, "waits": False, "protected": False}
+
+
+def filled(store: falaj.Store, name: str = "orders", **limits: Any) -> falaj.Topic[memoryview]:
+    topic = store.topic(name, codec="bytes", segment_bytes=SEGMENT, sync="none", **limits)
+    topic.extend([VALUE] * 10)
+    for _ in range(60):
+        topic.extend([VALUE] * 10)
+    topic.append(VALUE, sync="durable")
+    return topic
+
+
+def test_limits_are_set_when_a_topic_is_made_or_any_day_and_shown(store: falaj.Store) -> None:
+    orders = store.topic("orders", retention_age=timedelta(days=7), retention_bytes=1 << 30)
+    assert orders.configure() == {**NO_LIMITS, "bytes": 1 << 30, "age_ms": 604_800_000}
+    changed = orders.configure(retention_bytes=None, retention_records=5, retention_waits=True)
+    assert changed == {**NO_LIMITS, "age_ms": 604_800_000, "records": 5, "waits": True}
+    assert store.info()["topics"][0]["retention"] == changed
+    assert orders.configure(retention_age=0.25)["age_ms"] == 250
+    store.configure(retention_bytes=10 << 30)
+    assert store.info()["retention_bytes"] == 10 << 30
+    store.configure(retention_bytes=None)
+    assert store.info()["retention_bytes"] is None
+    store.topic("orders", retention_records=5, retention_age=None)
+    store.topic("orders")
+    with pytest.raises(SettingsMismatch, match="retention_records = 5, not 6"):
+        store.topic("orders", retention_records=6)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"retention_bytes": 0}, Invalid),
+        ({"retention_bytes": -1}, Invalid),
+        ({"retention_records": 2**63}, Invalid),
+        ({"retention_records": 1.5}, TypeError),
+        ({"retention_records": True}, TypeError),
+        ({"retention_age": 0}, Invalid),
+        ({"retention_age": float("nan")}, Invalid),
+        ({"retention_age": float("inf")}, Invalid),
+        ({"retention_age": 1e300}, Invalid),
+        ({"retention_age": timedelta(-1)}, Invalid),
+        ({"retention_age": "7d"}, TypeError),
+        ({"retention_waits": 1}, TypeError),
+        ({"retention": 1}, TypeError),
+    ],
+)
+def test_what_is_no_limit_is_refused_and_changes_nothing(
+    store: falaj.Store, wrong: dict[str, Any], error: type[Exception]
+) -> None:
+    orders = store.topic("orders")
+    with pytest.raises(error, match=next(iter(wrong))):
+        orders.configure(**wrong)
+    with pytest.raises(error):
+        store.topic("new", **wrong)
+    assert orders.configure() == NO_LIMITS
+    assert store.topics() == ["orders"]
+
+
+def test_configuring_is_for_who_may_write_and_for_the_topic_that_was_opened(
+    store: falaj.Store,
+) -> None:
+    orders = store.topic("orders")
+    with falaj.open(store.path, "r") as reader:
+        with pytest.raises(ReadOnly):
+            reader.topic("orders").configure(retention_records=1)
+        with pytest.raises(ReadOnly):
+            reader.configure(retention_bytes=1)
+        with pytest.raises(ReadOnly):
+            reader.maintain()
+        assert reader.maintain(dry_run=True)["dry_run"]
+    store.delete("orders")
+    anew = store.topic("orders")
+    with pytest.raises(TopicDeleted):
+        orders.configure(retention_records=1)
+    assert anew.configure() == NO_LIMITS
+
+
+def test_maintenance_says_what_went_and_of_a_dry_run_what_would(store: falaj.Store) -> None:
+    orders = filled(store)
+    orders.configure(retention_records=20)
+    planned = store.maintain(dry_run=True)
+    assert orders.first == 0
+    view = orders[0].value
+    done = store.maintain()
+    assert [log["cuts"] for log in planned["logs"]] == [log["cuts"] for log in done["logs"]]
+    (log,) = done["logs"]
+    end = 611
+    told = {"topic": "orders", "partition": 0, "first_before": 0, "limit": "records"}
+    assert log["cuts"] == [{**told, "first": end - 20, "wanted": end - 20}]
+    assert log["segments"] >= 3
+    assert (log["problem"], done["problems"]) == (None, [])
+    assert (orders.first, len(orders), bytes(view)) == (end - 20, 20, VALUE)
+    with pytest.raises(OffsetOutOfRange):
+        orders[0]
+    assert store.maintain()["logs"][0]["cuts"] == []
+    assert json.loads(json.dumps(done)) == done
+
+
+def test_a_topic_that_is_written_to_lets_go_by_itself(store: falaj.Store) -> None:
+    orders = filled(store, retention_records=30)
+    deadline = time.monotonic() + 20
+    while orders.first == 0:
+        assert time.monotonic() < deadline
+        # sleep: nobody is told when records went
+        time.sleep(0.005)
+    assert not store.metrics()["logs"]["orders"]["retention_failed"]
+
+
+WRITER = """
+store = falaj.open(path)
+orders = store.topic("orders", codec="bytes", segment_bytes=1 << 16, sync="none")
+say("ready")
+n = orders.end
+while True:
+    orders.extend([b"%d" % (n + i) + bytes(400) for i in range(20)])
+    n += 20
+"""
+MAINTAINER = """
+store = falaj.open(path)
+say("ready")
+while True:
+    store.maintain()
+"""
+
+
+def test_who_is_killed_while_letting_go_leaves_a_whole_topic(tmp_path: Path) -> None:
+    path, draw = tmp_path / "store", random.Random(7)
+    with falaj.open(path) as store:
+        store.topic("orders", codec="bytes", segment_bytes=SEGMENT, retention_records=100)
+    last = 0
+    for _ in range(8):
+        with child(path, WRITER) as writer, child(path, MAINTAINER) as maintainer:
+            assert (writer.hear(), maintainer.hear()) == ("ready", "ready")
+            # sleep: they are to be somewhere in the middle when they die
+            time.sleep(draw.uniform(0.02, 0.2))
+            victims = [writer, maintainer]
+            draw.shuffle(victims)
+            for victim in victims:
+                victim.kill()
+        with falaj.open(path, "r") as reader:
+            check(reader.topic("orders"))
+        with falaj.open(path) as store:
+            orders = store.topic("orders")
+            first, end = check(orders)
+            assert first >= last
+            last = first
+            assert falaj.verify(path)["sound"]
+            assert store.maintain()["problems"] == []
+            assert orders.first == max(first, end - 100)
+            segments = len(list(path.glob("logs/orders@*/*.log")))
+            assert segments <= 3, "what the dead left was not removed"
+    assert last > 0
+
+
+def check(orders: falaj.Topic[memoryview]) -> tuple[int, int]:
+    """Each record is there from the first on, and is what was appended."""
+    seen = [(record.offset, int(bytes(record.raw or b"").split(b"\0")[0])) for record in orders]
+    first = orders.first
+    assert [offset for offset, _ in seen] == list(range(first, first + len(seen)))
+    assert all(offset == number for offset, number in seen)
+    return first, first + len(seen)
