@@ -403,6 +403,7 @@ class Store(_core.Store):
             {}
         """
         _core._delete_queue(self, name)
+
     def configure(self, *, retention_bytes: int | None) -> None:
         """Limit the bytes that the logs of all topics take together, or lift the limit.
 

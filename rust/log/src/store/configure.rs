@@ -145,7 +145,9 @@ impl Store {
         let retention = change.apply(topic.retention);
         if retention != topic.retention {
             topic = TopicSettings { retention, revision: topic.revision + 1, ..topic };
+            let change = shared.begin_change(&claim)?;
             self.put_over(&path, topic.encode().as_bytes())?;
+            change.end();
         }
         claim.verify()?;
         Ok(topic)

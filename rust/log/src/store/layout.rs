@@ -9,6 +9,7 @@
 //!   falaj.json                       what the store is; the last thing creation makes
 //!   claim  presence  slots/<n>       lock files, never deleted
 //!   wake                             page for those who wait for anything in the store
+//!   changing                         there while somebody creates, deletes or configures, or died of it
 //!   topics/<name>/topic.json         what a topic is; the last thing its creation makes
 //!   logs/<log>@<generation>/…        one log; `.tmp` behind it while it is being made
 //!   consumers/<name>
@@ -33,6 +34,7 @@ pub(crate) mod top {
     pub const CLAIM: &str = "claim";
     pub const PRESENCE: &str = "presence";
     pub const WAKE: &str = "wake";
+    pub const CHANGING: &str = "changing";
     pub const SLOTS: &str = "slots";
     pub const TOPICS: &str = "topics";
     pub const LOGS: &str = "logs";
@@ -66,6 +68,11 @@ impl Layout {
     /// The store's directory.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// There while something is made or removed.
+    pub(crate) fn changing(&self) -> PathBuf {
+        self.root.join(top::CHANGING)
     }
 
     /// The directory itself, also where the path to it is a symbolic link: looking at `link/.` looks

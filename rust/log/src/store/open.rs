@@ -90,7 +90,8 @@ impl Opening<'_> {
         let alone = |claim: &Claim| {
             self.restore_wake_page(&settings, modes)?;
             // Leftovers take room and nothing else: what cannot be removed today is tomorrow's.
-            pending = sweep::sweep(self.storage(), &self.layout, claim).unwrap_or_default();
+            pending = sweep::sweep_if_interrupted(self.storage(), &self.layout, claim)
+                .unwrap_or_default();
             Ok(())
         };
         let member = Membership::join(&self.storage, &self.layout, modes, patience, alone)?;

@@ -7,9 +7,14 @@
 //! to a stranger stays, for whoever puts that back. Symbolic links are
 //! never followed; strange files stay, and with them the directories they are in. All of it happens
 //! under the claim, so nothing is half-way *now*.
+//!
+//! Looking at each topic takes long where there are many. So who makes or removes something makes the
+//! file `changing` first and removes it last: where there is none, nothing was left, and whoever opens
+//! the store looks no further.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use super::claim::Claim;
 use super::files;
@@ -18,7 +23,65 @@ use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
 use crate::log;
-use crate::storage::Storage;
+use crate::storage::{Open, Storage};
+
+/// A change of what the store holds, under the claim.
+#[derive(Debug)]
+pub(super) struct Change<'a> {
+    storage: &'a dyn Storage,
+    path: PathBuf,
+    /// False where somebody died of an earlier one: what that one left is to be found.
+    is_first: bool,
+}
+
+impl<'a> Change<'a> {
+    /// Say, on the medium, that something will be half-way.
+    pub(super) fn begin(
+        storage: &'a dyn Storage,
+        layout: &Layout,
+        _claim: &Claim,
+        mode: u32,
+    ) -> Result<Self> {
+        let path = layout.changing();
+        let is_first = match storage.open(&path, Open::CreateNew(mode)) {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(Error::io("create", &path, error)),
+        };
+        files::sync_parent(storage, &path)?;
+        Ok(Self { storage, path, is_first })
+    }
+
+    /// Nothing is half-way any more. Where this is not reached, or does not reach the medium, somebody
+    /// looks for nothing later.
+    pub(super) fn end(self) {
+        if self.is_first {
+            let _ = files::unlink(self.storage, &self.path);
+        }
+    }
+}
+
+/// Sweep if anything can have been left.
+///
+/// # Errors
+/// As [`sweep`].
+pub(super) fn sweep_if_interrupted(
+    storage: &dyn Storage,
+    layout: &Layout,
+    claim: &Claim,
+) -> Result<Vec<String>> {
+    match files::stat(storage, &layout.changing())? {
+        Some(_) => sweep(storage, layout, claim),
+        None => sweep_top(storage, layout).map(|()| Vec::new()),
+    }
+}
+
+fn sweep_top(storage: &dyn Storage, layout: &Layout) -> Result<()> {
+    for name in [top::SETTINGS, top::WAKE] {
+        files::unlink(storage, &temporary(&layout.root().join(name)))?;
+    }
+    Ok(())
+}
 
 /// Remove what interrupted creations and deletions left. Returns topics whose deletion is to be gone on
 /// with in a log that others share, which is nothing that can be done from here.
@@ -26,9 +89,7 @@ use crate::storage::Storage;
 /// # Errors
 /// The first that occurs; what remains is for the next time.
 pub(super) fn sweep(storage: &dyn Storage, layout: &Layout, _claim: &Claim) -> Result<Vec<String>> {
-    for name in [top::SETTINGS, top::WAKE] {
-        files::unlink(storage, &temporary(&layout.root().join(name)))?;
-    }
+    sweep_top(storage, layout)?;
     let found = look_at_topics(storage, layout)?;
     sweep_logs(storage, layout, &found)?;
     // Last: a `topic.json` that was renamed away says which log goes, or has to be told.
@@ -46,6 +107,9 @@ pub(super) fn sweep(storage: &dyn Storage, layout: &Layout, _claim: &Claim) -> R
                 remove_topic(storage, layout, &name)?;
             }
         }
+    }
+    if pending.is_empty() && !found.unknown {
+        files::unlink(storage, &layout.changing())?;
     }
     Ok(pending)
 }

@@ -22,6 +22,7 @@ use super::layout::Layout;
 use super::layout::{deleted, temporary};
 use super::options::{TopicOptions, within_limits};
 use super::sharing::taken_log;
+use super::sweep::Change;
 use super::{Shared, Store, files, sweep};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
@@ -95,6 +96,12 @@ impl Store {
         let claim = shared.claim()?;
         let topic = self.topic_settings(name)?;
         let others = shared.all_topics()?;
+        // Deleting is how room is made: a disk without room for this file is no reason to refuse. What
+        // a death leaves then stays until somebody looks.
+        let change = match shared.begin_change(&claim) {
+            Err(Error::NoSpace { .. }) => None,
+            other => Some(other?),
+        };
         let away = deleted(&path);
         // Before its name is written over: by it alone a log is known to have been deleted.
         self.finish_deletion(&claim, &away)?;
@@ -119,6 +126,7 @@ impl Store {
             sweep::remove_log(shared.storage(), &log)?;
         }
         sweep::remove_topic(shared.storage(), &shared.layout, name)?;
+        change.into_iter().for_each(Change::end);
         claim.verify()
     }
 
@@ -157,6 +165,7 @@ impl Store {
             return Ok(adopted);
         }
         let storage = shared.storage();
+        let change = shared.begin_change(&claim)?;
         let ids = [
             files::random_id(storage, shared.layout.root())?,
             files::random_id(storage, shared.layout.root())?,
@@ -180,6 +189,7 @@ impl Store {
         let path = shared.layout.topic_settings(name)?;
         files::put_new(storage, &path, topic.encode().as_bytes(), shared.modes.file)?;
         pass(Point::TopicSettings);
+        change.end();
         shared.siblings.note(&topic);
         Ok(topic)
     }
@@ -192,6 +202,11 @@ impl Shared {
         self.membership()?.verify()?;
         let patience = Patience::new(self.lock_timeout);
         Claim::take(&self.storage, &self.layout, self.modes.lock, patience)
+    }
+
+    /// Say that something will be half-way.
+    pub(super) fn begin_change(&self, claim: &Claim) -> Result<Change<'_>> {
+        Change::begin(self.storage(), &self.layout, claim, self.modes.file)
     }
 
     pub(super) fn no_such_topic(&self, name: &str) -> Error {

@@ -41,6 +41,7 @@ fn sweeping_takes_leftovers_and_nothing_that_is_strange_or_may_be_needed() {
     machine.create_dir(&unfinished, 0o700).unwrap();
     file(&unfinished.join(names::segment(0)));
     file(&temporary(&layout.settings()));
+    file(&layout.changing());
     file(&temporary(&layout.topic_settings("kept").unwrap()));
     drop(store);
 
@@ -70,9 +71,53 @@ fn nobody_sweeps_while_others_are_there() {
     let store = open(&machine).unwrap();
     let unfinished = temporary(&store.layout().logs().join(names::log_dir("x", &[1; 16])));
     machine.create_dir(&unfinished, 0o700).unwrap();
+    drop(machine.open(&store.layout().changing(), Open::CreateNew(0o600)).unwrap());
     drop(store);
     let _store = open(&machine).unwrap();
     assert!(machine.stat(&unfinished).is_ok());
+}
+
+#[test]
+fn who_opens_a_store_in_which_nothing_is_half_way_looks_at_no_topic() {
+    let machine = machine();
+    let store = open(&machine).unwrap();
+    (0..20).for_each(|i| drop(topic(&store, &format!("t{i}")).unwrap()));
+    store.delete_topic("t7").unwrap();
+    drop(store);
+    let calls = |topics: usize| {
+        let faulty = FaultyStorage::over_memory(machine.clone());
+        let storage = Arc::new(faulty.clone());
+        let store = Store::open_on(storage, ROOT, &impatient()).unwrap();
+        let opened = faulty.total();
+        assert_eq!(store.topics().unwrap().len(), topics);
+        assert!(faulty.total() > opened + topics as u64, "looking at topics is not counted");
+        opened
+    };
+    let few = calls(19);
+    let store = open(&machine).unwrap();
+    (20..60).for_each(|i| drop(topic(&store, &format!("t{i}")).unwrap()));
+    drop(store);
+    assert_eq!(calls(59), few);
+}
+
+#[test]
+fn what_one_left_is_swept_although_another_changed_something_later() {
+    let machine = machine();
+    let _alive = open(&machine.process()).unwrap();
+    let victim = machine.process();
+    let store = open(&victim).unwrap();
+    let unfinished = temporary(&store.layout().logs().join(names::log_dir("x", &[1; 16])));
+    drop(machine.open(&store.layout().changing(), Open::CreateNew(0o600)).unwrap());
+    machine.create_dir(&unfinished, 0o700).unwrap();
+    victim.kill();
+    let other = open(&machine.process()).unwrap();
+    topic(&other, "orders").unwrap();
+    other.delete_topic("orders").unwrap();
+    drop((_alive, other, store));
+    assert!(machine.stat(&unfinished).is_ok(), "nobody was alone");
+    let _store = open(&machine).unwrap();
+    assert!(machine.stat(&unfinished).is_err(), "it was forgotten");
+    assert_tidy(&machine);
 }
 
 /// What users do first, and its reverse.
