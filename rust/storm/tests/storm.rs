@@ -103,6 +103,7 @@ impl Worker {
             "pool": dir.join("pool"), "store": dir.join("store"), "topics": 1, "partitions": 1,
             "segment_bytes": 65536, "interval_ms": 100, "pwrite": pwrite, "trap": trap,
             "fork_ms": 0, "calls": 3000, "tolerant": false, "pread": false,
+            "may_trim": [],
             "parent": std::process::id(),
         });
         let mut command = Command::new(STORM);

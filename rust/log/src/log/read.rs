@@ -35,7 +35,12 @@ pub struct Cursor {
     pub(super) expected: Option<u64>,
     /// Where to look again for what comes next while `expected` is not known.
     pub(super) floor: u64,
+    /// Blocks of other topics since the last one of its own.
+    pub(super) foreign: u32,
 }
+
+/// After so many blocks of other topics in a row it is worth a look where the next one of its own is.
+const FAR: u32 = 64;
 
 /// What a cursor does where there is no block.
 enum Turn {
@@ -57,7 +62,18 @@ impl Cursor {
         let none = Block { position, header: Header::new(Kind::Void) };
         let floor = base.unwrap_or(0);
         let here = DataBlock { segment, block: none, first: floor };
-        Ok(Self { log, topic, check, here, position, base, limit, expected: None, floor })
+        Ok(Self {
+            log,
+            topic,
+            check,
+            here,
+            position,
+            base,
+            limit,
+            expected: None,
+            floor,
+            foreign: 0,
+        })
     }
 
     /// The segment that it stands in.
@@ -174,8 +190,15 @@ impl Cursor {
             let first = self.first_offset(block)?;
             self.expected = Some(first + u64::from(block.header.span));
             (self.here.block, self.here.first) = (*block, first);
+            self.foreign = 0;
         }
         self.position = block.end();
+        if !own {
+            self.foreign = self.foreign.saturating_add(1);
+            if self.foreign == FAR {
+                self.skip_foreign();
+            }
+        }
         Ok(own)
     }
 
@@ -291,6 +314,7 @@ impl Cursor {
             }
         }
         self.position = opening.position;
+        self.foreign = 0;
         self.base = base.or(self.base);
         // Nothing of the topic lies between the base and the segment's first block.
         self.floor = self.base.unwrap_or(self.floor).max(self.floor);
@@ -309,8 +333,13 @@ impl Cursor {
             let what = Malformed::Damaged("a segment that its own log leads away from");
             return Err(self.doubt(Bad { position: self.position, what }));
         }
-        *self = Self { expected: self.expected, floor: wanted.min(other.floor), ..other };
+        self.go_on_as(other, wanted);
         Ok(())
+    }
+
+    /// Go on in the place of another cursor, which was sent to the offset that comes next.
+    pub(super) fn go_on_as(&mut self, other: Self, wanted: u64) {
+        *self = Self { expected: self.expected, floor: wanted.min(other.floor), ..other };
     }
 
     #[cold]

@@ -313,6 +313,38 @@ impl Cursor {
         }
     }
 
+    /// Leave out what belongs to other topics, where it is known how far that reaches: to the next block
+    /// of its own by the index, or to the next segment that holds one by the snapshots. What cannot be
+    /// told is walked.
+    #[cold]
+    pub(super) fn skip_foreign(&mut self) {
+        // Also where no block of its own was met here: then the next one begins at the base.
+        let Some(wanted) = self.expected.or(self.base) else { return };
+        let entry = self.log.index_of(self.segment()).find(self.topic, |e| e.offset <= wanted);
+        let ahead = entry.filter(|entry| entry.offset == wanted && entry.position > self.position);
+        if ahead.is_some() {
+            self.jump(ahead.as_ref());
+        } else if self.limit.is_some() && wanted >= self.log.trimmed(self.topic) {
+            let _ = self.leave_out_segments(wanted);
+        }
+    }
+
+    /// Go to where an offset is, if the rest of this segment holds nothing of the topic.
+    fn leave_out_segments(&mut self, wanted: u64) -> Result<()> {
+        let Next::Segment { sequence, .. } = self.log.chain.next(self.segment())? else {
+            return Ok(());
+        };
+        let next = self.log.chain.segment(sequence)?;
+        if self.log.opening(&next)?.bases.get(self.topic) != Some(wanted) {
+            return Ok(());
+        }
+        let other = self.log.find_cursor(self.topic, wanted, self.check)?;
+        if other.segment().sequence() > self.segment().sequence() {
+            self.go_on_as(other, wanted);
+        }
+        Ok(())
+    }
+
     /// Move to the block that holds an offset, or to the end when it was not written yet. Blocks on
     /// the way are passed over by their headers.
     fn skip_to(&mut self, offset: u64) -> Result<()> {

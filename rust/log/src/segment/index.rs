@@ -17,6 +17,8 @@ use crate::storage::{Access, Map, Open, Storage};
 use super::walk::{Step, Walk};
 use super::{Check, Reading, Segment};
 
+/// Bytes after which a topic gets another entry, if others get theirs.
+const RARE: u64 = 16 * STRIDE;
 /// Bytes of the longest index file there can be.
 const MAX_FILE: u64 = file_len(MAX_POSITION) + ENTRY_LEN as u64;
 
@@ -304,19 +306,22 @@ pub fn write_file(
     })
 }
 
-/// Decides which blocks get an entry: the first of a topic in the segment, and one each
-/// [`STRIDE`] bytes.
+/// Decides which blocks get an entry: the first of a topic in the segment; one each [`STRIDE`] bytes,
+/// whatever its topic; and one of a topic that had none for [`RARE`] bytes, while there are not more
+/// entries than strides. So who reads one topic of many passes over the others by jumps.
 #[derive(Clone, Debug, Default)]
 pub struct Pacer {
     last: Option<u64>,
-    seen: Vec<u64>,
+    /// Where each topic had its last one, by number; 0 for none.
+    own: Vec<u64>,
+    entries: u64,
 }
 
 impl Pacer {
     /// True when the block (or group) at this position is due for an entry, which it then has.
     #[inline]
     pub fn is_due(&mut self, topic: u32, position: u64) -> bool {
-        if !self.is_far(position) && self.has_seen(topic) {
+        if !self.is_far(position) && !self.is_rare(topic, position) {
             return false;
         }
         self.note(topic, position);
@@ -332,16 +337,28 @@ impl Pacer {
     /// True when a topic has an entry already.
     #[inline]
     pub fn has_seen(&self, topic: u32) -> bool {
-        self.seen.get(topic as usize / 64).is_some_and(|bits| bits & 1 << (topic % 64) != 0)
+        self.last_of(topic) != 0
+    }
+
+    fn last_of(&self, topic: u32) -> u64 {
+        self.own.get(topic as usize).copied().unwrap_or(0)
+    }
+
+    fn is_rare(&self, topic: u32, position: u64) -> bool {
+        match self.last_of(topic) {
+            0 => true,
+            last => position >= last + RARE && self.entries * STRIDE < position,
+        }
     }
 
     /// Note an entry that somebody else wrote.
     pub fn note(&mut self, topic: u32, position: u64) {
-        let word = topic as usize / 64;
-        if self.seen.len() <= word {
-            self.seen.resize(word + 1, 0);
+        let index = topic as usize;
+        if self.own.len() <= index {
+            self.own.resize(index + 1, 0);
         }
-        self.seen[word] |= 1 << (topic % 64);
+        self.own[index] = position;
         self.last = self.last.max(Some(position));
+        self.entries += 1;
     }
 }
