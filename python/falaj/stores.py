@@ -458,7 +458,8 @@ class Store(_core.Store):
 
         Others may write meanwhile; the copy holds what was committed when this was called. It is
         built beside its place, synced, and appears there whole; after an error nothing does. It is
-        the same store, so cursors and checkpoints go on to be valid in it.
+        the same store, so cursors and checkpoints go on to be valid in it; of its queues what was
+        done before is done, and jobs that are out are to be done again.
 
         Args:
             path: Where to; not inside of the store.

@@ -197,6 +197,14 @@ impl Ends {
         [words[0], words[1], words[2], words[3], words[4], words[5], words[6], u64::from(crc)]
     }
 
+    /// Both slots, as they stand in the first page of a file.
+    pub fn in_page(page: &[u8], id: u64) -> [Option<Self>; 2] {
+        at::ENDS.map(|position| {
+            let bytes = page.get(position as usize..position as usize + ENDS_LEN)?;
+            Self::decode(&std::array::from_fn(|i| u64_at(bytes, 8 * i)), id)
+        })
+    }
+
     /// Of both slots, the one that holds, and which that is.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Backup: a consistent copy of a store while others write to it.
 //!
 //! Owns the copy as a whole: each log up to the end that was committed when the backup began, the
-//! settings, the consumers. It is built under a temporary name beside its destination, synced whole,
+//! settings, the consumers, the state of the queues. It is built under a temporary name beside its destination, synced whole,
 //! and gets its name in one step; after an error nothing has that name, and what a killed backup left
 //! is removed by the next one of that name ([`super::unfinished`]). A copy is the same store, by
 //! its id and the generations of its topics, so that checkpoints and cursors go on to be valid; but
@@ -17,6 +17,7 @@
 use std::path::{Path, PathBuf};
 
 use super::layout::{Layout, TOPIC_SETTINGS, top};
+use super::queue_copy::{self, QueueCopy};
 use super::topics::read_settings;
 use super::unfinished::{Unfinished, make_new};
 use super::{Access, Store, files, sweep};
@@ -140,13 +141,14 @@ struct Plan {
     topics: Vec<TopicSettings>,
     logs: Vec<(PathBuf, LogCopy)>,
     consumers: Vec<(String, Vec<u8>)>,
+    queues: Vec<QueueCopy>,
     total: u64,
 }
 
 impl Plan {
     fn of(store: &Store) -> Result<Self> {
         // Before the logs: no cursor of the copy lies behind the end of its log.
-        let consumers = read_consumers(store)?;
+        let (consumers, queues) = (read_consumers(store)?, QueueCopy::of_all(store)?);
         let mut topics: Vec<TopicSettings> = Vec::new();
         for (_, topic) in store.topics()? {
             topics.push(topic?);
@@ -169,7 +171,7 @@ impl Plan {
         // what is copied of its log.
         topics.retain(|topic| !gone.contains(&topic.generation) && !is_gone(store, topic));
         let total = logs.iter().map(|(_, copy)| copy.bytes()).sum();
-        Ok(Self { topics, logs, consumers, total })
+        Ok(Self { topics, logs, consumers, queues, total })
     }
 
     fn carry_out(
@@ -200,6 +202,7 @@ impl Plan {
             files::put_new(storage, &layout.consumer(name)?, bytes, modes.file)?;
         }
         files::sync_dir(storage, &layout.consumers())?;
+        queue_copy::put_all(&self.queues, store, &layout)?;
         let settings = store.stored_settings()?.encode();
         files::put_new(storage, &layout.settings(), settings.as_bytes(), modes.file)?;
         Ok(report)

@@ -40,6 +40,7 @@ pub mod membership;
 pub mod modes;
 mod open;
 pub mod options;
+mod queue_copy;
 mod queues;
 mod registry;
 mod repair;

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use falaj::error::Error;
 use falaj::format::control::at;
+use falaj::queue::{Job, Queue, QueueOptions};
 use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Access, Open, Storage};
@@ -50,6 +52,41 @@ fn a_copy_holds_what_was_committed_verifies_and_goes_on() {
         assert_ne!(writer.membership().unwrap().incarnation(), ours);
         assert!(writer.verify(None, &mut quietly).unwrap().is_sound());
         assert_eq!(writer.settings(), store.settings());
+    });
+}
+
+#[test]
+fn a_copy_knows_what_is_done_of_a_queue_and_gives_the_rest_to_who_opens_it() {
+    on_both(|storage, root| {
+        let (path, copy) = (root.join("store"), root.join("copy"));
+        let store = open(storage, &path).unwrap();
+        let orders = topic(&store, "orders").with_sync(SyncMode::None);
+        fill(&orders, 0, 150);
+        // Its ring has 64 places: what is open when it is copied lies across the end.
+        let small = QueueOptions { capacity: 64, ..QueueOptions::default() };
+        let queue = Queue::open(&orders, "jobs", small).unwrap();
+        let minute = Duration::from_secs(60);
+        let take = |queue: &Queue, orders: &Topic, n| -> Vec<_> {
+            queue.take(orders, n, minute).unwrap().iter().map(Job::to_ack).collect()
+        };
+        for _ in 0..2 {
+            queue.ack(&orders, &take(&queue, &orders, 50)).unwrap();
+        }
+        let held = take(&queue, &orders, 40);
+        queue.ack(&orders, &held[10..20]).unwrap();
+        queue.ack(&orders, &held[35..]).unwrap();
+        orders.flush().unwrap();
+        store.backup(&copy, &mut |_, _| Ok(())).unwrap();
+
+        let writer = open(storage, &copy).unwrap();
+        let copied = topic(&writer, "orders");
+        let again = Queue::open(&copied, "jobs", QueueOptions::default()).unwrap();
+        let jobs = again.take(&copied, 100, minute).unwrap();
+        let found: Vec<_> = jobs.iter().map(|job| (job.lease.offset, job.lease.attempt)).collect();
+        let open = (100..110).chain(120..135).map(|offset| (offset, 2));
+        let expected: Vec<_> = open.chain((140..150).map(|offset| (offset, 1))).collect();
+        assert_eq!(found, expected);
+        assert!(take(&queue, &orders, 100).len() == 10, "the leases of the store itself hold");
     });
 }
 

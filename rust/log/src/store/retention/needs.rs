@@ -11,9 +11,9 @@ use std::path::Path;
 
 use super::super::{Store, files};
 use crate::error::{Error, Result};
+use crate::format::PAGE;
 use crate::format::consumer::{ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, check_header, entry};
-use crate::format::queue::{ENDS_LEN, Ends, Header, at};
-use crate::format::{PAGE, u64_in};
+use crate::format::queue::{Ends, Header, at};
 use crate::storage::Open;
 
 /// What is kept for the sake of somebody.
@@ -88,12 +88,8 @@ impl Store {
         if header.generation != *generation {
             return Ok(None);
         }
-        let slots = at::ENDS.map(|position| {
-            let bytes = bytes.get(position as usize..position as usize + ENDS_LEN)?;
-            let words = std::array::from_fn(|i| u64_in(bytes, 8 * i as u64));
-            Ends::decode(&words, header.id)
-        });
-        let newest = Ends::newest(slots).map_err(|what| Error::malformed(path, at::ENDS[0], what));
+        let newest = Ends::newest(Ends::in_page(&bytes, header.id))
+            .map_err(|what| Error::malformed(path, at::ENDS[0], what));
         newest.map(|(ends, _)| Some(ends.floor))
     }
 

@@ -1,0 +1,94 @@
+//! The state of queues, as a backup copies it.
+//!
+//! Owns what of a state file goes into a copy: header, ends, and the entries between them. What is
+//! derived, lock and leases too, is of the processes that have the queue open, and of no copy. Others go
+//! on changing the file meanwhile: each version of an entry has a checksum of its own, and whoever opens
+//! the copy looks it over like a file of any age ([`crate::queue`]). Invariant: it is read before the
+//! ends of the logs are, so that nothing of a copy is done that its log does not hold.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::layout::Layout;
+use super::{Store, files};
+use crate::error::{Error, Result};
+use crate::format::PAGE;
+use crate::format::queue::{ENTRY_LEN, Ends, Header, at};
+use crate::storage::{File, Open};
+
+/// A state file as it was read.
+pub(super) struct QueueCopy {
+    name: String,
+    /// How long the file is.
+    len: u64,
+    /// Its beginning, and then the entries, each with its place.
+    pieces: Vec<(u64, Vec<u8>)>,
+}
+
+impl QueueCopy {
+    /// Read what there is of all queues. One that is damaged is copied as it is: whoever opens it is told.
+    pub(super) fn of_all(store: &Store) -> Result<Vec<Self>> {
+        let mut copies = Vec::new();
+        for name in store.queues()? {
+            let path = store.layout().queue(&name)?;
+            match store.storage().open(&path, Open::Read) {
+                Ok(file) => copies.push(Self::of(name, &*file, &path)?),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::io("open", &path, error)),
+            }
+        }
+        Ok(copies)
+    }
+
+    fn of(name: String, file: &dyn File, path: &Path) -> Result<Self> {
+        let page = read(file, path, 0, PAGE)?;
+        let Ok(header) = Header::decode(&page) else {
+            return Ok(Self { name, len: page.len() as u64, pieces: vec![(0, page)] });
+        };
+        let capacity = header.parts.capacity;
+        let ends = Ends::newest(Ends::in_page(&page, header.id));
+        let (floor, head) = ends.map_or((0, capacity), |(ends, _)| (ends.floor, ends.head));
+        // They lie in a ring: what reaches over its end goes on at its beginning.
+        let (first, count) = (header.parts.place(floor), (head - floor).min(capacity));
+        let up_to_end = count.min(capacity - first);
+        let mut pieces = vec![(0, page)];
+        pieces[0].1.get_mut(at::LOCK as usize..).unwrap_or_default().fill(0);
+        for (place, count) in [(first, up_to_end), (0, count - up_to_end)] {
+            let position = header.parts.entry(place);
+            pieces.push((position, read(file, path, position, count * ENTRY_LEN)?));
+        }
+        Ok(Self { name, len: header.parts.file_len(), pieces })
+    }
+
+    /// Write it into another store, on the medium but for the directory.
+    pub(super) fn put(&self, store: &Store, layout: &Layout) -> Result<()> {
+        let path = layout.queue(&self.name)?;
+        let file = store.storage().open(&path, Open::CreateNew(store.modes().lock));
+        let file = file.map_err(|error| Error::io("create", &path, error))?;
+        file.allocate(self.len).map_err(|error| Error::io("allocate", &path, error))?;
+        for (position, bytes) in &self.pieces {
+            let written = file.write_at(bytes, *position);
+            written.map_err(|error| Error::io("write", &path, error))?;
+        }
+        file.sync_all().map_err(|error| Error::io("sync", &path, error))
+    }
+}
+
+/// Make the directory and put all of them there.
+pub(super) fn put_all(copies: &[QueueCopy], store: &Store, layout: &Layout) -> Result<()> {
+    if copies.is_empty() {
+        return Ok(());
+    }
+    files::make_dir(store.storage().as_ref(), &layout.queues(), store.modes().directory)?;
+    for copy in copies {
+        copy.put(store, layout)?;
+    }
+    files::sync_dir(store.storage().as_ref(), &layout.queues())
+}
+
+fn read(file: &dyn File, path: &Path, position: u64, len: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len as usize];
+    let got = file.read_at(&mut bytes, position);
+    bytes.truncate(got.map_err(|error| Error::io("read", path, error))?);
+    Ok(bytes)
+}
