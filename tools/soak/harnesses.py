@@ -104,8 +104,8 @@ def everything(programs: Path, python: str = sys.executable) -> Harnesses:
         ]
 
     def fuzz(turn: Turn) -> list[str]:
-        # Ten decoders and the stores, each its time.
-        each = Turn(turn.seed, turn.number, turn.seconds / 11, turn.kept, turn.scratch)
+        # Twelve decoders and the stores, each its time.
+        each = Turn(turn.seed, turn.number, turn.seconds / 13, turn.kept, turn.scratch)
         return [*campaign("bytes")(each), "--seed", str(turn.seed)]
 
     def sanitized(turn: Turn) -> list[str]:

@@ -10,7 +10,7 @@ use falaj::format::record::{Walk, headers};
 use falaj::format::segment::{self, Mark};
 use falaj::format::settings::{StoreSettings, TopicSettings};
 use falaj::format::state::{End, LogState};
-use falaj::format::{control, index, names, varint, wake};
+use falaj::format::{consumer, control, index, names, queue, varint, wake};
 
 use super::make::{self, LOG, POSITION, SALT};
 use crate::random::Random;
@@ -26,7 +26,7 @@ pub struct Target {
     pub make: fn(&mut Random) -> Vec<u8>,
 }
 
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 12] = [
     Target { name: "block", feed: block, make: make::block },
     Target { name: "records", feed: records, make: make::records },
     Target { name: "varint", feed: varints, make: make::varints },
@@ -37,6 +37,8 @@ pub const TARGETS: [Target; 10] = [
     Target { name: "end", feed: end, make: make::end },
     Target { name: "settings", feed: settings, make: make::settings },
     Target { name: "names", feed: name, make: make::name },
+    Target { name: "consumer", feed: consumer_file, make: make::consumer_file },
+    Target { name: "queue", feed: queue_page, make: make::queue_page },
 ];
 
 pub fn block(bytes: &[u8]) {
@@ -210,4 +212,49 @@ pub fn name(bytes: &[u8]) {
         assert_eq!(names::hex(&id), text);
     }
     let _ = names::parse_log_dir(text);
+}
+
+/// The head of a consumer's file, cut to what is decoded, then an entry.
+pub fn consumer_file(bytes: &[u8]) {
+    let _ = consumer::check_header(bytes, LOG);
+    let Some(bytes) = bytes.get(consumer::HEADER_LEN..) else { return };
+    let entry = consumer::Entry::decode(bytes);
+    if let Some(named) = &entry.named {
+        let again = consumer::encode_named(named);
+        assert_eq!(consumer::decode_named(&again).as_ref(), Some(named));
+        assert!(entry.of() == Some((named.generation, named.partition)));
+    }
+    for (cursor, at) in entry.cursors.iter().zip([512, 1024]) {
+        let Some(cursor) = cursor else { continue };
+        let again = consumer::encode_cursor(cursor);
+        assert_eq!(consumer::decode_cursor(&again).as_ref(), Some(cursor));
+        assert!(bytes.len() >= at + consumer::CURSOR_LEN, "no cursor behind the end");
+    }
+    let newest = entry.cursors.into_iter().flatten().map(|cursor| cursor.serial).max();
+    assert!(entry.cursor().is_none_or(|cursor| Some(cursor.serial) == newest));
+}
+
+/// The first page of a queue's file, then an entry.
+pub fn queue_page(bytes: &[u8]) {
+    let header = queue::Header::decode(bytes);
+    if let Ok(header) = &header {
+        let parts = header.parts;
+        assert_eq!(queue::Header::decode(&header.encode()).as_ref(), Ok(header));
+        assert!(parts.entry(parts.capacity - 1) + queue::ENTRY_LEN <= parts.file_len());
+    }
+    let id = header.map_or(SALT, |header| header.id);
+    let slots = queue::Ends::in_page(bytes, id);
+    for ends in slots.into_iter().flatten() {
+        assert!(ends.floor <= ends.head);
+        assert_eq!(queue::Ends::decode(&ends.encode(id), id), Some(ends));
+    }
+    assert_eq!(queue::Ends::newest(slots).is_err(), slots == [None, None]);
+    for (offset, words) in (0..).zip(bytes.chunks_exact(32)) {
+        let words = std::array::from_fn(|i| {
+            u64::from_le_bytes(words[8 * i..8 * i + 8].try_into().unwrap())
+        });
+        if let Some(entry) = queue::Entry::decode(&words, id, offset) {
+            assert_eq!(queue::Entry::decode(&entry.encode(id, offset), id, offset), Some(entry));
+        }
+    }
 }

@@ -8,7 +8,7 @@ use falaj::format::retention::Retention;
 use falaj::format::segment;
 use falaj::format::settings::{StoreSettings, TopicSettings, WriteMode};
 use falaj::format::state::{End, LogState, TopicState};
-use falaj::format::{control, index, varint, wake};
+use falaj::format::{consumer, control, index, queue, varint, wake};
 
 use crate::example::{Written, with_records};
 use crate::random::Random;
@@ -310,4 +310,65 @@ pub fn name(random: &mut Random) -> Vec<u8> {
         _ => names::hex(&LOG),
     };
     perhaps(random, text.into_bytes())
+}
+
+pub fn consumer_file(random: &mut Random) -> Vec<u8> {
+    let (generation, partition) = (LOG, random.edgy(3) as u32);
+    let topic = "t".repeat(1 + random.below(names::MAX_NAME as u64) as usize);
+    let named = consumer::Named { generation, partition, topic };
+    let mut entry = vec![0; consumer::ENTRY_LEN as usize];
+    let bytes = consumer::encode_named(&named);
+    entry[..bytes.len()].copy_from_slice(&bytes);
+    for at in [512, 1024] {
+        let place = |random: &mut Random| consumer::Position {
+            offset: random.edgy(9),
+            crc: random.next() as u32,
+            time_us: random.next() as i64,
+        };
+        let (committed, safe) = (place(random), place(random));
+        let (serial, incarnation) = (random.edgy(7), random.next());
+        let cursor =
+            consumer::Cursor { generation, partition, serial, committed, safe, incarnation };
+        entry[at..at + consumer::CURSOR_LEN].copy_from_slice(&consumer::encode_cursor(&cursor));
+    }
+    let head = perhaps(random, consumer::encode_header(LOG).to_vec());
+    if head.len() == consumer::HEADER_LEN {
+        return [head, perhaps(random, entry)].concat();
+    }
+    head
+}
+
+pub fn queue_page(random: &mut Random) -> Vec<u8> {
+    let parts = queue::Parts { capacity: 64 << random.below(4), ordered: random.once_in(2) };
+    let header = queue::Header { generation: LOG, id: SALT, parts, topic: "jobs".into() };
+    let mut page = vec![0; 4096];
+    page[..queue::HEADER_LEN].copy_from_slice(&header.encode());
+    let put = |page: &mut [u8], at: usize, words: &[u64]| {
+        for (word, bytes) in words.iter().zip(page[at..].chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    };
+    for at in queue::at::ENDS {
+        let floor = random.edgy(9);
+        let head = floor.saturating_add(random.below(64));
+        let (serial, trimmed, dead) = (random.edgy(2), random.edgy(3), random.edgy(4));
+        let ends = queue::Ends { serial, floor, head, trimmed, dead };
+        put(&mut page, at as usize, &ends.encode(SALT));
+    }
+    let state = *random.pick(&[
+        queue::State::Ready,
+        queue::State::Leased,
+        queue::State::Delayed,
+        queue::State::Done,
+    ]);
+    let entry = queue::Entry {
+        state,
+        attempts: random.edgy(3) as u32,
+        holder: random.next() as u32,
+        serial: random.edgy(2) as u32,
+        when: random.edgy(1000),
+        mark: random.next(),
+    };
+    put(&mut page, 3200, &entry.encode(SALT, 100));
+    perhaps(random, page)
 }
