@@ -82,11 +82,11 @@ pub(crate) fn _reset_cursor(
 #[pyfunction]
 pub(crate) fn _position_of(
     py: Python<'_>,
-    topic: PyRef<'_, Topic>,
+    topic: &Bound<'_, Topic>,
     partition: u32,
     offset: u64,
 ) -> PyResult<(u32, i64)> {
-    let open = topic.opened.handle.open_existing(py)?;
+    let open = topic.get().opened.handle.open_existing(py)?;
     let found = consumer::position_of(&open.topic, partition, offset).or_raise(py)?;
     Ok((found.crc, found.time_us))
 }
