@@ -24,6 +24,8 @@ from pyspark.sql.types import (
 import falaj
 from falaj.errors import Corrupt, Invalid, NotAStore, OffsetOutOfRange, TopicDeleted
 from falaj.spark import columns
+from falaj.spark.loss import Loss
+from falaj.spark.options import ReadOptions
 from falaj.spark.source import FalajReader, FalajSource
 from falaj.spark.values import decode
 
@@ -120,6 +122,15 @@ def test_a_beginning_behind_all_records_is_an_error_with_the_choice(hours: Path)
         late = batch(hours, subscribe=topic, startingTimestamp=str(NOON_MS + 10**9))
         with pytest.raises(Invalid, match=f"topic {topic}, partition 0, has no record of then or"):
             late.partitions()
+
+
+def test_records_that_come_while_a_read_is_planned_do_not_move_its_bounds(hours: Path) -> None:
+    late = ReadOptions.parse(
+        {"store": "s", "subscribe": "t", "endingTimestamp": str(NOON_MS + 3 * 3_600_000)}
+    )
+    with falaj.open(hours, "r") as store, store.topic("t") as topic:
+        assert late.ending.resolve(topic, 0, 6, Loss(True, "")) == 4
+        assert late.ending.resolve(topic, 0, 3, Loss(True, "")) == 3
 
 
 def test_only_what_is_durable_is_read_where_that_is_asked_for(path: Path) -> None:

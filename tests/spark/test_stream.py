@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 import falaj
 from falaj.errors import (
     BadName,
+    Corrupt,
     Invalid,
     LogRewound,
     NoSuchTopic,
@@ -253,6 +254,25 @@ def test_records_trimmed_before_they_were_read(
     values, [told] = goes_on(stream, caplog, read_three)
     assert values == [b"6"]
     assert told.startswith(sentence)
+
+
+def test_trimming_what_was_read_makes_no_batch(path: Path, stream: Any, read_three: Offset) -> None:
+    _, place = step(stream(), read_three)
+    trim(path, 6)
+    assert stream().latestOffset(place, ReadAllAvailable()) == place
+
+
+def test_damage_before_a_place_does_not_keep_the_stream_from_going_on(
+    path: Path, stream: Any, read_three: Offset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: Any) -> tuple[int, int]:
+        raise Corrupt("the block before it")
+
+    monkeypatch.setattr(places, "position_of", damaged)
+    fresh = stream()
+    values, place = step(fresh, kept(fresh.initialOffset()))
+    assert len(values) == 6
+    assert place["topics"]["t"]["partitions"]["0"] == {"offset": 6, "after": ""}
 
 
 def test_records_trimmed_between_the_end_of_a_batch_and_its_planning(
