@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from falaj.stores import Store
     from falaj.topics import Topic
 
-__all__ = ["Consumer", "open_consumer", "reset", "start_of"]
+__all__ = ["Consumer", "open_consumer", "position_of", "reset", "start_of"]
 
 _BATCH = 8192
 _AUTOMATIC_S = 1.0
@@ -191,6 +191,34 @@ class Consumer(_core.Consumer[T]):
         if kind is None and self._automatic and not self.closed:
             self.commit()
         self.close()
+
+
+def position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, int]:
+    """Tell what lies before an offset, to recognise the place later; it costs a lookup.
+
+    A log that lost its end, or an older copy of it, holds something else there, also where it has
+    as many records again.
+
+    Args:
+        topic: The topic.
+        partition: Which of its partitions.
+        offset: From the first that is kept to the end.
+
+    Returns:
+        Checksum and time of the block before it; (0, 0) where none is kept.
+
+    Raises:
+        OffsetOutOfRange: It lies before what is kept, or beyond the end.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> _ = orders.extend([b"one", b"two"])
+        >>> position_of(orders, 0, 0)
+        (0, 0)
+        >>> position_of(orders, 0, 2) == position_of(orders, 0, 2)
+        True
+    """
+    return _core._position_of(topic, partition, offset)
 
 
 def start_of(start: Start) -> tuple[str, int]:

@@ -8,7 +8,6 @@ import pytest
 
 import falaj
 import falaj.spark.session
-from falaj.spark.columns import schema
 from falaj.spark.source import FalajReader, FalajSource
 
 if TYPE_CHECKING:
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from falaj.spark.stream import FalajStreamReader
 
     Load = Callable[..., DataFrame]
 
@@ -63,6 +64,17 @@ def reader() -> Callable[..., FalajReader]:
 
     def make(store: Path, subscribe: str, **options: Any) -> FalajReader:
         source = FalajSource({"store": str(store), "subscribe": subscribe, **options})
-        return source.reader(schema("includeHeaders" in options))
+        return source.reader(source.schema())
+
+    return make
+
+
+@pytest.fixture
+def streams() -> Callable[..., FalajStreamReader]:
+    """Make a reader of a stream as Spark's driver does, without Spark."""
+
+    def make(store: Path, **options: str) -> FalajStreamReader:
+        source = FalajSource({"store": str(store), **options})
+        return source.streamReader(source.schema())
 
     return make

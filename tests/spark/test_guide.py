@@ -20,7 +20,7 @@ def test_the_guide_lists_the_options_that_there_are() -> None:
 
 
 def test_the_guide_lists_the_columns_that_there_are() -> None:
-    columns = schema(headers=True)
+    columns = schema(ReadOptions.parse({"store": "s", "subscribe": "t", "includeHeaders": "true"}))
     assert table_keys(GUIDE, "Columns") == columns.names
     for name in columns.names[:-1]:
         kind = columns[name].dataType.simpleString().replace("bigint", "long")

@@ -18,8 +18,14 @@ def test_store_and_topic_are_enough() -> None:
     options = ReadOptions.parse(GIVEN)
     assert options.topics == ("orders",)
     assert (options.headers, options.partitions_min) == (False, None)
-    assert options.starting.resolve("orders", 0, 5, 9) == 5
-    assert options.ending.resolve("orders", 0, 5, 9) == 9
+    assert (options.starting.default, options.ending.default) == (-2, -1)
+    assert options.visibility == "committed"
+
+
+def test_a_stream_begins_with_what_is_new_and_reads_what_is_durable() -> None:
+    options = ReadOptions.parse(GIVEN, "stream")
+    assert options.starting.default == -1
+    assert options.visibility == "durable"
 
 
 def test_the_store_is_named_wholly_because_workers_run_elsewhere() -> None:
@@ -44,8 +50,23 @@ def test_names_may_come_in_any_case_and_topics_with_spaces() -> None:
         (GIVEN | {"subscribe": "a,a"}, "names a topic twice"),
         (GIVEN | {"maxRows": "1"}, "there is no option 'maxrows': format('falaj') takes store, "),
         (GIVEN | {"path": "x"}, "load() takes no path: name the store with .option('store'"),
-        (GIVEN | {"subscribePattern": "a.*"}, "option subscribePattern is not supported yet"),
-        (GIVEN | {"failOnDataLoss": "false"}, "failOnDataLoss=false is not supported yet"),
+        (GIVEN | {"startOffsets": "x"}, "option 'startoffsets': did you mean startingOffsets or "),
+        (GIVEN | {"subscribePattern": "a.*"}, "subscribe and subscribePattern exclude each other"),
+        ({"store": "s", "subscribePattern": "a("}, "subscribePattern is no expression: missing )"),
+        ({"store": "s", "subscribePattern": ""}, "option subscribePattern is missing: add .option"),
+        (GIVEN | {"consumer": "billing"}, "option consumer is for spark.readStream: leave it"),
+        (GIVEN | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is a whole number from 1 up"),
+        (GIVEN | {"values": "text"}, "option values is binary, string or json, not 'text'"),
+        (GIVEN | {"visibility": "all"}, "option visibility is committed or durable, not 'all'"),
+        (GIVEN | {"onCorrupt": "raise"}, "option onCorrupt is fail or skip, not 'raise'"),
+        (GIVEN | {"startingTimestamp": "noon"}, "option startingTimestamp: 'noon' is no ISO time"),
+        (GIVEN | {"endingTimestamp": "2026-11-20T08:00:00"}, "has no time zone"),
+        (
+            GIVEN | {"startingOffsetsByTimestamp": '{"orders": {"0": 1.5}}'},
+            "says 1.5: a time is milliseconds since 1970 (topic orders, partition 0)",
+        ),
+        (GIVEN | {"startingOffsetsByTimestamp": "1"}, 'is {"orders": {"0": 1795161600000}}, not'),
+        (GIVEN | {"startingOffsetsByTimestampStrategy": "first"}, "is error or latest, not"),
         (GIVEN | {"failOnDataLoss": "no"}, "option failOnDataLoss is true or false, not 'no'"),
         (GIVEN | {"includeHeaders": "1"}, "option includeHeaders is true or false, not '1'"),
         (GIVEN | {"minPartitions": "0"}, "option minPartitions is a whole number from 1 up"),
@@ -54,7 +75,7 @@ def test_names_may_come_in_any_case_and_topics_with_spaces() -> None:
         (GIVEN | {"endingOffsets": "earliest"}, "a batch that ends there is always empty"),
         (
             GIVEN | {"startingOffsets": '{"orders": {"0": -1}}'},
-            "startingOffsets is latest for topic orders, partition 0, but a batch that begins",
+            "startingOffsets is latest, but a batch that begins there is always empty (topic ord",
         ),
         (GIVEN | {"startingOffsets": "soon"}, 'is earliest, latest or JSON such as {"orders"'),
         (GIVEN | {"startingOffsets": "[]"}, "is earliest, latest or JSON such as"),
@@ -62,23 +83,48 @@ def test_names_may_come_in_any_case_and_topics_with_spaces() -> None:
         (GIVEN | {"startingOffsets": '{"bills": {"0": 1}}'}, "names topic bills, which subscribe"),
         (GIVEN | {"startingOffsets": "{}"}, "must name every topic, and orders is missing"),
         (GIVEN | {"endingOffsets": '{"orders": {"x": 1}}'}, "names partition 'x': it is a number"),
-        (GIVEN | {"endingOffsets": '{"orders": {"0": -3}}'}, "says -3 for topic orders"),
-        (GIVEN | {"endingOffsets": '{"orders": {"0": 1.5}}'}, "says 1.5 for topic orders"),
-        (GIVEN | {"endingOffsets": '{"orders": {"0": true}}'}, "says True for topic orders"),
+        (GIVEN | {"endingOffsets": '{"orders": {"0": -3}}'}, "says -3: an offset is a number"),
+        (GIVEN | {"endingOffsets": '{"orders": {"0": 1.5}}'}, "says 1.5: an offset is a number"),
+        (GIVEN | {"endingOffsets": '{"orders": {"0": true}}'}, "says True: an offset is a number"),
     ],
 )
 def test_what_cannot_be_right_is_told_with_the_remedy(
     options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(Invalid) as raised:
-        ReadOptions.parse(options)
+        ReadOptions.parse(options, "batch")
     assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown"]
+)
+def test_a_stream_refuses_what_is_for_batches(name: str) -> None:
+    with pytest.raises(Invalid, match=f"option {name} is for spark.read: leave it away here"):
+        ReadOptions.parse(GIVEN | {name: "latest"}, "stream")
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    options = ReadOptions.parse({"store": "s", "subscribePattern": "orders-.*|bills"})
+    there = ["orders-b", "orders-a", "orders", "bills", "old-bills", "bills2"]
+    assert options.chosen(there) == ["bills", "orders-a", "orders-b"]
+
+
+def test_a_time_is_milliseconds_or_an_iso_time_and_goes_before_offsets() -> None:
+    iso = ReadOptions.parse(GIVEN | {"startingTimestamp": "2026-11-20T08:00:00.250Z"}).starting
+    assert iso.default == 1_795_161_600_250_000_000
+    given = GIVEN | {"startingTimestamp": "1795161600250", "startingOffsets": "latest"}
+    assert ReadOptions.parse(given, "batch").starting == iso
+    named = {"startingOffsetsByTimestamp": '{"orders": {"0": 1795161600250}}'}
+    assert ReadOptions.parse(GIVEN | named).starting.named == {"orders": {0: iso.default}}
 
 
 def test_options_for_brokers_get_one_warning_that_names_them() -> None:
     brokers = {"kafka.bootstrap.servers": "x:9092", "Kafka.security.protocol": "SSL"}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        ReadOptions.parse(GIVEN | brokers)
+        options = ReadOptions.parse(GIVEN | brokers | {"maxOffsetsPerTrigger": "5"}, "batch")
+        assert not caught
+        options.warn_of_ignored()
     (warning,) = caught
-    assert "kafka.bootstrap.servers, kafka.security.protocol" in str(warning.message)
+    assert "kafka.bootstrap.servers, kafka.security.protocol, maxOff" in str(warning.message)

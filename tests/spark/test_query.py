@@ -79,6 +79,47 @@ def test_offsets_bound_what_is_read(load: Load) -> None:
     assert found[2][1] - found[2][0] + 1 == found[2][2]
 
 
+def test_times_and_patterns_and_filters_choose_what_is_read(
+    load: Load, spark: SparkSession, orders: Path
+) -> None:
+    reader = spark.read.format("falaj").options(store=str(orders), subscribePattern="(pl|em).*")
+    when = str(TIME_NS // 1_000_000 + 1)
+    late = reader.option("startingTimestamp", when)
+    late = late.option("startingOffsetsByTimestampStrategy", "latest")
+    assert [row.offset for row in late.load().orderBy("offset").collect()] == [1, 2]
+    wanted = "key = X'6B' and offset >= 1 and timestamp > '2020'"
+    with pytest.raises(AnalysisException, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
+        load("plain", pushdown="true").where(wanted).collect()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        rows = load("plain", pushdown="true").where(wanted).collect()
+        assert [row.offset for row in rows] == [2]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_values_are_text_or_json_and_what_is_neither_is_left_out_where_asked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with falaj.open(tmp_path / "store") as store, store.topic("t") as topic:
+        topic.extend(b'{"id": %d, "at": "2026-11-20T08:00:00Z"}' % i for i in range(2000))
+        topic.extend([b"\xff", b'{"id": "x"}', b'{"id": 7}'])
+    given = {"store": str(tmp_path / "store"), "subscribe": "t", "onCorrupt": "skip"}
+    text = spark.read.format("falaj").options(values="string", **given).load()
+    assert dict(text.dtypes)["value"] == "string"
+    assert text.where("value like '{%'").count() == 2002
+    parsed = (
+        spark.read.format("falaj")
+        .options(values="json", **given)
+        .schema("offset BIGINT, value STRUCT<id: BIGINT, at: TIMESTAMP>")
+        .load()
+    )
+    found = parsed.agg(F.count("*"), F.count("value"), F.sum("value.id"), F.max("value.at"))
+    [(rows, values, total, latest)] = found.collect()
+    assert (rows, values, total) == (2001, 2001, sum(range(2000)) + 7)
+    assert latest.astimezone(UTC) == datetime(2026, 11, 20, 8, tzinfo=UTC)
+
+
 def test_an_empty_topic_is_an_empty_table(load: Load) -> None:
     assert load("empty").count() == 0
 
@@ -86,7 +127,8 @@ def test_an_empty_topic_is_an_empty_table(load: Load) -> None:
 def test_a_mistake_ends_in_a_sentence_that_helps(load: Load) -> None:
     for options, sentence in (
         ({"maxRows": "1"}, "falaj.errors.Invalid: there is no option 'maxrows'"),
-        ({"failOnDataLoss": "false"}, "failOnDataLoss=false is not supported yet"),
+        ({"values": "json"}, "values=json needs a schema that says what is in it"),
+        ({"consumer": "billing"}, "option consumer is for spark.readStream: leave it away here"),
         ({"subscribe": "bills"}, "bills"),
     ):
         with pytest.raises(AnalysisException) as raised:

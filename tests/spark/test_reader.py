@@ -14,8 +14,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructType
 
 import falaj
-from falaj.errors import Error, Invalid, NoSuchTopic, NotAStore, TopicDeleted
+from falaj.errors import Error, Invalid, NoSuchTopic, NotAStore, OffsetOutOfRange, TopicDeleted
 from falaj.spark import columns, ranges
+from falaj.spark.options import ReadOptions
 from falaj.spark.source import FalajReader, FalajSource
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Reader = Callable[..., FalajReader]
+
+
+def all_columns(**options: str) -> StructType:
+    return columns.schema(ReadOptions.parse({"store": "s", "subscribe": "t", **options}))
 
 
 def read(reader: FalajReader) -> pyarrow.Table:
@@ -72,7 +77,7 @@ def test_batches_have_the_schema_that_spark_declares_to_the_letter(
     headers: bool, orders: Path, reader: Reader
 ) -> None:
     options = {"includeHeaders": "true"} if headers else {}
-    declared = to_arrow_schema(columns.schema(headers), timezone="UTC")
+    declared = to_arrow_schema(all_columns(**options), timezone="UTC")
     assert read(reader(orders, "orders,plain", **options)).schema.equals(declared)
 
 
@@ -139,7 +144,11 @@ def test_reader_and_ranges_travel_to_workers(orders: Path, reader: Reader) -> No
     [
         (StructType().add("vlaue", "binary"), "a topic has no column 'vlaue': it has key, value"),
         (StructType().add("key", "string"), "the column key is binary, not string: read it so,"),
-        (StructType().add(columns.schema(headers=True)["headers"]), "needs .option('includeHead"),
+        (StructType().add("value", "string"), "; or choose .option('values', 'string') or 'json'"),
+        (
+            StructType().add(all_columns(includeHeaders="true")["headers"]),
+            "needs .option('includeHead",
+        ),
     ],
 )
 def test_a_schema_that_no_topic_has_is_refused(
@@ -176,14 +185,14 @@ def test_a_schema_with_a_column_twice_is_refused(orders: Path) -> None:
                 "startingOffsets": '{"orders": {"0": 20, "1": -2, "2": -2}}',
                 "endingOffsets": '{"orders": {"0": 10, "1": -1, "2": -1}}',
             },
-            "startingOffsets (20) lie behind endingOffsets (10) for topic orders, partition 0",
+            "startingOffsets (20) lies behind endingOffsets (10) for topic orders, partition 0",
         ),
     ],
 )
 def test_offsets_that_are_not_there_are_refused(
     orders: Path, reader: Reader, options: dict[str, str], sentence: str
 ) -> None:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises((Invalid, OffsetOutOfRange)) as raised:
         reader(orders, "orders", **options).partitions()
     assert sentence in str(raised.value)
 
@@ -202,7 +211,6 @@ def test_what_is_not_built_yet_is_told() -> None:
     source = FalajSource({})
     schema = StructType()
     for call in (
-        lambda: source.streamReader(schema),
         lambda: source.writer(schema, overwrite=False),
         lambda: source.streamWriter(schema, overwrite=False),
     ):

@@ -1,7 +1,7 @@
-"""The Spark connector: a topic is a table, through PySpark's Python data sources.
+"""The Spark connector: a topic is a table and a stream, through PySpark's Python data sources.
 
 Owns the options and columns of `format("falaj")`, which are those of Spark's Kafka source, and a
-local session that needs no Java to be installed. Batch reads only, so far. It reads through the
+local session that needs no Java to be installed. Reading only, so far. It reads through the
 public package (`falaj.open`, topics, slices), and leaves what a record is to it.
 
 Needs the extra `spark`. `falaj.spark.session` makes sessions, `falaj.spark.source` is what Spark

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -21,19 +22,24 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from falaj.errors import Invalid
+from falaj.errors import Corrupt, Invalid, LogRewound, OffsetOutOfRange
+from falaj.spark import values
+from falaj.spark.loss import logger, out_of_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow
 
     from falaj import Topic
+    from falaj.spark.loss import Loss
+    from falaj.spark.options import ReadOptions
 
 __all__ = ["BATCH_BYTES_MAX", "BATCH_ROWS_MAX", "batches", "check", "schema"]
 
 BATCH_ROWS_MAX = 10_000
 BATCH_BYTES_MAX = 16 << 20
+_NAMED_MAX = 10
 
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -49,19 +55,32 @@ _TYPES: dict[str, DataType] = {
 }
 
 
-def schema(headers: bool) -> StructType:
-    """List all columns, as Spark's Kafka source has them."""
+def schema(options: ReadOptions) -> StructType:
+    """List all columns, as Spark's Kafka source has them.
+
+    Raises:
+        Invalid: Values are JSON: only the user knows what is in it.
+    """
+    if options.values == "json":
+        raise Invalid(
+            "values=json needs a schema that says what is in it: "
+            ".schema('offset BIGINT, value STRUCT<id: BIGINT, name: STRING>')"
+        )
     return StructType(
-        [StructField(name, kind) for name, kind in _TYPES.items() if headers or name != "headers"]
+        [
+            StructField(name, StringType() if (name, options.values) == ("value", "string") else t)
+            for name, t in _TYPES.items()
+            if options.headers or name != "headers"
+        ]
     )
 
 
-def check(wanted: StructType, headers: bool) -> None:
+def check(wanted: StructType, options: ReadOptions) -> None:
     """Refuse a schema that asks for what is not there.
 
     Args:
         wanted: The schema that the user gave.
-        headers: Whether `includeHeaders` is on.
+        options: What else was asked for.
 
     Raises:
         Invalid: A column is unknown, has another type, or is there twice.
@@ -71,18 +90,35 @@ def check(wanted: StructType, headers: bool) -> None:
             raise Invalid(f"the schema names the column {name} twice")
         if name not in _TYPES:
             raise Invalid(f"a topic has no column {name!r}: it has {', '.join(_TYPES)}")
-        if name == "headers" and not headers:
+        if name == "headers" and not options.headers:
             raise Invalid("the column headers needs .option('includeHeaders', 'true')")
         kind, given = _TYPES[name], wanted[name].dataType
+        if name == "value" and options.values == "json":
+            values.check(given)
+            continue
+        if name == "value" and options.values == "string":
+            kind = StringType()
         if given != kind:
             raise Invalid(
                 f"the column {name} is {kind.simpleString()}, not {given.simpleString()}: "
-                f"read it so, and cast it then"
+                f"read it so, and cast it then{_or_values(name, options)}"
             )
 
 
+def _or_values(name: str, options: ReadOptions) -> str:
+    if (name, options.values) != ("value", "binary"):
+        return ""
+    return "; or choose .option('values', 'string') or 'json'"
+
+
 def batches(
-    topic: Topic[Any], start: int, end: int, wanted: StructType
+    topic: Topic[Any],
+    start: int,
+    end: int,
+    wanted: StructType,
+    options: ReadOptions,
+    loss: Loss,
+    keys: frozenset[bytes] | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Read records of one partition as Arrow batches.
 
@@ -91,33 +127,119 @@ def batches(
         start: First offset.
         end: Offset behind the last.
         wanted: The columns, as `check` allows them.
+        options: What else was asked for.
+        loss: What decides where records are gone.
+        keys: The keys to read, or None for all records.
 
     Returns:
         An iterator of batches.
+
+    Raises:
+        Corrupt: A record is damaged.
+        Invalid: A value is not what `values` says.
+        OffsetOutOfRange: Records were trimmed since the range was planned.
     """
     import pyarrow
+    from pyarrow import compute
 
     declared = pyarrow.schema(
-        [pyarrow.field(f.name, _arrow_types()[f.name], nullable=f.nullable) for f in wanted.fields]
+        [pyarrow.field(f.name, _arrow_type(f), nullable=f.nullable) for f in wanted.fields]
     )
-    found = topic.to_reader(
-        start, end, columns=wanted.names, batch_rows=BATCH_ROWS_MAX, batch_bytes=BATCH_BYTES_MAX
-    )
-    for batch in found:
-        yield pyarrow.RecordBatch.from_arrays(batch.columns, schema=declared)
+    decodes = options.values != "binary" and "value" in wanted.names
+    names = list(wanted.names)
+    if decodes and "offset" not in names:
+        names.append("offset")  # to name the record that cannot be read
+    chosen = None if keys is None else pyarrow.array(sorted(keys), pyarrow.binary())
+    for batch in _read(topic, start, end, names, options, loss):
+        if chosen is not None:
+            batch = batch.filter(compute.is_in(batch["key"], chosen))
+        columns = batch.columns
+        if decodes:
+            columns = _decoded(topic, batch, options, declared.field("value").type)
+        yield pyarrow.RecordBatch.from_arrays(columns[: len(declared)], schema=declared)
 
 
-def _arrow_types() -> dict[str, pyarrow.DataType]:
+def _read(
+    topic: Topic[Any], start: int, end: int, names: Sequence[str], options: ReadOptions, loss: Loss
+) -> Iterator[pyarrow.RecordBatch]:
+    """Read what is there; go on behind what is damaged or gone, where that is wanted."""
+    where = f"topic {topic.name}, partition {topic.partitions[0]}"
+    while start < end:
+        reader = None
+        try:
+            reader = topic.to_reader(
+                start,
+                end,
+                columns=names,
+                batch_rows=BATCH_ROWS_MAX,
+                batch_bytes=BATCH_BYTES_MAX,
+                on_corrupt="skip" if options.skips_damage else "raise",
+            )
+            yield from reader
+            return
+        except Corrupt as error:
+            error.add_note("go on behind what is damaged with .option('onCorrupt', 'skip')")
+            raise
+        except OffsetOutOfRange:
+            # What was read lies before what is gone, and that before the new beginning.
+            first, there = topic.first, topic.end
+            if first > start:
+                lost = (
+                    f"{where}: records {start} to {min(first, end)} were trimmed while Spark read"
+                )
+                loss.meet(out_of_range(lost, start, first, there))
+                start = first
+            elif there < end:
+                loss.meet(LogRewound(f"{where} ends at {there} now, before {end}: it lost its end"))
+                end = there
+            else:
+                raise
+        finally:
+            for skipped in reader.skipped if reader else []:
+                loss.warn(
+                    f"{where}: offsets {skipped['offsets']} are damaged, in {skipped['path']}, and "
+                    "left out"
+                )
+
+
+def _decoded(
+    topic: Topic[Any], batch: pyarrow.RecordBatch, options: ReadOptions, kind: pyarrow.DataType
+) -> list[pyarrow.Array]:
+    found, bad = values.decode(batch["value"], options.values, kind)
+    if bad:
+        offsets = [batch["offset"][row].as_py() for row in bad]
+        where = f"topic {topic.name}, partition {topic.partitions[0]}"
+        what = "UTF-8" if options.values == "string" else f"JSON of the type {kind}"
+        if not options.skips_damage:
+            raise Invalid(
+                f"{where}: the value at offset {offsets[0]} is not {what}: read it with "
+                ".option('values', 'binary'), or leave such records out with "
+                ".option('onCorrupt', 'skip')"
+            )
+        more = f" and {len(bad) - _NAMED_MAX} more" if len(bad) > _NAMED_MAX else ""
+        named = ", ".join(map(str, offsets[:_NAMED_MAX]))
+        logger.warning("%s: left out, not %s: offsets %s%s", where, what, named, more)
+        import numpy
+
+        kept = numpy.ones(len(batch), dtype=bool)
+        kept[bad] = False
+        batch = batch.filter(kept)
+    at = batch.schema.get_field_index("value")
+    return [found if place == at else column for place, column in enumerate(batch.columns)]
+
+
+def _arrow_type(field: StructField) -> pyarrow.DataType:
     import pyarrow
 
+    if field.name == "value":
+        return to_arrow_type(field.dataType, timezone="UTC")
     header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
     return {
         "key": pyarrow.binary(),
-        "value": pyarrow.binary(),
         "topic": pyarrow.string(),
         "partition": pyarrow.int32(),
         "offset": pyarrow.int64(),
         "timestamp": pyarrow.timestamp("us", tz="UTC"),
         "timestampType": pyarrow.int32(),
         "headers": pyarrow.list_(pyarrow.field("element", header)),
-    }
+    }[field.name]

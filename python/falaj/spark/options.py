@@ -7,18 +7,26 @@ format and adding `store`. What is not known is an error and never passed over, 
 
 from __future__ import annotations
 
+import difflib
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 from falaj.errors import Invalid
-from falaj.spark.offsets import Bound, parse
+from falaj.spark import offsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ReadOptions"]
+    from falaj.arguments import Visibility
+    from falaj.spark.offsets import Bound
+
+__all__ = ["Kind", "ReadOptions", "Values"]
+
+Kind = Literal["batch", "stream"]
+Values = Literal["binary", "string", "json"]
 
 # Spark hands options over in lower case; messages name them as people write them.
 _SPELLING = {
@@ -26,30 +34,29 @@ _SPELLING = {
     for name in (
         "store",
         "subscribe",
-        "startingOffsets",
-        "endingOffsets",
-        "includeHeaders",
-        "minPartitions",
-        "failOnDataLoss",
-    )
-}
-# Options of Spark's Kafka source that this version cannot honour.
-_NOT_YET = {
-    name.lower(): name
-    for name in (
-        "assign",
         "subscribePattern",
+        "startingOffsets",
         "startingTimestamp",
-        "endingTimestamp",
         "startingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy",
+        "endingOffsets",
+        "endingTimestamp",
         "endingOffsetsByTimestamp",
-        "maxRecordsPerPartition",
         "maxOffsetsPerTrigger",
-        "minOffsetsPerTrigger",
-        "maxTriggerDelay",
-        "groupIdPrefix",
+        "minPartitions",
+        "includeHeaders",
+        "failOnDataLoss",
+        "values",
+        "visibility",
+        "onCorrupt",
+        "pushdown",
+        "consumer",
     )
 }
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
+_STREAM_ONLY = ("consumer",)
+# Kafka's source passes over it in a batch, so jobs carry it.
+_NOTHING_IN_A_BATCH = "maxOffsetsPerTrigger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +65,46 @@ class ReadOptions:
 
     Attributes:
         store: Directory of the store, absolute, because executors may run elsewhere.
-        topics: Names of the topics, in the order given.
+        topics: Names of the topics, in the order given; None with a pattern.
+        pattern: What the names of topics match wholly, or None.
         starting: Where each partition begins.
         ending: Where each partition ends.
-        headers: Whether there is a column `headers`.
+        rate: Most offsets that a micro-batch moves on by, or None.
         partitions_min: Fewest input partitions to split into, or None.
+        headers: Whether there is a column `headers`.
+        fails_on_loss: Whether records that are gone end the query.
+        values: As what the column `value` is read.
+        visibility: How far partitions are read.
+        skips_damage: Whether what is damaged is left out and reported.
+        pushdown: Whether filters are taken from Spark.
+        consumer: Name whose cursors follow a stream, or None.
+        ignored: Options that do nothing here, as they were spelled.
     """
 
     store: Path
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] | None
+    pattern: str | None
     starting: Bound
     ending: Bound
-    headers: bool
+    rate: int | None
     partitions_min: int | None
+    headers: bool
+    fails_on_loss: bool
+    values: Values
+    visibility: Visibility
+    skips_damage: bool
+    pushdown: bool
+    consumer: str | None
+    ignored: tuple[str, ...]
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> ReadOptions:
+    def parse(cls, given: Mapping[str, str], kind: Kind | None = None) -> ReadOptions:
         """Check what the user gave.
 
         Args:
             given: Option names, in any case, and their text.
+            kind: What is read: some options, and defaults, are of one of them. None where that is
+                not known yet: then what is wrong for one of them passes.
 
         Returns:
             The options.
@@ -86,65 +113,111 @@ class ReadOptions:
             Invalid: One is missing, unknown or cannot be right.
         """
         options = {name.lower(): text for name, text in given.items()}
-        _refuse_unknown(options)
-        _refuse_data_loss(options)
-        topics = _topics(_required(options, "subscribe"))
+        ignored = _refuse_unknown(options)
+        if kind is not None:
+            _refuse_of_the_other(options, kind)
+        if kind == "batch" and _NOTHING_IN_A_BATCH.lower() in options:
+            ignored = (*ignored, _NOTHING_IN_A_BATCH)
+        topics, pattern = _topics(options)
+        starting = offsets.starting(options, kind)
+        ending = offsets.ending(options)
+        if topics is not None:
+            starting.expect_topics(topics)
+            ending.expect_topics(topics)
+        far = "durable" if kind == "stream" else "committed"
         return cls(
-            store=Path(_required(options, "store")).absolute(),
+            store=Path(_required(options, "store", "'events'")).absolute(),
             topics=topics,
-            starting=parse("startingOffsets", options.get("startingoffsets", "earliest"), topics),
-            ending=parse("endingOffsets", options.get("endingoffsets", "latest"), topics),
-            headers=_boolean(options, "includeHeaders", default=False),
+            pattern=pattern,
+            starting=starting,
+            ending=ending,
+            rate=_positive(options, "maxOffsetsPerTrigger"),
             partitions_min=_positive(options, "minPartitions"),
+            headers=_boolean(options, "includeHeaders", default=False),
+            fails_on_loss=_boolean(options, "failOnDataLoss", default=True),
+            values=cast("Values", _one_of(options, "values", ("binary", "string", "json"))),
+            visibility=cast(
+                "Visibility", _one_of(options, "visibility", ("committed", "durable"), far)
+            ),
+            skips_damage=_one_of(options, "onCorrupt", ("fail", "skip")) == "skip",
+            pushdown=_boolean(options, "pushdown", default=False),
+            consumer=_required(options, "consumer", "'billing'") if "consumer" in options else None,
+            ignored=ignored,
         )
 
+    def warn_of_ignored(self) -> None:
+        """Say once which options do nothing."""
+        if self.ignored:
+            warnings.warn(
+                f"falaj has no broker, so these options do nothing: {', '.join(self.ignored)}"
+                if _NOTHING_IN_A_BATCH not in self.ignored
+                else f"these options do nothing in a batch of falaj: {', '.join(self.ignored)}",
+                stacklevel=2,
+            )
 
-def _refuse_unknown(options: Mapping[str, str]) -> None:
-    brokers = sorted(name for name in options if name.startswith("kafka."))
-    if brokers:
-        warnings.warn(
-            f"falaj has no broker, so these options do nothing: {', '.join(brokers)}",
-            stacklevel=2,
-        )
+    def chosen(self, there: list[str]) -> list[str]:
+        """Say which topics are read.
+
+        Args:
+            there: Names of all topics of the store.
+
+        Returns:
+            Those that were named, be they there or not; or those there are that match.
+        """
+        if self.topics is not None:
+            return list(self.topics)
+        pattern = re.compile(self.pattern or "")
+        return sorted(name for name in there if pattern.fullmatch(name))
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> tuple[str, ...]:
+    brokers = tuple(sorted(name for name in options if name.startswith("kafka.")))
     for name in sorted(options.keys() - _SPELLING.keys() - set(brokers)):
         if name == "path":
             raise Invalid(
                 "load() takes no path: name the store with .option('store', 'directory') and "
                 "the topic with .option('subscribe', 'topic')"
             )
-        if name in _NOT_YET:
-            raise Invalid(
-                f"option {_NOT_YET[name]} is not supported yet: "
-                f"this version reads with {', '.join(_SPELLING.values())}"
-            )
+        near = [_SPELLING[found] for found in difflib.get_close_matches(name, _SPELLING)]
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise Invalid(
-            f"there is no option {name!r}: format('falaj') takes {', '.join(_SPELLING.values())}"
+            f"there is no option {name!r}: {hint}format('falaj') takes "
+            f"{', '.join(_SPELLING.values())}"
         )
+    return brokers
 
 
-def _refuse_data_loss(options: Mapping[str, str]) -> None:
-    if not _boolean(options, "failOnDataLoss", default=True):
-        raise Invalid(
-            "option failOnDataLoss=false is not supported yet: a read whose records are gone "
-            "fails and says which; leave the option away"
-        )
+def _refuse_of_the_other(options: Mapping[str, str], kind: Kind) -> None:
+    others, verb = (_BATCH_ONLY, "read") if kind == "stream" else (_STREAM_ONLY, "readStream")
+    for name in others:
+        if name.lower() in options:
+            raise Invalid(f"option {name} is for spark.{verb}: leave it away here")
 
 
-def _required(options: Mapping[str, str], name: str) -> str:
-    text = options.get(name, "").strip()
+def _required(options: Mapping[str, str], name: str, example: str) -> str:
+    text = options.get(name.lower(), "").strip()
     if not text:
-        example = {"store": "'events'", "subscribe": "'orders'"}[name]
         raise Invalid(f"option {name} is missing: add .option('{name}', {example})")
     return text
 
 
-def _topics(text: str) -> tuple[str, ...]:
+def _topics(options: Mapping[str, str]) -> tuple[tuple[str, ...] | None, str | None]:
+    if "subscribepattern" in options:
+        if "subscribe" in options:
+            raise Invalid("subscribe and subscribePattern exclude each other: leave one away")
+        pattern = _required(options, "subscribePattern", "'orders-.*'")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise Invalid(f"option subscribePattern is no expression: {error}") from None
+        return None, pattern
+    text = _required(options, "subscribe", "'orders'")
     topics = tuple(name.strip() for name in text.split(","))
     if "" in topics:
         raise Invalid(f"option subscribe is topic names with commas between them, not {text!r}")
     if len(set(topics)) < len(topics):
         raise Invalid(f"option subscribe names a topic twice: {text!r}")
-    return topics
+    return topics, None
 
 
 def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -156,10 +229,22 @@ def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     return text.strip().lower() == "true"
 
 
+def _one_of(
+    options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str | None = None
+) -> str:
+    text = options.get(name.lower(), default or choices[0]).strip().lower()
+    if text not in choices:
+        raise Invalid(
+            f"option {name} is {', '.join(choices[:-1])} or {choices[-1]}, "
+            f"not {options[name.lower()]!r}"
+        )
+    return text
+
+
 def _positive(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
-    if not text.strip().isdecimal() or int(text) < 1:
+    if not (text.strip().isascii() and text.strip().isdecimal()) or int(text) < 1:
         raise Invalid(f"option {name} is a whole number from 1 up, not {text!r}")
     return int(text)

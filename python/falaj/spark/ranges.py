@@ -1,4 +1,4 @@
-"""Input partitions: ranges of offsets, decided once on the driver.
+"""Input partitions: ranges of offsets, decided once on the driver, and what a task reads of one.
 
 Every range is fixed before the first task runs, so that a task that is retried reads the same
 records, and records that come meanwhile are in no task. A range carries its topic's generation: a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 import falaj
-from falaj.errors import Invalid, TopicDeleted
+from falaj.errors import Invalid, NoSuchTopic, NotAStore, TopicDeleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from falaj.arguments import Visibility
+    from falaj.spark.loss import Loss
     from falaj.spark.options import ReadOptions
+    from falaj.spark.pushdown import Pruning
 
-__all__ = ["Range", "opened", "plan"]
+__all__ = ["Range", "open_raw", "opened", "plan", "split"]
 
 # Without `minPartitions`: tasks for all cores of the driver's machine, none too small to be worth
 # its start.
@@ -50,25 +53,32 @@ class Range(InputPartition):
         return True
 
 
-def plan(options: ReadOptions) -> list[Range]:
-    """Look at the log and decide what each task reads.
+def plan(options: ReadOptions, loss: Loss, pruning: Pruning | None = None) -> list[Range]:
+    """Look at the log and decide what each task of a batch reads.
 
     Args:
         options: What the user asked for.
+        loss: What decides where offsets asked for are not there.
+        pruning: What Spark filters away anyway.
 
     Returns:
         Ranges in the order of topics, partitions and offsets; none for empty topics.
 
     Raises:
-        Invalid: The offsets asked for are not there.
+        Invalid: The offsets asked for cannot be right.
+        OffsetOutOfRange: They are not there.
         Error: The store or a topic cannot be read.
     """
-    whole = []
+    whole: list[Range] = []
     with falaj.open(options.store, "r") as store:
-        for name in options.topics:
-            with _raw(store, name) as topic:
-                whole += [bounds for bounds in _bounds(topic, options) if len(bounds)]
-    return split(whole, options.partitions_min)
+        names = options.chosen(store.topics())
+        if options.topics is None:
+            options.starting.expect_topics(names)
+            options.ending.expect_topics(names)
+        for name in names:
+            with open_raw(store, name, options.visibility) as topic:
+                whole += _bounds(topic, options, loss, pruning)
+    return split([bounds for bounds in whole if len(bounds)], options.partitions_min)
 
 
 def split(whole: list[Range], partitions_min: int | None) -> list[Range]:
@@ -100,47 +110,79 @@ def split(whole: list[Range], partitions_min: int | None) -> list[Range]:
 
 
 @contextmanager
-def opened(store: Path, bounds: Range) -> Iterator[falaj.Topic[Any]]:
+def opened(options: ReadOptions, bounds: Range, loss: Loss) -> Iterator[falaj.Topic[Any] | None]:
     """Open the partition that a range is of, in the process that reads it.
 
+    Yields:
+        The partition; None where it is gone and that does not fail the query.
+
     Raises:
-        TopicDeleted: The topic is another one than when the range was planned.
+        NotAStore: This machine does not see the store.
+        TopicDeleted: The topic is gone, or another one than when the range was planned.
     """
-    with falaj.open(store, "r") as at, _raw(at, bounds.topic) as topic:
-        if topic.generation != bounds.generation:
-            raise TopicDeleted(
-                f"topic {bounds.topic} was deleted and made anew while Spark read it: "
-                "run the query again"
+    try:
+        at = falaj.open(options.store, "r")
+    except NotAStore as error:
+        raise NotAStore(
+            f"the executor on {socket.gethostname()} does not see the store that the driver reads:"
+            f" {error}; executors must see it under the same path, {options.store}"
+        ) from None
+    with at:
+        try:
+            topic = open_raw(at, bounds.topic)
+        except NoSuchTopic:
+            loss.meet(TopicDeleted(f"topic {bounds.topic} was deleted while Spark read it"))
+            yield None
+            return
+        with topic:
+            if topic.generation == bounds.generation:
+                yield topic.partition(bounds.partition)
+                return
+            loss.meet(
+                TopicDeleted(f"topic {bounds.topic} was deleted and made anew while Spark read it")
             )
-        yield topic.partition(bounds.partition)
+            yield None
 
 
-def _bounds(topic: falaj.Topic[Any], options: ReadOptions) -> Iterator[Range]:
-    options.starting.check(topic.name, topic.partitions)
-    options.ending.check(topic.name, topic.partitions)
-    for partition in topic.partitions:
-        part = topic.partition(partition)
-        first, end = part.first, part.end
-        start = options.starting.resolve(topic.name, partition, first, end)
-        stop = options.ending.resolve(topic.name, partition, first, end)
-        if start > stop:
-            raise Invalid(
-                f"startingOffsets ({start}) lie behind endingOffsets ({stop}) for topic "
-                f"{topic.name}, partition {partition}"
-            )
-        yield Range(topic.name, topic.generation, partition, start, stop)
+def open_raw(
+    store: falaj.Store, name: str, visibility: Visibility = "committed"
+) -> falaj.Topic[Any]:
+    """Open a topic without running its codec: the column is the bytes, pickles included.
 
-
-def _raw(store: falaj.Store, name: str) -> falaj.Topic[Any]:
-    """Open a topic without running its codec: the column is the bytes, pickles included."""
+    Raises:
+        NoSuchTopic: There is none, also where the store was opened for writing.
+    """
+    store._expect_topic(name)
     opened = store._open_topic(
         name,
         codec=None,
         resolve=lambda _: (None, None),
+        log=None,
         partitions=None,
         segment_bytes=None,
         sync_interval_ms=None,
         sync=None,
         verify=None,
+        visibility=visibility,
     )
     return falaj.Topic(opened, store)
+
+
+def _bounds(
+    topic: falaj.Topic[Any], options: ReadOptions, loss: Loss, pruning: Pruning | None
+) -> Iterator[Range]:
+    options.starting.expect_partitions(topic.name, topic.partitions)
+    options.ending.expect_partitions(topic.name, topic.partitions)
+    for partition in topic.partitions:
+        part = topic.partition(partition)
+        first, end = part.first, part.end
+        start = options.starting.resolve(part, first, end, loss)
+        stop = options.ending.resolve(part, first, end, loss)
+        if start > stop:
+            raise Invalid(
+                f"{options.starting.option} ({start}) lies behind {options.ending.option} ({stop}) "
+                f"for topic {topic.name}, partition {partition}"
+            )
+        if pruning is not None:
+            start, stop = pruning.cut(part, start, stop)
+        yield Range(topic.name, topic.generation, partition, start, stop)

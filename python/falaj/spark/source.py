@@ -2,7 +2,7 @@
 
 Spark makes it on the driver, pickles it, and calls `partitions` in a planning process and `read` in
 workers. It keeps nothing open between calls, so that it travels, and says in a sentence what it
-cannot do yet: streams and writing.
+cannot do yet: writing.
 """
 
 from __future__ import annotations
@@ -12,27 +12,31 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 
 from falaj.errors import Invalid
 from falaj.spark import columns, ranges
+from falaj.spark.loss import BATCH_CHOICES, Loss
 from falaj.spark.options import ReadOptions
+from falaj.spark.pushdown import Pruning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow
     from pyspark.sql.types import StructType
+
+    from falaj.spark.stream import FalajStreamReader
 
 __all__ = ["FalajReader", "FalajSource"]
 
 
 class FalajSource(DataSource):
-    """Topics of a store as a table, with the columns of Spark's Kafka source."""
+    """Topics of a store as a table and as a stream, with the columns of Spark's Kafka source."""
 
     @classmethod
     def name(cls) -> str:
@@ -40,19 +44,19 @@ class FalajSource(DataSource):
         return "falaj"
 
     def schema(self) -> StructType:
-        """All columns; `headers` with `includeHeaders`."""
-        return columns.schema(ReadOptions.parse(self.options).headers)
+        """All columns; `headers` with `includeHeaders`, `value` as `values` says."""
+        return columns.schema(ReadOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> FalajReader:
         """Read a batch; a schema that the user gave chooses columns."""
-        return FalajReader(ReadOptions.parse(self.options), schema)
+        options = ReadOptions.parse(self.options, "batch")
+        return PruningReader(options, schema) if options.pushdown else FalajReader(options, schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Refuse: batch only, so far."""
-        raise Invalid(
-            "falaj cannot be read as a Spark stream yet: use spark.read, or follow the topic "
-            "with falaj.open(...).topic(...).follow()"
-        )
+    def streamReader(self, schema: StructType) -> FalajStreamReader:  # noqa: N802
+        """Read a stream; a schema that the user gave chooses columns."""
+        from falaj.spark.stream import FalajStreamReader
+
+        return FalajStreamReader(ReadOptions.parse(self.options, "stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Refuse: read only, so far."""
@@ -75,17 +79,41 @@ class FalajReader(DataSourceReader):
     """One batch read of the topics' records as they are when it is planned."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        columns.check(schema, options.headers)
+        columns.check(schema, options)
         self.options = options
         self.schema = schema
+        self.pruning: Pruning | None = None
+        self._loss = Loss(options.fails_on_loss, BATCH_CHOICES)
 
     def partitions(self) -> Sequence[ranges.Range]:
         """Decide what each task reads."""
-        return ranges.plan(self.options)
+        self.options.warn_of_ignored()
+        return ranges.plan(self.options, self._loss, self.pruning)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read what one task was given."""
         if not isinstance(partition, ranges.Range):
             return  # Spark asks for one empty task where there is no range
-        with ranges.opened(self.options.store, partition) as topic:
-            yield from columns.batches(topic, partition.start, partition.end, self.schema)
+        keys = None if self.pruning is None else self.pruning.keys
+        with ranges.opened(self.options, partition, self._loss) as topic:
+            if topic is not None:
+                yield from columns.batches(
+                    topic,
+                    partition.start,
+                    partition.end,
+                    self.schema,
+                    self.options,
+                    self._loss,
+                    keys,
+                )
+
+
+class PruningReader(FalajReader):
+    """The same, told what Spark filters away: Spark asks for that by the method being there."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Learn from all filters; Spark evaluates them again."""
+        self.pruning = Pruning()
+        for wanted in filters:
+            self.pruning.take(wanted)
+        return filters

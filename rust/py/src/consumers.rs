@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyList};
 use crate::consumer::start_of;
 use crate::errors::OrRaise;
 use crate::store::Store;
+use crate::topic::Topic;
 use crate::wait::patiently;
 
 /// All consumers of a store, as dicts.
@@ -75,6 +76,19 @@ pub(crate) fn _reset_cursor(
     });
     let topic = topic.or_raise(py)?;
     patiently(py, patience, || consumer::reset_cursor(&inner, name, &topic, partition, to))
+}
+
+/// The fingerprint of what lies before an offset: (checksum, time), both 0 where nothing does.
+#[pyfunction]
+pub(crate) fn _position_of(
+    py: Python<'_>,
+    topic: &Bound<'_, Topic>,
+    partition: u32,
+    offset: u64,
+) -> PyResult<(u32, i64)> {
+    let open = topic.get().opened.handle.open_existing(py)?;
+    let found = consumer::position_of(&open.topic, partition, offset).or_raise(py)?;
+    Ok((found.crc, found.time_us))
 }
 
 /// Delete a consumer that nobody has open.

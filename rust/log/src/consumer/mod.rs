@@ -53,3 +53,4 @@ pub use handle::{Consumer, Part, Start};
 pub use overview::{
     ConsumerInfo, CursorInfo, MemberInfo, delete_consumer, list_consumers, reset_cursor,
 };
+pub use places::position_of;

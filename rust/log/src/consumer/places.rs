@@ -87,6 +87,15 @@ impl Finder {
     }
 }
 
+/// The position of an offset, for who keeps it elsewhere and wants to recognise it later: what lies
+/// before it is the same as long as its checksum and time are. Costs a lookup in the index.
+///
+/// # Errors
+/// `OffsetOutOfRange` below what is kept and beyond the end; `Corrupt`, `Io`.
+pub fn position_of(topic: &Topic, partition: u32, offset: u64) -> Result<Position> {
+    Finder::default().find(topic, partition, offset).map(|(position, _)| position)
+}
+
 /// Whether a position is still where it was. Not compared at or below what is kept.
 ///
 /// # Errors

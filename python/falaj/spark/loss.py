@@ -1,0 +1,69 @@
+"""What becomes of a query whose records are gone: `failOnDataLoss` decides, and it is always said.
+
+Records are gone where a topic was deleted, made anew or trimmed, or a log lost its end. The query
+then ends with an error that names the choices, or goes on from what is there with one warning for
+each loss, through the logger `falaj.spark`: on the driver's or the executor's standard error where
+nobody configured logging.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from falaj.errors import OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from falaj.errors import Error
+
+__all__ = ["BATCH_CHOICES", "STREAM_CHOICES", "Loss", "logger", "out_of_range"]
+
+logger = logging.getLogger("falaj.spark")
+
+STREAM_CHOICES = (
+    "start the query with a new checkpointLocation, or let it go on from what is there with "
+    ".option('failOnDataLoss', 'false')"
+)
+BATCH_CHOICES = (
+    "run the query again, with offsets that are there, or let it go on from what is there with "
+    ".option('failOnDataLoss', 'false')"
+)
+
+
+@dataclass
+class Loss:
+    """Decides what a loss does to a query, and remembers what was said.
+
+    Attributes:
+        fails: `failOnDataLoss`.
+        choices: What the user can do, for the end of the message.
+    """
+
+    fails: bool
+    choices: str
+    _told: set[str] = field(default_factory=set)
+
+    def meet(self, error: Error) -> None:
+        """Raise what happened, with the choices; or say it once and return.
+
+        Args:
+            error: What happened, as a sentence without a remedy.
+        """
+        if self.fails:
+            error.args = (f"{error}: {self.choices}",)
+            raise error
+        self.warn(f"{error}; the query goes on from what is there")
+
+    def warn(self, sentence: str) -> None:
+        """Say something, once."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            logger.warning("%s", sentence)
+
+
+def out_of_range(sentence: str, offset: int, first: int, end: int) -> OffsetOutOfRange:
+    """Make the error for an offset that is not there."""
+    error = OffsetOutOfRange(sentence)
+    error.offset, error.first, error.end = offset, first, end
+    return error

@@ -1,0 +1,110 @@
+"""Where a stream stands: what Spark keeps of it in its checkpoint.
+
+For each topic its generation, which tells a topic from another of the same name, and for each
+partition an offset with a fingerprint of what lies before it, which tells a log from one that lost
+its end or is an older copy. As JSON:
+
+    {"version": 1, "topics": {"orders": {"generation": "9f3c…", "partitions":
+        {"0": {"offset": 42, "after": "5d1e0c3a.1795161600000000"}}}}}
+
+The text is a function of the place, since Spark compares texts to see whether there is news.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from falaj.consumers import position_of
+from falaj.errors import Corrupt, Invalid
+
+if TYPE_CHECKING:
+    from falaj import Topic
+
+__all__ = ["Place", "Places", "Standing", "decode", "encode", "place_of"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An offset, and a fingerprint of what lies before it; empty where nothing does."""
+
+    offset: int
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the stream stands in a topic."""
+
+    generation: str
+    partitions: dict[int, Place]
+
+
+Places = dict[str, Standing]
+
+
+def place_of(part: Topic[Any], offset: int) -> Place:
+    """Find out what lies before an offset.
+
+    Args:
+        part: The partition.
+        offset: Not before what is kept, and not behind the end.
+
+    Returns:
+        The place; without a fingerprint where what lies before is damaged.
+    """
+    try:
+        crc, time_us = position_of(part, part.partitions[0], offset)
+    except Corrupt:
+        return Place(offset)
+    return Place(offset, f"{crc:08x}.{time_us}" if (crc, time_us) != (0, 0) else "")
+
+
+def encode(places: Places) -> dict[str, Any]:
+    """Turn places into what Spark keeps."""
+    return {
+        "version": _VERSION,
+        "topics": {
+            name: {
+                "generation": places[name].generation,
+                "partitions": {
+                    str(number): {"offset": place.offset, "after": place.after}
+                    for number, place in sorted(places[name].partitions.items())
+                },
+            }
+            for name in sorted(places)
+        },
+    }
+
+
+def decode(kept: dict[str, Any]) -> Places:
+    """Turn what Spark kept into places.
+
+    Raises:
+        Invalid: It is not of this source, or of a version that is not known.
+    """
+    try:
+        if kept["version"] != _VERSION:
+            raise Invalid(
+                f"the checkpoint holds places of version {kept['version']}, and this falaj knows "
+                f"version {_VERSION}: upgrade it, or start with a new checkpointLocation"
+            )
+        return {
+            name: Standing(
+                standing["generation"],
+                {
+                    int(number): Place(int(place["offset"]), place["after"])
+                    for number, place in standing["partitions"].items()
+                },
+            )
+            for name, standing in kept["topics"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, Invalid):
+            raise
+        raise Invalid(
+            f"the checkpoint does not hold places of a falaj stream ({kept!r}): it is another "
+            "source's; start with a new checkpointLocation"
+        ) from None

@@ -1,0 +1,122 @@
+"""What Spark's filters leave of a batch: fewer ranges, later beginnings, only some keys.
+
+Only prunes: Spark evaluates every filter again, so what is not understood here costs time and
+never a record. Filters on offset, partition, topic and timestamp are cut on the driver; those on
+keys leave rows out in the tasks, before they travel to the JVM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from falaj import times
+from falaj.errors import Invalid
+
+if TYPE_CHECKING:
+    from falaj import Topic
+
+__all__ = ["Pruning"]
+
+_BEYOND = 2**63
+_US = 1000
+
+
+@dataclass
+class Pruning:
+    """What is known of the records that Spark wants.
+
+    Attributes:
+        first: Lowest offset.
+        end: Offset behind the highest.
+        since_ns: Nanoseconds since 1970 before which no record is wanted, or None.
+        topics: Names of topics, or None for all.
+        partitions: Numbers of partitions, or None for all.
+        keys: Keys, or None for all.
+    """
+
+    first: int = 0
+    end: int = _BEYOND
+    since_ns: int | None = None
+    topics: frozenset[Any] | None = None
+    partitions: frozenset[Any] | None = None
+    keys: frozenset[Any] | None = field(default=None)
+
+    def take(self, wanted: Filter) -> None:
+        """Learn from one filter, all of which hold."""
+        match wanted:
+            case EqualTo((column,), value) | EqualNullSafe((column,), value):
+                self._one_of(column, [value])
+                self._at_least(column, value)
+                self._at_most(column, value)
+            case In((column,), values):
+                self._one_of(column, list(values))
+            case GreaterThan((column,), value) | GreaterThanOrEqual((column,), value):
+                self._at_least(column, value, isinstance(wanted, GreaterThan))
+            case LessThan((column,), value) | LessThanOrEqual((column,), value):
+                self._at_most(column, value, isinstance(wanted, LessThan))
+            case _:
+                pass
+
+    def cut(self, part: Topic[Any], start: int, end: int) -> tuple[int, int]:
+        """Leave of [start, end) of a partition what may be wanted.
+
+        Args:
+            part: The partition.
+            start: First offset.
+            end: Offset behind the last.
+
+        Returns:
+            The range that is left.
+        """
+        elsewhere = self.topics is not None and part.name not in self.topics
+        if elsewhere or (self.partitions is not None and part.partitions[0] not in self.partitions):
+            return start, start
+        first = max(start, self.first)
+        if self.since_ns is not None:
+            found = part._offset_at(self.since_ns)
+            first = max(first, end if found is None else found)
+        first = min(first, end)
+        return first, max(first, min(end, self.end))
+
+    def _one_of(self, column: str, values: list[Any]) -> None:
+        if column == "key":
+            # Null is no key: `key <=> null` is left to Spark.
+            if all(isinstance(value, bytes | bytearray) for value in values):
+                keys = frozenset(map(bytes, values))
+                self.keys = keys if self.keys is None else self.keys & keys
+        elif column == "topic":
+            names = frozenset(values)
+            self.topics = names if self.topics is None else self.topics & names
+        elif column == "partition":
+            numbers = frozenset(values)
+            self.partitions = numbers if self.partitions is None else self.partitions & numbers
+
+    def _at_least(self, column: str, value: Any, strictly: bool = False) -> None:
+        if column == "offset" and isinstance(value, int):
+            self.first = max(self.first, value + strictly)
+        elif column == "timestamp" and isinstance(value, datetime):
+            # The column is cut to microseconds: one more is looked at on that account.
+            moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+            try:
+                ns = times.to_ns(moment) - _US
+            except Invalid:
+                return
+            self.since_ns = ns if self.since_ns is None else max(self.since_ns, ns)
+
+    def _at_most(self, column: str, value: Any, strictly: bool = False) -> None:
+        # Times of events go up and down, so a latest one says nothing about where to end.
+        if column == "offset" and isinstance(value, int):
+            self.end = max(0, min(self.end, value + (not strictly)))

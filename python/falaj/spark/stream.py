@@ -1,0 +1,303 @@
+"""`FalajStreamReader`: topics as a stream.
+
+Spark keeps one in a process of the driver for as long as a query runs, asks it how far to go and
+where the pieces lie, and pickles another to the workers, which read. Invariant: what was handed out
+up to a place is in no later batch, and what lies between two places is in the batch between them;
+where the log does not have it any more, `failOnDataLoss` decides, and nothing is passed over in
+silence. It keeps no file open between calls but the cursors'.
+
+`latestOffset` takes a limit from PySpark 4.2 on; 4.1 calls it without.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+import falaj
+from falaj.errors import Invalid, LogRewound, NoSuchTopic, TopicDeleted
+from falaj.spark import columns, places, ranges
+from falaj.spark.admission import admit
+from falaj.spark.lag import Cursors
+from falaj.spark.loss import STREAM_CHOICES, Loss, out_of_range
+from falaj.spark.places import Place, Places, Standing, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+    from pyspark.sql.types import StructType
+
+    from falaj.spark.options import ReadOptions
+
+    HAS_LIMITS = True
+else:
+    try:
+        from pyspark.sql.streaming.datasource import (
+            ReadAllAvailable,
+            ReadMaxRows,
+            SupportsTriggerAvailableNow,
+        )
+
+        HAS_LIMITS = True
+    except ImportError:  # PySpark 4.1, which asks for all there is, always
+        SupportsTriggerAvailableNow = object
+        HAS_LIMITS = False
+
+__all__ = ["FalajStreamReader"]
+
+
+class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of the topics' records, in order within each partition."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        columns.check(schema, options)
+        if options.rate is not None and not HAS_LIMITS:
+            raise Invalid("option maxOffsetsPerTrigger needs PySpark 4.2 or newer: upgrade it")
+        self.options = options
+        self.schema = schema
+        self._loss = Loss(options.fails_on_loss, STREAM_CHOICES)
+        self._target: dict[tuple[str, str, int], int] | None = None
+        self._cursors: Cursors | None = None
+        self._recognised: set[tuple[str, str, int, Place]] = set()
+        self._started = False
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Find where a query begins that has no checkpoint."""
+        found: Places = {}
+        starting = self.options.starting
+        with falaj.open(self.options.store, "r") as store:
+            names = self.options.chosen(store.topics())
+            if self.options.topics is None:
+                starting.expect_topics(names)
+            for name in names:
+                with ranges.open_raw(store, name, self.options.visibility) as topic:
+                    starting.expect_partitions(name, topic.partitions)
+                    found[name] = Standing(topic.generation, {})
+                    for part in topic._parts():
+                        offset = starting.resolve(part, part.first, part.end, self._loss)
+                        found[name].partitions[part.partitions[0]] = place_of(part, offset)
+        return places.encode(found)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Tell Spark of `maxOffsetsPerTrigger`."""
+        rate = self.options.rate
+        return ReadAllAvailable() if rate is None else ReadMaxRows(rate)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember what there is now: the query ends there."""
+        with self._topics() as topics:
+            self._target = {
+                _lane(part): part.end for topic in topics.values() for part in topic._parts()
+            }
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Find where the next batch ends: behind all there is, or where the limit is reached."""
+        with self._topics() as topics:
+            begun = self._begin(topics, {} if start is None else places.decode(start))
+            self._follow(begun)
+            waiting = {
+                _lane(part): self._end(part, begun) - begun[name].partitions[number].offset
+                for name, topic in topics.items()
+                for number, part in enumerate(topic._parts())
+            }
+            if HAS_LIMITS and isinstance(limit, ReadMaxRows):
+                turn = sum(p.offset for s in begun.values() for p in s.partitions.values())
+                waiting = admit(waiting, limit.max_rows, turn)
+            return places.encode(
+                {
+                    name: Standing(
+                        topic.generation,
+                        {
+                            number: _moved(part, begun[name].partitions[number], waiting)
+                            for number, part in enumerate(topic._parts())
+                        },
+                    )
+                    for name, topic in topics.items()
+                }
+            )
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Tell the query's progress how far the topics reach."""
+        with self._topics() as topics:
+            return places.encode(
+                {
+                    name: Standing(
+                        topic.generation,
+                        {n: Place(part.end) for n, part in enumerate(topic._parts())},
+                    )
+                    for name, topic in topics.items()
+                }
+            )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ranges.Range]:
+        """Decide what each task of a batch reads."""
+        before, until = places.decode(start), places.decode(end)
+        whole = []
+        with falaj.open(self.options.store, "r") as store, ExitStack() as opened:
+            topics = {}
+            for name, standing in until.items():
+                if name not in store.topics():
+                    self._loss.meet(_deleted(name))
+                    continue
+                topic = opened.enter_context(ranges.open_raw(store, name))
+                if topic.generation == standing.generation:
+                    topics[name] = topic
+                else:
+                    self._loss.meet(_made_anew(name))
+            begun = self._begin(topics, before)
+            for name, topic in topics.items():
+                for number, part in enumerate(topic._parts()):
+                    first = begun[name].partitions[number].offset
+                    stop = self._there(part, until[name].partitions[number])
+                    if first < stop:
+                        whole.append(ranges.Range(name, topic.generation, number, first, stop))
+        return ranges.split(whole, self.options.partitions_min)
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Read what one task was given."""
+        if not isinstance(partition, ranges.Range):
+            return
+        with ranges.opened(self.options, partition, self._loss) as part:
+            if part is not None:
+                yield from columns.batches(
+                    part, partition.start, partition.end, self.schema, self.options, self._loss
+                )
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Move the cursors: Spark is done with what lies before."""
+        if self._cursors is not None:
+            self._cursors.move(places.decode(end))
+
+    def stop(self) -> None:
+        """Let go of the cursors."""
+        if self._cursors is not None:
+            self._cursors.close()
+
+    @contextmanager
+    def _topics(self) -> Iterator[dict[str, falaj.Topic[Any]]]:
+        """Open what there is of the topics that are read."""
+        with falaj.open(self.options.store, "r") as store, ExitStack() as opened:
+            found = {}
+            for name in self.options.chosen(store.topics()):
+                with suppress(NoSuchTopic):
+                    topic = ranges.open_raw(store, name, self.options.visibility)
+                    found[name] = opened.enter_context(topic)
+            yield found
+
+    def _begin(self, topics: dict[str, falaj.Topic[Any]], kept: Places) -> Places:
+        """Find where to go on, in topics that are there, from what was kept of them.
+
+        A topic that is new to the stream begins with its first record.
+        """
+        for name in kept.keys() - topics.keys():
+            self._gone(name)
+        found = {}
+        for name, topic in topics.items():
+            known = kept.get(name)
+            if known is not None and known.generation != topic.generation:
+                self._loss.meet(_made_anew(name))
+                known = None
+            at = {} if known is None else known.partitions
+            found[name] = Standing(
+                topic.generation,
+                {
+                    number: self._go_on(part, at[number]) if number in at else Place(part.first)
+                    for number, part in enumerate(topic._parts())
+                },
+            )
+        return found
+
+    def _go_on(self, part: falaj.Topic[Any], place: Place) -> Place:
+        """Say where to go on: at the place, if the log still has it."""
+        there = self._there(part, place)
+        first = part.first
+        if there < first:
+            lost = f"{_named(part)}: records {there} to {first} were trimmed before they were read"
+            self._loss.meet(out_of_range(lost, there, first, part.end))
+            there = first
+        return place if there == place.offset else Place(there)
+
+    def _there(self, part: falaj.Topic[Any], place: Place) -> int:
+        """Make sure that the log is the one that the place was in; say where in it that is."""
+        key = (*_lane(part), place)
+        if key in self._recognised:
+            return place.offset
+        committed = part.committed
+        if place.offset > committed:
+            lost = (
+                f"{_named(part)} ends at {committed}, and the query has read up to {place.offset}: "
+                "its log lost its end, or is an older copy"
+            )
+            self._loss.meet(LogRewound(lost))
+            return committed
+        if place.after and place.offset > part.first and place_of(part, place.offset) != place:
+            lost = (
+                f"{_named(part)} holds other records before offset {place.offset} than those that "
+                "the query has read: its log lost its end, or is an older copy"
+            )
+            self._loss.meet(LogRewound(lost))
+        self._recognised.add(key)
+        return place.offset
+
+    def _end(self, part: falaj.Topic[Any], begun: Places) -> int:
+        """Say how far a partition may be read, which is never behind where it was read to."""
+        start = begun[part.name].partitions[part.partitions[0]].offset
+        end = part.end if self._target is None else self._target.get(_lane(part), start)
+        return max(start, min(end, part.end))
+
+    def _follow(self, begun: Places) -> None:
+        """Move the cursors to where the stream stands: what lies before is done with.
+
+        Spark asks for the next batch when the one before is done, and calls `commit` of the last
+        one only if another follows.
+        """
+        if not self._started:
+            self.options.warn_of_ignored()
+            if self.options.consumer is not None:
+                self._cursors = Cursors(self.options.store, self.options.consumer, self._loss)
+                self._cursors.begin(begun)
+            self._started = True
+        elif self._cursors is not None:
+            self._cursors.move(begun)
+
+    def _gone(self, name: str) -> None:
+        if self.options.topics is not None and name not in self.options.topics:
+            self._loss.warn(f"topic {name} is in the checkpoint, and not read any more")
+        else:
+            self._loss.meet(_deleted(name))
+
+
+def _lane(part: falaj.Topic[Any]) -> tuple[str, str, int]:
+    return part.name, part.generation, part.partitions[0]
+
+
+def _named(part: falaj.Topic[Any]) -> str:
+    return f"topic {part.name}, partition {part.partitions[0]}"
+
+
+def _moved(part: falaj.Topic[Any], place: Place, by: dict[tuple[str, str, int], int]) -> Place:
+    # The same where it stays: Spark compares texts.
+    more = by.get(_lane(part), 0)
+    return place_of(part, place.offset + more) if more else place
+
+
+def _deleted(name: str) -> TopicDeleted:
+    return TopicDeleted(f"topic {name} was deleted, and what the query did not read of it is gone")
+
+
+def _made_anew(name: str) -> TopicDeleted:
+    return TopicDeleted(
+        f"topic {name} was deleted and made anew, and what the query did not read of the old one "
+        "is gone"
+    )

@@ -1,0 +1,150 @@
+"""The column `value` as text or as JSON, and records whose value is neither.
+
+A value that is not what the option `values` says is a mistake of whoever wrote it: the query fails
+and names the record, or, with `onCorrupt=skip`, leaves the record out and reports it. JSON is read
+by Arrow, a batch at a time; each value is put into a list of its own first, so that nothing that
+stands in one can be taken for a part of another.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    FractionalType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from falaj.errors import Invalid
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from falaj.spark.options import Values
+
+__all__ = ["check", "decode"]
+
+_SCALARS = (
+    BooleanType,
+    IntegralType,
+    FractionalType,
+    DecimalType,
+    StringType,
+    DateType,
+    TimestampType,
+)
+
+
+def check(kind: DataType, where: str = "value") -> None:
+    """Refuse a type that JSON is not read as.
+
+    Raises:
+        Invalid: It, or a part of it, is none that there is.
+    """
+    if isinstance(kind, StructType):
+        for part in kind.fields:
+            if not part.nullable:
+                raise Invalid(
+                    f"{where}.{part.name} is declared NOT NULL, and no JSON is held to that: "
+                    "leave NOT NULL away, and filter"
+                )
+            check(part.dataType, f"{where}.{part.name}")
+    elif isinstance(kind, ArrayType):
+        if not kind.containsNull:
+            raise Invalid(f"{where} is declared without nulls, and no JSON is held to that")
+        check(kind.elementType, f"{where}[]")
+    elif not isinstance(kind, _SCALARS):
+        raise Invalid(
+            f"values=json does not read {kind.simpleString()} ({where}): read values=string, and "
+            "use from_json"
+        )
+
+
+def decode(
+    values: pyarrow.Array, kind: Values, wanted: pyarrow.DataType
+) -> tuple[pyarrow.Array, list[int]]:
+    """Turn values into what is wanted.
+
+    Args:
+        values: Binary, null for tombstones.
+        kind: "string" or "json".
+        wanted: The type of the column.
+
+    Returns:
+        The column without what cannot be read, and the rows of that.
+    """
+    import pyarrow
+
+    read = _text if kind == "string" else _json
+    parts, bad = [], []
+
+    def attempt(start: int, length: int) -> None:
+        try:
+            parts.append(read(values.slice(start, length), wanted))
+        except (pyarrow.ArrowInvalid, UnicodeDecodeError):
+            if length == 1:
+                bad.append(start)
+                return
+            half = length // 2
+            attempt(start, half)
+            attempt(start + half, length - half)
+
+    attempt(0, len(values))
+    return pyarrow.concat_arrays([pyarrow.array([], wanted), *parts]), bad
+
+
+def _text(values: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
+    return values.cast(wanted)  # refuses what is not UTF-8
+
+
+def _json(values: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
+    import pyarrow
+    from pyarrow import compute, json
+
+    if not len(values):
+        return pyarrow.array([], wanted)
+    text = b"\n".join(
+        b'{"v":[null]}' if value is None else b'{"v":[%b]}' % value for value in values.to_pylist()
+    )
+    readable = _as_arrow_reads(wanted)
+    table = json.read_json(
+        io.BytesIO(text),
+        read_options=json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        parse_options=json.ParseOptions(
+            explicit_schema=pyarrow.schema([("v", pyarrow.list_(readable))]),
+            newlines_in_values=True,
+            unexpected_field_behavior="ignore",
+        ),
+    )
+    lists = table["v"].combine_chunks()
+    if (
+        len(lists) != len(values)
+        or compute.any(compute.not_equal(compute.list_value_length(lists), 1)).as_py()
+    ):
+        raise pyarrow.ArrowInvalid("a value is no JSON document, or several")
+    found = lists.flatten()
+    found.validate(full=True)  # text in it is UTF-8
+    return found if readable.equals(wanted) else found.cast(wanted)
+
+
+def _as_arrow_reads(wanted: pyarrow.DataType) -> pyarrow.DataType:
+    """Read dates as text: Arrow takes them for numbers in JSON."""
+    import pyarrow
+
+    if pyarrow.types.is_date(wanted):
+        return pyarrow.string()
+    if pyarrow.types.is_list(wanted):
+        field = wanted.value_field
+        return pyarrow.list_(field.with_type(_as_arrow_reads(field.type)))
+    if pyarrow.types.is_struct(wanted):
+        return pyarrow.struct([f.with_type(_as_arrow_reads(f.type)) for f in wanted])
+    return wanted
