@@ -11,6 +11,7 @@ silence. It keeps no file open between calls but the cursors'.
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,9 @@ else:
 
 __all__ = ["FalajStreamReader"]
 
+_REMEMBERED = 4
+"""Places of a partition that need not be looked up again: both ends of this batch and the last."""
+
 
 class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of the topics' records, in order within each partition."""
@@ -67,7 +71,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._loss = Loss(options.fails_on_loss, STREAM_CHOICES)
         self._target: dict[tuple[str, str, int], int] | None = None
         self._cursors: Cursors | None = None
-        self._recognised: set[tuple[str, str, int, Place]] = set()
+        self._recognised: dict[tuple[str, str, int], deque[Place]] = {}
         self._started = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -230,8 +234,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _there(self, part: falaj.Topic[Any], place: Place) -> int:
         """Make sure that the log is the one that the place was in; say where in it that is."""
-        key = (*_lane(part), place)
-        if key in self._recognised:
+        recognised = self._recognised.setdefault(_lane(part), deque(maxlen=_REMEMBERED))
+        if place in recognised:
             return place.offset
         committed = part.committed
         if place.offset > committed:
@@ -247,7 +251,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "the query has read: its log lost its end, or is an older copy"
             )
             self._loss.meet(LogRewound(lost))
-        self._recognised.add(key)
+        recognised.append(place)
         return place.offset
 
     def _end(self, part: falaj.Topic[Any], begun: Places) -> int:

@@ -307,7 +307,7 @@ pub fn write_file(
 }
 
 /// Decides which blocks get an entry: the first of a topic in the segment; one each [`STRIDE`] bytes,
-/// whatever its topic; and one of a topic that had none for [`RARE`] bytes, while there are not more
+/// whatever its topic; and one of a topic that had none for 64 KiB, while there are not more
 /// entries than strides. So who reads one topic of many passes over the others by jumps.
 #[derive(Clone, Debug, Default)]
 pub struct Pacer {
