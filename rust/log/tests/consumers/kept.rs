@@ -1,7 +1,6 @@
 //! Cursors that are kept in a log: they move with what is appended there, from where they have to be.
 
 use falaj::consumer::Move;
-use falaj::format::consumer;
 use falaj::topic::{BodyWriter, Group, Grouped, Part};
 
 use super::*;
@@ -73,25 +72,17 @@ fn working(machine: &MemoryStorage, sync: impl Fn(u64) -> SyncMode) -> (usize, V
     (began, done)
 }
 
-/// The lowest offset that retention keeps by what the consumer's file says, which it reads alone.
-fn noted(image: &MemoryStorage) -> Option<u64> {
-    let file = image.open(Path::new("/store/consumers/billing"), Open::Read).ok()?;
-    let mut entry = [0; consumer::ENTRY_LEN as usize];
-    file.read_at(&mut entry, consumer::entry(0)).ok()?;
-    let sectors = [512, 1024].map(|at| consumer::decode_cursor(&entry[at..]));
-    let newest = sectors.into_iter().flatten().max_by_key(|cursor| cursor.serial)?;
-    Some(newest.committed.offset.min(newest.safe.offset))
-}
-
 /// Where the consumer goes on, and how many results are there; what retention keeps lies before it.
 fn left(image: &MemoryStorage, story: &str) -> (u64, u64) {
     let store = store(image);
     let (orders, sums) = (topic(&store, 1), sums(&store));
-    let noted = noted(image);
+    // As the consumer's file has it, which nobody took anything of yet.
+    let needs = store.needs(&orders.settings().generation).unwrap();
     let billing = Consumer::open_in(&store, "billing", from_ref(&orders), Start::Earliest, &sums);
     let billing = billing.unwrap_or_else(|error| panic!("{story}: {error}"));
     let next = billing.next("orders", 0).unwrap_or_else(|error| panic!("{story}: {error}"));
-    assert!(noted.is_none_or(|kept| kept <= next), "{story}: {noted:?}, it goes on at {next}");
+    let kept = needs.iter().map(|need| need.offset).min();
+    assert!(kept.is_none_or(|kept| kept <= next), "{story}: {kept:?}, it goes on at {next}");
     (next, sums.end(0).unwrap())
 }
 
