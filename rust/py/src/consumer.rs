@@ -382,7 +382,8 @@ impl Consumer {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
             state.settle();
             let member = &mut state.member;
-            py.detach(|| member.commit(&topic, partition, offset, durable)).or_raise(py)
+            let patience = self.shared.first.patience;
+            patiently(py, patience, || member.commit(&topic, partition, offset, durable))
         })
     }
 
@@ -467,7 +468,8 @@ impl Consumer {
     ) -> PyResult<u64> {
         self.with(py, |state| {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
-            state.member.committed(&topic, partition).or_raise(py)
+            let member = &state.member;
+            py.detach(|| member.committed(&topic, partition)).or_raise(py)
         })
     }
 
@@ -475,13 +477,11 @@ impl Consumer {
     #[getter]
     fn lag(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |state| {
-            let mut lag = 0;
-            for topic in state.member.topics() {
-                for partition in 0..topic.partitions() {
-                    lag += state.member.lag(topic.name(), partition).or_raise(py)?;
-                }
-            }
-            Ok(lag)
+            let member = &state.member;
+            let parts = member.topics().iter().flat_map(|topic| {
+                (0..topic.partitions()).map(move |partition| member.lag(topic.name(), partition))
+            });
+            py.detach(|| parts.sum::<Result<u64>>()).or_raise(py)
         })
     }
 

@@ -19,6 +19,7 @@ use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
 use crate::iterate::{Lane, Reading};
 use crate::record::Record;
+use crate::wait::patiently;
 
 /// Records of one topic in a row, before another one has its turn.
 const TURN: u32 = 4096;
@@ -123,6 +124,11 @@ impl Consuming {
         self.settle();
         self.committed_at = Instant::now();
         let member = &mut self.member;
+        if member.home().is_some() {
+            // An append to a log, whose lock others may have.
+            let patience = self.handles.first().map_or(Duration::MAX, |handle| handle.patience);
+            return patiently(py, patience, || member.commit_all(durable));
+        }
         match durable {
             true => py.detach(|| member.commit_all(true)).or_raise(py),
             false => member.commit_all(false).or_raise(py),

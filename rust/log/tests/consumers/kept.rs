@@ -188,6 +188,30 @@ fn a_transaction_that_comes_before_the_next_owner_is_seen_by_it() {
 }
 
 #[test]
+fn of_a_late_transaction_and_the_next_owner_at_once_one_is_first_and_nothing_is_done_twice() {
+    const ROUNDS: u64 = 300;
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let (orders, sums) = (topic(&store, 1), sums(&store));
+    append(&orders, 0, ROUNDS);
+    let mut next = 0;
+    for _ in 0..ROUNDS {
+        let mut former = open_in(&store, &orders, &sums);
+        hand_out(&mut former, 0);
+        let late = former.moves().unwrap();
+        former.close().unwrap();
+        let (committed, later) = std::thread::scope(|scope| {
+            let late = scope.spawn(|| commit(&sums, &late, SyncMode::None).is_ok());
+            let later = open_in(&store, &orders, &sums).next("orders", 0).unwrap();
+            (late.join().unwrap(), later)
+        });
+        next += u64::from(committed);
+        assert_eq!((later, sums.end(0).unwrap()), (next, next));
+    }
+    assert!((1..ROUNDS).contains(&next), "{next} of {ROUNDS} came before");
+}
+
+#[test]
 fn one_partition_that_was_lost_takes_the_whole_transaction_with_it() {
     let machine = MemoryStorage::new();
     let store = store(&machine);
@@ -196,21 +220,24 @@ fn one_partition_that_was_lost_takes_the_whole_transaction_with_it() {
     append(&orders, 1, 5);
     let mut first = open_in(&store, &orders, &sums);
     hand_out(&mut first, 0);
+    hand_out(&mut first, 1);
     let late = first.moves().unwrap();
     // What was handed out is put back, and half of the partitions go to another.
-    first.seek("orders", 0, Start::Earliest).unwrap();
+    first.rewind();
     let mut second = open_in(&store, &orders, &sums);
     first.refresh().unwrap();
     second.refresh().unwrap();
     let [its] = second.parts().unwrap()[..] else { panic!("it has a partition") };
-    let mut moves = if its.partition == 0 { late } else { Vec::new() };
-    hand_out(&mut first, 1 - its.partition);
-    moves.extend(first.moves().unwrap());
-    if its.partition == 0 {
-        let refused = commit(&sums, &moves, SyncMode::None).unwrap_err();
-        assert!(matches!(&refused, Error::NotOwner { partition: 0, .. }), "{refused}");
-        assert_eq!((sums.end(0).unwrap(), first.committed("orders", 1).unwrap()), (0, 0));
+    let refused = commit(&sums, &late, SyncMode::None).unwrap_err();
+    assert!(
+        matches!(&refused, Error::NotOwner { partition, .. } if *partition == its.partition),
+        "{refused}"
+    );
+    assert_eq!(sums.end(0).unwrap(), 0);
+    for partition in 0..2 {
+        assert_eq!(first.committed("orders", partition).unwrap(), 0);
     }
+    hand_out(&mut first, 1 - its.partition);
     let own = first.moves().unwrap();
     let end = commit(&sums, &own, SyncMode::None).unwrap().appended.end;
     first.moved(&own, end);
