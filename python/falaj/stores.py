@@ -95,10 +95,17 @@ def _is_mapped(read: str) -> bool:
     return read == "map"
 
 
-def _transaction() -> type[Transaction]:
-    from falaj.transactions import Transaction  # few need it, and it imports contextvars
+#: The class of transactions once it was needed: few need it, and it imports contextvars; an import
+#: takes longer than writing two records.
+_TRANSACTION: list[type[Transaction]] = []
 
-    return Transaction
+
+def _transaction() -> type[Transaction]:
+    if not _TRANSACTION:
+        from falaj.transactions import Transaction
+
+        _TRANSACTION.append(Transaction)
+    return _TRANSACTION[0]
 
 
 class Store(_core.Store):
