@@ -19,17 +19,17 @@ NUMBERS = 500
 def worker(path: Path, life: int) -> None:
     """Go on where the last worker stopped, and die after so many numbers."""
     store = falaj.open(path)
-    numbers, sums = store.topic("numbers", codec="json"), store.topic("sums", codec="json")
-    kept = sums.cursor("adder")
+    sums = store.topic("sums", codec="json")
     total = sums[-1].value if len(sums) else 0
-    for record in numbers.read(kept.offset if kept else 0, NUMBERS):
-        total += record.value
-        with store.transaction() as tx:  # the sum, and how far it reaches
-            tx.append(sums, total)
-            tx.commit_cursor([falaj.Cursor("adder", record.offset + 1)])
-        life -= 1
-        if life == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+    with store.consumer("adder", ["numbers"], cursor_in=sums) as adder:
+        for record in adder:
+            total += record.value
+            with store.transaction() as tx:  # the sum, and how far it reaches
+                tx.append(sums, total)
+                tx.commit_cursor(adder)
+            life -= 1
+            if life == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from runner import (
     space,
     starting,
     table,
+    transacting,
 )
 from runner.rows import REFERENCES
 from runner.sizes import FULL, Sizes
@@ -44,6 +45,7 @@ PARTS: dict[str, Measure] = {
     "space": space.measure,
     "dying": dying.measure,
     "consuming": consuming.measure,
+    "transacting": transacting.measure,
 }
 
 

@@ -88,6 +88,9 @@ ROWS = (
         Bar(most=5 * MS)),
     Row("take_over", "take-over from a killed writer", "time", "a killed flock",
         Bar(most=50 * MS)),
+    Row("transaction", "a transaction: a record to each of two topics", "time", "",
+        Bar(most=3 * US)),
+    Row("transaction_durable", "… durable", "rate", "F", Bar(ratio_min=1 / 1.3)),
     Row("consumer_iterate", "iteration under a consumer's name", "rate", "a plain for",
         Bar(ratio_min=0.70)),
     Row("consumer_commit", "… commit behind a record, undurable", "time", "", Bar(most=1 * US)),
@@ -99,6 +102,9 @@ ROWS = (
 REFERENCES = (
     Row("memcpy", "memcpy of 100 bytes at its speed for large blocks", "time", "", Bar()),
     Row("fdatasync", "mapped store and fdatasync (F)", "time", "", Bar()),
+    Row(
+        "transaction_with_cursor", "a transaction that moves a consumer's cursor", "time", "", Bar()
+    ),
     Row(
         "consumer_commit_durable", "a consumer's durable commit, with its record", "time", "", Bar()
     ),

@@ -260,9 +260,13 @@ class CursorInfo(TypedDict):
 
 
 class ConsumerInfo(TypedDict):
-    """A consumer: its living members and its cursors; `error` where its file is damaged."""
+    """A consumer: its living members and its cursors; `error` where its file is damaged.
+
+    `cursor_in` is the log that keeps its cursors, None where they are in a file of its own.
+    """
 
     name: str
+    cursor_in: str | None
     members: list[MemberInfo]
     cursors: list[CursorInfo]
     error: str | None

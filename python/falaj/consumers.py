@@ -38,7 +38,8 @@ class Consumer(_core.Consumer[T]):
     nothing while it lives.
 
     Delivery is at least once: what was handed out and not committed is handed out again after a
-    death, and after a loss of power the cursor may stand further back than it was committed.
+    death, and after a loss of power the cursor may stand further back than it was committed. With
+    `cursor_in` and a transaction, work is done exactly once: see `Transaction.commit_cursor`.
 
     A plain `for` ends when there is nothing more now; `follow` goes on. One thread at a time may
     use it; `close` may be called from any. A forked child opens its own.
@@ -69,9 +70,10 @@ class Consumer(_core.Consumer[T]):
         opened: list[_core.Opened],
         start: tuple[str, int],
         automatic: float | None,
+        home: _core.Opened | None = None,
     ) -> Consumer[T]:
         """Become a member; `Store.consumer` calls this."""
-        consumer = super().__new__(cls, store, name, opened, *start, automatic)
+        consumer = super().__new__(cls, store, name, opened, *start, automatic, home)
         consumer._store = store
         consumer._automatic = automatic is not None
         return consumer
@@ -243,10 +245,17 @@ def open_consumer(
     start: Start,
     visibility: Visibility,
     auto_commit: bool | float,
+    cursor_in: Topic[Any] | str | None,
 ) -> Consumer[Any]:
     """Open the topics of a consumer, none of which is created, and become a member."""
     if isinstance(topics, str):
         raise Invalid(f"topics is a list of names, such as [{topics!r}]")
+    automatic = _AUTOMATIC_S if auto_commit is True else auto_commit
+    if cursor_in is not None and automatic is not False:
+        raise Invalid(
+            "auto_commit would commit what no transaction wrote the results of; with cursor_in, "
+            "call tx.commit_cursor(consumer) or commit()"
+        )
     opened = []
     for topic in topics:
         handle = topic
@@ -254,10 +263,26 @@ def open_consumer(
             store._expect_topic(handle)
             handle = store.topic(handle)
         opened.append(handle._whole_as(visibility))
-    automatic = _AUTOMATIC_S if auto_commit is True else auto_commit
     return Consumer(
-        store, name, opened, start_of(start), None if automatic is False else float(automatic)
+        store,
+        name,
+        opened,
+        start_of(start),
+        None if automatic is False else float(automatic),
+        None if cursor_in is None else _home(store, cursor_in),
     )
+
+
+def _home(store: Store, cursor_in: Topic[Any] | str) -> _core.Opened:
+    if not isinstance(cursor_in, str):
+        return cursor_in._whole_as("committed")
+    name = _core._topic_in_log(store, cursor_in)
+    if name is None:
+        raise Invalid(
+            f"no topic lives in a log {cursor_in!r}; cursor_in is the name of a log, or a topic "
+            "of it"
+        )
+    return store.topic(name)._whole_as("committed")
 
 
 def reset(store: Store, name: str, topic: str, to: Start, partition: int | None) -> dict[int, int]:

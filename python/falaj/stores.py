@@ -95,10 +95,17 @@ def _is_mapped(read: str) -> bool:
     return read == "map"
 
 
-def _transaction() -> type[Transaction]:
-    from falaj.transactions import Transaction  # few need it, and it imports contextvars
+#: The class of transactions once it was needed: few need it, and it imports contextvars; an import
+#: takes longer than writing two records.
+_TRANSACTION: list[type[Transaction]] = []
 
-    return Transaction
+
+def _transaction() -> type[Transaction]:
+    if not _TRANSACTION:
+        from falaj.transactions import Transaction
+
+        _TRANSACTION.append(Transaction)
+    return _TRANSACTION[0]
 
 
 class Store(_core.Store):
@@ -241,6 +248,7 @@ class Store(_core.Store):
         start: Start = "earliest",
         visibility: Visibility = "committed",
         auto_commit: bool | float = False,
+        cursor_in: Topic[Any] | str | None = None,
     ) -> Consumer[Any]:
         """Become a member of a named consumer, which reads on where it committed last.
 
@@ -258,6 +266,9 @@ class Store(_core.Store):
             auto_commit: Whether what was handed out is committed when more is asked for: True about
                 once a second, or the seconds between two commits. It is also committed when there
                 is nothing to hand out, and when a `with` block ends without an exception.
+            cursor_in: A topic, or the name of a log, whose log keeps the cursors, so that they move
+                with what a transaction appends there; by default they are in a file of their own.
+                It is the consumer's for ever. Each taking of a partition is noted in that log.
 
         Returns:
             The member: a context manager that closes it.
@@ -265,7 +276,8 @@ class Store(_core.Store):
         Raises:
             NoSuchTopic: There is no such topic; a consumer creates none.
             BadName: No consumer can have this name.
-            Invalid: No topic was named, one twice, or other ones than living members read.
+            Invalid: No topic was named, one twice, or other ones than living members read; or the
+                cursors are kept elsewhere than in `cursor_in`.
             OffsetOutOfRange: `start` is no place in a partition that it begins to read.
             ReadOnly: The store was opened for reading.
 
@@ -279,7 +291,9 @@ class Store(_core.Store):
         """
         from falaj import consumers  # many never need it
 
-        return consumers.open_consumer(self, name, topics, start, visibility, auto_commit)
+        return consumers.open_consumer(
+            self, name, topics, start, visibility, auto_commit, cursor_in
+        )
 
     def reset_consumer(
         self, name: str, topic: str, to: Start, *, partition: int | None = None

@@ -76,7 +76,7 @@ class Transaction(_core.Transaction):
 
     def commit_cursor(
         self,
-        cursors: Cursor | Iterable[tuple[bytes, int, int]],
+        cursors: Cursor | _core.Consumer[Any] | Iterable[tuple[bytes, int, int]],
         *,
         into: Topic[Any] | str | None = None,
     ) -> None:
@@ -86,27 +86,33 @@ class Transaction(_core.Transaction):
         them back. One that is moved twice ends where it was moved to last.
 
         Args:
-            cursors: A `Cursor`, or several.
+            cursors: A consumer that was opened with `cursor_in`: it moves to behind what it handed
+                out up to now. Or a `Cursor`, or several, under names of your own.
             into: A topic of the log that is to keep them. Only needed where the transaction may
                 append nothing, as where the work came to nothing.
 
         Raises:
-            Invalid: No such thing, a consumer, which keeps its cursors in a file of its own, or a
-                name that is too long; or, at the end, more cursors than the log keeps.
+            Invalid: A consumer that keeps its cursors in a file of its own, or in another log than
+                this writes to; a name that is too long; or, at the end, more cursors than the log
+                keeps.
+            NotOwner: Another member has a partition of the consumer now, or, at the end of the
+                transaction, has had it since. Nothing was appended.
 
         Example:
             >>> work, results = store.topic("work"), store.topic("results")
             >>> work.append(b"3 + 4")
             0
-            >>> with store.transaction() as tx:
-            ...     tx.append(results, b"7")
-            ...     tx.commit_cursor([falaj.Cursor("adder", 1)])
-            >>> results.cursor("adder").offset
-            1
+            >>> adder = store.consumer("adder", ["work"], cursor_in=results)
+            >>> for record in adder:
+            ...     with store.transaction() as tx:
+            ...         tx.append(results, b"7")
+            ...         tx.commit_cursor(adder)
+            >>> adder.lag, len(results)
+            (0, 1)
         """
         if isinstance(cursors, _core.Consumer):
-            raise Invalid(
-                f"the cursors of consumer {cursors.name!r} are in a file of its own and cannot "
-                "move with a transaction: read from where a falaj.Cursor stands, and move that"
-            )
+            if into is not None:
+                raise Invalid("a consumer knows which log keeps its cursors: leave out into=")
+            self._move_consumer(cursors)
+            return
         self._move([cursors] if isinstance(cursors, Cursor) else list(cursors), into)

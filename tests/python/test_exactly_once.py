@@ -2,13 +2,15 @@
 
 Three steps, each a process that reads what the one before wrote, works, and writes the result and
 its cursor in one transaction: numbers → copies → squares → sums. Each may be killed at any moment;
-in the end every result is there once, in order.
+in the end every result is there once, in order. Once with cursors under names of their own, and
+once with consumers, of which each step has two members that share the partitions.
 """
 
 from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -94,4 +96,86 @@ def test_a_pipeline_under_a_storm_of_kills_does_each_piece_of_work_exactly_once(
         assert squares == [str(n**2) for n in range(numbers)]
         assert int(sums[-1]) == sum(n**2 for n in range(numbers))
         assert len(sums) == numbers
+        assert store.verify()["findings"] == []
+
+
+MEMBER = """
+import random
+name, source, target, home = hear().split()
+dice = random.Random()
+store = falaj.open(path, sync="none")
+inputs, outputs = store.topic(source, codec="json"), store.topic(target, codec="json")
+work = {
+    "copies": lambda values: [(None, value) for value in values],
+    "squares": lambda values: [(None, [value, value**2]) for value in values],
+    "totals": lambda values: [(None, [len(values), *map(sum, zip(*values))])],
+}[target]
+member = store.consumer(name, [inputs], cursor_in=home)
+say("begun")
+while True:
+    records = member.poll(dice.randrange(1, 30), timeout=None)
+    with store.transaction() as tx:
+        tx.extend(outputs, work([record.value for record in records]))
+        tx.commit_cursor(member)
+"""
+
+#: Each step: its consumer, what it reads, what it writes, in which log its cursors are.
+STEPS = (
+    ("copier", "numbers", "copies", "middle"),
+    ("squarer", "copies", "squares", "middle"),
+    ("adder", "squares", "totals", "totals"),
+)
+
+
+def test_a_pipeline_of_consumers_under_a_storm_of_kills_does_each_piece_of_work_exactly_once(
+    path: Path, budget: Callable[[int, int], int], first_seed: int
+) -> None:
+    numbers, kills = budget(4_000, 100_000), budget(40, 800)
+    dice = random.Random(first_seed + 7)
+    with falaj.open(path, sync="none") as store, ExitStack() as stack:
+        feed = store.topic("numbers", codec="json", partitions=4)
+        for name, log in (("copies", "middle"), ("squares", "middle"), ("totals", "totals")):
+            parts = 1 if name == "totals" else 4
+            store.topic(name, codec="json", log=log, partitions=parts, segment_bytes=65536)
+        totals = store.topic("totals", codec="json")
+
+        def start(step: int) -> tuple[ExitStack, Child]:
+            own = stack.enter_context(ExitStack())
+            begun = own.enter_context(child(path, MEMBER))
+            begun.tell(" ".join(STEPS[step]))
+            return own, begun
+
+        running = [(step, start(step)) for step in (0, 1, 2, 0, 1, 2)]
+        fed = 0
+        for kill in range(1, kills + 1):
+            more = range(fed, numbers * kill // kills)
+            feed.extend([(b"%d" % (n % 97), n) for n in more])
+            fed = more.stop
+            at = dice.randrange(len(running))
+            step, (own, victim) = running[at]
+            if dice.random() < 0.8:
+                assert victim.hear() == "begun"
+            # sleep: a kill is to come anywhere in the work, and not where a test would put it
+            time.sleep(dice.uniform(0, 0.03))
+            # Nobody who lives is ever refused: an error of its own would be one.
+            assert victim.process.poll() is None, victim.end()
+            own.close()  # which kills it
+            running[at] = (step, start(step))
+        done, seen, ends = 0, 0, time.monotonic() + 60
+        while done < numbers:
+            assert time.monotonic() < ends, f"{done} of {numbers}"
+            for record in totals[seen:]:
+                done += record.value[0]
+            seen = totals.end
+            time.sleep(0.01)  # sleep: the others work
+        for _, (_, process) in running:
+            assert process.process.poll() is None, process.end()
+
+        copies, squares = (store.topic(name, codec="json") for name in ("copies", "squares"))
+        assert Counter(record.value for record in copies) == Counter(range(numbers))
+        assert sorted(record.value for record in squares) == [[n, n**2] for n in range(numbers)]
+        sums = [sum(column) for column in zip(*(record.value for record in totals), strict=True)]
+        assert sums == [numbers, sum(range(numbers)), sum(n**2 for n in range(numbers))]
+        lags = [c["lag"] for each in store.info()["consumers"] for c in each["cursors"]]
+        assert lags == [0] * 12
         assert store.verify()["findings"] == []

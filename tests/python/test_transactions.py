@@ -173,7 +173,7 @@ def test_a_consumer_is_refused_for_its_cursors_are_elsewhere(store: falaj.Store)
     with store.consumer("adder", ["results"]) as consumer:
         with refused(store, errors.Invalid, "file of its own") as tx:
             tx.append(results, b"x")
-            tx.commit_cursor(consumer)  # type: ignore[arg-type]
+            tx.commit_cursor(consumer)
         assert consumer.position() == 0
     assert len(results) == 1
 

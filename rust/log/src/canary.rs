@@ -53,11 +53,13 @@ pub enum Canary {
     CursorInPlace,
     /// A cursor is called safe before what it stands for is on the medium.
     CursorPastDurable,
+    /// A cursor that is kept in a log moves wherever it was before.
+    UnfencedCursor,
 }
 
 impl Canary {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 22] = [
+    pub const ALL: [(Self, &'static str); 23] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -80,6 +82,7 @@ impl Canary {
         (Self::TwoControlPages, "two-control-pages"),
         (Self::CursorInPlace, "cursor-in-place"),
         (Self::CursorPastDurable, "cursor-past-durable"),
+        (Self::UnfencedCursor, "unfenced-cursor"),
     ];
 
     /// Its name.

@@ -86,6 +86,9 @@ pub enum Error {
     /// The partition is not this member's: another has it, or nobody. Nothing was committed. Next: go on
     /// with the partitions that are; whoever has it reads on from its cursor.
     NotOwner { consumer: String, topic: String, partition: u32, holder: String },
+    /// A cursor that is kept in a log is not where it was to move from: somebody else moved it. Nothing was
+    /// appended. Next: read where it is, and begin again from there.
+    CursorMoved { name: Vec<u8> },
     /// No consumer of this name. Next: look at the name; the first to open it for writing creates it.
     NoSuchConsumer { name: String, store: PathBuf },
     /// The right to a job of a queue is over, or was never this process's: somebody else may have the
@@ -151,9 +154,10 @@ impl Error {
     /// What helps.
     pub fn remedy(&self) -> Remedy {
         match self {
-            Error::LockTimeout { .. } | Error::Conflict { .. } | Error::Interrupted => {
-                Remedy::Retry
-            }
+            Error::LockTimeout { .. }
+            | Error::Conflict { .. }
+            | Error::CursorMoved { .. }
+            | Error::Interrupted => Remedy::Retry,
             Error::BadName { .. }
             | Error::Invalid { .. }
             | Error::TooLarge { .. }
@@ -322,6 +326,12 @@ impl fmt::Display for Error {
                 "partition {partition} of topic {topic:?} is not this member's of consumer \
                  {consumer:?}: {holder} has it; nothing was committed, whoever has it goes on from its \
                  cursor"
+            ),
+            Error::CursorMoved { name } => write!(
+                f,
+                "somebody else moved the cursor {:?}: nothing was appended; read where it is and begin \
+                 again from there",
+                String::from_utf8_lossy(name)
             ),
             Error::NoSuchConsumer { name, store } => write!(
                 f,

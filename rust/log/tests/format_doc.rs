@@ -503,12 +503,17 @@ fn snapshot_entries_are_as_their_tables_say() {
         let read = apply(&state, &body).unwrap();
         assert_eq!(read.encode_since(&state), body, "{name} comes back as it was");
     }
-    // Of a cursor's second number the lower half counts, of a token's all of it.
-    let wide = [word(1), word(1 << 40), b"name".to_vec()].concat();
-    for (name, whole) in [("token", true), ("cursor", false)] {
+    let wide = [word(1), word(1 << 40 | 7), b"name".to_vec()].concat();
+    for name in ["token", "cursor"] {
         let body = entry(number_of(name), &wide);
-        assert_eq!(apply(&state, &body).unwrap().encode_since(&state) == body, whole, "{name}");
+        assert_eq!(apply(&state, &body).unwrap().encode_since(&state), body, "{name}");
     }
+    let moved = apply(&state, &entry(number_of("cursor"), &wide)).unwrap();
+    let cursor = moved.cursor(b"name").unwrap();
+    assert_eq!((cursor.offset, cursor.crc, cursor.turn), (1, 7, 1 << 8));
+    let none = entry(number_of("cursor"), &[word(u64::MAX), word(0), b"name".to_vec()].concat());
+    assert_eq!(apply(&moved, &none).unwrap(), state);
+    assert_eq!(state.encode_since(&moved), none);
     assert_eq!(numbers(&rows[3][2])[2], state::PRODUCER_SEQUENCES as u64);
     let below = numbers(&table("topic entry")[0][3])[0] as u32;
     let mut full = LogState::default();
@@ -672,7 +677,7 @@ fn the_state_of_a_queue_is_as_its_tables_say() {
 
 #[test]
 fn the_file_of_a_consumer_is_as_its_tables_say() {
-    let header = consumer::encode_header(*b"0123456789abcdef");
+    let header = consumer::encode_header(*b"0123456789abcdef", *b"fedcba9876543210");
     assert_layout(
         "consumer header",
         &header,
@@ -680,6 +685,7 @@ fn the_file_of_a_consumer_is_as_its_tables_say() {
             ("magic", consumer::MAGIC.to_vec()),
             ("version", half(VERSION)),
             ("store", b"0123456789abcdef".to_vec()),
+            ("log", b"fedcba9876543210".to_vec()),
             ("crc", half(crc32(&header[..60]))),
         ],
     );

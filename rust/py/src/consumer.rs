@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use falaj::consumer::{Consumer as Member, Start};
+use falaj::consumer::{Consumer as Member, Move, Start};
 use falaj::error::{Error, Result};
+use falaj::format::address::Address;
 use falaj::log::{Bell, Wait};
 use falaj::topic::{SyncMode, Visibility};
 use pyo3::exceptions::PyRuntimeError;
@@ -15,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::batch::Batch;
-use crate::consuming::Consuming;
+use crate::consuming::{Consuming, Moved};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Watch;
 use crate::handle::Handle;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     stopped: AtomicBool,
     bell: Bell,
     first: Arc<Handle>,
+    /// What transactions committed for it since it was used last.
+    moved: Arc<Moved>,
 }
 
 impl Shared {
@@ -54,6 +57,15 @@ impl Shared {
             return Err(raise(py, &Error::Closed { what: "consumer" }));
         }
         Ok(state)
+    }
+
+    /// Note what a transaction committed: at once, or where another thread is using the consumer before
+    /// that commits.
+    pub(crate) fn moved(&self, moves: Vec<Move>, end: Address) {
+        self.moved.note(moves, end);
+        if let Ok(mut state) = self.state.try_lock() {
+            state.iter_mut().for_each(Consuming::settle_moved);
+        }
     }
 
     /// Let everything go, from any thread: who waits ends, and lets go for itself.
@@ -75,9 +87,11 @@ impl Shared {
 #[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
 #[derive(Debug)]
 pub struct Consumer {
-    shared: Arc<Shared>,
-    name: String,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: String,
     topics: Vec<String>,
+    /// In whose log its cursors are kept, if not in a file of its own.
+    pub(crate) home: Option<Opened>,
 }
 
 /// Where to begin: what `falaj.consumers` makes of `start=` and of what is sought.
@@ -213,7 +227,7 @@ impl Consumer {
 #[pymethods]
 impl Consumer {
     #[new]
-    #[pyo3(signature = (store, name, topics, start, number, automatic))]
+    #[pyo3(signature = (store, name, topics, start, number, automatic, home=None))]
     #[allow(clippy::too_many_arguments, reason = "Store.consumer calls it, nobody else")]
     #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a vector of a list")]
     fn new(
@@ -224,6 +238,7 @@ impl Consumer {
         start: &str,
         number: i64,
         automatic: Option<f64>,
+        home: Option<Bound<'_, Opened>>,
     ) -> PyResult<Self> {
         let store = store.get();
         let (inner, patience, start) =
@@ -235,17 +250,24 @@ impl Consumer {
         for handle in &handles {
             read.push(handle.open_existing(py)?.seen(visibility).clone());
         }
-        let member = patiently(py, patience, || Member::open(&inner, &name, &read, start))?;
+        let home = home.map(|home| home.get().clone());
+        let home_open = home.as_ref().map(|home| home.handle.open_existing(py)).transpose()?;
+        let member = patiently(py, patience, || match &home_open {
+            None => Member::open(&inner, &name, &read, start),
+            Some(home) => Member::open_in(&inner, &name, &read, start, &home.topic),
+        })?;
         let automatic = seconds(py, automatic)?;
         let first = handles.first().map(Arc::clone);
         let first = first.ok_or_else(|| invalid(py, "a consumer reads at least one topic"))?;
-        let state = Mutex::new(Some(Consuming::new(member, handles, visibility, automatic)));
+        let moved = Arc::<Moved>::default();
+        let consuming = Consuming::new(member, handles, visibility, automatic, Arc::clone(&moved));
+        let state = Mutex::new(Some(consuming));
         let (stopped, bell) = (AtomicBool::new(false), inner.bell());
-        let shared = Arc::new(Shared { state, stopped, bell, first });
+        let shared = Arc::new(Shared { state, stopped, bell, first, moved });
         store.note_consumer(&shared);
         let mut topics: Vec<_> = topics.iter().map(|t| t.get().handle.shape.name.clone()).collect();
         topics.sort();
-        Ok(Self { shared, name, topics })
+        Ok(Self { shared, name, topics, home })
     }
 
     /// Its name.
@@ -360,7 +382,27 @@ impl Consumer {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
             state.settle();
             let member = &mut state.member;
-            py.detach(|| member.commit(&topic, partition, offset, durable)).or_raise(py)
+            let patience = self.shared.first.patience;
+            patiently(py, patience, || member.commit(&topic, partition, offset, durable))
+        })
+    }
+
+    /// Hand out again what was handed out and not committed, as after work that came to nothing.
+    ///
+    /// Example:
+    ///     >>> _ = store.topic("orders").append(b"one")
+    ///     >>> billing = store.consumer("billing", ["orders"])
+    ///     >>> len(billing.poll()), len(billing.poll())
+    ///     (1, 0)
+    ///     >>> billing.rewind()
+    ///     >>> len(billing.poll())
+    ///     1
+    fn rewind(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |state| {
+            state.settle();
+            state.forget_streams();
+            state.member.rewind();
+            Ok(())
         })
     }
 
@@ -426,7 +468,8 @@ impl Consumer {
     ) -> PyResult<u64> {
         self.with(py, |state| {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
-            state.member.committed(&topic, partition).or_raise(py)
+            let member = &state.member;
+            py.detach(|| member.committed(&topic, partition)).or_raise(py)
         })
     }
 
@@ -434,13 +477,11 @@ impl Consumer {
     #[getter]
     fn lag(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |state| {
-            let mut lag = 0;
-            for topic in state.member.topics() {
-                for partition in 0..topic.partitions() {
-                    lag += state.member.lag(topic.name(), partition).or_raise(py)?;
-                }
-            }
-            Ok(lag)
+            let member = &state.member;
+            let parts = member.topics().iter().flat_map(|topic| {
+                (0..topic.partitions()).map(move |partition| member.lag(topic.name(), partition))
+            });
+            py.detach(|| parts.sum::<Result<u64>>()).or_raise(py)
         })
     }
 
@@ -524,6 +565,14 @@ impl Consumer {
 }
 
 impl Consumer {
+    /// What was handed out since the last commit, for a transaction.
+    pub(crate) fn moves(&self, py: Python<'_>) -> PyResult<Vec<Move>> {
+        self.with(py, |state| {
+            state.settle();
+            state.member.moves().or_raise(py)
+        })
+    }
+
     fn set_paused(
         &self,
         py: Python<'_>,

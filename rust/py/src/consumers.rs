@@ -29,6 +29,7 @@ fn tell<'py>(py: Python<'py>, found: &ConsumerInfo) -> PyResult<Bound<'py, PyDic
     dict.set_item("name", &found.name)?;
     let members: PyResult<Vec<_>> = found.members.iter().map(|m| member(py, m)).collect();
     dict.set_item("members", members?)?;
+    dict.set_item("cursor_in", &found.cursor_in)?;
     let error = found.cursors.as_ref().err().map(ToString::to_string);
     dict.set_item("error", error)?;
     let cursors: PyResult<Vec<_>> =
@@ -54,6 +55,18 @@ fn cursor<'py>(py: Python<'py>, found: &CursorInfo) -> PyResult<Bound<'py, PyDic
     dict.set_item("safe", found.safe)?;
     dict.set_item("owner", found.owner.as_ref().map(|owner| member(py, owner)).transpose()?)?;
     Ok(dict)
+}
+
+/// Name of a topic that lives in a log; None where there is no such log.
+#[pyfunction]
+pub(crate) fn _topic_in_log(
+    py: Python<'_>,
+    store: &Bound<'_, Store>,
+    log: &str,
+) -> PyResult<Option<String>> {
+    let inner = store.get().inner(py)?;
+    let found = py.detach(|| inner.topic_in_log(log)).or_raise(py)?;
+    Ok(found.map(|topic| topic.name))
 }
 
 /// Set a cursor of a consumer that nobody has open; returns the offset.

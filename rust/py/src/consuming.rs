@@ -4,10 +4,10 @@
 //! partition up or to take one. Streams are made anew when the set of partitions changes.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use falaj::consumer::{Consumer as Member, Part};
+use falaj::consumer::{Consumer as Member, Move, Part};
 use falaj::error::Error;
 use falaj::format::address::Address;
 use falaj::log::Log;
@@ -19,6 +19,7 @@ use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
 use crate::iterate::{Lane, Reading};
 use crate::record::Record;
+use crate::wait::patiently;
 
 /// Records of one topic in a row, before another one has its turn.
 const TURN: u32 = 4096;
@@ -39,6 +40,21 @@ pub(crate) enum By {
     Batch,
 }
 
+/// What transactions committed for a member, until it hears of it.
+#[derive(Debug, Default)]
+pub(crate) struct Moved(Mutex<Vec<(Vec<Move>, Address)>>);
+
+impl Moved {
+    /// Held for moments.
+    pub(crate) fn note(&self, moves: Vec<Move>, end: Address) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((moves, end));
+    }
+
+    fn take(&self) -> Vec<(Vec<Move>, Address)> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// A member, and its streams.
 #[derive(Debug)]
 pub(crate) struct Consuming {
@@ -54,6 +70,7 @@ pub(crate) struct Consuming {
     stale: bool,
     automatic: Option<Duration>,
     committed_at: Instant,
+    moved: Arc<Moved>,
 }
 
 impl Consuming {
@@ -62,6 +79,7 @@ impl Consuming {
         handles: Vec<Arc<Handle>>,
         visibility: Visibility,
         automatic: Option<Duration>,
+        moved: Arc<Moved>,
     ) -> Self {
         Self {
             member,
@@ -74,11 +92,20 @@ impl Consuming {
             stale: true,
             automatic,
             committed_at: Instant::now(),
+            moved,
         }
     }
 
-    /// Tell the member what was handed out.
+    /// Tell the member what was committed for it elsewhere.
+    pub(crate) fn settle_moved(&mut self) {
+        for (moves, end) in self.moved.take() {
+            self.member.moved(&moves, end);
+        }
+    }
+
+    /// Tell the member what was committed for it, and what was handed out.
     pub(crate) fn settle(&mut self) {
+        self.settle_moved();
         for stream in &self.streams {
             for lane in stream.reading.merge.lanes() {
                 let (topic, partition, next) = (stream.topic, lane.partition, lane.from);
@@ -97,6 +124,11 @@ impl Consuming {
         self.settle();
         self.committed_at = Instant::now();
         let member = &mut self.member;
+        if member.home().is_some() {
+            // An append to a log, whose lock others may have.
+            let patience = self.handles.first().map_or(Duration::MAX, |handle| handle.patience);
+            return patiently(py, patience, || member.commit_all(durable));
+        }
         match durable {
             true => py.detach(|| member.commit_all(true)).or_raise(py),
             false => member.commit_all(false).or_raise(py),

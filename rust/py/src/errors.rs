@@ -115,7 +115,7 @@ fn class(error: &Error) -> &'static str {
         Error::Conflict { .. } => "Conflict",
         Error::OutOfSequence { .. } => "OutOfSequence",
         Error::LogRewound { .. } => "LogRewound",
-        Error::NotOwner { .. } => "NotOwner",
+        Error::NotOwner { .. } | Error::CursorMoved { .. } => "NotOwner",
         Error::NoSuchConsumer { .. } => "NoSuchConsumer",
         Error::DuplicateUnknownOffset { .. } => "DuplicateUnknownOffset",
         Error::LeaseOver { .. } => "LeaseOver",

@@ -43,7 +43,7 @@ mod _core {
         batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
         buffer::{BatchView, View},
         consumer::{Consumed, Consumer},
-        consumers::{_consumers, _delete_consumer, _position_of, _reset_cursor},
+        consumers::{_consumers, _delete_consumer, _position_of, _reset_cursor, _topic_in_log},
         draft::NewRecord,
         floor::Floor,
         follow::{Bell, Follower, Ticket, Watch},

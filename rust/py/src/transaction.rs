@@ -9,15 +9,17 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use falaj::consumer::Move;
 use falaj::error::Error;
 use falaj::format::checksum::crc32;
-use falaj::topic::{BodyWriter, CursorState, Group, Grouped, Part, SyncMode};
+use falaj::topic::{BodyWriter, CursorMove, CursorState, Group, Grouped, Part, SyncMode};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyRange, PyString, PyTuple};
 
 use crate::collect::{Collector, rich};
+use crate::consumer::{Consumer, Shared};
 use crate::errors::{OrRaise, invalid};
 use crate::handle::Open;
 use crate::input::{self, Incoming};
@@ -52,6 +54,8 @@ struct Gathered {
     phase: Phase,
     drafts: Vec<Draft>,
     cursors: Vec<(Vec<u8>, CursorState)>,
+    /// Consumers whose cursors move, and what was handed out by each.
+    consumers: Vec<(Arc<Shared>, Vec<Move>)>,
     /// Whose log keeps the cursors.
     home: Option<Opened>,
     offsets: Option<Py<PyDict>>,
@@ -211,6 +215,11 @@ impl Transaction {
         let offsets = PyDict::new(py);
         let home = gathered.drafts.first().map(|draft| &draft.opened).or(gathered.home.as_ref());
         let Some(home) = home.cloned() else { return Ok(offsets.unbind()) };
+        let moves: Vec<_> =
+            gathered.consumers.iter().flat_map(|(_, moves)| moves.clone()).collect();
+        if gathered.drafts.is_empty() && gathered.cursors.is_empty() && moves.is_empty() {
+            return Ok(offsets.unbind());
+        }
         let open = |draft: &Draft| draft.opened.handle.open(py);
         let opens: Vec<Arc<Open>> = gathered.drafts.iter().map(open).collect::<PyResult<_>>()?;
         let bodies: Vec<_> = gathered.drafts.iter_mut().map(|draft| draft.body(py)).collect();
@@ -222,12 +231,20 @@ impl Transaction {
                 body,
             })
             .collect();
-        let cursors: Vec<_> = gathered.cursors.iter().map(|(n, at)| (n.as_slice(), *at)).collect();
+        let cursors = cursors_of(&gathered, &moves);
         let home_open = home.handle.open(py)?;
         let group = Group { home: &home_open.topic, parts: &parts, cursors: &cursors };
         let sync = self.sync.unwrap_or_else(|| strongest(&home, &gathered.drafts));
         let patience = home.handle.patience;
-        let Grouped { ranges, appended } = patiently(py, patience, || group.place(Some(sync)))?;
+        let Grouped { ranges, appended } = patiently(py, patience, || {
+            if sync == SyncMode::Durable {
+                moves.iter().try_for_each(|moved| moved.sync_input(&home_open.topic))?;
+            }
+            group.place(Some(sync)).map_err(|error| Move::explain(&moves, error))
+        })?;
+        for (consumer, moves) in std::mem::take(&mut gathered.consumers) {
+            consumer.moved(moves, appended.end);
+        }
         for (draft, range) in gathered.drafts.iter().zip(&ranges) {
             note(py, &offsets, draft, range)?;
         }
@@ -244,6 +261,14 @@ impl Transaction {
         }
         Ok(offsets.unbind())
     }
+}
+
+/// The cursors that move; one that moves twice ends where it was moved to last.
+fn cursors_of<'a>(gathered: &'a Gathered, moves: &'a [Move]) -> Vec<CursorMove<'a>> {
+    let free = |(name, to): &'a (Vec<u8>, CursorState)| CursorMove { name, to: *to, from: None };
+    let all = gathered.cursors.iter().map(free).chain(moves.iter().map(Move::cursor));
+    let by_name: BTreeMap<_, _> = all.map(|moved| (moved.name, moved)).collect();
+    by_name.into_values().collect()
 }
 
 /// The strongest of the topics' modes: what is written at once is synced at once.
@@ -399,8 +424,31 @@ impl Transaction {
         let mut places: BTreeMap<_, _> =
             std::mem::take(&mut gathered.cursors).into_iter().collect();
         let moved = cursors.into_iter();
-        places.extend(moved.map(|(name, offset, crc)| (name, CursorState { offset, crc })));
+        let to = |offset, crc| CursorState { offset, crc, turn: 0 };
+        places.extend(moved.map(|(name, offset, crc)| (name, to(offset, crc))));
         gathered.cursors = places.into_iter().collect();
+        Ok(())
+    }
+
+    /// Move the cursors of a consumer to behind what it handed out.
+    fn _move_consumer(&self, py: Python<'_>, consumer: &Bound<'_, Consumer>) -> PyResult<()> {
+        let consumer = consumer.get();
+        let moves = consumer.moves(py)?;
+        let Some(home) = &consumer.home else { return Ok(()) };
+        let open = home.handle.open(py)?;
+        if open.topic.store().path() != self.store.get().directory() {
+            let (name, path) = (&consumer.name, open.topic.store().path().display());
+            let what = format!(
+                "consumer {name:?} is in the store {path}, and a transaction writes to one store: open \
+                 it in the store that the transaction is of"
+            );
+            return Err(invalid(py, what));
+        }
+        let mut gathered = self.gathered();
+        gathered.expect_open(py)?;
+        gathered.expect_log(py, home)?;
+        gathered.home.get_or_insert_with(|| home.clone());
+        gathered.consumers.push((Arc::clone(&consumer.shared), moves));
         Ok(())
     }
 

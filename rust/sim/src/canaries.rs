@@ -62,6 +62,10 @@ fn catcher(canary: Canary) -> Catcher {
             "consumers",
             "crashes::after_a_power_cut_at_any_event_of_commits_no_record_is_left_out",
         ),
+        Canary::UnfencedCursor => Catcher::Test(
+            "consumers",
+            "kept::a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended",
+        ),
         _ => Catcher::Explorer,
     }
 }

@@ -15,7 +15,9 @@ use falaj::format::record::{BodyWriter, Record};
 use falaj::format::settings::WriteMode;
 use falaj::format::state::{CursorState, TopicState};
 use falaj::format::varint::Lead;
-use falaj::log::{Appended, Demands, Log, LogSettings, LogSpec, Outgoing, Sequenced, create};
+use falaj::log::{
+    Appended, CursorMove, Demands, Log, LogSettings, LogSpec, Outgoing, Sequenced, create,
+};
 use falaj::segment::Reading;
 use falaj::storage::Storage;
 use falaj::storage::memory::MemoryStorage;
@@ -429,8 +431,9 @@ pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec
         }
     }
     let offset = group.cursor().unwrap_or(0);
-    let at = CursorState { offset, crc: offset as u32 };
-    let cursors: &[_] = if group.cursor().is_some() { &[(CURSOR, at)] } else { &[] };
+    let to = CursorState { offset, crc: offset as u32, turn: 0 };
+    let moved = [CursorMove { name: CURSOR, to, from: None }];
+    let cursors: &[_] = if group.cursor().is_some() { &moved } else { &[] };
     log.append_with_cursors(&blocks, cursors, interval, &mut firsts).map(|a| (a, firsts))
 }
 

@@ -1,8 +1,7 @@
-//! How far a partition was read: the one place where cursors are read and written.
+//! How far a partition was read: the one place where cursors of the file are read and written.
 //!
 //! Owns the choice between the two positions that a cursor keeps, and the order in which they are
-//! stored. A backend that keeps cursors elsewhere, in the log that a consumer writes to, has to do what
-//! [`load`] and [`store`] do. Invariants: the newer sector is never written over, so a death in the middle
+//! stored. Cursors that are kept in a log are [`super::kept`]'s. Invariants: the newer sector is never written over, so a death in the middle
 //! of a store leaves the cursor before; *safe* never passes what was on the medium when it was stored.
 //!
 //! ```text

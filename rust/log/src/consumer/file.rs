@@ -37,6 +37,8 @@ pub(super) struct ConsumerFile {
 #[derive(Debug)]
 pub(super) struct Image {
     bytes: Vec<u8>,
+    /// Generation of the log that keeps the cursors; zeros where they are in the file.
+    pub(super) log: [u8; 16],
 }
 
 impl Image {
@@ -55,13 +57,13 @@ impl Image {
         let mut bytes = vec![0; len.min(entry(ENTRIES_MAX)) as usize];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
         bytes.truncate(got);
-        check_header(&bytes, store.settings().id)
+        let log = check_header(&bytes, store.settings().id)
             .map_err(|what| Error::malformed(path, 0, what))?;
         if (got as u64) < HEAD_LEN {
             let what = "the consumer's file was cut off";
             return Err(Error::Corrupt { path: path.to_path_buf(), position: got as u64, what });
         }
-        Ok(Some((file, Self { bytes })))
+        Ok(Some((file, Self { bytes, log })))
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -85,25 +87,62 @@ impl Image {
     }
 }
 
+/// A file that was opened.
+pub(super) struct Attached {
+    pub(super) file: ConsumerFile,
+    /// The entry of each partition that was wanted.
+    pub(super) places: Vec<u64>,
+    /// Partitions, by generation and number, of which nobody needs a cursor any more.
+    pub(super) gone: Vec<([u8; 16], u32)>,
+}
+
+#[cold]
+fn kept_elsewhere(store: &Store, name: &str, log: [u8; 16]) -> Error {
+    let what = match store.topic_in_generation(&log) {
+        _ if log == [0; 16] => format!(
+            "consumer {name:?} keeps its cursors in a file of its own; open it without cursor_in, or delete \
+             it first"
+        ),
+        Ok(Some(topic)) => format!(
+            "consumer {name:?} keeps its cursors in the log {0:?}; open it with cursor_in={0:?}, or delete \
+             it first",
+            topic.log
+        ),
+        _ => format!(
+            "consumer {name:?} kept its cursors in a log that was deleted; delete the consumer to begin \
+             anew"
+        ),
+    };
+    Error::Invalid { what }
+}
+
 /// Open a consumer's file, making it where there is none, with an entry for each partition; returns
 /// which. Under the claim. `start` says where to begin in one that has no cursor; it is asked before
 /// anything is changed.
 ///
 /// # Errors
-/// Those of `start`; `Corrupt`, `Newer`, `Invalid` when there is no room for more entries, `NoSpace`,
-/// `Io`.
+/// Those of `start`; `Corrupt`, `Newer`, `Invalid` when there is no room for more entries, and where the
+/// cursors are kept in another `log` than this; `NoSpace`, `Io`.
 pub(super) fn attach(
     store: &Store,
     who: &Membership,
     name: &str,
     wanted: &[Named],
+    log: [u8; 16],
     start: impl Fn(usize) -> Result<Position>,
-) -> Result<(ConsumerFile, Vec<u64>)> {
+) -> Result<Attached> {
     let path = store.layout().consumer(name)?;
     let found = Image::read(store, &path)?;
-    let nothing = Image { bytes: Vec::new() };
+    let nothing = Image { bytes: Vec::new(), log };
     let image = found.as_ref().map_or(&nothing, |(_, image)| image);
+    if image.log != log {
+        return Err(kept_elsewhere(store, name, image.log));
+    }
     let places = place(store, who, &path, image, wanted)?;
+    let replaced = |(named, index): (&Named, &u64)| {
+        image.entry(*index).of().filter(|of| *of != (named.generation, named.partition))
+    };
+    let gone = wanted.iter().zip(&places).filter_map(replaced).collect();
     let mut starts = Vec::new();
     for (number, (named, index)) in wanted.iter().zip(&places).enumerate() {
         let is_fresh = image.entry(*index).is_fresh_for(named);
@@ -111,7 +150,7 @@ pub(super) fn attach(
     }
     let file = match &found {
         Some((file, _)) => Arc::clone(file),
-        None => make(store, &path)?,
+        None => make(store, &path, log)?,
     };
     let last = places.iter().copied().max().map_or(0, |last| last + 1).max(image.entries());
     let len = entry(last);
@@ -132,15 +171,15 @@ pub(super) fn attach(
         let synced = opened.file.sync_all();
         synced.map_err(|error| Error::io("sync", &opened.words.path, error))?;
     }
-    Ok((opened, places))
+    Ok(Attached { file: opened, places, gone })
 }
 
-fn make(store: &Store, path: &Path) -> Result<Arc<dyn File>> {
+fn make(store: &Store, path: &Path, log: [u8; 16]) -> Result<Arc<dyn File>> {
     let storage = &**store.storage();
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(UNFINISHED);
     let unfinished = PathBuf::from(unfinished);
-    let header = encode_header(store.settings().id);
+    let header = encode_header(store.settings().id, log);
     write_file(storage, &unfinished, &header, HEAD_LEN, store.modes().file)?;
     let file = storage.open(&unfinished, Open::ReadWrite);
     let file = file.map_err(|error| Error::io("open", &unfinished, error))?;

@@ -9,14 +9,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cursors::{self, Pending};
-use super::file::{ConsumerFile, attach};
+use super::file::{Attached, ConsumerFile, attach};
+use super::kept;
 use super::members::{self, Who, fate};
+use super::overview;
 use super::places::Finder;
+use super::seek::Start;
 use super::sharing::Rank;
 use crate::error::{Error, Result};
+use crate::format::address::Address;
 use crate::format::checksum::crc32;
-use crate::format::consumer::{Cursor, Named, Position, at, entry, member};
-use crate::format::names::hex;
+use crate::format::consumer::{Cursor, Named, Position, at, cursor_name, entry, member};
+use crate::format::state::CursorState;
 use crate::lock::Fate;
 use crate::store::gate::Gate;
 use crate::store::{Membership, Store};
@@ -24,40 +28,6 @@ use crate::topic::Topic;
 
 /// How often a member that waits, or waits for a partition, looks whether the others live.
 pub const ASK_EVERY: Duration = Duration::from_millis(20);
-
-/// Where a consumer begins in a partition of which it has no cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// With the oldest record that is kept.
-    Earliest,
-    /// Behind the newest.
-    Latest,
-    /// With this offset.
-    Offset(u64),
-    /// So many records before the newest, or with the oldest where there are fewer.
-    Last(u64),
-    /// With the first record at or after a time, nanoseconds since 1970; behind the newest where all
-    /// are older.
-    Time(i64),
-}
-
-impl Start {
-    /// The offset that it means now.
-    ///
-    /// # Errors
-    /// `OffsetOutOfRange` for an offset that is gone, or beyond the end; `Corrupt`, `Io`.
-    pub fn offset(self, topic: &Topic, partition: u32) -> Result<u64> {
-        let (first, end) = (topic.first(partition)?, topic.end(partition)?);
-        match self {
-            Self::Earliest => Ok(first),
-            Self::Latest => Ok(end),
-            Self::Offset(offset) if (first..=end).contains(&offset) => Ok(offset),
-            Self::Offset(offset) => Err(topic.out_of_range(partition, offset.into())?),
-            Self::Last(records) => Ok(end.saturating_sub(records).max(first)),
-            Self::Time(ns) => Ok(topic.offset_at_time(partition, ns)?.unwrap_or(end).max(first)),
-        }
-    }
-}
 
 /// A partition, as a member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,22 +43,25 @@ pub struct Part {
 }
 
 #[derive(Debug)]
-struct Lane {
-    topic: usize,
-    partition: u32,
-    entry: u64,
+pub(super) struct Lane {
+    pub(super) topic: usize,
+    pub(super) partition: u32,
+    pub(super) entry: u64,
     wanted: bool,
     /// `None` while it is not this member's.
-    held: Option<Held>,
+    pub(super) held: Option<Held>,
 }
 
 #[derive(Debug)]
-struct Held {
-    cursor: Cursor,
+pub(super) struct Held {
+    /// As committed; where a log keeps it, a note of what that says.
+    pub(super) cursor: Cursor,
+    /// What the log says that keeps it.
+    pub(super) kept: CursorState,
     /// What was handed out lies before it; an error where nobody knows where to go on.
-    next: std::result::Result<u64, ()>,
-    pending: Pending,
-    finder: Finder,
+    pub(super) next: std::result::Result<u64, ()>,
+    pub(super) pending: Pending,
+    pub(super) finder: Finder,
 }
 
 impl Held {
@@ -100,14 +73,18 @@ impl Held {
 /// A member of a consumer.
 #[derive(Debug)]
 pub struct Consumer {
-    name: String,
-    who: Arc<Membership>,
+    pub(super) name: String,
+    pub(super) who: Arc<Membership>,
     me: u64,
     row: u64,
-    file: ConsumerFile,
+    pub(super) file: ConsumerFile,
     gate: Arc<Gate>,
-    topics: Vec<Topic>,
-    lanes: Vec<Lane>,
+    pub(super) topics: Vec<Topic>,
+    pub(super) lanes: Vec<Lane>,
+    /// In whose log the cursors are kept, if not in the file.
+    pub(super) home: Option<Topic>,
+    /// Up to where that has to be on the medium before anything is handed out.
+    pub(super) unsynced: Option<Address>,
     /// The counter of changes when the rows were last read.
     seen: Option<u64>,
     others: usize,
@@ -129,7 +106,36 @@ impl Consumer {
     /// `LockTimeout`, `Corrupt`, `Newer`, `NoSpace`, `Io`. What becomes of a cursor that its log
     /// does not know any more [`Consumer::refresh`] tells.
     pub fn open(store: &Store, name: &str, topics: &[Topic], start: Start) -> Result<Self> {
+        Self::join(store, name, topics, start, None)
+    }
+
+    /// As [`Consumer::open`], with the cursors kept in the log of a topic of the store, so that they
+    /// can move with what is appended there ([`Consumer::moves`]). Where they are kept is a consumer's
+    /// for ever. Each taking of a partition is noted in that log.
+    ///
+    /// # Errors
+    /// As [`Consumer::open`]; `Invalid` for a topic of another store, for a consumer whose cursors are
+    /// kept elsewhere, and for more cursors than the log keeps; as [`Topic::append`].
+    pub fn open_in(
+        store: &Store,
+        name: &str,
+        topics: &[Topic],
+        start: Start,
+        home: &Topic,
+    ) -> Result<Self> {
+        Self::join(store, name, topics, start, Some(home))
+    }
+
+    fn join(
+        store: &Store,
+        name: &str,
+        topics: &[Topic],
+        start: Start,
+        home: Option<&Topic>,
+    ) -> Result<Self> {
         store.layout().consumer(name)?;
+        expect_home(store, name, home)?;
+        overview::finish_deletion(store, name)?;
         let mut topics = topics.to_vec();
         topics.sort_by_key(|topic| topic.settings().generation);
         expect_topics(store, name, &topics)?;
@@ -150,19 +156,37 @@ impl Consumer {
             let offset = start.offset(topic, partition)?;
             Ok(Finder::default().find(topic, partition, offset)?.0)
         };
-        let (file, entries, row) = store.under_claim(|| {
-            let (file, entries) = attach(store, &who, name, &wanted, begin)?;
+        let log = home.map_or([0; 16], |home| home.settings().log_generation);
+        let (file, places, row) = store.under_claim(|| {
+            if let Some(home) = home {
+                expect_room(home, name, &wanted)?;
+            }
+            let Attached { file, places, gone } = attach(store, &who, name, &wanted, log, begin)?;
+            if let Some(home) = home.filter(|_| !gone.is_empty()) {
+                kept::forget(home, name, Some(&gone))?;
+            }
             let row = members::join(&file.words, &who, me, reads(&topics))?;
-            Ok((file, entries, row))
+            Ok((file, places, row))
         })?;
-        for (lane, entry) in lanes.iter_mut().zip(entries) {
+        for (lane, entry) in lanes.iter_mut().zip(places) {
             lane.entry = entry;
         }
         let gate = who.gate(&file.words.path);
-        let (name, asked) = (name.to_owned(), Instant::now());
-        let (seen, others) = (None, 0);
-        let mut opened =
-            Self { name, who, me, row, file, gate, topics, lanes, seen, others, asked };
+        let mut opened = Self {
+            name: name.to_owned(),
+            who,
+            me,
+            row,
+            file,
+            gate,
+            topics,
+            lanes,
+            home: home.cloned(),
+            unsynced: None,
+            seen: None,
+            others: 0,
+            asked: Instant::now(),
+        };
         opened.rouse();
         opened.refresh()?;
         Ok(opened)
@@ -217,6 +241,7 @@ impl Consumer {
     /// `Closed` in a forked child; `Corrupt`, `Io`.
     pub fn refresh(&mut self) -> Result<bool> {
         self.who.check()?;
+        self.sync_first()?;
         let asks = self.due() == Some(Duration::ZERO);
         if !asks && !self.is_stale() {
             return self.give_up();
@@ -246,6 +271,7 @@ impl Consumer {
                 changed |= self.take(number)?;
             }
         }
+        self.sync_first()?;
         Ok(changed)
     }
 
@@ -277,6 +303,8 @@ impl Consumer {
         let before = words.load(owner);
         let taken = match before {
             0 => words.replace(owner, 0, self.me, false)?,
+            // Taken at a look that failed after that.
+            _ if before == self.me => true,
             _ => match fate(&self.who, before)? {
                 Fate::Alive => false,
                 // The proof is held until the word has changed hands.
@@ -287,6 +315,9 @@ impl Consumer {
             return Ok(false);
         }
         let cursor = cursors::load(&self.file, index)?;
+        if let Some(home) = self.home.clone() {
+            return self.take_kept(number, &home, cursor).map(|()| true);
+        }
         let lane = &self.lanes[number];
         let topic = &self.topics[lane.topic];
         let next = match cursors::recognise(&self.name, topic, lane.partition, &cursor) {
@@ -295,8 +326,8 @@ impl Consumer {
             Err(Error::LogRewound { .. }) => Err(()),
             Err(error) => return Err(error),
         };
-        let (pending, finder) = Default::default();
-        self.lanes[number].held = Some(Held { cursor, next, pending, finder });
+        let (kept, pending, finder) = Default::default();
+        self.lanes[number].held = Some(Held { cursor, kept, next, pending, finder });
         Ok(true)
     }
 
@@ -324,7 +355,7 @@ impl Consumer {
         Ok(Error::LogRewound { consumer, topic: name, partition, offset, end })
     }
 
-    fn number(&self, topic: &str, partition: u32) -> Result<usize> {
+    pub(super) fn number(&self, topic: &str, partition: u32) -> Result<usize> {
         let found = self.lanes.iter().position(|lane| {
             lane.partition == partition && self.topics[lane.topic].name() == topic
         });
@@ -337,7 +368,7 @@ impl Consumer {
     }
 
     /// What this member has of a partition: looked up in the file each time.
-    fn held(&mut self, number: usize) -> Result<&mut Held> {
+    pub(super) fn held(&mut self, number: usize) -> Result<&mut Held> {
         let owner = self.file.words.load(entry(self.lanes[number].entry) + at::OWNER);
         if owner != self.me || self.lanes[number].held.is_none() {
             return Err(self.not_owner(number));
@@ -382,43 +413,6 @@ impl Consumer {
         }
     }
 
-    /// Read on from another place. It is committed with the next commit.
-    ///
-    /// # Errors
-    /// `OffsetOutOfRange`, `NotOwner`, `Invalid` for a partition that it does not read.
-    pub fn seek(&mut self, topic: &str, partition: u32, to: Start) -> Result<u64> {
-        let number = self.number(topic, partition)?;
-        let offset = to.offset(&self.topics[self.lanes[number].topic], partition)?;
-        self.held(number)?.next = Ok(offset);
-        Ok(offset)
-    }
-
-    /// [`Consumer::seek`], in all partitions that it has and that are meant.
-    ///
-    /// # Errors
-    /// As [`Consumer::seek`]; then nothing was sought.
-    pub fn seek_all(
-        &mut self,
-        topic: Option<&str>,
-        partition: Option<u32>,
-        to: Start,
-    ) -> Result<()> {
-        let mut sought = Vec::new();
-        for (reads, part) in self.meant(topic, partition)? {
-            let name = self.topics[reads].name().to_owned();
-            let number = self.number(&name, part)?;
-            // Who names a partition is told when it is another's.
-            if partition.is_some() || self.lanes[number].held.is_some() {
-                self.held(number)?;
-                sought.push((number, to.offset(&self.topics[reads], part)?));
-            }
-        }
-        for (number, offset) in sought {
-            self.held(number)?.next = Ok(offset);
-        }
-        Ok(())
-    }
-
     /// The partitions that are meant, whoever has them: of all topics or one, all or one.
     ///
     /// # Errors
@@ -446,6 +440,10 @@ impl Consumer {
     /// As [`Consumer::commit`]; what was committed before the error stays.
     pub fn commit_all(&mut self, durable: bool) -> Result<()> {
         self.who.check()?;
+        if self.home.is_some() {
+            let moves = self.moves()?;
+            return self.commit_moves(&moves, durable);
+        }
         for number in 0..self.lanes.len() {
             let Some(Held { cursor, next: Ok(next), .. }) = &self.lanes[number].held else {
                 continue;
@@ -479,11 +477,16 @@ impl Consumer {
         if offset > reads.end(partition)? {
             return Err(reads.out_of_range(partition, offset.into())?);
         }
-        self.put(number, offset, durable)?;
+        if self.home.is_some() {
+            let moved = self.move_to(number, offset)?;
+            self.commit_moves(&[moved], durable)?;
+        } else {
+            self.put(number, offset, durable)?;
+        }
         if let Some(held) = &mut self.lanes[number].held {
             held.next = Ok(held.next.unwrap_or(offset).max(offset));
         }
-        if durable { self.sync() } else { Ok(()) }
+        if durable && self.home.is_none() { self.sync() } else { Ok(()) }
     }
 
     fn put(&mut self, number: usize, offset: u64, durable: bool) -> Result<()> {
@@ -519,7 +522,11 @@ impl Consumer {
     /// `Corrupt`; `Invalid` for a partition that it does not read.
     pub fn committed(&self, topic: &str, partition: u32) -> Result<u64> {
         let lane = &self.lanes[self.number(topic, partition)?];
-        cursors::load(&self.file, lane.entry).map(|cursor| cursor.committed.offset)
+        let cursor = cursors::load(&self.file, lane.entry)?;
+        let Some(home) = &self.home else { return Ok(cursor.committed.offset) };
+        let generation = &self.topics[lane.topic].settings().generation;
+        let kept = home.cursor(&cursor_name(&self.name, generation, partition))?;
+        Ok(kept.map_or(cursor.safe.offset, |kept| kept.offset))
     }
 
     /// How many records lie behind the cursor of a partition, whoever has it.
@@ -569,8 +576,10 @@ impl Consumer {
         }
         let words = &self.file.words;
         for lane in &mut self.lanes {
-            if lane.held.take().is_some() {
-                words.replace(entry(lane.entry) + at::OWNER, self.me, 0, false)?;
+            lane.held = None;
+            let owner = entry(lane.entry) + at::OWNER;
+            if words.load(owner) == self.me {
+                words.replace(owner, self.me, 0, false)?;
             }
         }
         words.replace(member(self.row), self.me, 0, true)?;
@@ -587,9 +596,22 @@ impl Drop for Consumer {
     }
 }
 
-/// What a cursor is called where it is kept in a log.
-pub(super) fn cursor_name(consumer: &str, generation: &[u8; 16], partition: u32) -> Vec<u8> {
-    format!("{consumer}\0{}\0{partition}", hex(generation)).into_bytes()
+fn expect_home(store: &Store, name: &str, home: Option<&Topic>) -> Result<()> {
+    let Some(home) = home.filter(|home| home.store().path() != store.path()) else { return Ok(()) };
+    let what = format!(
+        "topic {:?}, in whose log the cursors of consumer {name:?} are to be kept, is in the store {}; \
+         take one of the consumer's own store",
+        home.name(),
+        home.store().path().display()
+    );
+    Err(Error::Invalid { what })
+}
+
+/// See to it that a log keeps so many cursors more, before anything is made.
+fn expect_room(home: &Topic, name: &str, wanted: &[Named]) -> Result<()> {
+    let names = wanted.iter().map(|part| cursor_name(name, &part.generation, part.partition));
+    let names: Vec<_> = names.collect();
+    home.log().expect_room_for_cursors(&names)
 }
 
 fn reads(topics: &[Topic]) -> u64 {

@@ -10,9 +10,11 @@
 //! | `words` | the words that processes share in it |
 //! | `members` | rows of members, what became of them, owners |
 //! | `sharing` | which member is to have which partition |
-//! | `cursors` | reading and writing how far a partition was read: another backend goes here |
+//! | `cursors` | reading and writing how far a partition was read, in the file |
+//! | `kept` | the same in a log, where cursors move with what is appended |
 //! | `places` | recognising a place in a log |
-//! | `handle` | a member: taking, giving up, committing, seeking |
+//! | `handle` | a member: taking, giving up, committing |
+//! | `seek` | where it begins, and going on from elsewhere |
 //! | `overview` | what all consumers of a store say; resetting and deleting |
 //!
 //! There is no lock in the file, hence nothing to repair: what excludes is the owner's word, one
@@ -42,15 +44,19 @@
 mod cursors;
 mod file;
 mod handle;
+mod kept;
 mod members;
 mod overview;
 mod places;
+mod seek;
 mod sharing;
 mod words;
 
 pub use crate::format::consumer::Position;
-pub use handle::{Consumer, Part, Start};
+pub use handle::{Consumer, Part};
+pub use kept::Move;
 pub use overview::{
     ConsumerInfo, CursorInfo, MemberInfo, delete_consumer, list_consumers, reset_cursor,
 };
 pub use places::position_of;
+pub use seek::Start;

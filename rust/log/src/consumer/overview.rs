@@ -4,14 +4,26 @@
 //! is changed here is changed under the store's claim, and only where no member lives: a cursor is
 //! written by its owner, and a reset that a member did not hear of would be written over by it.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use super::file::{Image, UNFINISHED};
-use super::handle::Start;
+use super::kept;
 use super::members::Who;
 use super::places::Finder;
+use super::seek::Start;
 use crate::error::{Error, Result};
-use crate::format::consumer::{CURSOR_LEN, Cursor, Named, SECTOR, at, encode_cursor, entry};
-use crate::store::{Access, SlotInfo, Store};
+use crate::format::consumer::{
+    CURSOR_LEN, Cursor, Named, SECTOR, at, cursor_name, encode_cursor, entry, fingerprint,
+};
+use crate::format::names::hex;
+use crate::format::state::CursorState;
+use crate::log::CursorMove;
+use crate::store::{Access, SlotInfo, Store, TopicOptions};
 use crate::topic::Topic;
+
+/// Ending of the file of a consumer that is being deleted while its cursors are in a log.
+const GONE: &str = "@gone";
 
 /// A consumer as it is now.
 #[derive(Debug)]
@@ -20,7 +32,9 @@ pub struct ConsumerInfo {
     pub name: String,
     /// Its members.
     pub members: Vec<MemberInfo>,
-    /// How far it has read; an error where its file is damaged.
+    /// Name of the log that keeps its cursors, if not its own file does; its generation where it is gone.
+    pub cursor_in: Option<String>,
+    /// How far it has read; an error where its file is damaged, or its log gone.
     pub cursors: Result<Vec<CursorInfo>>,
 }
 
@@ -64,9 +78,10 @@ pub fn list_consumers(store: &Store) -> Result<Vec<ConsumerInfo>> {
     for name in names(store)? {
         match Image::read(store, &store.layout().consumer(&name)?) {
             Ok(None) => {}
-            Ok(Some((_, image))) => found.push(look(name, &image, &slots)),
+            Ok(Some((_, image))) => found.push(look(store, name, &image, &slots)),
             Err(error) => {
-                found.push(ConsumerInfo { name, members: Vec::new(), cursors: Err(error) });
+                let (members, cursor_in) = (Vec::new(), None);
+                found.push(ConsumerInfo { name, members, cursor_in, cursors: Err(error) });
             }
         }
     }
@@ -80,7 +95,7 @@ fn names(store: &Store) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn look(name: String, image: &Image, slots: &[SlotInfo]) -> ConsumerInfo {
+fn look(store: &Store, name: String, image: &Image, slots: &[SlotInfo]) -> ConsumerInfo {
     let member = |word: u64| Who::of(word).map(|who| member_info(who, slots));
     let lives = |member: &MemberInfo| member.alive != Some(false);
     let members = image.members().filter_map(member).filter(lives).collect();
@@ -98,7 +113,35 @@ fn look(name: String, image: &Image, slots: &[SlotInfo]) -> ConsumerInfo {
     });
     let mut cursors: Vec<_> = cursors.collect();
     cursors.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
-    ConsumerInfo { name, members, cursors: Ok(cursors) }
+    if image.log == [0; 16] {
+        return ConsumerInfo { name, members, cursor_in: None, cursors: Ok(cursors) };
+    }
+    let home = home_of(store, &name, &image.log);
+    let log = home.as_ref().map(|home| home.settings().log.clone());
+    let cursor_in = Some(log.unwrap_or_else(|_| hex(&image.log)));
+    let cursors = home.and_then(|home| kept_in(&home, &name, cursors));
+    ConsumerInfo { name, members, cursor_in, cursors }
+}
+
+/// A topic of the log that keeps the cursors of a consumer.
+fn home_of(store: &Store, name: &str, log: &[u8; 16]) -> Result<Topic> {
+    let topic = store.topic_in_generation(log)?.ok_or_else(|| Error::Invalid {
+        what: format!(
+            "consumer {name:?} kept its cursors in a log that was deleted; delete the consumer to begin anew"
+        ),
+    })?;
+    Topic::open(store, &topic.name, &TopicOptions::default())
+}
+
+/// What the log says that keeps them; what the file says of them may be older.
+fn kept_in(home: &Topic, name: &str, mut cursors: Vec<CursorInfo>) -> Result<Vec<CursorInfo>> {
+    let kept: BTreeMap<_, _> = home.log().cursors()?.into_iter().collect();
+    for cursor in &mut cursors {
+        let kept = kept.get(&cursor_name(name, &cursor.generation, cursor.partition));
+        cursor.committed = kept.map_or(cursor.safe, |kept| kept.offset);
+        cursor.safe = cursor.safe.min(cursor.committed);
+    }
+    Ok(cursors)
 }
 
 fn member_info(who: Who, slots: &[SlotInfo]) -> MemberInfo {
@@ -132,8 +175,18 @@ pub fn reset_cursor(
     let offset = to.offset(topic, partition)?;
     let committed = Finder::default().find(topic, partition, offset)?.0;
     let incarnation = store.membership()?.incarnation();
+    let (_, image) = Image::read(store, &path)?.ok_or_else(|| missing(store, name))?;
+    // Before the claim, which opening a topic may need.
+    let home = match image.log {
+        log if log == [0; 16] => None,
+        log => Some(home_of(store, name, &log)?),
+    };
     store.under_claim(|| {
         let (file, image) = Image::read(store, &path)?.ok_or_else(|| missing(store, name))?;
+        if home.as_ref().map_or([0; 16], |home| home.settings().log_generation) != image.log {
+            let what = format!("consumer {name:?} was deleted and made anew meanwhile");
+            return Err(Error::Invalid { what });
+        }
         expect_nobody(store, name, &image)?;
         let generation = topic.settings().generation;
         let named = Named { generation, partition, topic: topic.name().to_owned() };
@@ -154,8 +207,22 @@ pub fn reset_cursor(
         let at = entry(index) + at::CURSORS + (serial & 1) * SECTOR;
         let mut bytes = [0; CURSOR_LEN];
         bytes.copy_from_slice(&encode_cursor(&cursor));
-        file.write_at(&bytes, at).map_err(|error| Error::io("write", &path, error))?;
-        file.sync_data().map_err(|error| Error::io("sync", &path, error))
+        let note = || {
+            file.write_at(&bytes, at).map_err(|error| Error::io("write", &path, error))?;
+            file.sync_data().map_err(|error| Error::io("sync", &path, error))
+        };
+        let Some(home) = &home else { return note() };
+        let in_log = cursor_name(name, &generation, partition);
+        let found = kept::read(home, &in_log)?;
+        // Retention goes by the note: it is never to say more than the log.
+        if offset < found.offset {
+            note()?;
+        }
+        let turn = found.turn.wrapping_add(1);
+        let to = CursorState { offset, crc: fingerprint(&committed), turn };
+        let end = kept::append(home, &[CursorMove { name: &in_log, to, from: Some(found) }])?;
+        home.log().sync_to(end)?;
+        if offset < found.offset { Ok(()) } else { note() }
     })?;
     Ok(offset)
 }
@@ -166,6 +233,7 @@ pub fn reset_cursor(
 /// `NoSuchConsumer`; `Invalid` while a member lives; `ReadOnly`, `LockTimeout`, `Io`.
 pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
     let path = store.layout().consumer(name)?;
+    finish_deletion(store, name)?;
     store.under_claim(|| {
         let storage = store.storage();
         if storage.stat(&path).is_err() {
@@ -174,13 +242,52 @@ pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
         // One that is damaged may go: nobody can have opened it.
         if let Ok(Some((_, image))) = Image::read(store, &path) {
             expect_nobody(store, name, &image)?;
+            if image.log != [0; 16] {
+                let away = gone(store, name)?;
+                let renamed = storage.rename_new(&path, &away);
+                renamed.map_err(|error| Error::io("rename", &path, error))?;
+                return sync_dir(store);
+            }
         }
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(UNFINISHED);
         let _ = storage.unlink(std::path::Path::new(&unfinished));
         storage.unlink(&path).map_err(|error| Error::io("remove", &path, error))?;
-        let dir = store.layout().consumers();
-        storage.sync_dir(&dir).map_err(|error| Error::io("sync", &dir, error))
+        sync_dir(store)
+    })?;
+    finish_deletion(store, name)
+}
+
+/// Where the file of a consumer is while its cursors are being forgotten by the log that keeps them.
+fn gone(store: &Store, name: &str) -> Result<PathBuf> {
+    let mut path = store.layout().consumer(name)?.into_os_string();
+    path.push(GONE);
+    Ok(path.into())
+}
+
+fn sync_dir(store: &Store) -> Result<()> {
+    let dir = store.layout().consumers();
+    store.storage().sync_dir(&dir).map_err(|error| Error::io("sync", &dir, error))
+}
+
+/// Go on with a deletion where one was begun: a consumer of that name that is made anew must not find
+/// the cursors of the one before.
+pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<()> {
+    let (away, storage) = (gone(store, name)?, store.storage());
+    let Some((_, image)) = Image::read(store, &away)? else { return Ok(()) };
+    // Before the claim, which opening a topic may need.
+    let home = store.topic_in_generation(&image.log)?;
+    let options = TopicOptions::default();
+    let home = home.map(|home| Topic::open(store, &home.name, &options)).transpose()?;
+    store.under_claim(|| {
+        if storage.stat(&away).is_err() {
+            return Ok(());
+        }
+        if let Some(home) = &home {
+            kept::forget(home, name, None)?;
+        }
+        storage.unlink(&away).map_err(|error| Error::io("remove", &away, error))?;
+        sync_dir(store)
     })
 }
 

@@ -6,7 +6,7 @@
 //! incarnation only; cursors are for ever. Layout: `docs/FORMAT.md`, "Consumer".
 
 use super::checksum::crc32;
-use super::names::MAX_NAME;
+use super::names::{MAX_NAME, hex};
 pub use super::owned::HEADER_LEN;
 use super::{Decoded, owned, put, u32_at, u64_at};
 
@@ -41,6 +41,8 @@ pub mod at {
     pub const CURSORS: u64 = super::SECTOR;
 }
 
+/// Where the header says which log keeps the cursors.
+const LOG: usize = 32;
 /// Bytes of the checked part of an entry's first sector.
 const NAMED_LEN: usize = 284;
 
@@ -65,22 +67,28 @@ pub const fn entries_in(len: u64) -> u64 {
     len.saturating_sub(HEAD_LEN) / ENTRY_LEN
 }
 
-/// Lay out the part that never changes: whose store's it is.
-pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
-    owned::encode_header(MAGIC, store)
+/// Lay out the part that never changes: whose store's it is, and the generation of the log that keeps
+/// the cursors, zeros where they are in the file.
+pub fn encode_header(store: [u8; 16], log: [u8; 16]) -> [u8; HEADER_LEN] {
+    let mut out = owned::encode_header(MAGIC, store);
+    put(&mut out, LOG, &log);
+    let crc = crc32(&out[..HEADER_LEN - 4]);
+    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+    out
 }
 
-/// Check the part that never changes.
+/// Check the part that never changes; returns the generation of the log that keeps the cursors.
 ///
 /// # Errors
 /// `Damaged` when it is torn or another store's, `Newer` for a newer version.
-pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<()> {
+pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<[u8; 16]> {
     let say = owned::Complaints {
         no_such: "not a consumer's file",
         damaged: "the checksum of the consumer's file does not match",
         foreign: "the consumer's file of another store",
     };
-    owned::check_header(bytes, MAGIC, store, &say)
+    owned::check_header(bytes, MAGIC, store, &say)?;
+    Ok(bytes[LOG..].first_chunk().copied().unwrap_or_default())
 }
 
 /// What an entry is of.
@@ -132,6 +140,28 @@ impl Position {
     pub fn is_bare(&self) -> bool {
         (self.crc, self.time_us) == (0, 0)
     }
+}
+
+/// What a position is recognised by where its cursor is kept in a log: 0 for one before which nothing
+/// is known.
+pub fn fingerprint(position: &Position) -> u32 {
+    if position.is_bare() {
+        return 0;
+    }
+    let mut bytes = [0; 12];
+    put(&mut bytes, 0, &position.crc.to_le_bytes());
+    put(&mut bytes, 4, &position.time_us.to_le_bytes());
+    crc32(&bytes).max(1)
+}
+
+/// What the cursors of a consumer begin with where they are kept in a log.
+pub fn cursor_prefix(consumer: &str) -> Vec<u8> {
+    format!("{consumer}\0").into_bytes()
+}
+
+/// What a cursor is called where it is kept in a log.
+pub fn cursor_name(consumer: &str, generation: &[u8; 16], partition: u32) -> Vec<u8> {
+    format!("{consumer}\0{}\0{partition}", hex(generation)).into_bytes()
 }
 
 /// How far a partition was read, as it stands in one of the two sectors.
@@ -290,8 +320,8 @@ mod tests {
 
     #[test]
     fn a_consumers_file_is_its_own_stores_only() {
-        let header = encode_header([3; 16]);
-        assert_eq!(check_header(&header, [3; 16]), Ok(()));
+        let header = encode_header([3; 16], [5; 16]);
+        assert_eq!(check_header(&header, [3; 16]), Ok([5; 16]));
         assert!(check_header(&header, [4; 16]).is_err());
         assert!(check_header(&header[..HEADER_LEN - 1], [3; 16]).is_err());
         let mut newer = header;

@@ -71,12 +71,20 @@ impl TopicState {
 }
 
 /// A consumer's place, kept in the log that it writes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CursorState {
     /// Offset of the next record to be handed out.
     pub offset: u64,
-    /// CRC of the body of the block before it.
+    /// Something of what lies before it that would differ if the input were another.
     pub crc: u32,
+    /// Whose turn it is: rises by one when a consumer's member takes or moves the cursor, so that no
+    /// state of it comes twice.
+    pub turn: u32,
+}
+
+impl CursorState {
+    /// A cursor that is none: where one is moved to this it is forgotten.
+    pub const NONE: Self = Self { offset: u64::MAX, crc: 0, turn: 0 };
 }
 
 /// What a job's token says was appended under it.
@@ -304,7 +312,10 @@ impl LogState {
             entry(out, kind::TOKEN, &words_then_name(token.address, token.count, name));
         }
         for (name, cursor) in changed(&self.cursors, &since.cursors) {
-            entry(out, kind::CURSOR, &words_then_name(cursor.offset, cursor.crc.into(), name));
+            entry(out, kind::CURSOR, &encode_cursor(name, *cursor));
+        }
+        for name in since.cursors.keys().filter(|name| !self.cursors.contains_key(*name)) {
+            entry(out, kind::CURSOR, &encode_cursor(name, CursorState::NONE));
         }
     }
 
@@ -358,9 +369,13 @@ impl LogState {
                 self.tokens.insert(payload[16..].to_vec(), state);
             }
             (kind::CURSOR, 16..) => {
-                let crc = u64_at(payload, 8) as u32;
-                let state = CursorState { offset: u64_at(payload, 0), crc };
-                self.cursors.insert(payload[16..].to_vec(), state);
+                let (offset, crc, turn) =
+                    (u64_at(payload, 0), u32_at(payload, 8), u32_at(payload, 12));
+                if offset == CursorState::NONE.offset {
+                    self.cursors.remove(&payload[16..]);
+                } else {
+                    self.cursors.insert(payload[16..].to_vec(), CursorState { offset, crc, turn });
+                }
             }
             (kind::TOPIC..=kind::CURSOR, _) => {
                 return Err(Malformed::Damaged("a log fact of the wrong length"));
@@ -453,9 +468,13 @@ pub fn encode_deletions(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
 pub fn encode_cursors<'a>(cursors: impl Iterator<Item = (&'a [u8], CursorState)>) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, cursor) in cursors {
-        entry(&mut out, kind::CURSOR, &words_then_name(cursor.offset, cursor.crc.into(), name));
+        entry(&mut out, kind::CURSOR, &encode_cursor(name, cursor));
     }
     out
+}
+
+fn encode_cursor(name: &[u8], cursor: CursorState) -> Vec<u8> {
+    words_then_name(cursor.offset, u64::from(cursor.turn) << 32 | u64::from(cursor.crc), name)
 }
 
 fn words_then_name(first: u64, second: u64, name: &[u8]) -> Vec<u8> {

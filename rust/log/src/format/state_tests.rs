@@ -16,7 +16,7 @@ fn rich_state() -> LogState {
     }
     state.note_producer(0, Producer { id: 5, sequence: 1 }, 2);
     state.tokens.insert(b"job".to_vec(), TokenState { address: 1, count: 2 });
-    state.cursors.insert(b"billing".to_vec(), CursorState { offset: 8, crc: 4 });
+    state.cursors.insert(b"billing".to_vec(), CursorState { offset: 8, crc: 4, turn: 2 });
     state
 }
 
@@ -237,7 +237,7 @@ fn what_did_not_change_is_not_said_again() {
     assert!(before.encode_since(&before).is_empty());
     let mut after = before.clone();
     after.tokens.insert(b"job".to_vec(), TokenState { address: 9, count: 2 });
-    after.cursors.insert(b"more".to_vec(), CursorState { offset: 1, crc: u32::MAX });
+    after.cursors.insert(b"more".to_vec(), CursorState { offset: 1, crc: u32::MAX, turn: 0 });
     after.note_producer(3, Producer { id: 6, sequence: 4 }, 8);
     let mut said = vec![0xaa];
     after.append_since(&before, &mut said);

@@ -98,6 +98,8 @@ pub enum Obstacle {
     Unknown { topic: u32 },
     /// A demand is not met.
     Refused(Refusal),
+    /// A cursor is not where it is to move from: which one.
+    Displaced(usize),
     /// A store failed.
     Failed(Error),
 }
@@ -166,6 +168,7 @@ impl Log {
             pass(Point::AppendLocked);
             let outcome = writer
                 .under_lock(self, control, &guard)
+                .and_then(|()| writer.expect_places(batch.cursors))
                 .and_then(|()| writer.meet(demands, blocks, firsts))
                 .and_then(|repeated| match repeated {
                     Some(repeated) => Ok(repeated),
@@ -184,6 +187,10 @@ impl Log {
                         self.prepare_ahead(writer, member);
                     }
                     return Ok(appended);
+                }
+                Err(Obstacle::Displaced(which)) => {
+                    let name = batch.cursors.get(which).map_or(&b""[..], |moved| moved.name);
+                    return Err(Error::CursorMoved { name: name.to_vec() });
                 }
                 Err(Obstacle::Refused(refusal)) => return Err(self.refused(refusal, demands)),
                 Err(obstacle) => self.overcome(obstacle, writer, control, member)?,
@@ -235,6 +242,7 @@ impl Log {
             Obstacle::Deleted => Err(self.deleted()),
             Obstacle::Unknown { topic } => Err(self.unknown(&writer.walk.state, topic)),
             Obstacle::Refused(refusal) => Err(self.refused(refusal, &Demands::default())),
+            Obstacle::Displaced(_) => Err(Error::CursorMoved { name: Vec::new() }),
             Obstacle::Failed(error) => Err(error),
         }
     }
@@ -366,7 +374,7 @@ impl Writer {
         producer: Option<Producer>,
         firsts: &mut [u64],
     ) -> std::result::Result<Appended, Obstacle> {
-        let Batch { blocks, facts, interval, needs } = *batch;
+        let Batch { blocks, facts, interval, needs, .. } = *batch;
         let start = self.tail.position();
         let sequence = self.tail.sequence();
         let allocated = control.allocated();

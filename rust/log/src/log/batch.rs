@@ -7,12 +7,12 @@
 use crate::error::{Error, Result};
 use crate::format::address::align;
 use crate::format::block::MAX_HEADER_LEN;
-use crate::format::state::{self, CursorState};
+use crate::format::state;
 use crate::segment::create::own_len;
 
 use super::append::{Appended, Outgoing};
 use super::demands::Demands;
-use super::facts::check_cursors;
+use super::facts::{CursorMove, check_cursors};
 use super::{Log, enter};
 
 /// What is to be committed at once.
@@ -22,6 +22,8 @@ pub struct Batch<'a> {
     pub blocks: &'a [Outgoing<'a>],
     /// Body of a block in which the log notes facts, a member of the group; empty where there are none.
     pub facts: &'a [u8],
+    /// Where cursors have to be for that.
+    pub cursors: &'a [CursorMove<'a>],
     /// True when it is to be on the medium within the log's interval.
     pub interval: bool,
     /// Bytes that it takes at most.
@@ -34,11 +36,12 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::append`]; `Invalid` for a name that is too long or stands twice, for one cursor more
-    /// than the log keeps ([`Log::max_cursors`]), and where there is nothing to append or to move.
+    /// than the log keeps ([`Log::max_cursors`]), and where there is nothing to append or to move;
+    /// `CursorMoved` for one that is not where it is to move from.
     pub fn append_with_cursors(
         &self,
         blocks: &[Outgoing<'_>],
-        cursors: &[(&[u8], CursorState)],
+        cursors: &[CursorMove<'_>],
         interval: bool,
         firsts: &mut [u64],
     ) -> Result<Appended> {
@@ -48,8 +51,8 @@ impl Log {
             check_blocks(blocks, firsts)?;
         }
         check_cursors(cursors)?;
-        let facts = state::encode_cursors(cursors.iter().copied());
-        let batch = self.batch(blocks, &facts, interval)?;
+        let facts = state::encode_cursors(cursors.iter().map(|moved| (moved.name, moved.to)));
+        let batch = Batch { cursors, ..self.batch(blocks, &facts, interval)? };
         let mut slot = enter(&self.writer);
         self.expect_cursors(&mut slot, control, cursors)?;
         let demands = Demands::default();
@@ -73,7 +76,7 @@ impl Log {
             return Err(Error::TooLarge { bytes: needs, limit });
         }
         let interval = interval || blocks.iter().any(|block| block.interval);
-        Ok(Batch { blocks, facts, interval, needs })
+        Ok(Batch { blocks, facts, cursors: &[], interval, needs })
     }
 }
 

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::Malformed;
@@ -33,6 +34,18 @@ use super::{Control, Log, Member, enter};
 pub(super) const TOPICS_OF_A_BLOCK: usize = 256;
 /// Bytes that a cursor takes at most in a segment's snapshot.
 const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 20;
+
+/// A cursor that moves with an append, or alone.
+#[derive(Clone, Copy, Debug)]
+pub struct CursorMove<'a> {
+    /// What it is called.
+    pub name: &'a [u8],
+    /// Where it is to be; [`CursorState::NONE`] for nowhere.
+    pub to: CursorState,
+    /// Where it has to be for that, looked at under the append lock; `None` where that does not matter,
+    /// [`CursorState::NONE`] where there must be none.
+    pub from: Option<CursorState>,
+}
 
 /// Where each topic of a log ends, at one place of it.
 #[derive(Clone, Debug)]
@@ -200,18 +213,35 @@ impl Log {
         }
     }
 
+    /// See to it that there is room for cursors of these names, beside those that the log keeps.
+    ///
+    /// # Errors
+    /// `Invalid` when there is not; as [`Log::cursor_of`].
+    pub fn expect_room_for_cursors(&self, names: &[Vec<u8>]) -> Result<()> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        let (to, from) = (CursorState::default(), None);
+        let moves: Vec<_> = names.iter().map(|name| CursorMove { name, to, from }).collect();
+        check_cursors(&moves)?;
+        self.expect_cursors(&mut enter(&self.writer), control, &moves)
+            .map_err(|error| self.unless_deleted(error))
+    }
+
     /// Check that there is room for cursors, before the lock.
     pub(super) fn expect_cursors(
         &self,
         slot: &mut Option<Writer>,
         control: &Control,
-        cursors: &[(&[u8], CursorState)],
+        cursors: &[CursorMove<'_>],
     ) -> Result<()> {
         let limit = self.max_cursors();
         let writer = self.writer_in(slot, control)?;
         writer.catch_up(self, control)?;
         let state = &writer.walk.state;
-        let new = cursors.iter().filter(|(name, _)| state.cursor(name).is_none()).count();
+        let is_new = |moved: &&CursorMove<'_>| {
+            moved.to != CursorState::NONE && state.cursor(moved.name).is_none()
+        };
+        let new = cursors.iter().filter(is_new).count();
         if new == 0 || state.cursors().count() + new <= limit {
             return Ok(());
         }
@@ -274,6 +304,23 @@ impl Log {
 }
 
 impl Writer {
+    /// Under the append lock: whether cursors are where they are to move from. What it looks at is all
+    /// that was committed, so between this and the commit word nobody moves one.
+    #[inline]
+    pub(super) fn expect_places(
+        &self,
+        cursors: &[CursorMove<'_>],
+    ) -> std::result::Result<(), Obstacle> {
+        let is_elsewhere = |moved: &CursorMove<'_>| {
+            let is_at = || self.walk.state.cursor(moved.name).unwrap_or(CursorState::NONE);
+            moved.from.is_some_and(|from| from != is_at())
+        };
+        match cursors.iter().position(is_elsewhere) {
+            Some(which) if !planted(Canary::UnfencedCursor) => Err(Obstacle::Displaced(which)),
+            _ => Ok(()),
+        }
+    }
+
     /// Under the append lock: the block that says it.
     fn place_facts(&mut self, control: &Control, body: &[u8]) -> std::result::Result<(), Obstacle> {
         let (start, sequence) = (self.tail.position(), self.tail.sequence());
@@ -301,12 +348,12 @@ impl Writer {
 }
 
 /// Everything that could be wrong with cursors, before anything is looked at.
-pub(super) fn check_cursors(cursors: &[(&[u8], CursorState)]) -> Result<()> {
+pub(super) fn check_cursors(cursors: &[CursorMove<'_>]) -> Result<()> {
     let refuse = |name: &[u8], why: &str| {
         let name = String::from_utf8_lossy(name).into_owned();
         Err(Error::Invalid { what: format!("the cursor {name:?} cannot move: {why}") })
     };
-    let mut names: Vec<_> = cursors.iter().map(|(name, _)| *name).collect();
+    let mut names: Vec<_> = cursors.iter().map(|moved| moved.name).collect();
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return refuse(twice[0], "it stands twice in one append");

@@ -93,6 +93,7 @@ pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
 pub use data::DataBlock;
 pub use demands::{Demands, Sequenced};
 pub use extent::{Extent, LockInfo, SegmentInfo};
+pub use facts::CursorMove;
 pub use facts::Ends;
 pub use follow::{Interrupt, Reach, Wait};
 pub use guard::wait_for_flock;

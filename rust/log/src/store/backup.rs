@@ -14,6 +14,7 @@
 //!
 //! What a copy of a log is, is told in [`crate::log::LogCopy`]. See `docs/PROTOCOL.md`, "Backup".
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::layout::{Layout, TOPIC_SETTINGS, top};
@@ -22,6 +23,7 @@ use super::topics::read_settings;
 use super::unfinished::{Unfinished, make_new};
 use super::{Access, Store, files, sweep};
 use crate::error::{Error, Result};
+use crate::format::consumer;
 use crate::format::settings::TopicSettings;
 use crate::log::LogCopy;
 use crate::log::verify::Progress;
@@ -155,7 +157,7 @@ impl Plan {
         }
         let mut logs: Vec<(PathBuf, LogCopy)> = Vec::new();
         let mut gone = Vec::new();
-        for topic in &topics {
+        for topic in in_order(store, &topics, &consumers) {
             let dir = store.log_dir(topic)?;
             if logs.iter().any(|(other, _)| *other == dir) {
                 continue;
@@ -280,6 +282,48 @@ fn read_consumers(store: &Store) -> Result<Vec<(String, Vec<u8>)>> {
         read.push((name, bytes));
     }
     Ok(read)
+}
+
+/// The topics in an order in which a log that keeps the cursors of a consumer comes before those of the
+/// topics that it reads, so that in the copy, too, no cursor lies behind the end of its log. Where each
+/// of two logs keeps cursors in the other there is none: who opens such a copy may be told `LogRewound`.
+fn in_order<'a>(
+    store: &Store,
+    topics: &'a [TopicSettings],
+    consumers: &[(String, Vec<u8>)],
+) -> Vec<&'a TopicSettings> {
+    let logs = topics.iter().map(|topic| (topic.generation, topic.log_generation));
+    let logs: HashMap<_, _> = logs.collect();
+    let mut after = Vec::new();
+    for (_, bytes) in consumers {
+        let Ok(home) = consumer::check_header(bytes, store.settings().id) else { continue };
+        let entries = 0..consumer::entries_in(bytes.len() as u64);
+        let reads = entries.filter_map(|index| {
+            let named = consumer::decode_named(bytes.get(consumer::entry(index) as usize..)?)?;
+            logs.get(&named.generation).copied()
+        });
+        after.extend(reads.map(|log| (home, log)));
+    }
+    after.retain(|(home, log)| *home != [0; 16] && home != log);
+    after.sort_unstable();
+    after.dedup();
+    let mut ranks: HashMap<[u8; 16], usize> = HashMap::new();
+    // As often as the longest way through all of them has steps.
+    for _ in 0..after.len() {
+        let mut is_done = true;
+        for (home, log) in &after {
+            let behind = ranks.get(home).map_or(1, |rank| rank + 1).min(after.len());
+            let rank = ranks.entry(*log).or_default();
+            is_done &= *rank >= behind;
+            *rank = behind.max(*rank);
+        }
+        if is_done {
+            break;
+        }
+    }
+    let mut ordered: Vec<_> = topics.iter().collect();
+    ordered.sort_by_key(|topic| ranks.get(&topic.log_generation).copied().unwrap_or(0));
+    ordered
 }
 
 /// True for an empty directory, false for nothing at all.

@@ -37,7 +37,24 @@ impl Siblings {
 }
 
 impl Store {
-    /// A topic that lives in the log of this name; `None` when there is no such log.
+    /// A topic that lives in the log of this name; `None` when there is no such log. Where it was looked
+    /// for before it costs a look at one topic, else at all of them.
+    ///
+    /// # Errors
+    /// `Io` when the topics cannot be listed.
+    pub fn topic_in_log(&self, log: &str) -> Result<Option<TopicSettings>> {
+        self.sibling(log)
+    }
+
+    /// A topic that lives in the log of this generation; `None` when there is none any more.
+    ///
+    /// # Errors
+    /// As [`Store::topic_in_log`].
+    pub fn topic_in_generation(&self, log: &[u8; 16]) -> Result<Option<TopicSettings>> {
+        let all = self.shared.all_topics()?.into_iter().filter_map(|(_, topic)| topic.ok());
+        Ok(all.into_iter().find(|topic| topic.log_generation == *log))
+    }
+
     pub(super) fn sibling(&self, log: &str) -> Result<Option<TopicSettings>> {
         let shared = &*self.shared;
         if let Some(name) = shared.siblings.of(log) {

@@ -8,8 +8,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::record::BodyWriter;
-use crate::format::state::CursorState;
-use crate::log::{Appended, Outgoing};
+use crate::log::{Appended, CursorMove, Outgoing};
 
 use super::append::{nothing, outgoing};
 use super::read::named;
@@ -30,7 +29,7 @@ pub struct Part<'a> {
 ///
 /// ```
 /// use falaj::store::{Store, StoreOptions, TopicOptions};
-/// use falaj::topic::{BodyWriter, CursorState, Group, Part, Record, Topic};
+/// use falaj::topic::{BodyWriter, CursorMove, CursorState, Group, Part, Record, Topic};
 /// # let dir = tempfile::tempdir().unwrap();
 /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
 /// let shop = TopicOptions { log: Some("shop".into()), ..TopicOptions::default() };
@@ -39,7 +38,8 @@ pub struct Part<'a> {
 /// body.begin(false, None);
 /// body.push(&Record::value(b"order 17"));
 /// let parts = [&paid, &audit].map(|topic| Part { topic, partition: 0, body: &body });
-/// let read_so_far = [(b"billing".as_slice(), CursorState { offset: 18, crc: 0 })];
+/// let to = CursorState { offset: 18, ..CursorState::default() };
+/// let read_so_far = [CursorMove { name: b"billing", to, from: None }];
 /// let group = Group { home: &paid, parts: &parts, cursors: &read_so_far };
 /// assert_eq!(group.commit(None)?.ranges, [0..1, 0..1]);
 /// assert_eq!(audit.cursor(b"billing")?.map(|cursor| cursor.offset), Some(18));
@@ -51,8 +51,8 @@ pub struct Group<'a> {
     pub home: &'a Topic,
     /// Records; a partition stands once.
     pub parts: &'a [Part<'a>],
-    /// Cursors, by name.
-    pub cursors: &'a [(&'a [u8], CursorState)],
+    /// Cursors; one stands once.
+    pub cursors: &'a [CursorMove<'a>],
 }
 
 /// Where a group went.

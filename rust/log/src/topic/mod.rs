@@ -33,7 +33,7 @@ use crate::store::{Closing, Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, Record};
 pub use crate::format::state::CursorState;
-pub use crate::log::{Place, Places, Reach as Visibility, Run};
+pub use crate::log::{CursorMove, Place, Places, Reach as Visibility, Run};
 pub use condition::{Condition, MAX_PRODUCER_NAME};
 pub use group::{Group, Grouped, Part};
 pub use read::{RecordView, Scan, Skipped, Slice};

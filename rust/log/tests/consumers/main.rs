@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
 mod crashes;
+mod kept;
 mod sharing;
 
 use std::path::Path;

@@ -1,0 +1,88 @@
+//! Where a consumer begins, and going on from elsewhere.
+//!
+//! Owns what the words for places mean ([`Start`]), and moving the place from which a member hands out.
+//! Invariant: seeking changes nothing that others see; what is committed next does.
+
+use super::handle::Consumer;
+use crate::error::Result;
+use crate::topic::Topic;
+
+/// Where a consumer begins in a partition of which it has no cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With the oldest record that is kept.
+    Earliest,
+    /// Behind the newest.
+    Latest,
+    /// With this offset.
+    Offset(u64),
+    /// So many records before the newest, or with the oldest where there are fewer.
+    Last(u64),
+    /// With the first record at or after a time, nanoseconds since 1970; behind the newest where all
+    /// are older.
+    Time(i64),
+}
+
+impl Start {
+    /// The offset that it means now.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` for an offset that is gone, or beyond the end; `Corrupt`, `Io`.
+    pub fn offset(self, topic: &Topic, partition: u32) -> Result<u64> {
+        let (first, end) = (topic.first(partition)?, topic.end(partition)?);
+        match self {
+            Self::Earliest => Ok(first),
+            Self::Latest => Ok(end),
+            Self::Offset(offset) if (first..=end).contains(&offset) => Ok(offset),
+            Self::Offset(offset) => Err(topic.out_of_range(partition, offset.into())?),
+            Self::Last(records) => Ok(end.saturating_sub(records).max(first)),
+            Self::Time(ns) => Ok(topic.offset_at_time(partition, ns)?.unwrap_or(end).max(first)),
+        }
+    }
+}
+
+impl Consumer {
+    /// Read on from another place. It is committed with the next commit.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange`, `NotOwner`, `Invalid` for a partition that it does not read.
+    pub fn seek(&mut self, topic: &str, partition: u32, to: Start) -> Result<u64> {
+        let number = self.number(topic, partition)?;
+        let offset = to.offset(&self.topics[self.lanes[number].topic], partition)?;
+        self.held(number)?.next = Ok(offset);
+        Ok(offset)
+    }
+
+    /// Go back to where it was committed: what was handed out since is handed out again.
+    pub fn rewind(&mut self) {
+        for held in self.lanes.iter_mut().filter_map(|lane| lane.held.as_mut()) {
+            held.next = held.next.map(|_| held.cursor.committed.offset);
+        }
+    }
+
+    /// [`Consumer::seek`], in all partitions that it has and that are meant.
+    ///
+    /// # Errors
+    /// As [`Consumer::seek`]; then nothing was sought.
+    pub fn seek_all(
+        &mut self,
+        topic: Option<&str>,
+        partition: Option<u32>,
+        to: Start,
+    ) -> Result<()> {
+        let mut sought = Vec::new();
+        for (reads, part) in self.meant(topic, partition)? {
+            let name = self.topics[reads].name().to_owned();
+            let number = self.number(&name, part)?;
+            // Who names a partition is told when it is another's.
+            if partition.is_some() || self.lanes[number].held.is_some() {
+                self.held(number)?;
+                sought.push((number, to.offset(&self.topics[reads], part)?));
+            }
+        }
+        for (number, offset) in sought {
+            self.held(number)?.next = Ok(offset);
+        }
+        Ok(())
+    }
+}
