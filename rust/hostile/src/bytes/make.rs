@@ -331,7 +331,8 @@ pub fn consumer_file(random: &mut Random) -> Vec<u8> {
             consumer::Cursor { generation, partition, serial, committed, safe, incarnation };
         entry[at..at + consumer::CURSOR_LEN].copy_from_slice(&consumer::encode_cursor(&cursor));
     }
-    let head = perhaps(random, consumer::encode_header(LOG, [random.below(2) as u8; 16]).to_vec());
+    let log = [random.below(2) as u8; 16];
+    let head = perhaps(random, consumer::encode_header(LOG, log).to_vec());
     if head.len() == consumer::HEADER_LEN {
         return [head, perhaps(random, entry)].concat();
     }
