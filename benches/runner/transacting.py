@@ -26,7 +26,8 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
     value = b"v" * sizes.value_bytes
     with falaj.open(place / "store", sync="none") as store:
         source = store.topic("source", codec="bytes")
-        source.extend([value] * sizes.read_records)
+        for _ in range(sizes.read_records // sizes.batch):
+            source.extend([value] * sizes.batch)
         paid, audit = (store.topic(name, log="shop", codec="bytes") for name in ("paid", "audit"))
 
         def write(times: int, sync: Sync = "none") -> None:
