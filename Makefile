@@ -35,8 +35,8 @@ check-tools: ## say what this machine lacks, if anything
 
 build: $(CORE) ## build the compiled module and install falaj into .venv
 
-# Two parts at a time: pytest waits more than it works. `build` first, or several would.
-test: $(CORE) ## everything that must be green before a change lands
+# Two parts at a time: building the module keeps one core busy, and pytest waits more than it works.
+test: .venv/.dev ## everything that must be green before a change lands
 	$(BIN)/python tools/parts.py test "$(TARGET)/words-of-tests"
 
 # The reliability harness at the size of a push (docs/RELIABILITY.md). Seeds are fixed; other ones are for

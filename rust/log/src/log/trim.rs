@@ -120,6 +120,11 @@ impl Log {
     /// # Errors
     /// `Corrupt`, `Newer`, `Io`.
     pub fn removable(&self, firsts: &[(u32, u64)]) -> Result<Removable> {
+        // Somebody else may be removing what was listed.
+        self.while_segments_go(|| self.find_removable(firsts))
+    }
+
+    fn find_removable(&self, firsts: &[(u32, u64)]) -> Result<Removable> {
         let sequences = self.chain.refresh()?;
         let newest = self.chain.segment(sequences[sequences.len() - 1])?;
         let asked = |number| firsts.iter().filter(move |(n, _)| *n == number).map(|(_, to)| *to);

@@ -9,7 +9,7 @@
 //!   falaj.json                       what the store is; the last thing creation makes
 //!   claim  presence  slots/<n>       lock files, never deleted
 //!   wake                             page for those who wait for anything in the store
-//!   changing                         there while somebody creates, deletes or configures, or died of it
+//!   settled                          there while nothing is half-way; gone while somebody changes what is here
 //!   topics/<name>/topic.json         what a topic is; the last thing its creation makes
 //!   logs/<log>@<generation>/…        one log; `.tmp` behind it while it is being made
 //!   consumers/<name>
@@ -34,7 +34,7 @@ pub(crate) mod top {
     pub const CLAIM: &str = "claim";
     pub const PRESENCE: &str = "presence";
     pub const WAKE: &str = "wake";
-    pub const CHANGING: &str = "changing";
+    pub const SETTLED: &str = "settled";
     pub const SLOTS: &str = "slots";
     pub const TOPICS: &str = "topics";
     pub const LOGS: &str = "logs";
@@ -70,9 +70,9 @@ impl Layout {
         &self.root
     }
 
-    /// There while something is made or removed.
-    pub(crate) fn changing(&self) -> PathBuf {
-        self.root.join(top::CHANGING)
+    /// There while nothing is half-way.
+    pub(crate) fn settled(&self) -> PathBuf {
+        self.root.join(top::SETTLED)
     }
 
     /// The directory itself, also where the path to it is a symbolic link: looking at `link/.` looks

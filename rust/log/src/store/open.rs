@@ -90,7 +90,7 @@ impl Opening<'_> {
         let alone = |claim: &Claim| {
             self.restore_wake_page(&settings, modes)?;
             // Leftovers take room and nothing else: what cannot be removed today is tomorrow's.
-            pending = sweep::sweep_if_interrupted(self.storage(), &self.layout, claim)
+            pending = sweep::sweep_if_interrupted(self.storage(), &self.layout, claim, modes.file)
                 .unwrap_or_default();
             Ok(())
         };

@@ -8,12 +8,11 @@
 //! never followed; strange files stay, and with them the directories they are in. All of it happens
 //! under the claim, so nothing is half-way *now*.
 //!
-//! Looking at each topic takes long where there are many. So who makes or removes something makes the
-//! file `changing` first and removes it last: where there is none, nothing was left, and whoever opens
-//! the store looks no further.
+//! Looking at each topic takes long where there are many. So whoever makes or removes something first
+//! removes the file `settled`, and makes it again behind it: where it is, nothing was left, and who
+//! opens the store looks no further. It is that way round because removing a file needs no room.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::claim::Claim;
@@ -30,8 +29,9 @@ use crate::storage::{Open, Storage};
 pub(super) struct Change<'a> {
     storage: &'a dyn Storage,
     path: PathBuf,
+    mode: u32,
     /// False where somebody died of an earlier one: what that one left is to be found.
-    is_first: bool,
+    was_settled: bool,
 }
 
 impl<'a> Change<'a> {
@@ -42,23 +42,24 @@ impl<'a> Change<'a> {
         _claim: &Claim,
         mode: u32,
     ) -> Result<Self> {
-        let path = layout.changing();
-        let is_first = match storage.open(&path, Open::CreateNew(mode)) {
-            Ok(_) => true,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
-            Err(error) => return Err(Error::io("create", &path, error)),
-        };
+        let path = layout.settled();
+        let was_settled = files::stat(storage, &path)?.is_some();
+        files::unlink(storage, &path)?;
         files::sync_parent(storage, &path)?;
-        Ok(Self { storage, path, is_first })
+        Ok(Self { storage, path, mode, was_settled })
     }
 
-    /// Nothing is half-way any more. Where this is not reached, or does not reach the medium, somebody
-    /// looks for nothing later.
+    /// Nothing is half-way any more, and all of it is on the medium.
     pub(super) fn end(self) {
-        if self.is_first {
-            let _ = files::unlink(self.storage, &self.path);
+        if self.was_settled {
+            settle(self.storage, &self.path, self.mode);
         }
     }
+}
+
+/// Where this fails, or does not reach the medium, somebody looks for nothing later.
+fn settle(storage: &dyn Storage, path: &Path, mode: u32) {
+    let _ = storage.open(path, Open::CreateNew(mode));
 }
 
 /// Sweep if anything can have been left.
@@ -69,10 +70,11 @@ pub(super) fn sweep_if_interrupted(
     storage: &dyn Storage,
     layout: &Layout,
     claim: &Claim,
+    mode: u32,
 ) -> Result<Vec<String>> {
-    match files::stat(storage, &layout.changing())? {
-        Some(_) => sweep(storage, layout, claim),
-        None => sweep_top(storage, layout).map(|()| Vec::new()),
+    match files::stat(storage, &layout.settled())? {
+        Some(_) => sweep_top(storage, layout).map(|()| Vec::new()),
+        None => sweep(storage, layout, claim, mode),
     }
 }
 
@@ -88,7 +90,12 @@ fn sweep_top(storage: &dyn Storage, layout: &Layout) -> Result<()> {
 ///
 /// # Errors
 /// The first that occurs; what remains is for the next time.
-pub(super) fn sweep(storage: &dyn Storage, layout: &Layout, _claim: &Claim) -> Result<Vec<String>> {
+pub(super) fn sweep(
+    storage: &dyn Storage,
+    layout: &Layout,
+    _claim: &Claim,
+    mode: u32,
+) -> Result<Vec<String>> {
     sweep_top(storage, layout)?;
     let found = look_at_topics(storage, layout)?;
     sweep_logs(storage, layout, &found)?;
@@ -109,7 +116,7 @@ pub(super) fn sweep(storage: &dyn Storage, layout: &Layout, _claim: &Claim) -> R
         }
     }
     if pending.is_empty() && !found.unknown {
-        files::unlink(storage, &layout.changing())?;
+        settle(storage, &layout.settled(), mode);
     }
     Ok(pending)
 }
@@ -212,8 +219,13 @@ pub(super) fn remove_topic(storage: &dyn Storage, layout: &Layout, name: &str) -
 }
 
 fn remove_leftovers(storage: &dyn Storage, topic_settings: &Path) -> Result<()> {
-    files::unlink(storage, &temporary(topic_settings))?;
-    files::unlink(storage, &deleted(topic_settings))
+    for path in [temporary(topic_settings), deleted(topic_settings)] {
+        if files::stat(storage, &path)?.is_some() {
+            files::unlink(storage, &path)?;
+            files::sync_parent(storage, &path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Remove a log's directory that nothing names. Maps of its files stay valid. It loses its name first:

@@ -96,12 +96,7 @@ impl Store {
         let claim = shared.claim()?;
         let topic = self.topic_settings(name)?;
         let others = shared.all_topics()?;
-        // Deleting is how room is made: a disk without room for this file is no reason to refuse. What
-        // a death leaves then stays until somebody looks.
-        let change = match shared.begin_change(&claim) {
-            Err(Error::NoSpace { .. }) => None,
-            other => Some(other?),
-        };
+        let change = shared.begin_change(&claim)?;
         let away = deleted(&path);
         // Before its name is written over: by it alone a log is known to have been deleted.
         self.finish_deletion(&claim, &away)?;
@@ -126,7 +121,7 @@ impl Store {
             sweep::remove_log(shared.storage(), &log)?;
         }
         sweep::remove_topic(shared.storage(), &shared.layout, name)?;
-        change.into_iter().for_each(Change::end);
+        change.end();
         claim.verify()
     }
 

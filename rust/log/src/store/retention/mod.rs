@@ -86,7 +86,9 @@ impl Store {
         let mut problems = Vec::new();
         if !dry_run {
             let claim = self.shared.claim()?;
-            problems.extend(sweep::sweep(self.shared.storage(), self.layout(), &claim).err());
+            problems.extend(
+                sweep::sweep(self.shared.storage(), self.layout(), &claim, self.modes().file).err(),
+            );
         }
         let retention_bytes = self.stored_settings()?.retention_bytes;
         let (mut plans, mut logs) = (Vec::new(), Vec::new());

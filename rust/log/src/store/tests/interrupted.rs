@@ -41,7 +41,7 @@ fn sweeping_takes_leftovers_and_nothing_that_is_strange_or_may_be_needed() {
     machine.create_dir(&unfinished, 0o700).unwrap();
     file(&unfinished.join(names::segment(0)));
     file(&temporary(&layout.settings()));
-    file(&layout.changing());
+    machine.unlink(&layout.settled()).unwrap();
     file(&temporary(&layout.topic_settings("kept").unwrap()));
     drop(store);
 
@@ -71,7 +71,7 @@ fn nobody_sweeps_while_others_are_there() {
     let store = open(&machine).unwrap();
     let unfinished = temporary(&store.layout().logs().join(names::log_dir("x", &[1; 16])));
     machine.create_dir(&unfinished, 0o700).unwrap();
-    drop(machine.open(&store.layout().changing(), Open::CreateNew(0o600)).unwrap());
+    machine.unlink(&store.layout().settled()).unwrap();
     drop(store);
     let _store = open(&machine).unwrap();
     assert!(machine.stat(&unfinished).is_ok());
@@ -107,7 +107,7 @@ fn what_one_left_is_swept_although_another_changed_something_later() {
     let victim = machine.process();
     let store = open(&victim).unwrap();
     let unfinished = temporary(&store.layout().logs().join(names::log_dir("x", &[1; 16])));
-    drop(machine.open(&store.layout().changing(), Open::CreateNew(0o600)).unwrap());
+    machine.unlink(&store.layout().settled()).unwrap();
     machine.create_dir(&unfinished, 0o700).unwrap();
     victim.kill();
     let other = open(&machine.process()).unwrap();

@@ -64,6 +64,16 @@ fn assert_tidy(storage: &dyn Storage) {
         assert_eq!(list(storage, &format!("topics/{topic}")), ["topic.json"]);
     }
     assert_eq!(list(storage, "logs").len(), topics.len());
-    let known = ["claim", "consumers", "falaj.json", "logs", "presence", "slots", "topics", "wake"];
+    let known = [
+        "claim",
+        "consumers",
+        "falaj.json",
+        "logs",
+        "presence",
+        "settled",
+        "slots",
+        "topics",
+        "wake",
+    ];
     assert_eq!(list(storage, ""), known);
 }
