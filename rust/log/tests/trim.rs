@@ -6,6 +6,8 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use common::place::Place;
 use common::*;
@@ -304,4 +306,34 @@ fn a_segment_that_was_cut_away_goes_before_what_it_continued() {
             assert_eq!((log.first_offset(0).unwrap(), offsets(log, 0, 1)), (1, vec![1, 2]));
         }
     }
+}
+
+#[test]
+fn what_another_removes_meanwhile_is_not_missing_to_who_looks_what_can_be_removed() {
+    let mut met = 0;
+    for step in 0.. {
+        let p = Place::new(1, WriteMode::Mapped);
+        let log = filled(&p, 1, 6);
+        log.say_trimmed(&[(0, 45)]).unwrap();
+        let other = p.open(TestMember::new(1, 1));
+        let (steps, me) = (Arc::new(AtomicU64::new(0)), thread::current().id());
+        let over = Arc::new(AtomicBool::new(false));
+        let (counted, inner) = (Arc::clone(&steps), Arc::clone(&over));
+        p.memory.watch(move |_| {
+            let is_at_it = thread::current().id() == me && !inner.load(Ordering::Relaxed);
+            if is_at_it && counted.fetch_add(1, Ordering::Relaxed) == step {
+                inner.store(true, Ordering::Relaxed);
+                other.remove_trimmed().unwrap();
+            }
+        });
+        let found = log.removable(&[]);
+        over.store(true, Ordering::Relaxed);
+        let found = found.unwrap_or_else(|error| panic!("removed at step {step}: {error}"));
+        assert!(found.sequences.is_empty() || found.sequences == [0, 1, 2, 3], "{found:?}");
+        met += u64::from(steps.load(Ordering::Relaxed) > step);
+        if steps.load(Ordering::Relaxed) <= step {
+            break;
+        }
+    }
+    assert!(met > 3, "{met}");
 }
