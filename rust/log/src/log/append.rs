@@ -271,10 +271,17 @@ impl Writer {
         // Read after the opening: of an error before it this descriptor is not told.
         enter(&log.syncer_files).note_open(&segment, control.tail());
         let index = log.index_to_write(&segment, control);
-        let walk = segment.opening()?.clone();
+        let known = enter(&log.known).take().filter(|known| {
+            // Whoever opened the log may have let it go on in another segment since.
+            known.salt == segment.salt() && known.walk.position <= tail.position()
+        });
+        let (walk, pacer, time) = match known {
+            Some(known) => (known.walk, known.noted.pacer, known.noted.time),
+            None => (segment.opening()?.clone(), Pacer::default(), 0),
+        };
         let tail = Address::new(sequence, walk.position);
-        let (pacer, touched, asked) = (Pacer::default(), walk.position, Asked::default());
-        let (prepared, time, room) = (None, 0, 0);
+        let (touched, asked) = (walk.position, Asked::default());
+        let (prepared, room) = (None, 0);
         Ok(Self { segment, index, pacer, walk, tail, prepared, time, room, touched, asked })
     }
 
@@ -603,4 +610,24 @@ fn header_flags(block: &Outgoing<'_>, has_producer: bool, i: usize, group_len: u
 /// Bytes that an end block takes.
 pub fn end_len() -> u64 {
     own_len(state::End::LEN)
+}
+
+#[cfg(test)]
+impl Log {
+    /// What whoever appends here next begins with, and what it would by a walk over all of the segment,
+    /// in words; and whether recovery had left it what it knew.
+    pub(crate) fn begun_and_walked(&self) -> Result<(String, String, bool)> {
+        let (control, _) = self.writing()?;
+        let begins = || {
+            let mut writer = Writer::open(self, control)?;
+            writer.catch_up(self, control)?;
+            Ok((format!("{:?} {:?} {}", writer.walk, writer.pacer, writer.time), writer))
+        };
+        let was_left = enter(&self.known).is_some();
+        let (begun, writer) = begins()?;
+        let noted = Index::load(&*self.storage, &self.dir, &writer.segment)?;
+        let Index::Built(built) = Index::build(&writer.segment) else { return Err(self.deleted()) };
+        let (walked, _) = begins()?;
+        Ok((format!("{begun} {noted:?}"), format!("{walked} {built:?}"), was_left))
+    }
 }

@@ -206,7 +206,7 @@ impl Log {
             if segment.is_heavy() {
                 segment = Arc::new(segment.afresh()?);
             }
-            match sound_step(&segment, &mut walk, Check::Header) {
+            match sound_step(&segment, &mut walk, Check::Header, &mut |_| ()) {
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return Ok(walk.state),
             }

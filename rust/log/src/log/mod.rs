@@ -197,6 +197,8 @@ pub struct Log {
     control: OnceLock<Control>,
     chain: Chain,
     writer: Mutex<Option<Writer>>,
+    /// What recovery knew of the log's end, until a writer takes it.
+    known: Mutex<Option<recover::Known>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
     crowd: Crowd,
@@ -227,16 +229,17 @@ impl Log {
         settings: LogSettings,
         member: Option<Arc<dyn Member>>,
     ) -> Result<Arc<Self>> {
-        let control = OnceLock::new();
+        let (control, mut known) = (OnceLock::new(), None);
         if let Some(member) = &member {
-            let opened = match recover::ensure(&storage, dir, &settings, &**member)? {
+            let (opened, recovered) = match recover::ensure(&storage, dir, &settings, &**member)? {
                 Some(recovered) => recovered,
                 None => {
                     let access = write_access(&settings);
-                    Control::open(&*storage, dir, settings.generation, access)?
+                    (Control::open(&*storage, dir, settings.generation, access)?, None)
                 }
             };
             control.get_or_init(|| opened);
+            known = recovered;
         }
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);
         let dir = dir.to_path_buf();
@@ -258,6 +261,7 @@ impl Log {
             control,
             chain,
             writer,
+            known: Mutex::new(known),
             syncer,
             syncer_files,
             crowd,

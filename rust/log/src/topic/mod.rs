@@ -19,6 +19,8 @@
 mod append;
 mod condition;
 mod group;
+#[cfg(all(test, not(loom)))]
+mod opening_tests;
 mod read;
 
 use std::fmt;
