@@ -271,11 +271,7 @@ impl Writer {
         // Read after the opening: of an error before it this descriptor is not told.
         enter(&log.syncer_files).note_open(&segment, control.tail());
         let index = log.index_to_write(&segment, control);
-        let known = enter(&log.known).take().filter(|known| {
-            // Whoever opened the log may have let it go on in another segment since.
-            known.salt == segment.salt() && known.walk.position <= tail.position()
-        });
-        let (walk, pacer, time) = match known {
+        let (walk, pacer, time) = match log.take_known(&segment, tail) {
             Some(known) => (known.walk, known.noted.pacer, known.noted.time),
             None => (segment.opening()?.clone(), Pacer::default(), 0),
         };
@@ -610,24 +606,4 @@ fn header_flags(block: &Outgoing<'_>, has_producer: bool, i: usize, group_len: u
 /// Bytes that an end block takes.
 pub fn end_len() -> u64 {
     own_len(state::End::LEN)
-}
-
-#[cfg(test)]
-impl Log {
-    /// What whoever appends here next begins with, and what it would by a walk over all of the segment,
-    /// in words; and whether recovery had left it what it knew.
-    pub(crate) fn begun_and_walked(&self) -> Result<(String, String, bool)> {
-        let (control, _) = self.writing()?;
-        let begins = || {
-            let mut writer = Writer::open(self, control)?;
-            writer.catch_up(self, control)?;
-            Ok((format!("{:?} {:?} {}", writer.walk, writer.pacer, writer.time), writer))
-        };
-        let was_left = enter(&self.known).is_some();
-        let (begun, writer) = begins()?;
-        let noted = Index::load(&*self.storage, &self.dir, &writer.segment)?;
-        let Index::Built(built) = Index::build(&writer.segment) else { return Err(self.deleted()) };
-        let (walked, _) = begins()?;
-        Ok((format!("{begun} {noted:?}"), format!("{walked} {built:?}"), was_left))
-    }
 }

@@ -11,7 +11,7 @@
 //! | `repair` | what follows a writer that died in the middle |
 //! | `roll` | the next segment |
 //! | `supersede` | a new segment that cuts what lies behind a point |
-//! | `recover` | what follows an incarnation change |
+//! | `recover`, `known` | what follows an incarnation change; what that leaves to who appends |
 //! | `beyond` | going on where damage hides what the next offset is |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
 //! | `chain` | which segments are the log |
@@ -48,6 +48,7 @@ mod facts;
 mod fast;
 mod follow;
 mod guard;
+mod known;
 mod latch;
 mod mending;
 mod read;
@@ -91,7 +92,7 @@ pub use bell::Bell;
 pub use copy::LogCopy;
 pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
 pub use data::DataBlock;
-pub use demands::{Demands, Sequenced};
+pub use demands::{Demands, Producing, Sequenced};
 pub use extent::{Extent, LockInfo, SegmentInfo};
 pub use facts::CursorMove;
 pub use facts::Ends;
@@ -198,7 +199,7 @@ pub struct Log {
     chain: Chain,
     writer: Mutex<Option<Writer>>,
     /// What recovery knew of the log's end, until a writer takes it.
-    known: Mutex<Option<recover::Known>>,
+    known: Mutex<Option<known::Known>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
     crowd: Crowd,

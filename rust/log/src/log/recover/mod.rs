@@ -27,7 +27,6 @@ use crate::format::control::{at, flag};
 use crate::format::segment::{Mark, Previous};
 use crate::format::{PAGE, names};
 use crate::segment::index::{Index, Noted};
-use crate::segment::walk::Walk;
 use crate::segment::{Reading, Segment};
 use crate::storage::Storage;
 
@@ -37,6 +36,7 @@ use super::chain::{Chain, Connected, segments_of};
 use super::control::Control;
 use super::create::FIRST_ALLOCATION;
 use super::guard::wait_for_flock;
+use super::known::Known;
 use super::latch::publish_end;
 use super::mending::{Mend, MendStep};
 use super::rehead::headless;
@@ -161,18 +161,6 @@ struct Recovered {
     control: Control,
     steps: Vec<MendStep>,
     known: Option<Known>,
-}
-
-/// What recovery knows of the segment that a log goes on in. Bytes that were committed never change, so
-/// it stays true of that place, and who appends behind it need not walk there again.
-#[derive(Debug)]
-pub struct Known {
-    /// Salt of the segment: that of another one may have its sequence.
-    pub salt: u64,
-    /// The walk, as far as the log reached.
-    pub walk: Walk,
-    /// What was noted on the way.
-    pub noted: Noted,
 }
 
 fn is_current(storage: &dyn Storage, dir: &Path, settings: &LogSettings, incarnation: u64) -> bool {
