@@ -89,7 +89,7 @@ use crate::storage::{Access, File, Map, Open, Storage};
 pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
 pub use bell::Bell;
-pub use copy::LogCopy;
+pub use copy::{CopiedMove, LogCopy};
 pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
 pub use data::DataBlock;
 pub use demands::{Demands, Producing, Sequenced};
