@@ -32,7 +32,7 @@ impl Log {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 impl Log {
     /// What whoever appends here next begins with, and what it would by a walk over all of the segment,
     /// in words; and whether recovery had left it what it knew.
