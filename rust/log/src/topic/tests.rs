@@ -28,13 +28,14 @@ fn topic(store: &Store, name: &str) -> Topic {
 }
 
 /// All that a log can know: topics that came and went, trims, producers, cursors, groups and times.
-fn fill(store: &Store, turns: u64) {
+fn fill(machine: &MemoryStorage, store: &Store, turns: u64) {
     let topics = ["paid", "audit", "orders"].map(|name| topic(store, name));
     drop(topic(store, "gone"));
     let mut body = BodyWriter::default();
     body.begin(false, None);
     body.push(&Record::value(b"of a group"));
     for turn in 0..turns {
+        machine.set_now_us(machine.now_us() + 1000);
         let paid = &topics[(turn % 3) as usize];
         let value = vec![b'v'; (turn % 701) as usize];
         let record = Record {
@@ -70,7 +71,7 @@ fn what_recovery_knows_of_the_end_is_what_a_walk_finds() {
         let machine = MemoryStorage::new().seeded(turns);
         let process = machine.process();
         let store = open(&process);
-        fill(&store, turns);
+        fill(&machine, &store, turns);
         // Killed, and closed; then opened twice more.
         assert!(check(&machine.survivor()));
         drop(store);
@@ -85,7 +86,7 @@ fn what_recovery_knows_of_the_end_is_what_a_walk_finds() {
 #[test]
 fn behind_damage_recovery_leaves_the_walk_to_who_appends() {
     let machine = MemoryStorage::new().seeded(5);
-    fill(&open(&machine.process()), 40);
+    fill(&machine, &open(&machine.process()), 40);
     let logs = machine.list(Path::new("/store/logs")).unwrap();
     let dir = Path::new("/store/logs").join(&logs[0]);
     let names = machine.list(&dir).unwrap();
