@@ -1,0 +1,440 @@
+"""Real Spark writes to topics: batches, streams that start again, tasks and drivers that die."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+import falaj
+from falaj.spark.sink import FalajStreamWriter, FalajWriter
+from falaj.spark.sink_options import WriteOptions
+from falaj.spark.source import FalajSource
+from house import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    Start = Callable[..., StreamingQuery]
+
+
+def save(frame: DataFrame, store: Path, source: str = "falaj", **options: str) -> None:
+    given = {"store": str(store), "topic": "out"} | options
+    frame.write.format(source).mode("append").options(**given).save()
+
+
+def written(store: Path, topic: str = "out") -> Counter[bytes | None]:
+    with falaj.open(store, "r") as opened:
+        return Counter(opened.topic(topic).to_arrow(columns=["value"])["value"].to_pylist())
+
+
+def once(numbers: range) -> Counter[bytes | None]:
+    return Counter(b"%d" % n for n in numbers)
+
+
+def staged(store: Path) -> list[Path]:
+    """List files of parts."""
+    return [file for file in store.rglob("*") if file.suffix in (".part", ".tmp")]
+
+
+def numbers(spark: SparkSession, end: int, pieces: int = 3) -> DataFrame:
+    return spark.range(0, end, 1, pieces).selectExpr("CAST(id AS STRING) AS value")
+
+
+# --- Batches --------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_appended_in_the_order_of_the_frame_and_read_back(
+    spark: SparkSession, path: Path
+) -> None:
+    frame = spark.range(2_000).selectExpr(
+        "CAST(id AS STRING) AS key",
+        "CASE WHEN id % 7 = 0 THEN NULL ELSE repeat('x', CAST(id AS INT)) END AS value",
+        "timestamp_micros(id) AS timestamp",
+        "array(named_struct('key', 'n', 'value', CAST(CAST(id AS STRING) AS BINARY))) AS headers",
+    )
+    # In another zone the same moments are other texts.
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        save(frame.repartition(5).orderBy("timestamp", ascending=False), path, partitions="1")
+        save(frame.limit(0), path)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    with falaj.open(path, "r") as store:
+        records = list(store.topic("out"))
+    assert [record.key for record in records] == [b"%d" % n for n in reversed(range(2_000))]
+    one = records[-12]
+    assert (one.bytes(), one.headers) == (b"x" * 11, (("n", b"11"),))
+    assert one.timestamp == datetime(1970, 1, 1, 0, 0, 0, 11, UTC)
+    assert records[-8].raw is None
+    back = spark.read.format("falaj").options(store=str(path), subscribe="out").load()
+    save(back.drop("offset", "timestampType"), path, topic="copy", partitions="2")
+    assert written(path, "copy") == written(path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "columns", "options", "sentence"),
+    [
+        ("overwrite", "'a' AS value", {}, "nothing in it is written over: use .mode('append')"),
+        ("append", "'a' AS value, 1 AS id", {}, "a record has no column 'id', it has value, key"),
+        ("append", "'a' AS value", {"topc": "x"}, "no option 'topc': did you mean topic"),
+        ("append", "'a' AS value", {"topic": "nobody"}, "create it first, with .topic('nobody')"),
+        ("append", "'a' AS value, 9 AS partition", {}, "partition"),
+    ],
+)
+def test_a_mistake_ends_in_a_sentence_that_helps(
+    spark: SparkSession,
+    path: Path,
+    mode: str,
+    columns: str,
+    options: dict[str, str],
+    sentence: str,
+) -> None:
+    with falaj.open(path) as store:
+        store.topic("out")
+    writer = spark.range(1).selectExpr(*columns.split(", ")).write.format("falaj").mode(mode)
+    with pytest.raises(Exception, match=re.escape(sentence)):  # one of several of Spark's
+        writer.options(store=str(path), topic="out").options(**options).save()
+    assert written(path) == Counter()
+    assert staged(path) == []
+
+
+def test_the_default_mode_is_refused_by_spark_with_the_remedy(
+    spark: SparkSession, path: Path
+) -> None:
+    with pytest.raises(AnalysisException, match="Append or Overwrite"):
+        spark.range(1).write.format("falaj").options(store=str(path), topic="out").save()
+
+
+def unlucky(name: str, flag: Path, happens: Callable[[], None], *, late: bool = False) -> Any:
+    """Make a source whose writer meets something once: in the midst of a task or after a commit."""
+
+    def once() -> None:
+        if not flag.exists():
+            flag.touch()
+            happens()
+
+    def meeting(iterator: Iterator[Any]) -> Iterator[Any]:
+        for batch in iterator:
+            yield batch
+            once()
+
+    class Batch(FalajWriter):
+        def write(self, iterator: Iterator[Any]) -> Any:
+            return super().write(iterator if late else meeting(iterator))
+
+        def commit(self, messages: list[Any]) -> None:
+            super().commit(messages)
+            if late:
+                once()
+
+    class Stream(FalajStreamWriter):
+        def write(self, iterator: Iterator[Any]) -> Any:
+            return super().write(iterator if late else meeting(iterator))
+
+        def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+            super().commit(messages, batchId)
+            if late:
+                once()
+
+    class Unlucky(FalajSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def writer(self, schema: Any, overwrite: bool) -> FalajWriter:
+            return Batch(WriteOptions.parse(self.options, "batch"), schema)
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> FalajStreamWriter:  # noqa: N802
+            return Stream(WriteOptions.parse(self.options, "stream"), schema)
+
+    return Unlucky
+
+
+def fail() -> None:
+    raise OSError("the test's own")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("happens", [fail, die])
+def test_a_task_that_fails_or_is_killed_is_tried_again_and_every_record_is_there_once(
+    spark: SparkSession, path: Path, tmp_path: Path, happens: Callable[[], None]
+) -> None:
+    spark.dataSource.register(unlucky(f"falaj-{happens.__name__}", tmp_path / "flag", happens))
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        save(numbers(spark, 3_000), path, f"falaj-{happens.__name__}", partitions="2")
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
+    assert (tmp_path / "flag").exists()
+    assert written(path) == once(range(3_000))
+    assert staged(path) == []
+
+
+def test_a_job_that_fails_leaves_nothing_and_its_repeat_is_written_once(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    frame, version = numbers(spark, 500), {"txnAppId": "nightly", "txnVersion": "1"}
+    broken = frame.selectExpr("CASE WHEN value = '490' THEN raise_error('no') ELSE value END value")
+    with pytest.raises(Exception, match="no"):  # Spark's
+        save(broken, path, partitions="2", **version)
+    assert (written(path), staged(path)) == (Counter(), [])
+    spark.dataSource.register(unlucky("falaj-late", tmp_path / "flag", fail, late=True))
+    with pytest.raises(Exception, match="the test's own"):  # after the commit; Spark aborts then
+        save(frame, path, "falaj-late", **version)
+    save(frame, path, **version)
+    assert (written(path), staged(path)) == (once(range(500)), [])
+
+
+# --- Streams --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(spark: SparkSession, path: Path, tmp_path: Path) -> Start:
+    """Start a query from the topic `in` to the topic `out`, with the one checkpoint of the test."""
+
+    def start(source: str = "falaj", **options: str) -> StreamingQuery:
+        given = {"store": str(path), "subscribe": "in", "startingOffsets": "earliest"}
+        frame = spark.readStream.format("falaj").options(**given, maxOffsetsPerTrigger="100").load()
+        writer = frame.select("key", "value").writeStream.format(source)
+        writer = writer.options(store=str(path), topic="out", **options)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return writer.trigger(availableNow=True).start()
+
+    return start
+
+
+def put(path: Path, numbers: range) -> None:
+    with falaj.open(path) as store:
+        topic = store.topic("in", partitions=2)
+        for n in numbers:
+            topic.append(b"%d" % n, key=b"%d" % (n % 5))
+        topic.flush()
+        store.topic("out", partitions=3)
+
+
+def ended(query: StreamingQuery) -> int:
+    """Wait for its end; how many batches it had."""
+    assert query.awaitTermination(100)
+    assert query.exception() is None
+    return len(query.recentProgress)
+
+
+def test_a_stream_is_written_once_also_when_what_spark_knows_of_its_end_is_lost(
+    path: Path, tmp_path: Path, start: Start
+) -> None:
+    put(path, range(250))
+    assert ended(start(**{"kafka.bootstrap.servers": "x"})) == 3
+    assert written(path) == once(range(250))
+    commits = tmp_path / "checkpoint" / "commits"
+    for kept in (commits / "2", commits / ".2.crc"):
+        kept.unlink()
+    put(path, range(250, 300))
+    assert ended(start()) == 2
+    assert written(path) == once(range(300))
+    assert staged(path) == []
+    with falaj.open(path, "r") as store:
+        for part in range(3):
+            found = [int(record.bytes()) for record in store.topic("out").partition(part)]
+            assert all(
+                [n for n in found if n % 5 == key] == sorted(n for n in found if n % 5 == key)
+                for key in range(5)
+            )
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_query_that_fails_before_or_after_a_commit_goes_on_and_writes_once(
+    spark: SparkSession, path: Path, tmp_path: Path, start: Start, late: bool
+) -> None:
+    def fail_twice() -> None:  # a task has two attempts
+        if not late and not (tmp_path / "second").exists():
+            (tmp_path / "second").touch()
+            (tmp_path / "flag").unlink()
+        raise OSError("the test's own")
+
+    put(path, range(150))
+    name = f"falaj-stream-{late}"
+    spark.dataSource.register(unlucky(name, tmp_path / "flag", fail_twice, late=late))
+    with pytest.raises(StreamingQueryException, match="the test's own"):
+        start(name).awaitTermination(100)
+    assert written(path).total() == (100 if late else 0)
+    assert staged(path) == []
+    ended(start(name))
+    assert written(path) == once(range(150))
+
+
+def test_a_batch_that_foreach_batch_repeats_is_written_once(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    fails = [True]
+
+    def write(frame: DataFrame, batch: int) -> None:
+        out = frame.select("key", "value").persist()
+        for topic in ("out", "audit"):
+            save(out, path, topic=topic, txnAppId="copy", txnVersion=str(batch), partitions="3")
+        if fails.pop() if fails else False:
+            raise OSError("the test's own")
+
+    put(path, range(120))
+    given = {"store": str(path), "subscribe": "in", "startingOffsets": "earliest"}
+    for fails_now in (True, False):
+        query = (
+            spark.readStream.format("falaj")
+            .options(**given)
+            .load()
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        if fails_now:
+            with pytest.raises(StreamingQueryException, match="the test's own"):
+                query.awaitTermination(100)
+        else:
+            ended(query)
+    assert written(path) == written(path, "audit") == once(range(120))
+
+
+def test_modes_are_those_of_a_log(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    def start(mode: str, **options: str) -> StreamingQuery:
+        given = {"store": str(path), "subscribe": "in", "startingOffsets": "earliest"}
+        counts = spark.readStream.format("falaj").options(**given).load().groupBy("key").count()
+        writer = counts.selectExpr("key", "CAST(count AS STRING) AS value").writeStream
+        writer = writer.format("falaj").options(store=str(path), topic="out", **options)
+        writer = writer.option("checkpointLocation", str(tmp_path / mode)).outputMode(mode)
+        return writer.trigger(availableNow=True).start()
+
+    put(path, range(10))
+    ended(start("complete"))
+    put(path, range(10, 20))
+    ended(start("complete"))
+    assert written(path) == Counter({b"2": 5, b"4": 5})  # the whole result, each time
+    with pytest.raises(Exception, match="does not support Update mode"):
+        start("update").awaitTermination(100)
+    with pytest.raises(Exception, match="asyncProgressTrackingEnabled"):
+        start("append", asyncProgressTrackingEnabled="true").awaitTermination(100)
+
+
+DRIVER = """
+import sys
+import falaj.spark.session
+store, checkpoint = sys.argv[1:]
+spark = falaj.spark.session.local("killed", cores=2)
+given = dict(store=store, subscribe="in", startingOffsets="earliest", maxOffsetsPerTrigger="100")
+frame = spark.readStream.format("falaj").options(**given).load().select("key", "value")
+writer = frame.writeStream.format("falaj").options(store=store, topic="out")
+writer.option("checkpointLocation", checkpoint).start().awaitTermination()
+"""
+
+
+@pytest.mark.timeout(300)  # it starts a second Spark, on a machine that may be busy
+def test_a_driver_that_is_killed_when_a_batch_is_there_is_followed_by_one_that_writes_on(
+    path: Path, tmp_path: Path, start: Start
+) -> None:
+    put(path, range(1_000))
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, path, tmp_path / "checkpoint"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        with falaj.open(path, "r") as store:
+            # The moment that the second batch is in the log: Spark does not know it yet.
+            for count, _ in enumerate(store.topic("out").follow(timeout=250), 1):
+                if count > 100:
+                    break
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    with falaj.open(path) as store, store.topic("out") as topic:
+        topic.append(b"of another writer")
+    ended(start())
+    assert written(path) == once(range(1_000)) + Counter([b"of another writer"])
+    assert staged(path) == []
+
+
+# --- Executors of their own -----------------------------------------------------------------------
+
+CLUSTER = """
+import os, sys, time
+from pathlib import Path
+import falaj.spark.session
+store, flags = sys.argv[1:]
+spark = falaj.spark.session.local("cluster", cores=2, **{
+    "spark_master": "local-cluster[2,1,512]",
+    "spark_executor_memory": "512m",
+    "spark_executor_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark_speculation": "true",
+    "spark_speculation_interval": "100ms",
+    "spark_speculation_minTaskRuntime": "100ms",
+    "spark_speculation_quantile": "0.5",
+    "spark_master_rest_enabled": "false",
+})
+
+def slow(batches):
+    "Takes long, once: Spark tries another executor meanwhile."
+    for batch in batches:
+        yield batch
+        if 0 in batch["id"].to_pylist() and not Path(flags, "slow").exists():
+            Path(flags, "slow").touch()
+            time.sleep(60)
+
+def fatal(batches):
+    "Kills the executor that it runs on, once: the first java above this process."
+    for batch in batches:
+        yield batch
+        if 0 in batch["id"].to_pylist() and not Path(flags, "fatal").exists():
+            Path(flags, "fatal").touch()
+            above = os.getpid()
+            while Path(f"/proc/{above}/comm").read_text().strip() != "java":
+                above = int(Path(f"/proc/{above}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(above, 9)
+            time.sleep(60)
+
+for topic, pieces in ((slow, 2), (fatal, 2)):
+    frame = spark.range(0, 1000, 1, pieces).mapInArrow(topic, "id BIGINT")
+    frame = frame.selectExpr("CAST(id AS STRING) AS value")
+    options = dict(store=store, topic=topic.__name__, partitions="1")
+    frame.write.format("falaj").mode("append").options(**options).save()
+spark.stop()
+"""
+
+
+@pytest.mark.timeout(300)  # it starts three Javas, on a machine that may be busy
+def test_speculative_tasks_and_killed_executors_write_once(path: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", CLUSTER, path, tmp_path],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        check=False,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    for topic in ("slow", "fatal"):
+        assert (tmp_path / topic).exists()
+        assert written(path, topic) == once(range(1_000))
+        with falaj.open(path, "r") as store:
+            found = [int(record.bytes()) for record in store.topic(topic)]
+        assert found == sorted(found)
+    assert staged(path) == []
+    assert time.monotonic() - began < 300
