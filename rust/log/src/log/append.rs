@@ -156,6 +156,19 @@ impl Log {
         batch: &Batch<'_>,
         firsts: &mut [u64],
     ) -> Result<Appended> {
+        let tried = self.attempt(slot, (control, member), demands, batch, firsts)?;
+        tried.map_err(|refusal| self.refused(refusal, demands))
+    }
+
+    /// Append, unless something that is demanded is not so.
+    pub(super) fn attempt(
+        &self,
+        slot: &mut Option<Writer>,
+        (control, member): (&Control, &dyn Member),
+        demands: &Demands,
+        batch: &Batch<'_>,
+        firsts: &mut [u64],
+    ) -> Result<std::result::Result<Appended, Refusal>> {
         let blocks = batch.blocks;
         let writer = self.writer_in(slot, control)?;
         let producer = demands.producer.as_ref();
@@ -169,6 +182,7 @@ impl Log {
             let outcome = writer
                 .under_lock(self, control, &guard)
                 .and_then(|()| writer.expect_places(batch.cursors))
+                .and_then(|()| writer.expect_unspent(self, batch.token))
                 .and_then(|()| writer.meet(demands, blocks, firsts))
                 .and_then(|repeated| match repeated {
                     Some(repeated) => Ok(repeated),
@@ -186,13 +200,13 @@ impl Log {
                     if writer.asked.reaches_next(self.settings.segment_bytes) {
                         self.prepare_ahead(writer, member);
                     }
-                    return Ok(appended);
+                    return Ok(Ok(appended));
                 }
                 Err(Obstacle::Displaced(which)) => {
                     let name = batch.cursors.get(which).map_or(&b""[..], |moved| moved.name);
                     return Err(Error::CursorMoved { name: name.to_vec() });
                 }
-                Err(Obstacle::Refused(refusal)) => return Err(self.refused(refusal, demands)),
+                Err(Obstacle::Refused(refusal)) => return Ok(Err(refusal)),
                 Err(obstacle) => self.overcome(obstacle, writer, control, member)?,
             }
         }
@@ -390,10 +404,16 @@ impl Writer {
         if time > MAX_RELATIVE_TIME {
             return Err(Obstacle::Full { needs });
         }
+        let mut before = None;
         for (block, first) in blocks.iter().zip(&mut *firsts) {
-            *first = self.first_offset(block, needs)?;
+            *first = self.first_offset(block, before, needs)?;
+            before = Some((block.topic, *first + u64::from(block.count)));
         }
-        let is_apart = planted(Canary::CursorOutsideGroup) && !blocks.is_empty();
+        let outside = match batch.token {
+            Some(_) => Canary::TokenOutsideGroup,
+            None => Canary::CursorOutsideGroup,
+        };
+        let is_apart = planted(outside) && !blocks.is_empty();
         let own = if facts.is_empty() { 0 } else { own_len(facts.len()) };
         let in_group = blocks.len() > 1 || (blocks.len() == 1 && own > 0 && !is_apart);
         let len = len_of(blocks, producer.is_some(), in_group);
@@ -485,9 +505,15 @@ impl Writer {
         Obstacle::Failed(Error::io("append to", self.segment.path(), source))
     }
 
-    /// Offset of a block's first record, if its relative number fits the segment.
+    /// Offset of a block's first record, if its relative number fits the segment. `before` says where the
+    /// block before it in the group ends, and of which topic it is.
     #[inline]
-    fn first_offset(&self, block: &Outgoing<'_>, needs: u64) -> std::result::Result<u64, Obstacle> {
+    fn first_offset(
+        &self,
+        block: &Outgoing<'_>,
+        before: Option<(u32, u64)>,
+        needs: u64,
+    ) -> std::result::Result<u64, Obstacle> {
         let (base, topic) = (self.walk.bases.get(block.topic), self.walk.state.topic(block.topic));
         let (Some(base), Some(topic)) = (base, topic) else {
             return Err(Obstacle::Unknown { topic: block.topic });
@@ -496,11 +522,13 @@ impl Writer {
             // A new segment begins beyond whatever the damage holds.
             return Err(Obstacle::Full { needs });
         }
-        let last = topic.next - base + u64::from(block.count);
+        let first =
+            before.filter(|(topic, _)| *topic == block.topic).map_or(topic.next, |(_, end)| end);
+        let last = first - base + u64::from(block.count);
         if last > u64::from(u32::MAX) {
             return Err(Obstacle::Full { needs });
         }
-        Ok(topic.next)
+        Ok(first)
     }
 
     /// Header of the `i`-th block of a group.

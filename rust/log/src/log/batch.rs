@@ -13,6 +13,7 @@ use crate::segment::create::own_len;
 use super::append::{Appended, Outgoing};
 use super::demands::Demands;
 use super::facts::{CursorMove, check_cursors};
+use super::job::Token;
 use super::{Log, enter};
 
 /// What is to be committed at once.
@@ -24,6 +25,9 @@ pub struct Batch<'a> {
     pub facts: &'a [u8],
     /// Where cursors have to be for that.
     pub cursors: &'a [CursorMove<'a>],
+    /// The token that is spent with it, of a job: then a topic may stand in several blocks, one behind
+    /// the other.
+    pub token: Option<&'a Token>,
     /// True when it is to be on the medium within the log's interval.
     pub interval: bool,
     /// Bytes that it takes at most.
@@ -76,7 +80,7 @@ impl Log {
             return Err(Error::TooLarge { bytes: needs, limit });
         }
         let interval = interval || blocks.iter().any(|block| block.interval);
-        Ok(Batch { blocks, facts, cursors: &[], interval, needs })
+        Ok(Batch { blocks, facts, cursors: &[], token: None, interval, needs })
     }
 }
 

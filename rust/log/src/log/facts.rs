@@ -183,7 +183,7 @@ impl Log {
     }
 
     /// Ask what the log knows at its end.
-    fn with_state<T>(&self, ask: impl FnOnce(&LogState) -> T) -> Result<T> {
+    pub(super) fn with_state<T>(&self, ask: impl FnOnce(&LogState) -> T) -> Result<T> {
         if self.member.is_none() {
             let known = self.state_by_reading();
             return known.map(|state| ask(&state)).map_err(|error| self.unless_deleted(error));
