@@ -7,12 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 import falaj
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     Start = Callable[..., StreamingQuery]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value() -> Iterator[None]:
+    """Let functions of this module travel: processes of Spark's cannot import it."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
 def save(frame: DataFrame, store: Path, source: str = "falaj", **options: str) -> None:
@@ -115,22 +123,17 @@ def test_a_mistake_ends_in_a_sentence_that_helps(
 def test_the_default_mode_is_refused_by_spark_with_the_remedy(
     spark: SparkSession, path: Path
 ) -> None:
-    with pytest.raises(AnalysisException, match="Append or Overwrite"):
+    with pytest.raises(AnalysisException, match='"Append" or "Overwrite"'):
         spark.range(1).write.format("falaj").options(store=str(path), topic="out").save()
 
 
-def unlucky(name: str, flag: Path, happens: Callable[[], None], *, late: bool = False) -> Any:
-    """Make a source whose writer meets something once: in the midst of a task or after a commit."""
-
-    def once() -> None:
-        if not flag.exists():
-            flag.touch()
-            happens()
+def unlucky(name: str, happens: Callable[[], None], *, late: bool = False) -> Any:
+    """Make a source in whose writer something happens: in the midst of a task or after a commit."""
 
     def meeting(iterator: Iterator[Any]) -> Iterator[Any]:
         for batch in iterator:
             yield batch
-            once()
+            happens()
 
     class Batch(FalajWriter):
         def write(self, iterator: Iterator[Any]) -> Any:
@@ -139,7 +142,7 @@ def unlucky(name: str, flag: Path, happens: Callable[[], None], *, late: bool = 
         def commit(self, messages: list[Any]) -> None:
             super().commit(messages)
             if late:
-                once()
+                happens()
 
     class Stream(FalajStreamWriter):
         def write(self, iterator: Iterator[Any]) -> Any:
@@ -148,7 +151,7 @@ def unlucky(name: str, flag: Path, happens: Callable[[], None], *, late: bool = 
         def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
             super().commit(messages, batchId)
             if late:
-                once()
+                happens()
 
     class Unlucky(FalajSource):
         @classmethod
@@ -172,11 +175,23 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def first(flag: Path, happens: Callable[[], None]) -> Callable[[], None]:
+    """Let it happen once."""
+
+    def happen() -> None:
+        if not flag.exists():
+            flag.touch()
+            happens()
+
+    return happen
+
+
 @pytest.mark.parametrize("happens", [fail, die])
 def test_a_task_that_fails_or_is_killed_is_tried_again_and_every_record_is_there_once(
     spark: SparkSession, path: Path, tmp_path: Path, happens: Callable[[], None]
 ) -> None:
-    spark.dataSource.register(unlucky(f"falaj-{happens.__name__}", tmp_path / "flag", happens))
+    happen = first(tmp_path / "flag", happens)
+    spark.dataSource.register(unlucky(f"falaj-{happens.__name__}", happen))
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
         save(numbers(spark, 3_000), path, f"falaj-{happens.__name__}", partitions="2")
@@ -195,7 +210,7 @@ def test_a_job_that_fails_leaves_nothing_and_its_repeat_is_written_once(
     with pytest.raises(Exception, match="no"):  # Spark's
         save(broken, path, partitions="2", **version)
     assert (written(path), staged(path)) == (Counter(), [])
-    spark.dataSource.register(unlucky("falaj-late", tmp_path / "flag", fail, late=True))
+    spark.dataSource.register(unlucky("falaj-late", first(tmp_path / "flag", fail), late=True))
     with pytest.raises(Exception, match="the test's own"):  # after the commit; Spark aborts then
         save(frame, path, "falaj-late", **version)
     save(frame, path, **version)
@@ -262,19 +277,18 @@ def test_a_stream_is_written_once_also_when_what_spark_knows_of_its_end_is_lost(
 def test_a_query_that_fails_before_or_after_a_commit_goes_on_and_writes_once(
     spark: SparkSession, path: Path, tmp_path: Path, start: Start, late: bool
 ) -> None:
-    def fail_twice() -> None:  # a task has two attempts
-        if not late and not (tmp_path / "second").exists():
-            (tmp_path / "second").touch()
-            (tmp_path / "flag").unlink()
-        raise OSError("the test's own")
+    def fail_at_first() -> None:
+        if not (tmp_path / "mended").exists():
+            fail()
 
     put(path, range(150))
     name = f"falaj-stream-{late}"
-    spark.dataSource.register(unlucky(name, tmp_path / "flag", fail_twice, late=late))
+    spark.dataSource.register(unlucky(name, fail_at_first, late=late))
     with pytest.raises(StreamingQueryException, match="the test's own"):
         start(name).awaitTermination(100)
     assert written(path).total() == (100 if late else 0)
     assert staged(path) == []
+    (tmp_path / "mended").touch()
     ended(start(name))
     assert written(path) == once(range(150))
 
@@ -312,24 +326,31 @@ def test_a_batch_that_foreach_batch_repeats_is_written_once(
 
 
 def test_modes_are_those_of_a_log(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    def start(mode: str, **options: str) -> StreamingQuery:
-        given = {"store": str(path), "subscribe": "in", "startingOffsets": "earliest"}
-        counts = spark.readStream.format("falaj").options(**given).load().groupBy("key").count()
-        writer = counts.selectExpr("key", "CAST(count AS STRING) AS value").writeStream
-        writer = writer.format("falaj").options(store=str(path), topic="out", **options)
-        writer = writer.option("checkpointLocation", str(tmp_path / mode)).outputMode(mode)
-        return writer.trigger(availableNow=True).start()
-
+    given = {"store": str(path), "subscribe": "in", "startingOffsets": "earliest"}
     put(path, range(10))
-    ended(start("complete"))
+    records = spark.readStream.format("falaj").options(**given).load().select("key", "value")
+    counts = records.groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS value")
+
+    def start(frame: DataFrame, mode: str, **options: str) -> StreamingQuery:
+        writer = frame.writeStream.format("falaj").options(store=str(path), topic="out", **options)
+        writer = writer.option("checkpointLocation", str(tmp_path / mode)).outputMode(mode)
+        return writer.trigger(**TRIGGERS[mode]).start()
+
+    ended(start(counts, "complete"))
     put(path, range(10, 20))
-    ended(start("complete"))
+    ended(start(counts, "complete"))
     assert written(path) == Counter({b"2": 5, b"4": 5})  # the whole result, each time
     with pytest.raises(Exception, match="does not support Update mode"):
-        start("update").awaitTermination(100)
-    with pytest.raises(Exception, match="asyncProgressTrackingEnabled"):
-        start("append", asyncProgressTrackingEnabled="true").awaitTermination(100)
+        start(counts, "update").awaitTermination(100)
+    with pytest.raises(Exception, match="asyncProgressTrackingEnabled cannot be had here"):
+        start(records, "append", asyncProgressTrackingEnabled="true").awaitTermination(100)
 
+
+TRIGGERS: dict[str, dict[str, Any]] = {
+    "complete": {"availableNow": True},
+    "update": {"availableNow": True},
+    "append": {"processingTime": "0 seconds"},
+}
 
 DRIVER = """
 import sys
@@ -395,32 +416,30 @@ def slow(batches):
         yield batch
         if 0 in batch["id"].to_pylist() and not Path(flags, "slow").exists():
             Path(flags, "slow").touch()
-            time.sleep(60)
+            time.sleep(60)  # sleep: a task that is slow
 
 def fatal(batches):
     "Kills the executor that it runs on, once: the first java above this process."
     for batch in batches:
         yield batch
-        if 0 in batch["id"].to_pylist() and not Path(flags, "fatal").exists():
+        if 999 in batch["id"].to_pylist() and not Path(flags, "fatal").exists():
             Path(flags, "fatal").touch()
             above = os.getpid()
             while Path(f"/proc/{above}/comm").read_text().strip() != "java":
                 above = int(Path(f"/proc/{above}/stat").read_text().rpartition(")")[2].split()[1])
             os.kill(above, 9)
-            time.sleep(60)
+            time.sleep(60)  # sleep: what lives on is killed with it
 
-for topic, pieces in ((slow, 2), (fatal, 2)):
-    frame = spark.range(0, 1000, 1, pieces).mapInArrow(topic, "id BIGINT")
-    frame = frame.selectExpr("CAST(id AS STRING) AS value")
-    options = dict(store=store, topic=topic.__name__, partitions="1")
-    frame.write.format("falaj").mode("append").options(**options).save()
+frame = spark.range(0, 1000, 1, 2).mapInArrow(slow, "id BIGINT").mapInArrow(fatal, "id BIGINT")
+frame = frame.selectExpr("CAST(id AS STRING) AS value")
+options = dict(store=store, topic="out", partitions="1")
+frame.write.format("falaj").mode("append").options(**options).save()
 spark.stop()
 """
 
 
 @pytest.mark.timeout(300)  # it starts three Javas, on a machine that may be busy
 def test_speculative_tasks_and_killed_executors_write_once(path: Path, tmp_path: Path) -> None:
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", CLUSTER, path, tmp_path],
         env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
@@ -430,11 +449,8 @@ def test_speculative_tasks_and_killed_executors_write_once(path: Path, tmp_path:
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
-    for topic in ("slow", "fatal"):
-        assert (tmp_path / topic).exists()
-        assert written(path, topic) == once(range(1_000))
-        with falaj.open(path, "r") as store:
-            found = [int(record.bytes()) for record in store.topic(topic)]
-        assert found == sorted(found)
+    assert {"slow", "fatal"} <= set(os.listdir(tmp_path))
+    with falaj.open(path, "r") as store:
+        found = [int(record.bytes()) for record in store.topic("out")]
+    assert found == list(range(1_000))
     assert staged(path) == []
-    assert time.monotonic() - began < 300

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from falaj import Store
+    from falaj.arguments import Committed
     from falaj.spark.sink_options import WriteOptions
 
 __all__ = ["FalajStreamWriter", "FalajWriter", "Staged"]
@@ -73,7 +74,7 @@ class FalajWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
         """Stage what one task is given."""
-        return Staged(None, self.target.stage(self.job, iterator))
+        return Staged(None, self.target.stage(self.job, self.options.transaction, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Append what all tasks staged."""
@@ -94,8 +95,8 @@ class FalajStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
         """Stage what one task is given."""
-        query, batch = _of_the_task(_QUERY), _of_the_task(_BATCH)
-        return Staged(query, self.target.stage(_job(query, batch), iterator))
+        query, batch = _of_the_task(_QUERY), int(_of_the_task(_BATCH))
+        return Staged(query, self.target.stage(_job(query, batch), (query, batch), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Append what the tasks staged, if this batch of this query is not there yet."""
@@ -136,17 +137,24 @@ class Target:
         if options.topic is not None and options.partitions is not None:
             with falaj.open(options.store) as store:
                 store.topic(options.topic, partitions=options.partitions).close()
-                return cls(options, store.info()["id"])
+                return cls(options, store.id)
         try:
             with falaj.open(options.store, "r") as store:
                 if options.topic is not None:
                     _topic(store, options.topic).close()
-                return cls(options, store.info()["id"])
+                return cls(options, store.id)
         except NotAStore as error:
             raise NotAStore(f"{error}; {_MAKE}") from None
 
-    def stage(self, job: str, batches: Iterator[pyarrow.RecordBatch]) -> dict[str, bytes]:
+    def stage(
+        self, job: str, token: tuple[str, int] | None, batches: Iterator[pyarrow.RecordBatch]
+    ) -> dict[str, bytes]:
         """Stage what a task is given; nobody sees it before it is committed.
+
+        Args:
+            job: Name of the job.
+            token: That of the job: what its dead leave goes once it is spent.
+            batches: The records.
 
         Returns:
             Topics, and the manifest of what was staged for each.
@@ -160,7 +168,7 @@ class Target:
                     for topic, records in sink_columns.by_topic(batch, self.options.topic):
                         if topic not in parts:
                             opened = held.enter_context(_topic(store, topic))
-                            parts[topic] = opened.stage(job, name)
+                            parts[topic] = opened.stage(job, name, token)
                         parts[topic].append_arrow(records)
                 return {topic: part.finish() for topic, part in parts.items()}
             except BaseException:
@@ -203,7 +211,7 @@ class Target:
         same = f"executors must see it under the same path, {path}"
         try:
             with falaj.open(path, "r") as seen:
-                found = seen.info()["id"]
+                found = seen.id
         except NotAStore as error:
             lost = f"{who} does not see the store that Spark writes to: {error}; {same}"
             raise NotAStore(lost) from None
@@ -242,7 +250,7 @@ def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged]:
     return [message for message in messages if isinstance(message, Staged)]
 
 
-def _job(query: str, batch: int | str) -> str:
+def _job(query: str, batch: int) -> str:
     return f"{query}.{batch}"
 
 
@@ -254,7 +262,7 @@ def _of_the_task(name: str) -> str:
     return found
 
 
-def _tell(topic: str, done: dict[str, Any], token: tuple[str, int] | None) -> None:
+def _tell(topic: str, done: Committed, token: tuple[str, int] | None) -> None:
     named = "" if token is None else f" as batch {token[1]} of {token[0]}"
     if done["committed"]:
         logger.info("topic %s: %s records appended%s", topic, done["records"], named)
