@@ -79,6 +79,7 @@ points! {
     PartMade "part-file-made"
     PartSynced "part-synced"
     PartNamed "part-named"
+    JobFilled "job-segment-filled"
     JobCommitted "job-committed"
     JobDurable "job-durable"
     JobSwept "job-staging-removed"

@@ -68,6 +68,9 @@ pub struct Appended {
 pub struct Writer {
     pub segment: Arc<Segment>,
     pub index: Index,
+    /// Entries that the index had when it was opened, where the control page speaks of none: those of
+    /// blocks that the segment began with.
+    pub filled: u64,
     pub pacer: Pacer,
     pub walk: Walk,
     /// Address that `walk` has reached.
@@ -284,12 +287,12 @@ impl Writer {
         let segment = Arc::new(segment);
         // Read after the opening: of an error before it this descriptor is not told.
         enter(&log.syncer_files).note_open(&segment, control.tail());
-        let index = log.index_to_write(&segment, control);
+        let (index, filled) = log.index_to_write(&segment, control);
         let walk = segment.opening()?.clone();
         let tail = Address::new(sequence, walk.position);
         let (pacer, touched, asked) = (Pacer::default(), walk.position, Asked::default());
         let (prepared, time, room) = (None, 0, 0);
-        Ok(Self { segment, index, pacer, walk, tail, prepared, time, room, touched, asked })
+        Ok(Self { segment, index, filled, pacer, walk, tail, prepared, time, room, touched, asked })
     }
 
     /// Walk over what others appended, outside the lock; the segment may change on the way.
@@ -595,7 +598,7 @@ impl Writer {
     }
 
     pub fn put_entry(&self, control: &Control, entry: &Entry) -> Result<()> {
-        let i = control.indexed();
+        let i = control.indexed().max(self.filled);
         let stored = self.index.put(i, entry);
         let path = self.segment.path();
         if stored.map_err(|e| Error::io("write the index of", path, e))? {

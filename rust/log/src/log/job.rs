@@ -107,7 +107,7 @@ impl Log {
     }
 
     /// Body of the block that says it.
-    fn fact(&self, token: &Token, version: u64) -> Vec<u8> {
+    pub(super) fn fact(&self, token: &Token, version: u64) -> Vec<u8> {
         let committed_ms = self.storage.now_us() / 1000;
         encode_tokens(token.key.0, &token.key.1, TokenState { version, committed_ms })
     }

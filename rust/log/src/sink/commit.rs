@@ -1,27 +1,26 @@
-//! Committing a job: what was staged is checked, then spliced into the log in one append.
+//! Committing a job: what was staged is checked, then becomes part of the log in one step.
 //!
-//! Three steps, so that who has to wait for locks in turns can: [`Job::ready`] reads and checks, and
+//! Three calls, so that who has to wait for locks in turns can: [`Job::ready`] looks at what there is, and
 //! changes nothing; [`Ready::place`] appends, or finds that it was done before; [`Ready::settle`] waits for
-//! the medium, and removes what was staged. Invariant: what is appended was read once, into memory, and
-//! checked there; whatever happens to the files meanwhile, what was checked is what is committed.
+//! the medium, and removes what was staged. Invariant: what is committed was checked after it was read and
+//! before the log's lock, so whatever happens to the files meanwhile, what was checked is what counts.
+//! Small jobs are a group in the active segment, large ones are the next segment.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
 use std::ops::Range;
-use std::path::Path;
 
 use super::Job;
+use super::read::PartReader;
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::Malformed;
+use crate::format::address::Address;
 use crate::format::block::{MAX_HEADER_LEN, Producer};
-use crate::format::checksum::{crc32, crc32_from};
-use crate::format::part::{FRAME_LEN, Frame, HEADER_LEN, Header, Manifest, file_name};
-use crate::log::{Appended, Outgoing, Token};
-use crate::storage::{Open, Storage};
+use crate::format::part::{FRAME_LEN, Frame, Manifest, file_name};
+use crate::log::{Blocks, Large, LargeBlock, Outgoing, Token};
 use crate::store::{Stale, remove_job, sweep_staging};
 
-/// More than a group takes beside the bodies of one block and a token.
+/// More than a group takes beside the body of one block.
 pub(super) const OVERHEAD: u64 = 1024;
 
 /// What a commit did.
@@ -35,30 +34,41 @@ pub struct Committed {
     pub offsets: BTreeMap<u32, Range<u64>>,
 }
 
-/// A job whose parts were read and found whole, ready to be committed.
+/// A job whose parts are there, ready to be committed.
 #[derive(Debug)]
 pub struct Ready<'a> {
     job: &'a Job,
     token: Option<Token>,
-    /// Id of the token's name, and its version.
-    spent: Option<(u64, u64)>,
+    /// The token's name and version, as they were given.
+    named: Option<(String, u64)>,
     /// True when the token was spent already: there is nothing to place.
     is_done: bool,
-    parts: Vec<Vec<u8>>,
-    /// Blocks in the order in which they are appended: which part's, where, and what they are.
-    frames: Vec<(usize, usize, Frame)>,
+    /// Of parts that have records, in the order in which they are committed.
+    manifests: Vec<Manifest>,
+    /// Bytes that the job's blocks take at most.
+    bytes: u64,
+    /// What fits into a group was read already.
+    group: Option<Group>,
+}
+
+/// Blocks in memory, in the order of their partitions.
+#[derive(Debug, Default)]
+struct Group {
+    bodies: Vec<u8>,
+    /// Where the body of each begins.
+    frames: Vec<(usize, Frame)>,
 }
 
 /// Where a job went.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Placed {
-    /// `None` where it was committed before.
-    appended: Option<Appended>,
-    firsts: Vec<u64>,
+    /// Where it ends; `None` where it was committed before, or nothing was to be appended.
+    end: Option<Address>,
+    offsets: BTreeMap<u32, Range<u64>>,
 }
 
 impl Job {
-    /// Read and check the parts that manifests name. Nothing changes.
+    /// Look at the parts that manifests name; of a small job also read and check them. Nothing changes.
     ///
     /// # Errors
     /// As [`Job::commit`].
@@ -69,24 +79,28 @@ impl Job {
     ) -> Result<Ready<'_>> {
         let mut ids = BTreeSet::new();
         let manifests = manifests.iter().map(|bytes| self.manifest(bytes.as_ref(), &mut ids));
-        let manifests = manifests.collect::<Result<Vec<_>>>()?;
-        let spent = token.map(|(name, version)| (Producer::id_of(name), version));
-        let (parts, frames) = (Vec::new(), Vec::new());
-        let mut ready =
-            Ready { job: self, token: self.token(token)?, spent, is_done: false, parts, frames };
-        ready.is_done = self.is_spent(token)?;
-        if ready.is_done {
-            return Ok(ready);
-        }
-        match ready.read(&manifests) {
-            // Who was faster with the same token has removed the parts.
-            Err(Error::NotStaged { .. }) if self.is_spent(token)? => {
-                ready.is_done = true;
-                Ok(ready)
+        let mut manifests = manifests.collect::<Result<Vec<_>>>()?;
+        manifests.retain(|manifest| manifest.len > 0);
+        let named = token.map(|(name, version)| (name.to_owned(), version));
+        let is_done = self.is_spent(token)?;
+        let bytes = manifests.iter().map(most_of).fold(OVERHEAD, u64::saturating_add);
+        let mut ready = Ready {
+            job: self,
+            token: self.token(token)?,
+            named,
+            is_done,
+            manifests,
+            bytes,
+            group: None,
+        };
+        if !is_done {
+            match ready.look() {
+                // Who was faster with the same token has removed the parts.
+                Err(Error::NotStaged { .. }) if self.is_spent(token)? => ready.is_done = true,
+                looked => looked?,
             }
-            Err(error) => Err(error),
-            Ok(()) => Ok(ready),
         }
+        Ok(ready)
     }
 
     fn is_spent(&self, token: Option<(&str, u64)>) -> Result<bool> {
@@ -100,17 +114,13 @@ impl Job {
             Ok(manifest) => manifest,
             Err(Malformed::Damaged(what) | Malformed::Unknown(what)) => return refuse(what.into()),
             Err(Malformed::Newer(version)) => {
-                return refuse(format!(
-                    "it is of format version {version}, which needs a newer falaj"
-                ));
+                return refuse(format!("a part is of format version {version}: upgrade falaj"));
             }
         };
         let part = &manifest.part;
         if manifest.owner != self.owner(manifest.owner.id) {
             let name = self.topic.name();
-            return refuse(format!(
-                "part {part:?} is not for the topic {name:?} that is there now"
-            ));
+            return refuse(format!("part {part:?} is not of the topic {name:?} that is there now"));
         }
         if manifest.job != self.name() {
             return refuse(format!("part {part:?} is of the job {:?}", manifest.job));
@@ -126,91 +136,105 @@ impl Job {
     }
 }
 
+/// Bytes that a part takes in the log at most.
+fn most_of(manifest: &Manifest) -> u64 {
+    let more = (MAX_HEADER_LEN + 8).saturating_sub(FRAME_LEN) as u64;
+    manifest.len.saturating_add(u64::from(manifest.frames) * more)
+}
+
 impl Ready<'_> {
-    fn read(&mut self, manifests: &[Manifest]) -> Result<()> {
-        let limit = self.job.topic.log().max_group_len();
-        let heads = |manifest: &Manifest| u64::from(manifest.frames) * (MAX_HEADER_LEN as u64 + 8);
-        let bytes = manifests.iter().map(|manifest| manifest.len + heads(manifest)).sum::<u64>();
-        if bytes + OVERHEAD > limit {
-            return Err(Error::TooLarge { bytes, limit });
-        }
-        for manifest in manifests.iter().filter(|manifest| manifest.len > 0) {
-            self.read_part(manifest)?;
-        }
-        // In the order of partitions, as they get their offsets; within one as the parts were given.
-        self.frames.sort_by_key(|(part, at, frame)| (frame.partition, *part, *at));
-        Ok(())
-    }
-
-    fn read_part(&mut self, manifest: &Manifest) -> Result<()> {
-        let job = self.job;
-        let path = job.dir().join(file_name(&manifest.part, manifest.owner.id, true));
-        let bytes = read_whole(&**job.topic.store().storage(), &path, manifest.len)?;
-        let Some(bytes) = bytes else {
-            let (job, part) = (job.name().to_owned(), manifest.part.clone());
-            return Err(Error::NotStaged { job, part, path });
-        };
-        let damaged = |at: usize, what| Error::malformed(&path, at as u64, what);
-        let header = Header::decode(&bytes).map_err(|what| damaged(0, what))?;
-        if header.owner != manifest.owner {
-            return Err(damaged(0, Malformed::Damaged("a part that is another's")));
-        }
-        let (mut at, mut heads, mut frames) = (HEADER_LEN, 0, 0);
-        let mut records = BTreeMap::<u32, u64>::new();
-        while at < bytes.len() {
-            let frame = Frame::decode(&bytes[at..], manifest.owner.id, at as u64);
-            let frame = frame.map_err(|what| damaged(at, what))?;
-            let body = at + FRAME_LEN..at + FRAME_LEN + frame.len as usize;
-            let whole = bytes.get(body.clone()).filter(|body| crc32(body) == frame.body_crc);
-            if whole.is_none() {
-                let what = "the checksum of staged records does not match";
-                return Err(damaged(at, Malformed::Damaged(what)));
+    fn look(&mut self) -> Result<()> {
+        let log = self.job.topic.log();
+        if self.bytes > log.max_group_len() {
+            let limit = log.max_job_len();
+            if self.bytes > limit {
+                return Err(Error::TooLarge { bytes: self.bytes, limit });
             }
-            heads = crc32_from(heads, &bytes[at..at + FRAME_LEN]);
-            frames += 1;
-            *records.entry(frame.partition).or_default() += u64::from(frame.count);
-            self.frames.push((self.parts.len(), at, frame));
-            at = body.end;
+            // That they are there, and whose they are; the rest is checked as it is copied.
+            let mut all = self.manifests.iter();
+            return all.try_for_each(|manifest| PartReader::open(self.job, manifest).map(drop));
         }
-        let found = (frames, heads, records.into_iter().collect::<Vec<_>>());
-        if found != (manifest.frames, manifest.heads_crc, manifest.records.clone()) {
-            return Err(damaged(
-                0,
-                Malformed::Damaged("a part that is not what its manifest says"),
-            ));
+        let (mut group, mut body) = (Group::default(), Vec::new());
+        for manifest in &self.manifests {
+            let mut part = PartReader::open(self.job, manifest)?;
+            while let Some(frame) = part.next(&mut body)? {
+                group.frames.push((group.bodies.len(), frame));
+                group.bodies.extend_from_slice(&body);
+            }
         }
-        self.parts.push(bytes);
+        // A stable sort: within a partition as the parts were given.
+        group.frames.sort_by_key(|(_, frame)| frame.partition);
+        self.group = Some(group);
         Ok(())
     }
 
-    /// Append what is ready, all at once; not waited for the medium. Where a lock is not had in time
-    /// nothing has happened, and this can be tried again.
+    /// Make the records part of the log, all at once; not waited for the medium. Where a lock is not had in
+    /// time nothing has happened, and this can be tried again.
     ///
     /// # Errors
     /// As [`Job::commit`].
     pub fn place(&self) -> Result<Placed> {
-        let (topic, log) = (&self.job.topic, self.job.topic.log());
-        let mut firsts = vec![0; self.frames.len()];
-        let nothing = self.frames.is_empty() && self.token.is_none();
+        let nothing = self.manifests.is_empty() && self.token.is_none();
         if self.is_done || nothing {
-            return Ok(Placed { appended: None, firsts });
+            return Ok(Placed::default());
         }
-        let first = topic.settings().number;
-        let block = |(part, at, frame): &(usize, usize, Frame)| Outgoing {
-            topic: first + frame.partition,
+        let placed = match &self.group {
+            Some(group) => self.place_group(group),
+            None => self.place_large(),
+        };
+        let placed = match placed {
+            // As in `ready`.
+            Err(Error::NotStaged { .. }) if self.job.is_spent(self.named())? => Placed::default(),
+            placed => placed.map_err(|error| self.job.topic.told(error))?,
+        };
+        pass(Point::JobCommitted);
+        Ok(placed)
+    }
+
+    fn named(&self) -> Option<(&str, u64)> {
+        self.named.as_ref().map(|(name, version)| (name.as_str(), *version))
+    }
+
+    fn place_group(&self, group: &Group) -> Result<Placed> {
+        let number = self.job.topic.settings().number;
+        let block = |(at, frame): &(usize, Frame)| Outgoing {
+            topic: number + frame.partition,
             flags: frame.flags,
             count: frame.count,
-            body: &self.parts[*part][at + FRAME_LEN..at + FRAME_LEN + frame.len as usize],
+            body: &group.bodies[*at..*at + frame.len as usize],
             body_crc: frame.body_crc,
             highest_event_ns: frame.highest_ns,
             uses_append_time: frame.uses_append_time,
             interval: true,
         };
-        let blocks: Vec<_> = self.frames.iter().map(block).collect();
-        let appended = log.commit_job(&blocks, self.token.as_ref(), &mut firsts);
-        let appended = appended.map_err(|error| topic.told(error))?;
-        pass(Point::JobCommitted);
-        Ok(Placed { appended, firsts })
+        let blocks: Vec<_> = group.frames.iter().map(block).collect();
+        let mut firsts = vec![0; blocks.len()];
+        let log = self.job.topic.log();
+        let Some(appended) = log.commit_job(&blocks, self.token.as_ref(), &mut firsts)? else {
+            return Ok(Placed::default());
+        };
+        let mut offsets = BTreeMap::<u32, Range<u64>>::new();
+        for ((_, frame), first) in group.frames.iter().zip(firsts) {
+            let end = first + u64::from(frame.count);
+            offsets.entry(frame.partition).or_insert(first..end).end = end;
+        }
+        Ok(Placed { end: Some(appended.end), offsets })
+    }
+
+    fn place_large(&self) -> Result<Placed> {
+        let (topic, dir) = (&self.job.topic, self.job.dir());
+        let storage = topic.store().storage();
+        let drawn = storage.random();
+        let id = drawn.map_err(|e| Error::io("draw a random number for", &dir, e))?;
+        let path = dir.join(file_name("segment", id, false));
+        let number = topic.settings().number;
+        let mut blocks = Staged { ready: self, number, at: 0, part: None };
+        let mut large = Large { blocks: &mut blocks, bytes: self.bytes, path };
+        let Some(landed) = topic.log().commit_large(&mut large, self.token.as_ref())? else {
+            return Ok(Placed::default());
+        };
+        let offsets = landed.offsets.into_iter().map(|(topic, range)| (topic - number, range));
+        Ok(Placed { end: Some(landed.end), offsets: offsets.collect() })
     }
 
     /// Wait until what was placed is on the medium, then remove what the job staged, and what is left of
@@ -220,33 +244,22 @@ impl Ready<'_> {
     /// `DurabilityUnknown`; `LockTimeout`, after which this can be tried again.
     pub fn settle(&self, placed: Placed) -> Result<Committed> {
         let log = self.job.topic.log();
-        let synced = match placed.appended {
-            Some(appended) => log.sync_to(appended.end),
+        let synced = match placed.end {
+            Some(end) => log.sync_to(end),
             // Who committed it may have died before it was on the medium.
             None if self.token.is_some() => log.sync().map(drop),
             None => Ok(()),
         };
-        let offset = placed.firsts.first().copied().unwrap_or(0);
-        synced.map_err(|error| match (error, placed.appended) {
+        let offset = placed.offsets.values().next().map_or(0, |range| range.start);
+        synced.map_err(|error| match (error, placed.end) {
             (error @ Error::LockTimeout { .. }, _) | (error, None) => self.job.topic.told(error),
             (error, Some(_)) => error.after_append(offset),
         })?;
         pass(Point::JobDurable);
         self.clean();
-        Ok(self.told(&placed))
-    }
-
-    fn told(&self, placed: &Placed) -> Committed {
-        let mut offsets = BTreeMap::<u32, Range<u64>>::new();
-        let mut records = 0;
-        let appended = self.frames.iter().zip(&placed.firsts);
-        for ((_, _, frame), first) in appended.filter(|_| placed.appended.is_some()) {
-            let end = first + u64::from(frame.count);
-            records += u64::from(frame.count);
-            offsets.entry(frame.partition).or_insert(*first..end).end = end;
-        }
-        let now = placed.appended.is_some() || self.token.is_none();
-        Committed { now, records, offsets }
+        let now = placed.end.is_some() || self.token.is_none();
+        let records = placed.offsets.values().map(|range| range.end - range.start).sum();
+        Ok(Committed { now, records, offsets: placed.offsets })
     }
 
     /// What cannot be removed now is swept later: the job is committed all the same.
@@ -256,25 +269,39 @@ impl Ready<'_> {
         let _ = remove_job(storage, &self.job.dir());
         pass(Point::JobSwept);
         let number = topic.settings().number;
-        let spent = self.spent.map(|(id, version)| (number, id, version));
+        let spent = self.named().map(|(name, version)| (number, Producer::id_of(name), version));
         let _ = sweep_staging(storage, log.dir(), &Stale { spent, ..Stale::default() });
     }
 }
 
-/// Read a file that must have this length; `None` where there is none.
-fn read_whole(storage: &dyn Storage, path: &Path, len: u64) -> Result<Option<Vec<u8>>> {
-    let file = match storage.open(path, Open::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io("open", path, error)),
-    };
-    let found = file.stat().map_err(|e| Error::io("look at", path, e))?.len;
-    if found != len {
-        let what = Malformed::Damaged("a part that is longer or shorter than its manifest says");
-        return Err(Error::malformed(path, found.min(len), what));
+/// The blocks of a large job, read as they are asked for.
+struct Staged<'a> {
+    ready: &'a Ready<'a>,
+    /// Number of the topic's first partition.
+    number: u32,
+    /// The part that comes next.
+    at: usize,
+    part: Option<PartReader<'a>>,
+}
+
+impl Blocks for Staged<'_> {
+    fn rewind(&mut self) {
+        (self.at, self.part) = (0, None);
     }
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    let got = file.read_at(&mut bytes, 0).map_err(|e| Error::io("read", path, e))?;
-    bytes.truncate(got);
-    Ok(Some(bytes))
+
+    fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<LargeBlock>> {
+        loop {
+            if let Some(part) = &mut self.part {
+                if let Some(frame) = part.next(body)? {
+                    let Frame { partition, flags, count, body_crc, .. } = frame;
+                    let topic = self.number + partition;
+                    return Ok(Some(LargeBlock { topic, flags, count, body_crc }));
+                }
+                self.part = None;
+            }
+            let Some(manifest) = self.ready.manifests.get(self.at) else { return Ok(None) };
+            self.part = Some(PartReader::open(self.ready.job, manifest)?);
+            self.at += 1;
+        }
+    }
 }

@@ -38,6 +38,7 @@
 
 mod commit;
 mod part;
+mod read;
 
 use std::path::PathBuf;
 use std::sync::Arc;
