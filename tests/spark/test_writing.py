@@ -7,7 +7,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -352,6 +354,27 @@ TRIGGERS: dict[str, dict[str, Any]] = {
     "append": {"processingTime": "0 seconds"},
 }
 
+
+@contextmanager
+def another_writer(path: Path) -> Iterator[Callable[[], int]]:
+    """Append to the topic `out` while the body runs; yields what tells how often."""
+    stop, counts = threading.Event(), [0]
+
+    def append() -> None:
+        with falaj.open(path) as store, store.topic("out") as topic:
+            while not stop.wait(0.005):
+                topic.append(b"of another writer")
+                counts[0] += 1
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    try:
+        yield lambda: counts[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
 DRIVER = """
 import sys
 import falaj.spark.session
@@ -385,10 +408,9 @@ def test_a_driver_that_is_killed_when_a_batch_is_there_is_followed_by_one_that_w
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
-    with falaj.open(path) as store, store.topic("out") as topic:
-        topic.append(b"of another writer")
-    ended(start())
-    assert written(path) == once(range(1_000)) + Counter([b"of another writer"])
+    with another_writer(path) as appended:
+        ended(start())
+    assert written(path) == once(range(1_000)) + Counter({b"of another writer": appended()})
     assert staged(path) == []
 
 
