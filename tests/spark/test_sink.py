@@ -129,10 +129,11 @@ def test_nobody_sees_anything_before_the_commit_and_nothing_is_left_of_an_abort(
 
 
 def test_a_task_that_fails_leaves_nothing(orders: Path) -> None:
-    rows = values(1, 2, 3)
+    rows = pyarrow.table({"value": [b"x" * 3_000_000] * 3})  # more than waits in memory
 
     def breaks() -> Any:
         yield from rows.to_batches(1)
+        assert staged(orders)
         raise OSError("Spark is gone")
 
     with pytest.raises(OSError, match="Spark is gone"):
