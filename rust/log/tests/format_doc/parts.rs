@@ -35,10 +35,16 @@ fn staged_parts_are_as_their_tables_say() {
     };
     let framed = frame.encode(3, 88);
     let covered = [word(3), word(88), framed[..28].to_vec()].concat();
-    assert_eq!(table("part frame")[7][3], "CRC-32 of the id, the position of the frame in the file as a word, and bytes 0–27");
+    assert_eq!(
+        table("part frame")[7][3],
+        "CRC-32 of the id, the position of the frame in the file as a word, and bytes 0–27"
+    );
     let fields = [half(6), half(7), half(8), half(9), (-10i64).to_le_bytes().to_vec()].concat();
     assert_eq!(framed[..24], fields);
-    assert_eq!(framed[24..], [flag::RICH.to_le_bytes().to_vec(), vec![1, 0], half(crc32(&covered))].concat());
+    assert_eq!(
+        framed[24..],
+        [flag::RICH.to_le_bytes().to_vec(), vec![1, 0], half(crc32(&covered))].concat()
+    );
     let none = Frame { highest_ns: None, ..frame }.encode(3, 88);
     assert_eq!(none[16..24], i64::MIN.to_le_bytes());
 

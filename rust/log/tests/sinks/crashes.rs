@@ -47,7 +47,7 @@ fn look(image: &MemoryStorage, mode: WriteMode, records: u64, must: bool, story:
     let done = job.commit(&[part], Some(("n", 1))).unwrap_or_else(|e| panic!("{story}: {e}"));
     assert_eq!(done.now, token.is_none(), "{story}");
     assert!(found(0).starts_with(&whole) && found(1).into_iter().eq(of_job(1)), "{story}");
-    assert_eq!(staged(&flights), [PathBuf::new(); 0], "{story}: what was staged is left");
+    assert_eq!(staged(&flights), NOTHING, "{story}: what was staged is left");
     is_sound(&store);
     token.is_some()
 }
