@@ -217,7 +217,7 @@ pub(crate) fn commit<'py>(
     token: Option<&(String, u64)>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let job = job(py, opened, name)?;
-    let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
+    let parts: Vec<&[u8]> = parts.iter().map(PyBytesMethods::as_bytes).collect();
     let patience = opened.handle.patience;
     let ready = py.detach(|| job.ready(&parts, borrowed(token))).or_raise(py)?;
     let placed = patiently(py, patience, || ready.place())?;

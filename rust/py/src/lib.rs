@@ -23,6 +23,7 @@ mod held;
 mod input;
 mod iterate;
 mod job;
+mod only_if;
 mod opened;
 mod queue;
 mod record;

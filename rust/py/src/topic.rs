@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use falaj::error::{Error, Result};
 use falaj::log::Appended;
-use falaj::topic::{Condition, Record as Outgoing, SyncMode, Topic as Inner, Visibility};
+use falaj::topic::{Record as Outgoing, SyncMode, Topic as Inner, Visibility};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -21,6 +21,7 @@ use crate::held::Held;
 use crate::input::{self, Incoming};
 use crate::iterate::{Lane, Reading, Records};
 use crate::job;
+use crate::only_if::If;
 use crate::opened::Opened;
 use crate::record::Record;
 use crate::wait::{patiently, seconds, wait};
@@ -39,37 +40,6 @@ pub struct Topic {
 struct Where {
     partition: Option<u32>,
     sync: SyncMode,
-}
-
-/// The keyword arguments of append() and extend() that say under which condition.
-#[derive(Debug, Default)]
-struct If {
-    producer: Option<(String, u64)>,
-    expect: Option<u64>,
-}
-
-impl If {
-    /// `None` where nothing is demanded.
-    fn new(
-        py: Python<'_>,
-        producer: Option<&Bound<'_, PyAny>>,
-        sequence: Option<&Bound<'_, PyAny>>,
-        expect: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<Self>> {
-        let expect = expect.map(PyAnyMethods::extract).transpose()?;
-        let producer = match (producer, sequence) {
-            (Some(name), Some(sequence)) => Some((name.extract()?, sequence.extract()?)),
-            (None, None) => None,
-            _ => return Err(invalid(py, "producer= and sequence= go together: give both")),
-        };
-        let found = Self { producer, expect };
-        Ok((found.producer.is_some() || expect.is_some()).then_some(found))
-    }
-
-    fn condition(&self) -> Condition<'_> {
-        let producer = self.producer.as_ref().map(|(name, sequence)| (name.as_str(), *sequence));
-        Condition { expect: self.expect, producer }
-    }
 }
 
 impl Topic {
@@ -376,6 +346,7 @@ impl Topic {
     ///     >>> flights.commit_job("import-2026-11", [manifest])
     ///     {'committed': True, 'records': 1, 'offsets': {0: (0, 1)}}
     #[pyo3(signature = (job, part, token=None))]
+    #[allow(clippy::needless_pass_by_value, reason = "tuples of Python's come by value")]
     fn stage(
         &self,
         py: Python<'_>,

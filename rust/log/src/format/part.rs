@@ -34,7 +34,7 @@ const UNFINISHED: &str = ".tmp";
 const _: () = {
     // With what stands behind it a name stays within the 255 bytes that file systems allow.
     assert!(MAX_NAME + 1 + 16 + WHOLE.len() <= 255 && MAX_NAME + 1 + 5 <= 255);
-    assert!(HEADER_LEN.is_multiple_of(8) && FRAME_LEN.is_multiple_of(8));
+    assert!(HEADER_LEN % 8 == 0 && FRAME_LEN % 8 == 0);
 };
 
 /// Name of the directory in which a job for the topic that begins with this number stages its parts.

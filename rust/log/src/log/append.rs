@@ -12,7 +12,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
-use crate::format::address::{Address, align};
+use crate::format::address::Address;
 use crate::format::block::{HEADER_LEN, Header, Kind, MAX_RELATIVE_TIME, Producer, flag};
 use crate::format::control::{at, flag as state_flag};
 use crate::format::index::Entry;
@@ -22,7 +22,7 @@ use crate::segment::index::{Index, Pacer};
 use crate::segment::walk::{Step, Walk};
 use crate::segment::{Check, Segment};
 
-use super::batch::{Batch, check_blocks};
+use super::batch::{Batch, check_blocks, header_flags, len_of};
 use super::create::max_group_len;
 use super::demands::{Demands, Refusal};
 use super::guard::{Guard, Which};
@@ -606,29 +606,6 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-/// Bytes that these blocks take, as a group where they are several.
-#[inline]
-fn len_of(blocks: &[Outgoing<'_>], has_producer: bool, in_group: bool) -> u64 {
-    let in_group = u32::from(in_group);
-    let padded = |(i, block): (usize, &Outgoing<'_>)| {
-        let flags = header_flags(block, has_producer, i, in_group);
-        align((Header::len_for(flags) + block.body.len()) as u64)
-    };
-    blocks.iter().enumerate().map(padded).sum()
-}
-
-#[inline]
-fn header_flags(block: &Outgoing<'_>, has_producer: bool, i: usize, group_len: u32) -> u16 {
-    let topic = if block.topic == 0 { 0 } else { flag::TOPIC };
-    let producer = if has_producer { flag::PRODUCER } else { 0 };
-    let group = match (group_len, i) {
-        (0, _) => 0,
-        (_, 0) => flag::GROUP,
-        _ => flag::MEMBER,
-    };
-    block.flags | topic | group | producer
 }
 
 /// Bytes that an end block takes.

@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::format::address::align;
-use crate::format::block::MAX_HEADER_LEN;
+use crate::format::block::{Header, MAX_HEADER_LEN, flag};
 use crate::format::state;
 use crate::segment::create::own_len;
 
@@ -107,4 +107,32 @@ fn check_topics(blocks: &[Outgoing<'_>]) -> Result<()> {
         *bits |= 1 << (topic % 64);
     }
     Ok(())
+}
+
+/// Bytes that these blocks take, as a group where they are several.
+#[inline]
+pub(super) fn len_of(blocks: &[Outgoing<'_>], has_producer: bool, in_group: bool) -> u64 {
+    let in_group = u32::from(in_group);
+    let padded = |(i, block): (usize, &Outgoing<'_>)| {
+        let flags = header_flags(block, has_producer, i, in_group);
+        align((Header::len_for(flags) + block.body.len()) as u64)
+    };
+    blocks.iter().enumerate().map(padded).sum()
+}
+
+#[inline]
+pub(super) fn header_flags(
+    block: &Outgoing<'_>,
+    has_producer: bool,
+    i: usize,
+    group_len: u32,
+) -> u16 {
+    let topic = if block.topic == 0 { 0 } else { flag::TOPIC };
+    let producer = if has_producer { flag::PRODUCER } else { 0 };
+    let group = match (group_len, i) {
+        (0, _) => 0,
+        (_, 0) => flag::GROUP,
+        _ => flag::MEMBER,
+    };
+    block.flags | topic | group | producer
 }

@@ -132,6 +132,11 @@ impl Writer {
         token: Option<&Token>,
     ) -> std::result::Result<(), Obstacle> {
         let Some(token) = token else { return Ok(()) };
+        // What is said of a topic that is gone nobody would ever forget.
+        let topic = token.key.0;
+        if self.walk.state.topic(topic).is_none() {
+            return Err(Obstacle::Unknown { topic });
+        }
         match self.walk.state.token(&token.key) {
             Some(last) if token.version <= last.version => Err(Obstacle::Refused(Refusal::Spent)),
             None if self.walk.state.tokens().count() >= log.max_tokens() => {

@@ -25,6 +25,7 @@ const ROOT: &str = "/store";
 const SEGMENT: u64 = 64 << 10;
 /// The two ways of a commit: records of a job, of 100 bytes each.
 const SIZES: [u64; 2] = [40, 400];
+const NOTHING: [PathBuf; 0] = [];
 
 fn machine() -> MemoryStorage {
     MemoryStorage::new().seeded(7)
@@ -125,7 +126,7 @@ fn a_job_is_seen_as_a_whole_when_it_is_committed_and_not_before() {
         }
         // On the medium, whatever the mode of the topic; and nothing of it is left.
         assert_eq!(flights.log().durable(), flights.log().committed());
-        assert_eq!(staged(&flights), [PathBuf::new(); 0]);
+        assert_eq!(staged(&flights), NOTHING);
         is_sound(&store);
         flights.append(0, &Record::value(&value(7)), None).unwrap();
         theirs.append(0, &Record::value(&value(8)), None).unwrap();
@@ -215,7 +216,7 @@ fn of_two_processes_that_commit_a_job_at_once_one_does_and_the_other_knows() {
         });
         assert_eq!(done.iter().filter(|done| done.now).count(), 1, "{done:?}");
         assert_eq!(held(&flights, 0), (0..records).collect::<Vec<_>>());
-        assert_eq!(staged(&flights), [PathBuf::new(); 0]);
+        assert_eq!(staged(&flights), NOTHING);
     }
 }
 

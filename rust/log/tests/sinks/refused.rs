@@ -84,7 +84,7 @@ fn a_job_that_was_aborted_or_committed_cannot_be_committed_without_its_parts() {
         }
         job.abort().unwrap();
         job.abort().unwrap();
-        assert_eq!(staged(&flights), [PathBuf::new(); 0]);
+        assert_eq!(staged(&flights), NOTHING);
         let gone = |error: Error| {
             assert!(matches!(error, Error::NotStaged { .. }), "{error}");
             assert!(error.to_string().contains("stage it anew"), "{error}");

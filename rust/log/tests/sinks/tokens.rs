@@ -26,7 +26,7 @@ fn a_version_that_is_not_higher_is_not_committed_again() {
             let done = commit(&flights, records, ("import", again));
             assert!(!done.now && done.records == 0 && done.offsets.is_empty(), "{again}");
         }
-        assert_eq!(staged(&flights), [PathBuf::new(); 0], "of jobs that were there before, too");
+        assert_eq!(staged(&flights), NOTHING, "of jobs that were there before, too");
         assert!(commit(&flights, records, ("export", 7)).now, "another series");
         assert!(commit(&flights, records, ("import", 9)).now);
         assert_eq!(flights.end(0).unwrap(), 3 * records);
