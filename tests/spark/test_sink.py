@@ -129,16 +129,17 @@ def test_nobody_sees_anything_before_the_commit_and_nothing_is_left_of_an_abort(
 
 
 def test_a_task_that_fails_leaves_nothing(orders: Path) -> None:
-    rows = pyarrow.table({"value": [b"x" * 3_000_000] * 3})  # more than waits in memory
+    rows = pyarrow.table({"value": [b"x" * 3_000_000] * 8})  # more than waits in memory
 
     def breaks() -> Any:
         yield from rows.to_batches(1)
         assert staged(orders)
         raise OSError("Spark is gone")
 
-    with pytest.raises(OSError, match="Spark is gone"):
+    with pytest.raises(OSError, match="Spark is gone") as raised:
         batch(orders, rows).write(breaks())
-    assert staged(orders) == []
+    # Also while somebody holds on to the error, and by that to the part.
+    assert (staged(orders), raised.value.args) == ([], ("Spark is gone",))
 
 
 def test_what_an_attempt_left_that_was_not_chosen_goes_with_the_commit(orders: Path) -> None:
