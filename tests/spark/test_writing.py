@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -224,17 +225,20 @@ def test_a_job_that_fails_leaves_nothing_and_its_repeat_is_written_once(
 
 @pytest.fixture
 def start(spark: SparkSession, path: Path, tmp_path: Path) -> Start:
-    """Start a query from the topic `in` to the topic `out`, with the one checkpoint of the test."""
+    """Start a query with the one checkpoint of the test."""
+    return partial(begin, spark, path, tmp_path / "checkpoint")
 
-    def start(source: str = "falaj", **options: str) -> StreamingQuery:
-        given = {"store": str(path), "subscribe": "in", "startingOffsets": "earliest"}
-        frame = spark.readStream.format("falaj").options(**given, maxOffsetsPerTrigger="100").load()
-        writer = frame.select("key", "value").writeStream.format(source)
-        writer = writer.options(store=str(path), topic="out", **options)
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        return writer.trigger(availableNow=True).start()
 
-    return start
+def begin(
+    spark: SparkSession, store: Path, checkpoint: Path, source: str = "falaj", **options: str
+) -> StreamingQuery:
+    """Start a query from the topic `in` to the topic `out`."""
+    given = {"store": str(store), "subscribe": "in", "startingOffsets": "earliest"}
+    frame = spark.readStream.format("falaj").options(**given, maxOffsetsPerTrigger="100").load()
+    writer = frame.select("key", "value").writeStream.format(source)
+    writer = writer.options(store=str(store), topic="out", **options)
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    return writer.trigger(availableNow=True).start()
 
 
 def put(path: Path, numbers: range) -> None:
@@ -375,52 +379,13 @@ def another_writer(path: Path) -> Iterator[Callable[[], int]]:
         thread.join()
 
 
-DRIVER = """
-import sys
-import falaj.spark.session
-store, checkpoint = sys.argv[1:]
-spark = falaj.spark.session.local("killed", cores=2)
-given = dict(store=store, subscribe="in", startingOffsets="earliest", maxOffsetsPerTrigger="100")
-frame = spark.readStream.format("falaj").options(**given).load().select("key", "value")
-writer = frame.writeStream.format("falaj").options(store=store, topic="out")
-writer.option("checkpointLocation", checkpoint).start().awaitTermination()
-"""
-
-
-@pytest.mark.timeout(300)  # it starts a second Spark, on a machine that may be busy
-def test_a_driver_that_is_killed_when_a_batch_is_there_is_followed_by_one_that_writes_on(
-    path: Path, tmp_path: Path, start: Start
-) -> None:
-    put(path, range(1_000))
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, path, tmp_path / "checkpoint"],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        with falaj.open(path, "r") as store:
-            # The moment that the second batch is in the log: Spark does not know it yet.
-            for count, _ in enumerate(store.topic("out").follow(timeout=250), 1):
-                if count > 100:
-                    break
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    with another_writer(path) as appended:
-        ended(start())
-    assert written(path) == once(range(1_000)) + Counter({b"of another writer": appended()})
-    assert staged(path) == []
-
-
-# --- Executors of their own -----------------------------------------------------------------------
+# --- Executors and drivers that are killed --------------------------------------------------------
 
 CLUSTER = """
 import os, sys, time
 from pathlib import Path
 import falaj.spark.session
-store, flags = sys.argv[1:]
+store, folder = sys.argv[1:]
 spark = falaj.spark.session.local("cluster", cores=2, **{
     "spark_master": "local-cluster[2,1,512]",
     "spark_executor_memory": "512m",
@@ -436,16 +401,16 @@ def slow(batches):
     "Takes long, once: Spark tries another executor meanwhile."
     for batch in batches:
         yield batch
-        if 0 in batch["id"].to_pylist() and not Path(flags, "slow").exists():
-            Path(flags, "slow").touch()
+        if 0 in batch["id"].to_pylist() and not Path(folder, "slow").exists():
+            Path(folder, "slow").touch()
             time.sleep(60)  # sleep: a task that is slow
 
 def fatal(batches):
     "Kills the executor that it runs on, once: the first java above this process."
     for batch in batches:
         yield batch
-        if 999 in batch["id"].to_pylist() and not Path(flags, "fatal").exists():
-            Path(flags, "fatal").touch()
+        if 999 in batch["id"].to_pylist() and not Path(folder, "fatal").exists():
+            Path(folder, "fatal").touch()
             above = os.getpid()
             while Path(f"/proc/{above}/comm").read_text().strip() != "java":
                 above = int(Path(f"/proc/{above}/stat").read_text().rpartition(")")[2].split()[1])
@@ -454,25 +419,57 @@ def fatal(batches):
 
 frame = spark.range(0, 1000, 1, 2).mapInArrow(slow, "id BIGINT").mapInArrow(fatal, "id BIGINT")
 frame = frame.selectExpr("CAST(id AS STRING) AS value")
-options = dict(store=store, topic="out", partitions="1")
+options = dict(store=store, topic="job", partitions="1")
 frame.write.format("falaj").mode("append").options(**options).save()
-spark.stop()
+
+given = dict(store=store, subscribe="in", startingOffsets="earliest", maxOffsetsPerTrigger="100")
+frame = spark.readStream.format("falaj").options(**given).load().select("key", "value")
+writer = frame.writeStream.format("falaj").options(store=store, topic="out")
+writer.option("checkpointLocation", folder + "/checkpoint").start().awaitTermination()
 """
 
 
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Let a cluster run a job and then a stream; kill it when the second batch is in the log."""
+    folder = tmp_path_factory.mktemp("killed")
+    store, log, count = folder / "store", folder / "log", 0
+    put(store, range(1_000))
+    with log.open("wb") as words:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", CLUSTER, store, folder],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+            cwd=folder,
+            stdout=words,
+            stderr=words,
+            start_new_session=True,
+        )
+    try:
+        with falaj.open(store, "r") as opened:
+            # All of a batch comes into sight at once: Spark does not know of its end yet.
+            for count, _ in enumerate(opened.topic("out").follow(timeout=250), 1):
+                if count > 100:
+                    break
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert count > 100, log.read_text(errors="replace")[-3_000:]
+    return folder
+
+
 @pytest.mark.timeout(300)  # it starts three Javas, on a machine that may be busy
-def test_speculative_tasks_and_killed_executors_write_once(path: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CLUSTER, path, tmp_path],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
-        capture_output=True,
-        check=False,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr[-3_000:]
-    assert {"slow", "fatal"} <= set(os.listdir(tmp_path))
-    with falaj.open(path, "r") as store:
-        found = [int(record.bytes()) for record in store.topic("out")]
+def test_speculative_tasks_and_killed_executors_write_once(killed: Path) -> None:
+    assert {"slow", "fatal"} <= set(os.listdir(killed))
+    with falaj.open(killed / "store", "r") as store:
+        found = [int(record.bytes()) for record in store.topic("job")]
     assert found == list(range(1_000))
-    assert staged(path) == []
+
+
+def test_a_driver_that_is_killed_when_a_batch_is_there_is_followed_by_one_that_writes_on(
+    spark: SparkSession, killed: Path
+) -> None:
+    store = killed / "store"
+    with another_writer(store) as appended:
+        ended(begin(spark, store, killed / "checkpoint"))
+    assert written(store) == once(range(1_000)) + Counter({b"of another writer": appended()})
+    assert staged(store) == []
