@@ -59,6 +59,7 @@ ROOMS: dict[str, set[str]] = {
         "store",
         "topic",
     },
+    "sink": {"format", "error", "failpoints", "storage", "log", "store", "topic"},
     "queue": {"format", "error", "lock", "storage", "log", "store", "topic"},
 }
 

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 
 from falaj.times import Time
 
-__all__ = ["QueueInfo", "Retention", "Settings", "Start", "Sync", "Visibility"]
+__all__ = ["Committed", "QueueInfo", "Retention", "Settings", "Start", "Sync", "Visibility"]
 
 Start = int | Literal["earliest", "latest"] | Time
 Sync = Literal["none", "interval", "durable"]
@@ -35,6 +35,14 @@ class Settings(Retention, total=False):
     sync: Sync | None
     verify: bool | None
     visibility: Visibility
+
+
+class Committed(TypedDict):
+    """What became of a job, as `Topic.commit_job` tells it."""
+
+    committed: bool
+    records: int
+    offsets: dict[int, tuple[int, int]]
 
 
 class QueueInfo(TypedDict):

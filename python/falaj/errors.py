@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "BadManifest",
     "BadName",
     "Closed",
     "Compacted",
@@ -38,6 +39,7 @@ __all__ = [
     "NotAStore",
     "NotOwner",
     "NotPermitted",
+    "NotStaged",
     "OffsetOutOfRange",
     "OutOfSequence",
     "ReadOnly",
@@ -216,6 +218,14 @@ class LeaseOver(Error, ValueError):
 
     `offset` is the record's. Nothing changed for the job.
     """
+
+
+class BadManifest(Error, ValueError):
+    """The manifest of a part is damaged, or of another job or topic. Nothing was committed."""
+
+
+class NotStaged(Error, LookupError):
+    """A part of a job is gone: the job was committed or aborted, or what it staged was swept."""
 
 
 class ReadOnly(Error, PermissionError):

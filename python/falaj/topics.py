@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from falaj.aio import AsyncFollower
     from falaj.arguments import Retention, Start, Visibility
     from falaj.arrow import Reader
+    from falaj.jobs import BulkJob
     from falaj.producers import Producer
     from falaj.retention import TopicRetention
     from falaj.stores import Store
@@ -101,6 +102,44 @@ class Topic(_core.Topic[T]):
             b'x'
         """
         return Topic(self._view(partition), self._store)
+
+    def job(self, name: str, *, token: tuple[str, int] | None = None) -> BulkJob:
+        """Append many records so that all of them become visible at once, or none.
+
+        For what one process writes in one go and `extend` cannot take: records are staged in a file
+        beside the log, and committed when the `with` block ends, on the medium then whatever the
+        topic's sync mode. For jobs of several processes see `stage`.
+
+        Args:
+            name: Name of the job, for messages and files; up to 191 of the characters that a
+                topic's name may have.
+            token: Name of a series of jobs and the number of this one in it. A number that is not
+                higher than the last one committed is not committed again, so a job may be run as
+                often as it takes.
+
+        Returns:
+            A context manager with `append` and `append_arrow`.
+
+        Raises:
+            Invalid: The name is none; or the log remembers as many tokens as it can.
+            TooLarge: At the end: the job is larger than it may be; the limit is named.
+            ReadOnly: The topic was opened for reading.
+
+        Example:
+            >>> flights = store.topic("flights")
+            >>> with flights.job("nightly", token=("import", 20261122)) as job:
+            ...     job.append(b"EWR to IAH", key=b"UA")
+            ...     job.append(b"JFK to MIA", key=b"AA")
+            >>> job.committed, job.offsets, len(flights)
+            (True, {0: range(0, 2)}, 2)
+            >>> with flights.job("nightly", token=("import", 20261122)) as job:
+            ...     job.append(b"EWR to IAH", key=b"UA")
+            >>> job.done, job.committed, len(flights)
+            (True, False, 2)
+        """
+        from falaj.jobs import BulkJob
+
+        return BulkJob(self, name, token)
 
     def read(self, start: int, n: int) -> list[Record[T]]:
         """Read up to `n` records from an offset on.

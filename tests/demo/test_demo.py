@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import subprocess
 import sys
@@ -27,15 +28,18 @@ def run(command: list[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.timeout(300)  # it starts Spark twice, on a machine that may be busy
 def test_the_demo_survives_a_kill_and_its_figures_are_right_in_a_folder_it_left_before(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "demo"
-    folder.mkdir()
+    (folder / "checkpoint").mkdir(parents=True)
+    (folder / "checkpoint" / "metadata").write_text("of the run before")
     (folder / "report.html").write_text("of the run before")
     with falaj.open(folder / "store") as store:
         store.topic("flights").extend([b"of the run before"] * 10)
         store.topic("delays", codec="json").append({"of": "the run before"})
+        store.topic("late").append(b"of the run before")
         store.topic("mine").append(b"somebody's own")
     out = io.StringIO()
     path = falaj.demo.run(
@@ -44,6 +48,8 @@ def test_the_demo_survives_a_kill_and_its_figures_are_right_in_a_folder_it_left_
     said = out.getvalue()
     assert "JFK killed after" in said
     assert f"each of {FLIGHTS:,} flights is in the log exactly once" in said
+    assert re.search(r"killed when \d+ late flights were in the topic late", said)
+    assert re.search(r"each of \d+ late flights is in the topic late exactly once", said)
     assert "are equal, to the last minute" in said
     commands = [line for line in said.splitlines() if line.startswith("    falaj ")]
     assert len(commands) == 3

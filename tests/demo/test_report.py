@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from falaj.demo import report
-from falaj.demo.figures import Figures, Interruption, Live, Streamed, Tally, Timed
+from falaj.demo.figures import Copied, Figures, Interruption, Live, Streamed, Tally, Timed
 from falaj.demo.follower import histogram, percentiles
 from falaj.demo.screen import Screen
 
@@ -39,6 +39,7 @@ def figures(interruption: Interruption | None) -> Figures:
         ),
         rates=[Timed("3 writers, one by one", 200, 60_000, 0.001)],
         spark_seconds=12.0,
+        copied=Copied(found=20 if interruption else None, flights=50),
         delays=delays,
         airlines=AIRLINES,
         airports={"EWR": "Newark Liberty Intl"},
@@ -80,6 +81,8 @@ def test_the_page_tells_every_figure_that_the_demo_promises(page: str) -> None:
     text = re.sub(r"<[^>]+>", " ", page)
     for promised in ("exactly once", "60 kB", "200 k/s", "found 24 of them", "12 s", "median"):
         assert promised in text, promised
+    assert "when 20 of them were in the topic" in text
+    assert "each of 50 late flights once" in text
     assert "United Air Lines Inc." in text
 
 

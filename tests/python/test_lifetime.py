@@ -169,6 +169,19 @@ def test_the_same_store_can_be_open_many_times_in_a_process(path: Path) -> None:
     stores[-1].close()
 
 
+def test_a_store_keeps_its_id_and_another_at_its_path_has_another(
+    path: Path, tmp_path: Path
+) -> None:
+    with falaj.open(path) as store:
+        first = store.id
+        assert first == store.info()["id"]
+    with falaj.open(path, "r") as store:
+        assert store.id == first
+    path.rename(tmp_path / "away")
+    with falaj.open(path) as store:
+        assert store.id != first
+
+
 def test_a_store_opened_for_reading_creates_and_writes_nothing(path: Path) -> None:
     with pytest.raises(OSError, match="not a falaj store"):
         falaj.open(path, "r")

@@ -26,7 +26,7 @@ TIME_NS = 1_385_000_000_123_456_789
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = falaj.spark.session.local("tests", cores=2, spark_sql_shuffle_partitions="1")
+    session = falaj.spark.session.local("tests", cores="2,2", spark_sql_shuffle_partitions="1")
     yield session
     session.stop()
 

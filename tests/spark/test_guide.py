@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from falaj.errors import Invalid
+from falaj.spark import sink_columns, sink_options
 from falaj.spark.columns import schema
 from falaj.spark.options import ReadOptions
 from house import ROOT, table_keys
@@ -25,3 +26,7 @@ def test_the_guide_lists_the_columns_that_there_are() -> None:
     for name in columns.names[:-1]:
         kind = columns[name].dataType.simpleString().replace("bigint", "long")
         assert f"| `{name}` | {kind} |" in GUIDE
+
+
+def test_the_guide_lists_what_writing_takes() -> None:
+    assert table_keys(GUIDE, "Writing") == [*sink_columns.NAMES, *sink_options.NAMES]

@@ -1,9 +1,10 @@
 """The main job on real input, for a newcomer to watch: `falaj demo`.
 
-Owns four steps: three processes append the flights that left New York in 2013 while a fourth
+Owns five steps: three processes append the flights that left New York in 2013 while a fourth
 follows, and one of them is killed on the way; a count that every flight is there exactly once; a
-PySpark job over the topic, held against plain Python; a report. It uses the package as anybody
-would, and raises `Failed` where a figure is not what it has to be.
+streaming query in Spark, which is killed too; the query's rest and a PySpark job over the topic,
+held against plain Python; a report. It uses the package as anybody would, and raises `Failed`
+where a figure is not what it has to be.
 
 Needs the extra `demo`. Importing this loads nothing of it.
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Figures", "Interruption", "Live", "Streamed", "Table", "Tally", "Timed", "by_carrier"]
+__all__ = [
+    "Copied",
+    "Figures",
+    "Interruption",
+    "Live",
+    "Streamed",
+    "Table",
+    "Tally",
+    "Timed",
+    "by_carrier",
+]
 
 Key = tuple[str, int]
 
@@ -88,6 +98,19 @@ class Timed:
         return self.payload_bytes / self.seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What the streaming query copied.
+
+    Attributes:
+        found: Late flights that it had copied when it was killed; None where it was done before.
+        flights: All of them.
+    """
+
+    found: int | None
+    flights: int
+
+
 @dataclass(slots=True)
 class Tally:
     """Figures of one carrier and scheduled hour, whole numbers so that they can be compared.
@@ -160,6 +183,7 @@ class Figures:
     streamed: Streamed
     rates: list[Timed]
     spark_seconds: float
+    copied: Copied
     delays: Table
     airlines: dict[str, str]
     airports: dict[str, str]

@@ -1,4 +1,4 @@
-"""What the demo shows on a terminal: four steps, live bars and a live table, tables at the end.
+"""What the demo shows on a terminal: five steps, live bars and a live table, tables at the end.
 
 In a pipe it prints a line a step and the tables, without colours or anything that moves.
 """

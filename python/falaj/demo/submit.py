@@ -28,18 +28,21 @@ FIGURES = [field.name for field in fields(Tally)]
 SECONDS_MAX = 300
 
 
-def submit(store: Path, parquet: Path, log: Path) -> None:
+def submit(store: Path, parquet: Path, checkpoint: Path, batch: int, log: Path) -> None:
     """Run the job and wait for it.
 
     Args:
         store: Directory of the store.
         parquet: Where its Parquet files go; what is there is replaced.
+        checkpoint: That of the query that goes on.
+        batch: How many flights a batch of the query takes.
         log: File for what Spark says.
 
     Raises:
         Failed: It ended badly, or took too long.
     """
-    command = [sys.executable, "-m", "falaj.demo.job", str(store), str(parquet)]
+    given = map(str, (store, parquet, checkpoint, batch))
+    command = [sys.executable, "-m", "falaj.demo.job", *given]
     with log.open("wb") as words:
         try:
             done = subprocess.run(

@@ -1,13 +1,11 @@
-"""The options of `format("falaj")`: text in, one checked value out.
+"""The options of reading `format("falaj")`: text in, one checked value out.
 
-Names and meanings are those of Spark's Kafka source, so that a job moves over by changing the
-format and adding `store`. What is not known is an error and never passed over, but for Kafka's own
-`kafka.*`: they speak to brokers, of which there are none, and get one warning.
+Names and meanings are those of Spark's Kafka source; `falaj.spark.given` says what becomes of names
+that are not known. Options of writing are in `falaj.spark.sink_options`.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import warnings
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from falaj.errors import Invalid
 from falaj.spark import offsets
+from falaj.spark.given import boolean, one_of, positive, refuse_unknown, required
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,35 +22,36 @@ if TYPE_CHECKING:
     from falaj.arguments import Visibility
     from falaj.spark.offsets import Bound
 
-__all__ = ["Kind", "ReadOptions", "Values"]
+__all__ = ["NAMES", "Kind", "ReadOptions", "Values"]
 
 Kind = Literal["batch", "stream"]
 Values = Literal["binary", "string", "json"]
 
-# Spark hands options over in lower case; messages name them as people write them.
-_SPELLING = {
-    name.lower(): name
-    for name in (
-        "store",
-        "subscribe",
-        "subscribePattern",
-        "startingOffsets",
-        "startingTimestamp",
-        "startingOffsetsByTimestamp",
-        "startingOffsetsByTimestampStrategy",
-        "endingOffsets",
-        "endingTimestamp",
-        "endingOffsetsByTimestamp",
-        "maxOffsetsPerTrigger",
-        "minPartitions",
-        "includeHeaders",
-        "failOnDataLoss",
-        "values",
-        "visibility",
-        "onCorrupt",
-        "pushdown",
-        "consumer",
-    )
+NAMES = (
+    "store",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "includeHeaders",
+    "failOnDataLoss",
+    "values",
+    "visibility",
+    "onCorrupt",
+    "pushdown",
+    "consumer",
+)
+_ADVICE = {
+    "path": "load() takes no path: name the store with .option('store', 'directory') and "
+    "the topic with .option('subscribe', 'topic')",
+    "topic": "option topic is for writing: name what to read with .option('subscribe', 'topic')",
 }
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 _STREAM_ONLY = ("consumer",)
@@ -113,7 +113,7 @@ class ReadOptions:
             Invalid: One is missing, unknown or cannot be right.
         """
         options = {name.lower(): text for name, text in given.items()}
-        ignored = _refuse_unknown(options)
+        ignored = refuse_unknown(options, NAMES, _ADVICE)
         if kind is not None:
             _refuse_of_the_other(options, kind)
         if kind == "batch" and _NOTHING_IN_A_BATCH.lower() in options:
@@ -126,22 +126,22 @@ class ReadOptions:
             ending.expect_topics(topics)
         far = "durable" if kind == "stream" else "committed"
         return cls(
-            store=Path(_required(options, "store", "'events'")).absolute(),
+            store=Path(required(options, "store", "'events'")).absolute(),
             topics=topics,
             pattern=pattern,
             starting=starting,
             ending=ending,
-            rate=_positive(options, "maxOffsetsPerTrigger"),
-            partitions_min=_positive(options, "minPartitions"),
-            headers=_boolean(options, "includeHeaders", default=False),
-            fails_on_loss=_boolean(options, "failOnDataLoss", default=True),
-            values=cast("Values", _one_of(options, "values", ("binary", "string", "json"))),
+            rate=positive(options, "maxOffsetsPerTrigger"),
+            partitions_min=positive(options, "minPartitions"),
+            headers=boolean(options, "includeHeaders", default=False),
+            fails_on_loss=boolean(options, "failOnDataLoss", default=True),
+            values=cast("Values", one_of(options, "values", ("binary", "string", "json"))),
             visibility=cast(
-                "Visibility", _one_of(options, "visibility", ("committed", "durable"), far)
+                "Visibility", one_of(options, "visibility", ("committed", "durable"), far)
             ),
-            skips_damage=_one_of(options, "onCorrupt", ("fail", "skip")) == "skip",
-            pushdown=_boolean(options, "pushdown", default=False),
-            consumer=_required(options, "consumer", "'billing'") if "consumer" in options else None,
+            skips_damage=one_of(options, "onCorrupt", ("fail", "skip")) == "skip",
+            pushdown=boolean(options, "pushdown", default=False),
+            consumer=required(options, "consumer", "'billing'") if "consumer" in options else None,
             ignored=ignored,
         )
 
@@ -170,23 +170,6 @@ class ReadOptions:
         return sorted(name for name in there if pattern.fullmatch(name))
 
 
-def _refuse_unknown(options: Mapping[str, str]) -> tuple[str, ...]:
-    brokers = tuple(sorted(name for name in options if name.startswith("kafka.")))
-    for name in sorted(options.keys() - _SPELLING.keys() - set(brokers)):
-        if name == "path":
-            raise Invalid(
-                "load() takes no path: name the store with .option('store', 'directory') and "
-                "the topic with .option('subscribe', 'topic')"
-            )
-        near = [_SPELLING[found] for found in difflib.get_close_matches(name, _SPELLING)]
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise Invalid(
-            f"there is no option {name!r}: {hint}format('falaj') takes "
-            f"{', '.join(_SPELLING.values())}"
-        )
-    return brokers
-
-
 def _refuse_of_the_other(options: Mapping[str, str], kind: Kind) -> None:
     others, verb = (_BATCH_ONLY, "read") if kind == "stream" else (_STREAM_ONLY, "readStream")
     for name in others:
@@ -194,57 +177,20 @@ def _refuse_of_the_other(options: Mapping[str, str], kind: Kind) -> None:
             raise Invalid(f"option {name} is for spark.{verb}: leave it away here")
 
 
-def _required(options: Mapping[str, str], name: str, example: str) -> str:
-    text = options.get(name.lower(), "").strip()
-    if not text:
-        raise Invalid(f"option {name} is missing: add .option('{name}', {example})")
-    return text
-
-
 def _topics(options: Mapping[str, str]) -> tuple[tuple[str, ...] | None, str | None]:
     if "subscribepattern" in options:
         if "subscribe" in options:
             raise Invalid("subscribe and subscribePattern exclude each other: leave one away")
-        pattern = _required(options, "subscribePattern", "'orders-.*'")
+        pattern = required(options, "subscribePattern", "'orders-.*'")
         try:
             re.compile(pattern)
         except re.error as error:
             raise Invalid(f"option subscribePattern is no expression: {error}") from None
         return None, pattern
-    text = _required(options, "subscribe", "'orders'")
+    text = required(options, "subscribe", "'orders'")
     topics = tuple(name.strip() for name in text.split(","))
     if "" in topics:
         raise Invalid(f"option subscribe is topic names with commas between them, not {text!r}")
     if len(set(topics)) < len(topics):
         raise Invalid(f"option subscribe names a topic twice: {text!r}")
     return topics, None
-
-
-def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name.lower())
-    if text is None:
-        return default
-    if text.strip().lower() not in ("true", "false"):
-        raise Invalid(f"option {name} is true or false, not {text!r}")
-    return text.strip().lower() == "true"
-
-
-def _one_of(
-    options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str | None = None
-) -> str:
-    text = options.get(name.lower(), default or choices[0]).strip().lower()
-    if text not in choices:
-        raise Invalid(
-            f"option {name} is {', '.join(choices[:-1])} or {choices[-1]}, "
-            f"not {options[name.lower()]!r}"
-        )
-    return text
-
-
-def _positive(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name.lower())
-    if text is None:
-        return None
-    if not (text.strip().isascii() and text.strip().isdecimal()) or int(text) < 1:
-        raise Invalid(f"option {name} is a whole number from 1 up, not {text!r}")
-    return int(text)

@@ -1,8 +1,8 @@
 """`FalajSource`: what Spark calls for `format("falaj")`.
 
 Spark makes it on the driver, pickles it, and calls `partitions` in a planning process and `read` in
-workers. It keeps nothing open between calls, so that it travels, and says in a sentence what it
-cannot do yet: writing.
+workers. It keeps nothing open between calls, so that it travels. What writes is in
+`falaj.spark.sink`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
     Filter,
     InputPartition,
 )
@@ -23,6 +21,7 @@ from falaj.spark import columns, ranges
 from falaj.spark.loss import BATCH_CHOICES, Loss
 from falaj.spark.options import ReadOptions
 from falaj.spark.pushdown import Pruning
+from falaj.spark.sink_options import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
 
+    from falaj.spark.sink import FalajStreamWriter, FalajWriter
     from falaj.spark.stream import FalajStreamReader
 
 __all__ = ["FalajReader", "FalajSource"]
@@ -58,21 +58,27 @@ class FalajSource(DataSource):
 
         return FalajStreamReader(ReadOptions.parse(self.options, "stream"), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Refuse: read only, so far."""
-        raise Invalid(_NO_SINK)
+    def writer(self, schema: StructType, overwrite: bool) -> FalajWriter:
+        """Append a batch, all of it or nothing."""
+        from falaj.spark.sink import FalajWriter
+
+        if overwrite:
+            raise Invalid(
+                "a log is appended to, and nothing in it is written over: use .mode('append')"
+            )
+        return FalajWriter(WriteOptions.parse(self.options, "batch"), schema)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamWriter:
-        """Refuse: read only, so far."""
-        raise Invalid(_NO_SINK)
+    ) -> FalajStreamWriter:
+        """Append each batch of a stream once.
 
+        In the output mode complete a batch is the whole result: it is appended, as by Spark's Kafka
+        sink.
+        """
+        from falaj.spark.sink import FalajStreamWriter
 
-_NO_SINK = (
-    "Spark cannot write to falaj yet: collect what is small and append it with "
-    "falaj.open(...).topic(...).extend(...)"
-)
+        return FalajStreamWriter(WriteOptions.parse(self.options, "stream"), schema)
 
 
 class FalajReader(DataSourceReader):

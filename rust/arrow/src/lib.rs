@@ -6,6 +6,8 @@
 //! | [`bytes`] | columns of byte strings: copied, or as views of the mapped segments |
 //! | [`fill`] | one batch: from blocks to columns |
 //! | [`reader`] | one batch after the other, over ranges of partitions |
+//! | [`rows`] | batches that somebody gives, as records of a job |
+//! | [`import`] | such batches by the C interfaces |
 //!
 //! Nothing here knows Python: a [`reader::Reader`] is a [`RecordBatchReader`], which the Arrow C stream
 //! interface hands to whoever asks.
@@ -15,4 +17,6 @@
 pub mod bytes;
 pub mod columns;
 pub mod fill;
+pub mod import;
 pub mod reader;
+pub mod rows;

@@ -35,9 +35,9 @@ fn a_push_runs_every_target_and_says_what_each_came_to() {
     let (code, said) = run(&["push", "--seconds", "0.2", "--share", "9973"]);
     assert_eq!(code, Some(0), "{said}");
     let names = ["block", "records", "varint", "segment", "index", "pages", "entries", "end"];
-    let rest = ["settings", "names", "consumer", "queue", "stores"];
+    let rest = ["settings", "names", "consumer", "queue", "part", "stores"];
     let told = names.iter().chain(&rest).map(|name| format!("bytes-{name}: "));
-    for told in told.chain(["flips: ".into(), "faults: ".into(), "push: 15 targets".into()]) {
+    for told in told.chain(["flips: ".into(), "faults: ".into(), "push: 16 targets".into()]) {
         assert!(said.contains(&told), "{told}: {said}");
     }
 }

@@ -37,6 +37,8 @@ pub enum Canary {
     ForgottenProducers,
     /// A cursor that moves with records is no part of their group.
     CursorOutsideGroup,
+    /// A job's token is no part of the group of its records.
+    TokenOutsideGroup,
     /// Index entry and tail are stored before the block that they lead to.
     IndexBeforeData,
     /// A follower goes to sleep without looking once more.
@@ -59,7 +61,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 23] = [
+    pub const ALL: [(Self, &'static str); 24] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -74,6 +76,7 @@ impl Canary {
         (Self::UnlinkBeforeTrim, "unlink-before-trim"),
         (Self::ForgottenProducers, "forgotten-producers"),
         (Self::CursorOutsideGroup, "cursor-outside-group"),
+        (Self::TokenOutsideGroup, "token-outside-group"),
         (Self::IndexBeforeData, "index-before-data"),
         (Self::LostWakeup, "lost-wakeup"),
         (Self::NoGeneration, "no-generation"),

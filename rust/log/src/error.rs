@@ -94,6 +94,12 @@ pub enum Error {
     /// The right to a job of a queue is over, or was never this process's: somebody else may have the
     /// job. Nothing changed for it. Next: drop what was worked out, or take longer leases.
     LeaseOver { queue: String, offset: u64, why: &'static str },
+    /// The manifest of a part that is damaged, or of something else than the job for this topic. Nothing was
+    /// committed. Next: stage the part anew, and commit with the manifest that comes of it.
+    BadManifest { job: String, why: String },
+    /// A part that was staged is not there any more: its job was committed or aborted, or it was swept. Nothing
+    /// was committed. Next: stage it anew.
+    NotStaged { job: String, part: String, path: PathBuf },
     /// The caller asked to stop waiting.
     Interrupted,
 }
@@ -172,6 +178,8 @@ impl Error {
             | Error::OutOfSequence { .. }
             | Error::DuplicateUnknownOffset { .. }
             | Error::LeaseOver { .. }
+            | Error::BadManifest { .. }
+            | Error::NotStaged { .. }
             | Error::ReadOnly { .. }
             | Error::Filesystem { .. } => Remedy::FixInput,
             Error::Io { .. } | Error::NoSpace { .. } | Error::NoSlot { .. } => Remedy::FixMachine,
@@ -342,6 +350,15 @@ impl fmt::Display for Error {
                 f,
                 "the lease of job {offset} of queue {queue:?} cannot be used: {why}; somebody else may \
                  work on it, so drop this result, and take longer leases or extend them"
+            ),
+            Error::BadManifest { job, why } => {
+                write!(f, "job {job:?} was not committed: {why}; stage that part anew")
+            }
+            Error::NotStaged { job, part, path } => write!(
+                f,
+                "part {part:?} of job {job:?} is not in {} any more: the job was committed or aborted, or \
+                 it was swept; stage it anew",
+                path.display()
             ),
             Error::Interrupted => f.write_str("the wait was interrupted"),
         }

@@ -50,6 +50,7 @@
 //! | [`store`] | opening a directory; its topics; who writes to it | everybody |
 //! | [`topic`] | appending records, reading them | everybody |
 //! | [`consumer`] | named readers, whose cursors survive and whose members share partitions | everybody |
+//! | [`sink`] | jobs of many processes, whose records become visible at once | everybody |
 //! | [`queue`] | handing the records of a topic out as jobs | everybody |
 //! | [`error`] | what can go wrong, and what helps | everybody |
 //! | [`log`] | the protocols between processes: append, repair, recovery, sync, follow | waiting, and tools |
@@ -95,6 +96,8 @@ pub mod publish;
 pub mod queue;
 #[cfg(not(any(loom, shuttle)))]
 pub mod segment;
+#[cfg(not(any(loom, shuttle)))]
+pub mod sink;
 #[cfg(not(any(loom, shuttle)))]
 pub mod storage;
 #[cfg(not(any(loom, shuttle)))]

@@ -30,6 +30,8 @@ use falaj::storage::real::RealStorage;
 mod common;
 #[path = "format_doc/example.rs"]
 mod example;
+#[path = "format_doc/parts.rs"]
+mod parts;
 
 /// Tables that are held by a test beside the code they tell of.
 const HELD_ELSEWHERE: [&str; 1] = ["wake page"];
@@ -138,7 +140,7 @@ fn bits_between(first: u64, last: u64) -> u64 {
 
 #[test]
 fn every_table_is_looked_at() {
-    let source = include_str!("format_doc.rs");
+    let source = [include_str!("format_doc.rs"), include_str!("format_doc/parts.rs")].concat();
     let looked_at = |name: &String| {
         let uses = [format!("(\"{name}\""), format!("(\n        \"{name}\"")];
         uses.iter().any(|used| source.contains(used))
@@ -495,7 +497,7 @@ fn snapshot_entries_are_as_their_tables_say() {
     assert_eq!(apply(&state, &trimmed).unwrap().topic(1).unwrap().first, 4);
     let kept = [
         ("producer", [half(1), word(7), word(8), word(9)].concat()),
-        ("token", [word(1), word(2), b"job".to_vec()].concat()),
+        ("token", [half(0), word(1), word(2), b"job".to_vec()].concat()),
         ("cursor", [word(1), word(2), b"billing".to_vec()].concat()),
     ];
     for (name, payload) in &kept {
@@ -504,10 +506,14 @@ fn snapshot_entries_are_as_their_tables_say() {
         assert_eq!(read.encode_since(&state), body, "{name} comes back as it was");
     }
     let wide = [word(1), word(1 << 40 | 7), b"name".to_vec()].concat();
-    for name in ["token", "cursor"] {
-        let body = entry(number_of(name), &wide);
-        assert_eq!(apply(&state, &body).unwrap().encode_since(&state), body, "{name}");
-    }
+    let body = entry(number_of("cursor"), &wide);
+    assert_eq!(apply(&state, &body).unwrap().encode_since(&state), body);
+    let spent = entry(number_of("token"), &[half(1), word(7), word(8), b"job".to_vec()].concat());
+    let spent = apply(&state, &spent).unwrap();
+    let token = spent.token(&(1, b"job".to_vec())).unwrap();
+    assert_eq!((token.version, token.committed_ms), (7, 8));
+    let none = [half(1), word(u64::MAX), word(0), b"job".to_vec()].concat();
+    assert_eq!(apply(&spent, &entry(number_of("token"), &none)).unwrap(), state);
     let moved = apply(&state, &entry(number_of("cursor"), &wide)).unwrap();
     let cursor = moved.cursor(b"name").unwrap();
     assert_eq!((cursor.offset, cursor.crc, cursor.turn), (1, 7, 1 << 8));
@@ -781,7 +787,8 @@ fn limits_are_those_of_the_code() {
     assert_eq!(limit("topics"), [u64::from(state::MAX_TOPICS)]);
     let producers = [state::MAX_PRODUCERS as u64, 96, state::PRODUCER_SEQUENCES as u64];
     assert_eq!(limit("producers"), producers);
-    assert_eq!(limit("tokens"), [state::MAX_TOKENS as u64]);
+    let token = state::MAX_TOKEN_NAME as u64 + 24;
+    assert_eq!(limit("tokens"), [state::MAX_TOKENS as u64, token]);
     let cursor = state::MAX_CURSOR_NAME as u64 + 20;
     assert_eq!(limit("cursors"), [state::MAX_CURSORS as u64, cursor]);
     assert_eq!(limit("writing processes"), [u64::from(lock::SLOTS)]);

@@ -119,6 +119,8 @@ fn class(error: &Error) -> &'static str {
         Error::NoSuchConsumer { .. } => "NoSuchConsumer",
         Error::DuplicateUnknownOffset { .. } => "DuplicateUnknownOffset",
         Error::LeaseOver { .. } => "LeaseOver",
+        Error::BadManifest { .. } => "BadManifest",
+        Error::NotStaged { .. } => "NotStaged",
         Error::ReadOnly { .. } => "ReadOnly",
         Error::Closed { .. } => "Closed",
         Error::DurabilityUnknown { .. } => "DurabilityUnknown",
@@ -150,6 +152,7 @@ fn path(error: &Error) -> Option<&Path> {
         | Error::LockFileReplaced { path }
         | Error::NoSlot { path, .. }
         | Error::Filesystem { path, .. }
+        | Error::NotStaged { path, .. }
         | Error::ReadOnly { path } => Some(path),
         Error::NoSuchTopic { store, .. } | Error::NoSuchConsumer { store, .. } => Some(store),
         Error::DurabilityUnknown { source, .. } => path(source),

@@ -1,7 +1,7 @@
 //! `falaj._core`: what Python sees of the crate `falaj`.
 //!
 //! Thin shells without logic: arguments in, one call, result or exception out. Each class has a file;
-//! `errors` is the one mapping of errors; `buffer` and `attached` are the files with unsafe code.
+//! `errors` is the one mapping of errors; `buffer`, `attached` and `job` are the files with unsafe code.
 
 #![deny(unsafe_code)]
 
@@ -22,6 +22,8 @@ mod handle;
 mod held;
 mod input;
 mod iterate;
+mod job;
+mod only_if;
 mod opened;
 mod queue;
 mod record;
@@ -48,6 +50,7 @@ mod _core {
         floor::Floor,
         follow::{Bell, Follower, Ticket, Watch},
         iterate::Records,
+        job::Part,
         opened::Opened,
         queue::{_delete_queue, _queues, Job, Queue},
         record::Record,

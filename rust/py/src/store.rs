@@ -143,6 +143,12 @@ impl Store {
         self.path.clone()
     }
 
+    /// Id that the store got when it was created, as hexadecimal digits; copies have the same.
+    #[getter]
+    fn id(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(falaj::format::names::hex(&self.inner(py)?.settings().id))
+    }
+
     /// True once it was closed.
     #[getter]
     fn closed(&self) -> bool {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use falaj::error::{Error, Result};
 use falaj::format::block::Producer;
 use falaj::log::Appended;
-use falaj::topic::{Condition, Record as Outgoing, SyncMode, Topic as Inner, Visibility};
+use falaj::topic::{Record as Outgoing, SyncMode, Topic as Inner, Visibility};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -21,6 +21,8 @@ use crate::follow::Follower;
 use crate::held::Held;
 use crate::input::{self, Incoming};
 use crate::iterate::{Lane, Reading, Records};
+use crate::job;
+use crate::only_if::If;
 use crate::opened::Opened;
 use crate::record::Record;
 use crate::wait::{patiently, seconds, wait};
@@ -39,37 +41,6 @@ pub struct Topic {
 struct Where {
     partition: Option<u32>,
     sync: SyncMode,
-}
-
-/// The keyword arguments of append() and extend() that say under which condition.
-#[derive(Debug, Default)]
-struct If {
-    producer: Option<(String, u64)>,
-    expect: Option<u64>,
-}
-
-impl If {
-    /// `None` where nothing is demanded.
-    fn new(
-        py: Python<'_>,
-        producer: Option<&Bound<'_, PyAny>>,
-        sequence: Option<&Bound<'_, PyAny>>,
-        expect: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<Self>> {
-        let expect = expect.map(PyAnyMethods::extract).transpose()?;
-        let producer = match (producer, sequence) {
-            (Some(name), Some(sequence)) => Some((name.extract()?, sequence.extract()?)),
-            (None, None) => None,
-            _ => return Err(invalid(py, "producer= and sequence= go together: give both")),
-        };
-        let found = Self { producer, expect };
-        Ok((found.producer.is_some() || expect.is_some()).then_some(found))
-    }
-
-    fn condition(&self) -> Condition<'_> {
-        let producer = self.producer.as_ref().map(|(name, sequence)| (name.as_str(), *sequence));
-        Condition { expect: self.expect, producer }
-    }
 }
 
 impl Topic {
@@ -345,6 +316,122 @@ impl Topic {
             by_partition.set_item(partition, range(appended)?)?;
         }
         Ok(by_partition.into_any())
+    }
+
+    /// Begin a part of a job: records of one process, which nobody sees before the job is committed.
+    ///
+    /// A job is a name. Any number of processes stage parts of it, then one of them, or another, commits
+    /// them all at once with `commit_job`. A part may be staged several times, as where a task is tried
+    /// again: those whose manifests are committed count. For a job of one process see `job`.
+    ///
+    /// Args:
+    ///     job: Name of the job, 1 to 200 of the characters that a topic's name may have.
+    ///     part: Name of the part, likewise.
+    ///     token: What the job will be committed with, where that is known: then what is left of one
+    ///         that dies goes as soon as the next of the series is committed, and not after a day.
+    ///
+    /// Returns:
+    ///     A `Part`: `append` or `append_arrow` what belongs to it, then `finish` it.
+    ///
+    /// Raises:
+    ///     Invalid: A name is none.
+    ///     ReadOnly: The topic was opened for reading.
+    ///
+    /// Example:
+    ///     >>> flights = store.topic("flights")
+    ///     >>> part = flights.stage("import-2026-11", "0")
+    ///     >>> part.append(b"EWR to IAH")
+    ///     >>> manifest = part.finish()
+    ///     >>> len(flights)
+    ///     0
+    ///     >>> flights.commit_job("import-2026-11", [manifest])
+    ///     {'committed': True, 'records': 1, 'offsets': {0: (0, 1)}}
+    #[pyo3(signature = (job, part, token=None))]
+    #[allow(clippy::needless_pass_by_value, reason = "tuples of Python's come by value")]
+    fn stage(
+        &self,
+        py: Python<'_>,
+        job: &str,
+        part: &str,
+        token: Option<(String, u64)>,
+    ) -> PyResult<job::Part> {
+        job::stage(py, &self.opened, job, part, token.as_ref())
+    }
+
+    /// Commit a job: all records of its parts become visible at once, and are on the medium when this
+    /// returns, whatever the topic's sync mode. Then what the job staged is removed.
+    ///
+    /// Args:
+    ///     job: Name of the job.
+    ///     parts: Manifests, as `Part.finish` returned them. Records keep this order in each partition.
+    ///     token: Name of a series of jobs and the number of this one in it. Where that number, or a
+    ///         higher one, was committed to the topic before, nothing is appended: with a token a job
+    ///         may be committed as often as it takes to know that it was. A log remembers up to 1,024
+    ///         names.
+    ///
+    /// Returns:
+    ///     A dict: `committed`, False where the token was there before; `records`, how many were appended;
+    ///     `offsets`, for each partition that got any the first offset and the one behind the last.
+    ///
+    /// Raises:
+    ///     BadManifest: One is damaged, of another job or topic, or there twice. Nothing was committed.
+    ///     NotStaged: A part is gone: the job was committed or aborted. Nothing was committed.
+    ///     Corrupt: A part was damaged on the disk. Nothing was committed.
+    ///     TooLarge: The job is larger than it may be; the limit is named. Nothing was committed.
+    ///     Invalid: The log remembers as many tokens as it can: see `forget_token`.
+    ///     NoSpace, LockTimeout, Latched, TopicDeleted, ReadOnly: Nothing was committed.
+    ///     DurabilityUnknown: It is visible, and perhaps not on the medium: commit it again.
+    ///
+    /// Example:
+    ///     >>> flights = store.topic("flights")
+    ///     >>> part = flights.stage("import", "0")
+    ///     >>> part.append(b"EWR to IAH")
+    ///     >>> parts, token = [part.finish()], ("import", 20261122)
+    ///     >>> flights.commit_job("import", parts, token)["committed"]
+    ///     True
+    ///     >>> flights.commit_job("import", parts, token)["committed"]
+    ///     False
+    ///     >>> len(flights), flights.last_token("import")
+    ///     (1, 20261122)
+    #[pyo3(signature = (job, parts, token=None))]
+    #[allow(clippy::needless_pass_by_value, reason = "lists of Python's come as vectors")]
+    fn commit_job<'py>(
+        &self,
+        py: Python<'py>,
+        job: &str,
+        parts: Vec<Bound<'py, PyBytes>>,
+        token: Option<(String, u64)>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        job::commit(py, &self.opened, job, &parts, token.as_ref())
+    }
+
+    /// Remove all that a job staged. What was committed stays committed; again it does nothing.
+    #[pyo3(signature = (job))]
+    fn abort_job(&self, py: Python<'_>, job: &str) -> PyResult<()> {
+        job::abort(py, &self.opened, job)
+    }
+
+    /// The number of the job of a series that was committed last to this topic; None where there is none.
+    #[pyo3(signature = (name))]
+    fn last_token(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
+        job::last_token(py, &self.opened, name)
+    }
+
+    /// Forget a series of jobs, so that another name has room among the 1,024 that a log remembers. A job of
+    /// it could then be committed twice. True where there was one.
+    #[pyo3(signature = (name))]
+    fn forget_token(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        job::forget_token(py, &self.opened, name)
+    }
+
+    /// Remove what jobs left in the topic's log that came to nothing: parts that nobody is writing, and nobody
+    /// changed for so many seconds. Each commit, and `Store.maintain`, does it for those of a day.
+    ///
+    /// Returns:
+    ///     How many files went.
+    #[pyo3(signature = (older_than=86400.0))]
+    fn sweep_jobs(&self, py: Python<'_>, older_than: f64) -> PyResult<u64> {
+        job::sweep(py, &self.opened, older_than)
     }
 
     /// The highest sequence that a producer appended, so that it knows where it is.

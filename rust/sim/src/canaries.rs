@@ -66,6 +66,10 @@ fn catcher(canary: Canary) -> Catcher {
             "consumers",
             "kept::a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended",
         ),
+        Canary::TokenOutsideGroup => Catcher::Test(
+            "sinks",
+            "crashes::a_death_at_any_event_leaves_all_of_a_job_with_its_token_or_nothing",
+        ),
         _ => Catcher::Explorer,
     }
 }

@@ -10,7 +10,7 @@ use falaj::format::record::{Walk, headers};
 use falaj::format::segment::{self, Mark};
 use falaj::format::settings::{StoreSettings, TopicSettings};
 use falaj::format::state::{End, LogState};
-use falaj::format::{consumer, control, index, names, queue, varint, wake};
+use falaj::format::{consumer, control, index, names, part, queue, varint, wake};
 
 use super::make::{self, LOG, POSITION, SALT};
 use crate::random::Random;
@@ -26,7 +26,7 @@ pub struct Target {
     pub make: fn(&mut Random) -> Vec<u8>,
 }
 
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "block", feed: block, make: make::block },
     Target { name: "records", feed: records, make: make::records },
     Target { name: "varint", feed: varints, make: make::varints },
@@ -39,6 +39,7 @@ pub const TARGETS: [Target; 12] = [
     Target { name: "names", feed: name, make: make::name },
     Target { name: "consumer", feed: consumer_file, make: make::consumer_file },
     Target { name: "queue", feed: queue_page, make: make::queue_page },
+    Target { name: "part", feed: staged_part, make: make::staged_part },
 ];
 
 pub fn block(bytes: &[u8]) {
@@ -76,6 +77,28 @@ pub fn block(bytes: &[u8]) {
         let (same, _) = header.encode(SALT, seed(SALT), POSITION, &mut again);
         assert_eq!(same, word);
         assert_eq!(again[8..header.header_len()], bytes[8..header.header_len()]);
+    }
+}
+
+/// A manifest, the header of a part, and a frame: the first byte says which.
+pub fn staged_part(bytes: &[u8]) {
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    match which % 3 {
+        0 => {
+            let Ok(manifest) = part::Manifest::decode(bytes) else { return };
+            assert_eq!(manifest.encode(), bytes, "a manifest comes back as it was");
+            let name = part::file_name(&manifest.part, manifest.owner.id, true);
+            assert!(part::parse_file_name(&name).is_some() && !name.contains('/'));
+        }
+        1 => {
+            let Ok(header) = part::Header::decode(bytes) else { return };
+            assert_eq!(header.encode()[..72], bytes[..72]);
+        }
+        _ => {
+            let Ok(frame) = part::Frame::decode(bytes, SALT, POSITION) else { return };
+            assert_eq!(frame.encode(SALT, POSITION)[..], bytes[..part::FRAME_LEN]);
+            assert!(frame.count > 0 && frame.len > 0);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use falaj::format::retention::Retention;
 use falaj::format::segment;
 use falaj::format::settings::{StoreSettings, TopicSettings, WriteMode};
 use falaj::format::state::{End, LogState, TopicState};
-use falaj::format::{consumer, control, index, queue, varint, wake};
+use falaj::format::{consumer, control, index, part, queue, varint, wake};
 
 use crate::example::{Written, with_records};
 use crate::random::Random;
@@ -337,6 +337,36 @@ pub fn consumer_file(random: &mut Random) -> Vec<u8> {
         return [head, perhaps(random, entry)].concat();
     }
     head
+}
+
+pub fn staged_part(random: &mut Random) -> Vec<u8> {
+    let owner = part::Owner { log: LOG, topic: [9; 16], id: SALT };
+    let which = random.below(3) as u8;
+    let bytes = match which {
+        0 => {
+            let records = (0..random.below(5)).map(|p| (p as u32, random.edgy(100))).collect();
+            let (job, part) = ("nightly".into(), "7-0".into());
+            let (len, frames, heads_crc) =
+                (random.edgy(1 << 40), random.next() as u32, random.next() as u32);
+            part::Manifest { owner, job, part, len, frames, heads_crc, records }.encode()
+        }
+        1 => part::Header { owner, token: (random.next(), random.edgy(9)) }.encode().to_vec(),
+        _ => {
+            let frame = part::Frame {
+                partition: random.below(9) as u32,
+                count: random.edgy(100) as u32,
+                len: random.edgy(1000) as u32,
+                body_crc: random.next() as u32,
+                highest_ns: random.once_in(2).then(|| random.next() as i64),
+                flags: *random.pick(&[0, flag::RICH, flag::RICH | flag::EVENT_TIME, u16::MAX]),
+                uses_append_time: random.once_in(2),
+            };
+            frame.encode(SALT, POSITION).to_vec()
+        }
+    };
+    let mut all = vec![which];
+    all.extend(perhaps(random, bytes));
+    all
 }
 
 pub fn queue_page(random: &mut Random) -> Vec<u8> {

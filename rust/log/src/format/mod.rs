@@ -15,6 +15,7 @@
 //! | [`control`] | words of the page that processes share |
 //! | [`queue`] | state of a work queue |
 //! | [`owned`] | what files of a store begin with that are no log's |
+//! | [`part`] | what a job stages beside a log, and its manifests |
 //! | [`wake`] | page that waiters of a store share |
 //! | [`consumer`] | a consumer's members, owners and cursors |
 //! | [`retention`] | what of a topic may go by itself |
@@ -30,6 +31,7 @@ pub mod control;
 pub mod index;
 pub mod names;
 pub mod owned;
+pub mod part;
 pub mod queue;
 pub mod record;
 pub mod retention;

@@ -168,6 +168,19 @@ impl BodyWriter {
         self.flags
     }
 
+    /// True when its records may be more than values.
+    #[inline]
+    pub fn is_rich(&self) -> bool {
+        self.flags & flag::RICH != 0
+    }
+
+    /// Whether a record fits a body that began like this one: one that is more than a value, or has an
+    /// event time.
+    #[inline]
+    pub fn takes(&self, is_rich: bool, has_time: bool) -> bool {
+        (self.is_rich() || !is_rich) && (self.flags & flag::EVENT_TIME != 0 || !has_time)
+    }
+
     /// Records so far.
     #[inline]
     pub fn count(&self) -> u32 {

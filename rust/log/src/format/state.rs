@@ -10,8 +10,7 @@
 //! ```
 //!
 //! The base of a topic's relative offsets in a segment is the `next` of the last topic entry for it
-//! in that segment. Entries that this version only carries along (producers, tokens, cursors) are
-//! kept and written again. Layout: `docs/FORMAT.md`, "Snapshot and meta".
+//! in that segment. Layout: `docs/FORMAT.md`, "Snapshot and meta".
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,6 +30,8 @@ pub const MAX_TOKENS: usize = 1_024;
 pub const MAX_CURSORS: usize = 65_536;
 /// Longest name of a cursor, bytes.
 pub const MAX_CURSOR_NAME: usize = 512;
+/// Longest name of a token, bytes.
+pub const MAX_TOKEN_NAME: usize = 512;
 /// Sequences remembered of a producer.
 pub const PRODUCER_SEQUENCES: usize = 5;
 
@@ -87,13 +88,18 @@ impl CursorState {
     pub const NONE: Self = Self { offset: u64::MAX, crc: 0, turn: 0 };
 }
 
-/// What a job's token says was appended under it.
+/// The last of a series of jobs that was committed under one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenState {
-    /// Address after which the job's records begin.
-    pub address: u64,
-    /// Number of records.
-    pub count: u64,
+    /// Its number in the series: what comes again has one that is not higher.
+    pub version: u64,
+    /// When that was, milliseconds since 1970, for people.
+    pub committed_ms: i64,
+}
+
+impl TokenState {
+    /// A token that is none: where one becomes this it is forgotten.
+    pub const NONE: Self = Self { version: u64::MAX, committed_ms: 0 };
 }
 
 /// A producer's last sequences in a topic, oldest first, each with the first offset it got.
@@ -144,7 +150,8 @@ pub struct LogState {
     topics: Vec<Option<TopicState>>,
     /// By producer and topic number; without a sequence where one is about to be noted.
     producers: BTreeMap<(u64, u32), ProducerState>,
-    tokens: BTreeMap<Vec<u8>, TokenState>,
+    /// By topic number and name.
+    tokens: BTreeMap<(u32, Vec<u8>), TokenState>,
     cursors: BTreeMap<Vec<u8>, CursorState>,
 }
 
@@ -167,6 +174,16 @@ impl LogState {
     /// All cursors that are kept in the log, by name.
     pub fn cursors(&self) -> impl Iterator<Item = (&[u8], CursorState)> {
         self.cursors.iter().map(|(name, cursor)| (name.as_slice(), *cursor))
+    }
+
+    /// What is known of a token, by topic number and name.
+    pub fn token(&self, key: &(u32, Vec<u8>)) -> Option<TokenState> {
+        self.tokens.get(key).copied()
+    }
+
+    /// All tokens: topic number, name, and what is known of each.
+    pub fn tokens(&self) -> impl Iterator<Item = (u32, &[u8], TokenState)> {
+        self.tokens.iter().map(|((topic, name), token)| (*topic, name.as_slice(), *token))
     }
 
     /// One topic.
@@ -205,6 +222,7 @@ impl LogState {
         }
         self.topics[index] = None;
         self.producers.retain(|(_, topic), _| *topic != number);
+        self.tokens.retain(|(topic, _), _| *topic != number);
         true
     }
 
@@ -335,8 +353,11 @@ impl LogState {
         for ((id, number), _) in forgotten {
             forget_producer(out, *number, *id);
         }
-        for (name, token) in changed(&self.tokens, &since.tokens) {
-            entry(out, kind::TOKEN, &words_then_name(token.address, token.count, name));
+        for ((topic, name), token) in changed(&self.tokens, &since.tokens) {
+            entry(out, kind::TOKEN, &encode_token(*topic, name, *token));
+        }
+        for (topic, name) in since.tokens.keys().filter(|key| !self.tokens.contains_key(*key)) {
+            entry(out, kind::TOKEN, &encode_token(*topic, name, TokenState::NONE));
         }
         for (name, cursor) in changed(&self.cursors, &since.cursors) {
             entry(out, kind::CURSOR, &encode_cursor(name, *cursor));
@@ -395,9 +416,14 @@ impl LogState {
                     _ => drop(self.producers.insert(key, known)),
                 }
             }
-            (kind::TOKEN, 16..) => {
-                let state = TokenState { address: u64_at(payload, 0), count: u64_at(payload, 8) };
-                self.tokens.insert(payload[16..].to_vec(), state);
+            (kind::TOKEN, 20..) => {
+                let key = (u32_at(payload, 0), payload[20..].to_vec());
+                let (version, committed_ms) = (u64_at(payload, 4), u64_at(payload, 12) as i64);
+                if version == TokenState::NONE.version {
+                    self.tokens.remove(&key);
+                } else {
+                    self.tokens.insert(key, TokenState { version, committed_ms });
+                }
             }
             (kind::CURSOR, 16..) => {
                 let (offset, crc, turn) =
@@ -519,12 +545,24 @@ pub fn encode_cursors<'a>(cursors: impl Iterator<Item = (&'a [u8], CursorState)>
 }
 
 fn encode_cursor(name: &[u8], cursor: CursorState) -> Vec<u8> {
-    words_then_name(cursor.offset, u64::from(cursor.turn) << 32 | u64::from(cursor.crc), name)
+    let mut payload = cursor.offset.to_le_bytes().to_vec();
+    payload.extend(cursor.crc.to_le_bytes());
+    payload.extend(cursor.turn.to_le_bytes());
+    payload.extend_from_slice(name);
+    payload
 }
 
-fn words_then_name(first: u64, second: u64, name: &[u8]) -> Vec<u8> {
-    let mut payload = first.to_le_bytes().to_vec();
-    payload.extend(second.to_le_bytes());
+/// Body of a meta block that says which job of a series was committed to a topic last.
+pub fn encode_tokens(topic: u32, name: &[u8], token: TokenState) -> Vec<u8> {
+    let mut out = Vec::new();
+    entry(&mut out, kind::TOKEN, &encode_token(topic, name, token));
+    out
+}
+
+fn encode_token(topic: u32, name: &[u8], token: TokenState) -> Vec<u8> {
+    let mut payload = topic.to_le_bytes().to_vec();
+    payload.extend(token.version.to_le_bytes());
+    payload.extend(token.committed_ms.to_le_bytes());
     payload.extend_from_slice(name);
     payload
 }

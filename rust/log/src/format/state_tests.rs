@@ -15,7 +15,7 @@ fn rich_state() -> LogState {
         assert!(state.set_topic(number, topic));
     }
     state.note_producer(0, Producer { id: 5, sequence: 1 }, 2);
-    state.tokens.insert(b"job".to_vec(), TokenState { address: 1, count: 2 });
+    state.tokens.insert((3, b"job".to_vec()), TokenState { version: 1, committed_ms: 2 });
     state.cursors.insert(b"billing".to_vec(), CursorState { offset: 8, crc: 4, turn: 2 });
     state
 }
@@ -184,7 +184,7 @@ fn a_fact_of_the_wrong_length_is_damage() {
         (kind::TOPIC_DELETED, vec![4]),
         (kind::TRIMMED, vec![12]),
         (kind::PRODUCER, vec![12, 28, 44, 60]),
-        (kind::TOKEN, (16..64).collect()),
+        (kind::TOKEN, (20..64).collect()),
         (kind::CURSOR, (16..64).collect()),
     ];
     for (kind, sound) in lens {
@@ -252,7 +252,7 @@ fn what_did_not_change_is_not_said_again() {
     let before = rich_state();
     assert!(before.encode_since(&before).is_empty());
     let mut after = before.clone();
-    after.tokens.insert(b"job".to_vec(), TokenState { address: 9, count: 2 });
+    after.tokens.insert((3, b"job".to_vec()), TokenState { version: 9, committed_ms: 2 });
     after.cursors.insert(b"more".to_vec(), CursorState { offset: 1, crc: u32::MAX, turn: 0 });
     after.note_producer(3, Producer { id: 6, sequence: 4 }, 8);
     let mut said = vec![0xaa];
@@ -262,4 +262,21 @@ fn what_did_not_change_is_not_said_again() {
     let mut read = before;
     read.apply_body(&said[1..], |_, _| ()).unwrap();
     assert_eq!(read, after);
+}
+
+#[test]
+fn a_token_is_forgotten_when_it_is_said_and_with_its_topic() {
+    let before = rich_state();
+    assert_eq!(before.token(&(3, b"job".to_vec())).map(|token| token.version), Some(1));
+    assert_eq!(
+        (before.token(&(0, b"job".to_vec())), before.token(&(3, b"other".to_vec()))),
+        (None, None)
+    );
+    let mut read = before.clone();
+    read.apply_body(&encode_tokens(3, b"job", TokenState::NONE), |_, _| ()).unwrap();
+    assert_eq!(read.tokens().count(), 0);
+    assert_eq!(read.encode_since(&before), encode_tokens(3, b"job", TokenState::NONE));
+    let mut read = before;
+    assert!(read.forget_topic(3));
+    assert_eq!(read.tokens().count(), 0);
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
-use crate::format::address::{Address, align};
+use crate::format::address::Address;
 use crate::format::block::{HEADER_LEN, Header, Kind, MAX_RELATIVE_TIME, Producer, flag};
 use crate::format::control::{at, flag as state_flag};
 use crate::format::index::Entry;
@@ -22,7 +22,7 @@ use crate::segment::index::{Index, Pacer};
 use crate::segment::walk::{Step, Walk};
 use crate::segment::{Check, Segment};
 
-use super::batch::{Batch, check_blocks};
+use super::batch::{Batch, check_blocks, header_flags, len_of};
 use super::create::max_group_len;
 use super::demands::{Demands, Refusal};
 use super::guard::{Guard, Which};
@@ -68,6 +68,9 @@ pub struct Appended {
 pub struct Writer {
     pub segment: Arc<Segment>,
     pub index: Index,
+    /// Entries that the index had when it was opened, where the control page speaks of none: those of
+    /// blocks that the segment began with.
+    pub filled: u64,
     pub pacer: Pacer,
     pub walk: Walk,
     /// Address that `walk` has reached.
@@ -156,6 +159,19 @@ impl Log {
         batch: &Batch<'_>,
         firsts: &mut [u64],
     ) -> Result<Appended> {
+        let tried = self.attempt(slot, (control, member), demands, batch, firsts)?;
+        tried.map_err(|refusal| self.refused(refusal, demands))
+    }
+
+    /// Append, unless something that is demanded is not so.
+    pub(super) fn attempt(
+        &self,
+        slot: &mut Option<Writer>,
+        (control, member): (&Control, &dyn Member),
+        demands: &Demands,
+        batch: &Batch<'_>,
+        firsts: &mut [u64],
+    ) -> Result<std::result::Result<Appended, Refusal>> {
         let blocks = batch.blocks;
         let writer = self.writer_in(slot, control)?;
         let producer = demands.producer.as_ref();
@@ -169,6 +185,7 @@ impl Log {
             let outcome = writer
                 .under_lock(self, control, &guard)
                 .and_then(|()| writer.expect_places(batch.cursors))
+                .and_then(|()| writer.expect_unspent(self, batch.token))
                 .and_then(|()| writer.meet(demands, blocks, firsts))
                 .and_then(|repeated| match repeated {
                     Some(repeated) => Ok(repeated),
@@ -186,13 +203,13 @@ impl Log {
                     if writer.asked.reaches_next(self.settings.segment_bytes) {
                         self.prepare_ahead(writer, member);
                     }
-                    return Ok(appended);
+                    return Ok(Ok(appended));
                 }
                 Err(Obstacle::Displaced(which)) => {
                     let name = batch.cursors.get(which).map_or(&b""[..], |moved| moved.name);
                     return Err(Error::CursorMoved { name: name.to_vec() });
                 }
-                Err(Obstacle::Refused(refusal)) => return Err(self.refused(refusal, demands)),
+                Err(Obstacle::Refused(refusal)) => return Ok(Err(refusal)),
                 Err(obstacle) => self.overcome(obstacle, writer, control, member)?,
             }
         }
@@ -270,7 +287,7 @@ impl Writer {
         let segment = Arc::new(segment);
         // Read after the opening: of an error before it this descriptor is not told.
         enter(&log.syncer_files).note_open(&segment, control.tail());
-        let index = log.index_to_write(&segment, control);
+        let (index, filled) = log.index_to_write(&segment, control);
         let (walk, pacer, time) = match log.take_known(&segment, tail) {
             Some(known) => (known.walk, known.noted.pacer, known.noted.time),
             None => (segment.opening()?.clone(), Pacer::default(), 0),
@@ -278,7 +295,7 @@ impl Writer {
         let tail = Address::new(sequence, walk.position);
         let (touched, asked) = (walk.position, Asked::default());
         let (prepared, room) = (None, 0);
-        Ok(Self { segment, index, pacer, walk, tail, prepared, time, room, touched, asked })
+        Ok(Self { segment, index, filled, pacer, walk, tail, prepared, time, room, touched, asked })
     }
 
     /// Walk over what others appended, outside the lock; the segment may change on the way.
@@ -393,10 +410,16 @@ impl Writer {
         if time > MAX_RELATIVE_TIME {
             return Err(Obstacle::Full { needs });
         }
+        let mut before = None;
         for (block, first) in blocks.iter().zip(&mut *firsts) {
-            *first = self.first_offset(block, needs)?;
+            *first = self.first_offset(block, before, needs)?;
+            before = Some((block.topic, *first + u64::from(block.count)));
         }
-        let is_apart = planted(Canary::CursorOutsideGroup) && !blocks.is_empty();
+        let outside = match batch.token {
+            Some(_) => Canary::TokenOutsideGroup,
+            None => Canary::CursorOutsideGroup,
+        };
+        let is_apart = planted(outside) && !blocks.is_empty();
         let own = if facts.is_empty() { 0 } else { own_len(facts.len()) };
         let in_group = blocks.len() > 1 || (blocks.len() == 1 && own > 0 && !is_apart);
         let len = len_of(blocks, producer.is_some(), in_group);
@@ -488,9 +511,15 @@ impl Writer {
         Obstacle::Failed(Error::io("append to", self.segment.path(), source))
     }
 
-    /// Offset of a block's first record, if its relative number fits the segment.
+    /// Offset of a block's first record, if its relative number fits the segment. `before` says where the
+    /// block before it in the group ends, and of which topic it is.
     #[inline]
-    fn first_offset(&self, block: &Outgoing<'_>, needs: u64) -> std::result::Result<u64, Obstacle> {
+    fn first_offset(
+        &self,
+        block: &Outgoing<'_>,
+        before: Option<(u32, u64)>,
+        needs: u64,
+    ) -> std::result::Result<u64, Obstacle> {
         let (base, topic) = (self.walk.bases.get(block.topic), self.walk.state.topic(block.topic));
         let (Some(base), Some(topic)) = (base, topic) else {
             return Err(Obstacle::Unknown { topic: block.topic });
@@ -499,11 +528,13 @@ impl Writer {
             // A new segment begins beyond whatever the damage holds.
             return Err(Obstacle::Full { needs });
         }
-        let last = topic.next - base + u64::from(block.count);
+        let first =
+            before.filter(|(topic, _)| *topic == block.topic).map_or(topic.next, |(_, end)| end);
+        let last = first - base + u64::from(block.count);
         if last > u64::from(u32::MAX) {
             return Err(Obstacle::Full { needs });
         }
-        Ok(topic.next)
+        Ok(first)
     }
 
     /// Header of the `i`-th block of a group.
@@ -570,7 +601,7 @@ impl Writer {
     }
 
     pub fn put_entry(&self, control: &Control, entry: &Entry) -> Result<()> {
-        let i = control.indexed();
+        let i = control.indexed().max(self.filled);
         let stored = self.index.put(i, entry);
         let path = self.segment.path();
         if stored.map_err(|e| Error::io("write the index of", path, e))? {
@@ -578,29 +609,6 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-/// Bytes that these blocks take, as a group where they are several.
-#[inline]
-fn len_of(blocks: &[Outgoing<'_>], has_producer: bool, in_group: bool) -> u64 {
-    let in_group = u32::from(in_group);
-    let padded = |(i, block): (usize, &Outgoing<'_>)| {
-        let flags = header_flags(block, has_producer, i, in_group);
-        align((Header::len_for(flags) + block.body.len()) as u64)
-    };
-    blocks.iter().enumerate().map(padded).sum()
-}
-
-#[inline]
-fn header_flags(block: &Outgoing<'_>, has_producer: bool, i: usize, group_len: u32) -> u16 {
-    let topic = if block.topic == 0 { 0 } else { flag::TOPIC };
-    let producer = if has_producer { flag::PRODUCER } else { 0 };
-    let group = match (group_len, i) {
-        (0, _) => 0,
-        (_, 0) => flag::GROUP,
-        _ => flag::MEMBER,
-    };
-    block.flags | topic | group | producer
 }
 
 /// Bytes that an end block takes.

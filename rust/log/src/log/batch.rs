@@ -6,13 +6,14 @@
 
 use crate::error::{Error, Result};
 use crate::format::address::align;
-use crate::format::block::MAX_HEADER_LEN;
+use crate::format::block::{Header, MAX_HEADER_LEN, flag};
 use crate::format::state;
 use crate::segment::create::own_len;
 
 use super::append::{Appended, Outgoing};
 use super::demands::Demands;
 use super::facts::{CursorMove, check_cursors};
+use super::job::Token;
 use super::{Log, enter};
 
 /// What is to be committed at once.
@@ -24,6 +25,9 @@ pub struct Batch<'a> {
     pub facts: &'a [u8],
     /// Where cursors have to be for that.
     pub cursors: &'a [CursorMove<'a>],
+    /// The token that is spent with it, of a job: then a topic may stand in several blocks, one behind
+    /// the other.
+    pub token: Option<&'a Token>,
     /// True when it is to be on the medium within the log's interval.
     pub interval: bool,
     /// Bytes that it takes at most.
@@ -76,7 +80,7 @@ impl Log {
             return Err(Error::TooLarge { bytes: needs, limit });
         }
         let interval = interval || blocks.iter().any(|block| block.interval);
-        Ok(Batch { blocks, facts, cursors: &[], interval, needs })
+        Ok(Batch { blocks, facts, cursors: &[], token: None, interval, needs })
     }
 }
 
@@ -103,4 +107,32 @@ fn check_topics(blocks: &[Outgoing<'_>]) -> Result<()> {
         *bits |= 1 << (topic % 64);
     }
     Ok(())
+}
+
+/// Bytes that these blocks take, as a group where they are several.
+#[inline]
+pub(super) fn len_of(blocks: &[Outgoing<'_>], has_producer: bool, in_group: bool) -> u64 {
+    let in_group = u32::from(in_group);
+    let padded = |(i, block): (usize, &Outgoing<'_>)| {
+        let flags = header_flags(block, has_producer, i, in_group);
+        align((Header::len_for(flags) + block.body.len()) as u64)
+    };
+    blocks.iter().enumerate().map(padded).sum()
+}
+
+#[inline]
+pub(super) fn header_flags(
+    block: &Outgoing<'_>,
+    has_producer: bool,
+    i: usize,
+    group_len: u32,
+) -> u16 {
+    let topic = if block.topic == 0 { 0 } else { flag::TOPIC };
+    let producer = if has_producer { flag::PRODUCER } else { 0 };
+    let group = match (group_len, i) {
+        (0, _) => 0,
+        (_, 0) => flag::GROUP,
+        _ => flag::MEMBER,
+    };
+    block.flags | topic | group | producer
 }

@@ -83,6 +83,10 @@ pub enum Refusal {
     Old,
     /// A repeat of what went to other partitions than this would.
     Elsewhere,
+    /// The token was spent before, or a later one of its name.
+    Spent,
+    /// No more tokens are remembered.
+    Tokens,
 }
 
 impl Log {
@@ -168,7 +172,10 @@ impl Log {
                 Error::Conflict { expected: demands.expect.unwrap_or(next), next }
             }
             Refusal::Early { next } => Error::OutOfSequence { producer: name, sequence, next },
-            Refusal::Old => Error::DuplicateUnknownOffset { producer: name, sequence },
+            Refusal::Tokens => self.too_many_tokens(),
+            Refusal::Old | Refusal::Spent => {
+                Error::DuplicateUnknownOffset { producer: name, sequence }
+            }
             Refusal::Elsewhere => Error::Invalid {
                 what: format!(
                     "sequence {sequence} of producer {name:?} was appended before, to other \

@@ -45,7 +45,8 @@ impl Log {
 
     /// The index of the active segment, for writing. Made when there is none and nothing was noted
     /// yet; else what is missing is left out, and readers walk.
-    pub(super) fn index_to_write(&self, segment: &Segment, control: &Control) -> Index {
+    /// The second result is how many entries it has that the control page does not speak of.
+    pub(super) fn index_to_write(&self, segment: &Segment, control: &Control) -> (Index, u64) {
         let (storage, access) = (&*self.storage, write_access(&self.settings));
         let open = || Index::open_file(storage, &self.dir, segment, access);
         let opened = match open() {
@@ -56,17 +57,21 @@ impl Log {
             }
             opened => opened,
         };
-        opened.unwrap_or(Index::Built(Vec::new()))
+        let index = opened.unwrap_or(Index::Built(Vec::new()));
+        let filled = if control.indexed() == 0 { index.filled() } else { 0 };
+        (index, filled)
     }
 
-    /// Make an empty index for a new segment, unless somebody else is faster.
+    /// Make the index of a new segment, empty but for blocks that it began with, unless somebody else is
+    /// faster. Nothing was appended to it yet.
     fn make_index(&self, segment: &Segment) -> Result<()> {
         let (_, member) = self.writing()?;
         let _one = enter(&self.indexer);
         let storage = &*self.storage;
         let temporary = self.dir.join(names::reindexed(member.identity().slot().into()));
-        let (bytes, len) = (Index::Built(Vec::new()).encode(segment), self.settings.segment_bytes);
-        write_file(storage, &temporary, &bytes, file_len(len), self.settings.file_mode)?;
+        let bytes = Index::build(segment).encode(segment);
+        let len = file_len(self.settings.segment_bytes.max(segment.map().len()));
+        write_file(storage, &temporary, &bytes, len, self.settings.file_mode)?;
         let path = self.dir.join(names::index(segment.sequence()));
         storage.rename_new(&temporary, &path).or_else(|error| {
             let _ = storage.unlink(&temporary);

@@ -7,6 +7,8 @@
 //! else a row of such deaths would leave the segment without an end. If this process dies in the middle of it, the next one does the same
 //! again. See `docs/PROTOCOL.md`, "Repair".
 
+use std::sync::Arc;
+
 use crate::canary::{Canary, planted};
 use crate::error::Error;
 use crate::failpoints::{Point, pass};
@@ -95,7 +97,7 @@ impl Writer {
                 return Err(Error::malformed(segment.path(), 0, what));
             }
             let stat = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?;
-            let tail = Address::new(end.sequence, segment.opening()?.position);
+            let tail = Address::new(end.sequence, filled_until(&segment)?);
             control.set(at::ALLOCATED, Address::new(end.sequence, stat.len & !7).0)?;
             control.set(at::INDEXED, 0)?;
             pass(Point::RollFinishing);
@@ -118,6 +120,21 @@ impl Writer {
             return Err(self.segment.error(Bad { position: to, what }));
         }
         Ok(if to > from { to.max(from + HEADER_LEN as u64) } else { from })
+    }
+}
+
+/// Where the blocks end that a segment began with: of a job, or none but its snapshots. Nothing was
+/// appended to it, for nobody could.
+fn filled_until(segment: &Arc<Segment>) -> Result<u64, Error> {
+    let (mut walk, mut light) = (segment.opening()?.clone(), Arc::clone(segment));
+    loop {
+        if light.is_heavy() {
+            light = Arc::new(light.afresh()?);
+        }
+        match walk.step(&light, Check::Header).map_err(|bad| light.error(bad))? {
+            Some(_) => {}
+            None => return Ok(walk.position),
+        }
     }
 }
 

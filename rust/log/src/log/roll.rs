@@ -20,9 +20,9 @@ use crate::format::control::at;
 use crate::format::segment::{Header, Mark, Previous};
 use crate::format::state::{End, LogState};
 use crate::format::{Malformed, PAGE, names};
-use crate::segment::Bad;
 use crate::segment::create::{Builder, commit, own_header, own_len, put_block};
 use crate::segment::index::Pacer;
+use crate::segment::{Bad, Segment};
 use crate::storage::Storage;
 
 use super::append::{Obstacle, RESERVE, Writer, end_len};
@@ -169,11 +169,24 @@ impl Log {
         drop(guard);
         pass(Point::RollUnlocked);
         let asked = prepared.next.until;
-        let segment = Arc::new(prepared.builder.into_segment(path, header));
-        let tail = Address::new(segment.sequence(), segment.opening()?.position);
+        let segment = prepared.builder.into_segment(path, header);
         debug_assert!(segment.sequence() > before);
+        Ok(self.enter_next(writer, control, segment, asked)?)
+    }
+
+    /// Go on in a segment that this process made the next one, and tell the others. The append lock is
+    /// not held.
+    pub(super) fn enter_next(
+        &self,
+        writer: &mut Writer,
+        control: &Control,
+        segment: Segment,
+        asked: u64,
+    ) -> Result<()> {
+        let segment = Arc::new(segment);
+        let tail = Address::new(segment.sequence(), segment.opening()?.position);
         enter(&self.syncer_files).note_open(&segment, tail);
-        writer.index = self.index_to_write(&segment, control);
+        (writer.index, writer.filled) = self.index_to_write(&segment, control);
         pass(Point::RollIndex);
         writer.walk = segment.opening()?.clone();
         (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
@@ -186,7 +199,7 @@ impl Log {
     }
 
     /// Allocate what lacks behind the tail for an end block: each death inside of one costs as much.
-    fn make_room_to_end(&self, writer: &Writer, control: &Control) -> Result<()> {
+    pub(super) fn make_room_to_end(&self, writer: &Writer, control: &Control) -> Result<()> {
         let (allocated, limit) = (control.allocated(), self.settings.segment_bytes);
         let required = (writer.tail.position() + RESERVE).min(limit);
         let active = allocated.sequence() == writer.tail.sequence();
@@ -198,7 +211,7 @@ impl Log {
 
     /// The same under the lock, after the last death: an end block fits, or does so after the next
     /// try. In a segment that cannot grow, repair leaves room for one.
-    fn check_room_to_end(&self, writer: &Writer, control: &Control) -> Outcome {
+    pub(super) fn check_room_to_end(&self, writer: &Writer, control: &Control) -> Outcome {
         let (position, allocated) = (writer.tail.position(), control.allocated().position());
         if position + end_len() <= allocated {
             return Ok(());
@@ -254,12 +267,26 @@ impl Log {
         prepared: &mut Prepared,
         changes: &[u8],
         path: &Path,
+        guard: &Guard<'_>,
+    ) -> std::result::Result<Header, Obstacle> {
+        let Prepared { builder, time_base_us, .. } = prepared;
+        builder.block(&own_header(Kind::Snapshot, changes, 0), changes)?;
+        self.name_next(writer, (control, member), builder, *time_base_us, path, guard)
+    }
+
+    /// Under the append lock: give a segment that holds all its blocks its header and its name, and end
+    /// the active one.
+    pub(super) fn name_next(
+        &self,
+        writer: &Writer,
+        (control, member): (&Control, &dyn Member),
+        builder: &Builder,
+        time_base_us: i64,
+        path: &Path,
         _guard: &Guard<'_>,
     ) -> std::result::Result<Header, Obstacle> {
         let tail = writer.tail;
         let sequence = tail.sequence() + 1;
-        let Prepared { builder, time_base_us, .. } = prepared;
-        builder.block(&own_header(Kind::Snapshot, changes, 0), changes)?;
         let (salt, end) = (writer.segment.salt(), tail.position());
         let header = Header {
             log: self.settings.generation,
@@ -268,7 +295,7 @@ impl Log {
             supersedes: false,
             previous: Some(Previous { sequence: tail.sequence(), salt, end }),
             replaces: None,
-            time_base_us: *time_base_us,
+            time_base_us,
         };
         let (control_id, incarnation) = (control.id(), member.incarnation());
         let mark = Mark { serial: 1, control: control_id, incarnation, ..Mark::default() };
@@ -286,18 +313,23 @@ impl Log {
         let stored = put_block(place, &own_header(Kind::End, &body, 0), &body);
         stored.and_then(|word| commit(place, word)).map_err(|e| writer.failed(e))?;
         pass(Point::RollEnd);
-        control.set(at::ALLOCATED, allocated.0)?;
-        pass(Point::RollAllocated);
-        control.set(at::INDEXED, 0)?;
-        control.set(at::TAIL, next.0)?;
-        pass(Point::RollTail);
-        control.set(at::DIRTY, next.0)?;
+        // It is the next one now, for everybody. Where a word cannot be stored, the next owner of the lock
+        // finds the ends unequal and finishes this.
+        let rest = || {
+            control.set(at::ALLOCATED, allocated.0)?;
+            pass(Point::RollAllocated);
+            control.set(at::INDEXED, 0)?;
+            control.set(at::TAIL, next.0)?;
+            pass(Point::RollTail);
+            control.set(at::DIRTY, next.0)
+        };
+        let _ = rest();
         Ok(header)
     }
 }
 
 /// The sequence number behind this one.
-fn next_sequence(sequence: u64) -> Result<u64> {
+pub(super) fn next_sequence(sequence: u64) -> Result<u64> {
     if sequence < MAX_SEQUENCE {
         return Ok(sequence + 1);
     }

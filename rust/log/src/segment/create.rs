@@ -180,12 +180,40 @@ impl Builder {
     /// # Errors
     /// `Io` or `NoSpace` where stores are writes.
     pub fn block(&mut self, header: &Header, body: &[u8]) -> Result<()> {
-        let place =
-            Place { map: &self.map, position: self.position, salt: self.salt, seed: self.seed };
-        let stored = put_block(place, header, body).and_then(|word| commit(place, word));
-        stored.map_err(|e| Error::io("write", &self.path, e))?;
+        self.block_at(self.position, header, body)?;
         self.position += header.padded();
         Ok(())
+    }
+
+    /// Store a block at a place that was [left free](Builder::leave).
+    ///
+    /// # Errors
+    /// As [`Builder::block`].
+    pub fn block_at(&self, position: u64, header: &Header, body: &[u8]) -> Result<()> {
+        let place = self.place_at(position);
+        let stored = put_block(place, header, body).and_then(|word| commit(place, word));
+        stored.map_err(|e| Error::io("write", &self.path, e))
+    }
+
+    /// Leave room for blocks that are stored later; returns where it begins.
+    pub fn leave(&mut self, len: u64) -> u64 {
+        let position = self.position;
+        self.position += len;
+        position
+    }
+
+    /// Cover what was left free and not used.
+    ///
+    /// # Errors
+    /// As [`Builder::block`].
+    pub fn cover(&self, from: u64, to: u64) -> Result<()> {
+        let place = self.place_at(from);
+        let stored = put_header(place, &void_header(from, to)).and_then(|word| commit(place, word));
+        stored.map_err(|e| Error::io("write", &self.path, e))
+    }
+
+    fn place_at(&self, position: u64) -> Place<'_> {
+        Place { map: &self.map, position, salt: self.salt, seed: self.seed }
     }
 
     /// Store the header page: identity, and a first mark.

@@ -189,6 +189,11 @@ impl Index {
         bytes
     }
 
+    /// Entries that there are, up to the first place without a sound one.
+    pub fn filled(&self) -> u64 {
+        (0..self.capacity()).take_while(|i| self.entry(*i).is_some()).count() as u64
+    }
+
     /// Entries that there are room for; of one built in memory, entries that there are.
     pub fn len(&self) -> u64 {
         self.capacity()

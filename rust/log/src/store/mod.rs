@@ -19,6 +19,7 @@
 //! | `info` | what there is, in numbers |
 //! | `configure` | changing the settings that may change |
 //! | `retention` | which records go by themselves, and who sees to it |
+//! | `staging` | what jobs stage beside a log, and how it goes |
 //! | `topics`, `sweep` | creating, listing, deleting topics; removing what was left half-way |
 //!
 //! Invariant: everything is created under a temporary name and gets its own name whole, logs first,
@@ -48,6 +49,7 @@ mod repair;
 mod retention;
 mod sharing;
 mod slots;
+mod staging;
 mod sweep;
 mod topics;
 mod unfinished;
@@ -69,6 +71,7 @@ pub use options::{Access, StoreOptions, TopicOptions};
 pub use repair::{LogRepair, RepairReport, repair};
 pub use retention::{Cut, Limit, LogMaintenance, Maintenance, Need};
 pub use slots::DeadSlot;
+pub use staging::{STALE_AFTER, Stale, remove_job, staging_dir, sweep_staging};
 pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verification, verify};
 
 use crate::error::{Error, Result};

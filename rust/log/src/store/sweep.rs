@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::claim::Claim;
-use super::files;
 use super::layout::{Layout, TEMPORARY, TOPIC_SETTINGS, deleted, in_log, temporary, top};
+use super::{files, staging};
 use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
@@ -272,6 +272,7 @@ fn remove_log_files(storage: &dyn Storage, path: &Path) -> Result<()> {
         }
         files::remove_dir(storage, &quarantine)?;
     }
+    staging::remove_all(storage, path)?;
     for name in files::list(storage, path)? {
         if names::is_log_file(&name) {
             files::unlink(storage, &path.join(name))?;

@@ -258,7 +258,7 @@ impl Topic {
     /// An error of the log as a user of the topic is told it: under the topic's name; and where the topic
     /// was deleted, that, whatever is missing then.
     #[cold]
-    fn told(&self, error: Error) -> Error {
+    pub(crate) fn told(&self, error: Error) -> Error {
         let by_deletion = matches!(
             error,
             Error::Io { .. }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub use needs::Need;
 pub use plan::{Cut, Limit};
 
-use super::{Store, files, sweep};
+use super::{Stale, Store, files, sweep, sweep_staging};
 use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
@@ -112,6 +112,10 @@ impl Store {
         if let Some(most) = retention_bytes {
             let planned = plan::apply_store(&mut plans, self.taken()?, most);
             problems.extend(planned.err());
+        }
+        for log in logs.iter_mut().filter(|_| !dry_run) {
+            let swept = sweep_staging(self.shared.storage(), &log.dir, &Stale::default());
+            log.problem = log.problem.take().or(swept.err());
         }
         for plan in plans {
             let Some(told) = logs.iter_mut().find(|log| log.dir == plan.dir) else { continue };

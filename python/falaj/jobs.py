@@ -1,0 +1,114 @@
+"""`BulkJob`: many records that become visible at once, or not at all.
+
+What one process writes in one go; `Topic.job` makes it. It stages a part and commits it: jobs of
+several processes do the same with `Topic.stage` and `Topic.commit_job`.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from falaj.errors import Invalid
+
+TYPE_CHECKING = False  # see falaj.lean
+
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from falaj._core import Part
+    from falaj.topics import Topic
+
+__all__ = ["BulkJob"]
+
+
+class BulkJob:
+    """Records that become visible at once when the `with` block ends; `Topic.job` makes it.
+
+    An exception in the block gives the job up: nothing of it is ever seen. Records are written to a
+    file beside the log as they come, so memory does not grow with the job.
+
+    Attributes:
+        done: True where the token was committed before the block began: the work can be skipped,
+            and what is appended all the same is not committed again.
+        committed: After the block: True when it was committed by this, False when its token was
+            there before; None before, and where the job was given up.
+        records: After the block: how many records were appended.
+        offsets: After the block: for each partition that got any, the range of their offsets.
+    """
+
+    __slots__ = ("_name", "_part", "_token", "_topic", "committed", "done", "offsets", "records")
+
+    def __init__(self, topic: Topic[Any], name: str, token: tuple[str, int] | None) -> None:
+        """Make it; `Topic.job` calls this."""
+        self._topic = topic
+        self._name = name
+        self._token = token
+        self._part: Part | None = None
+        self.done = False
+        self.committed: bool | None = None
+        self.records = 0
+        self.offsets: dict[int, range] = {}
+
+    @property
+    def part(self) -> Part:
+        """What is staged: `append` and `append_arrow` are its methods.
+
+        Raises:
+            Invalid: The `with` block has not begun, or is over.
+        """
+        if self._part is None:
+            raise Invalid("a job is a context manager: with topic.job(…) as job")
+        return self._part
+
+    def append(self, value: Any, **rest: Any) -> None:
+        """Append a record when the job ends.
+
+        Args:
+            value: As for `Part.append`; None for a tombstone.
+            **rest: key, headers, time and partition, as for `Part.append`.
+
+        Raises:
+            Invalid: The topic has no such partition, or the job is over.
+            TooLarge: It is larger than one append may be.
+        """
+        self.part.append(value, **rest)
+
+    def append_arrow(self, batch: Any) -> int:
+        """Append the rows of record batches when the job ends; see `Part.append_arrow`."""
+        return self.part.append_arrow(batch)
+
+    def __enter__(self) -> Self:
+        """Begin the job."""
+        if self._part is not None or self.committed is not None:
+            raise Invalid("this job was begun before: make another")
+        if self._token is not None:
+            last = self._topic.last_token(self._token[0])
+            self.done = last is not None and self._token[1] <= last
+        # Two of one name at once have nothing to do with each other.
+        self._name = f"{self._name}.{secrets.token_hex(4)}"
+        self._part = self._topic.stage(self._name, "0", self._token)
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Commit it, or give it up where the block ended with an exception."""
+        part, self._part = self.part, None
+        if kind is not None:
+            part.abort()
+            return
+        try:
+            told = self._topic.commit_job(self._name, [part.finish()], self._token)
+        except BaseException:
+            self._topic.abort_job(self._name)
+            raise
+        self.committed, self.records = told["committed"], told["records"]
+        self.offsets = {p: range(*found) for p, found in told["offsets"].items()}
+
+    def __repr__(self) -> str:
+        """Tell its name and state."""
+        if self._part is not None:
+            state = "open"
+        elif self.committed is None:
+            state = "not committed"
+        else:
+            state = f"{self.records} records committed" if self.committed else "committed before"
+        return f"<falaj.BulkJob {self._name!r}, {state}>"

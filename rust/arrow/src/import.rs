@@ -1,0 +1,73 @@
+//! Record batches by the Arrow C data and stream interfaces, from whoever made them.
+//!
+//! Owns the one place where foreign memory becomes a batch. Invariant: what was given is moved out of, so
+//! that its maker's release is called once, here; and its layout is checked before it is looked at.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
+use arrow_array::{Array, RecordBatch, StructArray};
+use arrow_schema::{ArrowError, DataType};
+use falaj::error::{Error, Result};
+
+/// A batch from an array of structs.
+///
+/// # Errors
+/// `Invalid` for an array of anything else, one that was taken before, and one with rows that are null.
+///
+/// # Safety
+/// `schema` and `array` point to an `ArrowSchema` and an `ArrowArray` as the C data interface defines them,
+/// which nobody else uses meanwhile.
+pub unsafe fn batch(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<RecordBatch> {
+    // SAFETY: the caller's obligation. What is left behind is a released struct, so its maker's
+    // destructor finds nothing to do.
+    let array = unsafe { FFI_ArrowArray::from_raw(array.as_ptr().cast()) };
+    // SAFETY: as above.
+    let schema = unsafe { FFI_ArrowSchema::from_raw(schema.as_ptr().cast()) };
+    if array.is_released() {
+        return taken();
+    }
+    // SAFETY: both are of one export, which the caller vouches for; they are moved in, and their lengths
+    // are checked there against the type.
+    let data = unsafe { from_ffi(array, &schema) }.map_err(told)?;
+    if !matches!(data.data_type(), DataType::Struct(_)) {
+        let what = format!("a record batch is an array of structs, not of {}", data.data_type());
+        return Err(Error::Invalid { what });
+    }
+    data.validate().map_err(told)?;
+    let rows = StructArray::from(data);
+    if rows.null_count() > 0 {
+        let what = "a record batch has rows that are null as a whole".to_owned();
+        return Err(Error::Invalid { what });
+    }
+    Ok(RecordBatch::from(rows))
+}
+
+/// The batches of a stream.
+///
+/// # Errors
+/// `Invalid` for one that was taken before, or whose schema nobody understands.
+///
+/// # Safety
+/// `stream` points to an `ArrowArrayStream` as the C stream interface defines it, which nobody else uses
+/// meanwhile.
+pub unsafe fn stream(
+    stream: NonNull<c_void>,
+) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send> {
+    // SAFETY: the caller's obligation. What is left behind is a released struct.
+    let stream = unsafe { FFI_ArrowArrayStream::from_raw(stream.as_ptr().cast()) };
+    let reader = ArrowArrayStreamReader::try_new(stream).map_err(told)?;
+    Ok(reader.map(|batch| batch.map_err(told)))
+}
+
+fn taken<T>() -> Result<T> {
+    Err(Error::Invalid { what: "this record batch was taken before".into() })
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn told(error: ArrowError) -> Error {
+    Error::Invalid { what: format!("these are no record batches: {error}") }
+}

@@ -1,0 +1,303 @@
+//! Committing a job that is too large for a group: its blocks are the log's next segment.
+//!
+//! The segment is made whole outside the lock, as a roll makes one, and filled with all that the job has,
+//! its token last; all of it is on the medium before it counts. Room is left behind its first snapshot for
+//! the second, which says with which offsets topics go on here, and is known only under the lock; blocks
+//! tell their offsets relative to that. Under the lock then happens what happens in a roll, no more: a
+//! snapshot, a header, a rename, an end block. **The end block is the commit point**, of the roll and of the
+//! job. So whatever knows of segments knows of large jobs. See `docs/PROTOCOL.md`, "Sinks", and
+//! `docs/decisions/0012-large-jobs-are-the-next-segment.md`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
+use crate::format::address::{Address, MAX_POSITION};
+use crate::format::block::{HEADER_LEN, Header, Kind, flag};
+use crate::format::names;
+use crate::format::state::LogState;
+use crate::segment::create::{Builder, own_header, own_len};
+use crate::storage::LockKind;
+
+use super::append::{Obstacle, RESERVE, Writer};
+use super::demands::{Demands, Refusal};
+use super::guard::Which;
+use super::job::Token;
+use super::roll::next_sequence;
+use super::{Control, Log, Member, enter, write_access};
+
+/// Bytes that are left free for what changes while a segment is filled, beside all that was known before.
+const SLACK: u64 = 64 << 10;
+/// Bytes that the blocks of a job take at most: with all else a segment holds they have a position.
+const MAX_JOB: u64 = 30 << 30;
+
+const _: () = assert!(MAX_JOB + (1 << 30) < MAX_POSITION);
+
+/// A block on its way into a segment, but for its body.
+#[derive(Clone, Copy, Debug)]
+pub struct LargeBlock {
+    /// Topic number in the log.
+    pub topic: u32,
+    /// Flags that belong to the body.
+    pub flags: u16,
+    /// Number of records.
+    pub count: u32,
+    /// CRC-32 of the body.
+    pub body_crc: u32,
+}
+
+/// Where the blocks of a large job come from.
+pub trait Blocks {
+    /// Begin again with the first.
+    fn rewind(&mut self);
+
+    /// The next block, its body stored into `body`; `None` behind the last.
+    ///
+    /// # Errors
+    /// When it cannot be had, or is not what it should be: then the job is not committed.
+    fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<LargeBlock>>;
+}
+
+/// A job that is committed as a segment.
+#[allow(missing_debug_implementations, reason = "where blocks come from need not tell")]
+pub struct Large<'a> {
+    /// Its blocks.
+    pub blocks: &'a mut dyn Blocks,
+    /// Bytes that they take at most, headers included.
+    pub bytes: u64,
+    /// Where the segment is made, a name on the log's file system that nobody else uses.
+    pub path: PathBuf,
+}
+
+/// Where a large job went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Landed {
+    /// Where it ends.
+    pub end: Address,
+    /// The offsets that its records got, by topic number.
+    pub offsets: BTreeMap<u32, Range<u64>>,
+}
+
+/// A segment that holds a job, and lacks only what is known under the lock.
+#[derive(Debug)]
+struct Filled {
+    builder: Builder,
+    /// What its first snapshot says.
+    state: LogState,
+    time_base_us: i64,
+    /// Room for the second one.
+    room: Range<u64>,
+    /// Records, by topic number.
+    records: BTreeMap<u32, u64>,
+}
+
+type Outcome<T> = std::result::Result<T, Obstacle>;
+
+impl Log {
+    /// Bytes that the blocks of one job may take at most, headers included.
+    pub fn max_job_len(&self) -> u64 {
+        MAX_JOB
+    }
+
+    /// As [`Log::commit_job`], for a job of any size: its blocks become the log's next segment. What it was
+    /// made of is on the medium then, but not yet that it is part of the log.
+    ///
+    /// # Errors
+    /// As [`Log::commit_job`]; what `blocks` fails with.
+    pub fn commit_large(
+        &self,
+        job: &mut Large<'_>,
+        token: Option<&Token>,
+    ) -> Result<Option<Landed>> {
+        let committed = self.try_large(job, token);
+        // What is not part of the log by now never will be.
+        let _ = self.storage.unlink(&job.path);
+        committed.map_err(|error| self.unless_deleted(error))
+    }
+
+    fn try_large(&self, job: &mut Large<'_>, token: Option<&Token>) -> Result<Option<Landed>> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        let limit = self.max_job_len();
+        if job.bytes > limit {
+            return Err(Error::TooLarge { bytes: job.bytes, limit });
+        }
+        let mut slack = SLACK;
+        loop {
+            let state = {
+                let mut slot = enter(&self.writer);
+                let writer = self.writer_in(&mut slot, control)?;
+                self.settle(writer, control)?;
+                writer.walk.state_beyond_damage().into_owned()
+            };
+            let mut filled = Some(self.fill(job, token, state, slack)?);
+            pass(Point::JobFilled);
+            while filled.is_some() {
+                let mut slot = enter(&self.writer);
+                let writer = self.writer_in(&mut slot, control)?;
+                writer.catch_up(self, control)?;
+                match self.land(writer, (control, member), &mut filled, token) {
+                    Ok(landed) => return Ok(Some(landed)),
+                    Err(Obstacle::Refused(Refusal::Spent)) => return Ok(None),
+                    Err(Obstacle::Refused(refusal)) => {
+                        return Err(self.refused(refusal, &Demands::default()));
+                    }
+                    Err(obstacle) => self.overcome(obstacle, writer, control, member)?,
+                }
+            }
+            // So much has changed meanwhile that the room was too small.
+            slack = slack.saturating_mul(16);
+        }
+    }
+
+    /// Make the segment, and have all of it on the medium.
+    fn fill(
+        &self,
+        job: &mut Large<'_>,
+        token: Option<&Token>,
+        state: LogState,
+        slack: u64,
+    ) -> Result<Filled> {
+        let storage = &*self.storage;
+        let snapshot = state.encode_since(&LogState::default());
+        let facts = token.map(|token| self.fact(token, token.version)).unwrap_or_default();
+        let room = own_len(snapshot.len()) + slack;
+        let own = names_and_facts(&snapshot, &facts) + room + RESERVE;
+        let len = (own + job.bytes).next_multiple_of(crate::format::PAGE);
+        let (reach, mode) = (self.settings.segment_bytes, self.settings.file_mode);
+        let access = write_access(&self.settings);
+        let builder = Builder::new(storage, job.path.clone(), len, reach, mode, access)?;
+        let time_base_us = storage.now_us();
+        let room = 0..room;
+        let records = BTreeMap::new();
+        let mut filled = Filled { builder, state, time_base_us, room, records };
+        // As long as it is held nobody takes it for left behind.
+        let locked = filled.builder.file().try_lock(LockKind::Exclusive);
+        locked.map_err(|e| Error::io("lock", &job.path, e))?;
+        filled.put(job, &snapshot, &facts)?;
+        filled.builder.sync()?;
+        Ok(filled)
+    }
+
+    /// One try to make the segment the log's next one. `filled` is gone where it has no room for what changed
+    /// meanwhile.
+    fn land(
+        &self,
+        writer: &mut Writer,
+        (control, member): (&Control, &dyn Member),
+        filled: &mut Option<Filled>,
+        token: Option<&Token>,
+    ) -> Outcome<Landed> {
+        control.check_in_place(&*self.storage).map_err(|error| self.unless_deleted(error))?;
+        self.make_room_to_end(writer, control)?;
+        let path = self.dir.join(names::segment(next_sequence(writer.tail.sequence())?));
+        let Some(ready) = filled.as_ref() else { return Err(Obstacle::Moved) };
+        let most = ready.room.end - ready.room.start;
+        let mut changes = Vec::with_capacity(most as usize);
+        let guard = self.lock(Which::Append)?;
+        pass(Point::RollLocked);
+        writer.under_lock(self, control, &guard)?;
+        self.check_room_to_end(writer, control)?;
+        writer.expect_unspent(self, token)?;
+        let known = writer.walk.state_beyond_damage();
+        if let Some(topic) = ready.records.keys().find(|topic| known.topic(**topic).is_none()) {
+            return Err(Obstacle::Unknown { topic: *topic });
+        }
+        known.append_since(&ready.state, &mut changes);
+        let until = ready.room.start + own_len(changes.len());
+        if until != ready.room.end && until + HEADER_LEN as u64 > ready.room.end {
+            drop(guard);
+            *filled = None;
+            return Err(Obstacle::Moved);
+        }
+        drop(known);
+        ready.begin(&changes, until)?;
+        let time = ready.time_base_us;
+        let named = self.name_next(writer, (control, member), &ready.builder, time, &path, &guard);
+        let header = named?;
+        drop(guard);
+        pass(Point::RollUnlocked);
+        let Some(ready) = filled.take() else { return Err(Obstacle::Moved) };
+        // Known here is what was known under the lock, until the writer looks at the new segment.
+        let offsets = ready.offsets(&writer.walk.state_beyond_damage());
+        let end = Address::new(header.sequence, ready.builder.position());
+        let _ = ready.builder.file().unlock();
+        let segment = ready.builder.into_segment(path, header);
+        self.enter_next(writer, control, segment, 0)?;
+        Ok(Landed { end, offsets })
+    }
+}
+
+impl Filled {
+    fn put(&mut self, job: &mut Large<'_>, snapshot: &[u8], facts: &[u8]) -> Result<()> {
+        let builder = &mut self.builder;
+        builder.block(&own_header(Kind::Snapshot, snapshot, 0), snapshot)?;
+        let room = builder.leave(self.room.end);
+        self.room = room..room + self.room.end;
+        let limit = builder.position() + job.bytes;
+        let mut body = Vec::new();
+        job.blocks.rewind();
+        while let Some(block) = job.blocks.next(&mut body)? {
+            let records = self.records.entry(block.topic).or_default();
+            let header = header_of(&block, *records, body.len())?;
+            if builder.position() + header.padded() > limit {
+                let what = "a job has more bytes than it said";
+                return Err(Error::Invalid { what: what.into() });
+            }
+            builder.block(&header, &body)?;
+            *records += u64::from(block.count);
+        }
+        if !facts.is_empty() {
+            builder.block(&own_header(Kind::Meta, facts, 0), facts)?;
+        }
+        Ok(())
+    }
+
+    /// Store what the segment begins with, as far as that was left open.
+    fn begin(&self, changes: &[u8], until: u64) -> Result<()> {
+        let header = own_header(Kind::Snapshot, changes, 0);
+        self.builder.block_at(self.room.start, &header, changes)?;
+        if until < self.room.end {
+            self.builder.cover(until, self.room.end)?;
+        }
+        Ok(())
+    }
+
+    fn offsets(&self, known: &LogState) -> BTreeMap<u32, Range<u64>> {
+        let records = self.records.iter();
+        let range = |(topic, records): (&u32, &u64)| {
+            let first = known.topic(*topic).map_or(0, |topic| topic.next);
+            (*topic, first..first + records)
+        };
+        records.map(range).collect()
+    }
+}
+
+fn names_and_facts(snapshot: &[u8], facts: &[u8]) -> u64 {
+    crate::format::PAGE + own_len(snapshot.len()) + own_len(facts.len())
+}
+
+/// Header of a block behind so many records of its topic in the segment.
+fn header_of(block: &LargeBlock, before: u64, body: usize) -> Result<Header> {
+    let LargeBlock { topic, flags, count, body_crc } = *block;
+    let flags = if topic == 0 { flags } else { flags | flag::TOPIC };
+    let most = u64::from(u32::MAX);
+    let Some(offset) = u32::try_from(before).ok().filter(|_| before + u64::from(count) <= most)
+    else {
+        let what =
+            format!("a job has at most {most} records for one partition: commit it in several");
+        return Err(Error::Invalid { what });
+    };
+    Ok(Header {
+        len: (Header::len_for(flags) + body) as u32,
+        body_crc,
+        offset,
+        count,
+        span: count,
+        flags,
+        topic,
+        ..Header::new(Kind::Data)
+    })
+}

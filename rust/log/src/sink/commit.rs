@@ -1,0 +1,307 @@
+//! Committing a job: what was staged is checked, then becomes part of the log in one step.
+//!
+//! Three calls, so that who has to wait for locks in turns can: [`Job::ready`] looks at what there is, and
+//! changes nothing; [`Ready::place`] appends, or finds that it was done before; [`Ready::settle`] waits for
+//! the medium, and removes what was staged. Invariant: what is committed was checked after it was read and
+//! before the log's lock, so whatever happens to the files meanwhile, what was checked is what counts.
+//! Small jobs are a group in the active segment, large ones are the next segment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::Job;
+use super::read::PartReader;
+use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
+use crate::format::Malformed;
+use crate::format::address::Address;
+use crate::format::block::{MAX_HEADER_LEN, Producer};
+use crate::format::part::{FRAME_LEN, Frame, Manifest, file_name};
+use crate::log::{Blocks, Large, LargeBlock, Outgoing, Token};
+use crate::store::{Stale, remove_job, sweep_staging};
+
+/// More than a group takes beside the body of one block.
+pub(super) const OVERHEAD: u64 = 1024;
+
+/// What a commit did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// True when it was committed by this; false where its token, or a later one, was there before.
+    pub now: bool,
+    /// Records that were appended.
+    pub records: u64,
+    /// Their offsets, by partition.
+    pub offsets: BTreeMap<u32, Range<u64>>,
+}
+
+/// A job whose parts are there, ready to be committed.
+#[derive(Debug)]
+pub struct Ready<'a> {
+    job: &'a Job,
+    token: Option<Token>,
+    /// The token's name and version, as they were given.
+    named: Option<(String, u64)>,
+    /// True when the token was spent already: there is nothing to place.
+    is_done: bool,
+    /// Of parts that have records, in the order in which they are committed.
+    manifests: Vec<Manifest>,
+    /// Bytes that the job's blocks take at most.
+    bytes: u64,
+    /// What fits into a group was read already.
+    group: Option<Group>,
+}
+
+/// Blocks in memory, in the order of their partitions.
+#[derive(Debug, Default)]
+struct Group {
+    bodies: Vec<u8>,
+    /// Where the body of each begins.
+    frames: Vec<(usize, Frame)>,
+}
+
+/// Where a job went.
+#[derive(Clone, Debug, Default)]
+pub struct Placed {
+    /// Where it ends; `None` where it was committed before, or nothing was to be appended.
+    end: Option<Address>,
+    offsets: BTreeMap<u32, Range<u64>>,
+}
+
+impl Job {
+    /// Look at the parts that manifests name; of a small job also read and check them. Nothing changes.
+    ///
+    /// # Errors
+    /// As [`Job::commit`].
+    pub fn ready(
+        &self,
+        manifests: &[impl AsRef<[u8]>],
+        token: Option<(&str, u64)>,
+    ) -> Result<Ready<'_>> {
+        let mut ids = BTreeSet::new();
+        let manifests = manifests.iter().map(|bytes| self.manifest(bytes.as_ref(), &mut ids));
+        let mut manifests = manifests.collect::<Result<Vec<_>>>()?;
+        manifests.retain(|manifest| manifest.len > 0);
+        let named = token.map(|(name, version)| (name.to_owned(), version));
+        let is_done = self.is_spent(token)?;
+        let bytes = manifests.iter().map(most_of).fold(OVERHEAD, u64::saturating_add);
+        let mut ready = Ready {
+            job: self,
+            token: self.token(token)?,
+            named,
+            is_done,
+            manifests,
+            bytes,
+            group: None,
+        };
+        if !is_done {
+            match ready.look() {
+                // Who was faster with the same token has removed the parts.
+                Err(Error::NotStaged { .. }) if self.is_spent(token)? => ready.is_done = true,
+                looked => looked?,
+            }
+        }
+        Ok(ready)
+    }
+
+    fn is_spent(&self, token: Option<(&str, u64)>) -> Result<bool> {
+        let Some((name, version)) = token else { return Ok(false) };
+        Ok(super::last_token(&self.topic, name)?.is_some_and(|last| version <= last.version))
+    }
+
+    fn manifest(&self, bytes: &[u8], ids: &mut BTreeSet<u64>) -> Result<Manifest> {
+        let refuse = |why: String| Err(Error::BadManifest { job: self.name().to_owned(), why });
+        let manifest = match Manifest::decode(bytes) {
+            Ok(manifest) => manifest,
+            Err(Malformed::Damaged(what) | Malformed::Unknown(what)) => return refuse(what.into()),
+            Err(Malformed::Newer(version)) => {
+                return refuse(format!("a part is of format version {version}: upgrade falaj"));
+            }
+        };
+        let part = &manifest.part;
+        if manifest.owner != self.owner(manifest.owner.id) {
+            let name = self.topic.name();
+            return refuse(format!("part {part:?} is not of the topic {name:?} that is there now"));
+        }
+        if manifest.job != self.name() {
+            return refuse(format!("part {part:?} is of the job {:?}", manifest.job));
+        }
+        if !ids.insert(manifest.owner.id) {
+            return refuse(format!("part {part:?} is there twice"));
+        }
+        let known = manifest.records.iter().all(|(p, _)| *p < self.topic.partitions());
+        if !known || (manifest.len == 0) != manifest.records.is_empty() {
+            return refuse(format!("part {part:?} has records where the topic has no partition"));
+        }
+        Ok(manifest)
+    }
+}
+
+/// Bytes that a part takes in the log at most.
+fn most_of(manifest: &Manifest) -> u64 {
+    let more = (MAX_HEADER_LEN + 8).saturating_sub(FRAME_LEN) as u64;
+    manifest.len.saturating_add(u64::from(manifest.frames) * more)
+}
+
+impl Ready<'_> {
+    fn look(&mut self) -> Result<()> {
+        let log = self.job.topic.log();
+        if self.bytes > log.max_group_len() {
+            let limit = log.max_job_len();
+            if self.bytes > limit {
+                return Err(Error::TooLarge { bytes: self.bytes, limit });
+            }
+            // That they are there, and whose they are; the rest is checked as it is copied.
+            let mut all = self.manifests.iter();
+            return all.try_for_each(|manifest| PartReader::open(self.job, manifest).map(drop));
+        }
+        let (mut group, mut body) = (Group::default(), Vec::new());
+        for manifest in &self.manifests {
+            let mut part = PartReader::open(self.job, manifest)?;
+            while let Some(frame) = part.next(&mut body)? {
+                group.frames.push((group.bodies.len(), frame));
+                group.bodies.extend_from_slice(&body);
+            }
+        }
+        // A stable sort: within a partition as the parts were given.
+        group.frames.sort_by_key(|(_, frame)| frame.partition);
+        self.group = Some(group);
+        Ok(())
+    }
+
+    /// Make the records part of the log, all at once; not waited for the medium. Where a lock is not had in
+    /// time nothing has happened, and this can be tried again.
+    ///
+    /// # Errors
+    /// As [`Job::commit`].
+    pub fn place(&self) -> Result<Placed> {
+        let nothing = self.manifests.is_empty() && self.token.is_none();
+        if self.is_done || nothing {
+            return Ok(Placed::default());
+        }
+        let placed = match &self.group {
+            Some(group) => self.place_group(group),
+            None => self.place_large(),
+        };
+        let placed = match placed {
+            // As in `ready`.
+            Err(Error::NotStaged { .. }) if self.job.is_spent(self.named())? => Placed::default(),
+            placed => placed.map_err(|error| self.job.topic.told(error))?,
+        };
+        pass(Point::JobCommitted);
+        Ok(placed)
+    }
+
+    fn named(&self) -> Option<(&str, u64)> {
+        self.named.as_ref().map(|(name, version)| (name.as_str(), *version))
+    }
+
+    fn place_group(&self, group: &Group) -> Result<Placed> {
+        let number = self.job.topic.settings().number;
+        let block = |(at, frame): &(usize, Frame)| Outgoing {
+            topic: number + frame.partition,
+            flags: frame.flags,
+            count: frame.count,
+            body: &group.bodies[*at..*at + frame.len as usize],
+            body_crc: frame.body_crc,
+            highest_event_ns: frame.highest_ns,
+            uses_append_time: frame.uses_append_time,
+            interval: true,
+        };
+        let blocks: Vec<_> = group.frames.iter().map(block).collect();
+        let mut firsts = vec![0; blocks.len()];
+        let log = self.job.topic.log();
+        let Some(appended) = log.commit_job(&blocks, self.token.as_ref(), &mut firsts)? else {
+            return Ok(Placed::default());
+        };
+        let mut offsets = BTreeMap::<u32, Range<u64>>::new();
+        for ((_, frame), first) in group.frames.iter().zip(firsts) {
+            let end = first + u64::from(frame.count);
+            offsets.entry(frame.partition).or_insert(first..end).end = end;
+        }
+        Ok(Placed { end: Some(appended.end), offsets })
+    }
+
+    fn place_large(&self) -> Result<Placed> {
+        let (topic, dir) = (&self.job.topic, self.job.dir());
+        let storage = topic.store().storage();
+        let drawn = storage.random();
+        let id = drawn.map_err(|e| Error::io("draw a random number for", &dir, e))?;
+        let path = dir.join(file_name("segment", id, false));
+        let number = topic.settings().number;
+        let mut blocks = Staged { ready: self, number, at: 0, part: None };
+        let mut large = Large { blocks: &mut blocks, bytes: self.bytes, path };
+        let Some(landed) = topic.log().commit_large(&mut large, self.token.as_ref())? else {
+            return Ok(Placed::default());
+        };
+        let offsets = landed.offsets.into_iter().map(|(topic, range)| (topic - number, range));
+        Ok(Placed { end: Some(landed.end), offsets: offsets.collect() })
+    }
+
+    /// Wait until what was placed is on the medium, then remove what the job staged, and what is left of
+    /// earlier ones.
+    ///
+    /// # Errors
+    /// `DurabilityUnknown`; `LockTimeout`, after which this can be tried again.
+    pub fn settle(&self, placed: Placed) -> Result<Committed> {
+        let log = self.job.topic.log();
+        let synced = match placed.end {
+            Some(end) => log.sync_to(end),
+            // Who committed it may have died before it was on the medium.
+            None if self.token.is_some() => log.sync().map(drop),
+            None => Ok(()),
+        };
+        let offset = placed.offsets.values().next().map_or(0, |range| range.start);
+        synced.map_err(|error| match (error, placed.end) {
+            (error @ Error::LockTimeout { .. }, _) | (error, None) => self.job.topic.told(error),
+            (error, Some(_)) => error.after_append(offset),
+        })?;
+        pass(Point::JobDurable);
+        self.clean();
+        let now = placed.end.is_some() || self.token.is_none();
+        let records = placed.offsets.values().map(|range| range.end - range.start).sum();
+        Ok(Committed { now, records, offsets: placed.offsets })
+    }
+
+    /// What cannot be removed now is swept later: the job is committed all the same.
+    fn clean(&self) {
+        let (topic, log) = (&self.job.topic, self.job.topic.log());
+        let storage = &**topic.store().storage();
+        let _ = remove_job(storage, &self.job.dir());
+        pass(Point::JobSwept);
+        let number = topic.settings().number;
+        let spent = self.named().map(|(name, version)| (number, Producer::id_of(name), version));
+        let _ = sweep_staging(storage, log.dir(), &Stale { spent, ..Stale::default() });
+    }
+}
+
+/// The blocks of a large job, read as they are asked for.
+struct Staged<'a> {
+    ready: &'a Ready<'a>,
+    /// Number of the topic's first partition.
+    number: u32,
+    /// The part that comes next.
+    at: usize,
+    part: Option<PartReader<'a>>,
+}
+
+impl Blocks for Staged<'_> {
+    fn rewind(&mut self) {
+        (self.at, self.part) = (0, None);
+    }
+
+    fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<LargeBlock>> {
+        loop {
+            if let Some(part) = &mut self.part {
+                if let Some(frame) = part.next(body)? {
+                    let Frame { partition, flags, count, body_crc, .. } = frame;
+                    let topic = self.number + partition;
+                    return Ok(Some(LargeBlock { topic, flags, count, body_crc }));
+                }
+                self.part = None;
+            }
+            let Some(manifest) = self.ready.manifests.get(self.at) else { return Ok(None) };
+            self.part = Some(PartReader::open(self.ready.job, manifest)?);
+            self.at += 1;
+        }
+    }
+}

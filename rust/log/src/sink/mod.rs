@@ -1,0 +1,188 @@
+//! Sinks: a job of many processes writes into a topic, and nothing is visible until one commit.
+//!
+//! Owns the way of a job from records to one atomic append. Each process *stages* parts: records are
+//! encoded and checksummed there, as bodies of blocks, in a file of its own beside the log. A finished
+//! part is named by a *manifest*, a few hundred bytes that travel to whoever commits. The commit checks all
+//! parts that it is given, then appends them in one group, with a *token* that makes it happen once, however
+//! often it is asked for. Until then nobody sees anything; whatever fails before leaves nothing but files
+//! that are swept.
+//!
+//! Invariants: what is committed was checked against the manifests, bodies included, before the log's
+//! lock; a commit that returned is on the medium, whatever the topic's sync mode; a token and the records
+//! of its job are there together or not at all. How blocks get their place is left to `log/job.rs`, what
+//! becomes of files that nobody commits to `store/staging.rs`. See `docs/PROTOCOL.md`, "Sinks".
+//!
+//! ```
+//! use falaj::sink::Job;
+//! use falaj::store::{Store, StoreOptions, TopicOptions};
+//! use falaj::topic::{Record, Topic};
+//! # let dir = tempfile::tempdir().unwrap();
+//! let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
+//! let flights = Topic::open(&store, "flights", &TopicOptions::default())?;
+//!
+//! // In any number of processes, each with parts of its own:
+//! let job = Job::new(&flights, "import-2026-11-22")?;
+//! let mut part = job.stage("0", None)?;
+//! part.append(&Record::value(b"EWR to IAH"), None)?;
+//! let manifest = part.finish()?;
+//!
+//! // In one of them, with the manifests of all:
+//! let token = Some(("import", 20_261_122));
+//! assert_eq!(flights.end(0)?, 0);
+//! let done = job.commit(&[&manifest], token)?;
+//! assert!(done.now && done.offsets[&0] == (0..1));
+//! assert!(!job.commit(&[&manifest], token)?.now, "that was committed before");
+//! assert_eq!(flights.end(0)?, 1);
+//! # Ok::<(), falaj::error::Error>(())
+//! ```
+
+mod commit;
+mod part;
+mod read;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::format::part::{Owner, complaint, job_dir};
+use crate::format::state::TokenState;
+use crate::log::Token;
+use crate::store::{Stale, remove_job, staging_dir, sweep_staging};
+use crate::topic::Topic;
+
+pub use crate::store::STALE_AFTER;
+pub use commit::{Committed, Placed, Ready};
+pub use part::Part;
+
+/// A job that writes into a topic. The same job is meant wherever one of its name is made for the topic, in
+/// any process; nothing is made on the disk before a part has records.
+#[derive(Clone, Debug)]
+pub struct Job {
+    topic: Topic,
+    name: Arc<str>,
+}
+
+impl Job {
+    /// The job of this name.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that is not 1 to 200 of `[A-Za-z0-9._-]`; `ReadOnly` for a topic that was
+    /// opened for reading.
+    pub fn new(topic: &Topic, name: &str) -> Result<Self> {
+        expect_name("job", name)?;
+        if !topic.log().is_writable() {
+            return Err(Error::ReadOnly { path: topic.log().dir().to_path_buf() });
+        }
+        Ok(Self { topic: topic.clone(), name: name.into() })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The topic that it writes into.
+    pub fn topic(&self) -> &Topic {
+        &self.topic
+    }
+
+    /// Begin a part of it. Parts may be written at once, in any process, and the same one several times, as
+    /// where a task is tried again: what counts is which of them is committed. `token` is that of the
+    /// job, where it is known by now: then what dies with the job goes as soon as the token is spent.
+    ///
+    /// # Errors
+    /// `Invalid` for a name of the part that is not 1 to 200 of `[A-Za-z0-9._-]`; `Io`.
+    pub fn stage(&self, part: &str, token: Option<(&str, u64)>) -> Result<Part> {
+        Part::begin(self.clone(), part, token)
+    }
+
+    /// Commit the job: the records of these parts, in this order, appended at once, and on the medium when
+    /// this returns. Then what the job staged is removed.
+    ///
+    /// A token is the name of a series of jobs, and the number of this one in it. Where that, or a higher
+    /// one, was committed to the topic before, nothing is appended, and the answer says so: a job may be
+    /// committed as often as anybody likes. Without a token the second commit of a job fails, as its parts
+    /// are gone; but who dies in the middle of the first one cannot know what became of it.
+    ///
+    /// # Errors
+    /// `BadManifest` for one that is damaged, of another job or topic, or there twice; `NotStaged` when a
+    /// part is gone; `Corrupt` when it is damaged; `TooLarge` for more than one append may hold;
+    /// `Invalid` when the log remembers no more tokens; else as [`Topic::append`]. Then nothing was
+    /// appended, and nothing removed. `DurabilityUnknown`: it is visible, and perhaps not on the medium:
+    /// commit it again.
+    pub fn commit(
+        &self,
+        manifests: &[impl AsRef<[u8]>],
+        token: Option<(&str, u64)>,
+    ) -> Result<Committed> {
+        let ready = self.ready(manifests, token)?;
+        let placed = ready.place()?;
+        ready.settle(placed)
+    }
+
+    /// Remove all that the job staged. What was committed stays committed.
+    ///
+    /// # Errors
+    /// `Io`; what is left is swept some time later.
+    pub fn abort(&self) -> Result<()> {
+        let storage = self.topic.store().storage();
+        remove_job(&**storage, &self.dir()).map(drop)
+    }
+
+    /// Where its parts are staged.
+    fn dir(&self) -> PathBuf {
+        staging_dir(self.topic.log().dir()).join(job_dir(&self.name, self.topic.settings().number))
+    }
+
+    fn owner(&self, id: u64) -> Owner {
+        let settings = self.topic.settings();
+        Owner { log: settings.log_generation, topic: settings.generation, id }
+    }
+
+    fn token(&self, token: Option<(&str, u64)>) -> Result<Option<Token>> {
+        let number = self.topic.settings().number;
+        token.map(|(name, version)| Token::new(number, name, version)).transpose()
+    }
+}
+
+/// The job of a series that was committed to a topic last: its version, and when that was. Seen as soon as it
+/// is committed, perhaps before it is on the medium.
+///
+/// # Errors
+/// As [`Log::cursor_of`](crate::log::Log::cursor_of).
+pub fn last_token(topic: &Topic, name: &str) -> Result<Option<TokenState>> {
+    let found = topic.log().token_of(topic.settings().number, name);
+    found.map_err(|error| topic.told(error))
+}
+
+/// Forget a token, on the medium when this returns: a log remembers 1,024 of them. A job of the series could
+/// be committed twice then. True where there was one.
+///
+/// # Errors
+/// As [`Topic::append`].
+pub fn forget_token(topic: &Topic, name: &str) -> Result<bool> {
+    let forgotten = topic.log().forget_token(topic.settings().number, name);
+    match forgotten.map_err(|error| topic.told(error))? {
+        Some(appended) => topic.log().sync_to(appended.end).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// Remove parts that were staged in the topic's log by jobs that came to nothing: which nobody is writing, and
+/// nobody changed for so long; how many. [`STALE_AFTER`] is what commits and
+/// [`Store::maintain`](crate::store::Store::maintain) go by.
+///
+/// # Errors
+/// `Io`.
+pub fn sweep(topic: &Topic, older_than: Duration) -> Result<u64> {
+    let stale = Stale { older_than, ..Stale::default() };
+    sweep_staging(&**topic.store().storage(), topic.log().dir(), &stale)
+}
+
+fn expect_name(of: &str, name: &str) -> Result<()> {
+    match complaint(name) {
+        Some(why) => Err(Error::Invalid { what: format!("{name:?} cannot name a {of}: {why}") }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,309 @@
+//! A part of a job while it is written: records into frames, frames into a file.
+//!
+//! Invariant: the file has its lasting name only when it is whole and on the medium; until then it is locked,
+//! so that nobody takes it for left behind. Its name carries a random id, so nobody else's attempt at
+//! the same part is ever meant. What becomes of it then is told in [`super::commit`].
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::commit::OVERHEAD;
+use super::{Job, expect_name};
+use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
+use crate::format::block::Producer;
+use crate::format::checksum::{crc32, crc32_from};
+use crate::format::part::{FRAME_LEN, Frame, HEADER_LEN, Header, Manifest, file_name};
+use crate::format::record::{BodyWriter, Record};
+use crate::storage::{File, LockKind, Open, Storage};
+use crate::store::{fork, staging_dir};
+use crate::topic::Topic;
+
+/// Bytes of a body after which a block ends.
+const BLOCK: usize = 256 << 10;
+/// Bytes that a part holds back at most, over all partitions.
+const HELD: usize = 16 << 20;
+/// How often a directory is made that somebody sweeps meanwhile.
+const TRIES: u32 = 16;
+
+/// A part of a job that is being written.
+#[derive(Debug)]
+pub struct Part {
+    out: Out,
+    /// What is held back of each partition.
+    lanes: Vec<BodyWriter>,
+    /// Records of each partition.
+    records: Vec<u64>,
+    /// Bytes in all lanes.
+    held: usize,
+    /// Bytes of a body after which a block ends, in this log.
+    block: usize,
+    /// Bytes of the largest record.
+    limit: u64,
+    /// Where the next record without a key goes.
+    turn: u32,
+    epoch: u64,
+}
+
+/// Where the blocks of a part go.
+#[derive(Debug)]
+struct Out {
+    job: Job,
+    name: String,
+    header: Header,
+    /// There with the first block.
+    file: Option<Staged>,
+    position: u64,
+    frames: u32,
+    heads_crc: u32,
+}
+
+/// A file that is being written.
+#[derive(Clone, Debug)]
+struct Staged {
+    file: Arc<dyn File>,
+    path: PathBuf,
+}
+
+impl Part {
+    pub(super) fn begin(job: Job, name: &str, token: Option<(&str, u64)>) -> Result<Self> {
+        expect_name("part", name)?;
+        job.token(token)?;
+        let log = job.topic.log();
+        let drawn = job.topic.store().storage().random();
+        let id = drawn.map_err(|e| Error::io("draw a random number for", log.dir(), e))?;
+        let token = token.map_or((0, 0), |(name, version)| (Producer::id_of(name), version));
+        let limit = log.max_group_len();
+        let partitions = job.topic.partitions() as usize;
+        let header = Header { owner: job.owner(id), token };
+        let (turn, name) = (crc32(name.as_bytes()), name.to_owned());
+        let (position, frames, heads_crc) = (HEADER_LEN as u64, 0, 0);
+        Ok(Self {
+            out: Out { job, name, header, file: None, position, frames, heads_crc },
+            lanes: std::iter::repeat_with(BodyWriter::default).take(partitions).collect(),
+            records: vec![0; partitions],
+            held: 0,
+            block: BLOCK.min(usize::try_from(limit / 4).unwrap_or(BLOCK)),
+            limit,
+            turn,
+            epoch: fork::epoch(),
+        })
+    }
+
+    /// Append a record. Without a partition it goes where its key says, or else takes turns, as in a
+    /// topic.
+    ///
+    /// # Errors
+    /// `Invalid` for a partition that the topic has not, `TooLarge` for a record that no append may hold:
+    /// then nothing changed. `NoSpace`, `Io`; `Closed` in a forked child.
+    pub fn append(&mut self, record: &Record<'_>, partition: Option<u32>) -> Result<()> {
+        if fork::epoch() != self.epoch {
+            return Err(Error::Closed { what: "part" });
+        }
+        let (len, limit) = (record.max_len(), self.limit);
+        if len as u64 + OVERHEAD > limit {
+            return Err(Error::TooLarge { bytes: len as u64, limit });
+        }
+        let partition = self.choose(record, partition)?;
+        let lane = &mut self.lanes[partition as usize];
+        let is_timed = record.event_time_ns.is_some();
+        let takes = lane.takes(record.is_rich(), is_timed) && lane.body().len() + len <= self.block;
+        if lane.count() > 0 && !takes {
+            self.held = self.held.saturating_sub(lane.body().len());
+            self.out.put(partition, lane)?;
+        }
+        if lane.count() == 0 {
+            // As what came before: a plain record among others does not begin a block of its own.
+            lane.begin(record.is_rich() || lane.is_rich(), record.event_time_ns);
+        }
+        let before = lane.body().len();
+        lane.push(record);
+        self.held += lane.body().len() - before;
+        self.records[partition as usize] += 1;
+        if self.held > HELD { self.flush() } else { Ok(()) }
+    }
+
+    fn choose(&mut self, record: &Record<'_>, partition: Option<u32>) -> Result<u32> {
+        let (topic, partitions) = (&self.out.job.topic, self.lanes.len() as u32);
+        match (partition, record.key) {
+            (Some(given), _) if given < partitions => Ok(given),
+            (Some(given), _) => {
+                let (name, last) = (topic.name(), partitions - 1);
+                let what =
+                    format!("{name:?} has no partition {given}: they are numbered 0 to {last}");
+                Err(Error::Invalid { what })
+            }
+            (None, _) if partitions == 1 => Ok(0),
+            (None, Some(key)) => Ok(topic.partition_of(key)),
+            (None, None) => {
+                self.turn = self.turn.wrapping_add(1);
+                Ok(self.turn % partitions)
+            }
+        }
+    }
+
+    /// Write the blocks that are held back.
+    fn flush(&mut self) -> Result<()> {
+        for (partition, lane) in (0..).zip(&mut self.lanes).filter(|(_, lane)| lane.count() > 0) {
+            self.out.put(partition, lane)?;
+        }
+        self.held = 0;
+        Ok(())
+    }
+
+    /// Have the part on the medium, whole, and return its manifest, for [`Job::commit`].
+    ///
+    /// # Errors
+    /// `NotStaged` when the job was aborted or committed meanwhile; `NoSpace`, `Io`; `Closed` in a forked
+    /// child. The part is given up then.
+    pub fn finish(mut self) -> Result<Vec<u8>> {
+        if fork::epoch() != self.epoch {
+            return Err(Error::Closed { what: "part" });
+        }
+        self.flush()?;
+        let records = (0..).zip(self.records.iter().copied()).filter(|(_, records)| *records > 0);
+        let records = records.collect();
+        let out = &mut self.out;
+        let mut len = 0;
+        if let Some(staged) = &out.file {
+            out.name_file(staged)?;
+            len = out.position;
+        }
+        // What has its name is not this one's to remove.
+        out.file = None;
+        let manifest = Manifest {
+            owner: out.header.owner,
+            job: out.job.name().to_owned(),
+            part: out.name.clone(),
+            len,
+            frames: out.frames,
+            heads_crc: out.heads_crc,
+            records,
+        };
+        Ok(manifest.encode())
+    }
+
+    /// Remove what was written. Dropping it does the same.
+    pub fn abort(self) {
+        drop(self);
+    }
+
+    /// Records so far.
+    pub fn count(&self) -> u64 {
+        self.records.iter().sum()
+    }
+
+    /// The topic that it writes into.
+    pub fn topic(&self) -> &Topic {
+        &self.out.job.topic
+    }
+}
+
+impl Out {
+    /// Write a block, and empty it.
+    fn put(&mut self, partition: u32, body: &mut BodyWriter) -> Result<()> {
+        let (highest_ns, uses_append_time) = body.times();
+        let bytes = body.body();
+        let frame = Frame {
+            partition,
+            count: body.count(),
+            len: bytes.len() as u32,
+            body_crc: crc32(bytes),
+            highest_ns,
+            flags: body.flags(),
+            uses_append_time,
+        };
+        let head = frame.encode(self.header.owner.id, self.position);
+        let Staged { file, path } = self.staged()?;
+        let behind = self.position + FRAME_LEN as u64;
+        let written = file.write_at(&head, self.position);
+        let written = written.and_then(|()| file.write_at(bytes, behind));
+        written.map_err(|error| Error::io("write", &path, error))?;
+        self.heads_crc = crc32_from(self.heads_crc, &head);
+        (self.position, self.frames) = (behind + bytes.len() as u64, self.frames + 1);
+        body.begin(body.is_rich(), None);
+        Ok(())
+    }
+
+    /// The file, made with the first block.
+    fn staged(&mut self) -> Result<Staged> {
+        if let Some(staged) = &self.file {
+            return Ok(staged.clone());
+        }
+        let staged = self.make()?;
+        self.file = Some(staged.clone());
+        Ok(staged)
+    }
+
+    fn make(&self) -> Result<Staged> {
+        let store = self.job.topic.store();
+        let (storage, modes) = (&**store.storage(), store.modes());
+        let dir = self.job.dir();
+        let path = dir.join(file_name(&self.name, self.header.owner.id, false));
+        for _ in 0..TRIES {
+            make_dir(storage, &staging_dir(self.job.topic.log().dir()), modes.directory)?;
+            match make_dir(storage, &dir, modes.directory) {
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
+                made => made?,
+            }
+            // Those who may only read need not open it, and could lock it.
+            let file = match storage.open(&path, Open::CreateNew(modes.lock)) {
+                // Somebody swept the directory in between.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                opened => opened.map_err(|e| Error::io("create", &path, e))?,
+            };
+            if file.try_lock(LockKind::Exclusive).map_err(|e| Error::io("lock", &path, e))? {
+                file.write_at(&self.header.encode(), 0)
+                    .map_err(|e| Error::io("write", &path, e))?;
+                pass(Point::PartMade);
+                return Ok(Staged { file, path });
+            }
+            let _ = storage.unlink(&path);
+        }
+        Err(self.gone())
+    }
+
+    fn name_file(&self, Staged { file, path }: &Staged) -> Result<()> {
+        let storage = &**self.job.topic.store().storage();
+        file.sync_all().map_err(|e| Error::io("sync", path, e))?;
+        pass(Point::PartSynced);
+        let whole = path.with_file_name(file_name(&self.name, self.header.owner.id, true));
+        storage.rename_new(path, &whole).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => self.gone(),
+            _ => Error::io("rename", path, error),
+        })?;
+        pass(Point::PartNamed);
+        // From the innermost on: a name that is there leads to what is there.
+        for dir in whole.ancestors().skip(1).take(3) {
+            match storage.sync_dir(dir) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.gone()),
+                synced => synced.map_err(|e| Error::io("sync", dir, e))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn gone(&self) -> Error {
+        let (job, part) = (self.job.name().to_owned(), self.name.clone());
+        Error::NotStaged { job, part, path: self.job.dir() }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if let Some(staged) = self.out.file.take().filter(|_| fork::epoch() == self.epoch) {
+            // What cannot be removed now is swept later.
+            let storage = &**self.out.job.topic.store().storage();
+            let _ = storage.unlink(&staged.path);
+            let _ = storage.remove_dir(&self.out.job.dir());
+        }
+    }
+}
+
+fn make_dir(storage: &dyn Storage, path: &std::path::Path, mode: u32) -> Result<()> {
+    match storage.create_dir(path, mode) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made.map_err(|e| Error::io("create", path, e)),
+    }
+}

@@ -1,0 +1,131 @@
+//! What jobs stage beside a log, as files: where it lies, and how it goes.
+//!
+//! Owns the removal of staged parts. Invariant: what is removed has exactly a name that falaj gives, in the
+//! place where it puts it, and no log ever names a staged file: records of a job are copied when it is
+//! committed, so whatever is taken away here is missed by nobody but a job that was not committed.
+//! Who writes parts has them locked as long; between that and the commit nobody does, and a part goes by
+//! what is known of its job, or by age. What is in a part is left to [`crate::sink`]. See
+//! `docs/PROTOCOL.md`, "Sinks".
+//!
+//! ```text
+//! logs/<log>@<generation>/staging/<job>@<topic number>/<part>.<id>.tmp    being written
+//!                                                      <part>.<id>.part   whole
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::files;
+use crate::error::{Error, Result};
+use crate::format::part::{self, Header};
+use crate::storage::{File, LockKind, Open, Storage};
+
+/// How long a part that nobody holds is kept when nothing is known of its job.
+pub const STALE_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Directory in which jobs stage their parts, by directory of the log.
+pub fn staging_dir(log: &Path) -> PathBuf {
+    log.join("staging")
+}
+
+/// Which parts of a log may go.
+#[derive(Clone, Copy, Debug)]
+pub struct Stale {
+    /// Those that nobody changed for so long.
+    pub older_than: Duration,
+    /// Those of jobs with this token, by id of its name, up to this version: topic number, id, version.
+    pub spent: Option<(u32, u64, u64)>,
+}
+
+impl Default for Stale {
+    fn default() -> Self {
+        Self { older_than: STALE_AFTER, spent: None }
+    }
+}
+
+/// Remove all that a job has staged, whoever is writing to it; how many files that were.
+///
+/// # Errors
+/// `Io`; what is left goes with the next one.
+pub fn remove_job(storage: &dyn Storage, dir: &Path) -> Result<u64> {
+    let mut removed = 0;
+    for name in list(storage, dir)? {
+        if part::parse_file_name(&name).is_some() {
+            files::unlink(storage, &dir.join(name))?;
+            removed += 1;
+        }
+    }
+    files::remove_dir(storage, dir)?;
+    Ok(removed)
+}
+
+/// Remove all that any job has staged, with the log itself.
+///
+/// # Errors
+/// As [`remove_job`].
+pub(super) fn remove_all(storage: &dyn Storage, log: &Path) -> Result<()> {
+    let staging = staging_dir(log);
+    for name in list(storage, &staging)? {
+        if part::parse_job_dir(&name).is_some() {
+            remove_job(storage, &staging.join(name))?;
+        }
+    }
+    files::remove_dir(storage, &staging)
+}
+
+/// Remove what dead jobs left in a log: parts that nobody holds, and that are stale; how many.
+///
+/// # Errors
+/// As [`remove_job`].
+pub fn sweep_staging(storage: &dyn Storage, log: &Path, stale: &Stale) -> Result<u64> {
+    let staging = staging_dir(log);
+    let mut removed = 0;
+    for name in list(storage, &staging)? {
+        let Some((_, number)) = part::parse_job_dir(&name) else { continue };
+        let dir = staging.join(&name);
+        let files = list(storage, &dir)?;
+        for name in files.iter().filter(|name| part::parse_file_name(name).is_some()) {
+            removed += u64::from(remove_stale(storage, &dir.join(name), number, stale)?);
+        }
+        // One in which somebody just begins is made anew by him.
+        files::remove_dir(storage, &dir)?;
+    }
+    Ok(removed)
+}
+
+fn remove_stale(storage: &dyn Storage, path: &Path, number: u32, stale: &Stale) -> Result<bool> {
+    let Ok(file) = storage.open(path, Open::ReadWrite) else { return Ok(false) };
+    let look = |error| Error::io("look at", path, error);
+    let age_us = storage.now_us().saturating_sub(file.stat().map_err(look)?.modified_us);
+    let is_old = i128::from(age_us) >= stale.older_than.as_micros() as i128;
+    if !(is_old || is_spent(&*file, number, stale)) {
+        return Ok(false);
+    }
+    // Whoever writes it has it locked, and may take as long as he likes.
+    if !file.try_lock(LockKind::Exclusive).map_err(|error| Error::io("lock", path, error))? {
+        return Ok(false);
+    }
+    files::unlink(storage, path)?;
+    Ok(true)
+}
+
+fn is_spent(file: &dyn File, number: u32, stale: &Stale) -> bool {
+    let Some((topic, id, version)) = stale.spent else { return false };
+    let mut bytes = [0; part::HEADER_LEN];
+    if topic != number || file.read_at(&mut bytes, 0).ok() != Some(bytes.len()) {
+        return false;
+    }
+    Header::decode(&bytes).is_ok_and(|head| head.token.0 == id && head.token.1 <= version)
+}
+
+/// Names in a directory; none where it is not there, and none through a link.
+fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<String>> {
+    match files::stat(storage, dir)? {
+        Some(stat) if stat.is_dir => {}
+        _ => return Ok(Vec::new()),
+    }
+    match storage.list(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(|error| Error::io("list", dir, error)),
+    }
+}

@@ -1,0 +1,268 @@
+//! `Part`: records of a job, staged by one process; and what commits a job.
+//!
+//! The file that knows of parts, manifests and tokens. Record batches come by the Arrow C interfaces: the
+//! pointers are taken out of their capsules here, and handed to the crate `falaj-arrow` at once. Invariant:
+//! the mutex is held by attached threads for moments, and by detached ones that never attach under it.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use falaj::error::{Error, Result};
+use falaj::sink::{self, Job};
+use falaj_arrow::{import, rows};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
+
+use crate::errors::{OrRaise, invalid, raise};
+use crate::input::{self, Incoming};
+use crate::opened::Opened;
+use crate::wait::patiently;
+
+/// A part of a job; see falaj.Part.
+#[pyclass(frozen, module = "falaj._core")]
+#[derive(Debug)]
+pub struct Part {
+    opened: Opened,
+    name: String,
+    /// `None` once it is over.
+    inner: Mutex<Option<sink::Part>>,
+}
+
+impl Part {
+    fn inner(&self) -> MutexGuard<'_, Option<sink::Part>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(&self, use_it: impl FnOnce(&mut sink::Part) -> Result<T>) -> Result<T> {
+        match self.inner().as_mut() {
+            Some(part) => use_it(part),
+            None => Err(OVER),
+        }
+    }
+}
+
+const OVER: Error = Error::Closed { what: "part" };
+
+#[pymethods]
+impl Part {
+    /// Append a record to the part.
+    ///
+    /// Args:
+    ///     value: What the codec takes; bytes, or any buffer, without one. None for a tombstone.
+    ///     key, headers, time, partition: As for `Topic.append`.
+    ///
+    /// Raises:
+    ///     Invalid: The topic has no such partition.
+    ///     TooLarge: It is larger than one append may be.
+    ///     Closed: The part was finished or aborted.
+    ///     NoSpace: The disk is full.
+    #[pyo3(signature = (value, key=None, headers=None, time=None, partition=None))]
+    fn append<'py>(
+        &self,
+        value: Option<&Bound<'py, PyAny>>,
+        key: Option<&Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
+        time: Option<&Bound<'py, PyAny>>,
+        partition: Option<u32>,
+        py: Python<'py>,
+    ) -> PyResult<()> {
+        let encode = self.opened.handle.shape.encode.as_ref();
+        let record = Incoming {
+            value: value.map(|value| input::encoded(value, encode)).transpose()?,
+            key: input::key(key)?,
+            headers: input::headers(headers)?,
+            event_time_ns: input::time_ns(time)?,
+        };
+        let partition = partition.or(self.opened.only);
+        let appended =
+            self.with(|part| record.with_record(|record| part.append(record, partition)));
+        appended.or_raise(py)
+    }
+
+    /// Append the rows of record batches; the codec has no part in it.
+    ///
+    /// Args:
+    ///     batch: Anything with `__arrow_c_array__` or `__arrow_c_stream__`: a record batch, a table or a
+    ///         reader of pyarrow, a frame of Polars. Columns: value (bytes or text), and as far as they are
+    ///         there key (likewise), headers (lists of structs of a key and a value), timestamp (with a time
+    ///         zone) and partition (integers), each of which may be null.
+    ///
+    /// Returns:
+    ///     How many rows there were.
+    ///
+    /// Raises:
+    ///     Invalid: A column is missing, unknown or of another type.
+    ///     TooLarge, Closed, NoSpace: As for `append`. Rows before may be staged: abort the part.
+    fn append_arrow(&self, batch: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let py = batch.py();
+        if let Ok(export) = batch.getattr(pyo3::intern!(py, "__arrow_c_array__")) {
+            let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+                export.call0()?.extract()?;
+            let (at_schema, at_array) =
+                (pointer(&schema, c"arrow_schema")?, pointer(&array, c"arrow_array")?);
+            // SAFETY: capsules of these names hold what the C data interface defines. They are ours: made
+            // by the call above, and alive until the end of this block; nobody else runs meanwhile.
+            let taken = unsafe { import::batch(at_schema, at_array) };
+            let batch = taken.or_raise(py)?;
+            return py.detach(|| self.with(|part| rows::stage(part, &batch))).or_raise(py);
+        }
+        let Ok(export) = batch.getattr(pyo3::intern!(py, "__arrow_c_stream__")) else {
+            let kind = batch.get_type().name()?.to_string();
+            let what = format!(
+                "record batches have __arrow_c_array__ or __arrow_c_stream__, and {kind} has neither"
+            );
+            return Err(PyTypeError::new_err(what));
+        };
+        let capsule = export.call0()?;
+        let at_stream = pointer(&capsule, c"arrow_array_stream")?;
+        // SAFETY: a capsule of this name holds what the C stream interface defines. It is ours: made by the
+        // call above, and alive until the end of this function; nobody else runs meanwhile.
+        let taken = unsafe { import::stream(at_stream) };
+        let mut batches = taken.or_raise(py)?;
+        // A stream of Python's attaches while it makes a batch, so that is done without the mutex.
+        let staged = py.detach(|| {
+            batches.try_fold(0, |rows, batch| {
+                let batch = batch?;
+                self.with(|part| rows::stage(part, &batch)).map(|more| rows + more)
+            })
+        });
+        staged.or_raise(py)
+    }
+
+    /// Have the part on the medium, whole.
+    ///
+    /// Returns:
+    ///     Its manifest, a few hundred bytes: what `Topic.commit_job` is given.
+    ///
+    /// Raises:
+    ///     NotStaged: The job was committed or aborted meanwhile.
+    ///     NoSpace: The disk is full; the part is given up.
+    ///     Closed: The part was finished or aborted.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let finished = py.detach(|| {
+            let part = self.inner().take();
+            part.map_or(Err(OVER), sink::Part::finish)
+        });
+        Ok(PyBytes::new(py, &finished.or_raise(py)?))
+    }
+
+    /// Give the part up, and remove what was staged of it. Again, or after `finish`, it does nothing.
+    fn abort(&self, py: Python<'_>) {
+        py.detach(|| drop(self.inner().take()));
+    }
+
+    /// Name of the part.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.abort(py);
+    }
+
+    fn __repr__(&self) -> String {
+        let state = match self.inner().as_ref() {
+            Some(part) => format!("{} records", part.count()),
+            None => "over".to_owned(),
+        };
+        format!("<falaj.Part {:?} of {:?}, {state}>", self.name, self.opened.handle.shape.name)
+    }
+}
+
+/// What a capsule of this name points to.
+fn pointer(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<NonNull<c_void>> {
+    capsule.cast::<PyCapsule>()?.pointer_checked(Some(name))
+}
+
+fn job(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<Job> {
+    Job::new(&opened.handle.open(py)?.topic, name).or_raise(py)
+}
+
+/// Begin a part of a job.
+pub(crate) fn stage(
+    py: Python<'_>,
+    opened: &Opened,
+    name: &str,
+    part: &str,
+    token: Option<&(String, u64)>,
+) -> PyResult<Part> {
+    if opened.partitions > 1 && opened.only.is_some() {
+        let what = "a part is staged for a topic, not for one of its partitions: name that with each record";
+        return Err(invalid(py, what));
+    }
+    let job = job(py, opened, name)?;
+    let inner = job.stage(part, borrowed(token)).or_raise(py)?;
+    Ok(Part { opened: opened.clone(), name: part.to_owned(), inner: Mutex::new(Some(inner)) })
+}
+
+fn borrowed(token: Option<&(String, u64)>) -> Option<(&str, u64)> {
+    token.map(|(name, version)| (name.as_str(), *version))
+}
+
+/// Commit a job.
+pub(crate) fn commit<'py>(
+    py: Python<'py>,
+    opened: &Opened,
+    name: &str,
+    parts: &[Bound<'py, PyBytes>],
+    token: Option<&(String, u64)>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let job = job(py, opened, name)?;
+    let parts: Vec<&[u8]> = parts.iter().map(PyBytesMethods::as_bytes).collect();
+    let patience = opened.handle.patience;
+    let ready = py.detach(|| job.ready(&parts, borrowed(token))).or_raise(py)?;
+    let placed = patiently(py, patience, || ready.place())?;
+    // It is visible: however long others sync, what comes of it is told.
+    let done = patiently(py, patience, || ready.settle(placed.clone()))?;
+    let offsets = PyDict::new(py);
+    for (partition, range) in &done.offsets {
+        offsets.set_item(partition, (range.start, range.end))?;
+    }
+    let told = PyDict::new(py);
+    told.set_item("committed", done.now)?;
+    told.set_item("records", done.records)?;
+    told.set_item("offsets", offsets)?;
+    Ok(told)
+}
+
+/// Remove what a job staged.
+pub(crate) fn abort(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<()> {
+    let job = job(py, opened, name)?;
+    py.detach(|| job.abort()).or_raise(py)
+}
+
+/// Version of the token of a name that was committed last.
+pub(crate) fn last_token(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<Option<u64>> {
+    let open = opened.handle.open_existing(py)?;
+    let patience = opened.handle.patience;
+    let found = patiently(py, patience, || sink::last_token(&open.topic, name))?;
+    Ok(found.map(|token| token.version))
+}
+
+/// Forget a token.
+pub(crate) fn forget_token(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<bool> {
+    let open = opened.handle.open(py)?;
+    patiently(py, opened.handle.patience, || sink::forget_token(&open.topic, name))
+}
+
+/// Remove what jobs left that came to nothing.
+pub(crate) fn sweep(py: Python<'_>, opened: &Opened, older_than: f64) -> PyResult<u64> {
+    let open = opened.handle.open(py)?;
+    let Some(age) = crate::wait::seconds(py, Some(older_than))? else {
+        return Err(invalid(py, "older_than is a number of seconds"));
+    };
+    if !open.topic.log().is_writable() {
+        let path = open.topic.log().dir().to_path_buf();
+        return Err(raise(py, &Error::ReadOnly { path }));
+    }
+    py.detach(|| sink::sweep(&open.topic, age)).or_raise(py)
+}

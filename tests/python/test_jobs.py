@@ -1,0 +1,255 @@
+"""Jobs: what one process or many stage is seen at once, once, or never."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from children import child
+
+import falaj
+from falaj import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+
+def staged(path: Path) -> list[str]:
+    """Name the files that jobs have staged in a store."""
+    return [file.name for file in path.glob("logs/*/staging/*/*")]
+
+
+def test_a_job_is_there_as_a_whole_when_its_block_ends_and_not_before(
+    path: Path, store: falaj.Store
+) -> None:
+    orders = store.topic("orders", partitions=2, codec="json", segment_bytes=65536)
+    for records in (10, 2_000):
+        before = [orders.partition(p).end for p in orders.partitions]
+        with orders.job("import", token=("import", records)) as job:
+            for n in range(records):
+                job.append({"n": n}, partition=n % 2, headers={"of": b"1"})
+            assert [orders.partition(p).end for p in orders.partitions] == before
+            assert not job.done
+        assert (job.committed, job.records) == (True, records)
+        for p, found in job.offsets.items():
+            assert found == range(before[p], before[p] + records // 2)
+            values = [record.value["n"] for record in orders.partition(p)[found.start :]]
+            assert values == list(range(p, records, 2))
+    assert staged(path) == []
+    with orders.job("import", token=("import", 10)) as job:
+        job.append({"n": -1})
+    assert (job.done, job.committed, job.records, job.offsets) == (True, False, 0, {})
+    assert sum(len(orders.partition(p)) for p in orders.partitions) == 2_010
+
+
+def test_an_exception_gives_a_job_up_and_a_job_is_begun_once(
+    path: Path, topic: falaj.Topic[Any]
+) -> None:
+    job = topic.job("import", token=("import", 1))
+    with pytest.raises(errors.Invalid, match="context manager"):
+        job.append(b"too early")
+    with pytest.raises(KeyError), job:
+        for _ in range(5_000):
+            job.append(b"x" * 100)
+        assert len(staged(path)) == 1
+        raise KeyError
+    assert (len(topic), topic.last_token("import"), job.committed) == (0, None, None)
+    assert staged(path) == []
+    assert repr(job).endswith("not committed>")
+    with topic.job("import") as job:
+        job.append(b"y")
+    assert "1 records committed" in repr(job)
+    with pytest.raises(errors.Invalid, match="make another"), job:
+        pass
+
+
+def test_parts_of_several_processes_are_committed_in_the_order_that_is_given(
+    path: Path, topic: falaj.Topic[Any]
+) -> None:
+    program = """
+topic = falaj.open(path).topic("orders")
+part = topic.stage("job", hear())
+for n in range(3_000):
+    part.append(b"%d" % n, key=b"k")
+say(part.finish().hex())
+"""
+    with ExitStack() as stack:
+        workers = [stack.enter_context(child(path, program)) for _ in range(2)]
+        for n, worker in enumerate(workers):
+            worker.tell(str(n))
+        parts = [bytes.fromhex(worker.hear()) for worker in workers]
+    told = topic.commit_job("job", [*reversed(parts)])
+    assert told == {"committed": True, "records": 6_000, "offsets": {0: (0, 6_000)}}
+    assert [int(record.bytes()) for record in topic[:3_002:1_500]] == [0, 1_500, 0]
+    assert topic[0].key == b"k"
+
+
+def test_what_cannot_be_committed_is_told_by_an_exception_of_its_own(
+    store: falaj.Store, topic: falaj.Topic[Any]
+) -> None:
+    part = topic.stage("job", "0")
+    part.append(b"x")
+    manifest = part.finish()
+    for use in (lambda: part.append(b"y"), part.finish):
+        with pytest.raises(errors.Closed):
+            use()
+    part.abort()
+    with pytest.raises(errors.BadManifest, match="not the manifest"):
+        topic.commit_job("job", [b"rubbish"])
+    with pytest.raises(errors.BadManifest, match="twice"):
+        topic.commit_job("job", [manifest, manifest])
+    with pytest.raises(ValueError, match="of the job"):
+        topic.commit_job("another", [manifest])
+    topic.abort_job("job")
+    with pytest.raises(errors.NotStaged, match="stage it anew") as told:
+        topic.commit_job("job", [manifest])
+    assert told.value.path is not None
+    with pytest.raises(errors.Invalid, match="cannot name a job"):
+        topic.stage("a/b", "0")
+    with pytest.raises(errors.Invalid, match="not for one of its partitions"):
+        store.topic("wide", partitions=2).partition(1).stage("job", "0")
+    with pytest.raises(errors.Invalid, match="no partition 3"):
+        topic.stage("job", "0").append(b"x", partition=3)
+    with falaj.open(store.path, mode="r") as readers:
+        read = readers.topic("orders")
+        assert read.last_token("n") is None
+        with pytest.raises(errors.ReadOnly):
+            read.stage("job", "0")
+        with pytest.raises(errors.ReadOnly):
+            read.sweep_jobs(0)
+    assert len(topic) == 0
+
+
+def test_a_token_is_known_until_it_is_forgotten(topic: falaj.Topic[Any]) -> None:
+    assert topic.commit_job("a", [], ("series", 3))["committed"]
+    assert not topic.commit_job("b", [], ("series", 2))["committed"]
+    assert topic.last_token("series") == 3
+    assert topic.forget_token("series")
+    assert not topic.forget_token("series")
+    assert topic.last_token("series") is None
+    assert topic.commit_job("b", [], ("series", 2))["committed"]
+
+
+def test_what_a_killed_worker_left_is_swept_when_it_is_old_enough(
+    path: Path, topic: falaj.Topic[Any]
+) -> None:
+    program = """
+part = falaj.open(path).topic("orders").stage("job", "0")
+for n in range(5_000):
+    part.append(b"x" * 100)
+say("staged")
+hear()
+"""
+    with child(path, program) as worker:
+        assert worker.hear() == "staged"
+        assert topic.sweep_jobs(0) == 0
+        assert len(staged(path)) == 1
+        worker.kill()
+    assert topic.sweep_jobs() == 0
+    assert topic.sweep_jobs(0) == 1
+    assert staged(path) == []
+
+
+def test_record_batches_are_staged_whatever_their_types(store: falaj.Store) -> None:
+    pa = pytest.importorskip("pyarrow")
+    orders = store.topic("orders", partitions=3)
+    pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "t", "value": b"1"}, {"key": "t", "value": None}], None, []], pairs)
+    times = pa.array([1_000, None, -5], pa.timestamp("ms", tz="UTC"))
+    kinds = [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string()]
+    for kind in [*kinds, pa.string_view()]:
+        text = pa.types.is_string(kind) or "str" in str(kind)
+        whole: Sequence[Any] = ["a", None, "c"] if text else [b"a", None, b"c"]
+        columns = {
+            "value": pa.array(whole, kind),
+            "key": pa.array([*whole[1:], None], kind),
+            "headers": headers,
+            "timestamp": times,
+            "partition": pa.array([2, 2, 2], pa.int16()),
+        }
+        batch = pa.record_batch(columns)
+        part = orders.stage("job", "0")
+        assert part.append_arrow(batch) == 3
+        assert part.append_arrow(pa.table(columns).slice(1, 2)) == 2
+        found = orders.commit_job("job", [part.finish()])["offsets"]
+        assert set(found) == {2}
+        first, second, third, *again = orders.partition(2)[found[2][0] :]
+        assert (first.bytes(), first.key, first.timestamp_ns) == (b"a", None, 10**9)
+        assert first.headers == (("t", b"1"), ("t", None))
+        assert (second.value, second.key, second.headers) == (None, b"c", ())
+        assert (third.bytes(), third.timestamp_ns) == (b"c", -5_000_000)
+        assert [record.value is None for record in again] == [True, False]
+
+
+def test_batches_that_nobody_understands_stage_nothing(store: falaj.Store) -> None:
+    pa = pytest.importorskip("pyarrow")
+    part = store.topic("orders").stage("job", "0")
+    value = pa.array([b"x"])
+    for columns, words in (
+        ({"value": [1]}, "bytes or text, not Int64"),
+        ({"value": value, "vlaue": value}, "no column"),
+        ({"key": value}, "name one column"),
+        ({"value": value, "timestamp": [1]}, "timestamps with a time zone"),
+        ({"value": value, "timestamp": pa.array([1], pa.timestamp("us"))}, "with a time zone"),
+        ({"value": value, "partition": ["0"]}, "integers"),
+        ({"value": value, "partition": [-1]}, "partition -1"),
+        ({"value": value, "headers": [["x"]]}, "structs"),
+    ):
+        with pytest.raises(errors.Invalid, match=words):
+            part.append_arrow(pa.record_batch(columns))
+    with pytest.raises(TypeError, match="neither"):
+        part.append_arrow(b"no batch")
+    assert "0 records" in repr(part)
+
+
+JOBS = """
+topic = falaj.open(path).topic("orders", codec="json", segment_bytes=65536)
+for version in range((topic.last_token("jobs") or 0) + 1, int(hear()) + 1):
+    say("begun", version)
+    job, token = f"job-{version}", ("jobs", version)
+    parts = []
+    for name in "ab":
+        part = topic.stage(job, name, token)
+        # Every other one is too large for a group.
+        for n in range(10 if version % 2 else 400):
+            part.append([version, name, n])
+        parts.append(part.finish())
+    topic.commit_job(job, parts, token)
+say("ended")
+"""
+
+
+def test_workers_and_a_committer_that_are_killed_all_the_time_commit_each_job_once(
+    path: Path, budget: Callable[[int, int], int], first_seed: int
+) -> None:
+    kills, jobs = budget(12, 300), budget(20, 400)
+    dice = random.Random(first_seed + 9)
+    with falaj.open(path) as store:
+        orders = store.topic("orders", codec="json", segment_bytes=65536)
+        for kill in range(kills + 1):
+            with child(path, JOBS) as worker:
+                worker.tell(str(jobs))
+                if kill == kills:
+                    while worker.hear() != "ended":
+                        pass
+                    worker.end()
+                else:
+                    worker.hear()
+                    # sleep: a kill is to come anywhere in the work, and not where a test would put it
+                    time.sleep(dice.uniform(0, 0.03))
+                    worker.kill()
+        expected = [
+            [version, name, n]
+            for version in range(1, jobs + 1)
+            for name in "ab"
+            for n in range(10 if version % 2 else 400)
+        ]
+        assert [record.value for record in orders] == expected
+        assert orders.last_token("jobs") == jobs
+        assert store.verify()["findings"] == []
+        orders.sweep_jobs(0)
+    assert staged(path) == []

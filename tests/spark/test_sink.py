@@ -1,0 +1,315 @@
+"""What tasks and drivers do when Spark writes, called as Spark does, without it."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+import pytest
+from pyspark import TaskContext
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import falaj
+from falaj.errors import Invalid, NoSuchTopic, NotAStore, SettingsMismatch
+from falaj.spark.source import FalajSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from falaj.spark.sink import FalajStreamWriter, FalajWriter
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+HEADER = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
+
+
+@pytest.fixture
+def orders(path: Path) -> Path:
+    with falaj.open(path) as store:
+        store.topic("orders", partitions=3)
+    return path
+
+
+def batch(store: Path, rows: pyarrow.Table, **options: str) -> FalajWriter:
+    """Make the writer of a batch, as the driver's process does."""
+    given = {"store": str(store), "topic": "orders"} | options
+    return FalajSource({k: v for k, v in given.items() if v}).writer(
+        from_arrow_schema(rows.schema), overwrite=False
+    )
+
+
+def work(writer: Any, *tasks: pyarrow.Table) -> list[Any]:
+    """Let tasks write, each with a writer of its own, and bring their messages to the driver."""
+    found = []
+    for rows in tasks:
+        copy = pickle.loads(pickle.dumps(writer))
+        found.append(pickle.loads(pickle.dumps(copy.write(iter(rows.to_batches(2))))))
+    return found
+
+
+def values(*numbers: int, **columns: list[Any]) -> pyarrow.Table:
+    return pyarrow.table({"value": [b"%d" % n for n in numbers], **columns})
+
+
+def written(store: Path, topic: str = "orders") -> list[bytes]:
+    """Read all values, a partition after the other."""
+    with falaj.open(store, "r") as opened, opened.topic(topic) as found:
+        return [record.bytes() for n in found.partitions for record in found.partition(n)]
+
+
+def staged(store: Path) -> list[Path]:
+    """List files of parts."""
+    return [file for file in store.rglob("*") if file.suffix in (".part", ".tmp")]
+
+
+def test_records_come_as_they_are(orders: Path) -> None:
+    local, huge = pyarrow.timestamp("us", tz="America/New_York"), b"x" * 3_000_000
+    rows = pyarrow.table(
+        {
+            "value": pyarrow.array([b"\xff\x00", None, b"", huge], pyarrow.large_binary()),
+            "key": pyarrow.array([None, "k", "", "é"], pyarrow.large_string()),
+            "timestamp": pyarrow.array([NOON, None, NOON, NOON], local),
+            "headers": pyarrow.array(
+                [None, [], [{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None], HEADER
+            ),
+            "partition": pyarrow.array([2, 1, 1, 0], pyarrow.int32()),
+        }
+    )
+    writer = batch(orders, rows)
+    began = datetime.now(UTC)
+    writer.commit(work(writer, rows))
+    with falaj.open(orders, "r") as store:
+        topic = store.topic("orders")
+        assert topic.partition(2)[0].bytes() == b"\xff\x00"
+        assert topic.partition(2)[0].key is None
+        assert topic.partition(2)[0].timestamp == NOON
+        tombstone, empty = topic.partition(1)
+        assert (tombstone.raw, tombstone.key, tombstone.headers) == (None, b"k", ())
+        assert began <= tombstone.timestamp.replace(microsecond=999_999)
+        assert (empty.bytes(), empty.key) == (b"", b"")
+        assert empty.headers == (("a", b"1"), ("a", None))
+        assert topic.partition(0)[0].bytes() == huge
+        assert topic.partition(0)[0].key == "é".encode()
+
+
+def test_keys_lead_to_the_partitions_that_appends_choose_and_order_stays(orders: Path) -> None:
+    numbers = range(300)
+    rows = values(*numbers, key=[b"key %d" % (n % 17) for n in numbers])
+    with falaj.open(orders) as store:
+        alike = store.topic("alike", partitions=3)
+        for value, key in zip(rows["value"].to_pylist(), rows["key"].to_pylist(), strict=True):
+            alike.append(value, key=key)
+    writer = batch(orders, rows)
+    writer.commit(work(writer, rows.slice(0, 100), rows.slice(100, 130), rows.slice(230)))
+    assert written(orders) == written(orders, "alike")
+
+
+def test_parts_stand_in_the_order_of_sparks_partitions_whoever_is_ready_first(path: Path) -> None:
+    rows = values(1, 2, 3)
+    writer = batch(path, rows, partitions="1")
+    late, early = work(writer, rows, values(4, 5))
+    writer.commit([early, late])
+    assert written(path) == [b"4", b"5", b"1", b"2", b"3"]
+
+
+def test_nobody_sees_anything_before_the_commit_and_nothing_is_left_of_an_abort(
+    orders: Path,
+) -> None:
+    rows = values(*range(10))
+    writer = batch(orders, rows)
+    messages = work(writer, rows, rows)
+    assert written(orders) == []
+    assert staged(orders)
+    writer.abort([None, *messages])
+    assert staged(orders) == []
+    with pytest.raises(falaj.Error):
+        writer.commit(messages)
+    assert written(orders) == []
+
+
+def test_a_task_that_fails_leaves_nothing(orders: Path) -> None:
+    rows = pyarrow.table({"value": [b"x" * 3_000_000] * 8})  # more than waits in memory
+
+    def breaks() -> Any:
+        yield from rows.to_batches(1)
+        assert staged(orders)
+        raise OSError("Spark is gone")
+
+    with pytest.raises(OSError, match="Spark is gone") as raised:
+        batch(orders, rows).write(breaks())
+    # Also while somebody holds on to the error, and by that to the part.
+    assert (staged(orders), raised.value.args) == ([], ("Spark is gone",))
+
+
+def test_what_an_attempt_left_that_was_not_chosen_goes_with_the_commit(orders: Path) -> None:
+    rows = values(1, 2, 3)
+    writer = batch(orders, rows)
+    chosen, _denied = work(writer, rows, rows)
+    writer.commit([chosen])
+    assert len(written(orders)) == 3
+    assert staged(orders) == []
+
+
+def test_a_batch_with_a_version_is_written_once_and_an_older_one_not_at_all(orders: Path) -> None:
+    def write(version: int, *numbers: int) -> None:
+        rows = values(*numbers)
+        writer = batch(orders, rows, txnAppId="nightly", txnVersion=str(version))
+        messages = work(writer, rows)
+        writer.commit(messages)
+        writer.abort(messages)  # Spark's, where what comes after the commit fails
+
+    for version, number in ((3, 1), (3, 2), (2, 3), (4, 4)):
+        write(version, number)
+    assert sorted(written(orders)) == [b"1", b"4"]
+    assert staged(orders) == []
+
+
+def test_a_version_counts_for_its_topic_alone(orders: Path) -> None:
+    with falaj.open(orders) as store:
+        store.topic("first", log="shop")
+        store.topic("second", log="shop")
+    for topic in ("first", "second", "first"):
+        rows = values(1)
+        writer = batch(orders, rows, topic=topic, txnAppId="nightly", txnVersion="0")
+        writer.commit(work(writer, rows))
+    assert written(orders, "first") == written(orders, "second") == [b"1"]
+
+
+def test_no_records_are_nothing_but_a_version_that_is_done(orders: Path) -> None:
+    empty = values(1).slice(1)
+    batch(orders, empty).commit(work(batch(orders, empty), empty))
+    writer = batch(orders, empty, txnAppId="a", txnVersion="1")
+    writer.commit(work(writer, empty))
+    rows = values(1)
+    writer = batch(orders, rows, txnAppId="a", txnVersion="1")
+    writer.commit(work(writer, rows))
+    assert written(orders) == []
+
+
+# --- Streams --------------------------------------------------------------------------------------
+
+
+class Task:
+    """A task's context, as far as a writer asks it."""
+
+    def __init__(self, query: str, batch: int) -> None:
+        self.found = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch)}
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+        return self.found.get(name)
+
+    def partitionId(self) -> int:  # noqa: N802
+        return 0
+
+    def taskAttemptId(self) -> int:  # noqa: N802
+        return 7
+
+
+def stream(store: Path) -> FalajStreamWriter:
+    return FalajSource(
+        {"store": str(store), "topic": "orders", "checkpointLocation": "c"}
+    ).streamWriter(from_arrow_schema(values(1).schema), overwrite=False)
+
+
+def test_a_batch_of_a_stream_is_written_once_however_often_it_comes(
+    orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(query: str, batch: int, *, aborts: bool = False) -> None:
+        monkeypatch.setattr(TaskContext, "get", lambda: Task(query, batch))
+        messages = work(stream(orders), values(batch), values(batch))
+        stream(orders).commit(messages, batch)  # Spark makes another writer for it
+        if aborts:
+            stream(orders).abort(messages, batch)
+
+    run("a", 0, aborts=True)
+    run("a", 0)
+    run("b", 0)
+    run("a", 1)
+    run("a", 1)
+    run("a", 0)
+    assert sorted(written(orders)) == [b"0"] * 4 + [b"1"] * 2
+    assert staged(orders) == []
+
+
+def test_a_failed_batch_of_a_stream_leaves_nothing(
+    orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: Task("a", 0))
+    messages = work(stream(orders), values(1), values(2))
+    stream(orders).abort([messages[0], None], 0)
+    stream(orders).abort([None, None], 0)
+    assert (written(orders), staged(orders)) == ([], [])
+
+
+# --- Where it goes --------------------------------------------------------------------------------
+
+
+def test_what_is_not_there_is_an_error_unless_spark_is_to_make_it(path: Path) -> None:
+    rows = values(1)
+    with pytest.raises(NotAStore, match=r"create it first, .* by \.option\('partitions', '1'\)"):
+        batch(path, rows)
+    assert not path.exists()
+    falaj.open(path).close()
+    with pytest.raises(NoSuchTopic, match=r"create it first, .* as many partitions as"):
+        batch(path, rows)
+    batch(path, rows, partitions="2")
+    with falaj.open(path, "r") as store:
+        assert len(store.topic("orders").partitions) == 2
+    batch(path, rows, partitions="2")
+    with pytest.raises(SettingsMismatch):
+        batch(path, rows, partitions="3")
+
+
+def test_a_task_that_does_not_see_the_drivers_store_says_so(orders: Path, tmp_path: Path) -> None:
+    rows = values(1)
+    writer = batch(orders, rows)
+    orders.rename(tmp_path / "away")
+    with pytest.raises(NotAStore, match=r"executor on .* does not see the store .* same path"):
+        work(writer, rows)
+    with falaj.open(orders) as store:
+        store.topic("orders", partitions=3)
+    with pytest.raises(NotAStore, match="sees another store than the one that Spark writes to"):
+        work(writer, rows)
+    assert staged(orders) == []
+
+
+@pytest.mark.parametrize("partition", [-1, 3])
+def test_a_partition_that_there_is_not_fails_the_task(orders: Path, partition: int) -> None:
+    rows = values(1, partition=pyarrow.array([partition], pyarrow.int32()))
+    with pytest.raises(Invalid, match="partition"):
+        work(batch(orders, rows), rows)
+    assert staged(orders) == []
+
+
+def test_a_column_names_the_topic_of_each_record(path: Path) -> None:
+    with falaj.open(path) as store:
+        for name in ("a", "b"):
+            store.topic(name)
+    rows = values(1, 2, 3, 4, topic=["a", "b", "a", "b"])
+    writer = batch(path, rows, topic="")
+    messages = work(writer, rows)
+    with pytest.raises(Invalid, match=r"names 2 topics, a, b, .*'txnAppId'"):
+        writer.commit(messages)
+    writer.abort(messages)
+    for _ in range(2):
+        writer = batch(path, rows, topic="", txnAppId="x", txnVersion="1")
+        writer.commit(work(writer, rows, rows.slice(2)))
+    assert written(path, "a") == [b"1", b"3", b"3"]
+    assert written(path, "b") == [b"2", b"4", b"4"]
+    one = values(5, topic=["a"])
+    writer = batch(path, one, topic="")
+    writer.commit(work(writer, one))
+    assert written(path, "a")[-1] == b"5"
+    for bad, error in ((None, Invalid), ("c", NoSuchTopic)):
+        rows = values(1, topic=pyarrow.array([bad], pyarrow.string()))
+        with pytest.raises(error, match="topic"):
+            work(batch(path, rows, topic=""), rows)
+    assert staged(path) == []
+
+
+def test_an_option_goes_before_the_column(orders: Path) -> None:
+    rows = values(1, topic=["elsewhere"])
+    writer = batch(orders, rows)
+    writer.commit(work(writer, rows))
+    assert written(orders) == [b"1"]

@@ -1,0 +1,475 @@
+"""Real Spark writes to topics: batches, streams that start again, tasks and drivers that die."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+import falaj
+from falaj.spark.sink import FalajStreamWriter, FalajWriter
+from falaj.spark.sink_options import WriteOptions
+from falaj.spark.source import FalajSource
+from house import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    Start = Callable[..., StreamingQuery]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value() -> Iterator[None]:
+    """Let functions of this module travel: processes of Spark's cannot import it."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
+
+def save(frame: DataFrame, store: Path, source: str = "falaj", **options: str) -> None:
+    given = {"store": str(store), "topic": "out"} | options
+    frame.write.format(source).mode("append").options(**given).save()
+
+
+def written(store: Path, topic: str = "out") -> Counter[bytes | None]:
+    with falaj.open(store, "r") as opened:
+        return Counter(opened.topic(topic).to_arrow(columns=["value"])["value"].to_pylist())
+
+
+def once(numbers: range) -> Counter[bytes | None]:
+    return Counter(b"%d" % n for n in numbers)
+
+
+def staged(store: Path) -> list[Path]:
+    """List files of parts."""
+    return [file for file in store.rglob("*") if file.suffix in (".part", ".tmp")]
+
+
+def numbers(spark: SparkSession, end: int, pieces: int = 3) -> DataFrame:
+    return spark.range(0, end, 1, pieces).selectExpr("CAST(id AS STRING) AS value")
+
+
+# --- Batches --------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_appended_in_the_order_of_the_frame_and_read_back(
+    spark: SparkSession, path: Path
+) -> None:
+    frame = spark.range(2_000).selectExpr(
+        "CAST(id AS STRING) AS key",
+        "CASE WHEN id % 7 = 0 THEN NULL ELSE repeat('x', CAST(id AS INT)) END AS value",
+        "timestamp_micros(id) AS timestamp",
+        "array(named_struct('key', 'n', 'value', CAST(CAST(id AS STRING) AS BINARY))) AS headers",
+    )
+    # In another zone the same moments are other texts.
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        save(frame.repartition(5).orderBy("timestamp", ascending=False), path, partitions="1")
+        save(frame.limit(0), path)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    with falaj.open(path, "r") as store:
+        records = list(store.topic("out"))
+    assert [record.key for record in records] == [b"%d" % n for n in reversed(range(2_000))]
+    one = records[-12]
+    assert (one.bytes(), one.headers) == (b"x" * 11, (("n", b"11"),))
+    assert one.timestamp == datetime(1970, 1, 1, 0, 0, 0, 11, UTC)
+    assert records[-8].raw is None
+    back = spark.read.format("falaj").options(store=str(path), subscribe="out").load()
+    save(back.drop("offset", "timestampType"), path, topic="copy", partitions="2")
+    assert written(path, "copy") == written(path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "columns", "options", "sentence"),
+    [
+        ("overwrite", "'a' AS value", {}, "nothing in it is written over: use .mode('append')"),
+        ("append", "'a' AS value, 1 AS id", {}, "a record has no column 'id', it has value, key"),
+        ("append", "'a' AS value", {"topc": "x"}, "no option 'topc': did you mean topic"),
+        ("append", "'a' AS value", {"topic": "nobody"}, "create it first, with .topic('nobody')"),
+        ("append", "'a' AS value, 9 AS partition", {}, "partition"),
+    ],
+)
+def test_a_mistake_ends_in_a_sentence_that_helps(
+    spark: SparkSession,
+    path: Path,
+    mode: str,
+    columns: str,
+    options: dict[str, str],
+    sentence: str,
+) -> None:
+    with falaj.open(path) as store:
+        store.topic("out")
+    writer = spark.range(1).selectExpr(*columns.split(", ")).write.format("falaj").mode(mode)
+    with pytest.raises(Exception, match=re.escape(sentence)):  # one of several of Spark's
+        writer.options(store=str(path), topic="out").options(**options).save()
+    assert written(path) == Counter()
+    assert staged(path) == []
+
+
+def test_the_default_mode_is_refused_by_spark_with_the_remedy(
+    spark: SparkSession, path: Path
+) -> None:
+    with pytest.raises(AnalysisException, match='"Append" or "Overwrite"'):
+        spark.range(1).write.format("falaj").options(store=str(path), topic="out").save()
+
+
+def unlucky(name: str, happens: Callable[[], None], *, late: bool = False) -> Any:
+    """Make a source in whose writer something happens: in the midst of a task or after a commit."""
+
+    def meeting(iterator: Iterator[Any]) -> Iterator[Any]:
+        for batch in iterator:
+            yield batch
+            happens()
+
+    class Batch(FalajWriter):
+        def write(self, iterator: Iterator[Any]) -> Any:
+            return super().write(iterator if late else meeting(iterator))
+
+        def commit(self, messages: list[Any]) -> None:
+            super().commit(messages)
+            if late:
+                happens()
+
+    class Stream(FalajStreamWriter):
+        def write(self, iterator: Iterator[Any]) -> Any:
+            return super().write(iterator if late else meeting(iterator))
+
+        def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+            super().commit(messages, batchId)
+            if late:
+                happens()
+
+    class Unlucky(FalajSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def writer(self, schema: Any, overwrite: bool) -> FalajWriter:
+            return Batch(WriteOptions.parse(self.options, "batch"), schema)
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> FalajStreamWriter:  # noqa: N802
+            return Stream(WriteOptions.parse(self.options, "stream"), schema)
+
+    return Unlucky
+
+
+def fail() -> None:
+    raise OSError("the test's own")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def first(flag: Path, happens: Callable[[], None]) -> Callable[[], None]:
+    """Let it happen once."""
+
+    def happen() -> None:
+        if not flag.exists():
+            flag.touch()
+            happens()
+
+    return happen
+
+
+@pytest.mark.parametrize("happens", [fail, die])
+def test_a_task_that_fails_or_is_killed_is_tried_again_and_every_record_is_there_once(
+    spark: SparkSession, path: Path, tmp_path: Path, happens: Callable[[], None]
+) -> None:
+    happen = first(tmp_path / "flag", happens)
+    spark.dataSource.register(unlucky(f"falaj-{happens.__name__}", happen))
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        save(numbers(spark, 3_000), path, f"falaj-{happens.__name__}", partitions="2")
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
+    assert (tmp_path / "flag").exists()
+    assert written(path) == once(range(3_000))
+    assert staged(path) == []
+
+
+def test_a_job_that_fails_leaves_nothing_and_its_repeat_is_written_once(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    frame, version = numbers(spark, 500), {"txnAppId": "nightly", "txnVersion": "1"}
+    broken = frame.selectExpr("CASE WHEN value = '490' THEN raise_error('no') ELSE value END value")
+    with pytest.raises(Exception, match="no"):  # Spark's
+        save(broken, path, partitions="2", **version)
+    assert (written(path), staged(path)) == (Counter(), [])
+    spark.dataSource.register(unlucky("falaj-late", first(tmp_path / "flag", fail), late=True))
+    with pytest.raises(Exception, match="the test's own"):  # after the commit; Spark aborts then
+        save(frame, path, "falaj-late", **version)
+    save(frame, path, **version)
+    assert (written(path), staged(path)) == (once(range(500)), [])
+
+
+# --- Streams --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(spark: SparkSession, path: Path, tmp_path: Path) -> Start:
+    """Start a query with the one checkpoint of the test."""
+    return partial(begin, spark, path, tmp_path / "checkpoint")
+
+
+def begin(
+    spark: SparkSession, store: Path, checkpoint: Path, source: str = "falaj", **options: str
+) -> StreamingQuery:
+    """Start a query from the topic `in` to the topic `out`."""
+    given = {"store": str(store), "subscribe": "in", "startingOffsets": "earliest"}
+    frame = spark.readStream.format("falaj").options(**given, maxOffsetsPerTrigger="100").load()
+    writer = frame.select("key", "value").writeStream.format(source)
+    writer = writer.options(store=str(store), topic="out", **options)
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    return writer.trigger(availableNow=True).start()
+
+
+def put(path: Path, numbers: range) -> None:
+    with falaj.open(path) as store:
+        topic = store.topic("in", partitions=2)
+        for n in numbers:
+            topic.append(b"%d" % n, key=b"%d" % (n % 5))
+        topic.flush()
+        store.topic("out", partitions=3)
+
+
+def ended(query: StreamingQuery) -> int:
+    """Wait for its end; how many batches it had."""
+    assert query.awaitTermination(100)
+    assert query.exception() is None
+    return len(query.recentProgress)
+
+
+def test_a_stream_is_written_once_also_when_what_spark_knows_of_its_end_is_lost(
+    path: Path, tmp_path: Path, start: Start
+) -> None:
+    put(path, range(250))
+    assert ended(start(**{"kafka.bootstrap.servers": "x"})) == 3
+    assert written(path) == once(range(250))
+    commits = tmp_path / "checkpoint" / "commits"
+    for kept in (commits / "2", commits / ".2.crc"):
+        kept.unlink()
+    put(path, range(250, 300))
+    assert ended(start()) == 2
+    assert written(path) == once(range(300))
+    assert staged(path) == []
+    with falaj.open(path, "r") as store:
+        for part in range(3):
+            found = [int(record.bytes()) for record in store.topic("out").partition(part)]
+            assert all(
+                [n for n in found if n % 5 == key] == sorted(n for n in found if n % 5 == key)
+                for key in range(5)
+            )
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_query_that_fails_before_or_after_a_commit_goes_on_and_writes_once(
+    spark: SparkSession, path: Path, tmp_path: Path, start: Start, late: bool
+) -> None:
+    def fail_at_first() -> None:
+        if not (tmp_path / "mended").exists():
+            fail()
+
+    put(path, range(150))
+    name = f"falaj-stream-{late}"
+    spark.dataSource.register(unlucky(name, fail_at_first, late=late))
+    with pytest.raises(StreamingQueryException, match="the test's own"):
+        start(name).awaitTermination(100)
+    assert written(path).total() == (100 if late else 0)
+    assert staged(path) == []
+    (tmp_path / "mended").touch()
+    ended(start(name))
+    assert written(path) == once(range(150))
+
+
+def test_a_batch_that_foreach_batch_repeats_is_written_once(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    fails = [True]
+
+    def write(frame: DataFrame, batch: int) -> None:
+        out = frame.select("key", "value").persist()
+        for topic in ("out", "audit"):
+            save(out, path, topic=topic, txnAppId="copy", txnVersion=str(batch), partitions="3")
+        if fails.pop() if fails else False:
+            raise OSError("the test's own")
+
+    put(path, range(120))
+    given = {"store": str(path), "subscribe": "in", "startingOffsets": "earliest"}
+    for fails_now in (True, False):
+        query = (
+            spark.readStream.format("falaj")
+            .options(**given)
+            .load()
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        if fails_now:
+            with pytest.raises(StreamingQueryException, match="the test's own"):
+                query.awaitTermination(100)
+        else:
+            ended(query)
+    assert written(path) == written(path, "audit") == once(range(120))
+
+
+def test_modes_are_those_of_a_log(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    given = {"store": str(path), "subscribe": "in", "startingOffsets": "earliest"}
+    put(path, range(10))
+    records = spark.readStream.format("falaj").options(**given).load().select("key", "value")
+    counts = records.groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS value")
+
+    def start(frame: DataFrame, mode: str, **options: str) -> StreamingQuery:
+        writer = frame.writeStream.format("falaj").options(store=str(path), topic="out", **options)
+        writer = writer.option("checkpointLocation", str(tmp_path / mode)).outputMode(mode)
+        return writer.trigger(**TRIGGERS[mode]).start()
+
+    ended(start(counts, "complete"))
+    put(path, range(10, 20))
+    ended(start(counts, "complete"))
+    assert written(path) == Counter({b"2": 5, b"4": 5})  # the whole result, each time
+    with pytest.raises(Exception, match="does not support Update mode"):
+        start(counts, "update").awaitTermination(100)
+    with pytest.raises(Exception, match="async progress tracking"):
+        start(records, "append", asyncProgressTrackingEnabled="true").awaitTermination(100)
+
+
+TRIGGERS: dict[str, dict[str, Any]] = {
+    "complete": {"availableNow": True},
+    "update": {"availableNow": True},
+    "append": {"processingTime": "0 seconds"},
+}
+
+
+@contextmanager
+def another_writer(path: Path) -> Iterator[Callable[[], int]]:
+    """Append to the topic `out` while the body runs; yields what tells how often."""
+    stop, counts = threading.Event(), [0]
+
+    def append() -> None:
+        with falaj.open(path) as store, store.topic("out") as topic:
+            while not stop.wait(0.005):
+                topic.append(b"of another writer")
+                counts[0] += 1
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    try:
+        yield lambda: counts[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+# --- Executors and drivers that are killed --------------------------------------------------------
+
+CLUSTER = """
+import os, sys, time
+from pathlib import Path
+import falaj.spark.session
+store, folder = sys.argv[1:]
+spark = falaj.spark.session.local("cluster", cores=2, **{
+    "spark_master": "local-cluster[2,1,512]",
+    "spark_executor_memory": "512m",
+    "spark_executor_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark_speculation": "true",
+    "spark_speculation_interval": "100ms",
+    "spark_speculation_minTaskRuntime": "100ms",
+    "spark_speculation_quantile": "0.5",
+    "spark_master_rest_enabled": "false",
+})
+
+def slow(batches):
+    "Takes long, once: Spark tries another executor meanwhile."
+    for batch in batches:
+        yield batch
+        if 0 in batch["id"].to_pylist() and not Path(folder, "slow").exists():
+            Path(folder, "slow").touch()
+            time.sleep(60)  # sleep: a task that is slow
+
+def fatal(batches):
+    "Kills the executor that it runs on, once: the first java above this process."
+    for batch in batches:
+        yield batch
+        if 999 in batch["id"].to_pylist() and not Path(folder, "fatal").exists():
+            Path(folder, "fatal").touch()
+            above = os.getpid()
+            while Path(f"/proc/{above}/comm").read_text().strip() != "java":
+                above = int(Path(f"/proc/{above}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(above, 9)
+            time.sleep(60)  # sleep: what lives on is killed with it
+
+frame = spark.range(0, 1000, 1, 2).mapInArrow(slow, "id BIGINT").mapInArrow(fatal, "id BIGINT")
+frame = frame.selectExpr("CAST(id AS STRING) AS value")
+options = dict(store=store, topic="job", partitions="1")
+frame.write.format("falaj").mode("append").options(**options).save()
+
+given = dict(store=store, subscribe="in", startingOffsets="earliest", maxOffsetsPerTrigger="100")
+frame = spark.readStream.format("falaj").options(**given).load().select("key", "value")
+writer = frame.writeStream.format("falaj").options(store=store, topic="out")
+writer.option("checkpointLocation", folder + "/checkpoint").start().awaitTermination()
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Let a cluster run a job and then a stream; kill it when the second batch is in the log."""
+    folder = tmp_path_factory.mktemp("killed")
+    store, log, count = folder / "store", folder / "log", 0
+    put(store, range(1_000))
+    with log.open("wb") as words:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", CLUSTER, store, folder],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+            cwd=folder,
+            stdout=words,
+            stderr=words,
+            start_new_session=True,
+        )
+    try:
+        with falaj.open(store, "r") as opened:
+            # All of a batch comes into sight at once: Spark does not know of its end yet.
+            for count, _ in enumerate(opened.topic("out").follow(timeout=250), 1):
+                if count > 100:
+                    break
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert count > 100, log.read_text(errors="replace")[-3_000:]
+    return folder
+
+
+@pytest.mark.timeout(300)  # it starts three Javas, on a machine that may be busy
+def test_speculative_tasks_and_killed_executors_write_once(killed: Path) -> None:
+    assert {"slow", "fatal"} <= set(os.listdir(killed))
+    with falaj.open(killed / "store", "r") as store:
+        found = [int(record.bytes()) for record in store.topic("job")]
+    assert found == list(range(1_000))
+
+
+def test_a_driver_that_is_killed_when_a_batch_is_there_is_followed_by_one_that_writes_on(
+    spark: SparkSession, killed: Path
+) -> None:
+    store = killed / "store"
+    with another_writer(store) as appended:
+        ended(begin(spark, store, killed / "checkpoint"))
+    assert written(store) == once(range(1_000)) + Counter({b"of another writer": appended()})
+    assert staged(store) == []
