@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`columns`] | which columns there are, their Arrow types, which of them somebody wants |
 //! | [`bytes`] | columns of byte strings: copied, or as views of the mapped segments |
+//! | [`filter`] | which records are wanted: times, keys |
 //! | [`fill`] | one batch: from blocks to columns |
 //! | [`reader`] | one batch after the other, over ranges of partitions |
 //!
@@ -15,4 +16,5 @@
 pub mod bytes;
 pub mod columns;
 pub mod fill;
+pub mod filter;
 pub mod reader;

@@ -19,6 +19,7 @@ use falaj::topic::{Scan, Skipped, Topic};
 
 use crate::columns::Columns;
 use crate::fill::{Fill, Limits, Rest};
+use crate::filter::Filter;
 
 /// Records of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,7 @@ pub struct Reader {
     columns: Columns,
     schema: SchemaRef,
     limits: Limits,
+    filter: Filter,
     /// Where damage is stepped over, what is lost is noted here.
     losses: Option<Losses>,
     now: Option<Place>,
@@ -67,7 +69,7 @@ struct Place {
 }
 
 impl Reader {
-    /// Read these lanes, one after the other.
+    /// Read these lanes, one after the other: the records that a filter leaves of them.
     ///
     /// # Errors
     /// `Invalid` for limits of nothing.
@@ -76,6 +78,7 @@ impl Reader {
         lanes: Vec<Lane>,
         columns: Columns,
         limits: Limits,
+        filter: Filter,
         losses: Option<Losses>,
     ) -> Result<Self> {
         if limits.rows == 0 || limits.bytes == 0 {
@@ -83,7 +86,7 @@ impl Reader {
             return Err(Error::Invalid { what });
         }
         let (schema, lanes) = (columns.schema(), lanes.into());
-        Ok(Self { topic, lanes, columns, schema, limits, losses, now: None, failed: false })
+        Ok(Self { topic, lanes, columns, schema, limits, filter, losses, now: None, failed: false })
     }
 
     /// The same by the Arrow C stream interface: for whoever is not linked with this.
@@ -91,7 +94,8 @@ impl Reader {
         FFI_ArrowArrayStream::new(Box::new(self))
     }
 
-    /// The next batch; `None` at the end of the last lane.
+    /// The next batch; `None` at the end of the last lane. It has no rows where a filter left none of
+    /// as many bytes as a batch may have: so whoever waits for it can think of something else.
     ///
     /// # Errors
     /// As [`Scan::next_record`]; `OffsetOutOfRange` for a lane that begins before the partition.
@@ -107,13 +111,13 @@ impl Reader {
                 self.now = Some(Place { partition, scan, rest: None });
             }
             let Some(place) = &mut self.now else { continue };
-            let mut fill = Fill::new(&self.columns, self.limits);
+            let mut fill = Fill::new(&self.columns, self.limits, &self.filter);
             let ended = place.fill(&mut fill, self.losses.as_ref())?;
             let partition = place.partition;
             if ended {
                 self.now = None;
             }
-            if fill.rows() > 0 {
+            if fill.rows() > 0 || !ended {
                 let name = self.topic.name();
                 let batch = fill.finish(&self.columns, &self.schema, name, partition);
                 return batch.map(Some).map_err(|e| Error::Invalid { what: e.to_string() });
@@ -125,7 +129,7 @@ impl Reader {
 impl Place {
     /// Fill a batch; true when nothing comes behind it. An error behind records that were read comes
     /// with the next call.
-    fn fill(&mut self, fill: &mut Fill, losses: Option<&Losses>) -> Result<bool> {
+    fn fill(&mut self, fill: &mut Fill<'_>, losses: Option<&Losses>) -> Result<bool> {
         while !fill.is_full() {
             match self.step(fill) {
                 Ok(Some(())) => {}
@@ -138,7 +142,7 @@ impl Place {
         Ok(false)
     }
 
-    fn step(&mut self, fill: &mut Fill) -> Result<Option<()>> {
+    fn step(&mut self, fill: &mut Fill<'_>) -> Result<Option<()>> {
         if self.rest.is_none() {
             let Some(slice) = self.scan.next_slice()? else { return Ok(None) };
             self.rest = Some(Rest::new(slice.block, slice.offsets)?);
