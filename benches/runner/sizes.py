@@ -39,6 +39,12 @@ class Sizes:
     """Of the segment whose size on the disk is taken: the default."""
     kills: int = 15
     """Writers killed while they hold the lock."""
+    tables: int = 3_000_000
+    """Records that Spark, Polars and DuckDB read, each with a key and a time."""
+    table_keys: int = 10_000
+    """Different keys among them."""
+    tiny: int = 1_000
+    """Records of the topic that shows what a query costs before it reads anything."""
     memcpy_bytes: int = 64 << 20
     warm_bytes: int = 1 << 30
     """Memory touched once before anything is measured."""
@@ -67,6 +73,9 @@ TINY = Sizes(
     segments=3,
     segment_bytes=64 << 10,
     kills=1,
+    tables=2_000,
+    table_keys=10,
+    tiny=10,
     memcpy_bytes=1 << 20,
     warm_bytes=1 << 20,
 )

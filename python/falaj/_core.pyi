@@ -507,6 +507,7 @@ def _arrow(
     skip: bool,
     times: tuple[int, int] | None,
     keys: Sequence[bytes | None] | None,
+    threads: int,
 ) -> ArrowStream: ...
 def _backup(store: Store, path: object, progress: Progress | None = None) -> BackupReport: ...
 def _verify(

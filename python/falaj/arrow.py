@@ -1,9 +1,9 @@
 """Topics as Arrow record batches: for pyarrow, Polars, DuckDB, pandas, and whoever else reads them.
 
 Owns which records and which columns are read; how a batch is filled is the compiled half's. A
-`Reader` is read once; a `falaj.scans.Scan` is asked again and again, and reads what is asked for.
-A `Reader` speaks the Arrow PyCapsule interface, so nothing has to be installed for it but what takes
-the batches; `to_arrow()` needs pyarrow (`pip install 'falaj[arrow]'`).
+`falaj.scans.Scan` is asked again and again. A `Reader` is read once, and speaks the Arrow PyCapsule
+interface, so nothing has to be installed for it but what takes the batches; `to_arrow()` and scans
+need pyarrow (`pip install 'falaj[arrow]'`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from falaj.scans import Scan
     from falaj.times import Time
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "COLUMNS", "Lane", "Reader", "lanes", "read", "scan", "table"]
+__all__ = [
+    "BATCH_BYTES",
+    "BATCH_ROWS",
+    "COLUMNS",
+    "Lane",
+    "Reader",
+    "lanes",
+    "read",
+    "scan",
+    "table",
+]
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 """All columns of a topic: the names and types of Spark's Kafka source."""
@@ -141,7 +151,7 @@ def read(
     skip = on_corrupt == "skip"
     return Reader(
         _core._arrow(
-            topic, chosen, list(columns), views, batch_rows, batch_bytes, skip, None, None
+            topic, chosen, list(columns), views, batch_rows, batch_bytes, skip, None, None, 1
         )
     )
 

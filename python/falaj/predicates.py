@@ -85,13 +85,11 @@ class Wanted:
         return Wanted(spans, sets, self.exact and other.exact and self._is_beside(other))
 
     def _is_beside(self, other: Wanted) -> bool:
-        """Say whether both together have no hole: they differ in one column at most, and meet there."""
+        """Say whether both together have no hole: they meet, and differ in one column at most."""
         columns = (self.spans.keys() | other.spans.keys()) - {
             column for column in SPANS if self.span(column) == other.span(column)
         }
-        named = {
-            column for column in SETS if self.sets.get(column) != other.sets.get(column)
-        }
+        named = {column for column in SETS if self.sets.get(column) != other.sets.get(column)}
         if len(columns) + len(named) > 1:
             return False
         for column in columns:
@@ -180,7 +178,9 @@ def _polars(node: Any) -> Wanted:
             return _polars_compare(column, _POLARS.get(op), right)
         case {"BinaryExpr": {"left": left, "op": op, "right": {"Column": str(column)}}}:
             return _polars_compare(column, _FLIPPED.get(_POLARS.get(op, "")), left)
-        case {"Function": {"input": [{"Column": str(column)}, *rest], "function": {"Boolean": how}}}:
+        case {
+            "Function": {"input": [{"Column": str(column)}, *rest], "function": {"Boolean": how}}
+        }:
             return _polars_test(column, how, rest)
         case _:
             return UNKNOWN
@@ -302,7 +302,8 @@ class _Call:
 def _node(tokens: Iterator[tuple[str, str]], kind: str, text: str) -> Any:
     if kind != "call":
         return kind, text
-    arguments, options = [], None
+    arguments: list[Any] = []
+    options = None
     for inner, name in tokens:
         if (inner, name) == ("end", text):
             return _Call(text, arguments, options)

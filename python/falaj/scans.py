@@ -3,14 +3,15 @@
 A `Scan` is a dataset of pyarrow's: DuckDB takes it as a table by the name of its variable and hands
 down columns and filters; `to_polars` makes a LazyFrame that does the same, `to_pandas` a DataFrame.
 Invariant: which records it has is fixed when it is made, so every reading of it sees the same, or
-fails. Filters are read in `falaj.predicates`; what they do not leave out for sure is read, and looked
-at again by whoever asked.
+fails. Filters are read in `falaj.predicates`; what they do not leave out for sure is read, and
+looked at again by whoever asked.
 
 This module needs pyarrow: `falaj.arrow.scan` imports it.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from falaj.predicates import Wanted
 
 __all__ = ["Records", "Scan"]
+
+THREADS_MAX = 8
+"""Threads that fill batches ahead of whoever takes them; one a core, where there are fewer."""
 
 _US = 1_000
 """Nanoseconds."""
@@ -65,7 +69,13 @@ class Records:
         return pyarrow.schema(self._stream(self.parts[0][0], [], self.columns, predicates.ALL))
 
     def read(
-        self, columns: Sequence[str], wanted: Wanted, rows: int, *, views: bool = False
+        self,
+        columns: Sequence[str],
+        wanted: Wanted,
+        rows: int,
+        *,
+        views: bool = False,
+        ahead: bool = True,
     ) -> Iterator[_core.ArrowBatch]:
         """Read batches, one partition after the other.
 
@@ -74,6 +84,7 @@ class Records:
             wanted: The box of records to read.
             rows: Most rows of a batch.
             views: Whether keys and values are views of the mapped files.
+            ahead: Whether threads fill batches before they are asked for.
 
         Returns:
             An iterator of batches, some of which may have no rows.
@@ -86,7 +97,7 @@ class Records:
             left = _cut(topic, lane, wanted)
             if left is None:
                 continue
-            stream = self._stream(topic, [left], columns, wanted, rows, views)
+            stream = self._stream(topic, [left], columns, wanted, rows, views, ahead)
             try:
                 yield from stream
             except Corrupt as error:
@@ -103,6 +114,7 @@ class Records:
         wanted: Wanted,
         rows: int | None = None,
         views: bool = False,
+        ahead: bool = False,
     ) -> _core.ArrowStream:
         times = wanted.spans.get("timestamp")
         keys = wanted.sets.get("key")
@@ -116,6 +128,7 @@ class Records:
             self.skips,
             times,
             None if keys is None else list(keys),
+            min(len(os.sched_getaffinity(0)), THREADS_MAX) if ahead else 1,
         )
 
 
@@ -152,8 +165,8 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
     """A lazy table of one topic or several.
 
     As a dataset of pyarrow's it has `schema`, `scanner`, `to_table`, `to_batches`, `head`, `take`
-    and `count_rows`, with `columns=` and `filter=`; whatever takes a dataset asks it by them. DuckDB
-    does when a query names the variable that holds it.
+    and `count_rows`, with `columns=` and `filter=`; whatever takes a dataset asks it by them.
+    DuckDB does when a query names the variable that holds it.
 
     Only the columns that are asked for are decoded. Conditions on `offset`, `timestamp`,
     `partition`, `topic` and `key` that a literal bounds are looked for in the index, or by the
@@ -185,7 +198,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
 
     @property
     def skipped(self) -> list[Skipped]:
-        """What was damaged and stepped over in all that was read of it, with `on_corrupt="skip"`."""
+        """What was damaged and stepped over in all that was read, with `on_corrupt="skip"`."""
         return list(self._records.skipped)
 
     def scanner(
@@ -198,7 +211,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
 
         Args:
             columns: Which, in this order; or expressions by name. None for all.
-            filter: A condition that the records have to meet, `pyarrow.dataset.field("offset") > 9`.
+            filter: What the records have to meet, `pyarrow.dataset.field("offset") > 9`.
             **options: Others of pyarrow's.
 
         Returns:
@@ -218,9 +231,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
         rows = options.pop("batch_size", self._records.batch_rows)
         schema = pyarrow.schema([self.schema.field(name) for name in needed])
         batches = self._records.read(needed, wanted, rows)
-        reader = pyarrow.RecordBatchReader.from_batches(
-            schema, map(pyarrow.record_batch, batches)
-        )
+        reader = pyarrow.RecordBatchReader.from_batches(schema, map(pyarrow.record_batch, batches))
         if needed != columns or filter is not None:
             options |= {"columns": columns, "filter": filter}
         return pyarrow.dataset.Scanner.from_batches(reader, **options)
@@ -263,7 +274,9 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
             rows = min(batch_size or records.batch_rows, n_rows or records.batch_rows)
             left = n_rows
             yield empty.select(columns)
-            for batch in records.read(columns, wanted, max(1, rows), views=True):
+            for batch in records.read(
+                columns, wanted, max(1, rows), views=True, ahead=n_rows is None
+            ):
                 frame = polars.DataFrame(batch)
                 if left is not None:
                     frame = frame.head(left)
@@ -286,7 +299,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
 
         Args:
             columns: Which, in this order; None for all.
-            filter: A condition that the records have to meet, `pyarrow.dataset.field("offset") > 9`.
+            filter: What the records have to meet, `pyarrow.dataset.field("offset") > 9`.
             **options: Those of pyarrow's `Table.to_pandas`: `types_mapper=pandas.ArrowDtype` keeps
                 Arrow's types, without which keys and values are objects of Python.
 
@@ -305,7 +318,9 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
 
     def replace_schema(self, schema: pyarrow.Schema) -> NoReturn:
         """Refuse: a topic's columns have the types that they have."""
-        raise Invalid("a scan keeps its schema: name columns= when it is made, and cast what is read")
+        raise Invalid(
+            "a scan keeps its schema: name columns= when it is made, and cast what is read"
+        )
 
     def sort_by(self, sorting: Any, **options: Any) -> Any:
         """Read all of it and sort that."""
@@ -333,7 +348,9 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
         return pyarrow.dataset.InMemoryDataset(self.to_table())
 
 
-_NOWHERE = "a scan of falaj is read through its own methods: hand on scan.to_table(), or scan.scanner()"
+_NOWHERE = (
+    "a scan of falaj is read through its own methods: hand on scan.to_table(), or scan.scanner()"
+)
 
 
 def _read(other: Any) -> Any:

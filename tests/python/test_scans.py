@@ -44,7 +44,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
         topics = [store.topic("one", codec="bytes"), store.topic("two", partitions=2)]
         for topic in topics:
             for i in range(24):
-                where = {} if topic.name == "one" else {"partition": i % 2}
+                where: Any = {} if topic.name == "one" else {"partition": i % 2}
                 if i % 6 == 0:
                     topic.extend([b"plain %d" % i, b""], **where)
                 at = DAY + timedelta(hours=i * 7 % 24, microseconds=i % 3)
@@ -66,7 +66,7 @@ class Compare:
     how: str
     value: Any
 
-    def polars(self) -> polars.Expr:
+    def polars(self) -> Any:
         return HOW[self.how](polars.col(self.column), polars.lit(written(self)))
 
     def arrow(self) -> Any:
@@ -81,7 +81,7 @@ class OneOf:
     column: str
     values: tuple[Any, ...]
 
-    def polars(self) -> polars.Expr:
+    def polars(self) -> Any:
         return polars.col(self.column).is_in([written(self, value) for value in self.values])
 
     def arrow(self) -> Any:
@@ -96,7 +96,7 @@ class OneOf:
 class IsNull:
     column: str
 
-    def polars(self) -> polars.Expr:
+    def polars(self) -> Any:
         return polars.col(self.column).is_null()
 
     def arrow(self) -> Any:
@@ -110,7 +110,7 @@ class IsNull:
 class Not:
     inner: Any
 
-    def polars(self) -> polars.Expr:
+    def polars(self) -> Any:
         return ~self.inner.polars()
 
     def arrow(self) -> Any:
@@ -126,7 +126,7 @@ class Both:
     left: Any
     right: Any
 
-    def polars(self) -> polars.Expr:
+    def polars(self) -> Any:
         return JOINED[self.joined](self.left.polars(), self.right.polars())
 
     def arrow(self) -> Any:
@@ -300,10 +300,11 @@ def test_only_as_many_rows_are_read_as_are_asked_for(
     assert lazy.head(5).select("offset").collect()["offset"].to_list() == [0, 1, 2, 3, 4]
     assert lazy.head(5).filter(polars.col("offset") > 2).collect()["offset"].to_list() == [3, 4]
     assert lazy.select(polars.len()).collect().item() == known.table.num_rows
-    assert [columns for columns, _ in asked][0] == {"offset"}
+    assert next(columns for columns, _ in asked) == {"offset"}
     assert len(asked[-1][0]) == 1
     scan = known.scan
     (count,) = known.sql.sql("select count(*) from scan").fetchall()
+    assert scan is known.scan
     assert count == (known.table.num_rows,)
     assert asked[-1][0] == {"partition"}
 
@@ -330,7 +331,7 @@ def test_the_end_of_a_scan_is_that_of_when_it_was_made(topic: falaj.Topic[memory
     topic.append(b"d")
     for _ in range(2):
         assert lazy.collect()["value"].to_list() == [b"b", b"c"]
-        assert duckdb.sql("select value from scan").fetchall() == [(b"b",), (b"c",)]
+        assert duckdb.execute("select value from scan").fetchall() == [(b"b",), (b"c",)]
     assert late.count_rows() == 2
     assert topic.scan().count_rows() == 4
 
@@ -340,7 +341,7 @@ def test_an_empty_topic_is_an_empty_table_with_all_columns(topic: falaj.Topic[me
     assert scan.to_table().num_rows == scan.count_rows() == 0
     frame = scan.to_polars().filter(polars.col("offset") > 1).collect()
     assert (frame.height, set(frame.columns)) == (0, set(arrow.COLUMNS))
-    assert duckdb.sql("select count(*), sum(octet_length(value)) from scan").fetchall() == [
+    assert duckdb.execute("select count(*), sum(octet_length(value)) from scan").fetchall() == [
         (0, None)
     ]
 
@@ -398,7 +399,7 @@ def test_damage_fails_with_place_and_remedy_or_is_skipped_and_told(path: Path) -
         with pytest.raises(Corrupt, match=says):
             scan.to_polars().collect()
         with pytest.raises(duckdb.Error, match=says):
-            duckdb.sql("select sum(octet_length(value)) from scan").fetchall()
+            duckdb.execute("select sum(octet_length(value)) from scan").fetchall()
         skipping = store.topic("orders").scan(on_corrupt="skip")
         for _ in range(2):
             assert skipping.to_polars().collect().height == skipping.count_rows() == 299
@@ -413,13 +414,14 @@ def test_what_asks_past_a_scan_fails_and_does_not_find_it_empty(
 ) -> None:
     topic.append(b"x")
     scan = topic.scan()
-    for past in (
+    pasts: list[Callable[[], Any]] = [
         lambda: ds.UnionDataset(scan.schema, [scan]).to_table(),
         lambda: scan.filter(ds.field("offset") > 1),
-        lambda: scan.get_fragments(),
+        scan.get_fragments,
         lambda: scan.replace_schema(scan.schema),
         lambda: ds.dataset([scan]),
-    ):
+    ]
+    for past in pasts:
         with pytest.raises((Invalid, FileNotFoundError), match="scan"):
             past()
     with pytest.raises(TypeError, match="make one where it is needed"):

@@ -7,12 +7,14 @@
 //! | [`filter`] | which records are wanted: times, keys |
 //! | [`fill`] | one batch: from blocks to columns |
 //! | [`reader`] | one batch after the other, over ranges of partitions |
+//! | `ahead` | threads that fill batches before they are asked for |
 //!
 //! Nothing here knows Python: a [`reader::Reader`] is a [`RecordBatchReader`], which the Arrow C stream
 //! interface hands to whoever asks.
 //!
 //! [`RecordBatchReader`]: arrow_array::RecordBatchReader
 
+mod ahead;
 pub mod bytes;
 pub mod columns;
 pub mod fill;

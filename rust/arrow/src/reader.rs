@@ -17,6 +17,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use falaj::error::{Error, Result};
 use falaj::topic::{Scan, Skipped, Topic};
 
+use crate::ahead::Ahead;
 use crate::columns::Columns;
 use crate::fill::{Fill, Limits, Rest};
 use crate::filter::Filter;
@@ -57,6 +58,7 @@ pub struct Reader {
     /// Where damage is stepped over, what is lost is noted here.
     losses: Option<Losses>,
     now: Option<Place>,
+    ahead: Option<Ahead>,
     failed: bool,
 }
 
@@ -86,7 +88,35 @@ impl Reader {
             return Err(Error::Invalid { what });
         }
         let (schema, lanes) = (columns.schema(), lanes.into());
-        Ok(Self { topic, lanes, columns, schema, limits, filter, losses, now: None, failed: false })
+        Ok(Self {
+            topic,
+            lanes,
+            columns,
+            schema,
+            limits,
+            filter,
+            losses,
+            now: None,
+            ahead: None,
+            failed: false,
+        })
+    }
+
+    /// The same, read ahead by so many threads: the same batches in the same order, but that one may end
+    /// where a piece for a thread does. Each holds a few batches at a time.
+    ///
+    /// # Errors
+    /// `Io` where the system gives no thread.
+    pub fn ahead(mut self, threads: usize) -> Result<Self> {
+        let lanes = std::mem::take(&mut self.lanes);
+        let (topic, columns, limits) = (self.topic.clone(), self.columns.clone(), self.limits);
+        let (filter, losses) = (self.filter.clone(), self.losses.clone());
+        let open = move |lane| {
+            let (topic, columns, filter) = (topic.clone(), columns.clone(), filter.clone());
+            Self::new(topic, vec![lane], columns, limits, filter, losses.clone())
+        };
+        self.ahead = Some(Ahead::start(lanes, self.limits.rows, threads, open)?);
+        Ok(self)
     }
 
     /// The same by the Arrow C stream interface: for whoever is not linked with this.
@@ -100,6 +130,9 @@ impl Reader {
     /// # Errors
     /// As [`Scan::next_record`]; `OffsetOutOfRange` for a lane that begins before the partition.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        if let Some(ahead) = &mut self.ahead {
+            return ahead.next_batch();
+        }
         loop {
             if self.now.is_none() {
                 let Some(lane) = self.lanes.pop_front() else { return Ok(None) };

@@ -100,7 +100,8 @@ impl ArrowBatch {
 }
 
 /// A stream of record batches of partitions of a topic: (number, first offset, offset behind the last);
-/// of the records of some times (the first and the last, microseconds since 1970) and keys, if any are told.
+/// of the records of some times (the first and the last, microseconds since 1970) and keys, if any are told;
+/// filled ahead by some threads, if there is more than one.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value, reason = "lists of Python's come as vectors")]
 #[allow(clippy::too_many_arguments, reason = "falaj.arrow is the only caller")]
@@ -115,6 +116,7 @@ pub(crate) fn _arrow(
     skip: bool,
     times: Option<(i64, i64)>,
     keys: Option<Vec<Option<Vec<u8>>>>,
+    threads: usize,
 ) -> PyResult<ArrowStream> {
     let columns: Result<Vec<Column>> = columns.iter().map(|name| name.parse()).collect();
     let columns = columns.and_then(|columns| Columns::new(columns, views)).or_raise(py)?;
@@ -128,6 +130,7 @@ pub(crate) fn _arrow(
     let (since, until) = times.unwrap_or((i64::MIN, i64::MAX));
     let filter = Filter::new(since..=until, keys);
     let reader = Reader::new(seen, lanes.collect(), columns.clone(), limits, filter, noted);
+    let reader = reader.and_then(|r| if threads > 1 { r.ahead(threads) } else { Ok(r) });
     let reader = reader.or_raise(py)?;
     Ok(ArrowStream { reader: Attached::new(Some(reader)), columns, losses })
 }

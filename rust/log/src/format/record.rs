@@ -254,6 +254,7 @@ pub struct Walk {
 
 const CUT_OFF: Malformed = Malformed::Damaged("a record that reaches beyond its block");
 
+#[inline]
 fn take(body: &[u8], at: &mut usize) -> Option<Range<usize>> {
     let len = varint::get(body, at)?;
     let end = at.checked_add(usize::try_from(len).ok()?)?;
@@ -426,6 +427,7 @@ impl Walk {
         Ok(Some(parts))
     }
 
+    #[inline]
     fn next_rich(&self, body: &[u8]) -> Decoded<Parts> {
         let mut at = self.at;
         let mut parts = Parts { offset_delta: self.index, ..Parts::default() };
