@@ -60,7 +60,8 @@ def keep_tables(folder: Path) -> None:
     TABLES_FIGURES.write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     page = BENCHES / "README.md"
     lines = [f"- {table.aside(row, measured[row.key])}" for row in SPARK_REFERENCES]
-    text = "\n".join([f"{machine}\n", table.markdown(found, SPARK_ROWS), "", *lines])
+    plot = "![Share of Parquet's speed, and the bar](../docs/images/bench-tables.svg)"
+    text = "\n\n".join([machine, table.markdown(found, SPARK_ROWS), "\n".join(lines), plot])
     page.write_text(table.between_markers(page.read_text(), text, TABLES_MARKERS))
     IMAGES.mkdir(parents=True, exist_ok=True)
     (IMAGES / "bench-tables.svg").write_text(plots.draw_tables(summary))

@@ -247,6 +247,9 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
         Polars hands down columns, predicate and how many rows it wants. Keys and values are views
         of the mapped files, which stay mapped while a frame has them.
 
+        Raises:
+            Invalid: Polars is not installed.
+
         Example:
             >>> import polars
             >>> orders = store.topic("orders")
@@ -255,9 +258,11 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
             >>> late.select("key", "value").collect().rows()
             [(b'us', b'one tea')]
         """
-        import polars
-        from polars.io.plugins import register_io_source
-
+        try:
+            import polars
+            from polars.io.plugins import register_io_source
+        except ModuleNotFoundError as error:
+            raise Invalid("this needs Polars: pip install 'falaj[polars]'") from error
         records = self._records
 
         def source(

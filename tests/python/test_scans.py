@@ -468,3 +468,12 @@ def test_without_pyarrow_the_error_says_how_to_get_it(path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "pip install 'falaj[arrow]'" in done.stderr
+
+
+def test_without_polars_the_error_says_how_to_get_it(
+    topic: falaj.Topic[memoryview], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = topic.scan()
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(Invalid, match="falaj\\[polars\\]"):
+        scan.to_polars()

@@ -427,7 +427,7 @@ impl Walk {
         Ok(Some(parts))
     }
 
-    #[inline]
+    #[inline(always)] // what the caller does not look at is then never put together
     fn next_rich(&self, body: &[u8]) -> Decoded<Parts> {
         let mut at = self.at;
         let mut parts = Parts { offset_delta: self.index, ..Parts::default() };
