@@ -69,7 +69,8 @@ pub struct Fill<'a> {
     rows: usize,
     bytes: usize,
     limits: Limits,
-    filter: &'a Filter,
+    /// None where it leaves nothing out.
+    filter: Option<&'a Filter>,
     key: Option<Bytes>,
     value: Option<Bytes>,
     offset: Option<Vec<i64>>,
@@ -87,7 +88,7 @@ impl<'a> Fill<'a> {
             rows: 0,
             bytes: 0,
             limits,
-            filter,
+            filter: Some(filter).filter(|filter| !filter.is_all()),
             key: bytes(Column::Key),
             value: bytes(Column::Value),
             offset: numbers(Column::Offset),
@@ -126,7 +127,8 @@ impl<'a> Fill<'a> {
     /// Whether any record is wanted of a block of values alone: all of them or none is, for they have
     /// no key, and the time of their block.
     fn has_plain(&self, block: &DataBlock) -> bool {
-        self.filter.has_key(None) && self.filter.has_time(block.appended_ns().div_euclid(1000))
+        let us = block.appended_ns().div_euclid(1000);
+        self.filter.is_none_or(|filter| filter.has_key(None) && filter.has_time(us))
     }
 
     /// Of records that are values and nothing else, as many as there are in the block and room is for:
@@ -194,9 +196,11 @@ impl<'a> Fill<'a> {
                 return Ok(true);
             }
             *next = offset + 1;
-            let timestamp = parts.event_time_ns.unwrap_or(appended).div_euclid(1000);
+            let timestamp = || parts.event_time_ns.unwrap_or(appended).div_euclid(1000);
             let bytes = parts.key.map(|range| &body[range]);
-            if !self.filter.has_time(timestamp) || !self.filter.has_key(bytes) {
+            if let Some(filter) = self.filter
+                && !(filter.has_time(timestamp()) && filter.has_key(bytes))
+            {
                 self.bytes += parts.value.map_or(1, |range| range.len() + 1);
                 continue;
             }
@@ -213,7 +217,7 @@ impl<'a> Fill<'a> {
                 offsets.push(offset as i64);
             }
             if let Some(timestamps) = &mut self.timestamp {
-                timestamps.push(timestamp);
+                timestamps.push(timestamp());
             }
             if let Some(column) = &mut self.headers {
                 self.bytes += parts.headers.len();

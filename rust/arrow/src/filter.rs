@@ -40,6 +40,11 @@ impl Filter {
         Self { times, keys }
     }
 
+    /// Whether it leaves nothing out.
+    pub fn is_all(&self) -> bool {
+        self.keys.is_none() && self.times == Self::ALL.times
+    }
+
     /// Whether records of this time may be wanted.
     #[inline]
     pub fn has_time(&self, us: i64) -> bool {
@@ -74,6 +79,7 @@ mod tests {
         assert!(["a", "b", ""].iter().all(|key| some.has_key(Some(key.as_bytes()))));
         assert!(some.has_key(None) && !some.has_key(Some(b"c")) && !some.has_key(Some(b"ab")));
         assert!(!named(&[Some("a")]).has_key(None) && !named(&[]).has_key(Some(b"")));
+        assert!(Filter::ALL.is_all() && !some.is_all() && !Filter::new(0..=9, None).is_all());
         assert!(Filter::ALL.has_key(None) && Filter::ALL.has_time(i64::MIN));
         assert!(some.has_time(9) && !some.has_time(10) && !some.has_time(-1));
     }

@@ -406,7 +406,7 @@ impl Walk {
     ///
     /// # Errors
     /// `Damaged` when it reaches beyond the body, `Unknown` for attributes of a newer version.
-    #[inline]
+    #[inline(always)] // what the caller does not look at is then never put together
     pub fn next(&mut self, body: &[u8]) -> Decoded<Option<Parts>> {
         if self.index == self.count {
             return Ok(None);
@@ -427,7 +427,7 @@ impl Walk {
         Ok(Some(parts))
     }
 
-    #[inline(always)] // what the caller does not look at is then never put together
+    #[inline(always)] // as Walk::next
     fn next_rich(&self, body: &[u8]) -> Decoded<Parts> {
         let mut at = self.at;
         let mut parts = Parts { offset_delta: self.index, ..Parts::default() };
