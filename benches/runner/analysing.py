@@ -22,17 +22,14 @@ if TYPE_CHECKING:
 Work = Callable[[], object]
 
 
-def in_turns(rounds: int, records: int, works: dict[str, Work]) -> dict[str, list[float]]:
-    """Time each once a round, one after the other; returns nanoseconds a record, by name.
-
-    One round more is made before, and thrown away.
-    """
+def in_turns(sizes: Sizes, records: int, works: dict[str, Work]) -> dict[str, list[float]]:
+    """Time each once a round, one after the other; returns nanoseconds a record, by name."""
     found: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(rounds + 1):
+    for _ in range(sizes.warmups + sizes.rounds):
         for name, work in works.items():
             gc.collect()
             found[name].append(clocked(work) / records)
-    return {name: times[1:] for name, times in found.items()}
+    return {name: times[sizes.warmups :] for name, times in found.items()}
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
@@ -43,7 +40,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
     for name, (ours, floor) in pairs.items():
         works |= {f"{name} floor": floor, name: ours}
     _agree(table)
-    times = in_turns(sizes.rounds, table.records, works)
+    times = in_turns(sizes, table.records, works)
     alone = [Measured(name, times[name]) for name in _arrow(table)]
     return alone + [Measured(name, times[name], times[f"{name} floor"]) for name in pairs]
 

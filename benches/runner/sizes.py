@@ -12,6 +12,8 @@ class Sizes:
 
     rounds: int = 7
     """Interleaved rounds that count; one more before them is thrown away."""
+    warmups: int = 1
+    """Rounds before them that are thrown away, where tables are read."""
     value_bytes: int = 100
     records: int = 300_000
     """Appended by each contestant in a round."""
@@ -59,6 +61,7 @@ class Sizes:
 FULL = Sizes()
 TINY = Sizes(
     rounds=1,
+    warmups=0,
     records=200,
     batch=20,
     read_records=400,

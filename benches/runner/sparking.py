@@ -88,7 +88,8 @@ class ReadyReader(DataSourceReader):
 
     def partitions(self) -> Sequence[Piece]:
         """Divide them among tasks as falaj does."""
-        return [Piece(self._records // TASKS)] * TASKS
+        tasks = min(TASKS, -(-self._records // BATCH_ROWS))
+        return [Piece(self._records // tasks)] * tasks
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Yield them."""
@@ -146,7 +147,7 @@ def _reading(spark: SparkSession, table: Table, sizes: Sizes) -> list[Measured]:
         "spark_keys": lambda: _noop(ours(key)),
         "filled": lambda: _fill(table),
     }
-    times = in_turns(sizes.rounds, table.records, works)
+    times = in_turns(sizes, table.records, works)
     floors = {
         "spark_sum": "spark_sum floor",
         "spark_group": "spark_group floor",
@@ -162,11 +163,13 @@ def _reading(spark: SparkSession, table: Table, sizes: Sizes) -> list[Measured]:
         filled / (CORES * whole)
         for filled, whole in zip(times["filled"], times["spark_all"], strict=True)
     ]
-    tiny = [clocked(lambda: ours(key, TINY_TOPIC).count()) for _ in range(sizes.rounds + 1)]
+    tiny = [
+        clocked(lambda: ours(key, TINY_TOPIC).count()) for _ in range(sizes.warmups + sizes.rounds)
+    ]
     return [
         *found,
         Measured("spark_rust", shares, unit="share"),
-        Measured("spark_tiny", tiny[1:]),
+        Measured("spark_tiny", tiny[sizes.warmups :]),
     ]
 
 
@@ -210,7 +213,7 @@ def _writing(spark: SparkSession, table: Table, sizes: Sizes, place: Path) -> li
             opened.topic("copy").delete()
         return times
 
-    rounds = [round_() for _ in range(sizes.rounds + 1)][1:]
+    rounds = [round_() for _ in range(sizes.warmups + sizes.rounds)][sizes.warmups :]
     floors, found = zip(*rounds, strict=True)
     scale = table.records
     return [Measured("spark_sink", [t / scale for t in found], [t / scale for t in floors])]
