@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-crashes proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
-	lint lint-rust lint-python test-rust test-loom test-shuttle test-python bench bench-plots demo wheel format clean
+	lint lint-rust lint-python test-rust test-loom test-shuttle test-python bench bench-spark bench-plots demo wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -141,6 +141,9 @@ test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once
 bench: $(CORE) ## one table: our figures, the floors', the bars; under three minutes after the build
 	cargo build --release --locked -p falaj-bench
 	PYTHONPATH=benches $(BIN)/python -m runner --rust "$(TARGET)/release"
+
+bench-spark: $(CORE) ## Spark, Polars and DuckDB over a topic beside Parquet; some minutes
+	PYTHONPATH=benches $(BIN)/python -m runner.tables
 
 bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the tables in both READMEs, plots
 	PYTHONPATH=benches $(BIN)/python -m runner.keep

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from runner import machine
+from runner import analysing, machine
 from runner.__main__ import PARTS
-from runner.rows import REFERENCES, ROWS
+from runner.rows import REFERENCES, ROWS, SPARK_REFERENCES, SPARK_ROWS
 from runner.sizes import TINY
 
 
@@ -22,6 +22,13 @@ def test_every_part_of_the_runner_gives_rows_that_the_table_knows(
         # A difference may go either way; who sleeps as he should uses nothing in so short a time.
         is_free = one.name in {"start_many_segments", "follow_idle"}
         assert is_free or all(figure > 0 for figure in one.ours)
+
+
+def test_polars_and_duckdb_are_measured_and_agree_with_parquet(tmp_path: Path) -> None:
+    measured = analysing.measure(tmp_path, TINY)
+    known = {row.key for row in (*SPARK_ROWS, *SPARK_REFERENCES)}
+    assert {one.name for one in measured} <= known
+    assert all(figure > 0 for one in measured for figure in (*one.ours, *one.floor))
 
 
 def test_the_machine_is_described_without_its_name(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from runner import results, rust, table
 from runner.results import Measured
-from runner.rows import MS, REFERENCES, ROWS, US, Bar, Row
+from runner.rows import MS, REFERENCES, ROWS, SPARK_ROWS, US, Bar, Row
 
 FASTER = Row("a", "appending", "rate", "P", Bar(ratio_min=0.5, about_per_s=7e6))
 SOONER = Row("b", "waking", "time", "a pipe", Bar(most=25 * US))
@@ -97,6 +97,14 @@ def test_a_line_says_figure_floor_ratio_bar_and_verdict() -> None:
     ]
 
 
+def test_a_figure_without_a_bar_is_written_in_a_line_of_its_own() -> None:
+    row = Row("a", "ready-made batches", "rate", "Parquet", Bar())
+    assert table.aside(row, Measured("a", [200.0], [100.0])) == (
+        "ready-made batches: 5.00 M/s, 50 % of Parquet"
+    )
+    assert table.aside(row, Measured("a", [200.0])) == "ready-made batches: 5.00 M/s"
+
+
 def test_a_share_is_no_ratio() -> None:
     (line,) = table.lines({"d": Measured("d", [0.41], unit="share")}, (FAIR,))
     assert table.cells(FAIR, line) == ("share", "41 %", "–", "–", "≥ 33 %", "met")
@@ -152,9 +160,10 @@ def test_every_row_of_rust_has_its_place_in_the_table() -> None:
 
 
 def test_no_row_stands_twice_and_each_has_one_bar_that_decides() -> None:
-    keys = [row.key for row in ROWS]
+    rows = (*ROWS, *SPARK_ROWS)
+    keys = [row.key for row in rows]
     assert len(keys) == len(set(keys))
-    for row in ROWS:
+    for row in rows:
         given = [row.bar.ratio_min, row.bar.most, row.bar.least]
         deciding = [bar for bar in given if bar is not None]
         assert len(deciding) == 1 or (not deciding and row.bar.about_per_s), row.key

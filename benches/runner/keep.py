@@ -1,7 +1,8 @@
-"""Keep the figures of the last run: `python -m runner.keep`.
+"""Keep the figures of the last runs: `python -m runner.keep`.
 
 Writes benches/figures.json, the tables in benches/README.md and README.md between their markers,
-and the plots in docs/images, all from the same results.
+and the plots in docs/images, all from the same results; those of `make bench` and those of
+`make bench-spark`, whichever there are.
 """
 
 import json
@@ -11,10 +12,14 @@ from typing import Any
 
 from runner import front, plots, results, table
 from runner.results import Measured
+from runner.rows import ROWS, SPARK_REFERENCES, SPARK_ROWS, Row
+from runner.table import Line
 
 BENCHES = Path(__file__).resolve().parent.parent
 IMAGES = BENCHES.parent / "docs/images"
 FIGURES = BENCHES / "figures.json"
+TABLES_FIGURES = BENCHES / "figures-tables.json"
+TABLES_MARKERS = "<!-- spark: begin -->", "<!-- spark: end -->"
 FRONT = BENCHES.parent / "README.md"
 
 
@@ -28,15 +33,43 @@ def curves(measured: dict[str, Measured]) -> dict[str, list[float]]:
 
 def main() -> None:
     """Write them all."""
-    kept = sorted((BENCHES / "results").glob("*.json"))
-    if not kept:
-        sys.exit("there are no results to keep: run `make bench` first")
-    measured = results.load(kept)
-    found = table.lines(measured)
+    core, tables = BENCHES / "results", BENCHES / "results/tables"
+    if not any(core.glob("*.json")) and not any(tables.glob("*.json")):
+        sys.exit("there are no results to keep: run `make bench` or `make bench-spark` first")
+    if any(core.glob("*.json")):
+        keep_core(core)
+    if any(tables.glob("*.json")):
+        keep_tables(tables)
+
+
+def _found(folder: Path, rows: tuple[Row, ...]) -> tuple[str, dict[str, Measured], list[Line]]:
+    """Read a run, which has to be whole."""
+    measured = results.load(sorted(folder.glob("*.json")))
+    found = table.lines(measured, rows)
     lacking = [of.key for of in found if of.verdict == "not measured"]
     if lacking:
         sys.exit(f"the last run measured only a part; these are missing: {', '.join(lacking)}")
-    machine = (BENCHES / "results/machine.txt").read_text().strip()
+    return (folder / "machine.txt").read_text().strip(), measured, found
+
+
+def keep_tables(folder: Path) -> None:
+    """Write what `make bench-spark` found."""
+    machine, measured, found = _found(folder, SPARK_ROWS)
+    asides = table.lines(measured, SPARK_REFERENCES)
+    summary = table.figures(machine, [*found, *asides], {})
+    TABLES_FIGURES.write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+    page = BENCHES / "README.md"
+    lines = [f"- {table.aside(row, measured[row.key])}" for row in SPARK_REFERENCES]
+    plot = "![Share of Parquet's speed, and the bar](../docs/images/bench-tables.svg)"
+    text = "\n\n".join([machine, table.markdown(found, SPARK_ROWS), "\n".join(lines), plot])
+    page.write_text(table.between_markers(page.read_text(), text, TABLES_MARKERS))
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    (IMAGES / "bench-tables.svg").write_text(plots.draw_tables(summary))
+
+
+def keep_core(folder: Path) -> None:
+    """Write what `make bench` found."""
+    machine, measured, found = _found(folder, ROWS)
     summary: dict[str, Any] = table.figures(machine, found, curves(measured))
     FIGURES.write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     page = BENCHES / "README.md"

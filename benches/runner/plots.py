@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.following import CURVE
 from runner.results import SECOND_NS
-from runner.rows import ROWS, Row
+from runner.rows import ROWS, SPARK_ROWS, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 INK, FAINT, CARD = "#1f2a33", "#8a96a0", "#fbfaf7"
 OURS, FLOOR, MISSED = "#1b7f8c", "#c9d3d6", "#d98b3a"
+LEAST = "100 % is the least that can be done; a black mark is the bar, amber missed it"
+PARQUET = "100 % is Parquet, uncompressed; a black mark is the bar, amber missed it"
 WIDTH = 7.6
 STYLE: Any = {
     "svg.hashsalt": "falaj",
@@ -58,11 +60,27 @@ def draw(figures: dict[str, Any]) -> dict[str, str]:
     rows = {row["key"]: row for row in figures["rows"]}
     drawn: dict[str, Callable[[], Figure]] = {
         "rates": lambda: _rates(rows),
-        "ratios": lambda: _ratios(rows),
+        "ratios": lambda: _ratios(
+            rows,
+            [row for row in ROWS if 0 < (row.bar.ratio_min or 0) < 1 and rows[row.key]["ratio"]],
+            "Share of the floor's speed, and the bar",
+            LEAST,
+        ),
         "latency": lambda: _latency(figures["curves"]),
     }
     with mpl.rc_context(STYLE):
         return {name: _svg(make()) for name, make in drawn.items()}
+
+
+def draw_tables(figures: dict[str, Any]) -> str:
+    """Draw the plot of `make bench-spark`; returns SVG."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    rows = {row["key"]: row for row in figures["rows"]}
+    held = [row for row in SPARK_ROWS if row.floor == "Parquet"]
+    with mpl.rc_context(STYLE):
+        return _svg(_ratios(rows, held, "Share of Parquet's speed, and the bar", PARQUET))
 
 
 def _svg(figure: Figure) -> str:
@@ -105,15 +123,14 @@ def _rates(rows: dict[str, Any]) -> Figure:
     return figure
 
 
-def _ratios(rows: dict[str, Any]) -> Figure:
-    shown = [row for row in ROWS if 0 < (row.bar.ratio_min or 0) < 1 and rows[row.key]["ratio"]]
-    figure, axes = _axes(0.42 * len(shown) + 1.35, 0.36, "Share of the floor's speed, and the bar")
+def _ratios(rows: dict[str, Any], shown: list[Row], title: str, below: str) -> Figure:
+    figure, axes = _axes(0.42 * len(shown) + 1.35, 0.36, title)
     for i, row in enumerate(shown):
         _ratio(axes, i, row, rows[row.key])
     _bars(axes, [row.title for row in shown])
     axes.set_xlim(0, max(1.0, *(rows[row.key]["ratio"] for row in shown)) * 1.12)
     axes.xaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
-    axes.set_xlabel("100 % is the least that can be done; a black mark is the bar, amber missed it")
+    axes.set_xlabel(below)
     return figure
 
 

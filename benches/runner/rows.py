@@ -100,6 +100,38 @@ ROWS = (
         Bar(most=50 * MS)),
 )  # fmt: skip
 
+# What `make bench-spark` measures. Where a ratio to Parquet is the bar, the file holds the same
+# columns, uncompressed; all are read in turns by one session.
+SPARK_ROWS = (
+    Row("spark_sum", "Spark: sum(length(value))", "rate", "Parquet", Bar(ratio_min=0.35)),
+    Row("spark_group", "Spark: groupBy(key).count()", "rate", "Parquet", Bar(ratio_min=0.60)),
+    Row("spark_all", "Spark: all columns to noop", "rate", "Parquet", Bar(ratio_min=0.90)),
+    Row("spark_keys", "Spark: keys alone to noop", "rate", "all our columns",
+        Bar(ratio_min=1.3)),
+    Row("spark_rust", "… what is compiled of the time of all columns", "number", "",
+        Bar(most=0.15)),
+    Row("spark_tiny", "… count() of 1,000 records, warm", "time", "", Bar(most=300 * MS)),
+    Row("spark_sink", "Spark: write all columns", "rate", "Parquet", Bar(ratio_min=1.0)),
+    Row("arrow_8k", "Arrow batches of 8,192 rows, all columns, views", "rate", "",
+        Bar(about_per_s=30e6)),
+    Row("arrow_64k", "… of 65,536 rows", "rate", "", Bar(about_per_s=30e6)),
+    Row("polars_sum", "Polars: sum of lengths of values", "rate", "Parquet", Bar(ratio_min=0.70)),
+    Row("polars_group", "Polars: count by key", "rate", "Parquet", Bar(ratio_min=0.70)),
+    Row("duckdb_sum", "DuckDB: sum of lengths of values", "rate", "Parquet", Bar(ratio_min=0.70)),
+    Row("duckdb_group", "DuckDB: count by key", "rate", "Parquet", Bar(ratio_min=0.70)),
+)  # fmt: skip
+
+# What Python's data source API leaves, whoever fills the batches: they are there already. No bar.
+SPARK_REFERENCES = (
+    Row("spark_sum_ready", "sum(length(value)) of ready-made batches", "rate", "Parquet", Bar()),
+    Row("spark_group_ready", "groupBy(key).count() of ready-made batches", "rate", "Parquet",
+        Bar()),
+    Row("spark_all_ready", "all columns of ready-made batches to noop", "rate", "Parquet", Bar()),
+    Row("arrow_copied", "Arrow batches of 10,000 rows, all columns, copied", "rate", "", Bar()),
+    Row("polars_filter", "Polars: one key of 10,000", "rate", "Parquet", Bar()),
+    Row("duckdb_filter", "DuckDB: one key of 10,000", "rate", "Parquet", Bar()),
+)  # fmt: skip
+
 # Measured beside, for orientation; no bar.
 REFERENCES = (
     Row("open_large_segment", "opening a log with 34 MB in its active segment", "time", "", Bar()),

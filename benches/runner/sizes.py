@@ -12,6 +12,8 @@ class Sizes:
 
     rounds: int = 7
     """Interleaved rounds that count; one more before them is thrown away."""
+    warmups: int = 1
+    """Rounds before them that are thrown away, where tables are read."""
     value_bytes: int = 100
     records: int = 300_000
     """Appended by each contestant in a round."""
@@ -39,6 +41,12 @@ class Sizes:
     """Of the segment whose size on the disk is taken: the default."""
     kills: int = 15
     """Writers killed while they hold the lock."""
+    tables: int = 3_000_000
+    """Records that Spark, Polars and DuckDB read, each with a key and a time."""
+    table_keys: int = 10_000
+    """Different keys among them."""
+    tiny: int = 1_000
+    """Records of the topic that shows what a query costs before it reads anything."""
     memcpy_bytes: int = 64 << 20
     warm_bytes: int = 1 << 30
     """Memory touched once before anything is measured."""
@@ -53,6 +61,7 @@ class Sizes:
 FULL = Sizes()
 TINY = Sizes(
     rounds=1,
+    warmups=0,
     records=200,
     batch=20,
     read_records=400,
@@ -67,6 +76,9 @@ TINY = Sizes(
     segments=3,
     segment_bytes=64 << 10,
     kills=1,
+    tables=2_000,
+    table_keys=10,
+    tiny=10,
     memcpy_bytes=1 << 20,
     warm_bytes=1 << 20,
 )

@@ -132,6 +132,12 @@ def cells(row: Row, of: Line) -> tuple[str, ...]:
     )
 
 
+def aside(row: Row, measured: Measured) -> str:
+    """Write a figure that has no bar: in a line of its own."""
+    share = "" if measured.ratio is None else f", {percent(measured.ratio)} of {row.floor}"
+    return f"{row.title}: {_figure(row, measured.figure)}{share}"
+
+
 def text(found: list[Line], rows: tuple[Row, ...] = ROWS) -> str:
     """Lay the table out for a terminal."""
     table = [HEADINGS, *(cells(row, of) for row, of in zip(rows, found, strict=True))]

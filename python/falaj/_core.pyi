@@ -536,6 +536,9 @@ def _arrow(
     batch_rows: int,
     batch_bytes: int,
     skip: bool,
+    times: tuple[int, int] | None,
+    keys: Sequence[bytes | None] | None,
+    threads: int,
 ) -> ArrowStream: ...
 def _backup(store: Store, path: object, progress: Progress | None = None) -> BackupReport: ...
 def _verify(

@@ -1,8 +1,9 @@
 """Topics as Arrow record batches: for pyarrow, Polars, DuckDB, pandas, and whoever else reads them.
 
 Owns which records and which columns are read; how a batch is filled is the compiled half's. A
-`Reader` speaks the Arrow PyCapsule interface, so nothing has to be installed for it but what takes
-the batches; `to_arrow()` needs pyarrow (`pip install 'falaj[arrow]'`).
+`falaj.scans.Scan` is asked again and again. A `Reader` is read once, and speaks the Arrow PyCapsule
+interface, so nothing has to be installed for it but what takes the batches; `to_arrow()` and scans
+need pyarrow (`pip install 'falaj[arrow]'`).
 """
 
 from __future__ import annotations
@@ -21,15 +22,33 @@ if TYPE_CHECKING:
     from falaj import Topic
     from falaj.admin import Skipped
     from falaj.arguments import Start
+    from falaj.scans import Scan
     from falaj.times import Time
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "COLUMNS", "Reader", "read", "table"]
+__all__ = [
+    "BATCH_BYTES",
+    "BATCH_ROWS",
+    "COLUMNS",
+    "Lane",
+    "Reader",
+    "lanes",
+    "read",
+    "scan",
+    "table",
+]
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 """All columns of a topic: the names and types of Spark's Kafka source."""
 
 USUAL = ("partition", "offset", "timestamp", "key", "value")
 """The columns that are read where none are named."""
+
+SCANNED = (*USUAL, "headers", "topic", "timestampType")
+"""The columns of a scan where none are named: all, for what nobody asks for is not read. Whoever
+counts rows asks for the first one, so that is one that costs little."""
+
+Lane = tuple[int, int, int]
+"""Records of a partition: its number, the first offset, and the offset behind the last."""
 
 BATCH_ROWS = 65_536
 """Rows of a batch, by default."""
@@ -127,20 +146,84 @@ def read(
         Invalid: An unknown column, one named twice, or a batch of nothing.
         OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
     """
-    if on_corrupt not in ("raise", "skip"):
-        raise Invalid(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
-    if batch_rows < 1 or batch_bytes < 1:
-        raise Invalid("a batch has at least one row and one byte")
-    lanes = []
+    check(batch_rows, batch_bytes, on_corrupt)
+    chosen = lanes(topic, start, end)
+    skip = on_corrupt == "skip"
+    return Reader(
+        _core._arrow(
+            topic, chosen, list(columns), views, batch_rows, batch_bytes, skip, None, None, 1
+        )
+    )
+
+
+def scan(
+    *topics: Topic[Any],
+    start: Start = "earliest",
+    end: int | Time | None = None,
+    columns: Sequence[str] = SCANNED,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+    on_corrupt: Literal["raise", "skip"] = "raise",
+) -> Scan:
+    """Make a lazy table of one topic or several; `topic.scan(…)` is the same for one.
+
+    Which records it has is decided now; they are read when somebody asks, and only the columns and,
+    as far as that can be told, the records that are asked for.
+
+    Args:
+        *topics: The topics, or partitions of them.
+        start: As for `follow`: "earliest", an offset, or a time.
+        end: Where to end: before an offset (negative ones count from the end), before a time, or
+            None for the end as of now.
+        columns: Which of `COLUMNS` it has, in this order.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes of keys, values and headers after which a batch ends.
+        on_corrupt: "raise", or "skip" to step over what is damaged and note it in `Scan.skipped`.
+
+    Returns:
+        A dataset of pyarrow's, which DuckDB takes as a table, and which makes a LazyFrame of
+        Polars and a DataFrame of pandas.
+
+    Raises:
+        Invalid: pyarrow is not installed; no topic, an unknown column, one named twice.
+        OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
+    """
+    check(batch_rows, batch_bytes, on_corrupt)
+    _pyarrow()
+    from falaj.scans import Records, Scan
+
+    parts = [(topic, lane) for topic in topics for lane in lanes(topic, start, end)]
+    skips = on_corrupt == "skip"
+    return Scan(Records(parts, tuple(columns), batch_rows, batch_bytes, skips))
+
+
+def lanes(topic: Topic[Any], start: Start, end: int | Time | None) -> list[Lane]:
+    """Decide which records are read: of each partition a first offset and one behind the last.
+
+    Raises:
+        OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
+    """
+    found = []
     for part in topic._parts():
         # The end first: records that are appended meanwhile are in neither.
         stop = _stop(part, end)
         first = part._start(start)
         if first < part.first:
             raise part._out_of_range(first)
-        lanes.append((part.partitions[0], first, max(first, stop)))
-    skip = on_corrupt == "skip"
-    return Reader(_core._arrow(topic, lanes, list(columns), views, batch_rows, batch_bytes, skip))
+        found.append((part.partitions[0], first, max(first, stop)))
+    return found
+
+
+def check(batch_rows: int, batch_bytes: int, on_corrupt: str) -> None:
+    """Refuse what no batch can be made by.
+
+    Raises:
+        Invalid: A batch of nothing, or another word than "raise" and "skip".
+    """
+    if on_corrupt not in ("raise", "skip"):
+        raise Invalid(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+    if batch_rows < 1 or batch_bytes < 1:
+        raise Invalid("a batch has at least one row and one byte")
 
 
 def table(topic: Topic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from falaj.jobs import BulkJob
     from falaj.producers import Producer
     from falaj.retention import TopicRetention
+    from falaj.scans import Scan
     from falaj.stores import Store
     from falaj.times import Time
     from falaj.transactions import Cursor
@@ -383,6 +384,26 @@ class Topic(_core.Topic[T]):
         from falaj import arrow
 
         return arrow.table(self, start, end, **options)
+
+    def scan(
+        self,
+        start: Start = "earliest",
+        end: int | Time | None = None,
+        **options: Any,
+    ) -> Scan:
+        """Make a lazy table of it, for Polars, DuckDB, pandas and pyarrow.
+
+        `falaj.arrow.scan` says what the arguments are; it takes several topics, too.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([(b"eu", b"two coffees"), (b"us", b"one tea")])
+            >>> orders.scan().to_table(columns=["offset", "value"]).to_pylist()
+            [{'offset': 0, 'value': b'two coffees'}, {'offset': 1, 'value': b'one tea'}]
+        """
+        from falaj import arrow
+
+        return arrow.scan(self, start=start, end=end, **options)
 
     def trim(self, before: int | Time, *, dry_run: bool = False) -> TrimReport:
         """Let go of the oldest records, for everybody.

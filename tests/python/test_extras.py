@@ -84,7 +84,17 @@ def test_the_fixture_is_found_by_pytest_and_gives_a_store(tmp_path: Path) -> Non
 
 
 def test_importing_falaj_loads_none_of_the_extras() -> None:
-    heavy = ["msgpack", "pyarrow", "pandas", "pyspark", "typer", "rich", "pytest", "asyncio"]
+    heavy = [
+        "msgpack",
+        "pyarrow",
+        "pandas",
+        "polars",
+        "pyspark",
+        "typer",
+        "rich",
+        "pytest",
+        "asyncio",
+    ]
     program = f"import sys, falaj; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -20,6 +20,7 @@ use falaj::topic::Skipped;
 
 use crate::bytes::Bytes;
 use crate::columns::{Column, Columns, header_field, header_fields};
+use crate::filter::Filter;
 
 /// Kafka's number for "the producer's clock".
 const CREATE_TIME: i32 = 0;
@@ -29,7 +30,8 @@ const CREATE_TIME: i32 = 0;
 pub struct Limits {
     /// Rows, at least 1.
     pub rows: usize,
-    /// Bytes of bodies, after which no further record is added.
+    /// Bytes of bodies, after which no further record is added; those of records that a filter leaves
+    /// out count too, so that a batch of few is told in time.
     pub bytes: usize,
 }
 
@@ -63,10 +65,12 @@ impl Rest {
 
 /// The columns of a batch while they grow.
 #[derive(Debug)]
-pub struct Fill {
+pub struct Fill<'a> {
     rows: usize,
     bytes: usize,
     limits: Limits,
+    /// None where it leaves nothing out.
+    filter: Option<&'a Filter>,
     key: Option<Bytes>,
     value: Option<Bytes>,
     offset: Option<Vec<i64>>,
@@ -74,9 +78,9 @@ pub struct Fill {
     headers: Option<ListBuilder<StructBuilder>>,
 }
 
-impl Fill {
-    /// An empty batch of these columns.
-    pub fn new(columns: &Columns, limits: Limits) -> Self {
+impl<'a> Fill<'a> {
+    /// An empty batch of these columns, for the records that a filter leaves.
+    pub fn new(columns: &Columns, limits: Limits, filter: &'a Filter) -> Self {
         let rows = limits.rows;
         let bytes = |column| columns.has(column).then(|| Bytes::new(columns.views(), rows));
         let numbers = |column| columns.has(column).then(|| Vec::with_capacity(rows));
@@ -84,6 +88,7 @@ impl Fill {
             rows: 0,
             bytes: 0,
             limits,
+            filter: Some(filter).filter(|filter| !filter.is_all()),
             key: bytes(Column::Key),
             value: bytes(Column::Value),
             offset: numbers(Column::Offset),
@@ -108,10 +113,22 @@ impl Fill {
     /// # Errors
     /// `Corrupt` where a record is damaged, `Newer`; what comes before it was added.
     pub fn add(&mut self, rest: &mut Rest) -> Result<bool> {
+        let is_plain = rest.walk.is_plain();
+        if is_plain && !self.has_plain(&rest.block) {
+            self.bytes += rest.block.body().len();
+            return Ok(true);
+        }
         for column in [&mut self.key, &mut self.value].into_iter().flatten() {
             column.enter(&rest.block);
         }
-        if rest.walk.is_plain() { self.add_plain(rest) } else { self.add_rich(rest) }
+        if is_plain { self.add_plain(rest) } else { self.add_rich(rest) }
+    }
+
+    /// Whether any record is wanted of a block of values alone: all of them or none is, for they have
+    /// no key, and the time of their block.
+    fn has_plain(&self, block: &DataBlock) -> bool {
+        let us = block.appended_ns().div_euclid(1000);
+        self.filter.is_none_or(|filter| filter.has_key(None) && filter.has_time(us))
     }
 
     /// Of records that are values and nothing else, as many as there are in the block and room is for:
@@ -179,10 +196,18 @@ impl Fill {
                 return Ok(true);
             }
             *next = offset + 1;
+            let timestamp = || parts.event_time_ns.unwrap_or(appended).div_euclid(1000);
+            let bytes = parts.key.map(|range| &body[range]);
+            if let Some(filter) = self.filter
+                && !(filter.has_time(timestamp()) && filter.has_key(bytes))
+            {
+                self.bytes += parts.value.map_or(1, |range| range.len() + 1);
+                continue;
+            }
             self.rows += 1;
-            if let Some(key) = &mut self.key {
-                self.bytes += parts.key.as_ref().map_or(0, ExactSizeIterator::len);
-                key.push(parts.key.map(|range| &body[range]));
+            if let Some(column) = &mut self.key {
+                self.bytes += bytes.map_or(0, <[u8]>::len);
+                column.push(bytes);
             }
             if let Some(value) = &mut self.value {
                 self.bytes += parts.value.as_ref().map_or(0, ExactSizeIterator::len);
@@ -192,7 +217,7 @@ impl Fill {
                 offsets.push(offset as i64);
             }
             if let Some(timestamps) = &mut self.timestamp {
-                timestamps.push(parts.event_time_ns.unwrap_or(appended).div_euclid(1000));
+                timestamps.push(timestamp());
             }
             if let Some(column) = &mut self.headers {
                 self.bytes += parts.headers.len();

@@ -17,8 +17,10 @@ use arrow_schema::{ArrowError, SchemaRef};
 use falaj::error::{Error, Result};
 use falaj::topic::{Scan, Skipped, Topic};
 
+use crate::ahead::Ahead;
 use crate::columns::Columns;
 use crate::fill::{Fill, Limits, Rest};
+use crate::filter::Filter;
 
 /// Records of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +54,11 @@ pub struct Reader {
     columns: Columns,
     schema: SchemaRef,
     limits: Limits,
+    filter: Filter,
     /// Where damage is stepped over, what is lost is noted here.
     losses: Option<Losses>,
     now: Option<Place>,
+    ahead: Option<Ahead>,
     failed: bool,
 }
 
@@ -67,7 +71,7 @@ struct Place {
 }
 
 impl Reader {
-    /// Read these lanes, one after the other.
+    /// Read these lanes, one after the other: the records that a filter leaves of them.
     ///
     /// # Errors
     /// `Invalid` for limits of nothing.
@@ -76,6 +80,7 @@ impl Reader {
         lanes: Vec<Lane>,
         columns: Columns,
         limits: Limits,
+        filter: Filter,
         losses: Option<Losses>,
     ) -> Result<Self> {
         if limits.rows == 0 || limits.bytes == 0 {
@@ -83,7 +88,35 @@ impl Reader {
             return Err(Error::Invalid { what });
         }
         let (schema, lanes) = (columns.schema(), lanes.into());
-        Ok(Self { topic, lanes, columns, schema, limits, losses, now: None, failed: false })
+        Ok(Self {
+            topic,
+            lanes,
+            columns,
+            schema,
+            limits,
+            filter,
+            losses,
+            now: None,
+            ahead: None,
+            failed: false,
+        })
+    }
+
+    /// The same, read ahead by so many threads: the same batches in the same order, but that one may end
+    /// where a piece for a thread does. Each holds a few batches at a time.
+    ///
+    /// # Errors
+    /// `Io` where the system gives no thread.
+    pub fn ahead(mut self, threads: usize) -> Result<Self> {
+        let lanes = std::mem::take(&mut self.lanes);
+        let (topic, columns, limits) = (self.topic.clone(), self.columns.clone(), self.limits);
+        let (filter, losses) = (self.filter.clone(), self.losses.clone());
+        let open = move |lane| {
+            let (topic, columns, filter) = (topic.clone(), columns.clone(), filter.clone());
+            Self::new(topic, vec![lane], columns, limits, filter, losses.clone())
+        };
+        self.ahead = Some(Ahead::start(lanes, self.limits.rows, threads, open)?);
+        Ok(self)
     }
 
     /// The same by the Arrow C stream interface: for whoever is not linked with this.
@@ -91,11 +124,15 @@ impl Reader {
         FFI_ArrowArrayStream::new(Box::new(self))
     }
 
-    /// The next batch; `None` at the end of the last lane.
+    /// The next batch; `None` at the end of the last lane. It has no rows where a filter left none of
+    /// as many bytes as a batch may have: so whoever waits for it can think of something else.
     ///
     /// # Errors
     /// As [`Scan::next_record`]; `OffsetOutOfRange` for a lane that begins before the partition.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        if let Some(ahead) = &mut self.ahead {
+            return ahead.next_batch();
+        }
         loop {
             if self.now.is_none() {
                 let Some(lane) = self.lanes.pop_front() else { return Ok(None) };
@@ -107,13 +144,13 @@ impl Reader {
                 self.now = Some(Place { partition, scan, rest: None });
             }
             let Some(place) = &mut self.now else { continue };
-            let mut fill = Fill::new(&self.columns, self.limits);
+            let mut fill = Fill::new(&self.columns, self.limits, &self.filter);
             let ended = place.fill(&mut fill, self.losses.as_ref())?;
             let partition = place.partition;
             if ended {
                 self.now = None;
             }
-            if fill.rows() > 0 {
+            if fill.rows() > 0 || !ended {
                 let name = self.topic.name();
                 let batch = fill.finish(&self.columns, &self.schema, name, partition);
                 return batch.map(Some).map_err(|e| Error::Invalid { what: e.to_string() });
@@ -125,7 +162,7 @@ impl Reader {
 impl Place {
     /// Fill a batch; true when nothing comes behind it. An error behind records that were read comes
     /// with the next call.
-    fn fill(&mut self, fill: &mut Fill, losses: Option<&Losses>) -> Result<bool> {
+    fn fill(&mut self, fill: &mut Fill<'_>, losses: Option<&Losses>) -> Result<bool> {
         while !fill.is_full() {
             match self.step(fill) {
                 Ok(Some(())) => {}
@@ -138,7 +175,7 @@ impl Place {
         Ok(false)
     }
 
-    fn step(&mut self, fill: &mut Fill) -> Result<Option<()>> {
+    fn step(&mut self, fill: &mut Fill<'_>) -> Result<Option<()>> {
         if self.rest.is_none() {
             let Some(slice) = self.scan.next_slice()? else { return Ok(None) };
             self.rest = Some(Rest::new(slice.block, slice.offsets)?);

@@ -7,6 +7,7 @@ use falaj::store::{Store, StoreOptions, TopicOptions};
 use falaj::topic::Topic;
 use falaj_arrow::columns::{Column, Columns};
 use falaj_arrow::fill::Limits;
+use falaj_arrow::filter::Filter;
 use falaj_arrow::reader::{Lane, Reader};
 
 #[test]
@@ -20,7 +21,8 @@ fn a_record_without_a_value_is_null_copied_and_viewed() {
         let columns = Columns::new(vec![Column::Value, Column::Key], views).unwrap();
         let lanes = vec![Lane { partition: 0, offsets: 0..3 }];
         let limits = Limits { rows: 100, bytes: 100 };
-        let mut reader = Reader::new(topic.clone(), lanes, columns, limits, None).unwrap();
+        let mut reader =
+            Reader::new(topic.clone(), lanes, columns, limits, Filter::ALL, None).unwrap();
         let batch = reader.next_batch().unwrap().unwrap();
         let nulls = |column: usize| (0..3).map(move |row| (column, row)).collect::<Vec<_>>();
         let null = |(column, row): (usize, usize)| batch.column(column).is_null(row);

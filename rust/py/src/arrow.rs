@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError};
 use falaj::error::Result;
 use falaj_arrow::columns::{Column, Columns};
 use falaj_arrow::fill::Limits;
+use falaj_arrow::filter::Filter;
 use falaj_arrow::reader::{Batch, Lane, Losses, Reader, c_batch};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
@@ -98,7 +99,9 @@ impl ArrowBatch {
     }
 }
 
-/// A stream of record batches of partitions of a topic: (number, first offset, offset behind the last).
+/// A stream of record batches of partitions of a topic: (number, first offset, offset behind the last);
+/// of the records of some times (the first and the last, microseconds since 1970) and keys, if any are told;
+/// filled ahead by some threads, if there is more than one.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value, reason = "lists of Python's come as vectors")]
 #[allow(clippy::too_many_arguments, reason = "falaj.arrow is the only caller")]
@@ -111,6 +114,9 @@ pub(crate) fn _arrow(
     batch_rows: usize,
     batch_bytes: usize,
     skip: bool,
+    times: Option<(i64, i64)>,
+    keys: Option<Vec<Option<Vec<u8>>>>,
+    threads: usize,
 ) -> PyResult<ArrowStream> {
     let columns: Result<Vec<Column>> = columns.iter().map(|name| name.parse()).collect();
     let columns = columns.and_then(|columns| Columns::new(columns, views)).or_raise(py)?;
@@ -121,6 +127,10 @@ pub(crate) fn _arrow(
     let losses = Losses::default();
     let noted = skip.then(|| Arc::clone(&losses));
     let limits = Limits { rows: batch_rows, bytes: batch_bytes };
-    let reader = Reader::new(seen, lanes.collect(), columns.clone(), limits, noted).or_raise(py)?;
+    let (since, until) = times.unwrap_or((i64::MIN, i64::MAX));
+    let filter = Filter::new(since..=until, keys);
+    let reader = Reader::new(seen, lanes.collect(), columns.clone(), limits, filter, noted);
+    let reader = reader.and_then(|r| if threads > 1 { r.ahead(threads) } else { Ok(r) });
+    let reader = reader.or_raise(py)?;
     Ok(ArrowStream { reader: Attached::new(Some(reader)), columns, losses })
 }

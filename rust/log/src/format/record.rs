@@ -267,6 +267,7 @@ pub struct Walk {
 
 const CUT_OFF: Malformed = Malformed::Damaged("a record that reaches beyond its block");
 
+#[inline]
 fn take(body: &[u8], at: &mut usize) -> Option<Range<usize>> {
     let len = varint::get(body, at)?;
     let end = at.checked_add(usize::try_from(len).ok()?)?;
@@ -418,7 +419,7 @@ impl Walk {
     ///
     /// # Errors
     /// `Damaged` when it reaches beyond the body, `Unknown` for attributes of a newer version.
-    #[inline]
+    #[inline(always)] // what the caller does not look at is then never put together
     pub fn next(&mut self, body: &[u8]) -> Decoded<Option<Parts>> {
         if self.index == self.count {
             return Ok(None);
@@ -439,6 +440,7 @@ impl Walk {
         Ok(Some(parts))
     }
 
+    #[inline(always)] // as Walk::next
     fn next_rich(&self, body: &[u8]) -> Decoded<Parts> {
         let mut at = self.at;
         let mut parts = Parts { offset_delta: self.index, ..Parts::default() };

@@ -85,6 +85,16 @@ pub fn get(bytes: &[u8], at: &mut usize) -> Option<u64> {
 }
 
 fn get_long(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    // Mostly it ends within the next eight bytes, which are looked at together.
+    if let Some(eight) = bytes.get(*at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*eight);
+        let ends = !word & 0x8080_8080_8080_8080;
+        if ends != 0 {
+            let len = ends.trailing_zeros() / 8 + 1;
+            *at += len as usize;
+            return Some(join(word & (u64::MAX >> (64 - 8 * len))));
+        }
+    }
     let mut value = 0u64;
     for i in 0..MAX_LEN {
         let byte = *bytes.get(*at + i)?;
@@ -99,6 +109,14 @@ fn get_long(bytes: &[u8], at: &mut usize) -> Option<u64> {
         }
     }
     None
+}
+
+/// Put the low seven bits of each byte next to each other.
+fn join(word: u64) -> u64 {
+    let by_7 = word & 0x7f7f_7f7f_7f7f_7f7f;
+    let by_14 = (by_7 & 0x007f_007f_007f_007f) | ((by_7 & 0x7f00_7f00_7f00_7f00) >> 1);
+    let by_28 = (by_14 & 0x0000_3fff_0000_3fff) | ((by_14 & 0x3fff_0000_3fff_0000) >> 2);
+    (by_28 & 0x0fff_ffff) | ((by_28 & 0x0fff_ffff_0000_0000) >> 4)
 }
 
 /// Fold a signed number so that small magnitudes stay short.
@@ -140,6 +158,12 @@ mod tests {
                 assert_eq!(get(&bytes, &mut at), Some(value));
                 assert_eq!(at, bytes.len());
                 assert!((0..bytes.len()).all(|cut| get(&bytes[..cut], &mut 0).is_none()));
+                for other in [0x00, 0x7f, 0x80, 0xff] {
+                    bytes.resize(at + 9, other);
+                    let mut again = 0;
+                    assert_eq!((get(&bytes, &mut again), again), (Some(value), at));
+                    bytes.truncate(at);
+                }
             }
         }
     }

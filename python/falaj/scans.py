@@ -1,0 +1,362 @@
+"""Lazy tables of topics: what Polars, DuckDB, pandas and pyarrow ask for is what is read.
+
+A `Scan` is a dataset of pyarrow's: DuckDB takes it as a table by the name of its variable and hands
+down columns and filters; `to_polars` makes a LazyFrame that does the same, `to_pandas` a DataFrame.
+Invariant: which records it has is fixed when it is made, so every reading of it sees the same, or
+fails. Filters are read in `falaj.predicates`; what they do not leave out for sure is read, and
+looked at again by whoever asked.
+
+This module needs pyarrow: `falaj.arrow.scan` imports it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow
+import pyarrow.dataset
+
+from falaj import _core, predicates
+from falaj.errors import Corrupt, Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pandas
+    import polars
+    from pyarrow import compute
+
+    from falaj import Topic
+    from falaj.admin import Skipped
+    from falaj.arrow import Lane
+    from falaj.predicates import Wanted
+
+__all__ = ["Records", "Scan"]
+
+THREADS_MAX = 8
+"""Threads that fill batches ahead of whoever takes them; one a core, where there are fewer."""
+
+_US = 1_000
+"""Nanoseconds."""
+
+
+@dataclass
+class Records:
+    """The records of a scan, and how they are read.
+
+    Attributes:
+        parts: Topics with a range of one of their partitions.
+        columns: Which columns there are.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes of keys, values and headers after which a batch ends.
+        skips: Whether damage is stepped over.
+        skipped: What was stepped over so far.
+    """
+
+    parts: list[tuple[Topic[Any], Lane]]
+    columns: tuple[str, ...]
+    batch_rows: int
+    batch_bytes: int
+    skips: bool
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def schema(self) -> pyarrow.Schema:
+        """Say which columns there are; keys and values are copied."""
+        if not self.parts:
+            raise Invalid("a scan is of one topic at least")
+        return pyarrow.schema(self._stream(self.parts[0][0], [], self.columns, predicates.ALL))
+
+    def read(
+        self,
+        columns: Sequence[str],
+        wanted: Wanted,
+        rows: int,
+        *,
+        views: bool = False,
+        ahead: bool = True,
+    ) -> Iterator[_core.ArrowBatch]:
+        """Read batches, one partition after the other.
+
+        Args:
+            columns: Which columns.
+            wanted: The box of records to read.
+            rows: Most rows of a batch.
+            views: Whether keys and values are views of the mapped files.
+            ahead: Whether threads fill batches before they are asked for.
+
+        Returns:
+            An iterator of batches, some of which may have no rows.
+
+        Raises:
+            Corrupt: A record is damaged; the batches before it were handed out.
+            OffsetOutOfRange: What comes next was trimmed since the scan was made.
+        """
+        for topic, lane in self.parts:
+            left = _cut(topic, lane, wanted)
+            if left is None:
+                continue
+            stream = self._stream(topic, [left], columns, wanted, rows, views, ahead)
+            try:
+                yield from stream
+            except Corrupt as error:
+                error.add_note("go on behind what is damaged with on_corrupt='skip'")
+                raise
+            finally:
+                self.skipped += [lost for lost in stream._skipped() if lost not in self.skipped]
+
+    def _stream(
+        self,
+        topic: Topic[Any],
+        lanes: Sequence[Lane],
+        columns: Sequence[str],
+        wanted: Wanted,
+        rows: int | None = None,
+        views: bool = False,
+        ahead: bool = False,
+    ) -> _core.ArrowStream:
+        times = wanted.spans.get("timestamp")
+        keys = wanted.sets.get("key")
+        return _core._arrow(
+            topic,
+            lanes,
+            list(columns),
+            views,
+            min(rows or self.batch_rows, self.batch_rows),
+            self.batch_bytes,
+            self.skips,
+            times,
+            None if keys is None else list(keys),
+            min(len(os.sched_getaffinity(0)), THREADS_MAX) if ahead else 1,
+        )
+
+
+def _cut(topic: Topic[Any], lane: Lane, wanted: Wanted) -> Lane | None:
+    """Leave of a range of a partition what may be wanted; None where that is nothing.
+
+    Raises:
+        OffsetOutOfRange: Some of it was trimmed since the scan was made.
+    """
+    partition, first, end = lane
+    lowest, highest = wanted.span("partition")
+    if wanted.empty or not lowest <= partition <= highest or not wanted.has("topic", topic.name):
+        return None
+    low, high = wanted.span("offset")
+    first, end = max(first, low), min(end, high + 1)
+    if first >= end:
+        return None
+    part = topic.partition(partition)
+    since = wanted.span("timestamp")[0] * _US
+    found: int | None = first
+    if since > predicates.HIGHEST:
+        return None
+    if since >= predicates.LOWEST:
+        # Times go up and down, so the last one says nothing about where to end.
+        found = part._offset_at(since)
+    if part.first > first:  # looked at after the search, which may have missed what is gone
+        raise part._out_of_range(first)
+    if found is None or max(found, first) >= end:
+        return None
+    return partition, max(found, first), end
+
+
+class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no types
+    """A lazy table of one topic or several.
+
+    As a dataset of pyarrow's it has `schema`, `scanner`, `to_table`, `to_batches`, `head`, `take`
+    and `count_rows`, with `columns=` and `filter=`; whatever takes a dataset asks it by them.
+    DuckDB does when a query names the variable that holds it.
+
+    Only the columns that are asked for are decoded. Conditions on `offset`, `timestamp`,
+    `partition`, `topic` and `key` that a literal bounds are looked for in the index, or by the
+    compiled half before anything is copied; all others are looked at by whoever asked. It holds the
+    records that there were when it was made: make another one to see what came since.
+
+    Threads may share it.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> _ = orders.extend([(b"eu", b"two coffees"), (b"us", b"one tea")])
+        >>> scan = orders.scan()
+        >>> scan.count_rows(), scan.schema.names[:3]
+        (2, ['partition', 'offset', 'timestamp'])
+        >>> scan.to_pandas(columns=["offset", "key"])["key"].tolist()
+        [b'eu', b'us']
+    """
+
+    def __init__(self, records: Records) -> None:
+        schema = records.schema()
+        # Arrow's C++ half has a dataset of its own behind this one, and some of its functions look
+        # there, past our methods. What they find is a file that is not there, named after what to
+        # do, so that they fail and do not take a topic for empty.
+        kind = pyarrow.dataset.IpcFileFormat()
+        nowhere = kind.make_fragment(_NOWHERE, pyarrow.fs.LocalFileSystem())
+        empty = pyarrow.dataset.FileSystemDataset([nowhere], schema, kind)
+        super().__init__(schema, [empty])
+        self._records = records
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """What was damaged and stepped over in all that was read, with `on_corrupt="skip"`."""
+        return list(self._records.skipped)
+
+    def scanner(
+        self,
+        columns: Sequence[str] | Mapping[str, compute.Expression] | None = None,
+        filter: compute.Expression | None = None,  # noqa: A002
+        **options: Any,
+    ) -> pyarrow.dataset.Scanner:
+        """Choose columns and records, to be read once; `to_table` and the like are by way of it.
+
+        Args:
+            columns: Which, in this order; or expressions by name. None for all.
+            filter: What the records have to meet, `pyarrow.dataset.field("offset") > 9`.
+            **options: Others of pyarrow's.
+
+        Returns:
+            A scanner of pyarrow's. Damage ends it with falaj's own error.
+        """
+        wanted = predicates.ALL if filter is None else predicates.of_arrow(filter)
+        names = self.schema.names
+        if isinstance(columns, dict) or (columns is not None and not set(columns) <= set(names)):
+            needed = names
+        else:
+            chosen = set(names if columns is None else columns)
+            if not wanted.exact:
+                chosen |= predicates.columns_of(filter, names)
+            needed = [name for name in names if name in chosen]
+        if wanted.exact:
+            filter = None  # noqa: A001
+        rows = options.pop("batch_size", self._records.batch_rows)
+        schema = pyarrow.schema([self.schema.field(name) for name in needed])
+        batches = self._records.read(needed, wanted, rows)
+        reader = pyarrow.RecordBatchReader.from_batches(schema, map(pyarrow.record_batch, batches))
+        if needed != columns or filter is not None:
+            options |= {"columns": columns, "filter": filter}
+        return pyarrow.dataset.Scanner.from_batches(reader, **options)
+
+    def count_rows(self, filter: compute.Expression | None = None, **options: Any) -> int:  # noqa: A002
+        """Count the records, or those that meet a condition."""
+        counted: int = self.scanner(self.schema.names[:1], filter, **options).count_rows()
+        return counted
+
+    def to_polars(self) -> polars.LazyFrame:
+        """Make a LazyFrame of Polars.
+
+        Polars hands down columns, predicate and how many rows it wants. Keys and values are views
+        of the mapped files, which stay mapped while a frame has them.
+
+        Raises:
+            Invalid: Polars is not installed.
+
+        Example:
+            >>> import polars
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([(b"eu", b"two coffees"), (b"us", b"one tea")])
+            >>> late = orders.scan().to_polars().filter(polars.col("offset") >= 1)
+            >>> late.select("key", "value").collect().rows()
+            [(b'us', b'one tea')]
+        """
+        try:
+            import polars
+            from polars.io.plugins import register_io_source
+        except ModuleNotFoundError as error:
+            raise Invalid("this needs Polars: pip install 'falaj[polars]'") from error
+        records = self._records
+
+        def source(
+            with_columns: list[str] | None,
+            predicate: polars.Expr | None,
+            n_rows: int | None,
+            batch_size: int | None,
+        ) -> Iterator[polars.DataFrame]:
+            columns = self.schema.names if with_columns is None else with_columns
+            wanted = predicates.ALL
+            # The first rows are counted before any is left out.
+            if predicate is not None and n_rows is None:
+                wanted = predicates.of_polars(predicate)
+            rows = min(batch_size or records.batch_rows, n_rows or records.batch_rows)
+            left = n_rows
+            yield empty.select(columns)
+            for batch in records.read(
+                columns, wanted, max(1, rows), views=True, ahead=n_rows is None
+            ):
+                frame = polars.DataFrame(batch)
+                if left is not None:
+                    frame = frame.head(left)
+                    left -= len(frame)
+                yield frame if predicate is None else frame.filter(predicate)
+                if left == 0:
+                    return
+
+        empty = polars.DataFrame(self.schema.empty_table())
+        # What damage is stepped over is told by the way, and else nothing but the records.
+        return register_io_source(source, schema=empty.schema, is_pure=not records.skips)
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: compute.Expression | None = None,  # noqa: A002
+        **options: Any,
+    ) -> pandas.DataFrame:
+        """Read into a DataFrame of pandas, by way of Arrow.
+
+        Args:
+            columns: Which, in this order; None for all.
+            filter: What the records have to meet, `pyarrow.dataset.field("offset") > 9`.
+            **options: Those of pyarrow's `Table.to_pandas`: `types_mapper=pandas.ArrowDtype` keeps
+                Arrow's types, without which keys and values are objects of Python.
+
+        Returns:
+            A DataFrame; all of it is in memory.
+        """
+        return self.to_table(columns=columns, filter=filter).to_pandas(**options)
+
+    def filter(self, expression: compute.Expression) -> NoReturn:
+        """Refuse: a condition is told when the scan is read."""
+        raise Invalid("a scan takes its filter when it is read: scan.to_table(filter=…)")
+
+    def get_fragments(self, filter: compute.Expression | None = None) -> NoReturn:  # noqa: A002
+        """Refuse: a topic has no files that Arrow could read."""
+        raise Invalid("a scan has no fragments: read it with to_batches() or to_table()")
+
+    def replace_schema(self, schema: pyarrow.Schema) -> NoReturn:
+        """Refuse: a topic's columns have the types that they have."""
+        raise Invalid(
+            "a scan keeps its schema: name columns= when it is made, and cast what is read"
+        )
+
+    def sort_by(self, sorting: Any, **options: Any) -> Any:
+        """Read all of it and sort that."""
+        return self._in_memory().sort_by(sorting, **options)
+
+    def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> Any:
+        """Read all of it and join that."""
+        return self._in_memory().join(_read(right_dataset), *arguments, **options)
+
+    def join_asof(self, right_dataset: Any, *arguments: Any, **options: Any) -> Any:
+        """Read all of it and join that by the nearest value."""
+        return self._in_memory().join_asof(_read(right_dataset), *arguments, **options)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: open topics stay in their process."""
+        raise TypeError("a scan is of open topics: make one where it is needed")
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def _in_memory(self) -> Any:
+        return pyarrow.dataset.InMemoryDataset(self.to_table())
+
+
+_NOWHERE = (
+    "a scan of falaj is read through its own methods: hand on scan.to_table(), or scan.scanner()"
+)
+
+
+def _read(other: Any) -> Any:
+    return other._in_memory() if isinstance(other, Scan) else other

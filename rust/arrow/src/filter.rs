@@ -1,0 +1,86 @@
+//! Which records are wanted, of those that a lane holds.
+//!
+//! A [`Filter`] is looked at as records are decoded, before any of their bytes goes into a column, so
+//! what is left out costs its header alone. Invariant: it is exact. Whoever asks for times and keys gets
+//! the records that have them and no others; what cannot be said so is left to whoever reads the batches.
+
+use std::ops::RangeInclusive;
+
+/// Times and keys that are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Microseconds since 1970, as the column `timestamp` has them.
+    times: RangeInclusive<i64>,
+    keys: Option<Keys>,
+}
+
+/// Some keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Keys {
+    /// In order, each once.
+    named: Vec<Vec<u8>>,
+    /// Whether records without a key are wanted.
+    none: bool,
+}
+
+impl Filter {
+    /// All records.
+    pub const ALL: Self = Self { times: i64::MIN..=i64::MAX, keys: None };
+
+    /// Records of these times (microseconds since 1970), with one of these keys, where there are any;
+    /// `None` among them stands for records without a key.
+    pub fn new(times: RangeInclusive<i64>, keys: Option<Vec<Option<Vec<u8>>>>) -> Self {
+        let keys = keys.map(|keys| {
+            let none = keys.contains(&None);
+            let mut named: Vec<_> = keys.into_iter().flatten().collect();
+            named.sort_unstable();
+            named.dedup();
+            Keys { named, none }
+        });
+        Self { times, keys }
+    }
+
+    /// Whether it leaves nothing out.
+    pub fn is_all(&self) -> bool {
+        self.keys.is_none() && self.times == Self::ALL.times
+    }
+
+    /// Whether records of this time may be wanted.
+    #[inline]
+    pub fn has_time(&self, us: i64) -> bool {
+        self.times.contains(&us)
+    }
+
+    /// Whether records with this key may be wanted.
+    #[inline]
+    pub fn has_key(&self, key: Option<&[u8]>) -> bool {
+        match (&self.keys, key) {
+            (None, _) => true,
+            (Some(keys), None) => keys.none,
+            (Some(keys), Some(key)) => match &keys.named[..] {
+                [one] => one == key,
+                many => many.binary_search_by(|known| known.as_slice().cmp(key)).is_ok(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_had_by_its_bytes_and_none_is_a_key_of_its_own() {
+        let named = |keys: &[Option<&str>]| {
+            let keys = keys.iter().map(|key| key.map(|key| key.as_bytes().to_vec()));
+            Filter::new(0..=9, Some(keys.collect()))
+        };
+        let some = named(&[Some("b"), None, Some("a"), Some("b"), Some("")]);
+        assert!(["a", "b", ""].iter().all(|key| some.has_key(Some(key.as_bytes()))));
+        assert!(some.has_key(None) && !some.has_key(Some(b"c")) && !some.has_key(Some(b"ab")));
+        assert!(!named(&[Some("a")]).has_key(None) && !named(&[]).has_key(Some(b"")));
+        assert!(Filter::ALL.is_all() && !some.is_all() && !Filter::new(0..=9, None).is_all());
+        assert!(Filter::ALL.has_key(None) && Filter::ALL.has_time(i64::MIN));
+        assert!(some.has_time(9) && !some.has_time(10) && !some.has_time(-1));
+    }
+}
