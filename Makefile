@@ -24,7 +24,7 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
-	proof-power proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
+	proof-power proof-crashes proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python test-rust test-loom test-shuttle test-python bench bench-plots demo wheel format clean
 
 help: ## list the targets
@@ -58,6 +58,11 @@ proof-canaries: | check-tools
 # Another seed is other schedules: FALAJ_SHUTTLE_SEED=…; a failure is seen again with the seed it prints.
 proof-models: | check-tools
 	FALAJ_SHUTTLE_SCHEDULES=20_000 $(MAKE) test-shuttle
+
+# Not of every push: `make test` runs these tests at every third point or so.
+proof-crashes: | check-tools ## deaths and power cuts at all points of consumers, queues, retention, shared logs
+	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test consumers --test retention \
+		--test sharing
 
 proof-sanitizers: | check-tools
 	tools/sanitize all || { [ $$? = 77 ] && echo "NOT RUN: sanitizers"; }
@@ -124,11 +129,11 @@ test-rust: .venv/.dev ## unit, integration and documentation tests of the crates
 
 test-loom: | check-tools ## every interleaving of the models in rust/log/tests/loom
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \
-		cargo test -p falaj --release --locked --test loom
+		cargo test -p falaj --profile models --locked --test loom
 
 test-shuttle: | check-tools ## long random schedules of the models in rust/log/tests/shuttle
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg shuttle" CARGO_TARGET_DIR="$(TARGET)/shuttle" \
-		cargo test -p falaj --release --locked --test shuttle
+		cargo test -p falaj --profile models --locked --test shuttle
 
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once
 	$(BIN)/python -m pytest

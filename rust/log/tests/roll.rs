@@ -60,6 +60,23 @@ fn a_roll_changes_one_name_under_the_append_lock_and_no_size() {
 }
 
 #[test]
+fn who_sees_to_retention_is_told_of_a_roll_when_what_it_sealed_is_on_the_medium() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    for round in 0..2 {
+        append(&log, 0, &[b"sealed"]).unwrap();
+        let sealed = log.committed();
+        log.roll_now().unwrap();
+        assert!(!log.take_kept(), "round {round}: limits count from what is durable");
+        log.keep_sealed().unwrap();
+        assert!(log.durable() >= sealed, "round {round}");
+        assert!(log.take_kept() && !log.take_kept(), "round {round}: once");
+        log.keep_sealed().unwrap();
+        assert!(!log.take_kept(), "round {round}: nothing new");
+    }
+}
+
+#[test]
 fn a_roll_that_dies_before_its_index_is_made_leaves_that_to_whoever_appends() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
         let p = Place::new(1, mode);

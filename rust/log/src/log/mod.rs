@@ -213,8 +213,10 @@ pub struct Log {
     checked: Mutex<Instant>,
     /// How often waiters of this process were roused.
     roused: AtomicU64,
-    /// True when this process rolled, and nobody saw to retention since.
+    /// True when this process rolled, and nobody synced what that sealed since.
     rolled: AtomicBool,
+    /// True when that was synced, and nobody saw to retention since.
+    kept: AtomicBool,
     /// There where appends go by lock words, and a look tells of a fork.
     fast: Option<Fast>,
 }
@@ -271,6 +273,7 @@ impl Log {
             checked,
             roused,
             rolled: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
             fast,
         };
         log.check_control()?;
@@ -419,18 +422,26 @@ impl Log {
     /// As [`Log::sync_to`].
     pub fn keep_sealed(&self) -> Result<()> {
         let (control, _) = self.writing()?;
+        // Before the tail: of a roll that comes later the next one is told.
+        let rolled = self.rolled.swap(false, Ordering::AcqRel);
         let active = Address::new(control.tail().sequence(), PAGE);
-        if active <= control.durable() { Ok(()) } else { self.sync_to(active) }
+        let kept = if active <= control.durable() { Ok(()) } else { self.sync_to(active) };
+        // Limits count from what is durable, so that somebody looks too early if told before.
+        if rolled {
+            self.kept.store(true, Ordering::Release);
+        }
+        kept
     }
 
-    /// True when this process rolled and nobody took note of it yet.
-    pub fn was_rolled(&self) -> bool {
-        self.rolled.load(Ordering::Relaxed)
+    /// True when there is something for [`Log::take_kept`].
+    pub fn has_kept(&self) -> bool {
+        self.kept.load(Ordering::Relaxed)
     }
 
-    /// True once after this process rolled: then somebody may have outlived what is to be kept.
-    pub fn take_rolled(&self) -> bool {
-        self.rolled.load(Ordering::Relaxed) && self.rolled.swap(false, Ordering::AcqRel)
+    /// True once after this process rolled and [`Log::keep_sealed`] made that durable: then something may
+    /// have outlived its limits.
+    pub fn take_kept(&self) -> bool {
+        self.has_kept() && self.kept.swap(false, Ordering::AcqRel)
     }
 
     /// A number that changes with every wake, and whenever waiters of this process are roused.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::storage::faulty::{Fault, FaultyStorage, How};
-use crate::storage::memory::MemoryStorage;
+use crate::storage::memory::{MemoryStorage, every};
 use crate::storage::{Filesystem, Open, Storage};
 use crate::store::{StoreOptions, TopicOptions};
 use crate::topic::{Record, SyncMode};
@@ -297,7 +297,7 @@ fn a_power_cut_at_any_event_loses_no_job() {
             let machine = machine().on(filesystem.clone());
             let acked = workload(&machine, options);
             let mut images = 0;
-            for crash in machine.journal().crashes().step_by(17) {
+            for crash in machine.journal().crashes().step_by(every(17)) {
                 // An ack that was not answered may have been stored as well.
                 let before: BTreeSet<u64> = acked
                     .iter()
@@ -349,7 +349,7 @@ fn the_death_of_all_at_any_event_keeps_what_was_acked_and_loses_nothing() {
         let journal = machine.journal();
         let segment = crate::format::names::segment(0);
         let mut kept = 0;
-        for time in (0..=journal.len()).step_by(5) {
+        for time in (0..=journal.len()).step_by(every(5)) {
             let image = journal.killed_at(time);
             let known: BTreeSet<u64> =
                 acked.iter().filter(|(at, _)| *at <= time).map(|(_, o)| *o).collect();
@@ -439,7 +439,7 @@ fn a_write_that_ends_half_way_leaves_what_was_acked_and_loses_nothing() {
     };
     let whole = FaultyStorage::over_memory(prepared());
     attempt(whole.clone());
-    for k in (1..=whole.total()).step_by(3) {
+    for k in (1..=whole.total()).step_by(every(3)) {
         let machine = prepared();
         let victim = machine.process();
         let faulty = FaultyStorage::over_memory(victim.clone());

@@ -389,7 +389,7 @@ impl Keeper {
         for log in logs {
             // Failures latch the log: whoever appends next is told.
             let _ = log.keep_sealed();
-            rest.rolled |= log.was_rolled();
+            rest.rolled |= log.has_kept();
             let interval = log.settings().sync_interval;
             let fresh = || Kept { synced: Instant::now(), tail: None, unmarked: 0 };
             let kept = self.kept.entry(log.dir().to_path_buf()).or_insert_with(fresh);

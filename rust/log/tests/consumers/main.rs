@@ -14,7 +14,7 @@ use std::sync::Arc;
 use falaj::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
 use falaj::error::Error;
 use falaj::format::settings::WriteMode;
-use falaj::storage::memory::MemoryStorage;
+use falaj::storage::memory::{MemoryStorage, every};
 use falaj::storage::{Open, Storage};
 use falaj::store::{Store, StoreOptions, TopicOptions};
 use falaj::topic::{Record, SyncMode, Topic};

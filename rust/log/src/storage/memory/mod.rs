@@ -45,6 +45,15 @@ pub use crash::{Choice, Crash, Explored, Undecided};
 pub use file::MemoryFile;
 pub use journal::Journal;
 
+/// A test that crashes at each of many points goes on by so many of them: `usual`, or 1 where the
+/// environment variable `FALAJ_CRASHES` is `all`: `make proof-crashes`.
+pub fn every(usual: usize) -> usize {
+    match std::env::var("FALAJ_CRASHES") {
+        Ok(which) if which == "all" => 1,
+        _ => usual,
+    }
+}
+
 /// Capacity of a file unless asked otherwise.
 const CAPACITY: u64 = 1 << 20;
 /// Where the clock stands unless set: 2026-01-01.

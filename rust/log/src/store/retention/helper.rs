@@ -42,7 +42,7 @@ impl Helper {
         self.unfinished.retain(|dir| logs.iter().any(|log| log.dir() == dir));
         for log in logs {
             let dir = log.dir();
-            let done = if log.take_rolled() {
+            let done = if log.take_kept() {
                 self.store(member).retain(log)
             } else if self.unfinished.contains(dir) {
                 log.remove_some(A_FEW).map(|removed| removed.segments as usize == A_FEW)
