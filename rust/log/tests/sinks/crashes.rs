@@ -140,7 +140,12 @@ fn die_beside(mode: WriteMode, records: u64, nth: u64) -> (u64, bool) {
     }));
     let events = events.load(Ordering::SeqCst);
     std::mem::forget((job, theirs, store));
+    // Who only reads sees what the dead one had committed, before anybody repairs; that stays.
+    let reading = Arc::new(machine.process()) as Arc<dyn Storage>;
+    let reader = Store::open_on(reading, ROOT, &StoreOptions::reading()).unwrap();
+    let read = held(&Topic::open(&reader, "flights", &TopicOptions::default()).unwrap(), 0);
     let committed = last_token(&flights, "n").unwrap().is_some();
+    assert_eq!(read.len() > 1, committed, "{mode:?}, {records} records, event {nth}");
     if matches!(done, Ok(true)) {
         assert!(committed, "event {nth}");
     }
