@@ -222,7 +222,7 @@ for version in range((topic.last_token("jobs") or 0) + 1, int(hear()) + 1):
     for name in "ab":
         part = topic.stage(job, name, token)
         # Every other one is too large for a group.
-        for n in range(10 if version % 2 else 400):
+        for n in range(10 if version % 2 else 3_000):
             part.append([version, name, n])
         parts.append(part.finish())
     topic.commit_job(job, parts, token)
@@ -253,7 +253,7 @@ def test_workers_and_a_committer_that_are_killed_all_the_time_commit_each_job_on
             [version, name, n]
             for version in range(1, jobs + 1)
             for name in "ab"
-            for n in range(10 if version % 2 else 400)
+            for n in range(10 if version % 2 else 3_000)
         ]
         assert [record.value for record in orders] == expected
         assert orders.last_token("jobs") == jobs
