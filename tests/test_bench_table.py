@@ -7,7 +7,7 @@ import pytest
 
 from runner import results, rust, table
 from runner.results import Measured
-from runner.rows import MS, ROWS, US, Bar, Row
+from runner.rows import MS, REFERENCES, ROWS, US, Bar, Row
 
 FASTER = Row("a", "appending", "rate", "P", Bar(ratio_min=0.5, about_per_s=7e6))
 SOONER = Row("b", "waking", "time", "a pipe", Bar(most=25 * US))
@@ -148,7 +148,7 @@ def test_rows_of_rust_are_known_by_their_names_and_others_are_passed_over() -> N
 
 
 def test_every_row_of_rust_has_its_place_in_the_table() -> None:
-    assert set(rust.NAMES.values()) <= {row.key for row in ROWS}
+    assert set(rust.NAMES.values()) <= {row.key for row in (*ROWS, *REFERENCES)}
 
 
 def test_no_row_stands_twice_and_each_has_one_bar_that_decides() -> None:

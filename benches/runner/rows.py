@@ -86,6 +86,8 @@ ROWS = (
     Row("start", "new process: import, open, first append", "time", "", Bar(most=40 * MS)),
     Row("start_many_segments", "… more where the topic has 1,000 segments", "time", "",
         Bar(most=5 * MS)),
+    Row("open_many_topics", "opening from Rust, first append: 10,000 topics in one log", "time",
+        "one topic, empty", Bar(most=20 * MS)),
     Row("take_over", "take-over from a killed writer", "time", "a killed flock",
         Bar(most=50 * MS)),
     Row("transaction", "a transaction: a record to each of two topics", "time", "",
@@ -100,6 +102,7 @@ ROWS = (
 
 # Measured beside, for orientation; no bar.
 REFERENCES = (
+    Row("open_large_segment", "opening a log with 34 MB in its active segment", "time", "", Bar()),
     Row("memcpy", "memcpy of 100 bytes at its speed for large blocks", "time", "", Bar()),
     Row("fdatasync", "mapped store and fdatasync (F)", "time", "", Bar()),
     Row(

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from runner.results import Measured
 
-PROGRAMS = ("falaj-bench", "durable")
+PROGRAMS = ("falaj-bench", "durable", "opening")
 NAMES = {
     "rust append, one per call": "rust_append",
     "rust scan, unverified": "rust_scan_unverified",
     "rust scan, verified": "rust_scan_verified",
     "rust durable append, fresh pages": "rust_durable",
+    "rust open, 10,000 topics in a log": "open_many_topics",
+    "rust open, 34 MB in the active segment": "open_large_segment",
 }
 
 

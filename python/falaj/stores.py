@@ -403,8 +403,8 @@ class Store(_core.Store):
     def delete_queue(self, name: str) -> None:
         """Forget what became of the records of a queue; the records stay in their topic.
 
-        A queue that is opened by this name afterwards has all of them to be done. Nobody should
-        have it open: whoever does goes on with the state that is gone.
+        Whoever has it open, in whatever process, goes on with a new one, as whoever opens it
+        afterwards: all records are to be done, and jobs that are out cannot be acked any more.
 
         Raises:
             Invalid: There is none of this name.

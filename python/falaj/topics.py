@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from falaj.arguments import Retention, Start, Visibility
     from falaj.arrow import Reader
     from falaj.jobs import BulkJob
+    from falaj.producers import Producer
     from falaj.retention import TopicRetention
     from falaj.stores import Store
     from falaj.times import Time
@@ -214,6 +215,51 @@ class Topic(_core.Topic[T]):
         key = name.encode() if isinstance(name, str) else bytes(name)
         found = _core._cursor(self, key)
         return None if found is None else Cursor(key, *found)
+
+    def producers(self) -> list[Producer]:
+        """List the producers that the topic remembers: who appended with `producer=`.
+
+        Looks up the last record of each. Where several partitions are, those of all of them.
+
+        Returns:
+            A `falaj.producers.Producer` for each, by id: names are kept as hashes alone.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.append(b"2 pears", producer="till-3", sequence=17)
+            >>> orders.producers()[0].sequence
+            17
+        """
+        from falaj.producers import producer  # few need it
+
+        return [producer(row) for row in self._producers()]
+
+    def forget_producer(self, *producers: str | Producer) -> int:
+        """Forget producers that append no more: a log remembers 65,536, fewer with small segments.
+
+        The next append under such a name is a new producer's, whatever its sequence; what it
+        appended before is not known as a repeat. On the medium when it returns.
+
+        Args:
+            producers: Names, or what `producers()` lists.
+
+        Returns:
+            How many of them were known.
+
+        Raises:
+            ReadOnly, TopicDeleted, Closed: Nothing was forgotten.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.append(b"2 pears", producer="till-3", sequence=17)
+            >>> orders.forget_producer("till-3")
+            1
+            >>> orders.append(b"2 pears", producer="till-3", sequence=17)
+            1
+        """
+        from falaj.producers import split  # few need it
+
+        return self._forget_producers(*split(producers))
 
     def batches(self, size: int = _BATCH) -> Iterator[Batch[T]]:
         """Read everything that there is now, thousands of records at a time.

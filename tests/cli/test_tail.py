@@ -2,6 +2,7 @@
 
 import json
 import select
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -182,3 +183,35 @@ def test_a_pipe_that_closes_ends_it_at_the_next_record(falaj: Shell) -> None:
         assert process.wait(DEADLINE_S) == 0
         assert process.stderr
         assert process.stderr.read() == b""
+
+
+def test_a_consumer_whose_cursors_are_in_a_log_is_looked_at_and_stays_where_it_is(
+    tmp_path: Path,
+) -> None:
+    falaj = Shell(tmp_path)
+    with library.open(tmp_path / "s") as store:
+        numbers, results = store.topic("numbers"), store.topic("results")
+        numbers.extend([b"%d" % i for i in range(5)])
+        with store.consumer("doubler", [numbers], cursor_in=results) as doubler:
+            for _ in zip(range(2), doubler, strict=False):
+                pass
+            with store.transaction() as tx:
+                tx.append(results, b"0, 2")
+                tx.commit_cursor(doubler)
+            # Somebody reads as it meanwhile: that hinders nobody from looking.
+            for _ in range(2):
+                assert falaj.ok("tail", "s", "numbers", "--consumer", "doubler") == "2\n3\n4\n"
+        refused = falaj("tail", "s", "numbers", "--consumer", "doubler", "--commit")
+        assert (refused.code, "falaj seek" in refused.sentence()) == (2, True)
+
+
+def test_a_consumer_can_be_looked_at_without_moving_it(tmp_path: Path) -> None:
+    falaj = Shell(tmp_path)
+    with library.open(tmp_path / "s") as store:
+        store.topic("t", partitions=2).extend([b"a", b"b"], partition=1)
+    assert falaj("tail", "s", "t", "--consumer", "c", "--no-commit").code == 2
+    assert falaj.ok("tail", "s", "t", "--consumer", "c") == "a\nb\n"
+    falaj.ok("seek", "s", "c", "t", "--to", "1", "-p", "1")
+    look = ("tail", "s", "t", "--consumer", "c", "--no-commit", "-f", "--idle", "0")
+    assert [falaj.ok(*look) for _ in range(2)] == ["b\n"] * 2
+    assert falaj("tail", "s", "t", "--no-commit").code == 2

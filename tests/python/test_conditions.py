@@ -139,3 +139,20 @@ def test_who_is_killed_and_repeats_what_it_does_not_know_of_appends_all_of_it_on
         own = [int(number) for who, number in found if who == name]
         assert own == list(range(len(own))), f"seed {seed}: {Counter(own).most_common(3)}"
         assert len(own) > sequence
+
+
+def test_producers_are_listed_and_forgotten_by_name_or_as_listed(store: falaj.Store) -> None:
+    topic = store.topic("t")
+    assert topic.producers() == []
+    for name, sequence in [("p", 5), ("p", 6), ("q", 0)]:
+        topic.append(b"x", producer=name, sequence=sequence)
+    last = {known.sequence: known for known in topic.producers()}
+    assert {known.offset for known in last.values()} == {1, 2}
+    assert last[0].time == topic[2].timestamp
+    assert topic.forget_producer(last[0], "nobody") == 1
+    assert topic.append(b"x", producer="q", sequence=0) == 3
+    assert topic.forget_producer("p", "q") == 2
+    assert topic.producers() == []
+    assert topic.last_sequence("p") is None
+    with pytest.raises(Invalid, match="not int"):
+        topic.forget_producer(7)  # type: ignore[arg-type]

@@ -6,9 +6,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from children import child
 
 import falaj
 from falaj.errors import Closed, Invalid, LeaseOver, SettingsMismatch, TopicDeleted
@@ -267,3 +269,29 @@ def test_asyncio_waits_for_jobs_gives_back_and_can_be_cancelled(
 async def _taken(queue: Queue[Any]) -> list[bytes]:
     async with queue.atake() as jobs:
         return values(jobs)
+
+
+RESET = """
+queue = falaj.open(path).queue("work", topic="jobs")
+(held,) = queue.take()
+say("has one")
+hear()
+(again,) = queue.take(timeout=30)
+try:
+    held.ack()
+except falaj.errors.LeaseOver as over:
+    say(again.bytes().decode(), "reset" in str(over))
+"""
+
+
+def test_who_waits_in_another_process_goes_on_with_the_new_queue_after_a_reset(
+    path: Path,
+) -> None:
+    with falaj.open(path) as store:
+        queue = store.queue("work", topic="jobs")
+        queue.topic.append(b"a")
+        with child(path, RESET) as worker:
+            assert worker.hear() == "has one"
+            worker.tell()
+            store.delete_queue("work")
+            assert worker.hear() == "a True"

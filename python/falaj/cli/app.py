@@ -18,6 +18,7 @@ from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_out
 from falaj.cli.informing import info, metrics
 from falaj.cli.keeping import configure, maintain
 from falaj.cli.opened import Access
+from falaj.cli.producing import producers
 from falaj.cli.queueing import queues
 from falaj.cli.reading import cat, tail
 from falaj.cli.storing import delete, demo, topics, trim
@@ -70,7 +71,7 @@ def _verb(do: "Callable[..., None]") -> None:
 
 
 _VERBS: "tuple[Callable[..., None], ...]" = (
-    *(append, cat, tail, topics, consumers, seek, info, metrics),
+    *(append, cat, tail, topics, consumers, seek, producers, info, metrics),
     *(verify, repair, backup, queues, configure, maintain, trim, delete, demo),
 )
 for each in _VERBS:

@@ -17,7 +17,7 @@ from falaj.cli.opened import raw_topic
 from falaj.cli.paint import Paint, escaped
 from falaj.cli.ranges import Part, Range, in_order
 from falaj.cli.show import Look, matcher, printer
-from falaj.errors import Corrupt
+from falaj.errors import Corrupt, NoSuchConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -111,6 +111,13 @@ def tail(
         str | None,
         typer.Option("--consumer", metavar="NAME", help="As this consumer: on from its place."),
     ] = None,
+    commit: Annotated[
+        bool | None,
+        typer.Option(
+            "--commit/--no-commit",
+            help="Move the consumer's place with what was printed, or only look from there.",
+        ),
+    ] = None,
     partition: options.PartitionOption = None,
     grep: options.GrepOption = None,
     as_json: options.JsonOption = False,
@@ -131,12 +138,22 @@ def tail(
     if consumer is not None:
         if (last, start, since, partition) != (None, None, None, None):
             raise Stop("--consumer says where to begin: leave out -n, --from, --since, --partition")
-        with access.store(store, "w") as opened_store:
-            _consume(opened_store, consumer, topic, durable, idle if follow else 0.0, look, matches)
-        return
+        with access.store(store) as opened_store:
+            places = _places(opened_store, consumer, topic, commit)
+        if places is None:
+            timeout = idle if follow else 0.0
+            with access.store(store, "w") as opened_store:
+                _consume(opened_store, consumer, topic, durable, timeout, look, matches)
+            return
+    elif commit is not None:
+        raise Stop("--commit and --no-commit are about a consumer: add --consumer")
+    else:
+        places = None
     with access.topic(store, topic, durable) as opened:
         parts = wanted.of(opened)
-        if (start, since) == (None, None):
+        if places is not None:
+            parts = [_from_place(part, places) for part in parts]
+        elif (start, since) == (None, None):
             parts = _last(parts, 10 if last is None else last)
         show = printer(look, Paint.of(sys.stdout), opened.codec, len(opened.partitions) > 1)
         _write(_matching(in_order(parts), matches), show)
@@ -144,6 +161,39 @@ def tail(
             source = opened if partition is None else opened.partition(partition)
             with source._follow([part.stop for part in parts], idle) as follower:
                 _write_on(follower, show, matches)
+
+
+def _places(store: "Store", name: str, topic: str, commit: bool | None) -> "dict[int, int] | None":
+    """Where a consumer that is only looked at stands, by partition; None: be it, and commit.
+
+    One whose cursors are in a log is only looked at: they move with what is written there, and
+    would pass over records whose results nobody wrote.
+    """
+    found = [each for each in store.info()["consumers"] if each["name"] == name]
+    home = found[0]["cursor_in"] if found else None
+    if commit and home is not None:
+        raise Stop(
+            f"the cursors of consumer {name} are in the log {home}, and move with what is written "
+            "there: leave out --commit to look, or set its place with `falaj seek`"
+        )
+    if commit or (commit is None and home is None):
+        return None
+    if not found:
+        raise NoSuchConsumer(
+            f"there is no consumer {name!r} in {store.path}; `falaj consumers` lists what there is"
+        )
+    if found[0]["error"] is not None:
+        raise Stop(found[0]["error"], Exit.DAMAGE)
+    own = [each for each in found[0]["cursors"] if each["topic"] == topic]
+    return {each["partition"]: each["committed"] for each in own}
+
+
+def _from_place(part: Part, places: dict[int, int]) -> Part:
+    """A partition from the consumer's place on: the beginning, where it has none."""
+    place = places.get(part.topic.partitions[0], part.start)
+    if not part.topic.first <= place <= part.topic.end:
+        raise part.topic._out_of_range(place)
+    return Part(part.topic, place, max(place, part.stop))
 
 
 def _consume(

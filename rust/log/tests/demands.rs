@@ -12,11 +12,12 @@ use std::thread;
 use common::place::Place;
 use common::*;
 use falaj::error::Error;
+use falaj::format::block::Producer;
 use falaj::format::settings::WriteMode;
 use falaj::log::{Demands, Log, Sequenced};
 use falaj::storage::Storage;
 use falaj::storage::faulty::Call;
-use falaj::store::{Store, StoreOptions, TopicOptions};
+use falaj::store::{Access, Store, StoreOptions, TopicOptions};
 use falaj::topic::{BodyWriter, Condition, Record, SyncMode, Topic};
 
 const SEGMENT: u64 = 64 << 10;
@@ -182,6 +183,112 @@ fn one_producer_more_than_is_remembered_is_refused_and_the_others_go_on() {
     fill(&topic, 2);
     assert_eq!(once(&topic, "p0", 0).unwrap(), 0);
     assert_eq!(once(&topic, "p0", 1).unwrap(), topic.end(0).unwrap() - 1);
+}
+
+#[test]
+fn a_producer_that_was_forgotten_is_new_and_stays_forgotten() {
+    let place = tempfile::tempdir().unwrap();
+    let jobs = topic(place.path(), 1);
+    for sequence in 5..8 {
+        once(&jobs, "p", sequence).unwrap();
+    }
+    assert_eq!(once(&jobs, "q", 0).unwrap(), 3);
+    // Through another process's eyes, too, which had seen the producer.
+    let other = topic(place.path(), 1);
+    assert_eq!(once(&other, "p", 7).unwrap(), 2);
+    assert!(jobs.forget_producer("p").unwrap());
+    assert!(!jobs.forget_producer("p").unwrap() && !jobs.forget_producer("nobody").unwrap());
+    assert_eq!(other.last_sequence("p").unwrap(), None);
+    fill(&jobs, 3);
+    drop((jobs, other));
+    let jobs = topic(place.path(), 1);
+    assert_eq!(jobs.last_sequence("p").unwrap(), None);
+    let end = jobs.end(0).unwrap();
+    assert_eq!(once(&jobs, "p", 7).unwrap(), end, "what was a repeat is appended");
+    assert_eq!(once(&jobs, "p", 7).unwrap(), end);
+    assert_eq!(once(&jobs, "q", 0).unwrap(), 3, "others are remembered");
+}
+
+#[test]
+fn producers_are_listed_with_their_last_sequence_and_when_it_was_appended() {
+    let place = tempfile::tempdir().unwrap();
+    let jobs = topic(place.path(), 3);
+    assert_eq!(jobs.producers().unwrap(), []);
+    for (sequence, partition) in [(3, 1), (4, 2), (5, 0)] {
+        let condition = Condition::once("p", sequence);
+        jobs.append_if(partition, &Record::value(b"x"), &condition, None).unwrap();
+    }
+    once(&jobs, "q", 0).unwrap();
+    let mut known = jobs.producers().unwrap();
+    known.sort_by_key(|known| std::cmp::Reverse(known.sequence));
+    let ids: Vec<_> = ["p", "q"].map(Producer::id_of).into();
+    assert_eq!(known.iter().map(|known| known.id).collect::<Vec<_>>(), ids);
+    assert_eq!((known[0].sequence, known[0].partition, known[0].offset), (5, 0, 0));
+    assert_eq!((known[1].sequence, known[1].partition, known[1].offset), (0, 0, 1));
+    let appended = jobs.get(0, 1).unwrap().block().appended_ns();
+    assert_eq!(known[1].appended_ns, Some(appended));
+    let reader = StoreOptions { access: Access::Read, ..StoreOptions::default() };
+    let store = Store::open(place.path(), &reader).unwrap();
+    let read = Topic::open(&store, "jobs", &TopicOptions::default()).unwrap();
+    assert_eq!(read.producers().unwrap().len(), 2);
+    assert!(matches!(read.forget_producer("p"), Err(Error::ReadOnly { .. })));
+    jobs.trim(&[(0, 1)]).unwrap();
+    fill(&jobs, 2);
+    jobs.trim(&[(0, jobs.end(0).unwrap())]).unwrap();
+    assert!(jobs.producers().unwrap().iter().all(|known| known.appended_ns.is_none()));
+    assert_eq!(jobs.forget_producers(&ids).unwrap(), 2);
+    assert_eq!(jobs.producers().unwrap(), []);
+}
+
+#[test]
+fn a_forgotten_producer_makes_room_for_another() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    let append = |name: &str| {
+        let demands = Demands { producer: Some(Sequenced::new(name, 0, 0..1)), expect: None };
+        let body = encode(&[b"x"]);
+        log.append_if(&demands, &[block_of(0, body.count(), body.body())], &mut [0])
+    };
+    let limit = log.max_producers();
+    for i in 0..limit {
+        append(&format!("p{i}")).unwrap();
+    }
+    let told = append("more").unwrap_err().to_string();
+    assert!(told.contains("forget_producer"), "{told}");
+    assert_eq!(log.forget_producers(&[Producer::id_of("p0")], 0..1).unwrap(), 1);
+    append("more").unwrap();
+    append("p0").unwrap_err();
+    let all: Vec<_> = log.producers(0..1).unwrap().iter().map(|known| known.id).collect();
+    assert_eq!(log.forget_producers(&all, 0..1).unwrap(), limit);
+    append("p0").unwrap();
+}
+
+#[test]
+fn a_power_cut_leaves_a_producer_known_or_forgotten_and_forgotten_for_good_once_that_was_said() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    for sequence in 0..3 {
+        append_sequence(&log, sequence);
+    }
+    log.sync().unwrap();
+    let begun = p.memory.events();
+    log.forget_producers(&[Producer::id_of("p")], 0..1).unwrap();
+    let journal = p.memory.journal();
+    let mut seen = std::collections::BTreeSet::new();
+    for crash in journal.crashes_from(begun) {
+        for choice in [crash.nothing(), crash.everything()] {
+            let image: Arc<dyn Storage> = Arc::new(crash.image(&choice));
+            let log = open_as(&image, &p.dir, TestMember::new(0, 2), WriteMode::Mapped).unwrap();
+            let known = log.last_sequence("p", 0..1).unwrap();
+            seen.insert(known);
+            let done = crash.time() == journal.len();
+            assert!(!done || known.is_none(), "it was said to be forgotten");
+            // It is the one or the other for appends, too.
+            let first = append_sequence(&log, 2);
+            assert_eq!(first, if known.is_some() { 2 } else { 3 });
+        }
+    }
+    assert_eq!(seen, [None, Some(2)].into());
 }
 
 #[test]

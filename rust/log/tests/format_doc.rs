@@ -517,6 +517,10 @@ fn snapshot_entries_are_as_their_tables_say() {
     let moved = apply(&state, &entry(number_of("cursor"), &wide)).unwrap();
     let cursor = moved.cursor(b"name").unwrap();
     assert_eq!((cursor.offset, cursor.crc, cursor.turn), (1, 7, 1 << 8));
+    let known = apply(&state, &entry(number_of("producer"), &kept[0].1)).unwrap();
+    let forgotten = entry(number_of("producer"), &[half(1), word(7)].concat());
+    assert_eq!(apply(&known, &forgotten).unwrap(), state);
+    assert_eq!(state.encode_since(&known), forgotten);
     let none = entry(number_of("cursor"), &[word(u64::MAX), word(0), b"name".to_vec()].concat());
     assert_eq!(apply(&moved, &none).unwrap(), state);
     assert_eq!(state.encode_since(&moved), none);

@@ -408,5 +408,5 @@ pub(crate) fn _delete_queue(
     name: &str,
 ) -> PyResult<()> {
     let inner = store.inner(py)?;
-    py.detach(|| inner.delete_queue(name)).or_raise(py)
+    py.detach(|| falaj::queue::delete(&inner, name)).or_raise(py)
 }

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use falaj::error::{Error, Result};
+use falaj::format::block::Producer;
 use falaj::log::Appended;
 use falaj::topic::{Record as Outgoing, SyncMode, Topic as Inner, Visibility};
 use pyo3::exceptions::PyTypeError;
@@ -183,7 +184,7 @@ impl Topic {
     ///     partition: The partition it goes to, whatever its key.
     ///     sync: "none", "interval" or "durable", see `falaj.open`.
     ///     producer: Who appends, so that a repeat is not appended again; goes with `sequence`. A log
-    ///         remembers up to 65,536 producers, fewer where segments are small.
+    ///         remembers up to 65,536 producers, fewer where segments are small; see `forget_producer`.
     ///     sequence: The number of this append among the producer's: from anywhere, each one more than
     ///         the one before. One that was appended before is answered with the offset that it got
     ///         then, as long as it is one of the last five.
@@ -453,6 +454,25 @@ impl Topic {
     fn last_sequence(&self, py: Python<'_>, producer: &str) -> PyResult<Option<u64>> {
         let topic = &self.opened.handle.open(py)?.topic;
         patiently(py, self.opened.handle.patience, || topic.last_sequence(producer))
+    }
+
+    /// Id, last sequence, its partition, its offset, and when it was appended, of each producer.
+    #[allow(clippy::type_complexity, reason = "a tuple of Python's")]
+    fn _producers(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u32, u64, Option<i64>)>> {
+        let topic = &self.opened.handle.open_existing(py)?.topic;
+        let known = patiently(py, self.opened.handle.patience, || topic.producers())?;
+        Ok(known.iter().map(|p| (p.id, p.sequence, p.partition, p.offset, p.appended_ns)).collect())
+    }
+
+    fn _forget_producers(
+        &self,
+        py: Python<'_>,
+        names: Vec<String>,
+        mut ids: Vec<u64>,
+    ) -> PyResult<usize> {
+        let topic = &self.opened.handle.open_existing(py)?.topic;
+        ids.extend(names.into_iter().map(|name| Producer::id_of(&name)));
+        patiently(py, self.opened.handle.patience, || topic.forget_producers(&ids))
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Records> {

@@ -6,7 +6,7 @@
 //! incarnation only; cursors are for ever. Layout: `docs/FORMAT.md`, "Consumer".
 
 use super::checksum::crc32;
-use super::names::{MAX_NAME, hex};
+use super::names::{MAX_NAME, hex, unhex};
 pub use super::owned::HEADER_LEN;
 use super::{Decoded, owned, put, u32_at, u64_at};
 
@@ -164,6 +164,15 @@ pub fn cursor_name(consumer: &str, generation: &[u8; 16], partition: u32) -> Vec
     format!("{consumer}\0{}\0{partition}", hex(generation)).into_bytes()
 }
 
+/// The topic's generation and the partition that a cursor's name tells; `None` for one that somebody
+/// else named.
+pub fn read_by(name: &[u8]) -> Option<([u8; 16], u32)> {
+    let mut words = std::str::from_utf8(name).ok()?.split('\0');
+    let (_, generation, partition) = (words.next()?, words.next()?, words.next()?);
+    let found = (unhex(generation)?, partition.parse().ok()?);
+    words.next().is_none().then_some(found)
+}
+
 /// How far a partition was read, as it stands in one of the two sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
@@ -301,6 +310,15 @@ mod tests {
         }
         assert_eq!(decode_cursor(&[0; CURSOR_LEN]), None, "nothing is no cursor");
         assert_eq!(decode_cursor(&bytes[1..]), None);
+    }
+
+    #[test]
+    fn a_cursors_name_tells_what_it_reads_and_other_names_do_not() {
+        let name = cursor_name("billing", &[0xab; 16], 70);
+        assert_eq!(read_by(&name), Some(([0xab; 16], 70)));
+        for other in [&name[1..20], b"billing", b"\xff\0\0", &[&name[..], b"\0"].concat()] {
+            assert_eq!(read_by(other), None, "{other:?}");
+        }
     }
 
     #[test]

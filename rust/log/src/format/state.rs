@@ -256,6 +256,26 @@ impl LogState {
         true
     }
 
+    /// Give up the room that [`LogState::expect_producer`] made for producers that then appended nothing.
+    pub fn drop_expected(&mut self) {
+        self.producers.retain(|_, known| known.len > 0);
+    }
+
+    /// True where a producer of a topic is known, or expected.
+    #[inline]
+    pub fn expects_producer(&self, topic: u32, id: u64) -> bool {
+        self.producers.contains_key(&(id, topic))
+    }
+
+    /// What is known of producers in these topics: by id, then by topic number.
+    pub fn producers(
+        &self,
+        topics: Range<u32>,
+    ) -> impl Iterator<Item = (u64, u32, &ProducerState)> {
+        let known = self.producers.iter().map(|((id, topic), known)| (*id, *topic, known));
+        known.filter(move |(_, topic, known)| topics.contains(topic) && known.len > 0)
+    }
+
     /// What is known of a producer in a topic.
     pub fn producer(&self, topic: u32, id: u64) -> Option<&ProducerState> {
         self.producers.get(&(id, topic))
@@ -326,6 +346,13 @@ impl LogState {
             }
             entry(out, kind::PRODUCER, &payload);
         }
+        let forgotten = since.producers.iter().filter(|((id, number), before)| {
+            let is_known = self.producer(*number, *id).is_some_and(|known| known.len > 0);
+            before.len > 0 && !is_known && self.topic(*number).is_some()
+        });
+        for ((id, number), _) in forgotten {
+            forget_producer(out, *number, *id);
+        }
         for ((topic, name), token) in changed(&self.tokens, &since.tokens) {
             entry(out, kind::TOKEN, &encode_token(*topic, name, *token));
         }
@@ -383,7 +410,11 @@ impl LogState {
                 for pair in payload[12..].chunks_exact(16) {
                     known.note(u64_at(pair, 0), u64_at(pair, 8));
                 }
-                self.producers.insert((u64_at(payload, 4), u32_at(payload, 0)), known);
+                let key = (u64_at(payload, 4), u32_at(payload, 0));
+                match known.len {
+                    0 => drop(self.producers.remove(&key)),
+                    _ => drop(self.producers.insert(key, known)),
+                }
             }
             (kind::TOKEN, 20..) => {
                 let key = (u32_at(payload, 0), payload[20..].to_vec());
@@ -488,6 +519,20 @@ pub fn encode_deletions(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
     let mut out = Vec::new();
     numbers.for_each(|number| entry(&mut out, kind::TOPIC_DELETED, &number.to_le_bytes()));
     out
+}
+
+/// Body of a meta block that forgets producers, by topic number and id.
+pub fn encode_forgotten(producers: impl Iterator<Item = (u32, u64)>) -> Vec<u8> {
+    let mut out = Vec::new();
+    producers.for_each(|(number, id)| forget_producer(&mut out, number, id));
+    out
+}
+
+fn forget_producer(out: &mut Vec<u8>, number: u32, id: u64) {
+    let mut payload = [0; 12];
+    put(&mut payload, 0, &number.to_le_bytes());
+    put(&mut payload, 4, &id.to_le_bytes());
+    entry(out, kind::PRODUCER, &payload);
 }
 
 /// Body of a meta block that moves cursors.

@@ -232,6 +232,22 @@ fn a_block_moves_its_topics_end_and_never_its_time_backwards() {
 }
 
 #[test]
+fn a_producer_that_is_known_no_more_is_said_to_be_forgotten() {
+    let before = rich_state();
+    let body = encode_forgotten([(0, 5)].into_iter());
+    let mut after = before.clone();
+    after.apply_body(&body, |_, _| ()).unwrap();
+    assert_eq!(after.producer(0, 5), None);
+    assert_eq!(after.encode_since(&before), body);
+    // Also where somebody made room for it since.
+    assert!(after.expect_producer(0, 5, usize::MAX));
+    assert_eq!(after.encode_since(&before), body);
+    let mut read = LogState::default();
+    read.apply_body(&after.encode_since(&LogState::default()), |_, _| ()).unwrap();
+    assert!(!read.expects_producer(0, 5));
+}
+
+#[test]
 fn what_did_not_change_is_not_said_again() {
     let before = rich_state();
     assert!(before.encode_since(&before).is_empty());

@@ -288,10 +288,13 @@ impl Writer {
         // Read after the opening: of an error before it this descriptor is not told.
         enter(&log.syncer_files).note_open(&segment, control.tail());
         let (index, filled) = log.index_to_write(&segment, control);
-        let walk = segment.opening()?.clone();
+        let (walk, pacer, time) = match log.take_known(&segment, tail) {
+            Some(known) => (known.walk, known.noted.pacer, known.noted.time),
+            None => (segment.opening()?.clone(), Pacer::default(), 0),
+        };
         let tail = Address::new(sequence, walk.position);
-        let (pacer, touched, asked) = (Pacer::default(), walk.position, Asked::default());
-        let (prepared, time, room) = (None, 0, 0);
+        let (touched, asked) = (walk.position, Asked::default());
+        let (prepared, room) = (None, 0);
         Ok(Self { segment, index, filled, pacer, walk, tail, prepared, time, room, touched, asked })
     }
 

@@ -24,6 +24,7 @@ use crate::format::address::Address;
 use crate::format::block::Kind;
 use crate::format::segment::{HEADER_LEN, Mark};
 use crate::format::settings::WriteMode;
+use crate::format::state::{CursorState, LogState};
 use crate::format::{Malformed, PAGE, names};
 use crate::segment::index::write_file;
 use crate::segment::{Bad, Check, Reading, Segment};
@@ -33,6 +34,7 @@ use super::LogSettings;
 use super::chain::{Chain, missing};
 use super::control::Control;
 use super::create::{dir_mode, lock_mode};
+use super::facts::Ends;
 use super::seek::begins_where_trimmed;
 use super::verify::Progress;
 
@@ -53,6 +55,17 @@ struct Piece {
     last: bool,
     /// True when it never changes again, not even its first page.
     settled: bool,
+}
+
+/// A cursor that moves in what is copied.
+#[derive(Clone, Debug)]
+pub struct CopiedMove {
+    /// The block or group that moves it.
+    pub group: Address,
+    /// What it is called.
+    pub name: Vec<u8>,
+    /// Where to.
+    pub offset: u64,
 }
 
 /// A log as it was at one moment, to be copied.
@@ -115,6 +128,41 @@ impl LogCopy {
         chain.forget();
         let (write_mode, file_mode) = (settings.write_mode, settings.file_mode);
         Ok(Self { chain, pieces, write_mode, file_mode })
+    }
+
+    /// The cursors that move behind an address, in their order.
+    ///
+    /// # Errors
+    /// `Corrupt` when a segment is not there any more, `Io`.
+    pub fn moves_since(&self, from: Address) -> Result<Vec<CopiedMove>> {
+        let mut moves = Vec::new();
+        let later = |piece: &&Piece| piece.sequence >= from.sequence();
+        for piece in self.pieces.iter().filter(later) {
+            let is_first = piece.sequence == from.sequence();
+            let begin = if is_first { from.position().max(PAGE) } else { PAGE };
+            piece.moves(&*self.chain.segment(piece.sequence)?, begin, &mut moves);
+        }
+        Ok(moves)
+    }
+
+    /// Where each topic ends in the copy.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Newer`, `Io`: nobody can tell.
+    pub fn ends(&self) -> Result<Ends> {
+        let Some(last) = self.pieces.last() else { return Ok(Ends(LogState::default())) };
+        let mut segment = self.chain.segment(last.sequence)?;
+        let mut walk = segment.opening()?.clone();
+        walk.go_to(&mut segment, last.end)?;
+        Ok(Ends(walk.state))
+    }
+
+    /// Copy no more than what lies before a group.
+    pub fn end_before(&mut self, group: Address) {
+        self.pieces.retain(|piece| piece.sequence <= group.sequence());
+        if let Some(piece) = self.pieces.last_mut() {
+            (piece.end, piece.len, piece.last) = (group.position(), group.position(), true);
+        }
     }
 
     /// Bytes to be copied.
@@ -248,6 +296,32 @@ fn behind_end_block(segment: &Segment, end: u64) -> Result<u64> {
 }
 
 impl Piece {
+    /// Cursors that move from a position on. What is damaged says nothing.
+    fn moves(&self, segment: &Segment, begin: u64, into: &mut Vec<CopiedMove>) {
+        let (mut position, mut head) = (begin, begin);
+        while position < self.end {
+            let Ok(Some(block)) = segment.block(position, Check::Full) else {
+                let Some(behind) = segment.next_block(position + 8, self.end) else { return };
+                position = behind;
+                continue;
+            };
+            head = if block.header.is_member() { head } else { position };
+            if block.header.kind == Kind::Meta {
+                let mut moved = LogState::default();
+                // Half of it where the rest is damaged.
+                let _ = moved.apply_body(segment.body(&block), |_, _| ());
+                let group = Address::new(self.sequence, head);
+                let named = |(name, cursor): (&[u8], CursorState)| CopiedMove {
+                    group,
+                    name: name.to_vec(),
+                    offset: cursor.offset,
+                };
+                into.extend(moved.cursors().map(named));
+            }
+            position = block.end();
+        }
+    }
+
     fn copy(
         &self,
         segment: &Segment,

@@ -8,13 +8,16 @@
 //!
 //! [`LogState`]: crate::format::state::LogState
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::failpoints::{Point, pass};
 use crate::format::block::Producer;
-use crate::format::state::{MAX_PRODUCERS, Standing};
+use crate::format::state::{MAX_PRODUCERS, Standing, encode_forgotten};
 
 use super::append::{Appended, Obstacle, Outgoing, Writer};
+use super::facts::FACTS_OF_A_BLOCK;
 use super::{Log, enter};
 
 /// Bytes that a producer takes at most in a segment's snapshot.
@@ -56,6 +59,19 @@ impl Sequenced {
     }
 }
 
+/// What a log knows of a producer in one of its topics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Producing {
+    /// Its id: the name is not kept.
+    pub id: u64,
+    /// Number of the topic.
+    pub topic: u32,
+    /// The last sequence that it appended there.
+    pub sequence: u64,
+    /// The first offset that this got.
+    pub first: u64,
+}
+
 /// Which demand is not met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -93,6 +109,47 @@ impl Log {
         // With what a dead append left committed, which nobody has counted yet.
         self.settle(writer, control).map_err(|error| self.unless_deleted(error))?;
         Ok(writer.walk.state.last_sequence(Producer::id_of(producer), topics))
+    }
+
+    /// What is known of producers in these topics, by id and then by topic number. Costs as
+    /// [`Log::cursor_of`].
+    ///
+    /// # Errors
+    /// As [`Log::cursor_of`].
+    pub fn producers(&self, topics: Range<u32>) -> Result<Vec<Producing>> {
+        self.with_state(|state| {
+            let known = state.producers(topics).filter_map(|(id, topic, known)| {
+                let (sequence, first) = *known.known().last()?;
+                Some(Producing { id, topic, sequence, first })
+            });
+            known.collect()
+        })
+    }
+
+    /// Forget what these producers appended to these topics: the next append under such a name is that
+    /// of a new producer. On the medium when it returns; says how many were known. What one appends
+    /// meanwhile may count as appended behind this.
+    ///
+    /// # Errors
+    /// As [`Log::append`] and [`Log::sync_to`]; some may be forgotten then.
+    pub fn forget_producers(&self, ids: &[u64], topics: Range<u32>) -> Result<usize> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        let wanted: HashSet<_> = ids.iter().collect();
+        let mut known = self.producers(topics)?;
+        known.retain(|known| wanted.contains(&known.id));
+        // Where this ends in between, what is left of one still knows its last sequence: nothing that it
+        // repeats passes for new.
+        known.sort_by_key(|known| known.sequence);
+        for part in known.chunks(FACTS_OF_A_BLOCK) {
+            self.note_facts(control, member, |state| {
+                let is_there = |known: &&Producing| state.producer(known.topic, known.id).is_some();
+                encode_forgotten(part.iter().filter(is_there).map(|known| (known.topic, known.id)))
+            })?;
+        }
+        pass(Point::ProducersForgotten);
+        self.sync()?;
+        Ok(known.iter().map(|known| known.id).collect::<HashSet<_>>().len())
     }
 
     /// See to it that what is demanded can be kept, before the lock.
@@ -137,14 +194,21 @@ impl Writer {
         blocks: &[Outgoing<'_>],
         of: &Sequenced,
     ) -> Result<()> {
-        let limit = log.max_producers();
+        let (id, limit) = (of.producer.id, log.max_producers());
         let state = &mut self.walk.state;
-        if blocks.iter().all(|block| state.expect_producer(block.topic, of.producer.id, limit)) {
+        let mut have_room =
+            || blocks.iter().all(|block| state.expect_producer(block.topic, id, limit));
+        if have_room() {
+            return Ok(());
+        }
+        state.drop_expected();
+        if blocks.iter().all(|block| state.expect_producer(block.topic, id, limit)) {
             return Ok(());
         }
         let what = format!(
-            "{} remembers {limit} producers, and {:?} would be one more: let the same producers append \
-             again and again, each under one name",
+            "{} remembers {limit} producers, and {:?} would be one more: forget those that append no \
+             more (topic.producers(), topic.forget_producer(), `falaj producers`), and let the same ones \
+             append again and again, each under one name",
             log.dir.display(),
             of.name
         );
@@ -166,6 +230,10 @@ impl Writer {
         }
         if let Some(of) = &demands.producer {
             match self.walk.state.standing(of.producer, of.topics.clone()) {
+                // Somebody had it forgotten just now: room is made anew, outside the lock.
+                Standing::Next if !blocks.iter().all(|b| self.expects(b, of)) => {
+                    return Err(Obstacle::Moved);
+                }
                 Standing::Next => {}
                 Standing::Repeat => return self.repeat(of.producer, blocks, firsts).map(Some),
                 Standing::Old => return Err(Obstacle::Refused(Refusal::Old)),
@@ -179,6 +247,11 @@ impl Writer {
             }
             _ => Ok(None),
         }
+    }
+
+    #[inline]
+    fn expects(&self, block: &Outgoing<'_>, of: &Sequenced) -> bool {
+        self.walk.state.expects_producer(block.topic, of.producer.id)
     }
 
     fn repeat(

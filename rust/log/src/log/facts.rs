@@ -30,8 +30,8 @@ use super::guard::Which;
 use super::recover::sound_step;
 use super::{Control, Log, Member, enter};
 
-/// Topics of which one block speaks.
-pub(super) const TOPICS_OF_A_BLOCK: usize = 256;
+/// Topics, or producers, of which one block speaks.
+pub(super) const FACTS_OF_A_BLOCK: usize = 256;
 /// Bytes that a cursor takes at most in a segment's snapshot.
 const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 20;
 
@@ -49,7 +49,7 @@ pub struct CursorMove<'a> {
 
 /// Where each topic of a log ends, at one place of it.
 #[derive(Clone, Debug)]
-pub struct Ends(LogState);
+pub struct Ends(pub(super) LogState);
 
 impl Ends {
     /// Offset behind the last record of a topic.
@@ -108,7 +108,7 @@ impl Log {
         }
         let empty = |p| (number + p, TopicState::empty(generation, p));
         let topics: Vec<_> = (0..partitions).map(empty).collect();
-        for part in topics.chunks(TOPICS_OF_A_BLOCK) {
+        for part in topics.chunks(FACTS_OF_A_BLOCK) {
             let body = encode_new_topics(part.iter().copied());
             self.note_facts(control, member, |_| body.clone())?;
         }
@@ -127,7 +127,7 @@ impl Log {
         let (control, member) = self.writing()?;
         member.check()?;
         let numbers: Vec<_> = numbers.collect();
-        for part in numbers.chunks(TOPICS_OF_A_BLOCK) {
+        for part in numbers.chunks(FACTS_OF_A_BLOCK) {
             self.note_facts(control, member, |state| {
                 let is_there = |number: &u32| {
                     state.topic(*number).is_some_and(|topic| topic.generation == generation)
@@ -206,7 +206,7 @@ impl Log {
             if segment.is_heavy() {
                 segment = Arc::new(segment.afresh()?);
             }
-            match sound_step(&segment, &mut walk, Check::Header) {
+            match sound_step(&segment, &mut walk, Check::Header, &mut |_| ()) {
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return Ok(walk.state),
             }

@@ -11,7 +11,7 @@
 //! | `repair` | what follows a writer that died in the middle |
 //! | `roll` | the next segment |
 //! | `supersede` | a new segment that cuts what lies behind a point |
-//! | `recover` | what follows an incarnation change |
+//! | `recover`, `known` | what follows an incarnation change; what that leaves to who appends |
 //! | `beyond` | going on where damage hides what the next offset is |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
 //! | `chain` | which segments are the log |
@@ -49,6 +49,7 @@ mod fast;
 mod follow;
 mod guard;
 mod job;
+mod known;
 mod large;
 mod latch;
 mod mending;
@@ -90,10 +91,10 @@ use crate::storage::{Access, File, Map, Open, Storage};
 pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
 pub use bell::Bell;
-pub use copy::LogCopy;
+pub use copy::{CopiedMove, LogCopy};
 pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
 pub use data::DataBlock;
-pub use demands::{Demands, Sequenced};
+pub use demands::{Demands, Producing, Sequenced};
 pub use extent::{Extent, LockInfo, SegmentInfo};
 pub use facts::CursorMove;
 pub use facts::Ends;
@@ -201,6 +202,8 @@ pub struct Log {
     control: OnceLock<Control>,
     chain: Chain,
     writer: Mutex<Option<Writer>>,
+    /// What recovery knew of the log's end, until a writer takes it.
+    known: Mutex<Option<known::Known>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
     crowd: Crowd,
@@ -233,16 +236,17 @@ impl Log {
         settings: LogSettings,
         member: Option<Arc<dyn Member>>,
     ) -> Result<Arc<Self>> {
-        let control = OnceLock::new();
+        let (control, mut known) = (OnceLock::new(), None);
         if let Some(member) = &member {
-            let opened = match recover::ensure(&storage, dir, &settings, &**member)? {
+            let (opened, recovered) = match recover::ensure(&storage, dir, &settings, &**member)? {
                 Some(recovered) => recovered,
                 None => {
                     let access = write_access(&settings);
-                    Control::open(&*storage, dir, settings.generation, access)?
+                    (Control::open(&*storage, dir, settings.generation, access)?, None)
                 }
             };
             control.get_or_init(|| opened);
+            known = recovered;
         }
         let chain = Chain::new(Arc::clone(&storage), dir, &settings);
         let dir = dir.to_path_buf();
@@ -264,6 +268,7 @@ impl Log {
             control,
             chain,
             writer,
+            known: Mutex::new(known),
             syncer,
             syncer_files,
             crowd,

@@ -20,7 +20,7 @@ use crate::format::state::{LogState, encode_trims};
 use crate::segment::Segment;
 
 use super::chain::segments_of;
-use super::facts::TOPICS_OF_A_BLOCK;
+use super::facts::FACTS_OF_A_BLOCK;
 use super::{Control, Log, Member, enter};
 
 /// What was removed.
@@ -64,7 +64,7 @@ impl Log {
         let (control, member) = self.writing()?;
         member.check()?;
         self.check_trim(control, firsts)?;
-        for part in firsts.chunks(TOPICS_OF_A_BLOCK) {
+        for part in firsts.chunks(FACTS_OF_A_BLOCK) {
             let noted = self.note_trim(control, member, part);
             noted.map_err(|error| self.unless_deleted(error))?;
         }

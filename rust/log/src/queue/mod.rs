@@ -24,13 +24,14 @@ mod due;
 mod jobs;
 mod review;
 mod ring;
+mod shelf;
 mod state;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -43,6 +44,7 @@ use crate::topic::Topic;
 
 pub use jobs::{Job, NOT_BEFORE};
 use ring::{Ring, Room};
+pub use shelf::{delete, list};
 use state::StateFile;
 
 /// How often a process looks for dead holders, while there are others' leases.
@@ -91,6 +93,8 @@ pub struct Lease {
     pub attempt: u32,
     /// Which process has it.
     pub holder: u32,
+    /// Of which state: when the queue is reset it has another.
+    pub lineage: u64,
 }
 
 /// A queue in numbers.
@@ -124,6 +128,9 @@ pub struct QueueInfo {
     pub capacity: u64,
 }
 
+/// What tells that something was given back since, or that the queue was reset.
+type Changes = (u64, u64);
+
 /// When there may be something to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
@@ -144,6 +151,8 @@ pub struct Queue {
     asked: AtomicU64,
     /// Up to where the topic was seen to be on the medium.
     durable: AtomicU64,
+    /// Whether it kept the order of keys when this handle saw its state last.
+    was_ordered: AtomicBool,
     reader: jobs::Reader,
 }
 
@@ -171,22 +180,10 @@ impl Queue {
             let what = format!("a queue cannot begin with {} places", options.capacity);
             return Err(Error::Invalid { what });
         }
+        let (name, was_ordered) = (name.to_owned(), AtomicBool::new(false));
         let (looked, asked, durable, reader) = Default::default();
-        let queue = Self { name: name.to_owned(), path, options, looked, asked, durable, reader };
-        queue.locked(topic, |ring, _| {
-            let (stored, asked) = (ring.file.parts().ordered, options.ordered.unwrap_or(false));
-            if options.ordered.is_none() || stored == asked {
-                return Ok(());
-            }
-            let word = |ordered| if ordered { "key" } else { "None" }.to_owned();
-            let (topic, setting) = (name.to_owned(), "order");
-            Err(Error::SettingsMismatch {
-                topic,
-                setting,
-                stored: word(stored),
-                asked: word(asked),
-            })
-        })?;
+        let queue = Self { name, path, options, looked, asked, durable, was_ordered, reader };
+        queue.locked(topic, |_, _| Ok(()))?;
         Ok(queue)
     }
 
@@ -347,7 +344,13 @@ impl Queue {
             return Ok(());
         }
         let member = topic.store().membership()?;
-        let holders = self.locked(topic, |ring, _| Ok(ring.due.holders(member.identity())))?;
+        let holders = self.locked(topic, |ring, _| {
+            if !ring.file.is_in_place(topic.store()) {
+                // Somebody put another in its place without a word, or died before saying it.
+                ring.file.set(at::REPLACED, 1)?;
+            }
+            Ok(ring.due.holders(member.identity()))
+        })?;
         for holder in holders {
             let fate = member.fate(holder);
             let fate = fate.map_err(|error| Error::io("ask for a holder of", &self.path, error))?;
@@ -405,15 +408,15 @@ impl Queue {
         })
     }
 
-    fn changes(&self, topic: &Topic) -> Option<u64> {
-        self.locked(topic, |ring, _| Ok(ring.file.load(at::CHANGES))).ok()
+    fn changes(&self, topic: &Topic) -> Option<Changes> {
+        self.locked(topic, |ring, _| Ok(ring.changes())).ok()
     }
 
-    fn next(&self, topic: &Topic) -> Result<(Next, u64)> {
+    fn next(&self, topic: &Topic) -> Result<(Next, Changes)> {
         let end = topic.end(0)?;
         let me = topic.store().membership()?.identity();
         self.locked(topic, |ring, now| {
-            let changes = ring.file.load(at::CHANGES);
+            let changes = ring.changes();
             let earliest = ring.due.earliest().map(|(time, _)| time);
             if ring.ends.head < end || earliest.is_some_and(|time| time <= now.steady) {
                 return Ok((Next::Now, changes));
@@ -498,11 +501,25 @@ impl Queue {
             else {
                 continue;
             };
+            self.check_order(file)?;
             if let Some(done) = self.with_file(topic, &member, file, &work)? {
                 return Ok(done);
             }
             *behind = None;
         }
+    }
+
+    /// What it was asked to be when it was opened it has to be also after a reset.
+    #[inline]
+    fn check_order(&self, file: &StateFile) -> Result<()> {
+        let stored = file.parts().ordered;
+        self.was_ordered.store(stored, Ordering::Relaxed);
+        let Some(asked) = self.options.ordered.filter(|asked| *asked != stored) else {
+            return Ok(());
+        };
+        let word = |ordered| if ordered { "key" } else { "None" }.to_owned();
+        let (topic, setting) = (self.name.clone(), "order");
+        Err(Error::SettingsMismatch { topic, setting, stored: word(stored), asked: word(asked) })
     }
 
     /// `None` when another file has taken this one's place.
@@ -513,7 +530,7 @@ impl Queue {
         file: &StateFile,
         work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
     ) -> Result<Option<T>> {
-        let guard = file.lock(topic.store(), member)?;
+        let Some(guard) = file.lock(topic.store(), member)? else { return Ok(None) };
         if file.load(at::REPLACED) != 0 || file.header.generation != topic.settings().generation {
             return Ok(None);
         }
@@ -542,8 +559,10 @@ impl Queue {
             loop {
                 if let Some(file) = StateFile::open(store, &self.path)? {
                     if self.is_of(&file, topic)? {
-                        self.review(topic, member, &file)?;
-                        return Ok(file);
+                        if self.review(topic, member, &file)? {
+                            return Ok(file);
+                        }
+                        continue;
                     }
                 }
                 self.create_file(topic)?;
@@ -551,22 +570,25 @@ impl Queue {
         })
     }
 
-    /// Nobody of this incarnation has locked it before; the claim keeps others from doing the same.
-    fn review(&self, topic: &Topic, member: &Arc<Membership>, file: &StateFile) -> Result<()> {
+    /// Nobody of this incarnation has locked it before; the claim keeps others from doing the same. False
+    /// where another file took its place.
+    fn review(&self, topic: &Topic, member: &Arc<Membership>, file: &StateFile) -> Result<bool> {
         if file.load(at::INCARNATION) == member.incarnation() {
-            return Ok(());
+            return Ok(true);
         }
         file.free_stale_lock(member.incarnation());
-        let guard = file.lock(topic.store(), member)?;
+        let Some(guard) = file.lock(topic.store(), member)? else { return Ok(false) };
         let mut ring = Ring::new(file, member.identity(), guard)?;
-        ring.review(topic, Now::of(topic.store()), member.incarnation())
+        ring.review(topic, Now::of(topic.store()), member.incarnation()).map(|()| true)
     }
 
     fn create_file(&self, topic: &Topic) -> Result<()> {
         let store = topic.store();
         let id = store.storage().random();
         let id = id.map_err(|error| Error::io("draw a random number for", &self.path, error))?;
-        let ordered = self.options.ordered.unwrap_or(false);
+        // Where it was reset: as it was.
+        let was_ordered = || self.was_ordered.load(Ordering::Relaxed);
+        let ordered = self.options.ordered.unwrap_or_else(was_ordered);
         let parts = Parts { capacity: self.options.capacity, ordered };
         let generation = topic.settings().generation;
         let header = Header { generation, id, parts, topic: topic.name().to_owned() };
@@ -587,24 +609,6 @@ impl Queue {
             asked: topic.name().to_owned(),
         })
     }
-}
-
-/// The queues of a store, by name, each with its topic's name. Those whose state is damaged come with an
-/// empty one.
-///
-/// # Errors
-/// When the directory cannot be read.
-pub fn list(store: &Store) -> Result<Vec<(String, String)>> {
-    let names = store.queues()?;
-    let topic_of = |name: &str| {
-        let file = StateFile::open(store, &store.layout().queue(name)?)?;
-        Ok::<_, Error>(file.map_or_else(String::new, |file| file.header.topic))
-    };
-    let both = |name: String| {
-        let topic = topic_of(&name).unwrap_or_default();
-        (name, topic)
-    };
-    Ok(names.into_iter().map(both).collect())
 }
 
 /// The lane of a record: never 0 for one with a key.

@@ -51,6 +51,11 @@ impl<'a> Ring<'a> {
         Ok(Ring { file, due: Due(file), me: self.me, ends, stored: ends, slot, _guard: None })
     }
 
+    /// What tells that something changed for who waits.
+    pub(super) fn changes(&self) -> (u64, u64) {
+        (self.file.lineage(), self.file.load(at::CHANGES))
+    }
+
     /// Change what is derived, from here on until [`Ring::finish`].
     pub(super) fn begin(&self) -> Result<()> {
         self.file.set(at::BUSY, 1)
@@ -150,11 +155,14 @@ impl<'a> Ring<'a> {
         self.file.put(offset, found, entry)?;
         self.due.put(self.file.parts().place(offset), deadline)?;
         self.due.count(holder, 1)?;
-        Ok(Lease { offset, attempt, holder })
+        Ok(Lease { offset, attempt, holder, lineage: self.file.lineage() })
     }
 
     /// The entry of a lease that this process has and that is not over; why not otherwise.
     pub(super) fn held(&self, lease: &Lease, now: Now) -> std::result::Result<Found, &'static str> {
+        if lease.lineage != self.file.lineage() {
+            return Err("the queue was reset");
+        }
         if !(self.ends.floor..self.ends.head).contains(&lease.offset) {
             return Err("the job is done, or was never handed out");
         }

@@ -84,6 +84,13 @@ impl StateFile {
         now.is_ok_and(|now| (now.device, now.inode) == (self.stat.device, self.stat.inode))
     }
 
+    /// What stays the same while the queue grows, and is another when it was reset.
+    #[inline]
+    pub(super) fn lineage(&self) -> u64 {
+        // With each doubling the id rises by one.
+        self.header.id.wrapping_sub(u64::from(self.header.parts.capacity.trailing_zeros()))
+    }
+
     #[inline]
     pub(super) fn parts(&self) -> Parts {
         self.header.parts
@@ -150,13 +157,21 @@ impl StateFile {
         stored.map_err(|error| self.failed(error))
     }
 
-    /// Take the lock of the queue. The caller is behind the door of this process.
-    pub(super) fn lock(&self, store: &Store, member: &Membership) -> Result<Guard<'_>> {
+    /// Take the lock of the queue; `None` where it is seen that another file, or none, has this one's
+    /// name. The caller is behind the door of this process.
+    pub(super) fn lock(&self, store: &Store, member: &Membership) -> Result<Option<Guard<'_>>> {
         let timeout = store.lock_timeout();
         if !self.map.shares_memory() {
-            let file = store.open_to_lock(&self.path)?;
+            let file = match store.open_to_lock(&self.path) {
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    return Ok(None);
+                }
+                file => file?,
+            };
             wait_for_flock(&*file, &self.path, Some(timeout))?;
-            return Ok(Guard::File(file));
+            let stat = file.stat().map_err(|error| Error::io("look at", &self.path, error))?;
+            let is_this = (stat.device, stat.inode) == (self.stat.device, self.stat.inode);
+            return Ok(is_this.then_some(Guard::File(file)));
         }
         let (word, me) = (self.map.word(at::LOCK), member.identity());
         let got = lock::lock(&word, me, &Members(member), Some(timeout), lock::stopwatch());
@@ -174,7 +189,23 @@ impl StateFile {
             },
             LockError::Io(error) => Error::io("look for the lock's holder in", &self.path, error),
         })?;
-        Ok(Guard::Word(self, me))
+        Ok(Some(Guard::Word(self, me)))
+    }
+
+    /// Take it away: the queue is no more, and whoever has it open finds that out when it gets the lock.
+    /// False where another file had taken this one's place before. The caller has the claim, so nobody
+    /// makes a new file meanwhile.
+    pub(super) fn remove(&self, store: &Store, member: &Membership) -> Result<bool> {
+        self.free_stale_lock(member.incarnation());
+        let Some(_guard) = self.lock(store, member)? else { return Ok(false) };
+        if self.load(at::REPLACED) != 0 && !self.is_in_place(store) {
+            return Ok(false);
+        }
+        // Who dies in between leaves this behind, which has the next one look for the file's name.
+        self.set(at::BUSY, 1)?;
+        store.remove_queue_file(&self.path)?;
+        self.set(at::REPLACED, 1)?;
+        Ok(true)
     }
 
     /// Free a lock word of an incarnation before: its holder is dead, and its slot may be ours.

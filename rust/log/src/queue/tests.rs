@@ -216,6 +216,64 @@ fn a_full_ring_grows_and_others_go_on_in_the_larger_file() {
 }
 
 #[test]
+fn after_a_reset_all_who_have_it_open_go_on_with_the_new_one_and_old_leases_are_over() {
+    for filesystem in [Filesystem::Promises("ext4"), Filesystem::CopyOnWrite("btrfs")] {
+        let machine = machine().on(filesystem);
+        let topic = filled(&machine, 6, SyncMode::Durable);
+        let second = topic_on(&machine.process()).unwrap();
+        let (keyed, as_it_is) = (queue(&topic, KEYED), queue(&second, SMALL));
+        let (old, other) = (take(&keyed, &topic, 2), take(&as_it_is, &second, 1));
+        let waited = keyed.next(&topic).unwrap().1;
+        delete(second.store(), "work").unwrap();
+        assert!(matches!(delete(second.store(), "work"), Err(Error::Invalid { .. })));
+        assert_ne!(keyed.changes(&topic), Some(waited), "who waits would sleep on");
+        // The same process and the same attempt: still not the same lease.
+        let anew = take(&keyed, &topic, 2);
+        assert_eq!(offsets(&anew), offsets(&old));
+        for (queue, topic, jobs) in [(&keyed, &topic, &old), (&as_it_is, &second, &other)] {
+            let told = ack(queue, topic, jobs).unwrap_err().to_string();
+            assert!(told.contains("reset"), "{told}");
+        }
+        assert!(as_it_is.info(&second).unwrap().ordered, "it is what it was");
+        ack(&keyed, &topic, &anew).unwrap();
+        assert_eq!(drain(&as_it_is, &second), [2, 3, 4, 5]);
+    }
+}
+
+#[test]
+fn a_reset_that_dies_half_way_leaves_no_old_queue_to_go_on_with() {
+    let machine = machine();
+    let topic = filled(&machine, 4, SyncMode::Durable);
+    let stays = queue(&topic, SMALL);
+    ack(&stays, &topic, &take(&stays, &topic, 2)).unwrap();
+    let dies = machine.process();
+    let member = Store::open_on(Arc::new(dies.clone()), "/store", &StoreOptions::default());
+    let member = member.unwrap();
+    // Its last two steps, as one that is killed between them leaves it: the name is gone, the file is not.
+    let path = topic.store().layout().queue("work").unwrap();
+    let file = StateFile::open(&member, &path).unwrap().unwrap();
+    let held = file.lock(&member, &member.membership().unwrap()).unwrap().unwrap();
+    file.set(at::BUSY, 1).unwrap();
+    member.remove_queue_file(&path).unwrap();
+    std::mem::forget(held);
+    dies.kill();
+    assert_eq!(drain(&stays, &topic), [0, 1, 2, 3], "all are to be done anew");
+    assert_eq!(drain(&queue(&topic, SMALL), &topic), [0; 0]);
+}
+
+#[test]
+fn who_takes_the_file_away_by_hand_is_noticed_too() {
+    let machine = machine();
+    let topic = filled(&machine, 4, SyncMode::Durable);
+    let queue = queue(&topic, SMALL);
+    let old = take(&queue, &topic, 1);
+    machine.unlink(std::path::Path::new("/store/queues/work")).unwrap();
+    queue.looked.store(0, Ordering::Relaxed);
+    assert_eq!(offsets(&take(&queue, &topic, 4)), [0, 1, 2, 3]);
+    assert!(ack(&queue, &topic, &old).is_err());
+}
+
+#[test]
 fn what_was_trimmed_counts_as_done_and_is_told() {
     let machine = machine();
     let topic = filled(&machine, 20, SyncMode::Durable);

@@ -97,10 +97,8 @@ impl Index {
 
     /// Walk a segment as far as it is sound and note where to start from.
     pub fn build(segment: &Segment) -> Self {
-        let mut entries = Vec::new();
-        let mut pacer = Pacer::default();
+        let mut noted = Noted::default();
         let mut walk = Walk::new();
-        let mut head = walk.position;
         let mut light: Option<Segment> = None;
         loop {
             let segment = light.as_ref().unwrap_or(segment);
@@ -109,23 +107,12 @@ impl Index {
                 light = Some(fresh);
                 continue;
             }
-            let Ok(Some(step)) = walk.step(segment, Check::Header) else { break };
-            match step {
-                Step::Data { block, first, highest_before_ns } => {
-                    if !block.header.is_member() {
-                        head = block.position;
-                    }
-                    let topic = block.header.topic;
-                    if pacer.is_due(topic, head) {
-                        let highest_ns = highest_before_ns;
-                        entries.push(Entry { topic, offset: first, position: head, highest_ns });
-                    }
-                }
-                Step::Other(_) => {}
-                Step::End { .. } => break,
+            match walk.step(segment, Check::Header) {
+                Ok(Some(Step::End { .. }) | None) | Err(_) => break,
+                Ok(Some(step)) => noted.note(&step),
             }
         }
-        Self::Built(entries)
+        Self::Built(noted.entries)
     }
 
     /// Write a new index file for a segment and put it in place of whatever has its name.
@@ -309,6 +296,36 @@ pub fn write_file(
         let _ = storage.unlink(path);
         Error::io("write", path, e)
     })
+}
+
+/// What somebody who walked a segment from its beginning has to keep of the way: for its index, and for
+/// whoever appends behind it.
+#[derive(Clone, Debug, Default)]
+pub struct Noted {
+    /// The entries of its index.
+    pub entries: Vec<Entry>,
+    /// Which blocks have one.
+    pub pacer: Pacer,
+    /// The latest time of a block, relative to the segment's time base.
+    pub time: u64,
+    head: u64,
+}
+
+impl Noted {
+    /// Note the next step.
+    #[inline]
+    pub fn note(&mut self, step: &Step) {
+        let Step::Data { block, first, highest_before_ns } = step else { return };
+        if !block.header.is_member() {
+            self.head = block.position;
+        }
+        self.time = self.time.max(block.header.time);
+        let (topic, position) = (block.header.topic, self.head);
+        if self.pacer.is_due(topic, position) {
+            let (offset, highest_ns) = (*first, *highest_before_ns);
+            self.entries.push(Entry { topic, offset, position, highest_ns });
+        }
+    }
 }
 
 /// Decides which blocks get an entry: the first of a topic in the segment; one each [`STRIDE`] bytes,

@@ -41,7 +41,36 @@ pub struct Window {
     memory: Map,
     salt: u64,
     held: Mutex<Held>,
+    run: Run,
     resident: AtomicU64,
+}
+
+/// A range that is held, for those who walk over what was read to find without a lock: the one that
+/// began with the first bytes that were kept. It only grows.
+#[derive(Default)]
+struct Run {
+    /// Set before `end` is, and never again.
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Run {
+    #[inline]
+    fn holds(&self, from: u64, to: u64) -> bool {
+        // Acquire: with the end come the bytes before it, and the start.
+        to <= self.end.load(Ordering::Acquire) && from >= self.start.load(Ordering::Relaxed)
+    }
+
+    /// Note that `[from, to)` is held, and its bytes stored. The caller has the lock.
+    fn extend(&self, from: u64, to: u64) {
+        let end = self.end.load(Ordering::Relaxed);
+        if end == 0 {
+            self.start.store(from, Ordering::Relaxed);
+        }
+        if end == 0 || end == from {
+            self.end.store(to, Ordering::Release);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -66,8 +95,8 @@ impl fmt::Debug for Window {
 impl Window {
     /// Nothing is read yet. `memory` is private memory as long as the segment may get.
     pub fn new(file: Arc<dyn File>, memory: Map, salt: u64) -> Self {
-        let (held, resident) = Default::default();
-        Self { file, memory, salt, held, resident }
+        let (held, run, resident) = Default::default();
+        Self { file, memory, salt, held, run, resident }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -87,7 +116,15 @@ impl Window {
 
     /// The commit word at a position that the file was said to reach, as the file has it now;
     /// [`UNREADABLE`] where it cannot be read, or the file ends before it: zero would be an end.
+    #[inline]
     pub fn word(&self, position: u64) -> u64 {
+        if self.run.holds(position, position + 8) {
+            return self.memory.load(position);
+        }
+        self.word_held(position)
+    }
+
+    fn word_held(&self, position: u64) -> u64 {
         let mut held = self.held();
         if held.gaps(position, position + 8).is_empty() {
             return self.memory.load(position);
@@ -145,7 +182,13 @@ impl Window {
     }
 
     /// Hold `[position, position + len)`, all of which is committed. False when it cannot be read.
+    #[inline]
     pub fn fetch(&self, position: u64, len: u64) -> bool {
+        let end = position.checked_add(len);
+        end.is_some_and(|end| self.run.holds(position, end)) || self.fetch_held(position, len)
+    }
+
+    fn fetch_held(&self, position: u64, len: u64) -> bool {
         let mut held = self.held();
         let fits = position.checked_add(len).is_some_and(|end| end <= self.memory.len());
         let kept = fits && matches!(self.keep(&mut held, position, position + len), Ok(true));
@@ -176,6 +219,7 @@ impl Window {
                     return Ok(false);
                 }
                 held.insert(at, at + wanted as u64);
+                self.run.extend(at, at + wanted as u64);
                 self.resident.fetch_add(wanted as u64, Ordering::Relaxed);
                 at += wanted as u64;
             }

@@ -8,26 +8,27 @@
 //! nobody ever had it open: whoever opens it begins an incarnation of its own, and lock files, control
 //! pages and indexes are made anew.
 //!
+//! Which ends are consistent is told in [`super::backup_ends`].
+//!
 //! ```text
 //! ends of all logs ─> dest.<random>.tmp/ filled, synced ─> rename ─> dest/  ─> parent synced
 //! ```
 //!
 //! What a copy of a log is, is told in [`crate::log::LogCopy`]. See `docs/PROTOCOL.md`, "Backup".
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::backup_ends::{Floors, agree, floors};
 use super::layout::{Layout, TOPIC_SETTINGS, top};
 use super::queue_copy::{self, QueueCopy};
 use super::topics::read_settings;
 use super::unfinished::{Unfinished, make_new};
 use super::{Access, Store, files, sweep};
 use crate::error::{Error, Result};
-use crate::format::consumer;
 use crate::format::settings::TopicSettings;
 use crate::log::LogCopy;
 use crate::log::verify::Progress;
-use crate::storage::{Open, Storage};
+use crate::storage::Storage;
 
 /// Largest file of a consumer that is copied: its slots are a page.
 const MAX_CONSUMER: u64 = 16 << 20;
@@ -139,11 +140,15 @@ impl Store {
 }
 
 /// What is to be copied, as it was at one moment.
-struct Plan {
-    topics: Vec<TopicSettings>,
-    logs: Vec<(PathBuf, LogCopy)>,
+pub(super) struct Plan {
+    pub(super) topics: Vec<TopicSettings>,
+    pub(super) logs: Vec<(PathBuf, LogCopy)>,
     consumers: Vec<(String, Vec<u8>)>,
     queues: Vec<QueueCopy>,
+    /// See [`super::backup_ends`].
+    pub(super) floors: Floors,
+    /// How many of the logs were copied: their ends stay.
+    pub(super) copied: usize,
     total: u64,
 }
 
@@ -157,7 +162,9 @@ impl Plan {
         }
         let mut logs: Vec<(PathBuf, LogCopy)> = Vec::new();
         let mut gone = Vec::new();
-        for topic in in_order(store, &topics, &consumers) {
+        // Before any log's end is fixed, and open until all are.
+        let (floors, _held) = floors(store, &topics, &consumers)?;
+        for topic in &topics {
             let dir = store.log_dir(topic)?;
             if logs.iter().any(|(other, _)| *other == dir) {
                 continue;
@@ -172,8 +179,10 @@ impl Plan {
         // From a log that others share, too: one whose settings are still there had not been deleted in
         // what is copied of its log.
         topics.retain(|topic| !gone.contains(&topic.generation) && !is_gone(store, topic));
-        let total = logs.iter().map(|(_, copy)| copy.bytes()).sum();
-        Ok(Self { topics, logs, consumers, queues, total })
+        let mut plan = Self { topics, logs, consumers, queues, floors, copied: 0, total: 0 };
+        agree(&mut plan, store)?;
+        plan.total = plan.logs.iter().map(|(_, copy)| copy.bytes()).sum();
+        Ok(plan)
     }
 
     fn carry_out(
@@ -188,8 +197,9 @@ impl Plan {
             make_new(storage, &root.join(name), modes.directory)?;
         }
         let mut report = BackupReport::default();
-        for (dir, copy) in std::mem::take(&mut self.logs) {
-            self.copy_log(store, &dir, copy, &layout, &mut report, progress)?;
+        while self.copied < self.logs.len() {
+            self.copy_log(store, &layout, &mut report, progress)?;
+            self.copied += 1;
         }
         report.topics = self.topics.len() as u64;
         files::sync_dir(storage, &layout.logs())?;
@@ -215,17 +225,17 @@ impl Plan {
     fn copy_log(
         &mut self,
         store: &Store,
-        dir: &Path,
-        mut copy: LogCopy,
         layout: &Layout,
         report: &mut BackupReport,
         progress: Progress<'_>,
     ) -> Result<()> {
         let storage = &**store.storage();
+        let dir = self.logs[self.copied].0.clone();
         let to = layout.logs().join(dir.file_name().unwrap_or_default());
         let before = report.bytes;
         for attempt in 1.. {
             make_new(storage, &to, store.modes().directory)?;
+            let copy = &self.logs[self.copied].1;
             let copied = copy.carry_out(storage, &to, &mut report.bytes, self.total, progress);
             let Err(error) = copied else { break };
             let is_its = |topic: &TopicSettings| store.log_dir(topic).is_ok_and(|its| its == dir);
@@ -246,11 +256,13 @@ impl Plan {
             if attempt == TRIES {
                 return Err(error);
             }
-            copy = plan_log(store, topic, dir)?;
+            let topic = topic.clone();
+            self.logs[self.copied].1 = plan_log(store, &topic, &dir)?;
+            agree(self, store)?;
             self.topics.retain(|topic| !is_its(topic) || !is_gone(store, topic));
         }
         report.logs += 1;
-        report.segments += copy.segments();
+        report.segments += self.logs[self.copied].1.segments();
         Ok(())
     }
 }
@@ -274,56 +286,11 @@ fn read_consumers(store: &Store) -> Result<Vec<(String, Vec<u8>)>> {
     let mut read = Vec::new();
     for name in files::list(storage, &store.layout().consumers())? {
         let Ok(from) = store.layout().consumer(&name) else { continue };
-        let Ok(file) = storage.open(&from, Open::Read) else { continue };
-        let len = file.stat().map_err(|error| Error::io("look at", &from, error))?.len;
-        let mut bytes = vec![0; len.min(MAX_CONSUMER) as usize];
-        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", &from, error))?;
-        bytes.truncate(got);
-        read.push((name, bytes));
+        if let Some(bytes) = files::read_up_to(storage, &from, MAX_CONSUMER)? {
+            read.push((name, bytes));
+        }
     }
     Ok(read)
-}
-
-/// The topics in an order in which a log that keeps the cursors of a consumer comes before those of the
-/// topics that it reads, so that in the copy, too, no cursor lies behind the end of its log. Where each
-/// of two logs keeps cursors in the other there is none: who opens such a copy may be told `LogRewound`.
-fn in_order<'a>(
-    store: &Store,
-    topics: &'a [TopicSettings],
-    consumers: &[(String, Vec<u8>)],
-) -> Vec<&'a TopicSettings> {
-    let logs = topics.iter().map(|topic| (topic.generation, topic.log_generation));
-    let logs: HashMap<_, _> = logs.collect();
-    let mut after = Vec::new();
-    for (_, bytes) in consumers {
-        let Ok(home) = consumer::check_header(bytes, store.settings().id) else { continue };
-        let entries = 0..consumer::entries_in(bytes.len() as u64);
-        let reads = entries.filter_map(|index| {
-            let named = consumer::decode_named(bytes.get(consumer::entry(index) as usize..)?)?;
-            logs.get(&named.generation).copied()
-        });
-        after.extend(reads.map(|log| (home, log)));
-    }
-    after.retain(|(home, log)| *home != [0; 16] && home != log);
-    after.sort_unstable();
-    after.dedup();
-    let mut ranks: HashMap<[u8; 16], usize> = HashMap::new();
-    // As often as the longest way through all of them has steps.
-    for _ in 0..after.len() {
-        let mut is_done = true;
-        for (home, log) in &after {
-            let behind = ranks.get(home).map_or(1, |rank| rank + 1).min(after.len());
-            let rank = ranks.entry(*log).or_default();
-            is_done &= *rank >= behind;
-            *rank = behind.max(*rank);
-        }
-        if is_done {
-            break;
-        }
-    }
-    let mut ordered: Vec<_> = topics.iter().collect();
-    ordered.sort_by_key(|topic| ranks.get(&topic.log_generation).copied().unwrap_or(0));
-    ordered
 }
 
 /// True for an empty directory, false for nothing at all.

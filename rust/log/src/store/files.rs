@@ -7,25 +7,43 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::layout::temporary;
 use crate::error::{Error, Result};
-use crate::storage::{Open, Stat, Storage};
+use crate::storage::{File, Open, Stat, Storage};
 
 /// More than any settings file has.
 const MAX_SETTINGS: usize = 64 << 10;
 
 /// Read a settings file; `None` when there is none.
 pub(super) fn read(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
-    let file = match storage.open(path, Open::Read) {
-        Ok(file) => file,
-        Err(error) if is_missing(&error) => return Ok(None),
-        Err(error) => return Err(Error::io("open", path, error)),
-    };
-    let mut bytes = vec![0; MAX_SETTINGS];
-    let len = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
-    bytes.truncate(len);
-    Ok(Some(bytes))
+    let file = open_to_read(storage, path)?;
+    file.map(|file| read_at(&*file, path, 0, MAX_SETTINGS)).transpose()
+}
+
+/// Read the beginning of a file that may be large; `None` when there is none.
+pub(super) fn read_up_to(storage: &dyn Storage, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
+    let Some(file) = open_to_read(storage, path)? else { return Ok(None) };
+    let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
+    read_at(&*file, path, 0, len.min(most) as usize).map(Some)
+}
+
+/// Read bytes of a file; fewer where it ends before.
+pub(super) fn read_at(file: &dyn File, path: &Path, position: u64, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let got = file.read_at(&mut bytes, position).map_err(|error| Error::io("read", path, error))?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+/// Open a file; `None` when there is none.
+pub(super) fn open_to_read(storage: &dyn Storage, path: &Path) -> Result<Option<Arc<dyn File>>> {
+    match storage.open(path, Open::Read) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(Error::io("open", path, error)),
+    }
 }
 
 /// Make a file that does not exist yet, durable when this returns.

@@ -26,6 +26,7 @@
 //! `topic.json` and `falaj.json` last, under the claim. Protocol and races: `docs/PROTOCOL.md`.
 
 mod backup;
+mod backup_ends;
 mod catalog;
 mod claim;
 mod configure;

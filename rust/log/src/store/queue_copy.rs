@@ -6,7 +6,6 @@
 //! the copy looks it over like a file of any age ([`crate::queue`]). Invariant: it is read before the
 //! ends of the logs are, so that nothing of a copy is done that its log does not hold.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use super::layout::Layout;
@@ -31,17 +30,15 @@ impl QueueCopy {
         let mut copies = Vec::new();
         for name in store.queues()? {
             let path = store.layout().queue(&name)?;
-            match store.storage().open(&path, Open::Read) {
-                Ok(file) => copies.push(Self::of(name, &*file, &path)?),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::io("open", &path, error)),
+            if let Some(file) = files::open_to_read(store.storage().as_ref(), &path)? {
+                copies.push(Self::of(name, &*file, &path)?);
             }
         }
         Ok(copies)
     }
 
     fn of(name: String, file: &dyn File, path: &Path) -> Result<Self> {
-        let page = read(file, path, 0, PAGE)?;
+        let page = files::read_at(file, path, 0, PAGE as usize)?;
         let Ok(header) = Header::decode(&page) else {
             return Ok(Self { name, len: page.len() as u64, pieces: vec![(0, page)] });
         };
@@ -55,7 +52,8 @@ impl QueueCopy {
         pieces[0].1.get_mut(at::LOCK as usize..).unwrap_or_default().fill(0);
         for (place, count) in [(first, up_to_end), (0, count - up_to_end)] {
             let position = header.parts.entry(place);
-            pieces.push((position, read(file, path, position, count * ENTRY_LEN)?));
+            let len = (count * ENTRY_LEN) as usize;
+            pieces.push((position, files::read_at(file, path, position, len)?));
         }
         Ok(Self { name, len: header.parts.file_len(), pieces })
     }
@@ -84,11 +82,4 @@ pub(super) fn put_all(copies: &[QueueCopy], store: &Store, layout: &Layout) -> R
         copy.put(store, layout)?;
     }
     files::sync_dir(store.storage().as_ref(), &layout.queues())
-}
-
-fn read(file: &dyn File, path: &Path, position: u64, len: u64) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; len as usize];
-    let got = file.read_at(&mut bytes, position);
-    bytes.truncate(got.map_err(|error| Error::io("read", path, error))?);
-    Ok(bytes)
 }

@@ -28,19 +28,13 @@ impl Store {
         Ok(names.into_iter().filter(|name| self.layout().queue(name).is_ok()).collect())
     }
 
-    /// Forget what became of the records of a queue; the records stay. Nobody should have it open.
+    /// Remove the file of a queue, on the medium when it returns.
     ///
     /// # Errors
-    /// `BadName`, `Invalid` where there is none, `ReadOnly`, `LockTimeout`, `Io`.
-    pub fn delete_queue(&self, name: &str) -> Result<()> {
-        let path = self.layout().queue(name)?;
-        self.under_claim(|| {
-            if files::stat(self.storage().as_ref(), &path)?.is_none() {
-                return Err(Error::Invalid { what: format!("there is no queue {name:?}") });
-            }
-            files::unlink(self.storage().as_ref(), &path)?;
-            files::sync_parent(self.storage().as_ref(), &path)
-        })
+    /// `Io`.
+    pub(crate) fn remove_queue_file(&self, path: &Path) -> Result<()> {
+        files::unlink(self.storage().as_ref(), path)?;
+        files::sync_parent(self.storage().as_ref(), path)
     }
 
     /// Make the file of a queue under a temporary name, allocated and zero.

@@ -57,9 +57,21 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Where this fails, or does not reach the medium, somebody looks for nothing later.
+/// Where this fails, or does not reach the medium, somebody looks for nothing later. What is in it is
+/// another each time, so that who looked at all topics knows whether one was changed since.
 fn settle(storage: &dyn Storage, path: &Path, mode: u32) {
-    let _ = storage.open(path, Open::CreateNew(mode));
+    let Ok(file) = storage.open(path, Open::CreateNew(mode)) else { return };
+    if let Ok(id) = storage.random() {
+        let _ = file.write_at(format!("{id:016x}").as_bytes(), 0);
+    }
+}
+
+/// What tells that no topic was made, removed or configured since: the same id, asked before and after.
+/// `None` while that is going on, and where nobody knows.
+pub(super) fn settled_id(storage: &dyn Storage, layout: &Layout) -> Option<u64> {
+    let bytes = files::read_up_to(storage, &layout.settled(), 17).ok()??;
+    let text = std::str::from_utf8(&bytes).ok().filter(|text| text.len() == 16)?;
+    u64::from_str_radix(text, 16).ok()
 }
 
 /// Sweep if anything can have been left.

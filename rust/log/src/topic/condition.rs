@@ -3,9 +3,11 @@
 //! Owns the names that users know the log's demands by ([`Condition`]); whether one is met is decided
 //! under the log's lock (`log/demands.rs`).
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::format::block::Producer;
 use crate::format::record::{BodyWriter, Record};
 use crate::log::{Appended, Demands, Sequenced};
 
@@ -14,6 +16,21 @@ use super::{SyncMode, Topic};
 
 /// Longest name of a producer, bytes.
 pub const MAX_PRODUCER_NAME: usize = 1 << 10;
+
+/// What is known of a producer: the last of its appends to a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownProducer {
+    /// Hash of its name ([`Producer::id_of`]); the name itself is not kept.
+    pub id: u64,
+    /// Its last sequence.
+    pub sequence: u64,
+    /// The partition that this went to; of several the first.
+    pub partition: u32,
+    /// The first offset that it got there.
+    pub offset: u64,
+    /// When it was appended, nanoseconds since 1970; `None` where that record is not there any more.
+    pub appended_ns: Option<i64>,
+}
 
 /// What must be so for an append to happen; both may be asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +63,8 @@ impl Topic {
     /// # Errors
     /// As [`Topic::append`]; `Conflict`, `OutOfSequence`, `DuplicateUnknownOffset`; `Invalid` for a
     /// producer without a name, with one that is too long, or with one more than the log remembers
-    /// ([`Log::max_producers`](crate::log::Log::max_producers)). Then nothing was appended.
+    /// ([`Log::max_producers`](crate::log::Log::max_producers)): [`Topic::forget_producer`] makes room. Then
+    /// nothing was appended.
     ///
     /// # Examples
     /// ```
@@ -114,8 +132,74 @@ impl Topic {
     /// # Errors
     /// `ReadOnly` for a topic that was opened for reading; `TopicDeleted`, `Corrupt`, `Io`.
     pub fn last_sequence(&self, producer: &str) -> Result<Option<u64>> {
+        self.log.last_sequence(producer, self.numbers())
+    }
+
+    /// The producers that are known in this topic, by id. Looks the last record of each up, to tell when
+    /// it was appended.
+    ///
+    /// # Errors
+    /// `TopicDeleted`, `Corrupt`, `Io`.
+    pub fn producers(&self) -> Result<Vec<KnownProducer>> {
+        let mut last: BTreeMap<u64, KnownProducer> = BTreeMap::new();
+        for known in self.log.producers(self.numbers()).map_err(|e| named(e, self.name()))? {
+            let found = KnownProducer {
+                id: known.id,
+                sequence: known.sequence,
+                partition: known.topic - self.settings.number,
+                offset: known.first,
+                appended_ns: None,
+            };
+            let last = last.entry(known.id).or_insert(found);
+            if known.sequence > last.sequence {
+                *last = found;
+            }
+        }
+        let with_time = |known: KnownProducer| {
+            let record = self.get(known.partition, known.offset);
+            // What retention took, or damage, says nothing of when.
+            KnownProducer { appended_ns: record.ok().map(|r| r.block().appended_ns()), ..known }
+        };
+        Ok(last.into_values().map(with_time).collect())
+    }
+
+    /// Forget a producer: the next append under this name is a new one's, whatever its sequence, and what
+    /// it appended before is not known as a repeat. On the medium when it returns; says whether it was
+    /// known.
+    ///
+    /// # Errors
+    /// `ReadOnly` for a topic that was opened for reading; as [`Topic::append`] and [`Topic::flush`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use falaj::store::{Store, StoreOptions, TopicOptions};
+    /// # use falaj::topic::{Condition, Record, Topic};
+    /// # let place = tempfile::tempdir()?;
+    /// # let store = Store::open(place.path().join("events"), &StoreOptions::default())?;
+    /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+    /// let (record, once) = (Record::value(b"10 apples"), Condition::once("till-3", 17));
+    /// orders.append_if(0, &record, &once, None)?;
+    /// assert!(orders.forget_producer("till-3")?);
+    /// assert_eq!(orders.append_if(0, &record, &once, None)?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn forget_producer(&self, name: &str) -> Result<bool> {
+        Ok(self.forget_producers(&[Producer::id_of(name)])? > 0)
+    }
+
+    /// As [`Topic::forget_producer`], for many, by their ids; says how many of them were known.
+    ///
+    /// # Errors
+    /// As [`Topic::forget_producer`]; some may be forgotten then.
+    pub fn forget_producers(&self, ids: &[u64]) -> Result<usize> {
+        let forgotten = self.log.forget_producers(ids, self.numbers());
+        forgotten.map_err(|error| named(error, self.name()))
+    }
+
+    /// Numbers of its partitions in the log.
+    fn numbers(&self) -> Range<u32> {
         let first = self.settings.number;
-        self.log.last_sequence(producer, first..first + self.settings.partitions)
+        first..first + self.settings.partitions
     }
 
     fn demands(&self, condition: &Condition<'_>) -> Result<Demands> {
@@ -126,8 +210,7 @@ impl Topic {
                     let what = format!("a producer's name has 1 to {MAX_PRODUCER_NAME} bytes");
                     return Err(Error::Invalid { what });
                 }
-                let first = self.settings.number;
-                Some(Sequenced::new(name, sequence, first..first + self.settings.partitions))
+                Some(Sequenced::new(name, sequence, self.numbers()))
             }
         };
         Ok(Demands { expect: condition.expect, producer })

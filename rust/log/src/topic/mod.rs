@@ -20,6 +20,8 @@ mod append;
 mod condition;
 mod group;
 mod read;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +36,7 @@ use crate::store::{Closing, Store, TopicOptions};
 pub use crate::format::record::{BodyWriter, Record};
 pub use crate::format::state::CursorState;
 pub use crate::log::{CursorMove, Place, Places, Reach as Visibility, Run};
-pub use condition::{Condition, MAX_PRODUCER_NAME};
+pub use condition::{Condition, KnownProducer, MAX_PRODUCER_NAME};
 pub use group::{Group, Grouped, Part};
 pub use read::{RecordView, Scan, Skipped, Slice};
 

@@ -1,9 +1,10 @@
 //! Copies of a store that is written to.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use falaj::consumer::{Consumer, Move, Start};
 use falaj::error::Error;
 use falaj::format::control::at;
 use falaj::queue::{Job, Queue, QueueOptions};
@@ -11,7 +12,7 @@ use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Access, Open, Storage};
 use falaj::store::{Store, StoreOptions};
-use falaj::topic::{SyncMode, Topic};
+use falaj::topic::{BodyWriter, Group, Part, Record, SyncMode, Topic};
 
 use crate::stores::{
     assert_holds, fill, log_dir, on_both, open, open_to_read, quietly, segment, snapshot, topic,
@@ -406,4 +407,72 @@ fn what_somebody_builds_or_owns_is_not_swept() {
         assert!(inner.is_some() && open_to_read(storage, &root.join("copy")).is_ok());
         assert_eq!(storage.list(root).unwrap(), ["copy", "copy.0123abcd.tmp", "store"]);
     });
+}
+
+/// A step of a pipeline: one record on, with the cursor in the log that is written to.
+fn step(consumer: &mut Consumer, results: &Topic) {
+    let mut part = consumer.parts().unwrap()[0];
+    part.next += 1;
+    consumer.handed_out(&part);
+    let mut body = BodyWriter::default();
+    body.begin(false, None);
+    body.push(&Record::value(b"result"));
+    let moves = consumer.moves().unwrap();
+    let cursors: Vec<_> = moves.iter().map(Move::cursor).collect();
+    let parts = [Part { topic: results, partition: 0, body: &body }];
+    let group = Group { home: results, parts: &parts, cursors: &cursors };
+    let grouped = group.commit(Some(SyncMode::None)).unwrap();
+    consumer.moved(&moves, grouped.appended.end);
+}
+
+/// Two logs, each of which keeps the cursor of what reads the other, and goes on at each call that the
+/// backup makes.
+#[test]
+fn logs_that_keep_cursors_in_each_other_are_copied_up_to_ends_that_agree() {
+    let machine = MemoryStorage::new();
+    let (of_backup, of_work) = (machine.process(), machine.process());
+    let open_at = |process: &MemoryStorage, path: &str| {
+        let storage: Arc<dyn Storage> = Arc::new(process.clone());
+        open(&storage, path.as_ref()).unwrap()
+    };
+    let (store, working) = (open_at(&of_backup, "/store"), open_at(&of_work, "/store"));
+    let [a, b] = ["a", "b"].map(|name| topic(&working, name).with_sync(SyncMode::None));
+    a.append(0, &Record::value(b"first"), None).unwrap();
+    let there = |name: &str, from: &Topic, to: &Topic, store: &Store| {
+        Consumer::open_in(store, name, std::slice::from_ref(from), Start::Earliest, to).unwrap()
+    };
+    let mut both = (there("there", &a, &b, &working), there("back", &b, &a, &working));
+    let begun = Arc::new(AtomicBool::new(false));
+    let turns = Arc::new(Mutex::new(0u64));
+    let mut round = move || {
+        step(&mut both.0, &b);
+        step(&mut both.1, &a);
+    };
+    (0..3).for_each(|_| round());
+    let (round, is_begun, counted) = (Mutex::new(round), Arc::clone(&begun), Arc::clone(&turns));
+    let backup_thread = std::thread::current().id();
+    machine.watch(move |_| {
+        let is_backup = std::thread::current().id() == backup_thread;
+        // Not at the calls that the work itself makes.
+        let Ok(mut round) = round.try_lock() else { return };
+        if is_backup && is_begun.load(Ordering::SeqCst) {
+            round();
+            *counted.lock().unwrap() += 1;
+        }
+    });
+    begun.store(true, Ordering::SeqCst);
+    let copied = store.backup("/copy", &mut |_, _| Ok(()));
+    begun.store(false, Ordering::SeqCst);
+    copied.unwrap();
+    assert!(*turns.lock().unwrap() > 20, "nothing happened meanwhile");
+    let copy = open_at(&machine.process(), "/copy");
+    let [a, b] = ["a", "b"].map(|name| topic(&copy, name));
+    for (name, from, to) in [("there", &a, &b), ("back", &b, &a)] {
+        let consumer = there(name, from, to, &copy);
+        let next = consumer.parts().unwrap()[0].next;
+        assert!(next >= 3 && next <= from.end(0).unwrap(), "{name} at {next}");
+        // Each result is there with its cursor, and no other.
+        let results = to.end(0).unwrap() - u64::from(name == "back");
+        assert_eq!(results, next, "{name}");
+    }
 }

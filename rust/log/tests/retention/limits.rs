@@ -65,12 +65,17 @@ fn the_active_segment_stays_under_the_smallest_limits() {
     });
 }
 
+/// A store in memory, whose clock is to be set, and what time it is there.
+fn on_a_clock() -> (MemoryStorage, i64, Store) {
+    let memory = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+    let store = open(&storage, Path::new("/store")).unwrap();
+    (memory.clone(), memory.now_us(), store)
+}
+
 #[test]
 fn segments_of_which_every_record_is_too_old_go() {
-    let memory = MemoryStorage::new();
-    let (began, path) = (memory.now_us(), Path::new("/store"));
-    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
-    let store = open(&storage, path).unwrap();
+    let (memory, began, store) = on_a_clock();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     for day in 0..4 {
         memory.set_now_us(began + day * DAY_US);
@@ -91,10 +96,7 @@ fn segments_of_which_every_record_is_too_old_go() {
 
 #[test]
 fn a_clock_that_ran_ahead_keeps_nothing_for_ever() {
-    let memory = MemoryStorage::new();
-    let (began, path) = (memory.now_us(), Path::new("/store"));
-    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
-    let store = open(&storage, path).unwrap();
+    let (memory, began, store) = on_a_clock();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     let future = (began + 3650 * DAY_US) * 1000;
     orders

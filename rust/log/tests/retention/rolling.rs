@@ -47,7 +47,9 @@ fn a_topic_that_is_written_to_stays_within_its_limits_by_itself() {
 fn a_process_that_lives_learns_of_other_limits_when_it_rolls() {
     on_both(|storage, root| {
         let path = root.join("store");
-        let (store, orders) = filled(storage, &path, 500);
+        let (store, orders) = filled(storage, &path, 200);
+        // Rolls while nothing has limits: that is remembered until something changes.
+        fill(&orders, 200, 500);
         let other = open(storage, &path).unwrap();
         other.configure_topic("orders", &records(20), None).unwrap();
         assert_eq!(orders.first(0).unwrap(), 0);

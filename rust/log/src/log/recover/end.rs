@@ -16,7 +16,7 @@ use crate::format::block::Kind;
 use crate::format::segment::Mark;
 use crate::format::state::LogState;
 use crate::format::{Malformed, PAGE};
-use crate::segment::index::Index;
+use crate::segment::index::{Index, Noted};
 use crate::segment::walk::{NUMBERS, Step, Walk};
 use crate::segment::{Bad, CANNOT_READ, Check, Segment, UNREAD};
 use crate::storage::Storage;
@@ -29,6 +29,8 @@ use super::super::repair::last_written;
 pub(super) struct SoundEnd {
     pub(super) segment: Arc<Segment>,
     pub(super) walk: Walk,
+    /// What was noted on the way; `None` where damage was passed over.
+    pub(super) noted: Option<Noted>,
     /// Why the log cannot go on in this segment, if it cannot.
     pub(super) cut: Option<&'static str>,
 }
@@ -99,7 +101,9 @@ pub(super) fn sound_end(
         let check =
             if clean && segment.word(mark.position) == 0 { Check::Header } else { Check::Full };
         let (begun, hurt) = begin(storage, chain, &segment, durable)?;
-        let (walk, stopped) = walk_sound(&segment, begun, limit, durable, (check, unread))?;
+        let whole_way = hurt.is_none().then(Noted::default);
+        let begun = (begun, whole_way);
+        let (walk, noted, stopped) = walk_sound(&segment, begun, limit, durable, (check, unread))?;
         let whole = limit.is_some_and(|limit| walk.position == limit);
         if !whole {
             let introduced = match introduced_until(&segment) {
@@ -116,10 +120,10 @@ pub(super) fn sound_end(
                 None if limit.is_some() => Some("the log stops before the next segment"),
                 None => what_follows(&segment, walk.position, unread)?,
             };
-            return Ok(SoundEnd { segment, walk, cut });
+            return Ok(SoundEnd { segment, walk, noted, cut });
         }
         let cut = Some("what the next segment begins with is torn");
-        before = Some(SoundEnd { segment, walk, cut });
+        before = Some(SoundEnd { segment, walk, noted, cut });
     }
     let path = chain.dir().to_path_buf();
     Err(Error::Corrupt { path, position: 0, what: "a log without an end" })
@@ -218,16 +222,15 @@ pub(super) fn go_beyond_loss(chain: &Chain, strays: &[u64], end: &mut SoundEnd) 
 }
 
 /// Walk a segment as far as it is sound, group by group: up to `limit`, to the first zero, or to the
-/// first bad block, which the second result tells. Damage below `durable` is passed over: it is
+/// first bad block, which the last result tells. Damage below `durable` is passed over: it is
 /// reported to whoever reads it, and what follows it stays.
 fn walk_sound(
     segment: &Arc<Segment>,
-    begun: Walk,
+    (mut walk, mut noted): (Walk, Option<Noted>),
     limit: Option<u64>,
     durable: u64,
     (check, unread): (Check, Unread),
-) -> Result<(Walk, Option<&'static str>)> {
-    let mut walk = begun;
+) -> Result<(Walk, Option<Noted>, Option<&'static str>)> {
     let mut segment = Arc::clone(segment);
     let durable = limit.map_or(durable, |limit| durable.min(limit));
     let reached = |walk: &Walk| limit.is_some_and(|limit| walk.position >= limit);
@@ -236,25 +239,29 @@ fn walk_sound(
         if segment.is_heavy() {
             segment = Arc::new(segment.afresh()?);
         }
-        match sound_step(&segment, &mut walk, check) {
+        let mut seen = |step: &Step| noted.iter_mut().for_each(|noted| noted.note(step));
+        match sound_step(&segment, &mut walk, check, &mut seen) {
             Ok(Some(Step::End { .. })) => {
                 walk.position = position;
-                return Ok((walk, Some("the next segment is not there")));
+                return Ok((walk, noted, Some("the next segment is not there")));
             }
             Ok(Some(_)) => {}
-            Ok(None) if position >= durable => return Ok((walk, None)),
+            Ok(None) if position >= durable => return Ok((walk, noted, None)),
             Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => return Err(segment.error(bad)),
             Err(bad)
                 if position >= durable && bad.what == CANNOT_READ && unread == Unread::Fails =>
             {
                 return Err(segment.error(bad));
             }
-            Err(bad) if position >= durable => return Ok((walk, Some(said(bad)))),
+            Err(bad) if position >= durable => return Ok((walk, noted, Some(said(bad)))),
             // The mark stands between two blocks, so the walk can always go on there.
-            Ok(None) | Err(_) => walk.pass_damage(&segment, durable),
+            Ok(None) | Err(_) => {
+                walk.pass_damage(&segment, durable);
+                noted = None;
+            }
         }
     }
-    Ok((walk, None))
+    Ok((walk, noted, None))
 }
 
 fn said(bad: Bad) -> &'static str {
@@ -264,15 +271,19 @@ fn said(bad: Bad) -> &'static str {
     }
 }
 
-/// A block, or a whole group when it is the head of one. On failure the walk is where it was.
+/// A block, or a whole group when it is the head of one; `seen` is told of each block, the result is the
+/// last. On failure the walk is where it was.
 pub(in crate::log) fn sound_step(
     segment: &Segment,
     walk: &mut Walk,
     check: Check,
+    seen: &mut impl FnMut(&Step),
 ) -> std::result::Result<Option<Step>, Bad> {
     let Some(head) = segment.block(walk.position, check)? else { return Ok(None) };
     if head.header.group_len == 0 {
-        return walk.step(segment, check);
+        let step = walk.step(segment, check)?;
+        step.iter().for_each(seen);
+        return Ok(step);
     }
     segment.check_group(&head)?;
     let end = head.position + u64::from(head.header.group_len);
@@ -287,6 +298,7 @@ pub(in crate::log) fn sound_step(
     let mut step = None;
     while walk.position < end {
         step = walk.step(segment, check)?;
+        step.iter().for_each(&mut *seen);
     }
     Ok(step)
 }

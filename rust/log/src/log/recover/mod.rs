@@ -26,7 +26,7 @@ use crate::format::address::Address;
 use crate::format::control::{at, flag};
 use crate::format::segment::{Mark, Previous};
 use crate::format::{PAGE, names};
-use crate::segment::index::Index;
+use crate::segment::index::{Index, Noted};
 use crate::segment::{Reading, Segment};
 use crate::storage::Storage;
 
@@ -36,6 +36,7 @@ use super::chain::{Chain, Connected, segments_of};
 use super::control::Control;
 use super::create::FIRST_ALLOCATION;
 use super::guard::wait_for_flock;
+use super::known::Known;
 use super::latch::publish_end;
 use super::mending::{Mend, MendStep};
 use super::rehead::headless;
@@ -52,7 +53,7 @@ use end::{SoundEnd, Unread, go_beyond_loss, newest_mark, sound_end};
 use page::Page;
 
 /// Recover a log unless that was done in this incarnation. Gives the control page where it was, open
-/// for writing.
+/// for writing, and what is known of the log's end.
 ///
 /// # Errors
 /// `Corrupt` when the log cannot be continued without losing what was on the medium, `Newer`,
@@ -63,9 +64,9 @@ pub fn ensure(
     dir: &Path,
     settings: &LogSettings,
     member: &dyn Member,
-) -> Result<Option<Control>> {
+) -> Result<Option<(Control, Option<Known>)>> {
     let recovered = recover(storage, dir, settings, member, false)?;
-    Ok(recovered.map(|(control, _)| control))
+    Ok(recovered.map(|recovered| (recovered.control, recovered.known)))
 }
 
 /// As opening a log for writing does, but going on also where what was on the medium is lost, or where
@@ -80,7 +81,7 @@ pub fn mend(
     member: &dyn Member,
 ) -> Result<Vec<MendStep>> {
     let recovered = recover(storage, dir, settings, member, true)?;
-    Ok(recovered.map_or_else(Vec::new, |(_, steps)| steps))
+    Ok(recovered.map_or_else(Vec::new, |recovered| recovered.steps))
 }
 
 fn recover(
@@ -89,7 +90,7 @@ fn recover(
     settings: &LogSettings,
     member: &dyn Member,
     by_force: bool,
-) -> Result<Option<(Control, Vec<MendStep>)>> {
+) -> Result<Option<Recovered>> {
     let incarnation = member.incarnation();
     if is_current(&**storage, dir, settings, incarnation) {
         return Ok(None);
@@ -153,6 +154,13 @@ pub fn plan(
     let topics = state.topics();
     let ends = topics.map(|(number, topic)| (number, topic.next)).collect();
     Ok(Planned { steps, ends })
+}
+
+/// A log that was recovered.
+struct Recovered {
+    control: Control,
+    steps: Vec<MendStep>,
+    known: Option<Known>,
 }
 
 fn is_current(storage: &dyn Storage, dir: &Path, settings: &LogSettings, incarnation: u64) -> bool {
@@ -285,7 +293,7 @@ impl<'a> Recovery<'a> {
         Ok(steps)
     }
 
-    fn carry_out(&self, decision: Decision) -> Result<(Control, Vec<MendStep>)> {
+    fn carry_out(&self, decision: Decision) -> Result<Recovered> {
         let Decision { chain, page, end, durable, temporaries, strays, cut_off, steps, .. } =
             decision;
         let (cut_off, loose): (Vec<_>, Vec<_>) =
@@ -313,9 +321,12 @@ impl<'a> Recovery<'a> {
         // Not before something else holds the chain: one of which only the beginning is torn may be all
         // that connects the ones before it.
         self.put_away(&cut_off)?;
-        let (new_end, durable) = match moved {
-            Some(moved) => moved,
-            None => (self.go_on(&end, maker)?, durable),
+        let (new_end, durable, known) = match moved {
+            Some((end, durable)) => (end, durable, None),
+            None => {
+                let (new_end, known) = self.go_on(end, maker)?;
+                (new_end, durable, known)
+            }
         };
         pass(Point::RecoverEnd);
         if planted(Canary::RecoveryNotCrashSafe) {
@@ -334,7 +345,7 @@ impl<'a> Recovery<'a> {
         control.set(at::INCARNATION, self.incarnation)?;
         pass(Point::RecoverDone);
         control.rouse();
-        Ok((control, steps))
+        Ok(Recovered { control, steps, known })
     }
 
     /// Leftovers: temporary files, whose makers are dead or wait for this recovery, and indexes whose
@@ -348,7 +359,7 @@ impl<'a> Recovery<'a> {
     }
 
     /// Let the log go on where it ends.
-    fn go_on(&self, end: &SoundEnd, maker: Maker) -> Result<NewEnd> {
+    fn go_on(&self, end: SoundEnd, maker: Maker) -> Result<(NewEnd, Option<Known>)> {
         let (storage, dir) = (&**self.storage, self.dir);
         let (access, settings) = (write_access(&self.settings), &self.settings);
         let sequence = end.segment.sequence();
@@ -362,9 +373,14 @@ impl<'a> Recovery<'a> {
         // Also what looks allocated: a power cut may have kept the length and not the blocks.
         let grown = segment.file().allocate(wanted);
         grown.map_err(|e| Error::io("allocate", segment.path(), e))?;
-        let index = Index::build(&end.segment);
         let (bytes, mode) = (settings.segment_bytes, settings.file_mode);
-        let indexed = index.save(storage, dir, &segment, bytes, mode)?;
+        let indexed = match &end.noted {
+            Some(Noted { entries, .. }) => {
+                Index::replace(storage, dir, &segment, bytes, entries, mode)?;
+                entries.len() as u64
+            }
+            None => Index::build(&end.segment).save(storage, dir, &segment, bytes, mode)?,
+        };
         pass(Point::RecoverIndex);
         let before = segment.mark().unwrap_or_default();
         let Maker { control, incarnation } = maker;
@@ -372,7 +388,10 @@ impl<'a> Recovery<'a> {
         segment.set_mark(&mark)?;
         let tail = Address::new(sequence, position);
         let trimmed = trims_before(tail, &end.walk.state, &end.segment);
-        Ok(NewEnd { tail, allocated: Address::new(sequence, wanted), indexed, trimmed })
+        let (salt, walk) = (segment.salt(), end.walk);
+        let known = end.noted.map(|noted| Known { salt, walk, noted });
+        let allocated = Address::new(sequence, wanted);
+        Ok((NewEnd { tail, allocated, indexed, trimmed }, known))
     }
 
     fn supersede(&self, cut: &Cut, carried: &[Carried], maker: Maker) -> Result<NewEnd> {

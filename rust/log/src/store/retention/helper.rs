@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::super::membership::Membership;
 use super::super::registry::Seat;
+use super::super::sweep::settled_id;
 use super::super::topics::read_settings;
 use super::super::{Shared, Store};
 use super::plan::{self, LogPlan};
@@ -29,21 +30,26 @@ const A_FEW: usize = 4;
 pub(in crate::store) struct Helper {
     shared: Shared,
     unfinished: BTreeSet<PathBuf>,
+    /// Logs without a topic that has limits, while the store is as it was then.
+    unlimited: BTreeMap<PathBuf, u64>,
 }
 
 impl Helper {
     /// For the logs of this store.
     pub(in crate::store) fn new(store: &Store) -> Self {
-        Self { shared: store.shared.without_seat(), unfinished: BTreeSet::new() }
+        let (unfinished, unlimited) = Default::default();
+        Self { shared: store.shared.without_seat(), unfinished, unlimited }
     }
 
     /// See to the logs that were rolled, or are not done with; true when there is more to do.
     pub(in crate::store) fn turn(&mut self, member: &Arc<Membership>, logs: &[Arc<Log>]) -> bool {
-        self.unfinished.retain(|dir| logs.iter().any(|log| log.dir() == dir));
+        let is_open = |dir: &PathBuf| logs.iter().any(|log| log.dir() == dir);
+        self.unfinished.retain(is_open);
+        self.unlimited.retain(|dir, _| is_open(dir));
         for log in logs {
             let dir = log.dir();
             let done = if log.take_kept() {
-                self.store(member).retain(log)
+                self.store(member).retain(log, &mut self.unlimited)
             } else if self.unfinished.contains(dir) {
                 log.remove_some(A_FEW).map(|removed| removed.segments as usize == A_FEW)
             } else {
@@ -67,11 +73,18 @@ impl Helper {
 
 impl Store {
     /// Say what of a log is beyond the limits; where the store has one, also of others. True when there
-    /// are files to remove.
-    fn retain(&self, log: &Arc<Log>) -> Result<bool> {
-        let topics = self.topics_in(log)?;
+    /// are files to remove. Of a log that many topics share, none with limits, the topics are looked at
+    /// once, and then only after one was changed.
+    fn retain(&self, log: &Arc<Log>, unlimited: &mut BTreeMap<PathBuf, u64>) -> Result<bool> {
         let most = self.stored_settings()?.retention_bytes;
+        // Before the topics are looked at: what changes meanwhile has another.
+        let id = settled_id(self.shared.storage(), self.layout());
+        if most.is_none() && id.is_some() && unlimited.get(log.dir()).copied() == id {
+            return Ok(false);
+        }
+        let topics = self.topics_in(log)?;
         if most.is_none() && topics.iter().all(|topic| !topic.retention.is_limited()) {
+            unlimited.extend(id.map(|id| (log.dir().to_path_buf(), id)));
             return Ok(false);
         }
         let mut plan = self.plan(log.dir(), Arc::clone(log), topics)?;

@@ -6,7 +6,6 @@
 //! nothing; a file that is damaged, or of a newer version, holds back what waits for it. What cursors
 //! mean is left to [`crate::consumer`], floors to [`crate::queue`].
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use super::super::{Store, files};
@@ -14,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::format::PAGE;
 use crate::format::consumer::{ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, check_header, entry};
 use crate::format::queue::{Ends, Header, at};
-use crate::storage::Open;
 
 /// What is kept for the sake of somebody.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +54,8 @@ impl Store {
         generation: &[u8; 16],
         needs: &mut Vec<Need>,
     ) -> Result<()> {
-        let Some(bytes) = self.read_up_to(path, entry(ENTRIES_MAX))? else { return Ok(()) };
+        let read = files::read_up_to(self.storage().as_ref(), path, entry(ENTRIES_MAX))?;
+        let Some(bytes) = read else { return Ok(()) };
         check_header(&bytes, self.settings().id).map_err(|what| Error::malformed(path, 0, what))?;
         let entries = bytes.get(HEAD_LEN as usize..).unwrap_or_default();
         for (index, bytes) in entries.chunks_exact(ENTRY_LEN as usize).enumerate() {
@@ -83,7 +82,8 @@ impl Store {
 
     /// The floor of a queue of that topic.
     fn queue_needs(&self, path: &Path, generation: &[u8; 16]) -> Result<Option<u64>> {
-        let Some(bytes) = self.read_up_to(path, PAGE)? else { return Ok(None) };
+        let read = files::read_up_to(self.storage().as_ref(), path, PAGE)?;
+        let Some(bytes) = read else { return Ok(None) };
         let header = Header::decode(&bytes).map_err(|what| Error::malformed(path, 0, what))?;
         if header.generation != *generation {
             return Ok(None);
@@ -91,19 +91,5 @@ impl Store {
         let newest = Ends::newest(Ends::in_page(&bytes, header.id))
             .map_err(|what| Error::malformed(path, at::ENDS[0], what));
         newest.map(|(ends, _)| Some(ends.floor))
-    }
-
-    /// The beginning of a file; `None` where there is none, or no more.
-    fn read_up_to(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
-        let file = match self.storage().open(path, Open::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io("open", path, error)),
-        };
-        let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len.min(most);
-        let mut bytes = vec![0; len as usize];
-        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
-        bytes.truncate(got);
-        Ok(Some(bytes))
     }
 }

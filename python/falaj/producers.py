@@ -1,0 +1,66 @@
+"""Producers that a topic remembers: who appended with `producer=`, and up to which sequence.
+
+What they are for stands in `docs/guide/once.md`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from falaj.errors import Invalid
+from falaj.times import from_ns
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+__all__ = ["Producer"]
+
+
+class Producer(NamedTuple):
+    """What is known of a producer: the last of its appends.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> _ = orders.append(b"2 pears", producer="till-3", sequence=17)
+        >>> [(known.id, known.sequence) for known in orders.producers()]
+        [('3db5fcda5953eb3e', 17)]
+    """
+
+    id: str
+    """A hash of its name, 16 hexadecimal digits. The name itself is not kept."""
+    sequence: int
+    """Its last sequence."""
+    partition: int
+    """The partition that this went to; of several the first."""
+    offset: int
+    """The first offset that it got there."""
+    time: datetime | None
+    """When it was appended; None where that record is not there any more."""
+
+
+def producer(row: tuple[int, int, int, int, int | None]) -> Producer:
+    """Make one of what the compiled class tells."""
+    id_, sequence, partition, offset, time_ns = row
+    time = None if time_ns is None else from_ns(time_ns)
+    return Producer(f"{id_:016x}", sequence, partition, offset, time)
+
+
+def split(producers: tuple[object, ...]) -> tuple[list[str], list[int]]:
+    """Tell names from what was listed.
+
+    Returns:
+        The names, and the ids of the others.
+
+    Raises:
+        Invalid: One is neither.
+    """
+    names, ids = [], []
+    for each in producers:
+        if isinstance(each, Producer):
+            ids.append(int(each.id, 16))
+        elif isinstance(each, str):
+            names.append(each)
+        else:
+            kind = type(each).__name__
+            raise Invalid(f"a producer is a name, or one of topic.producers(), not {kind}")
+    return names, ids
