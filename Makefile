@@ -60,9 +60,9 @@ proof-models: | check-tools
 	FALAJ_SHUTTLE_SCHEDULES=20_000 $(MAKE) test-shuttle
 
 # Not of every push: `make test` runs these tests at every third point or so.
-proof-crashes: | check-tools ## deaths and power cuts at all points of consumers, queues, retention, shared logs
+proof-crashes: | check-tools ## deaths and power cuts at all points of consumers, queues, retention, shared logs, sinks
 	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test consumers --test retention \
-		--test sharing
+		--test sharing --test sinks
 
 proof-sanitizers: | check-tools
 	tools/sanitize all || { [ $$? = 77 ] && echo "NOT RUN: sanitizers"; }

@@ -446,7 +446,8 @@ class Store(_core.Store):
 
         Topics that are written to need it not: whoever begins a new file sees to the log then. For
         the others, call it now and then, or run `falaj maintain` from cron. Also finishes trims and
-        deletions whose process died. Costs a look at every log, beside what it removes.
+        deletions whose process died, and removes what jobs staged that nobody touched for a day
+        and nobody is writing. Costs a look at every log, beside what it removes.
 
         Args:
             dry_run: Only say what would go; then the store may be open for reading.

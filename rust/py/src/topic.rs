@@ -379,7 +379,8 @@ impl Topic {
     ///     Corrupt: A part was damaged on the disk. Nothing was committed.
     ///     TooLarge: The job is larger than it may be; the limit is named. Nothing was committed.
     ///     Invalid: The log remembers as many tokens as it can: see `forget_token`.
-    ///     NoSpace, LockTimeout, Latched, TopicDeleted, ReadOnly: Nothing was committed.
+    ///     NoSpace, Latched, TopicDeleted, ReadOnly: Nothing was committed.
+    ///     LockTimeout: Others had a lock for too long: commit it again.
     ///     DurabilityUnknown: It is visible, and perhaps not on the medium: commit it again.
     ///
     /// Example:

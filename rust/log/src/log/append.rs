@@ -415,11 +415,7 @@ impl Writer {
             *first = self.first_offset(block, before, needs)?;
             before = Some((block.topic, *first + u64::from(block.count)));
         }
-        let outside = match batch.token {
-            Some(_) => Canary::TokenOutsideGroup,
-            None => Canary::CursorOutsideGroup,
-        };
-        let is_apart = planted(outside) && !blocks.is_empty();
+        let is_apart = planted(batch.outside()) && !blocks.is_empty();
         let own = if facts.is_empty() { 0 } else { own_len(facts.len()) };
         let in_group = blocks.len() > 1 || (blocks.len() == 1 && own > 0 && !is_apart);
         let len = len_of(blocks, producer.is_some(), in_group);

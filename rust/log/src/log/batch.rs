@@ -4,6 +4,7 @@
 //! segment of its log, and none of its topics or cursors stands twice in it. How it is committed is told in
 //! [`super::append`], what facts are in [`super::facts`].
 
+use crate::canary::Canary;
 use crate::error::{Error, Result};
 use crate::format::address::align;
 use crate::format::block::{Header, MAX_HEADER_LEN, flag};
@@ -32,6 +33,16 @@ pub struct Batch<'a> {
     pub interval: bool,
     /// Bytes that it takes at most.
     pub needs: u64,
+}
+
+impl Batch<'_> {
+    /// What it would be to leave the facts out of the group.
+    pub(super) fn outside(&self) -> Canary {
+        match self.token {
+            Some(_) => Canary::TokenOutsideGroup,
+            None => Canary::CursorOutsideGroup,
+        }
+    }
 }
 
 impl Log {

@@ -15,7 +15,6 @@ fn staged_parts_are_as_their_tables_say() {
         &[
             ("magic", part::MAGIC.to_vec()),
             ("version", half(VERSION)),
-            ("reserved", vec![0; 4]),
             ("log", vec![1; 16]),
             ("topic", vec![2; 16]),
             ("id", word(3)),
@@ -73,7 +72,6 @@ fn staged_parts_are_as_their_tables_say() {
             ("heads", half(13)),
             ("job", vec![7]),
             ("part", vec![1]),
-            ("reserved", vec![0; 6]),
         ],
     );
     let behind = [b"nightly7".to_vec(), half(6), word(14)].concat();

@@ -15,7 +15,7 @@ use falaj::error::Error;
 use falaj::format::settings::WriteMode;
 use falaj::sink::{Committed, Job, last_token};
 use falaj::storage::Storage;
-use falaj::storage::memory::MemoryStorage;
+use falaj::storage::memory::{MemoryStorage, every};
 use falaj::store::{Store, StoreOptions, TopicOptions, staging_dir};
 use falaj::topic::{Record, SyncMode, Topic};
 

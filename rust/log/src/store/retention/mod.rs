@@ -61,7 +61,7 @@ pub struct LogMaintenance {
 
 impl Store {
     /// Let go of what is beyond the limits, in all topics; finish what trims that were interrupted left;
-    /// and sweep what deletions left. Nobody has to call it for topics that are written to: whoever rolls
+    /// sweep what deletions left, and what jobs staged that came to nothing a day ago. Nobody has to call it for topics that are written to: whoever rolls
     /// does the first for that log. Costs a look at each log, beside what is removed.
     ///
     /// ```
