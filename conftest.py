@@ -17,6 +17,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--first-seed", type=int, default=0, help="other random tests than usual")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked as `proof`, unless `--proof` is given: it takes minutes."""
+    if config.getoption("--proof"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("proof")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_configure() -> None:
     """Let Ctrl-C reach what the tests start, also behind a shell's `&`, which has it ignored."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

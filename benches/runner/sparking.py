@@ -6,7 +6,6 @@ same columns, types and sizes, one batch again and again.
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import sys
 from typing import TYPE_CHECKING, Any
@@ -202,7 +201,7 @@ def _writing(spark: SparkSession, table: Table, sizes: Sizes, place: Path) -> li
 
     def ours() -> None:
         writer = frame.write.format("falaj").mode("append")
-        writer.options(store=str(store), topic="copy").save()
+        writer.options(store=str(store), topic="copy", partitions=1).save()
 
     def round_() -> tuple[int, int]:
         times = clocked(floor), clocked(ours)

@@ -22,7 +22,7 @@ use crate::segment::index::{Index, Pacer};
 use crate::segment::walk::{Step, Walk};
 use crate::segment::{Check, Segment};
 
-use super::batch::{Batch, check_blocks, header_flags, len_of};
+use super::batch::{Batch, check_blocks, len_of};
 use super::create::max_group_len;
 use super::demands::{Demands, Refusal};
 use super::guard::{Guard, Which};
@@ -531,34 +531,6 @@ impl Writer {
             return Err(Obstacle::Full { needs });
         }
         Ok(first)
-    }
-
-    /// Header of the `i`-th block of a group.
-    #[inline]
-    fn header(
-        &self,
-        block: &Outgoing<'_>,
-        producer: Option<Producer>,
-        i: usize,
-        first: u64,
-        group_len: u32,
-        time: u64,
-    ) -> Header {
-        let base = self.walk.bases.get(block.topic).unwrap_or(first);
-        let flags = header_flags(block, producer.is_some(), i, group_len);
-        Header {
-            kind: Kind::Data,
-            len: (Header::len_for(flags) + block.body.len()) as u32,
-            body_crc: block.body_crc,
-            offset: (first - base) as u32,
-            count: block.count,
-            span: block.count,
-            time,
-            flags,
-            topic: block.topic,
-            group_len: if i == 0 { group_len } else { 0 },
-            producer,
-        }
     }
 
     #[inline]

@@ -1,17 +1,18 @@
 //! What one append commits: blocks of several topics, and the facts that go with them.
 //!
-//! Owns the checks that need no lock, and the bytes that it takes. Invariant: what passed them fits into a
-//! segment of its log, and none of its topics or cursors stands twice in it. How it is committed is told in
+//! Owns the checks that need no lock, the bytes that it takes, and the headers of its blocks. Invariant: what
+//! passed them fits into a segment of its log, and neither a cursor nor, but in a job, a topic stands twice in
+//! it. How it is committed is told in
 //! [`super::append`], what facts are in [`super::facts`].
 
 use crate::canary::Canary;
 use crate::error::{Error, Result};
 use crate::format::address::align;
-use crate::format::block::{Header, MAX_HEADER_LEN, flag};
+use crate::format::block::{Header, Kind, MAX_HEADER_LEN, Producer, flag};
 use crate::format::state;
 use crate::segment::create::own_len;
 
-use super::append::{Appended, Outgoing};
+use super::append::{Appended, Outgoing, Writer};
 use super::demands::Demands;
 use super::facts::{CursorMove, check_cursors};
 use super::job::Token;
@@ -146,4 +147,34 @@ pub(super) fn header_flags(
         _ => flag::MEMBER,
     };
     block.flags | topic | group | producer
+}
+
+impl Writer {
+    /// Header of the `i`-th block of a group.
+    #[inline]
+    pub(super) fn header(
+        &self,
+        block: &Outgoing<'_>,
+        producer: Option<Producer>,
+        i: usize,
+        first: u64,
+        group_len: u32,
+        time: u64,
+    ) -> Header {
+        let base = self.walk.bases.get(block.topic).unwrap_or(first);
+        let flags = header_flags(block, producer.is_some(), i, group_len);
+        Header {
+            kind: Kind::Data,
+            len: (Header::len_for(flags) + block.body.len()) as u32,
+            body_crc: block.body_crc,
+            offset: (first - base) as u32,
+            count: block.count,
+            span: block.count,
+            time,
+            flags,
+            topic: block.topic,
+            group_len: if i == 0 { group_len } else { 0 },
+            producer,
+        }
+    }
 }

@@ -1,0 +1,143 @@
+"""Spark on a cluster of two executors writes to topics: tasks twice, executors and drivers killed.
+
+It takes minutes of a busy machine: `make test-proof` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+import falaj
+from house import ROOT
+from spark.test_writing import begin, ended, once, put, staged, written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.proof
+
+
+@contextmanager
+def another_writer(path: Path) -> Iterator[Callable[[], int]]:
+    """Append to the topic `out` while the body runs; yields what tells how often."""
+    stop, counts = threading.Event(), [0]
+
+    def append() -> None:
+        with falaj.open(path) as store, store.topic("out") as topic:
+            while not stop.wait(0.005):
+                topic.append(b"of another writer")
+                counts[0] += 1
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    try:
+        yield lambda: counts[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+CLUSTER = """
+import os, sys, time
+from pathlib import Path
+import falaj.spark.session
+store, folder = sys.argv[1:]
+spark = falaj.spark.session.local("cluster", cores=2, **{
+    "spark_master": "local-cluster[2,1,512]",
+    "spark_executor_memory": "512m",
+    "spark_executor_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark_speculation": "true",
+    "spark_speculation_interval": "100ms",
+    "spark_speculation_minTaskRuntime": "100ms",
+    "spark_speculation_quantile": "0.5",
+    "spark_master_rest_enabled": "false",
+})
+
+def slow(batches):
+    "Takes long, once: Spark tries another executor meanwhile."
+    for batch in batches:
+        yield batch
+        if 0 in batch["id"].to_pylist() and not Path(folder, "slow").exists():
+            Path(folder, "slow").touch()
+            time.sleep(60)  # sleep: a task that is slow
+
+def fatal(batches):
+    "Kills the executor that it runs on, once: the first java above this process."
+    for batch in batches:
+        yield batch
+        if 999 in batch["id"].to_pylist() and not Path(folder, "fatal").exists():
+            Path(folder, "fatal").touch()
+            above = os.getpid()
+            while Path(f"/proc/{above}/comm").read_text().strip() != "java":
+                above = int(Path(f"/proc/{above}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(above, 9)
+            time.sleep(60)  # sleep: what lives on is killed with it
+
+frame = spark.range(0, 1000, 1, 2).mapInArrow(slow, "id BIGINT").mapInArrow(fatal, "id BIGINT")
+frame = frame.selectExpr("CAST(id AS STRING) AS value")
+options = dict(store=store, topic="job", partitions="1")
+frame.write.format("falaj").mode("append").options(**options).save()
+
+given = dict(store=store, subscribe="in", startingOffsets="earliest", maxOffsetsPerTrigger="100")
+frame = spark.readStream.format("falaj").options(**given).load().select("key", "value")
+writer = frame.writeStream.format("falaj").options(store=store, topic="out")
+writer.option("checkpointLocation", folder + "/checkpoint").start().awaitTermination()
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Let a cluster run a job and then a stream; kill it when the second batch is in the log."""
+    folder = tmp_path_factory.mktemp("killed")
+    store, log, count = folder / "store", folder / "log", 0
+    put(store, range(1_000))
+    with log.open("wb") as words:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", CLUSTER, store, folder],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+            cwd=folder,
+            stdout=words,
+            stderr=words,
+            start_new_session=True,
+        )
+    try:
+        with falaj.open(store, "r") as opened:
+            # All of a batch comes into sight at once: Spark does not know of its end yet.
+            for count, _ in enumerate(opened.topic("out").follow(timeout=250), 1):
+                if count > 100:
+                    break
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert count > 100, log.read_text(errors="replace")[-3_000:]
+    return folder
+
+
+@pytest.mark.timeout(300)  # it starts three Javas, on a machine that may be busy
+def test_speculative_tasks_and_killed_executors_write_once(killed: Path) -> None:
+    assert {"slow", "fatal"} <= set(os.listdir(killed))
+    with falaj.open(killed / "store", "r") as store:
+        found = [int(record.bytes()) for record in store.topic("job")]
+    assert found == list(range(1_000))
+
+
+def test_a_driver_that_is_killed_when_a_batch_is_there_is_followed_by_one_that_writes_on(
+    spark: SparkSession, killed: Path
+) -> None:
+    store = killed / "store"
+    with another_writer(store) as appended:
+        ended(begin(spark, store, killed / "checkpoint"))
+    assert written(store) == once(range(1_000)) + Counter({b"of another writer": appended()})
+    assert staged(store) == []
