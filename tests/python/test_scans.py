@@ -295,6 +295,12 @@ def test_bounds_and_columns_are_handed_down(
         assert (columns, wanted.exact) == ({"value"}, True)
 
 
+def test_a_filter_that_is_a_function_is_left_to_polars(known: Known) -> None:
+    late = polars.col("offset").map_batches(lambda of: of > 2, return_dtype=polars.Boolean)
+    lazy = known.scan.to_polars().filter(late).select("topic", "offset")
+    assert lazy.collect().equals(known.frame.filter(late).select("topic", "offset"))
+
+
 def test_only_as_many_rows_are_read_as_are_asked_for(
     known: Known, asked: list[tuple[set[str], predicates.Wanted]]
 ) -> None:

@@ -51,8 +51,8 @@ fn a_process_that_lives_learns_of_other_limits_when_it_rolls() {
         // Rolls while nothing has limits: that is remembered until something changes.
         fill(&orders, 200, 500);
         let other = open(storage, &path).unwrap();
+        // Whoever sees to those rolls may do so before or after this.
         other.configure_topic("orders", &records(20), None).unwrap();
-        assert_eq!(orders.first(0).unwrap(), 0);
         fill(&orders, 500, 700);
         until("a limit that somebody else set is kept", || orders.first(0).unwrap() > 500);
         assert_whole(&orders);
