@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructType
 
 import falaj
-from falaj.errors import Error, Invalid, NoSuchTopic, NotAStore, OffsetOutOfRange, TopicDeleted
+from falaj.errors import Invalid, NoSuchTopic, NotAStore, OffsetOutOfRange, TopicDeleted
 from falaj.spark import columns, ranges
 from falaj.spark.options import ReadOptions
 from falaj.spark.source import FalajReader, FalajSource
@@ -205,14 +205,3 @@ def test_a_topic_or_store_that_is_not_there_is_not_made(
     with pytest.raises(NotAStore):
         reader(path, "orders").partitions()
     assert not path.exists()
-
-
-def test_what_is_not_built_yet_is_told() -> None:
-    source = FalajSource({})
-    schema = StructType()
-    for call in (
-        lambda: source.writer(schema, overwrite=False),
-        lambda: source.streamWriter(schema, overwrite=False),
-    ):
-        with pytest.raises(Error, match=r"yet: .* with falaj\.open"):
-            call()
