@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-crashes proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
-	lint lint-rust lint-python test-rust test-loom test-shuttle test-python bench bench-spark bench-plots demo wheel format clean
+	lint lint-rust lint-python test-rust test-loom test-shuttle test-python test-spark bench bench-spark bench-plots demo wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -136,8 +136,11 @@ test-shuttle: | check-tools ## long random schedules of the models in rust/log/t
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg shuttle" CARGO_TARGET_DIR="$(TARGET)/shuttle" \
 		cargo test -p falaj --profile models --locked --test shuttle
 
-test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once
-	$(BIN)/python -m pytest
+test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once; all but Spark's
+	$(BIN)/python -m pytest --ignore tests/spark
+
+test-spark: $(CORE) ## what reads and writes topics through PySpark
+	$(BIN)/python -m pytest tests/spark
 
 bench: $(CORE) ## one table: our figures, the floors', the bars; under three minutes after the build
 	cargo build --release --locked -p falaj-bench

@@ -61,12 +61,13 @@ TESTS = counted((r"^test result: ok\. (\d+) passed", "tests"))
 MODELS = counted((r"^test result: ok\. (\d+) passed", "models"))
 
 # Longest first: so the two lanes end at about the same time. It builds the module, which
-# `lint-python` needs, too: that comes when it is there.
+# `test-spark` and `lint-python` need, too: those come when it is there.
 TEST: dict[str, Callable[[str], str]] = {
     "test-python": told(r"(\d+ passed[^\n]*?) in ", "{}"),
     "lint-rust": told(r"Generated \S+ and (\d+) other files", "clippy, rustdoc"),
     "test-rust": TESTS,
     "test-loom": MODELS,
+    "test-spark": told(r"(\d+ passed[^\n]*?) in ", "{}"),
     "test-shuttle": MODELS,
     "lint-python": told(r"no issues found in (\d+ source files)", "{}"),
 }
