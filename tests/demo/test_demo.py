@@ -51,6 +51,7 @@ def test_the_demo_survives_a_kill_and_its_figures_are_right_in_a_folder_it_left_
     assert re.search(r"killed when \d+ late flights were in the topic late", said)
     assert re.search(r"each of \d+ late flights is in the topic late exactly once", said)
     assert "are equal, to the last minute" in said
+    assert re.findall(r"^(\d)/(\d)  ", said, re.MULTILINE) == [(f"{n}", "5") for n in range(1, 6)]
     commands = [line for line in said.splitlines() if line.startswith("    falaj ")]
     assert len(commands) == 3
     for command in commands:

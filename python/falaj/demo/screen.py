@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Screen"]
 
-STEPS = 4
+STEPS = 5
 CARRIERS_SHOWN = 10
 FRAMES_PER_SECOND = 10
 # Hours of the day for the table that a terminal has room for.
