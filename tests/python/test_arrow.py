@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from damaging import flip
 
 import falaj
 from falaj import arrow
@@ -175,14 +176,6 @@ def test_only_what_is_visible_is_read(store: falaj.Store) -> None:
     topic.append(b"not yet")
     seen = store.topic("orders", visibility="durable")
     assert rows(seen.to_reader(columns=["value"])) == [{"value": b"kept"}]
-
-
-def flip(path: Path, position: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        (byte,) = file.read(1)
-        file.seek(position)
-        file.write(bytes([byte ^ 4]))
 
 
 def test_damage_ends_a_stream_or_is_skipped_and_told(path: Path) -> None:

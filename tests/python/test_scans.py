@@ -16,6 +16,7 @@ import polars
 import pyarrow
 import pyarrow.dataset as ds
 import pytest
+from damaging import flip
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -380,14 +381,6 @@ def test_pandas_has_the_columns_in_its_types_or_in_those_of_arrow(
     )
     assert [str(kind) for kind in few.dtypes] == ["binary[pyarrow]", "int64[pyarrow]"]
     assert few["offset"].tolist() == [1, 2]
-
-
-def flip(path: Path, position: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        (byte,) = file.read(1)
-        file.seek(position)
-        file.write(bytes([byte ^ 4]))
 
 
 def test_damage_fails_with_place_and_remedy_or_is_skipped_and_told(path: Path) -> None:
