@@ -22,6 +22,7 @@ from falaj.admin import (
     Verification,
 )
 from falaj.arguments import Committed, QueueInfo, Sync, Visibility
+from falaj.compaction import CompactReport
 from falaj.records import Position
 from falaj.retention import Changes, Maintenance, TopicRetention
 from falaj.slices import Slice
@@ -57,6 +58,7 @@ __all__ = [
     "__version__",
     "_arrow",
     "_backup",
+    "_compact",
     "_configure_store",
     "_configure_topic",
     "_consumers",
@@ -65,6 +67,7 @@ __all__ = [
     "_delete_queue",
     "_info",
     "_maintain",
+    "_mark_compacted",
     "_position_of",
     "_queues",
     "_repair",
@@ -303,6 +306,7 @@ class Store:
         visibility: Visibility | None = None,
         log: str | None = None,
         retention: Changes | None = None,
+        compacted: bool | None = None,
     ) -> Opened: ...
 
 @disjoint_base
@@ -558,4 +562,13 @@ def _delete_consumer(store: Store, name: str) -> None: ...
 def _topic_in_log(store: Store, log: str) -> str | None: ...
 def _configure_topic(store: Store, topic: Topic[Any], changes: Changes) -> TopicRetention: ...
 def _configure_store(store: Store, retention_bytes: int | None) -> None: ...
+def _compact(
+    topic: Topic[Any],
+    tombstones_us: int,
+    memory: int,
+    seal: bool,
+    last: list[tuple[int, int, Buffer, Buffer]] | None,
+    progress: Progress | None,
+) -> CompactReport: ...
+def _mark_compacted(store: Store, topic: Topic[Any], compacted: bool) -> None: ...
 def _maintain(store: Store, dry_run: bool) -> Maintenance: ...

@@ -35,6 +35,7 @@ class Settings(Retention, total=False):
     sync: Sync | None
     verify: bool | None
     visibility: Visibility
+    compacted: bool | None
 
 
 class Committed(TypedDict):

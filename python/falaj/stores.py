@@ -148,6 +148,7 @@ class Store(_core.Store):
         sync: Sync | None = None,
         verify: bool | None = None,
         visibility: Visibility = "committed",
+        compacted: bool | None = None,
         **retention: Unpack[Retention],
     ) -> Topic[Any]:
         """Open a topic; the first to open it for writing creates it.
@@ -174,6 +175,8 @@ class Store(_core.Store):
             visibility: How far this handle reads: all that is "committed", or only what is
                 "durable", on the medium, which no loss of power takes back. Offsets, `len`, `end`,
                 slices, lookups and followers of the handle agree.
+            compacted: Whether `Topic.compact` may leave of all records with the same key only the
+                last one, so that offsets have gaps; False by default. `Topic.configure` changes it.
             **retention: As `Topic.configure` takes them; for a topic that is created. By default
                 all records are kept.
 
@@ -209,6 +212,7 @@ class Store(_core.Store):
             verify=verify,
             visibility=visibility,
             retention=limits,
+            compacted=compacted,
         )
         return Topic(opened, self)
 

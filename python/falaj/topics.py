@@ -17,16 +17,18 @@ from falaj.slices import Slice
 TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from datetime import timedelta
     from typing import Any, Unpack
 
     import pyarrow
 
     from falaj._core import Batch, Follower, Opened, Record
-    from falaj.admin import TrimReport
+    from falaj.admin import Progress, TrimReport
     from falaj.aio import AsyncFollower
     from falaj.arguments import Retention, Start, Visibility
     from falaj.arrow import Reader
+    from falaj.compaction import CompactReport, Last
     from falaj.jobs import BulkJob
     from falaj.producers import Producer
     from falaj.retention import TopicRetention
@@ -443,7 +445,65 @@ class Topic(_core.Topic[T]):
         segments, freed = self._trim(list(firsts.items()), dry_run)
         return {"firsts": firsts, "segments": segments, "bytes": freed}
 
-    def configure(self, **settings: Unpack[Retention]) -> TopicRetention:
+    def compact(
+        self,
+        *,
+        delete_retention: float | timedelta = 86_400,
+        memory: int = 128 << 20,
+        seal: bool = False,
+        last: Mapping[int, Last] | None = None,
+        progress: Progress | None = None,
+    ) -> CompactReport:
+        """Of all records with the same key leave the last one, in each partition by itself.
+
+        The others are gone for every reader when this returns, also after a power cut, and their
+        room with them. Offsets stay: asking for one that is gone raises `Compacted`, iteration goes
+        on with the next. Others read and write meanwhile, what was read stays valid, and consumers
+        go on where they were. Records without a key stay, and so does what was appended lately: the
+        newest file of the log is not looked at. A record without a value is a tombstone: it takes
+        what it hides with it, and goes itself some time later.
+
+        Costs a reading of the topic two or three times, and writing what is left of the files from
+        which something goes.
+
+        Args:
+            delete_retention: For how long a tombstone stays once all that it hides is gone, in
+                seconds or as a timedelta: who reads the topic from its beginning in less time meets
+                every deletion of what it met. 0: no longer than that.
+            memory: Bytes to remember keys in, about 100 for each; with more keys than that the
+                topic is read more often.
+            seal: Begin a new file first, so that all that was appended is looked at. What is left
+                of the file before stays a file for good: so this is for a topic that nobody writes
+                to for a while, not for every hour.
+            last: Which records are the last of their keys, where that was found out elsewhere, by
+                partition: see `falaj.compaction.Last`. Of other partitions everything stays.
+            progress: Called with bytes done and bytes in all.
+
+        Returns:
+            How many records were looked at and went, and what the files took before and after.
+
+        Raises:
+            Invalid: The topic is not marked compacted, or shares its log with another topic.
+            Corrupt: Something that was to be compacted is damaged; it stays as it is.
+            LockTimeout: Somebody else compacts it all the while.
+            ReadOnly: The store was opened for reading.
+
+        Example:
+            >>> prices = store.topic("prices", compacted=True)
+            >>> _ = prices.extend([("tea", b"3"), ("coffee", b"4"), ("tea", b"5")])
+            >>> prices.compact(seal=True)["removed"]
+            1
+            >>> [record.offset for record in prices], len(prices)
+            ([1, 2], 3)
+        """
+        from falaj.compaction import compact  # few need it, and datetime takes its time to import
+
+        self._expect()
+        return compact(self, delete_retention, memory, seal, last, progress)
+
+    def configure(
+        self, *, compacted: bool | None = None, **settings: Unpack[Retention]
+    ) -> TopicRetention:
         """Change which records may go by themselves, for everybody; on any day.
 
         What is not given stays as it is, and None lifts a limit. By itself this removes nothing:
@@ -451,6 +511,8 @@ class Topic(_core.Topic[T]):
         A record that goes is gone for every reader; what was read before stays valid.
 
         Args:
+            compacted: Whether `compact` may leave of all records with the same key only the last
+                one; what it took does not come back.
             **settings: `retention_bytes`: files go while those that hold something of the topic
                 take more; between two files it may be one more. `retention_age`: files go of which
                 the newest record is older, in seconds or as a timedelta. `retention_records`: so
@@ -474,7 +536,10 @@ class Topic(_core.Topic[T]):
         from falaj.retention import changes  # few need it, and datetime takes its time to import
 
         self._expect()
-        return _core._configure_topic(self._store, self, changes(settings))
+        told = changes(settings)
+        if compacted is not None:
+            _core._mark_compacted(self._store, self, compacted)
+        return _core._configure_topic(self._store, self, told)
 
     def delete(self) -> None:
         """Delete the topic and all its records, for everybody.

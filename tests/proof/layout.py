@@ -88,10 +88,15 @@ class Header(NamedTuple):
     replaces_first: int
     replaces_last: int
     time_base: int
+    clean_since: int
 
     @property
     def supersedes(self) -> bool:
         return bool(self.flags & 1)
+
+    @property
+    def is_compacted(self) -> bool:
+        return bool(self.flags & 2)
 
     @property
     def is_first(self) -> bool:
@@ -105,15 +110,20 @@ def header(data: bytes) -> Header:
     if data[:8] != b"FALAJSEG" or zlib.crc32(data[:508]) != struct.unpack_from("<I", data, 508)[0]:
         raise Damage("magic or checksum of a header")
     version, flags = struct.unpack_from("<II", data, 8)
-    if version > 1 or flags & ~1:
+    if version > 1 or flags & ~3:
         raise Newer(f"segment of version {version}, flags {flags:#x}")
-    found = Header(flags, data[16:32], *struct.unpack_from("<QQQQQQQq", data, 32))
+    found = Header(flags, data[16:32], *struct.unpack_from("<QQQQQQQqq", data, 32))
     if found.sequence > 0xFFFFFFFF:
         raise Damage("a sequence that no segment can have")
     if not found.is_first and (
         found.previous_sequence >= found.sequence or not is_end(found.previous_end)
     ):
         raise Damage("a previous segment that none can have")
+    if found.is_compacted and not (
+        found.replaces_first <= found.replaces_last == found.sequence
+        and (found.is_first or found.previous_sequence < found.replaces_first)
+    ):
+        raise Damage("a compacted segment that stands for others than it can")
     return found
 
 

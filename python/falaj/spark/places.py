@@ -21,7 +21,7 @@ from falaj.errors import Corrupt, Invalid
 if TYPE_CHECKING:
     from falaj import Topic
 
-__all__ = ["Place", "Places", "Standing", "decode", "encode", "place_of"]
+__all__ = ["Place", "Places", "Standing", "decode", "encode", "is_there", "place_of"]
 
 _VERSION = 1
 
@@ -60,6 +60,19 @@ def place_of(part: Topic[Any], offset: int) -> Place:
     except Corrupt:
         return Place(offset)
     return Place(offset, f"{crc:08x}.{time_us}" if (crc, time_us) != (0, 0) else "")
+
+
+def is_there(part: Topic[Any], place: Place) -> bool:
+    """Say whether the log still has a place, by what lies before it.
+
+    Where compaction put that together anew there is nothing to tell it by; all of it was on the
+    medium by then, so nothing of it can have been taken back.
+    """
+    try:
+        known = position_of(part, part.partitions[0], place.offset)
+    except Corrupt:
+        return False
+    return known == (0, 0) or place_of(part, place.offset) == place
 
 
 def encode(places: Places) -> dict[str, Any]:

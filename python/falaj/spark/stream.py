@@ -23,7 +23,7 @@ from falaj.spark import columns, places, ranges
 from falaj.spark.admission import admit
 from falaj.spark.lag import Cursors
 from falaj.spark.loss import STREAM_CHOICES, Loss, out_of_range
-from falaj.spark.places import Place, Places, Standing, place_of
+from falaj.spark.places import Place, Places, Standing, is_there, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -245,7 +245,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             self._loss.meet(LogRewound(lost))
             return committed
-        if place.after and place.offset > part.first and place_of(part, place.offset) != place:
+        if place.after and place.offset > part.first and not is_there(part, place):
             lost = (
                 f"{_named(part)} holds other records before offset {place.offset} than those that "
                 "the query has read: its log lost its end, or is an older copy"

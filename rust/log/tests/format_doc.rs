@@ -252,7 +252,7 @@ fn the_segment_page_is_as_its_tables_say() {
         salt: 0xfeed,
         supersedes: true,
         previous: Some(Previous { sequence: 6, salt: 0xbeef, end: 8192 }),
-        replaces: Some((1, 3)),
+        replaces: Some(segment::Replaces { first: 7, clean_us: 11 }),
         time_base_us: -5,
     };
     let bytes = header.encode();
@@ -262,16 +262,17 @@ fn the_segment_page_is_as_its_tables_say() {
         &[
             ("magic", segment::MAGIC.to_vec()),
             ("version", half(VERSION)),
-            ("flags", half(1)),
+            ("flags", half(3)),
             ("log", header.log.to_vec()),
             ("sequence", word(7)),
             ("salt", word(0xfeed)),
             ("previous.sequence", word(6)),
             ("previous.salt", word(0xbeef)),
             ("previous.end", word(8192)),
-            ("replaces.first", word(1)),
-            ("replaces.last", word(3)),
+            ("replaces.first", word(7)),
+            ("replaces.last", word(7)),
             ("time base", (-5i64).to_le_bytes().to_vec()),
+            ("clean since", 11i64.to_le_bytes().to_vec()),
             ("crc", half(crc32(&bytes[..508]))),
         ],
     );

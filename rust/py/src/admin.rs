@@ -47,7 +47,7 @@ pub(crate) fn list<'py, T>(
 }
 
 /// Run work that reports its progress to a callable, which may raise; signals end it, too.
-fn with_progress<T: Send>(
+pub(crate) fn with_progress<T: Send>(
     py: Python<'_>,
     progress: Option<&Py<PyAny>>,
     work: impl FnOnce(&mut dyn FnMut(u64, u64) -> Result<()>) -> Result<T> + Send,

@@ -11,6 +11,7 @@ mod attached;
 mod batch;
 mod buffer;
 mod collect;
+mod compact;
 mod consumer;
 mod consumers;
 mod consuming;
@@ -44,6 +45,7 @@ mod _core {
         arrow::{_arrow, ArrowBatch, ArrowStream},
         batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
         buffer::{BatchView, View},
+        compact::{_compact, _mark_compacted},
         consumer::{Consumed, Consumer},
         consumers::{_consumers, _delete_consumer, _position_of, _reset_cursor, _topic_in_log},
         draft::NewRecord,

@@ -164,7 +164,7 @@ impl Store {
     /// Open a topic.
     #[pyo3(signature = (
         name, *, codec, resolve, partitions, segment_bytes, sync_interval_ms, sync, verify,
-        visibility=None, log=None, retention=None
+        visibility=None, log=None, retention=None, compacted=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn _open_topic(
@@ -181,6 +181,7 @@ impl Store {
         visibility: Option<&Bound<'_, PyAny>>,
         log: Option<String>,
         retention: Option<&Bound<'_, PyDict>>,
+        compacted: Option<bool>,
     ) -> PyResult<Opened> {
         let retention = retention.map(change).transpose()?.unwrap_or_default();
         let options = TopicOptions {
@@ -189,8 +190,8 @@ impl Store {
             partitions,
             segment_bytes,
             sync_interval_ms,
+            compacted,
             retention,
-            ..TopicOptions::default()
         };
         let sync = sync_mode(sync)?.unwrap_or(self.sync);
         let verify = verify.unwrap_or(self.verify);

@@ -3,7 +3,8 @@
 //! Owns how an offset becomes a [`Position`], and whether a position is still where it was. The block
 //! before it is told by the checksum of its body and the time at which it was appended: what a power
 //! cut took and somebody appended anew has another time, also where the records are the same. The time
-//! is a fingerprint here; nothing is older or newer by it.
+//! is a fingerprint here; nothing is older or newer by it. What was compacted has no fingerprint: its
+//! blocks are other ones each time, and all of it was on the medium before, so nothing can take it back.
 
 use crate::error::Result;
 use crate::format::address::Address;
@@ -23,6 +24,7 @@ struct Before {
     crc: u32,
     time_us: i64,
     address: Address,
+    is_compacted: bool,
 }
 
 /// Finds places in one partition; the next one is most often near the last.
@@ -47,6 +49,7 @@ impl Finder {
         let Some(wanted) = offset.checked_sub(1) else { return Ok(bare) };
         if let Some(before) = self.block(topic, partition, wanted)? {
             let Before { crc, time_us, address, .. } = before;
+            let (crc, time_us) = if before.is_compacted { (0, 0) } else { (crc, time_us) };
             return Ok((Position { offset, crc, time_us }, address));
         }
         if offset == topic.first(partition)? {
@@ -76,6 +79,7 @@ impl Finder {
                     crc: block.body_crc(),
                     time_us: block.appended_ns() / 1000,
                     address: block.address(),
+                    is_compacted: block.is_compacted(),
                 };
                 let found = (before.first..before.end).contains(&wanted);
                 self.last = found.then_some(before);
@@ -96,7 +100,8 @@ pub fn position_of(topic: &Topic, partition: u32, offset: u64) -> Result<Positio
     Finder::default().find(topic, partition, offset).map(|(position, _)| position)
 }
 
-/// Whether a position is still where it was. Not compared at or below what is kept.
+/// Whether a position is still where it was. Not compared at or below what is kept, nor where compaction
+/// made other blocks.
 ///
 /// # Errors
 /// `Corrupt`, `Io`.
@@ -108,5 +113,6 @@ pub(super) fn is_recognised(topic: &Topic, partition: u32, position: &Position) 
     if position.is_bare() || position.offset <= topic.first(partition)? {
         return Ok(true);
     }
-    Ok(Finder::default().find(topic, partition, position.offset)?.0 == *position)
+    let (found, _) = Finder::default().find(topic, partition, position.offset)?;
+    Ok(found.is_bare() || found == *position)
 }

@@ -108,11 +108,17 @@ pub fn reindexed(slot: u32) -> String {
     format!("reindex.{slot}.tmp")
 }
 
+/// File whose flock is held by who compacts a log; there once somebody did.
+pub const COMPACTION_LOCK: &str = "lock.compact";
+
+/// Segment that whoever holds that lock makes.
+pub const COMPACTED: &str = "compact.tmp";
+
 /// True for the names that falaj gives to files in a log's directory, exactly.
 pub fn is_log_file(name: &str) -> bool {
     let whole = name.strip_suffix(".tmp").unwrap_or(name);
-    ["control", "lock", "lock.append", "lock.sync"].contains(&whole)
-        || name == "supersede.tmp"
+    ["control", "lock", "lock.append", "lock.sync", COMPACTION_LOCK].contains(&whole)
+        || ["supersede.tmp", COMPACTED].contains(&name)
         || parse_segment(whole).is_some()
         || parse_index(whole).is_some()
         || is_prepared(name)

@@ -35,8 +35,20 @@ pub mod flag {
     /// The segment continues `prev` by itself: no end block names it. Recovery and the clearing of
     /// a latch make such segments; whatever lies behind `prev` is superseded.
     pub const SUPERSEDES: u32 = 1;
+    /// The segment stands in the place of others, of which compaction left out records.
+    pub const COMPACTED: u32 = 2;
     /// All that this version knows.
-    pub const KNOWN: u32 = SUPERSEDES;
+    pub const KNOWN: u32 = SUPERSEDES | COMPACTED;
+}
+
+/// What a compacted segment stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaces {
+    /// The lowest of the sequences; the highest is the segment's own.
+    pub first: u64,
+    /// Since when, microseconds since 1970, no record older than one of these has the same key; 0
+    /// where that cannot be said of all of them.
+    pub clean_us: i64,
 }
 
 /// What a segment continues.
@@ -63,8 +75,8 @@ pub struct Header {
     pub supersedes: bool,
     /// What it continues; `None` for the first of a log.
     pub previous: Option<Previous>,
-    /// Sequences that it stands for after compaction, first and last.
-    pub replaces: Option<(u64, u64)>,
+    /// What it stands for, where compaction made it.
+    pub replaces: Option<Replaces>,
     /// Microseconds since 1970 from which block times count.
     pub time_base_us: i64,
 }
@@ -75,8 +87,10 @@ impl Header {
         let mut out = [0; HEADER_LEN];
         let none = Previous { sequence: NONE, salt: 0, end: 0 };
         let previous = self.previous.unwrap_or(none);
-        let (first, last) = self.replaces.unwrap_or((NONE, NONE));
-        let flags = if self.supersedes { flag::SUPERSEDES } else { 0 };
+        let (first, last) =
+            self.replaces.map_or((NONE, NONE), |replaces| (replaces.first, self.sequence));
+        let flags = if self.supersedes { flag::SUPERSEDES } else { 0 }
+            | if self.replaces.is_some() { flag::COMPACTED } else { 0 };
         put(&mut out, 0, &MAGIC);
         put(&mut out, 8, &VERSION.to_le_bytes());
         put(&mut out, 12, &flags.to_le_bytes());
@@ -87,6 +101,8 @@ impl Header {
             put(&mut out, 32 + 8 * i, &word.to_le_bytes());
         }
         put(&mut out, 88, &self.time_base_us.to_le_bytes());
+        let clean_us = self.replaces.map_or(0, |replaces| replaces.clean_us);
+        put(&mut out, 96, &clean_us.to_le_bytes());
         let crc = crc32(&out[..HEADER_LEN - 4]);
         put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
         out
@@ -116,13 +132,18 @@ impl Header {
         }
         let word = |i: usize| u64_at(bytes, 32 + 8 * i);
         let previous = Previous { sequence: word(2), salt: word(3), end: word(4) };
+        let is_compacted = flags & flag::COMPACTED != 0;
+        if is_compacted && word(6) != word(0) {
+            return Err(CONTRADICTS);
+        }
+        let replaces = Replaces { first: word(5), clean_us: word(8) as i64 };
         let header = Self {
             log: bytes[16..32].try_into().unwrap_or_default(),
             sequence: word(0),
             salt: word(1),
             supersedes: flags & flag::SUPERSEDES != 0,
             previous: (previous.sequence != NONE).then_some(previous),
-            replaces: (word(5) != NONE).then(|| (word(5), word(6))),
+            replaces: is_compacted.then_some(replaces),
             time_base_us: u64_at(bytes, 88) as i64,
         };
         header.check()?;
@@ -141,12 +162,19 @@ impl Header {
                 && (PAGE..=MAX_POSITION).contains(&p.end)
                 && p.end % ALIGN == 0
         });
-        if self.sequence <= MAX_SEQUENCE && previous_fits {
+        let replaced_fit = self.replaces.is_none_or(|replaces| {
+            replaces.first <= self.sequence
+                && self.previous.is_none_or(|p| p.sequence < replaces.first)
+        });
+        if self.sequence <= MAX_SEQUENCE && previous_fits && replaced_fit {
             return Ok(());
         }
-        Err(Malformed::Damaged("a segment header whose numbers contradict each other"))
+        Err(CONTRADICTS)
     }
 }
+
+const CONTRADICTS: Malformed =
+    Malformed::Damaged("a segment header whose numbers contradict each other");
 
 /// How far a segment is known to be on the medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -226,7 +254,7 @@ mod tests {
             salt: 0xfeed,
             supersedes: true,
             previous: Some(Previous { sequence: 6, salt: 0xbeef, end: 8192 }),
-            replaces: Some((1, 3)),
+            replaces: Some(Replaces { first: 7, clean_us: 11 }),
             time_base_us: -5,
         }
     }
@@ -287,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_flag_of_a_newer_version_is_unknown_and_no_damage() {
-        let found = resealed(sample().encode(), 12, &2u32.to_le_bytes());
+        let found = resealed(sample().encode(), 12, &4u32.to_le_bytes());
         assert_eq!(found, Err(Malformed::Unknown("a segment flag of a newer version")));
         assert!(resealed(sample().encode(), 12, &0u32.to_le_bytes()).is_ok_and(|h| !h.supersedes));
         let short = Header::decode(&sample().encode()[..HEADER_LEN - 1]);
@@ -311,9 +339,24 @@ mod tests {
             (with(MAX_SEQUENCE + 1, None), false),
             (with(MAX_SEQUENCE + 1, previous(6, 4096)), false),
         ] {
+            let header = Header { replaces: None, ..header };
             let found = Header::decode(&header.encode());
             assert_eq!(found.is_ok(), sound, "{header:?}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_compacted_segment_stands_for_those_up_to_itself_and_behind_what_it_continues() {
+        let with = |first| Header { replaces: Some(Replaces { first, clean_us: 0 }), ..sample() };
+        for (first, sound) in [(7, true), (6, false), (8, false)] {
+            assert_eq!(Header::decode(&with(first).encode()).is_ok(), sound, "{first}");
+        }
+        let alone = Header { previous: None, ..with(0) };
+        assert_eq!(Header::decode(&alone.encode()), Ok(alone));
+        assert!(resealed(sample().encode(), 80, &8u64.to_le_bytes()).is_err(), "another's last");
+        // Without the flag the numbers mean nothing.
+        let found = resealed(sample().encode(), 12, &1u32.to_le_bytes());
+        assert_eq!(found, Ok(Header { replaces: None, ..sample() }));
     }
 
     #[test]

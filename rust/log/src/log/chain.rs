@@ -48,6 +48,8 @@ struct Known {
     uses: u64,
     /// The newest that was listed.
     newest: u64,
+    /// How often something turned out to be another than it was known to be.
+    changes: u64,
 }
 
 /// What a segment begins with.
@@ -98,12 +100,16 @@ impl Chain {
     /// The same segment with nothing of it in memory, for who reads without maps and has read much.
     pub fn afresh(&self, segment: &Arc<Segment>) -> Result<Arc<Segment>> {
         let mut known = enter(&self.known);
-        let light = known.open.get(&segment.sequence()).map(|(other, _)| Arc::clone(other));
-        if let Some(other) = light.filter(|other| !other.is_heavy()) {
+        let other = known.open.get(&segment.sequence()).map(|(other, _)| Arc::clone(other));
+        // One that compaction put in its place has other blocks.
+        let is_same = other.as_ref().is_none_or(|other| is_same_file(other, segment));
+        if let Some(other) = other.filter(|other| is_same && !other.is_heavy()) {
             return Ok(other);
         }
         let (fresh, now) = (Arc::new(segment.afresh()?), known.uses);
-        known.open.insert(segment.sequence(), (Arc::clone(&fresh), now));
+        if is_same {
+            known.open.insert(segment.sequence(), (Arc::clone(&fresh), now));
+        }
         Ok(fresh)
     }
 
@@ -145,19 +151,58 @@ impl Chain {
     /// Sequences of the log's segments, oldest first, as the directory holds them now.
     pub fn refresh(&self) -> Result<Vec<u64>> {
         let mut listed = list_segments(&*self.storage, &self.dir)?;
+        let mut forgotten = Vec::new();
         let whole = loop {
+            forgotten.extend(self.forget_replaced(&listed));
             let found = self.connected(&listed);
             let now = list_segments(&*self.storage, &self.dir)?;
-            // Retention takes the oldest: one that went since it was listed seemed to be missing.
-            if now.first() <= listed.first() {
+            // Retention takes the oldest, and compaction those before one that it puts in their place: one
+            // that went since it was listed seemed to be missing.
+            if listed.iter().all(|sequence| now.binary_search(sequence).is_ok()) {
                 break found?.whole;
             }
             listed = now;
         };
         let mut known = enter(&self.known);
+        let is_other = |header: &Header| known.headers.get(&header.sequence) != Some(header);
+        let is_changed = known.sequences != whole || forgotten.iter().any(is_other);
+        known.changes += u64::from(is_changed);
         known.sequences.clone_from(&whole);
         known.open.retain(|sequence, _| whole.binary_search(sequence).is_ok());
         Ok(whole)
+    }
+
+    /// Forget segments in whose place compaction put another one, as far as that shows: one that is open
+    /// is not the file of its name any more; one of which the header is known continues what is not there,
+    /// although older ones are. Returns the headers of the latter: that may be so because something is
+    /// missing.
+    fn forget_replaced(&self, listed: &[u64]) -> Vec<Header> {
+        let mut known = enter(&self.known);
+        let newest = listed.last().copied();
+        let open = known.open.iter().filter(|(sequence, _)| Some(**sequence) != newest);
+        let renamed = open.filter(|(_, (segment, _))| {
+            listed.binary_search(&segment.sequence()).is_ok()
+                && matches!(segment.has_its_name(&*self.storage), Ok(false))
+        });
+        let lacks = |header: &&Header| {
+            header.previous.is_some_and(|previous| {
+                listed.first().is_some_and(|first| *first < previous.sequence)
+                    && listed.binary_search(&previous.sequence).is_err()
+            })
+        };
+        let alone: Vec<_> = known.headers.values().filter(lacks).cloned().collect();
+        let renamed: Vec<_> = renamed.map(|(sequence, _)| *sequence).collect();
+        known.changes += u64::from(!renamed.is_empty());
+        for sequence in renamed.into_iter().chain(alone.iter().map(|header| header.sequence)) {
+            known.headers.remove(&sequence);
+            known.open.remove(&sequence);
+        }
+        alone
+    }
+
+    /// A number that rises whenever the log turns out to be another than it was known to be.
+    pub fn changes(&self) -> u64 {
+        enter(&self.known).changes
     }
 
     /// Of the files that a directory holds, lowest first, those that are the log.
@@ -399,7 +444,11 @@ impl Chain {
                 continue;
             }
             if let Some(sequence) = wanted.filter(|wanted| *wanted > segment.sequence()) {
-                return Err(missing(&self.dir, sequence));
+                if fresh {
+                    return Err(missing(&self.dir, sequence));
+                }
+                // Perhaps another one is in its place since the directory was listed.
+                continue;
             }
         }
         Ok(Next::Nothing)
@@ -412,6 +461,14 @@ impl Chain {
         known.headers.clear();
         known.open.clear();
     }
+}
+
+/// Whether two that have the same name are the same file.
+fn is_same_file(one: &Segment, other: &Segment) -> bool {
+    let id = |segment: &Segment| {
+        segment.file().stat().ok().map(|stat| (stat.device, stat.inode))
+    };
+    id(one) == id(other)
 }
 
 const MISSING: &str = "the segment is missing";

@@ -16,6 +16,7 @@
 //! one is copied byte by byte, for a shared block under a mapped writer needs room when it is stored
 //! to, and there may be none. See `docs/PROTOCOL.md`, "Backup".
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ use crate::segment::{Bad, Check, Reading, Segment};
 use crate::storage::{File, Open, Storage};
 
 use super::LogSettings;
-use super::chain::{Chain, missing};
+use super::chain::{Chain, is_missing, missing};
 use super::control::Control;
 use super::create::{dir_mode, lock_mode};
 use super::facts::Ends;
@@ -40,6 +41,10 @@ use super::verify::Progress;
 
 /// Bytes copied between two calls of the progress.
 const STRIDE: u64 = 8 << 20;
+/// Void blocks that cover more than this are not copied.
+const HOLE: u64 = 1 << 16;
+/// What is said of a segment that has to be looked at anew.
+const COMPACTED_MEANWHILE: &str = "the segment was compacted while it was to be copied";
 /// How often the end is looked at again when a roll came in between.
 const TRIES: u32 = 5;
 
@@ -140,7 +145,13 @@ impl LogCopy {
         for piece in self.pieces.iter().filter(later) {
             let is_first = piece.sequence == from.sequence();
             let begin = if is_first { from.position().max(PAGE) } else { PAGE };
-            piece.moves(&*self.chain.segment(piece.sequence)?, begin, &mut moves);
+            let segment = self.chain.segment(piece.sequence)?;
+            if segment.is_compacted() {
+                // It does not tell any more which records a cursor moved with.
+                let (path, position) = (segment.path().to_path_buf(), PAGE);
+                return Err(Error::Corrupt { path, position, what: COMPACTED_MEANWHILE });
+            }
+            piece.moves(&segment, begin, &mut moves);
         }
         Ok(moves)
     }
@@ -210,6 +221,12 @@ impl LogCopy {
         made.map_err(|e| Error::io("create", &quarantine, e))?;
         storage.sync_dir(to).map_err(|e| Error::io("sync", to, e))
     }
+}
+
+/// True for an error that says that segments were given others' places while a copy was planned: it has to
+/// be planned anew.
+pub fn is_overtaken(error: &Error) -> bool {
+    is_missing(error) || matches!(error, Error::Corrupt { what, .. } if *what == COMPACTED_MEANWHILE)
 }
 
 /// The committed end and the segment that it lies in; no end where nobody says one.
@@ -338,13 +355,34 @@ impl Piece {
         self.first_page(segment, &*target).map_err(failed("write")).map_err(finish)?;
         told(PAGE.min(self.len))?;
         let mut at = PAGE;
-        while at < self.len {
-            let wanted = STRIDE.min(self.len - at);
-            self.blocks(segment, &*target, at, wanted, &path)?;
-            told(wanted)?;
-            at += wanted;
+        for hole in self.holes(segment).into_iter().chain([self.len..self.len]) {
+            while at < hole.start {
+                let wanted = STRIDE.min(hole.start - at);
+                self.blocks(segment, &*target, at, wanted, &path)?;
+                told(wanted)?;
+                at += wanted;
+            }
+            told(hole.end - at)?;
+            at = hole.end;
+        }
+        let there = target.stat().map_err(|e| Error::io("stat", &path, e))?.len;
+        if there < self.len {
+            target.write_at(&[0; 8], self.len - 8).map_err(failed("write")).map_err(finish)?;
         }
         target.sync_all().map_err(failed("sync")).map_err(finish)
+    }
+
+    /// What void blocks of a compacted segment cover, as far as it is worth it to leave that out.
+    fn holes(&self, segment: &Segment) -> Vec<Range<u64>> {
+        let (mut holes, mut position) = (Vec::new(), PAGE);
+        while segment.is_compacted() && position < self.end {
+            let Ok(Some(block)) = segment.block(position, Check::Header) else { break };
+            position = block.end();
+            if block.header.kind == Kind::Void && block.header.padded() > HOLE {
+                holes.push(block.body()..position.min(self.len));
+            }
+        }
+        holes
     }
 
     /// The source's header, and a mark of the copy's own.

@@ -80,6 +80,13 @@ impl DataBlock {
         Address::new(self.segment.sequence(), self.block.end())
     }
 
+    /// True when compaction made its segment: its records may have been in several blocks before, and may
+    /// be in another one later.
+    #[inline]
+    pub fn is_compacted(&self) -> bool {
+        self.segment.is_compacted()
+    }
+
     /// What tells it from other blocks that its log had or will have at any place: salt of its segment,
     /// position, body and time. One that was carried over to another segment has another.
     pub fn mark(&self) -> u64 {

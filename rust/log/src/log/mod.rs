@@ -22,6 +22,7 @@
 //! | `trim` | saying what is no longer there, and removing segments of which nothing is |
 //! | `spans` | segments with sizes, ages and first offsets, for who plans what may go |
 //! | `trimmed` | what was said of that, as readers learn it |
+//! | `compact` | of the records of each key the last one, in segments that take the place of others |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
 //! | `rehead` | headers of sealed segments, made anew |
@@ -38,6 +39,7 @@ mod batch;
 mod bell;
 mod beyond;
 mod chain;
+mod compact;
 mod control;
 mod copy;
 mod create;
@@ -91,7 +93,8 @@ use crate::storage::{Access, File, Map, Open, Storage};
 pub use crate::segment::Reading;
 pub use append::{Appended, Outgoing};
 pub use bell::Bell;
-pub use copy::{CopiedMove, LogCopy};
+pub use compact::{Compacted, Compacting, Last};
+pub use copy::{CopiedMove, LogCopy, is_overtaken};
 pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
 pub use data::DataBlock;
 pub use demands::{Demands, Producing, Sequenced};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::Malformed;
 use crate::format::address::Address;
-use crate::format::block::{Header, Kind};
+use crate::format::block::{Header, Kind, flag};
 use crate::format::segment::Mark;
 use crate::format::state::{End, TopicState, topics_of};
 use crate::segment::walk::Walk;
@@ -140,9 +140,14 @@ impl Cursor {
     /// Any step, with every check and its reason. True when there is a block.
     #[inline(never)]
     fn next_other(&mut self) -> Result<bool> {
+        let mut seen = None;
         loop {
             match self.go_on() {
-                Err(error) if is_missing(&error) => self.after_removal(error)?,
+                Err(error) if is_missing(&error) => {
+                    let changes = self.log.chain.changes();
+                    self.after_removal(error, seen == Some(changes))?;
+                    seen = Some(self.log.chain.changes());
+                }
                 done => return done,
             }
         }
@@ -207,8 +212,16 @@ impl Cursor {
         let base =
             self.base.ok_or(Malformed::Damaged("a block of a topic that the log does not know"));
         let first = base.map(|base| base.saturating_add(u64::from(block.header.offset)));
+        // Compaction puts blocks together: who read some of them before may stand in the middle.
+        let within = |first: u64, expected: u64| {
+            block.header.flags & flag::SPARSE != 0
+                && first < expected
+                && expected - first < u64::from(block.header.span)
+        };
         let dense = first.and_then(|first| match self.expected {
-            Some(expected) if expected != first => Err(Malformed::Damaged("offsets with a gap")),
+            Some(expected) if expected != first && !within(first, expected) => {
+                Err(Malformed::Damaged("offsets with a gap"))
+            }
             _ => Ok(first),
         });
         dense.map_err(|what| self.doubt(Bad { position: block.position, what }))
@@ -288,11 +301,12 @@ impl Cursor {
     }
 
     /// A segment on the way is not there. Where the one that it stands in is gone as well, retention took
-    /// both: it goes on by offset, or is told that what comes next was trimmed.
+    /// both: it goes on by offset, or is told that what comes next was trimmed. Where only the way is
+    /// another one now, compaction was there: it looks again, `again` if that was not for the first time.
     #[cold]
-    fn after_removal(&mut self, error: Error) -> Result<()> {
+    fn after_removal(&mut self, error: Error, again: bool) -> Result<()> {
         if self.log.chain.refresh()?.contains(&self.segment().sequence()) {
-            return Err(error);
+            return if again { Err(error) } else { Ok(()) };
         }
         self.reenter().map_err(|other| unless_trimmed(other, error))
     }
@@ -311,6 +325,10 @@ impl Cursor {
             if base > expected {
                 let what = Malformed::Damaged("what the topic held up to the next segment is lost");
                 return Err(self.segment().error(Bad { position: self.position, what }));
+            }
+            if base < expected {
+                // It stands in the place of more than the one that was to come next.
+                return self.reenter();
             }
         }
         self.position = opening.position;

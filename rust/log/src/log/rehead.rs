@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::block::{Kind, flag};
-use crate::format::segment::{HEADER_LEN, Header, Previous};
+use crate::format::segment::{HEADER_LEN, Header, Previous, Replaces};
 use crate::format::state::End;
 use crate::format::{Malformed, PAGE, names, u32_at, u64_at};
 use crate::segment::index::{Index, write_file};
@@ -105,12 +105,15 @@ fn prove(
     let named = named_by(chain, before, &base, word(4))?;
     let continued = Previous { sequence: word(2), salt: word(3), end: word(4) };
     let superseding = Header { supersedes: true, previous: Some(continued), ..base.clone() };
+    let replaces = Some(Replaces { first: word(5), clean_us: word(8) as i64 });
+    let compacted = [superseding.clone(), base.clone()].map(|it| Header { replaces, ..it });
     let by_checksum = |header: &Header| {
         let bytes = header.encode();
         u32_at(&bytes, HEADER_LEN - 4) == u32_at(&page, HEADER_LEN - 4)
             && Header::decode(&bytes).is_ok()
     };
-    let whole = named.iter().chain([&superseding]).find(|header| by_checksum(header)).cloned();
+    let told_by_page = named.iter().chain([&superseding]).chain(&compacted);
+    let whole = told_by_page.clone().find(|header| by_checksum(header)).cloned();
     let open = |header: Header| {
         let segment = Segment::without_map(path.clone(), Arc::clone(&file), header, 0)?;
         // Its own blocks bear the salt out.

@@ -42,12 +42,20 @@ impl Log {
     }
 
     /// Look again as long as segments that were listed are gone when they are opened: retention takes
-    /// them from below. One that is listed and still not there is missing.
+    /// them from below, and compaction where another one is in their place. One that is listed and still
+    /// not there is missing.
     pub(crate) fn while_segments_go<T>(&self, mut look: impl FnMut() -> Result<T>) -> Result<T> {
+        self.chain.sequences()?;
         loop {
-            let before = self.chain.sequences()?;
-            match look() {
-                Err(error) if is_missing(&error) && self.chain.refresh()? != before => {}
+            let before = self.chain.changes();
+            let done = look();
+            match done {
+                Err(error) if is_missing(&error) => {
+                    self.chain.refresh()?;
+                    if self.chain.changes() == before {
+                        return Err(error);
+                    }
+                }
                 done => return done,
             }
         }

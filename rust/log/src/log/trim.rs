@@ -109,7 +109,13 @@ impl Log {
         let next = of_log.iter().copied().find(|sequence| sequence > last);
         // It holds what is durable, so that those before it hold none of the end.
         match next.filter(|next| *next <= control.durable().sequence()) {
-            Some(next) => self.remove_before(control, next, &of_log),
+            Some(next) => {
+                // Who compacts gives segments names meanwhile, or waits.
+                let lock = self.lock_names(member)?;
+                let removed = self.remove_before(control, next, &of_log);
+                let _ = lock.unlock();
+                removed
+            }
             None => Ok(Removed::default()),
         }
     }

@@ -6,7 +6,7 @@
 //! their holders are dead; what is not believed is ready, so that at worst a job is done twice.
 //! Doing it again changes nothing, so dying in the middle does no harm.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::queue::{Ends, Entry, Header, Parts, State, at};
 use crate::store::Store;
 use crate::topic::Topic;
@@ -30,7 +30,11 @@ impl Ring<'_> {
         for offset in self.ends.floor..self.ends.head {
             let found = self.file.entry(offset);
             let entry = found.entry;
-            let is_same = || topic.get(0, offset).is_ok_and(|r| r.block().mark() == entry.mark);
+            // What was compacted had been on the medium before.
+            let is_same = || match topic.get(0, offset) {
+                Ok(record) => record.block().is_compacted() || record.block().mark() == entry.mark,
+                Err(error) => matches!(error, Error::Compacted { .. }),
+            };
             match entry.state {
                 State::Done if offset < first || is_same() => {}
                 State::Ready | State::Delayed if !self.file.parts().ordered => {}

@@ -2,7 +2,7 @@
 //!
 //! Owns how blocks are found in a segment ([`Segment::block`]), walked ([`walk`]), indexed
 //! ([`index`]), searched ([`ways`]), remembered as sound (`checked`), laid out in new files
-//! ([`create`]) and read without a map ([`window`]). Invariant: a [`Block`] that was asked for with
+//! ([`create`], [`pack`]) and read without a map ([`window`]). Invariant: a [`Block`] that was asked for with
 //! [`Check::Full`] is bit for bit what a writer committed at that place of this segment.
 //!
 //! Zero where a commit word belongs is an answer, not an error: whether it is the end or damage is
@@ -15,6 +15,7 @@ mod checked;
 pub mod create;
 mod first_page;
 pub mod index;
+pub mod pack;
 pub mod walk;
 pub mod ways;
 pub mod window;
@@ -334,6 +335,25 @@ impl Segment {
         &self.path
     }
 
+    /// True when compaction made it: records may be left out, and blocks put together anew.
+    #[inline]
+    pub fn is_compacted(&self) -> bool {
+        self.header.replaces.is_some()
+    }
+
+    /// Whether its file is the one that has its name now.
+    ///
+    /// # Errors
+    /// `Io`, other than that nothing has the name.
+    pub fn has_its_name(&self, storage: &dyn Storage) -> Result<bool> {
+        let own = self.file.stat().map_err(|e| Error::io("stat", &self.path, e))?;
+        match storage.stat(&self.path) {
+            Ok(there) => Ok((there.device, there.inode) == (own.device, own.inode)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::io("stat", &self.path, e)),
+        }
+    }
+
     /// Its file.
     pub fn file(&self) -> &Arc<dyn File> {
         &self.file
@@ -508,12 +528,14 @@ impl Segment {
             return Err(Malformed::Damaged("a block that reaches beyond its file"));
         }
         if let Some(window) = &self.window {
-            if !window.fetch(position, u64::from(commit.len)) {
+            // What a void block covers is nobody's, and may be a hole of any size.
+            let needed = if commit.kind == Kind::Void { block::HEADER_LEN as u32 } else { commit.len };
+            if !window.fetch(position, u64::from(needed)) {
                 return Err(CANNOT_READ);
             }
         }
-        let head =
-            self.committed(position, u64::from(commit.len).min(block::MAX_HEADER_LEN as u64));
+        let most = if commit.kind == Kind::Void { block::HEADER_LEN } else { block::MAX_HEADER_LEN };
+        let head = self.committed(position, u64::from(commit.len).min(most as u64));
         let header = block::Header::parse(commit, head)?;
         let block = Block { position, header };
         if check != Check::None && !self.checked.contains(position) {

@@ -26,7 +26,7 @@ use super::unfinished::{Unfinished, make_new};
 use super::{Access, Store, files, sweep};
 use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
-use crate::log::LogCopy;
+use crate::log::{LogCopy, is_overtaken};
 use crate::log::verify::Progress;
 use crate::storage::Storage;
 
@@ -154,6 +154,16 @@ pub(super) struct Plan {
 
 impl Plan {
     fn of(store: &Store) -> Result<Self> {
+        for _ in 1..TRIES {
+            match Self::try_of(store) {
+                Err(error) if is_overtaken(&error) => {}
+                done => return done,
+            }
+        }
+        Self::try_of(store)
+    }
+
+    fn try_of(store: &Store) -> Result<Self> {
         // Before the logs: no cursor of the copy lies behind the end of its log.
         let (consumers, queues) = (read_consumers(store)?, QueueCopy::of_all(store)?);
         let mut topics: Vec<TopicSettings> = Vec::new();

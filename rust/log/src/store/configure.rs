@@ -129,6 +129,33 @@ impl Store {
         of: Option<[u8; 16]>,
     ) -> Result<TopicSettings> {
         change.validate()?;
+        self.rewrite_topic(name, of, |topic| TopicSettings {
+            retention: change.apply(topic.retention),
+            ..topic
+        })
+    }
+
+    /// Say that compaction may remove records of a topic, so that its readers do not count on each of them,
+    /// or that it may no more; what it removed stays removed. Else as [`Store::configure_topic`].
+    ///
+    /// # Errors
+    /// As [`Store::configure_topic`].
+    pub fn mark_compacted(
+        &self,
+        name: &str,
+        compacted: bool,
+        of: Option<[u8; 16]>,
+    ) -> Result<TopicSettings> {
+        self.rewrite_topic(name, of, |topic| TopicSettings { compacted, ..topic })
+    }
+
+    /// Change what a topic's file says.
+    fn rewrite_topic(
+        &self,
+        name: &str,
+        of: Option<[u8; 16]>,
+        change: impl FnOnce(TopicSettings) -> TopicSettings,
+    ) -> Result<TopicSettings> {
         let shared = &*self.shared;
         let path = shared.layout.topic_settings(name)?;
         let claim = shared.claim()?;
@@ -142,9 +169,9 @@ impl Store {
         if of.is_some_and(|of| of != topic.generation) {
             return Err(Error::TopicDeleted { name: name.to_owned() });
         }
-        let retention = change.apply(topic.retention);
-        if retention != topic.retention {
-            topic = TopicSettings { retention, revision: topic.revision + 1, ..topic };
+        let changed = change(topic.clone());
+        if changed != topic {
+            topic = TopicSettings { revision: topic.revision + 1, ..changed };
             let change = shared.begin_change(&claim)?;
             self.put_over(&path, topic.encode().as_bytes())?;
             change.end();

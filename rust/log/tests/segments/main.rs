@@ -14,7 +14,7 @@ use std::sync::Arc;
 use falaj::format::block::{Header, Kind, flag};
 use falaj::format::checksum::crc32;
 use falaj::format::names;
-use falaj::format::segment::{Header as SegmentHeader, Mark};
+use falaj::format::segment::{Header as SegmentHeader, Mark, Replaces};
 use falaj::format::state::{LogState, TopicState};
 use falaj::segment::create::{Builder, own_header};
 use falaj::segment::{Reading, Segment};
@@ -62,7 +62,7 @@ impl Draft {
         self.put(&data(topic, offset, 0, body), body)
     }
 
-    fn finish(self, replaces: Option<(u64, u64)>) -> Made {
+    fn finish(self, replaces: Option<Replaces>) -> Made {
         let header = SegmentHeader {
             log: LOG,
             sequence: 3,

@@ -43,7 +43,7 @@ fn a_record_of_a_topic_that_the_segment_does_not_introduce_is_no_record() {
 }
 
 /// How far the topics go on, at most, after a walk over a hurt record with these flags.
-fn beyond(replaces: Option<(u64, u64)>, flags: u16) -> (Vec<(u32, u64)>, u64) {
+fn beyond(replaces: Option<Replaces>, flags: u16) -> (Vec<(u32, u64)>, u64) {
     let mut draft = Draft::new();
     let hurt = draft.data(0, 0, b"\x01a");
     draft.put(&data(1, 0, flags, b"\x01b"), b"\x01b");
@@ -65,7 +65,7 @@ fn beyond(replaces: Option<(u64, u64)>, flags: u16) -> (Vec<(u32, u64)>, u64) {
 fn damage_holds_no_more_records_than_bytes_unless_they_may_be_packed() {
     let (unsure, bytes) = beyond(None, 0);
     assert_eq!(unsure, [(0, 10 + bytes)]);
-    let (unsure, _) = beyond(Some((1, 2)), 0);
+    let (unsure, _) = beyond(Some(Replaces { first: 1, clean_us: 0 }), 0);
     assert_eq!(unsure, [(0, 10 + NUMBERS)], "a compacted segment");
 }
 

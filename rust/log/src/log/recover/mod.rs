@@ -33,6 +33,7 @@ use crate::storage::Storage;
 use super::append::RESERVE;
 use super::beyond::leaps;
 use super::chain::{Chain, Connected, segments_of};
+use super::compact::is_replaced;
 use super::control::Control;
 use super::create::FIRST_ALLOCATION;
 use super::guard::wait_for_flock;
@@ -269,7 +270,12 @@ impl<'a> Recovery<'a> {
         }
         for sequence in &decision.strays {
             let path = self.dir.join(names::segment(*sequence));
-            steps.push(step(Mend::SetAside, path, "it is not reached by what is sound of the log"));
+            let (mend, why) = if is_replaced(&decision.chain, &decision.sequences, *sequence) {
+                (Mend::RemoveTemporary, "a compacted segment is in its place")
+            } else {
+                (Mend::SetAside, "it is not reached by what is sound of the log")
+            };
+            steps.push(step(mend, path, why));
         }
         let (segment, position) = (&decision.end.segment, decision.end.walk.position);
         if let Some(why) = decision.end.cut {
@@ -294,8 +300,9 @@ impl<'a> Recovery<'a> {
     }
 
     fn carry_out(&self, decision: Decision) -> Result<Recovered> {
-        let Decision { chain, page, end, durable, temporaries, strays, cut_off, steps, .. } =
-            decision;
+        let Decision {
+            chain, sequences, page, end, durable, temporaries, strays, cut_off, steps
+        } = decision;
         let (cut_off, loose): (Vec<_>, Vec<_>) =
             strays.into_iter().partition(|sequence| cut_off.contains(sequence));
         pass(Point::RecoverDecided);
@@ -306,6 +313,7 @@ impl<'a> Recovery<'a> {
         let control = self.control(page)?;
         pass(Point::RecoverControl);
         let maker = Maker { control: control.id(), incarnation: self.incarnation };
+        let loose = self.remove_replaced(&chain, &sequences, loose)?;
         self.put_away(&loose)?;
         let moved = if page == Page::Doubtful {
             // Nobody knows how the last sync ended: everything since the mark is written anew.
@@ -396,6 +404,21 @@ impl<'a> Recovery<'a> {
 
     fn supersede(&self, cut: &Cut, carried: &[Carried], maker: Maker) -> Result<NewEnd> {
         supersede(&**self.storage, self.dir, &self.settings, cut, carried, maker)
+    }
+
+    /// Remove those of the segments in whose place compaction put another one; returns the others.
+    fn remove_replaced(&self, chain: &Chain, of_log: &[u64], strays: Vec<u64>) -> Result<Vec<u64>> {
+        let replaced = |sequence: &u64| is_replaced(chain, of_log, *sequence);
+        let (replaced, others): (Vec<_>, Vec<_>) = strays.into_iter().partition(replaced);
+        for sequence in replaced {
+            // That one has its name on the medium before these go.
+            self.storage.sync_dir(self.dir).map_err(|e| Error::io("sync", self.dir, e))?;
+            let path = self.dir.join(names::segment(sequence));
+            self.storage.unlink(&path).map_err(|e| Error::io("remove", &path, e))?;
+            let _ = self.storage.unlink(&self.dir.join(names::index(sequence)));
+            pass(Point::CompactRemoved);
+        }
+        Ok(others)
     }
 
     /// Move segments that are no part of the log out of the way, each move synced; their bytes are kept.

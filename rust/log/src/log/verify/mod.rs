@@ -265,15 +265,23 @@ pub fn verify_log(
         let mut pass = Pass::new(storage, subject, *done, total, progress);
         let before = pass.run()?;
         let (report, reached) = (pass.report, pass.done);
-        let after = list_segments(&**storage, &subject.dir)?;
-        // Segments that are gone were put away meanwhile: what was found may be about them.
-        let changed = before.iter().any(|sequence| !after.contains(sequence));
+        // Segments that are gone were put away meanwhile, or have another one in their place: what was
+        // found may be about them.
+        let changed = before.iter().any(|(sequence, file)| identity(storage, subject, *sequence) != *file);
         if !changed || report.is_sound() || tries == TRIES {
             *done = reached;
             return Ok(report);
         }
         tries += 1;
     }
+}
+
+/// Device and inode of a file; `None` where there is none.
+type Identity = Option<(u64, u64)>;
+
+fn identity(storage: &Arc<dyn Storage>, subject: &Subject, sequence: u64) -> Identity {
+    let stat = storage.stat(&subject.dir.join(names::segment(sequence))).ok()?;
+    Some((stat.device, stat.inode))
 }
 
 /// Bytes that a verification of a log has to look at, about.
@@ -326,11 +334,13 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Returns the segments that it found.
-    fn run(&mut self) -> Result<Vec<u64>> {
+    /// Returns the segments that it found, and which files those are.
+    fn run(&mut self) -> Result<Vec<(u64, Identity)>> {
         // In this order: the segment that the end lies in is there by the time of the list.
         self.ends = self.control();
         let listed = list_segments(&**self.storage, &self.subject.dir)?;
+        let identity = |sequence: &u64| identity(self.storage, self.subject, *sequence);
+        let files = listed.iter().map(|sequence| (*sequence, identity(sequence))).collect();
         let links = self.survey(&listed);
         self.report.segments = links.len() as u64;
         self.report.latched = self.ends.is_some_and(|ends| ends.latched);
@@ -340,7 +350,7 @@ impl<'a> Pass<'a> {
         let last = self.blocks(&links, marked)?;
         let kept = self.recovered();
         self.reach(&last, kept.as_ref());
-        Ok(listed)
+        Ok(files)
     }
 
     /// What the log knows where recovery will end it, if one is due: found out as recovery does.

@@ -1,0 +1,83 @@
+"""Compaction: what `Topic.compact` takes and returns.
+
+Owns how its arguments are told to the engine: a time is seconds or a timedelta, and goes on as
+microseconds; offsets go on as buffers of unsigned 64-bit numbers. What compaction means is in
+docs/guide/compaction.md.
+"""
+
+from __future__ import annotations
+
+from array import array
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from falaj import _core
+from falaj.errors import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Buffer
+
+    from falaj.admin import Progress
+    from falaj.topics import Topic
+
+__all__ = ["CompactReport", "Last", "compact"]
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class CompactReport(TypedDict):
+    """What a compaction did: records and files that it looked at and that went, `tombstones` of
+    them because their time was over, and bytes of those files before and after."""
+
+    records: int
+    removed: int
+    tombstones: int
+    segments: int
+    segments_removed: int
+    bytes_before: int
+    bytes_after: int
+
+
+class Last(NamedTuple):
+    """Which records of a partition are the last of their keys, for `Topic.compact`.
+
+    `offsets` are theirs, rising, of the records before `end`; a record with a key that is not among
+    them goes. `alone` are those of them, rising, before which no record has the key: only such a
+    tombstone may go. Both are buffers of unsigned 64-bit numbers, as `array("Q")` or an array of
+    numpy's. What lies at or behind `end` stays.
+    """
+
+    end: int
+    offsets: Buffer
+    alone: Buffer = array("Q")
+
+
+def compact(
+    topic: Topic[Any],
+    delete_retention: float | timedelta,
+    memory: int,
+    seal: bool,
+    last: Mapping[int, Last] | None,
+    progress: Progress | None,
+) -> CompactReport:
+    """Compact a topic; see `Topic.compact`."""
+    told = None
+    if last is not None:
+        told = [(partition, *of) for partition, of in last.items()]
+    if memory < 1:
+        raise Invalid(f"compaction takes at least a byte of memory, not {memory}")
+    return _core._compact(topic, _microseconds(delete_retention), memory, seal, told, progress)
+
+
+def _microseconds(span: object) -> int:
+    if isinstance(span, bool) or not isinstance(span, int | float | timedelta):
+        raise TypeError(f"delete_retention is seconds or a timedelta, not {span!r}")
+    try:
+        told = span if isinstance(span, timedelta) else timedelta(seconds=span)
+    except (OverflowError, ValueError):
+        raise Invalid(f"delete_retention is at most {timedelta.max}, not {span} seconds") from None
+    if told < timedelta(0):
+        raise Invalid(f"delete_retention is not below 0, and {span} is")
+    return told // _MICROSECOND

@@ -1,0 +1,306 @@
+//! Which records go: those after which another one has the same key, and old tombstones.
+//!
+//! Owns a bit for each record of the segments, in the order in which they stand there ([`Marks`]). Keys
+//! are remembered by 128 random bits each and no more of them than the memory allows: when that is full,
+//! what was read so far is gone through for them, and the next *round* goes on behind. So a record goes
+//! if any later one has its key, in whatever round that one was met. A tombstone that is the last of its
+//! key goes once all older ones were gone for long enough, by when its segment was compacted before: who
+//! reads the log from the beginning, and is not slower than that, sees it.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use crate::error::Result;
+use crate::format::block::flag;
+use crate::format::record::Walk as Records;
+use crate::segment::{Bad, Block, Segment};
+
+use super::super::Log;
+use super::source::Source;
+use super::{Compacting, Last};
+
+/// Bytes that one key takes at most, with all that a table of them leaves free.
+const KEY_BYTES: u64 = 96;
+
+/// What becomes of the records of a segment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Marks {
+    bits: Vec<u64>,
+    /// Records that there are.
+    pub(super) records: u64,
+    /// Records that go.
+    pub(super) gone: u64,
+    /// Those of them that are tombstones whose time is over.
+    pub(super) tombstones: u64,
+}
+
+impl Marks {
+    /// Whether a record goes.
+    #[inline]
+    pub(super) fn goes(&self, record: u64) -> bool {
+        let word = self.bits.get((record / 64) as usize);
+        word.is_some_and(|word| word >> (record % 64) & 1 != 0)
+    }
+
+    fn mark(&mut self, record: u64) -> bool {
+        let word = (record / 64) as usize;
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        let bit = 1 << (record % 64);
+        let is_new = self.bits[word] & bit == 0;
+        self.bits[word] |= bit;
+        self.gone += u64::from(is_new);
+        is_new
+    }
+}
+
+/// A record as far as compaction is concerned.
+pub(super) struct Keyed<'a> {
+    /// Its place among the records of its segment.
+    pub(super) number: u64,
+    pub(super) topic: u32,
+    pub(super) offset: u64,
+    pub(super) key: &'a [u8],
+    pub(super) is_tombstone: bool,
+}
+
+/// The last record of a key, as far as was read.
+struct Latest {
+    offset: u64,
+    is_tombstone: bool,
+    /// True when an older one is there.
+    has_older: bool,
+}
+
+/// Keys by a fingerprint that nobody can foresee.
+struct Keys {
+    states: [RandomState; 2],
+    known: HashMap<u128, Latest>,
+    most: usize,
+}
+
+/// Where a round begins or ends: a segment, and a record in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Spot {
+    source: usize,
+    record: u64,
+}
+
+type Tell<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
+
+/// Mark what goes. `hurry`: tombstones also of which older records go just now.
+pub(super) fn mark(
+    log: &Log,
+    sources: &[Source],
+    how: &Compacting<'_>,
+    hurry: bool,
+    tell: Tell<'_>,
+) -> Result<Vec<Marks>> {
+    let mut marking = Marking { log, sources, how, hurry, marks: Vec::new() };
+    marking.marks.resize(sources.len(), Marks::default());
+    match how.last {
+        Some(last) => marking.by_others(last, tell)?,
+        None => marking.by_rounds(tell)?,
+    }
+    Ok(marking.marks)
+}
+
+struct Marking<'a> {
+    log: &'a Log,
+    sources: &'a [Source],
+    how: &'a Compacting<'a>,
+    hurry: bool,
+    marks: Vec<Marks>,
+}
+
+impl Marking<'_> {
+    fn by_rounds(&mut self, tell: Tell<'_>) -> Result<()> {
+        let most = usize::try_from(self.how.memory / KEY_BYTES).unwrap_or(usize::MAX).max(1);
+        let states = [RandomState::new(), RandomState::new()];
+        let mut keys = Keys { states, known: HashMap::new(), most };
+        let end = Spot { source: self.sources.len(), record: 0 };
+        let mut from = Spot { source: 0, record: 0 };
+        while from < end {
+            let to = self.learn(&mut keys, from, tell)?;
+            self.mark_older(&mut keys, to)?;
+            self.mark_tombstones(&keys, from, to)?;
+            keys.known.clear();
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// Remember keys from a place on; returns where the next round begins.
+    fn learn(&mut self, keys: &mut Keys, from: Spot, tell: Tell<'_>) -> Result<Spot> {
+        for (i, source) in self.sources.iter().enumerate().skip(from.source) {
+            let mut full = None;
+            let begin = if i == from.source { from.record } else { 0 };
+            let records = each_keyed(self.log, source, self.how, |record| {
+                if record.number >= begin && !keys.learn(record) {
+                    full = Some(record.number);
+                }
+                full.is_none()
+            })?;
+            if let Some(record) = full {
+                return Ok(Spot { source: i, record });
+            }
+            self.marks[i].records = records;
+            tell(source.end)?;
+        }
+        Ok(Spot { source: self.sources.len(), record: 0 })
+    }
+
+    /// Mark what lies before a place and before the last record of its key.
+    fn mark_older(&mut self, keys: &mut Keys, to: Spot) -> Result<()> {
+        for (i, source) in self.sources.iter().enumerate() {
+            let marks = &mut self.marks[i];
+            each_keyed(self.log, source, self.how, |record| {
+                let is_before = Spot { source: i, record: record.number } < to;
+                if let Some(latest) = keys.latest(record).filter(|_| is_before) {
+                    if record.offset < latest.offset {
+                        latest.has_older = true;
+                        marks.mark(record.number);
+                    }
+                }
+                is_before
+            })?;
+            if i >= to.source {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Mark tombstones of a round that hide nothing any more, and have not for long enough.
+    fn mark_tombstones(&mut self, keys: &Keys, from: Spot, to: Spot) -> Result<()> {
+        for (i, source) in self.sources.iter().enumerate().skip(from.source) {
+            let stays = !self.hurry && !self.is_old(source);
+            if i > to.source || stays {
+                continue;
+            }
+            let marks = &mut self.marks[i];
+            each_keyed(self.log, source, self.how, |record| {
+                let spot = Spot { source: i, record: record.number };
+                let latest = keys.known.get(&keys.fingerprint(record));
+                let is_last = |latest: &&Latest| {
+                    latest.offset == record.offset && (self.hurry || !latest.has_older)
+                };
+                if spot >= from && spot < to && record.is_tombstone {
+                    if latest.filter(is_last).is_some_and(|latest| latest.is_tombstone) {
+                        marks.tombstones += u64::from(marks.mark(record.number));
+                    }
+                }
+                spot < to
+            })?;
+        }
+        Ok(())
+    }
+
+    fn by_others(&mut self, last: &std::collections::BTreeMap<u32, Last>, tell: Tell<'_>) -> Result<()> {
+        for (i, source) in self.sources.iter().enumerate() {
+            let (is_old, hurry) = (self.is_old(source), self.hurry);
+            let marks = &mut self.marks[i];
+            let records = each_keyed(self.log, source, self.how, |record| {
+                let Some(last) = last.get(&record.topic).filter(|l| record.offset < l.end) else {
+                    return true;
+                };
+                if last.offsets.binary_search(&record.offset).is_err() {
+                    marks.mark(record.number);
+                } else if record.is_tombstone {
+                    let is_alone = last.alone.binary_search(&record.offset).is_ok();
+                    if hurry || (is_old && is_alone) {
+                        marks.tombstones += u64::from(marks.mark(record.number));
+                    }
+                }
+                true
+            })?;
+            marks.records = records;
+            tell(source.end)?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing older than the records of a segment has had their keys for long enough.
+    fn is_old(&self, source: &Source) -> bool {
+        let clean = source.header.replaces.map_or(0, |replaces| replaces.clean_us);
+        let kept = i64::try_from(self.how.tombstones_us).unwrap_or(i64::MAX);
+        clean > 0 && clean.saturating_add(kept) <= self.log.storage.now_us()
+    }
+}
+
+impl Keys {
+    fn fingerprint(&self, record: &Keyed<'_>) -> u128 {
+        let [high, low] = [0, 1].map(|i| self.states[i].hash_one((record.topic, record.key)));
+        u128::from(high) << 64 | u128::from(low)
+    }
+
+    /// Remember a record; false where there is no room for its key.
+    fn learn(&mut self, record: &Keyed<'_>) -> bool {
+        let key = self.fingerprint(record);
+        let is_full = self.known.len() >= self.most;
+        if is_full && !self.known.contains_key(&key) {
+            return false;
+        }
+        let (offset, is_tombstone) = (record.offset, record.is_tombstone);
+        self.known.insert(key, Latest { offset, is_tombstone, has_older: false });
+        true
+    }
+
+    fn latest(&mut self, record: &Keyed<'_>) -> Option<&mut Latest> {
+        let key = self.fingerprint(record);
+        self.known.get_mut(&key)
+    }
+}
+
+/// Go through all records of a segment that may go: those of the topic that have a key. Returns how many
+/// records there are of it, also without a key, if `seen` never said that it is enough.
+pub(super) fn each_keyed(
+    log: &Log,
+    source: &Source,
+    how: &Compacting<'_>,
+    mut seen: impl FnMut(&Keyed<'_>) -> bool,
+) -> Result<u64> {
+    let (mut number, mut records) = (0, 0);
+    source.walk(log, |segment, block, first| {
+        let begin = number;
+        number += u64::from(block.header.count);
+        if !how.topics.contains(&block.header.topic) {
+            return Ok(true);
+        }
+        records += u64::from(block.header.count);
+        // Without the byte that says so no record has a key.
+        if block.header.flags & flag::RICH == 0 {
+            return Ok(true);
+        }
+        let body = segment.body(block);
+        let mut walk = records_of(segment, block)?;
+        let mut at = begin;
+        let damaged = |what| segment.error(Bad { position: block.position, what });
+        while let Some(parts) = walk.next(body).map_err(damaged)? {
+            let number = at;
+            at += 1;
+            let Some(key) = parts.key.clone() else { continue };
+            let (topic, offset) = (block.header.topic, first + u64::from(parts.offset_delta));
+            let is_tombstone = parts.value.is_none();
+            if !seen(&Keyed { number, topic, offset, key: &body[key], is_tombstone }) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })?;
+    Ok(records)
+}
+
+/// Walks the records of a block.
+///
+/// # Errors
+/// `Newer` for a codec that this version does not read, `Corrupt`.
+pub(super) fn records_of(segment: &Segment, block: &Block) -> Result<Records> {
+    let bad = |what| segment.error(Bad { position: block.position, what });
+    if block.header.flags & flag::CODEC != 0 {
+        let what = crate::format::Malformed::Unknown("a body codec of a newer version");
+        return Err(bad(what));
+    }
+    Records::new(block.header.flags, block.header.count, segment.body(block)).map_err(bad)
+}

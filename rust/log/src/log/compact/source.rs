@@ -1,0 +1,122 @@
+//! Segments that are to be compacted, as they were when that was planned.
+//!
+//! Owns which segments those are, and reading one from its beginning to where its content ends. They are
+//! not kept open: a log may have more of them than a process files. Invariant: all of it was on the
+//! medium when it was listed.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::Malformed;
+use crate::format::segment::{Header, Previous};
+use crate::segment::walk::{Step, Walk};
+use crate::segment::{Bad, Block, Check, Segment};
+
+use super::super::Log;
+
+/// A sealed segment, all of it on the medium.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) sequence: u64,
+    pub(super) header: Header,
+    /// Where its content ends.
+    pub(super) end: u64,
+    /// The segment that an end block there names; `None` where the next one supersedes.
+    pub(super) next: Option<Previous>,
+    id: (u64, u64),
+}
+
+impl Log {
+    /// All segments before the one that the durable end lies in.
+    pub(super) fn sources(&self) -> Result<Vec<Source>> {
+        self.while_segments_go(|| self.find_sources())
+    }
+
+    fn find_sources(&self) -> Result<Vec<Source>> {
+        let durable = self.durable().unwrap_or_default().sequence();
+        let sequences = self.chain.refresh()?;
+        let mut sources = Vec::new();
+        for (sequence, next) in sequences.iter().zip(sequences.iter().skip(1)) {
+            if *sequence >= durable {
+                break;
+            }
+            let segment = self.chain.glance(*sequence)?;
+            let next = self.chain.header(*next)?;
+            let told = next.previous.filter(|told| told.salt == segment.salt());
+            let told = told.filter(|told| told.sequence == *sequence);
+            let Some(told) = told else {
+                let what = Malformed::Damaged("a segment that the next one does not continue");
+                return Err(segment.error(Bad { position: 0, what }));
+            };
+            let named = Previous { sequence: next.sequence, salt: next.salt, end: told.end };
+            sources.push(Source {
+                sequence: *sequence,
+                header: segment.header().clone(),
+                end: told.end,
+                next: (!next.supersedes).then_some(named),
+                id: id_of(&segment)?,
+            });
+        }
+        Ok(sources)
+    }
+}
+
+fn id_of(segment: &Segment) -> Result<(u64, u64)> {
+    let stat = segment.file().stat();
+    let stat = stat.map_err(|e| crate::error::Error::io("stat", segment.path(), e))?;
+    Ok((stat.device, stat.inode))
+}
+
+impl Source {
+    /// The segment, unless there is another one in its place by now.
+    pub(super) fn open(&self, log: &Log) -> Result<Option<Arc<Segment>>> {
+        match log.chain.glance(self.sequence) {
+            Ok(segment) => Ok((id_of(&segment)? == self.id).then_some(segment)),
+            Err(error) if super::super::chain::is_missing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Read it as [`walk`] does; an error where there is another one by now.
+    pub(super) fn walk(
+        &self,
+        log: &Log,
+        seen: impl FnMut(&Segment, &Block, u64) -> Result<bool>,
+    ) -> Result<Walk> {
+        match self.open(log)? {
+            Some(segment) => walk(&segment, self.end, seen),
+            None => Err(super::super::chain::missing(&log.dir, self.sequence)),
+        }
+    }
+}
+
+/// Go through the data blocks of a segment, checked in full, each with its first offset, for as long as
+/// `seen` says so. Returns what the log knows there.
+pub(super) fn walk(
+    segment: &Arc<Segment>,
+    end: u64,
+    mut seen: impl FnMut(&Segment, &Block, u64) -> Result<bool>,
+) -> Result<Walk> {
+    let mut segment = Arc::clone(segment);
+    let mut walk = segment.opening()?.clone();
+    while walk.position < end {
+        if segment.is_heavy() {
+            segment = Arc::new(segment.afresh()?);
+        }
+        let position = walk.position;
+        match walk.step(&segment, Check::Full) {
+            Ok(Some(Step::Data { block, first, .. })) => {
+                if !seen(&segment, &block, first)? {
+                    break;
+                }
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                let what = Malformed::Damaged("nothing where a committed block should be");
+                return Err(segment.error(Bad { position, what }));
+            }
+            Err(bad) => return Err(segment.error(bad)),
+        }
+    }
+    Ok(walk)
+}

@@ -1,0 +1,131 @@
+//! Laying out a whole sealed segment at once, by plain writes.
+//!
+//! For a segment that nobody will ever append to and that takes the place of others: it is written
+//! from its beginning to its end without a map, so a full disk is an error and nothing else, and what
+//! lies between its last block and the place where its content has to end is one void block after the
+//! other, of which only the headers are stored: the file has a hole there. Nobody sees it before it is
+//! renamed. Invariant: after [`Packer::finish`] all of it is on the medium.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::PAGE;
+use crate::format::address::align;
+use crate::format::block::{HEADER_LEN, Header, MAX_HEADER_LEN};
+use crate::format::checksum;
+use crate::format::segment::{Header as SegmentHeader, Mark};
+use crate::storage::{File, Open, Storage};
+
+use super::create::void_header;
+
+/// Bytes that are written at once.
+const PIECE: usize = 1 << 20;
+/// Bytes of the longest void block.
+const LONGEST: u64 = 1 << 30;
+
+/// A sealed segment in the making.
+#[derive(Debug)]
+pub struct Packer {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    salt: u64,
+    seed: u32,
+    /// What is not written yet, and where it goes.
+    buffer: Vec<u8>,
+    written: u64,
+}
+
+impl Packer {
+    /// Make the file. What had the name is removed: it belongs to whoever holds the lock of those who make
+    /// such files. Blocks will be tied to this salt.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`.
+    pub fn new(storage: &dyn Storage, path: PathBuf, salt: u64, mode: u32) -> Result<Self> {
+        let _ = storage.unlink(&path);
+        let made = storage.open(&path, Open::CreateNew(mode));
+        let file = made.map_err(|e| Error::io("create", &path, e))?;
+        let (seed, buffer) = (checksum::seed(salt), Vec::with_capacity(PIECE + PIECE / 4));
+        Ok(Self { path, file, salt, seed, buffer, written: PAGE })
+    }
+
+    /// Where the next block goes.
+    pub fn position(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Its path, as long as it has no other.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Append a block.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`.
+    pub fn block(&mut self, header: &Header, body: &[u8]) -> Result<()> {
+        debug_assert_eq!(header.body_len(), body.len());
+        self.head(header);
+        self.buffer.extend_from_slice(body);
+        let end = align(self.buffer.len() as u64) as usize;
+        self.buffer.resize(end, 0);
+        if self.buffer.len() >= PIECE { self.flush() } else { Ok(()) }
+    }
+
+    /// Cover everything up to a position, which is the next block's or at least a header behind it.
+    ///
+    /// # Errors
+    /// As [`Packer::block`].
+    pub fn cover(&mut self, until: u64) -> Result<()> {
+        while self.position() < until {
+            let from = self.position();
+            let rest = until - from;
+            debug_assert!(rest >= HEADER_LEN as u64);
+            let len = if rest > LONGEST { LONGEST / 2 } else { rest };
+            self.head(&void_header(from, from + len));
+            self.flush()?;
+            self.written = from + len;
+        }
+        Ok(())
+    }
+
+    /// Store the first page, see to it that the file reaches to `len`, and put all of it on the medium.
+    ///
+    /// # Errors
+    /// As [`Packer::block`].
+    pub fn finish(&mut self, header: &SegmentHeader, mark: &Mark, len: u64) -> Result<()> {
+        self.flush()?;
+        let mut page = vec![0; PAGE as usize];
+        page[..crate::format::segment::HEADER_LEN].copy_from_slice(&header.encode());
+        let marked = mark.encode(self.salt);
+        page[mark.slot() as usize..][..marked.len()].copy_from_slice(&marked);
+        self.write(&page, 0)?;
+        let there = self.file.stat().map_err(|e| Error::io("stat", &self.path, e))?.len;
+        if there < len {
+            // Behind the last void block's header lies nothing but a hole.
+            self.write(&[0; 8], len - 8)?;
+        }
+        self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
+    }
+
+    fn head(&mut self, header: &Header) {
+        let mut bytes = [0; MAX_HEADER_LEN];
+        let (word, len) = header.encode(self.salt, self.seed, self.position(), &mut bytes);
+        bytes[..8].copy_from_slice(&word.to_le_bytes());
+        self.buffer.extend_from_slice(&bytes[..len]);
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        self.write(&buffer, self.written)?;
+        self.written += buffer.len() as u64;
+        self.buffer = buffer;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], position: u64) -> Result<()> {
+        self.file.write_at(bytes, position).map_err(|e| Error::io("write", &self.path, e))
+    }
+}

@@ -1,0 +1,144 @@
+//! Others read and write while a topic is compacted: what they stand in stays, and they go on.
+
+use super::*;
+
+/// A store of two processes, the second of which has read the topic.
+fn two(memory: &MemoryStorage) -> (Store, Topic, Store, Topic, History) {
+    let [one, two] =
+        [memory.clone(), memory.process()].map(|it| Arc::new(it) as Arc<dyn Storage>);
+    let store = open(&one, Path::new(STORE)).unwrap();
+    let (prices, mut history) = (topic(&store), History::new());
+    fill(&prices, &mut history, 2500, 60);
+    seal(&prices);
+    fill(&prices, &mut history, 50, 60);
+    let other = open(&two, Path::new(STORE)).unwrap();
+    let others = topic(&other);
+    (store, prices, other, others, history)
+}
+
+#[test]
+fn a_scan_that_stands_anywhere_goes_on_and_misses_no_last_record() {
+    for stands in (0..2550).step_by(37) {
+        let (memory, _storage) = machine();
+        let (_store, prices, _other, others, history) = two(&memory);
+        let mut scan = others.scan(0, 0, Some(2550)).unwrap();
+        let mut read = Vec::new();
+        while read.len() < stands {
+            read.push(scan.next_record().unwrap().unwrap().offset());
+        }
+        let view = others.get(0, 0).unwrap();
+        compact(&prices).unwrap();
+        assert_eq!(view.value(), history[0].len.map(|len| value(0, len)).as_deref(), "a view stays");
+        while let Some(record) = scan.next_record().unwrap_or_else(|e| panic!("{stands}: {e}")) {
+            assert!(read.last().is_none_or(|last| *last < record.offset()), "{stands}");
+            read.push(record.offset());
+        }
+        let wanted = last_of(&history, 2500);
+        assert!(wanted.iter().all(|at| read.contains(at)), "{stands}: a last record was missed");
+        // And a scan of its own, with all that it knew of the segments before.
+        assert!(found(&others, &history, "other").len() >= wanted.len());
+    }
+}
+
+#[test]
+fn another_process_finds_every_record_that_is_left_whatever_it_knew_of_the_segments() {
+    for known in 0..6u64 {
+        let (memory, _storage) = machine();
+        let (_store, prices, _other, others, mut history) = two(&memory);
+        for i in 0..known {
+            let _ = others.get(0, i * 499).unwrap();
+        }
+        compact(&prices).unwrap();
+        let there = last_of(&history, 2500);
+        for at in there.iter().step_by(3) {
+            assert_eq!(others.get(0, *at).unwrap().offset(), *at, "{known}");
+        }
+        put(&others, &mut history, 7, Some(30));
+        assert_eq!(prices.get(0, 2550).unwrap().key(), Some(&key(7)[..]));
+        seal(&others);
+        compact(&others).unwrap();
+        let there = found(&prices, &history, "back");
+        assert!(last_of(&history, 2551).iter().all(|at| there.contains(at)));
+    }
+}
+
+#[test]
+fn a_cursor_stays_where_it_is_while_segments_are_compacted_over_and_over() {
+    let (memory, _storage) = machine();
+    let (_store, prices, _other, others, mut history) = two(&memory);
+    let mut scan = others.scan(0, 0, None).unwrap();
+    let mut state = HashMap::new();
+    for round in 0..8 {
+        for _ in 0..200 {
+            let Some(record) = scan.next_record().unwrap_or_else(|e| panic!("{round}: {e}")) else {
+                break;
+            };
+            state.insert(record.key().map(<[u8]>::to_vec), record.offset());
+        }
+        fill(&prices, &mut history, 150, 60);
+        seal(&prices);
+        compact(&prices).unwrap();
+    }
+    while let Some(record) = scan.next_record().unwrap() {
+        state.insert(record.key().map(<[u8]>::to_vec), record.offset());
+    }
+    for at in last_of(&history, history.len() as u64) {
+        let Some(number) = history[at as usize].key else { continue };
+        assert_eq!(state.get(&Some(key(number))), Some(&at), "{number}");
+    }
+}
+
+#[test]
+fn of_two_that_compact_at_once_one_waits_and_both_are_right() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let store = Store::open(&path, &falaj::store::StoreOptions::default()).unwrap();
+    let (prices, mut history) = (topic(&store), History::new());
+    fill(&prices, &mut history, 4000, 80);
+    seal(&prices);
+    let history = &history;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let prices = prices.clone();
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    compact(&prices).unwrap();
+                }
+            });
+        }
+        for _ in 0..2 {
+            let prices = prices.clone();
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let there = found(&prices, history, "beside");
+                    let wanted = last_of(history, 4000);
+                    assert!(wanted.iter().all(|at| there.binary_search(at).is_ok()));
+                }
+            });
+        }
+    });
+    assert_eq!(found(&prices, history, ""), last_of(history, 4000));
+}
+
+#[test]
+fn a_segment_that_went_meanwhile_is_not_brought_back() {
+    let (memory, storage) = machine();
+    let (_store, prices, _other, others, history) = two(&memory);
+    // Retention of the other process comes between the reading and the swap.
+    let mut trimmed = false;
+    let mut between = |done: u64, total: u64| {
+        if !trimmed && done * 2 > total {
+            others.trim(&[(0, 2000)]).unwrap();
+            trimmed = true;
+        }
+        Ok(())
+    };
+    let _ = prices.compact(&CompactOptions::default(), &mut between);
+    assert!(trimmed);
+    for topic in [&prices, &others] {
+        assert_eq!(topic.first(0).unwrap(), 2000);
+        assert!(found(topic, &history, "").iter().all(|at| *at >= 2000));
+    }
+    compact(&prices).unwrap();
+    assert_eq!(leftovers(&storage), [""; 0]);
+}

@@ -1,0 +1,95 @@
+//! Deaths and power cuts in the middle of a compaction: at each moment one version of each segment is the
+//! log, and the next compaction finishes.
+
+use falaj::storage::memory::every;
+
+use super::*;
+
+/// A store that is being compacted, when that began, and what was appended.
+fn compacting(then: impl FnOnce(&Topic, &mut History)) -> (MemoryStorage, usize, History) {
+    let (machine, storage) = machine();
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let (prices, mut history) = (topic(&store), History::new());
+    fill(&prices, &mut history, 1200, 500);
+    seal(&prices);
+    fill(&prices, &mut history, 40, 20);
+    prices.flush().unwrap();
+    let begun = machine.events();
+    then(&prices, &mut history);
+    std::mem::forget((prices, store));
+    (machine, begun, history)
+}
+
+/// All that is the last of its key is there, nothing that is there is another; and it goes on.
+fn look(image: MemoryStorage, history: &History, sealed: u64, story: &str) -> usize {
+    let storage = Arc::new(image) as Arc<dyn Storage>;
+    let store = open(&storage, Path::new(STORE)).unwrap_or_else(|error| panic!("{story}: {error}"));
+    let prices = topic(&store);
+    assert_eq!(prices.end(0).unwrap(), history.len() as u64, "{story}");
+    let there = found(&prices, history, story);
+    let least = last_of(history, history.len() as u64);
+    assert!(least.iter().all(|at| there.binary_search(at).is_ok()), "{story}: the last of a key is gone");
+    let left = there.len();
+    is_sound(&store, story);
+    let mut history = history.clone();
+    put(&prices, &mut history, 1, Some(40));
+    compact(&prices).unwrap_or_else(|error| panic!("{story}: {error}"));
+    let there = found(&prices, &history, story);
+    let wanted = last_of(&history, sealed);
+    assert!(there.iter().all(|at| wanted.contains(at)), "{story}: not finished");
+    assert_eq!(leftovers(&storage), [""; 0], "{story}");
+    is_sound(&store, story);
+    left
+}
+
+#[test]
+fn a_death_anywhere_in_a_compaction_leaves_a_whole_log_and_the_next_one_finishes() {
+    let (machine, begun, history) = compacting(|prices, _| drop(compact(prices).unwrap()));
+    let journal = machine.journal();
+    let mut left = Vec::new();
+    for time in (begun..=journal.len()).step_by(every(3)) {
+        left.push(look(journal.killed_at(time), &history, 1200, &format!("death at {time}")));
+    }
+    left.dedup();
+    assert!(journal.len() - begun > 30 && left.len() >= 3, "{left:?}");
+    assert!(left.is_sorted_by(|a, b| a > b), "{left:?}");
+}
+
+#[test]
+fn a_power_cut_anywhere_in_a_compaction_leaves_a_whole_log_and_the_next_one_finishes() {
+    let (machine, begun, history) = compacting(|prices, _| drop(compact(prices).unwrap()));
+    let (mut images, mut left) = (0, std::collections::BTreeSet::new());
+    for crash in machine.journal().crashes_from(begun).step_by(every(5)) {
+        let explored = crash.explore(12, 11, |selection, image| {
+            let story = format!("cut at {}: {}", crash.time(), crash.describe(selection));
+            left.insert(look(image, &history, 1200, &story));
+        });
+        images += explored.images;
+    }
+    assert!(images > 50 && left.len() >= 3, "{images} {left:?}");
+}
+
+#[test]
+fn a_second_compaction_over_the_first_survives_power_cuts_too() {
+    let (machine, begun, history) = compacting(|prices, history| {
+        compact(prices).unwrap();
+        fill(prices, history, 600, 30);
+        seal(prices);
+        put(prices, history, 1, Some(8));
+        prices.flush().unwrap();
+    });
+    let _ = begun;
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let begun = machine.events();
+    compact(&topic(&store)).unwrap();
+    let mut images = 0;
+    for crash in machine.journal().crashes_from(begun).step_by(every(7)) {
+        let explored = crash.explore(8, 3, |selection, image| {
+            let story = format!("cut at {}: {}", crash.time(), crash.describe(selection));
+            look(image, &history, 1840, &story);
+        });
+        images += explored.images;
+    }
+    assert!(images > 20, "{images}");
+}

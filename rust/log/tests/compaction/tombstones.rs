@@ -1,0 +1,117 @@
+//! A tombstone is seen by whoever reads from the beginning and is not too slow.
+
+use super::*;
+
+const DAY_US: i64 = 86_400_000_000;
+
+fn filled(memory: &MemoryStorage, storage: &Arc<dyn Storage>) -> (Store, Topic, History) {
+    memory.set_now_us(1_800_000_000_000_000);
+    let store = open(storage, Path::new(STORE)).unwrap();
+    let (prices, mut history) = (topic(&store), History::new());
+    for i in 0..500 {
+        put(&prices, &mut history, i % 10, Some(300));
+    }
+    // Keys 3 and 7 are deleted.
+    put(&prices, &mut history, 3, None);
+    put(&prices, &mut history, 7, None);
+    seal(&prices);
+    (store, prices, history)
+}
+
+fn at(memory: &MemoryStorage, days: f64) {
+    memory.set_now_us(1_800_000_000_000_000 + (days * DAY_US as f64) as i64);
+}
+
+#[test]
+fn a_tombstone_takes_what_it_hides_with_it_at_once_and_goes_a_day_later() {
+    let (memory, storage) = machine();
+    let (store, prices, history) = filled(&memory, &storage);
+    let done = compact(&prices).unwrap();
+    assert_eq!((done.removed, done.tombstones), (492, 0));
+    let there: Vec<_> = last_of(&history, 502);
+    assert_eq!(found(&prices, &history, "at once"), there);
+    assert!(there.ends_with(&[500, 501]));
+    // The day is counted from when the last of what it hides went.
+    for days in [0.5, 0.99] {
+        at(&memory, days);
+        assert_eq!(compact(&prices).unwrap().removed, 0, "{days}");
+    }
+    at(&memory, 1.01);
+    let done = compact(&prices).unwrap();
+    assert_eq!((done.removed, done.tombstones), (2, 2));
+    assert_eq!(found(&prices, &history, "later"), there[..there.len() - 2]);
+    assert_eq!(prices.end(0).unwrap(), 502);
+    assert!(matches!(prices.get(0, 501), Err(Error::Compacted { .. })));
+    is_sound(&store, "later");
+}
+
+#[test]
+fn what_is_compacted_often_counts_its_days_all_the_same() {
+    let (memory, storage) = machine();
+    let (_store, prices, mut history) = filled(&memory, &storage);
+    for hour in 0..30 {
+        at(&memory, f64::from(hour) / 24.0);
+        for i in 0..200 {
+            put(&prices, &mut history, 20 + i % 5, Some(300));
+        }
+        seal(&prices);
+        compact(&prices).unwrap();
+        let there = found(&prices, &history, &format!("hour {hour}"));
+        assert_eq!(there.contains(&500), hour < 24, "hour {hour}");
+        assert!(segments(&storage).len() < 12, "hour {hour}: {:?}", segments(&storage));
+    }
+}
+
+#[test]
+fn a_tombstone_whose_key_comes_back_goes_as_any_other_record() {
+    let (memory, storage) = machine();
+    let (_store, prices, mut history) = filled(&memory, &storage);
+    put(&prices, &mut history, 3, Some(100));
+    seal(&prices);
+    let done = compact(&prices).unwrap();
+    assert_eq!(done.tombstones, 0);
+    assert!(matches!(prices.get(0, 500), Err(Error::Compacted { .. })));
+    assert_eq!(found(&prices, &history, ""), last_of(&history, 503));
+}
+
+#[test]
+fn who_needs_no_tombstones_has_them_gone_at_once() {
+    let (memory, storage) = machine();
+    let (_store, prices, history) = filled(&memory, &storage);
+    let how = CompactOptions { tombstones_us: 0, ..CompactOptions::default() };
+    let done = prices.compact(&how, &mut quietly).unwrap();
+    assert_eq!((done.removed, done.tombstones), (494, 2));
+    let there: Vec<_> = last_of(&history, 502).into_iter().filter(|at| *at < 500).collect();
+    assert_eq!(found(&prices, &history, ""), there);
+}
+
+#[test]
+fn a_tombstone_stays_as_long_as_what_it_hides_cannot_go() {
+    // The segment with the old values takes more room without them: many small records, of which hardly
+    // any goes, and each of the others has to tell its offset then.
+    let (memory, storage) = machine();
+    memory.set_now_us(1_800_000_000_000_000);
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let (prices, mut history) = (topic(&store), History::new());
+    let mut number = 100;
+    while segments(&storage).len() == 1 {
+        let made: Vec<_> = (0..600)
+            .map(|i| {
+                number += 1;
+                Made { key: Some(if i == 300 { 3 } else { number }), len: Some(8) }
+            })
+            .collect();
+        put_all(&prices, &mut history, &made);
+    }
+    put(&prices, &mut history, 3, None);
+    let hidden = (0..).zip(&history).filter(|(_, made)| made.key == Some(3));
+    let hidden: Vec<u64> = hidden.map(|(at, _)| at).collect();
+    let tombstone = *hidden.last().unwrap();
+    seal(&prices);
+    let how = CompactOptions { tombstones_us: 0, ..CompactOptions::default() };
+    let done = prices.compact(&how, &mut quietly).unwrap();
+    assert_eq!(done.tombstones, 0, "{done:?}");
+    assert!(prices.get(0, tombstone).is_ok(), "what it hides would come back");
+    assert!(hidden.iter().any(|at| *at != tombstone && prices.get(0, *at).is_ok()), "nothing was blocked");
+    let _ = found(&prices, &history, "");
+}

@@ -1,0 +1,82 @@
+//! Compaction: options in, what was done as a dict out.
+
+use std::time::Instant;
+
+use falaj::error::Error;
+use falaj::topic::{CompactOptions, Last};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+
+use crate::admin::{Object, dict, with_progress};
+use crate::store::Store;
+use crate::topic::Topic;
+
+/// Where a partition's last records are, as Python tells it: up to which offset was looked, and two
+/// buffers of unsigned 64-bit numbers.
+type Told<'py> = (u32, u64, Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+/// See falaj.Topic.configure.
+#[pyfunction]
+pub(crate) fn _mark_compacted(
+    py: Python<'_>,
+    store: &Store,
+    topic: &Topic,
+    compacted: bool,
+) -> PyResult<()> {
+    let inner = store.inner(py)?;
+    let shape = &topic.opened.handle.shape;
+    let (name, generation) = (&shape.name, shape.generation);
+    let patience = store.patience();
+    crate::wait::patiently(py, patience, || inner.mark_compacted(name, compacted, Some(generation)))
+        .map(drop)
+}
+
+/// See falaj.Topic.compact.
+#[pyfunction]
+#[allow(
+    clippy::needless_pass_by_value,
+    clippy::too_many_arguments,
+    reason = "pyo3 makes values of what it is given; they are keywords in Python"
+)]
+pub(crate) fn _compact<'py>(
+    py: Python<'py>,
+    topic: &Topic,
+    tombstones_us: u64,
+    memory: u64,
+    seal: bool,
+    last: Option<Vec<Told<'py>>>,
+    progress: Option<Py<PyAny>>,
+) -> Object<'py> {
+    let last = last.map(|told| told.iter().map(lasts).collect()).transpose()?;
+    let options = CompactOptions { tombstones_us, memory, seal, last };
+    let open = topic.opened.handle.open(py)?;
+    let start = Instant::now();
+    let done = loop {
+        let mut waits = false;
+        let done = with_progress(py, progress.as_ref(), |tell| {
+            let done = open.topic.compact(&options, tell);
+            let timed_out = matches!(done, Err(Error::LockTimeout { .. }));
+            waits = timed_out && start.elapsed() < topic.opened.handle.patience;
+            done
+        });
+        if !waits {
+            break done?;
+        }
+        py.check_signals()?;
+    };
+    Ok(dict!(py,
+        "records": done.records,
+        "removed": done.removed,
+        "tombstones": done.tombstones,
+        "segments": done.segments,
+        "segments_removed": done.segments_removed,
+        "bytes_before": done.bytes_before,
+        "bytes_after": done.bytes_after,
+    ))
+}
+
+fn lasts((partition, end, offsets, alone): &Told<'_>) -> PyResult<(u32, Last)> {
+    let numbers = |buffer: &Bound<'_, PyAny>| PyBuffer::<u64>::get(buffer)?.to_vec(buffer.py());
+    let (offsets, alone) = (numbers(offsets)?, numbers(alone)?);
+    Ok((*partition, Last { end: *end, offsets, alone }))
+}
