@@ -7,12 +7,14 @@ what its workers say afterwards goes to stderr, and nothing of it to stdout.
 
 import json
 import os
+import re
 import secrets
 import sys
 import threading
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +25,9 @@ from falaj.cli.exits import Exit, Stop, read_failed
 from falaj.cli.opened import Access
 from falaj.cli.paint import Paint, is_terminal
 from falaj.cli.tables import facts
+from falaj.cli.units import moment
 from falaj.errors import Error
+from falaj.times import from_ns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,8 +35,19 @@ if TYPE_CHECKING:
     from falaj.pipeline.frame import Config, Progress, Result
 
     Verb = Callable[..., Result]
+    Loaded = tuple[type[Config], Verb]
 
-__all__ = ["ConfigOption", "Given", "SparkOption", "StoreArgument", "TopicArgument", "run"]
+__all__ = [
+    "ConfigOption",
+    "Given",
+    "SparkOption",
+    "StoreArgument",
+    "TopicArgument",
+    "names",
+    "pairs",
+    "place",
+    "run",
+]
 
 # With --config they may stand in the file, so typer cannot ask for them; the config does.
 StoreArgument = Annotated[
@@ -52,9 +67,26 @@ Given = Mapping[str, Any]
 """Options by the names of the config's fields; None, and what is empty, was not given."""
 
 
+def names(given: str | None) -> tuple[str, ...] | None:
+    """Read names with commas between them."""
+    return None if given is None else tuple(name.strip() for name in given.split(","))
+
+
+def place(given: str | None) -> int | str | datetime | None:
+    """Read where to begin or end: a word, an offset, or a time as other verbs take it."""
+    if given is None or given in ("earliest", "latest"):
+        return given
+    if _OFFSET.fullmatch(given):
+        return int(given)
+    return from_ns(moment(given))
+
+
+_OFFSET = re.compile(r"-?\d+")
+
+
 def run(
     context: options.Context,
-    load: "Callable[[], tuple[type[Config], Verb]]",
+    load: "Callable[[], Loaded]",
     given: Given,
     *,
     config: Path | None,
@@ -84,7 +116,7 @@ def run(
             raise
         raise Stop("pipelines run in Spark: pip install 'falaj[spark]'") from None
     read = _read(config) if config is not None else {}
-    settings = {**_flat(read.pop("spark", {})), **_pairs(spark or [])}
+    settings = {**_flat(read.pop("spark", {})), **(pairs(spark, "--spark", "spark.") or {})}
     named = {name: value for name, value in given.items() if value not in (None, [], ())}
     checked = kind.from_mapping({**read, **named})
     with _session(settings) as session, _shown() as progress:
@@ -142,14 +174,19 @@ def _flat(table: object, front: str = "spark") -> dict[str, str]:
     return found
 
 
-def _pairs(given: list[str]) -> dict[str, str]:
+def pairs(given: list[str] | None, option: str, front: str = "") -> dict[str, str] | None:
+    """Read settings as NAME=VALUE.
+
+    Raises:
+        Stop: One is not written so.
+    """
     found = {}
-    for pair in given:
+    for pair in given or []:
         name, equals, value = pair.partition("=")
-        if not equals or not name.startswith("spark."):
-            raise Stop(f"--spark takes a setting as spark.executor.memory=4g, not {pair!r}")
+        if not equals or not name.startswith(front):
+            raise Stop(f"{option} takes {front and front + '…'}NAME=VALUE, not {pair!r}")
         found[name] = value
-    return found
+    return found or None
 
 
 # --- Spark ---------------------------------------------------------------------------------------

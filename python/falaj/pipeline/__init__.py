@@ -14,6 +14,21 @@ Example:
     2
 """
 
+from falaj.pipeline.exported import exported_files, read_exported
+from falaj.pipeline.exporting import ExportConfig, ExportResult, export
 from falaj.pipeline.frame import Config, Progress, Result
+from falaj.pipeline.importing import ImportConfig, ImportResult, import_files
 
-__all__ = ["Config", "Progress", "Result"]
+__all__ = [
+    "Config",
+    "ExportConfig",
+    "ExportResult",
+    "ImportConfig",
+    "ImportResult",
+    "Progress",
+    "Result",
+    "export",
+    "exported_files",
+    "import_files",
+    "read_exported",
+]
