@@ -200,8 +200,9 @@ def export(
     folder = Folder(Path(config.into))
     with folder.locked():
         run = _Run(spark, config, folder, progress)
-        run.finish_committed()
-        commits, resumed = run.go_on()
+        moved = run.finish_committed()
+        commits = run.go_on()
+        resumed = moved or bool(commits)
         commits += run.export_new()
     return _result(config, folder, commits, resumed, time.perf_counter() - began)
 
@@ -237,27 +238,28 @@ class _Run:
             }
         )
 
-    def finish_committed(self) -> None:
+    def finish_committed(self) -> bool:
         """Move on the files of a run that died behind its commit; clear what others left."""
         plan, last = self._folder.plan(), self._folder.last()
-        if plan is not None and last is not None and plan.number == last.number:
+        died = plan is not None and last is not None and plan.number == last.number
+        if died and last is not None:
             self._folder.publish(last)
-            plan = None
-        if plan is None:
+        if died or plan is None:
             self._folder.clear()
+        return died
 
-    def go_on(self) -> tuple[list[Commit], bool]:
+    def go_on(self) -> list[Commit]:
         """Finish a run that died before its commit; give it up if its records are gone.
 
         Nobody has seen anything of a run that is given up.
         """
         plan = self._folder.plan()
         if plan is None:
-            return [], False
+            return []
         if tuple(self._reader.partitions(plan.start, plan.end)) != plan.whole:
             self._folder.clear()
-            return [], False
-        return [self._finished(plan)], True
+            return []
+        return [self._finished(plan)]
 
     def export_new(self) -> list[Commit]:
         """Export what came since the newest commit; the first run commits in any case.
