@@ -214,6 +214,7 @@ def _session(settings: Mapping[str, str]) -> "Iterator[SparkSession]":
     finally:
         with relay.instead_of_ours():
             spark.stop()
+        relay.drain()
 
 
 class _Relay:
@@ -222,7 +223,7 @@ class _Relay:
     def __init__(self) -> None:
         read, self._write = os.pipe2(os.O_CLOEXEC)
         self._mark = f"\0{secrets.token_hex(8)}"
-        self._decided = threading.Event()
+        self._seen = threading.Event()
         threading.Thread(target=self._pass_on, args=(read,), daemon=True).start()
 
     @contextmanager
@@ -244,21 +245,31 @@ class _Relay:
 
     def decide(self, *, show: bool) -> None:
         """Show or forget what was said so far; returns when that is done."""
-        os.write(self._write, f"\n{self._mark}{'+' if show else '-'}\n".encode())
-        self._decided.wait()
+        self._tell("+" if show else "-")
+
+    def drain(self) -> None:
+        """Wait until all is passed on that was said so far."""
+        self._tell("=")
+
+    def _tell(self, word: str) -> None:
+        # Who speaks may still be there and holds the pipe, so that it has no end.
+        self._seen.clear()
+        os.write(self._write, f"\n{self._mark}{word}\n".encode())
+        self._seen.wait()
 
     def _pass_on(self, read: int) -> None:
-        held: list[str] = []
+        held: list[str] | None = []
         with os.fdopen(read, encoding="utf-8", errors="replace") as lines:
             for line in (line.rstrip("\n") for line in lines):
                 if line.startswith(self._mark):
-                    for kept in held if line.endswith("+") else ():
+                    for kept in held or () if line.endswith("+") else ():
                         self._print(kept)
-                    self._decided.set()
-                elif self._decided.is_set():
-                    self._print(line)
-                else:
+                    held = held if line.endswith("=") else None
+                    self._seen.set()
+                elif held is not None:
                     held.append(line)
+                elif line:
+                    self._print(line)
 
     @staticmethod
     def _print(line: str) -> None:
