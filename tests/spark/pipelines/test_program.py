@@ -1,4 +1,4 @@
-"""`falaj pipeline …`: options and files become configs, and Spark's words stay where they belong."""
+"""`falaj pipeline …`: options and files become configs; Spark's words stay where they belong."""
 
 from __future__ import annotations
 
