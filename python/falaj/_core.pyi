@@ -72,6 +72,7 @@ __all__ = [
     "_queues",
     "_repair",
     "_reset_cursor",
+    "_tombstone",
     "_topic_in_log",
     "_verify",
 ]
@@ -570,5 +571,13 @@ def _compact(
     last: list[tuple[int, int, Buffer, Buffer]] | None,
     progress: Progress | None,
 ) -> CompactReport: ...
+def _tombstone(
+    topic: Topic[Any],
+    key: Buffer,
+    headers: _Headers | None,
+    time: Time | None,
+    partition: int | None,
+    sync: Sync | None,
+) -> int | Position: ...
 def _mark_compacted(store: Store, topic: Topic[Any], compacted: bool) -> None: ...
 def _maintain(store: Store, dry_run: bool) -> Maintenance: ...

@@ -28,8 +28,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class CompactReport(TypedDict):
-    """What a compaction did: records and files that it looked at and that went, `tombstones` of
-    them because their time was over, and bytes of those files before and after."""
+    """What a compaction did.
+
+    Records and files that it looked at and that went, `tombstones` of them because their time was
+    over, and the bytes that those files took before and after.
+    """
 
     records: int
     removed: int

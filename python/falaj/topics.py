@@ -17,20 +17,22 @@ from falaj.slices import Slice
 TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import timedelta
     from typing import Any, Unpack
 
     import pyarrow
+    from typing_extensions import Buffer
 
     from falaj._core import Batch, Follower, Opened, Record
     from falaj.admin import Progress, TrimReport
     from falaj.aio import AsyncFollower
-    from falaj.arguments import Retention, Start, Visibility
+    from falaj.arguments import Retention, Start, Sync, Visibility
     from falaj.arrow import Reader
     from falaj.compaction import CompactReport, Last
     from falaj.jobs import BulkJob
     from falaj.producers import Producer
+    from falaj.records import Position
     from falaj.retention import TopicRetention
     from falaj.scans import Scan
     from falaj.stores import Store
@@ -445,6 +447,43 @@ class Topic(_core.Topic[T]):
         segments, freed = self._trim(list(firsts.items()), dry_run)
         return {"firsts": firsts, "segments": segments, "bytes": freed}
 
+    def tombstone(
+        self,
+        key: Buffer,
+        *,
+        headers: Mapping[str, Buffer | None] | Iterable[tuple[str, Buffer | None]] | None = None,
+        time: Time | None = None,
+        partition: int | None = None,
+        sync: Sync | None = None,
+    ) -> int | Position:
+        """Append a tombstone: a key without a value, by which it is deleted.
+
+        It says that what was said of the key before holds no more. `compact` takes that, and the
+        tombstone itself some time later. A reader gets a record whose value is None.
+
+        Args:
+            key: Bytes that tell what is deleted.
+            headers: As for `append`, and so are `time`, `partition` and `sync`.
+            time: When it was deleted.
+            partition: The partition that it goes to, whatever its key.
+            sync: "none", "interval" or "durable".
+
+        Returns:
+            Its offset; where there are several partitions a `Position(partition, offset)`.
+
+        Raises:
+            TypeError: The key is no bytes.
+            ReadOnly, NoSpace, TopicDeleted: And so on, as for `append`; nothing was appended.
+
+        Example:
+            >>> prices = store.topic("prices", compacted=True)
+            >>> prices.append(b"3 rials", key=b"tea"), prices.tombstone(b"tea")
+            (0, 1)
+            >>> prices[1].key, prices[1].value
+            (b'tea', None)
+        """
+        return _core._tombstone(self, key, headers, time, partition, sync)
+
     def compact(
         self,
         *,
@@ -490,7 +529,7 @@ class Topic(_core.Topic[T]):
 
         Example:
             >>> prices = store.topic("prices", compacted=True)
-            >>> _ = prices.extend([("tea", b"3"), ("coffee", b"4"), ("tea", b"5")])
+            >>> _ = prices.extend([(b"tea", b"3"), (b"coffee", b"4"), (b"tea", b"5")])
             >>> prices.compact(seal=True)["removed"]
             1
             >>> [record.offset for record in prices], len(prices)

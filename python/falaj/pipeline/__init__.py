@@ -14,12 +14,15 @@ Example:
     2
 """
 
+from falaj.pipeline.compacting import CompactConfig, CompactResult, compact
 from falaj.pipeline.exported import exported_files, read_exported
 from falaj.pipeline.exporting import ExportConfig, ExportResult, export
 from falaj.pipeline.frame import Config, Progress, Result
 from falaj.pipeline.importing import ImportConfig, ImportResult, import_files
 
 __all__ = [
+    "CompactConfig",
+    "CompactResult",
     "Config",
     "ExportConfig",
     "ExportResult",
@@ -27,6 +30,7 @@ __all__ = [
     "ImportResult",
     "Progress",
     "Result",
+    "compact",
     "export",
     "exported_files",
     "import_files",

@@ -1,4 +1,4 @@
-//! Compaction: options in, what was done as a dict out.
+//! Compaction: options in, what was done as a dict out; and the tombstones that it understands.
 
 use std::time::Instant;
 
@@ -8,6 +8,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
 use crate::admin::{Object, dict, with_progress};
+use crate::input::{self, Incoming};
 use crate::store::Store;
 use crate::topic::Topic;
 
@@ -29,6 +30,28 @@ pub(crate) fn _mark_compacted(
     let patience = store.patience();
     crate::wait::patiently(py, patience, || inner.mark_compacted(name, compacted, Some(generation)))
         .map(drop)
+}
+
+/// See falaj.Topic.tombstone.
+#[pyfunction]
+pub(crate) fn _tombstone<'py>(
+    py: Python<'py>,
+    topic: &Topic,
+    key: &Bound<'py, PyAny>,
+    headers: Option<&Bound<'py, PyAny>>,
+    time: Option<&Bound<'py, PyAny>>,
+    partition: Option<u32>,
+    sync: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let to = topic.target(py, partition, sync)?;
+    let record = Incoming {
+        value: None,
+        key: Some(input::bytes(key, "a key")?),
+        headers: input::headers(headers)?,
+        event_time_ns: input::time_ns(time)?,
+    };
+    let went = topic.append_record(py, &record, &to, None)?;
+    topic.told(py, went)
 }
 
 /// See falaj.Topic.compact.

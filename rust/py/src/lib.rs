@@ -45,7 +45,7 @@ mod _core {
         arrow::{_arrow, ArrowBatch, ArrowStream},
         batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
         buffer::{BatchView, View},
-        compact::{_compact, _mark_compacted},
+        compact::{_compact, _mark_compacted, _tombstone},
         consumer::{Consumed, Consumer},
         consumers::{_consumers, _delete_consumer, _position_of, _reset_cursor, _topic_in_log},
         draft::NewRecord,

@@ -38,13 +38,13 @@ pub struct Topic {
 
 /// The keyword arguments of append() and extend() that say where and how.
 #[derive(Debug)]
-struct Where {
+pub(crate) struct Where {
     partition: Option<u32>,
     sync: SyncMode,
 }
 
 impl Topic {
-    fn target(
+    pub(crate) fn target(
         &self,
         py: Python<'_>,
         partition: Option<u32>,
@@ -62,6 +62,15 @@ impl Topic {
             return Err(invalid(py, what));
         }
         Ok(Where { partition, sync })
+    }
+
+    /// Where a record went, as `append` returns it.
+    pub(crate) fn told<'py>(&self, py: Python<'py>, went: (u32, u64)) -> PyResult<Bound<'py, PyAny>> {
+        if self.opened.only.is_some() {
+            return Ok(went.1.into_pyobject(py)?.into_any());
+        }
+        static POSITION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        POSITION.import(py, "falaj.records", "Position")?.call1(went)
     }
 
     fn turn(&self) -> u32 {
@@ -83,7 +92,7 @@ impl Topic {
         self.opened.handle.try_append(py, |topic| topic.try_append_value(number, value, interval))
     }
 
-    fn append_record(
+    pub(crate) fn append_record(
         &self,
         py: Python<'_>,
         record: &Incoming<'_>,
@@ -246,12 +255,8 @@ impl Topic {
             headers: input::headers(headers)?,
             event_time_ns: input::time_ns(time)?,
         };
-        let (partition, offset) = self.append_record(py, &record, &to, only_if.as_ref())?;
-        if self.opened.only.is_some() {
-            return Ok(offset.into_pyobject(py)?.into_any());
-        }
-        static POSITION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        POSITION.import(py, "falaj.records", "Position")?.call1((partition, offset))
+        let went = self.append_record(py, &record, &to, only_if.as_ref())?;
+        self.told(py, went)
     }
 
     /// Append many records at once: all of them become visible together, or none.

@@ -465,9 +465,7 @@ impl Chain {
 
 /// Whether two that have the same name are the same file.
 fn is_same_file(one: &Segment, other: &Segment) -> bool {
-    let id = |segment: &Segment| {
-        segment.file().stat().ok().map(|stat| (stat.device, stat.inode))
-    };
+    let id = |segment: &Segment| segment.file().stat().ok().map(|stat| (stat.device, stat.inode));
     id(one) == id(other)
 }
 

@@ -226,7 +226,8 @@ impl LogCopy {
 /// True for an error that says that segments were given others' places while a copy was planned: it has to
 /// be planned anew.
 pub fn is_overtaken(error: &Error) -> bool {
-    is_missing(error) || matches!(error, Error::Corrupt { what, .. } if *what == COMPACTED_MEANWHILE)
+    is_missing(error)
+        || matches!(error, Error::Corrupt { what, .. } if *what == COMPACTED_MEANWHILE)
 }
 
 /// The committed end and the segment that it lies in; no end where nobody says one.
@@ -355,7 +356,8 @@ impl Piece {
         self.first_page(segment, &*target).map_err(failed("write")).map_err(finish)?;
         told(PAGE.min(self.len))?;
         let mut at = PAGE;
-        for hole in self.holes(segment).into_iter().chain([self.len..self.len]) {
+        let holes = self.holes(segment);
+        for hole in holes.iter().cloned().chain([self.len..self.len]) {
             while at < hole.start {
                 let wanted = STRIDE.min(hole.start - at);
                 self.blocks(segment, &*target, at, wanted, &path)?;
@@ -365,8 +367,8 @@ impl Piece {
             told(hole.end - at)?;
             at = hole.end;
         }
-        let there = target.stat().map_err(|e| Error::io("stat", &path, e))?.len;
-        if there < self.len {
+        // It ends there, also where nothing but a hole comes last.
+        if holes.last().is_some_and(|last| last.end == self.len) {
             target.write_at(&[0; 8], self.len - 8).map_err(failed("write")).map_err(finish)?;
         }
         target.sync_all().map_err(failed("sync")).map_err(finish)

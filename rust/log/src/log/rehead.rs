@@ -112,8 +112,8 @@ fn prove(
         u32_at(&bytes, HEADER_LEN - 4) == u32_at(&page, HEADER_LEN - 4)
             && Header::decode(&bytes).is_ok()
     };
-    let told_by_page = named.iter().chain([&superseding]).chain(&compacted);
-    let whole = told_by_page.clone().find(|header| by_checksum(header)).cloned();
+    let by_page = named.iter().chain([&superseding]).chain(&compacted);
+    let whole = by_page.cloned().find(by_checksum);
     let open = |header: Header| {
         let segment = Segment::without_map(path.clone(), Arc::clone(&file), header, 0)?;
         // Its own blocks bear the salt out.

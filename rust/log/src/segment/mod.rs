@@ -529,12 +529,14 @@ impl Segment {
         }
         if let Some(window) = &self.window {
             // What a void block covers is nobody's, and may be a hole of any size.
-            let needed = if commit.kind == Kind::Void { block::HEADER_LEN as u32 } else { commit.len };
+            let needed =
+                if commit.kind == Kind::Void { block::HEADER_LEN as u32 } else { commit.len };
             if !window.fetch(position, u64::from(needed)) {
                 return Err(CANNOT_READ);
             }
         }
-        let most = if commit.kind == Kind::Void { block::HEADER_LEN } else { block::MAX_HEADER_LEN };
+        let most =
+            if commit.kind == Kind::Void { block::HEADER_LEN } else { block::MAX_HEADER_LEN };
         let head = self.committed(position, u64::from(commit.len).min(most as u64));
         let header = block::Header::parse(commit, head)?;
         let block = Block { position, header };

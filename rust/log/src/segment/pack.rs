@@ -24,11 +24,12 @@ const PIECE: usize = 1 << 20;
 /// Bytes of the longest void block.
 const LONGEST: u64 = 1 << 30;
 
-/// A sealed segment in the making.
+/// A sealed segment in the making, or one of which only the size is wanted.
 #[derive(Debug)]
 pub struct Packer {
     path: PathBuf,
-    file: Arc<dyn File>,
+    /// `None` for one that only counts.
+    file: Option<Arc<dyn File>>,
     salt: u64,
     seed: u32,
     /// What is not written yet, and where it goes.
@@ -47,7 +48,13 @@ impl Packer {
         let made = storage.open(&path, Open::CreateNew(mode));
         let file = made.map_err(|e| Error::io("create", &path, e))?;
         let (seed, buffer) = (checksum::seed(salt), Vec::with_capacity(PIECE + PIECE / 4));
-        Ok(Self { path, file, salt, seed, buffer, written: PAGE })
+        Ok(Self { path, file: Some(file), salt, seed, buffer, written: PAGE })
+    }
+
+    /// One that writes nothing, to learn where blocks would end.
+    pub fn counting() -> Self {
+        let (path, buffer) = (PathBuf::new(), Vec::new());
+        Self { path, file: None, salt: 0, seed: 0, buffer, written: PAGE }
     }
 
     /// Where the next block goes.
@@ -66,6 +73,10 @@ impl Packer {
     /// `Io`, `NoSpace`.
     pub fn block(&mut self, header: &Header, body: &[u8]) -> Result<()> {
         debug_assert_eq!(header.body_len(), body.len());
+        if self.file.is_none() {
+            self.written += header.padded();
+            return Ok(());
+        }
         self.head(header);
         self.buffer.extend_from_slice(body);
         let end = align(self.buffer.len() as u64) as usize;
@@ -101,12 +112,13 @@ impl Packer {
         let marked = mark.encode(self.salt);
         page[mark.slot() as usize..][..marked.len()].copy_from_slice(&marked);
         self.write(&page, 0)?;
-        let there = self.file.stat().map_err(|e| Error::io("stat", &self.path, e))?.len;
+        let Some(file) = &self.file else { return Ok(()) };
+        let there = file.stat().map_err(|e| Error::io("stat", &self.path, e))?.len;
         if there < len {
             // Behind the last void block's header lies nothing but a hole.
             self.write(&[0; 8], len - 8)?;
         }
-        self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
+        file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
     }
 
     fn head(&mut self, header: &Header) {
@@ -126,6 +138,7 @@ impl Packer {
     }
 
     fn write(&self, bytes: &[u8], position: u64) -> Result<()> {
-        self.file.write_at(bytes, position).map_err(|e| Error::io("write", &self.path, e))
+        let Some(file) = &self.file else { return Ok(()) };
+        file.write_at(bytes, position).map_err(|e| Error::io("write", &self.path, e))
     }
 }

@@ -26,8 +26,8 @@ use super::unfinished::{Unfinished, make_new};
 use super::{Access, Store, files, sweep};
 use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
-use crate::log::{LogCopy, is_overtaken};
 use crate::log::verify::Progress;
+use crate::log::{LogCopy, is_overtaken};
 use crate::storage::Storage;
 
 /// Largest file of a consumer that is copied: its slots are a page.

@@ -36,8 +36,8 @@ use crate::store::{Closing, Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, Record};
 pub use crate::format::state::CursorState;
-pub use crate::log::{CursorMove, Place, Places, Reach as Visibility, Run};
 pub use crate::log::{Compacted, Last};
+pub use crate::log::{CursorMove, Place, Places, Reach as Visibility, Run};
 pub use compact::{COMPACTION_MEMORY, CompactOptions, TOMBSTONES_US};
 pub use condition::{Condition, KnownProducer, MAX_PRODUCER_NAME};
 pub use group::{Group, Grouped, Part};

@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::address::align;
-use crate::format::block::{HEADER_LEN, Header, Kind, MAX_RELATIVE_TIME, flag};
+use crate::format::block::{HEADER_LEN, Header, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag};
 use crate::format::segment::{Header as SegmentHeader, Mark, Replaces};
-use crate::format::state::{End, LogState};
+use crate::format::state::{End, LogState, TopicState};
 use crate::format::{checksum, names, varint};
-use crate::segment::create::{own_header, own_len};
+use crate::segment::create::own_header;
 use crate::segment::pack::Packer;
-use crate::segment::walk::appended_ns;
+use crate::segment::walk::{appended_ns, highest_ns};
 use crate::segment::{Bad, Block, Segment};
 
 use super::super::{Log, Member};
@@ -29,7 +29,7 @@ use super::source::{Source, walk};
 
 /// With no more records than this a block behind a gap tells their offsets itself, rather than standing
 /// behind a block that covers the gap.
-pub(super) const FEW: u64 = 8;
+const FEW: u64 = 8;
 /// Flags that belong to a body and go with its records.
 const OF_BODY: u16 = flag::TOPIC | flag::RICH | flag::EVENT_TIME;
 
@@ -47,6 +47,8 @@ struct Lane {
 struct Filling<'a> {
     packer: Packer,
     lanes: BTreeMap<u32, Lane>,
+    /// What who reads the blocks knows so far.
+    read: LogState,
     time_base_us: i64,
     /// Bytes of the longest body.
     most: usize,
@@ -68,25 +70,66 @@ pub(super) fn fill(
     group: &Group,
     member: &dyn Member,
 ) -> Result<Option<Packer>> {
-    let (Some(first), Some(last)) = (segments.first(), segments.last()) else { return Ok(None) };
-    let began = &first.opening()?.state;
-    let end = sources[sources.len() - 1].end;
-    let path = log.dir.join(names::COMPACTED);
+    let (Some(last), Some(newest)) = (segments.last(), sources.last()) else { return Ok(None) };
+    let (path, end) = (log.dir.join(names::COMPACTED), newest.end);
     let packer = Packer::new(&*log.storage, path, last.salt(), log.settings.file_mode)?;
-    let lane = |state: &crate::format::state::TopicState| {
-        Lane { base: state.next, covered: state.next, time: 0 }
+    let laid = lay_out(log, packer, segments, sources, marks)?;
+    let Some((mut packer, time_base_us)) = laid.filter(|(packer, _)| fits(packer.position(), end))
+    else {
+        return Ok(None);
     };
+    packer.cover(end)?;
+    if let Some(next) = newest.next {
+        let body = End { sequence: next.sequence, salt: next.salt }.encode();
+        packer.block(&own_header(Kind::End, &body, 0), &body)?;
+    }
+    let (header, mark) = first_page(log, segments, group, time_base_us, end, member);
+    let len = packer.position();
+    packer.finish(&header, &mark, len)?;
+    Ok(Some(packer))
+}
+
+/// Where the blocks of a segment would end if it was laid out by itself; `None` where it cannot be.
+pub(super) fn measure(
+    log: &Log,
+    segment: &Arc<Segment>,
+    source: &Source,
+    marks: &Marks,
+) -> Result<Option<u64>> {
+    let (segments, sources) = (std::slice::from_ref(segment), std::slice::from_ref(source));
+    let marks = std::slice::from_ref(marks);
+    let laid = lay_out(log, Packer::counting(), segments, sources, marks)?;
+    Ok(laid.map(|(packer, _)| packer.position()))
+}
+
+/// Whether content that was laid out up to a position can end at another one: there has to be room for
+/// the header of a void block in between, if there is any.
+pub(super) fn fits(position: u64, end: u64) -> Fits {
+    position == end || position + HEADER_LEN as u64 <= end
+}
+
+/// All blocks but those that cover what is left over and name the next segment; and the time from which
+/// they count.
+fn lay_out(
+    log: &Log,
+    packer: Packer,
+    segments: &[Arc<Segment>],
+    sources: &[Source],
+    marks: &[Marks],
+) -> Result<Option<(Packer, i64)>> {
+    let (Some(first), Some(first_marks)) = (segments.first(), marks.first()) else {
+        return Ok(None);
+    };
+    let began = &first.opening()?.state;
+    let lane = |state: &TopicState| Lane { base: state.next, covered: state.next, time: 0 };
     let lanes = began.topics().map(|(number, state)| (number, lane(state))).collect();
     let bases = sources.iter().map(|source| source.header.time_base_us);
-    let mut filling = Filling {
-        packer,
-        lanes,
-        time_base_us: bases.min().unwrap_or_default(),
-        most: log.max_group_len() as usize - align(crate::format::block::MAX_HEADER_LEN as u64) as usize,
-        body: Vec::new(),
-        marks: &marks[0],
-        passed: 0,
-    };
+    let time_base_us = bases.min().unwrap_or_default();
+    let most = log.max_group_len().saturating_sub(align(MAX_HEADER_LEN as u64)) as usize;
+    let (read, body) = (began.clone(), Vec::new());
+    let marks_of = first_marks;
+    let mut filling =
+        Filling { packer, lanes, read, time_base_us, most, body, marks: marks_of, passed: 0 };
     let snapshot = began.encode_since(&LogState::default());
     filling.packer.block(&own_header(Kind::Snapshot, &snapshot, 0), &snapshot)?;
     let mut known = LogState::default();
@@ -94,7 +137,7 @@ pub(super) fn fill(
         (filling.marks, filling.passed) = (marks, 0);
         let mut fits = true;
         let after = walk(segment, source.end, |segment, block, first| {
-            fits = filling.block(segment, block, first)? && filling.packer.position() < end;
+            fits = filling.block(segment, block, first)?;
             Ok(fits)
         })?;
         if !fits {
@@ -102,19 +145,7 @@ pub(super) fn fill(
         }
         known = after.state;
     }
-    let Some(read) = filling.known_of(began, &known)? else { return Ok(None) };
-    if !filling.end(&known.encode_since(&read), end)? {
-        return Ok(None);
-    }
-    let next = sources[sources.len() - 1].next;
-    if let Some(next) = next {
-        let body = End { sequence: next.sequence, salt: next.salt }.encode();
-        filling.packer.block(&own_header(Kind::End, &body, 0), &body)?;
-    }
-    let (header, mark) = first_page(log, segments, group, filling.time_base_us, end, member);
-    let len = filling.packer.position();
-    filling.packer.finish(&header, &mark, len)?;
-    Ok(Some(filling.packer))
+    Ok(filling.end(&known)?.then_some((filling.packer, time_base_us)))
 }
 
 fn first_page(
@@ -141,7 +172,8 @@ fn first_page(
     let control = log.control().map_or(0, super::super::Control::id);
     let (control, incarnation) =
         before.map_or((control, member.incarnation()), |mark| (mark.control, mark.incarnation));
-    let mark = Mark { serial: 1, position: end, clean: false, succeeded: true, control, incarnation };
+    let mark =
+        Mark { serial: 1, position: end, clean: false, succeeded: true, control, incarnation };
     (header, mark)
 }
 
@@ -181,16 +213,25 @@ impl Filling<'_> {
         let flags = block.header.flags & !(flag::GROUP | flag::MEMBER);
         let body = segment.body(block);
         let len = (Header::len_for(flags) + body.len()) as u32;
-        let header =
-            Header { flags, len, offset, group_len: 0, time: lane.time, ..block.header };
+        let header = Header { flags, len, offset, group_len: 0, time: lane.time, ..block.header };
         lane.covered = end;
+        let highest = highest_ns(segment, block);
+        let highest =
+            highest.map_err(|what| segment.error(Bad { position: block.position, what }))?;
+        self.know(&header, first, highest);
         self.packer.block(&header, body)?;
         Ok(true)
     }
 
     /// A block without records, up to an offset.
     fn gap(&mut self, topic: u32, until: u64) -> Result<Fits> {
-        self.sparse(topic, 0, 0, until)
+        self.sparse(topic, 0, 0, until, i64::MIN)
+    }
+
+    /// Know what a block says.
+    fn know(&mut self, header: &Header, first: u64, highest_ns: i64) {
+        let is_known = self.read.apply_data(header, first, highest_ns);
+        debug_assert!(is_known, "the topic has a lane");
     }
 
     /// Some records of a block, each with its offset; what is not covered before them, is.
@@ -202,6 +243,7 @@ impl Filling<'_> {
         let bad = |what| segment.error(Bad { position: block.position, what });
         let mut records = records_of(segment, block)?;
         let (mut start, mut number, mut count) = (base_time.len(), begin, 0);
+        let (appended, mut highest) = (appended_ns(segment, block), i64::MIN);
         self.body.clear();
         self.body.extend_from_slice(base_time);
         while let Some(parts) = records.next(body).map_err(bad)? {
@@ -217,66 +259,66 @@ impl Filling<'_> {
             }
             let (offset, record) = (first + u64::from(parts.offset_delta), &body[from..parts.end]);
             if count > 0 && self.body.len() + record.len() + varint::MAX_LEN > self.most {
-                if !self.sparse(topic, flags, count, offset)? {
+                if !self.sparse(topic, flags, count, offset, highest)? {
                     return Ok(false);
                 }
                 self.body.clear();
                 self.body.extend_from_slice(base_time);
-                count = 0;
+                (count, highest) = (0, i64::MIN);
             }
             let covered = self.lanes.get(&topic).map_or(offset, |lane| lane.covered);
             varint::put(&mut self.body, offset - covered);
             self.body.extend_from_slice(record);
+            highest = highest.max(parts.event_time_ns.unwrap_or(appended));
             count += 1;
         }
-        self.sparse(topic, flags, count, first + u64::from(header.span))
+        self.sparse(topic, flags, count, first + u64::from(header.span), highest)
     }
 
     /// A block of the records that were collected, if any, which covers everything up to an offset.
-    fn sparse(&mut self, topic: u32, flags: u16, count: u32, until: u64) -> Result<Fits> {
+    fn sparse(
+        &mut self,
+        topic: u32,
+        flags: u16,
+        count: u32,
+        until: u64,
+        highest_ns: i64,
+    ) -> Result<Fits> {
         let Some(lane) = self.lanes.get_mut(&topic) else { return Ok(false) };
-        let numbers = (u32::try_from(lane.covered - lane.base), u32::try_from(until - lane.covered));
+        let numbers =
+            (u32::try_from(lane.covered - lane.base), u32::try_from(until - lane.covered));
         let (Ok(offset), Ok(span)) = numbers else { return Ok(false) };
-        lane.covered = until;
+        let first = std::mem::replace(&mut lane.covered, until);
+        let time = lane.time;
         let body = if count == 0 { &[][..] } else { &self.body[..] };
         let of_topic = if topic == 0 { 0 } else { flag::TOPIC };
         let flags = flags | flag::SPARSE | of_topic;
         let header = Header {
             len: (Header::len_for(flags) + body.len()) as u32,
             body_crc: checksum::crc32(body),
-            time: lane.time,
+            time,
             ..Header { offset, count, span, flags, topic, ..Header::new(Kind::Data) }
         };
         self.packer.block(&header, body)?;
+        // By its time alone where it has no records of its own that say more, as any reader takes it.
+        let appended = self.time_base_us.saturating_add(time as i64).saturating_mul(1000);
+        let by_records = flags & flag::EVENT_TIME != 0;
+        self.know(&header, first, if by_records { highest_ns } else { appended });
         Ok(true)
     }
 
-    /// What who reads the blocks knows at their end; the offsets that are not covered are made to be.
-    fn known_of(&mut self, began: &LogState, known: &LogState) -> Result<Option<LogState>> {
-        let mut read = began.clone();
+    /// Cover what is not covered yet, and say what the log knew at the end and who reads the blocks does not.
+    fn end(&mut self, known: &LogState) -> Result<Fits> {
         for (number, state) in known.topics() {
             let is_open = self.lanes.get(&number).is_some_and(|lane| lane.covered < state.next);
             if is_open && !self.gap(number, state.next)? {
-                return Ok(None);
-            }
-            if let Some(topic) = read.topic_mut(number) {
-                topic.next = state.next;
+                return Ok(false);
             }
         }
-        Ok(Some(read))
-    }
-
-    /// Facts, and void blocks up to where the content ends.
-    fn end(&mut self, facts: &[u8], end: u64) -> Result<Fits> {
-        let own = if facts.is_empty() { 0 } else { own_len(facts.len()) };
-        let behind = self.packer.position() + own;
-        if behind != end && behind + HEADER_LEN as u64 > end {
-            return Ok(false);
+        let facts = known.encode_since(&self.read);
+        if !facts.is_empty() {
+            self.packer.block(&own_header(Kind::Meta, &facts, 0), &facts)?;
         }
-        if own > 0 {
-            self.packer.block(&own_header(Kind::Meta, facts, 0), facts)?;
-        }
-        self.packer.cover(end)?;
         Ok(true)
     }
 }

@@ -117,8 +117,7 @@ struct Marking<'a> {
 impl Marking<'_> {
     fn by_rounds(&mut self, tell: Tell<'_>) -> Result<()> {
         let most = usize::try_from(self.how.memory / KEY_BYTES).unwrap_or(usize::MAX).max(1);
-        let states = [RandomState::new(), RandomState::new()];
-        let mut keys = Keys { states, known: HashMap::new(), most };
+        let mut keys = Keys::new(most);
         let end = Spot { source: self.sources.len(), record: 0 };
         let mut from = Spot { source: 0, record: 0 };
         while from < end {
@@ -197,7 +196,11 @@ impl Marking<'_> {
         Ok(())
     }
 
-    fn by_others(&mut self, last: &std::collections::BTreeMap<u32, Last>, tell: Tell<'_>) -> Result<()> {
+    fn by_others(
+        &mut self,
+        last: &std::collections::BTreeMap<u32, Last>,
+        tell: Tell<'_>,
+    ) -> Result<()> {
         for (i, source) in self.sources.iter().enumerate() {
             let (is_old, hurry) = (self.is_old(source), self.hurry);
             let marks = &mut self.marks[i];
@@ -229,7 +232,36 @@ impl Marking<'_> {
     }
 }
 
+/// Which segments have a tombstone that hides a record of a *blocked* segment, one that should go and stays.
+pub(super) fn hiding(
+    log: &Log,
+    sources: &[Source],
+    how: &Compacting<'_>,
+    (marks, blocked): (&[Marks], &[usize]),
+) -> Result<Vec<bool>> {
+    let mut keys = Keys::new(usize::MAX);
+    for &i in blocked {
+        each_keyed(log, &sources[i], how, |record| {
+            !marks[i].goes(record.number) || keys.learn(record)
+        })?;
+    }
+    let mut hides = vec![false; sources.len()];
+    for (i, source) in sources.iter().enumerate() {
+        each_keyed(log, source, how, |record| {
+            let is_left = record.is_tombstone && !marks[i].goes(record.number);
+            hides[i] |= is_left && keys.known.contains_key(&keys.fingerprint(record));
+            !hides[i]
+        })?;
+    }
+    Ok(hides)
+}
+
 impl Keys {
+    fn new(most: usize) -> Self {
+        let states = [RandomState::new(), RandomState::new()];
+        Self { states, known: HashMap::new(), most }
+    }
+
     fn fingerprint(&self, record: &Keyed<'_>) -> u128 {
         let [high, low] = [0, 1].map(|i| self.states[i].hash_one((record.topic, record.key)));
         u128::from(high) << 64 | u128::from(low)

@@ -146,10 +146,9 @@ impl Log {
         let mut hurry = how.tombstones_us == 0;
         let (marks, groups) = loop {
             let marks = keys::mark(self, &sources, how, hurry, &mut tell)?;
-            let knows_all = how.knows_all(self, &sources)?;
-            let (groups, blocked) = plan::plan(self, &sources, &marks, knows_all, &mut tell)?;
-            if !(hurry && blocked) {
-                break (marks, groups);
+            let plan = plan::plan(self, &sources, &marks, how, &mut tell)?;
+            if !hurry || plan.blocked.is_empty() {
+                break (marks, plan.groups);
             }
             // What a tombstone hides stays for now, and so does the tombstone.
             hurry = false;
@@ -285,7 +284,8 @@ impl Log {
     fn remove_replaced(&self, sequences: impl Iterator<Item = u64>) -> Result<()> {
         let (storage, dir) = (&*self.storage, &*self.dir);
         for sequence in sequences {
-            for name in [names::segment(sequence), names::index(sequence)] {
+            // In this order, so that no index is left that nobody would look for.
+            for name in [names::index(sequence), names::segment(sequence)] {
                 let path = dir.join(name);
                 match storage.unlink(&path) {
                     Err(e) if e.kind() != ErrorKind::NotFound => {
@@ -310,8 +310,7 @@ impl Log {
         let lock = self.lock_names(member)?;
         // What stands in their place has its name on the medium before theirs go.
         let synced = storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e));
-        let swept =
-            synced.and_then(|()| self.remove_replaced(self.replaced()?.into_iter().rev()));
+        let swept = synced.and_then(|()| self.remove_replaced(self.replaced()?.into_iter().rev()));
         let _ = lock.unlock();
         swept
     }
@@ -336,7 +335,8 @@ impl Compacting<'_> {
         let (Some(last), Some(newest)) = (self.last, sources.last()) else { return Ok(true) };
         let ends = newest.walk(log, |_, _, _| Ok(true))?.state;
         let mut topics = ends.topics().filter(|(number, _)| self.topics.contains(number));
-        Ok(topics.all(|(number, topic)| last.get(&number).is_some_and(|last| last.end >= topic.next)))
+        Ok(topics
+            .all(|(number, topic)| last.get(&number).is_some_and(|last| last.end >= topic.next)))
     }
 }
 

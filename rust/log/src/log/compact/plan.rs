@@ -10,21 +10,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::Result;
+use crate::format::PAGE;
 use crate::format::address::align;
-use crate::format::block::{HEADER_LEN, MAX_HEADER_LEN, MAX_RELATIVE_TIME};
-use crate::format::state::LogState;
-use crate::format::{PAGE, varint};
-use crate::segment::create::own_len;
+use crate::format::block::{HEADER_LEN, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag};
+use crate::segment::Bad;
 use crate::segment::walk::{NUMBERS, appended_ns};
 
 use super::super::Log;
-use super::keys::{Marks, records_of};
-use super::source::Source;
+use super::super::chain::missing;
+use super::keys::{Marks, hiding, records_of};
+use super::source::{Source, walk};
+use super::{Compacting, fill};
 
 /// Segments of a group at most: all of them are open while it is replaced.
 const MOST: usize = 256;
-/// Bytes that each record takes at most beside itself: the offset that it tells.
-const DELTA: u64 = 5;
 
 /// Neighbours that one segment takes the place of.
 #[derive(Clone, Debug)]
@@ -42,34 +41,47 @@ pub(super) struct Group {
 }
 
 /// What is left of some segments.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Shape {
-    /// Bytes of blocks, at most.
-    bytes: u64,
-    /// What the first of them begins with, in bytes.
-    snapshot: u64,
+    /// Where their blocks end, at most.
+    until: u64,
     /// Offsets, by topic number.
     offsets: BTreeMap<u32, Range<u64>>,
-    /// Times of blocks, and the base of the earliest segment, microseconds since 1970.
-    times: Option<(i64, i64)>,
+    /// The base of the earliest segment, and the time of the latest block, microseconds since 1970.
+    times: (i64, i64),
     /// Whether tombstones are left, and since when they hide nothing; 0: not known.
     tombstones: Option<i64>,
 }
 
-/// Which groups are worth it, oldest first, and whether something that should go stays. Where it is not
-/// known of all records whether they are the last, none of what is left is clean.
+/// What is to be done.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Groups that are worth it, oldest first.
+    pub(super) groups: Vec<Group>,
+    /// Sources of which something should go, and stays.
+    pub(super) blocked: Vec<usize>,
+}
+
+/// Which groups are worth it. Where it is not known of all records whether they are the last, none of what
+/// is left is clean.
 pub(super) fn plan(
     log: &Log,
     sources: &[Source],
     marks: &[Marks],
-    knows_all: bool,
+    how: &Compacting<'_>,
     tell: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<(Vec<Group>, bool)> {
+) -> Result<Plan> {
+    let knows_all = how.knows_all(log, sources)?;
     let mut groups: Vec<Group> = Vec::new();
     let mut open: Option<Group> = None;
-    let mut blocked = false;
+    let mut blocked = Vec::new();
     for (i, source) in sources.iter().enumerate() {
-        let shape = shape(log, source, &marks[i])?;
+        tell(source.end)?;
+        let Some(shape) = shape(log, source, &marks[i])? else {
+            groups.extend(open.take());
+            blocked.extend((marks[i].gone > 0).then_some(i));
+            continue;
+        };
         let alone = Group {
             sources: i..i + 1,
             clean_us: shape.tombstones.filter(|clean| *clean > 0),
@@ -84,21 +96,26 @@ pub(super) fn plan(
         }
         let group = joined.unwrap_or(alone);
         if group.sources.len() == 1 && !group.fits(source.end) {
-            blocked |= group.gone > 0 || group.is_unclean;
+            blocked.extend((group.gone > 0).then_some(i));
         } else {
             open = Some(group);
         }
-        tell(source.end)?;
     }
     groups.extend(open);
-    let can_be_clean = knows_all && !blocked;
-    if !can_be_clean {
-        // What hides something that stays is not.
-        groups.iter_mut().for_each(|group| group.clean_us = Some(0));
+    // A tombstone that hides what stays is not clean.
+    let hiding = if blocked.is_empty() {
+        vec![false; sources.len()]
+    } else {
+        hiding(log, sources, how, (marks, &blocked))?
+    };
+    let can_be_clean =
+        |group: &Group| knows_all && !hiding[group.sources.clone()].iter().any(|hides| *hides);
+    for group in groups.iter_mut().filter(|group| !can_be_clean(group)) {
+        group.clean_us = Some(0);
     }
-    let cleans = |group: &Group| group.is_unclean && can_be_clean;
+    let cleans = |group: &Group| group.is_unclean && can_be_clean(group);
     groups.retain(|group| group.sources.len() > 1 || group.gone > 0 || cleans(group));
-    Ok((groups, blocked))
+    Ok(Plan { groups, blocked })
 }
 
 impl Group {
@@ -110,16 +127,17 @@ impl Group {
             return None;
         }
         let mut shape = self.shape.clone();
-        shape.bytes += next.shape.bytes;
+        // A gap before the first block of the second may have to be told; what both begin and end with is told
+        // once.
+        let gaps = next.shape.offsets.len() as u64 * align(MAX_HEADER_LEN as u64);
+        shape.until += next.shape.until - PAGE + gaps;
         shape.tombstones = a.or(b);
         for (topic, offsets) in &next.shape.offsets {
             let all = shape.offsets.entry(*topic).or_insert_with(|| offsets.clone());
             all.end = all.end.max(offsets.end);
         }
-        shape.times = match (shape.times, next.shape.times) {
-            (Some((base, last)), Some((other, later))) => Some((base.min(other), last.max(later))),
-            (some, other) => some.or(other),
-        };
+        let ((base, last), (other, later)) = (shape.times, next.shape.times);
+        shape.times = (base.min(other), last.max(later));
         let group = Self {
             sources: self.sources.start..next.sources.end,
             clean_us: shape.tombstones.filter(|clean| *clean > 0),
@@ -128,75 +146,50 @@ impl Group {
             gone: self.gone + next.gone,
             is_unclean: self.is_unclean || next.is_unclean,
         };
-        group.fits(end).then_some(group)
+        // What is at most so long may be a little shorter, and not end there.
+        let has_room = group.shape.until + HEADER_LEN as u64 <= end;
+        (has_room && group.fits(end)).then_some(group)
     }
 
     fn fits(&self, end: u64) -> bool {
         let shape = &self.shape;
-        let gaps = shape.offsets.len() as u64 * align(MAX_HEADER_LEN as u64);
-        let bytes = PAGE + shape.snapshot + shape.bytes + gaps + HEADER_LEN as u64;
         let numbered = shape.offsets.values().all(|offsets| offsets.end - offsets.start < NUMBERS);
-        let in_time = shape.times.is_none_or(|(base, last)| {
-            last.saturating_sub(base) <= MAX_RELATIVE_TIME as i64
-        });
-        bytes <= end && numbered && in_time
+        let (base, last) = shape.times;
+        let in_time = last.saturating_sub(base) <= MAX_RELATIVE_TIME as i64;
+        fill::fits(shape.until, end) && numbered && in_time
     }
 }
 
-fn shape(log: &Log, source: &Source, marks: &Marks) -> Result<Shape> {
-    let mut shape = Shape::default();
+fn shape(log: &Log, source: &Source, marks: &Marks) -> Result<Option<Shape>> {
+    let Some(segment) = source.open(log)? else {
+        return Err(missing(&log.dir, source.sequence));
+    };
+    let Some(until) = fill::measure(log, &segment, source, marks)? else { return Ok(None) };
     let (mut number, mut has_tombstones) = (0, false);
     let base = source.header.time_base_us;
-    let mut times = (base, base);
-    let mut began: Option<LogState> = None;
-    let walk = source.walk(log, |segment, block, _| {
-        if began.is_none() {
-            began = Some(segment.opening()?.state.clone());
-        }
-        times.1 = times.1.max(appended_ns(segment, block) / 1000);
+    let mut last = base;
+    let walk = walk(&segment, source.end, |segment, block, _| {
+        last = last.max(appended_ns(segment, block) / 1000);
         let begin = number;
         number += u64::from(block.header.count);
-        let left = (begin..number).filter(|number| !marks.goes(*number)).count() as u64;
-        if left == u64::from(block.header.count) {
-            // It may stand behind a block of its own that says what is missing before it.
-            shape.bytes += block.header.padded() + align(MAX_HEADER_LEN as u64);
+        if has_tombstones || block.header.flags & flag::RICH == 0 {
+            return Ok(true);
         }
         let (mut records, body) = (records_of(segment, block)?, segment.body(block));
-        let (mut at, mut start, mut bytes) = (begin, 0, 0);
-        let is_whole = left == u64::from(block.header.count);
-        let bad = |what| {
-            segment.error(crate::segment::Bad { position: block.position, what })
-        };
+        let bad = |what| segment.error(Bad { position: block.position, what });
+        let mut at = begin;
         while let Some(parts) = records.next(body).map_err(bad)? {
-            if !marks.goes(at) {
-                has_tombstones |= parts.value.is_none() && parts.key.is_some();
-                bytes += (parts.end - start) as u64 + DELTA;
-            }
-            (at, start) = (at + 1, parts.end);
-        }
-        if left > 0 && !is_whole {
-            shape.bytes += align(MAX_HEADER_LEN as u64 + 8 + bytes);
-        } else if is_whole && left <= super::fill::FEW {
-            shape.bytes += left * DELTA + 8;
+            has_tombstones |= parts.value.is_none() && parts.key.is_some() && !marks.goes(at);
+            at += 1;
         }
         Ok(true)
     })?;
-    let began = match began {
-        Some(began) => began,
-        None => match source.open(log)? {
-            Some(segment) => segment.opening()?.state.clone(),
-            None => return Err(super::super::chain::missing(&log.dir, source.sequence)),
-        },
-    };
-    shape.snapshot = own_len(began.encode_since(&LogState::default()).len());
-    shape.bytes += own_len(walk.state.encode_since(&began).len());
-    for (topic, state) in began.topics() {
+    let began = &segment.opening()?.state;
+    let offsets = began.topics().map(|(topic, state)| {
         let end = walk.state.topic(topic).map_or(state.next, |after| after.next);
-        shape.offsets.insert(topic, state.next..end);
-    }
-    shape.times = Some(times);
+        (topic, state.next..end)
+    });
     let clean = source.header.replaces.map_or(0, |replaces| replaces.clean_us);
-    shape.tombstones = has_tombstones.then_some(clean);
-    debug_assert!(varint::MAX_LEN as u64 >= DELTA);
-    Ok(shape)
+    let tombstones = has_tombstones.then_some(clean);
+    Ok(Some(Shape { until, offsets: offsets.collect(), times: (base, last), tombstones }))
 }

@@ -300,9 +300,8 @@ impl<'a> Recovery<'a> {
     }
 
     fn carry_out(&self, decision: Decision) -> Result<Recovered> {
-        let Decision {
-            chain, sequences, page, end, durable, temporaries, strays, cut_off, steps
-        } = decision;
+        let Decision { chain, sequences, page, end, durable, temporaries, strays, cut_off, steps } =
+            decision;
         let (cut_off, loose): (Vec<_>, Vec<_>) =
             strays.into_iter().partition(|sequence| cut_off.contains(sequence));
         pass(Point::RecoverDecided);

@@ -267,7 +267,8 @@ pub fn verify_log(
         let (report, reached) = (pass.report, pass.done);
         // Segments that are gone were put away meanwhile, or have another one in their place: what was
         // found may be about them.
-        let changed = before.iter().any(|(sequence, file)| identity(storage, subject, *sequence) != *file);
+        let changed =
+            before.iter().any(|(sequence, file)| identity(storage, subject, *sequence) != *file);
         if !changed || report.is_sound() || tries == TRIES {
             *done = reached;
             return Ok(report);

@@ -1,0 +1,228 @@
+"""Compaction, as Python has it: what stays, what goes, and processes that die of it."""
+
+import random
+import time
+from array import array
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import child
+
+import falaj
+from falaj.compaction import Last
+from falaj.errors import Compacted, Invalid, ReadOnly, SettingsMismatch
+from proof import reader
+
+SEGMENT = 1 << 16
+KEYS = 40
+
+
+def compacted(store: falaj.Store, name: str = "prices", **more: Any) -> falaj.Topic[Any]:
+    return store.topic(
+        name, codec="str", segment_bytes=SEGMENT, sync="none", compacted=True, **more
+    )
+
+
+def filled(store: falaj.Store, records: int = 2000, **more: Any) -> falaj.Topic[Any]:
+    prices = compacted(store, **more)
+    for i in range(records):
+        prices.append(f"{i:0300}", key=b"%d" % (i % KEYS))
+    return prices
+
+
+def test_of_each_key_the_last_record_stays_and_all_ways_to_read_agree(store: falaj.Store) -> None:
+    prices = filled(store)
+    first = prices[0].raw
+    done = prices.compact(seal=True)
+    assert (done["records"], done["removed"], done["tombstones"]) == (2000, 1960, 0)
+    assert done["bytes_after"] < done["bytes_before"] / 4
+    left = list(range(1960, 2000))
+    assert [record.offset for record in prices] == left
+    assert (len(prices), prices.first, prices.end) == (2000, 0, 2000)
+    assert [record.offset for batch in prices.batches() for record in batch] == left
+    assert sum(len(batch) for batch in prices.batches()) == 40
+    assert [record.offset for record in prices[1000:1970]] == left[:10]
+    assert prices[1999].key == b"39"
+    assert [record.offset for record in prices.follow(start=0, timeout=0)] == left
+    for gone in (0, 1959):
+        with pytest.raises(Compacted, match=f"record {gone} "):
+            prices[gone]
+    at = prices.at(prices[1980].timestamp)
+    assert at is not None
+    assert 1960 <= at <= 1980
+    assert bytes(first) == b"0" * 300, "a view stays"
+    assert prices.read(0, 5) == [] or [r.offset for r in prices.read(0, 5)] == left[:5]
+
+
+def test_arrow_and_scans_of_a_compacted_topic_hold_what_is_left(store: falaj.Store) -> None:
+    pytest.importorskip("pyarrow")
+    prices = filled(store)
+    prices.compact(seal=True)
+    table = prices.to_arrow()
+    assert table["offset"].to_pylist() == list(range(1960, 2000))
+    assert table["key"].to_pylist() == [b"%d" % (i % KEYS) for i in range(1960, 2000)]
+    scanned = prices.scan(start=1990).to_table()
+    assert scanned["offset"].to_pylist() == list(range(1990, 2000))
+
+
+def test_it_is_marked_when_it_is_made_or_any_day(store: falaj.Store) -> None:
+    plain = store.topic("plain", codec="str")
+    with pytest.raises(Invalid, match=r"not marked compacted.*configure\(compacted=True\)"):
+        plain.compact()
+    assert plain.configure(compacted=True)["bytes"] is None
+    assert plain.compact()["records"] == 0
+    assert store.info()["topics"][0]["compacted"] is True
+    store.topic("plain", compacted=True)
+    with pytest.raises(SettingsMismatch, match="compacted = true, not false"):
+        store.topic("plain", compacted=False)
+    plain.configure(compacted=False)
+    with pytest.raises(Invalid, match="not marked"):
+        plain.compact()
+
+
+def test_what_cannot_be_is_refused(store: falaj.Store, tmp_path: Path) -> None:
+    prices = filled(store, 10)
+    for wrong, error in (
+        ({"delete_retention": -1}, Invalid),
+        ({"delete_retention": timedelta(-1)}, Invalid),
+        ({"delete_retention": "1d"}, TypeError),
+        ({"delete_retention": 1e300}, Invalid),
+        ({"memory": 0}, Invalid),
+        ({"last": {0: Last(11, array("Q"))}}, Invalid),
+        ({"last": {0: Last(5, array("Q", [3, 3]))}}, Invalid),
+        ({"last": {1: Last(0, array("Q"))}}, Invalid),
+    ):
+        with pytest.raises(error):
+            prices.compact(**wrong)  # type: ignore[arg-type]
+    shared = [compacted(store, name, log="shop") for name in ("one", "two")]
+    with pytest.raises(Invalid, match='shares the log "shop" with "two"'):
+        shared[0].compact()
+    prices.flush()
+    with falaj.open(store.path, "r") as reading, pytest.raises(ReadOnly):
+        reading.topic("prices").compact()
+    assert len(list(prices)) == 10
+
+
+def test_a_tombstone_deletes_a_key_and_goes_itself_when_its_time_is_over(
+    store: falaj.Store,
+) -> None:
+    prices = filled(store, 200)
+    at = prices.tombstone(b"7", headers={"why": b"sold out"})
+    assert prices[at].value is None  # type: ignore[index]
+    prices.append("x" * 300, key=b"1")
+    prices.append("y" * 300, key=b"1")
+    assert prices.compact(seal=True)["tombstones"] == 0
+    assert [record.key for record in prices].count(b"7") == 1
+    assert prices.compact()["tombstones"] == 0, "a day"
+    assert prices.compact(delete_retention=0)["tombstones"] == 1
+    assert b"7" not in {record.key for record in prices}
+    spread = compacted(store, "spread", partitions=3)
+    assert isinstance(spread.tombstone(b"k"), falaj.Position)
+
+
+def test_who_found_the_last_records_elsewhere_has_the_others_gone(store: falaj.Store) -> None:
+    prices = filled(store, 400)
+    prices.compact(last={}, seal=True)
+    assert len(list(prices)) == 400, "of what is not told all stays"
+    told: list[tuple[int, int]] = []
+    last = Last(200, array("Q", [5, 199]))
+    done = prices.compact(last={0: last}, progress=lambda at, of: told.append((at, of)))
+    assert done["removed"] == 198
+    assert [record.offset for record in prices] == [5, *range(199, 400)]
+    assert told[-1][0] == told[-1][1] > 0
+
+
+def test_the_reader_made_from_the_documents_reads_compacted_stores(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "store") as store:
+        prices = filled(store, 1500)
+        prices.extend((b"%d" % i, "v" * (i % 50)) for i in range(300))
+        prices.compact(seal=True)
+        prices.append("after", key=b"3")
+        prices.compact(seal=True)
+        prices.append("last", key=b"4")
+        wanted = [(r.offset, r.key, r.bytes(), r.timestamp_ns) for r in prices]
+    read = reader.read_store(tmp_path / "store")
+    [partition] = read.topics["prices"].partitions
+    got = [(r.offset, r.key, r.value, r.timestamp_ns) for r in partition.records]
+    assert got == wanted
+    assert any(segment.header.is_compacted for log in read.logs for segment in log.chain)
+
+
+COMPACT = """
+with falaj.open(path) as store:
+    prices = store.topic("prices")
+    say("ready")
+    while True:
+        prices.compact(delete_retention=1e6)
+"""
+
+WRITE = """
+import random
+with falaj.open(path) as store:
+    prices = store.topic("prices", sync="none")
+    say("ready")
+    i = 0
+    while True:
+        key = random.randrange(40)
+        prices.append(f"{key} {i} {'.' * 300}", key=b"%d" % key)
+        i += 1
+"""
+
+READ = """
+with falaj.open(path, "r") as store:
+    prices = store.topic("prices")
+    say("ready")
+    while True:
+        last, at = {}, -1
+        for record in prices:
+            assert record.offset > at, (record.offset, at)
+            at = record.offset
+            assert record.value.split()[0].encode() == record.key
+            last[record.key] = record.offset
+        # What was the last of a key is so, or was followed by another.
+        for key, offset in last.items():
+            try:
+                assert prices[offset].key == key
+            except falaj.errors.Compacted:
+                pass
+        say(len(last), at)
+"""
+
+
+def killed_again_and_again(path: Path, kills: int) -> Iterator[None]:
+    seeded = random.Random(5)
+    for _ in range(kills):
+        with child(path, COMPACT) as compacting:
+            assert compacting.hear() == "ready"
+            # sleep: it is to be killed at any moment, not at one that it tells.
+            time.sleep(seeded.uniform(0, 0.15))
+            compacting.kill()
+        yield
+
+
+def test_compactions_killed_at_any_moment_beside_a_writer_and_readers_lose_no_last_record(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "store"
+    with falaj.open(path) as store:
+        prices = filled(store, 3000)
+        with child(path, WRITE) as writer, child(path, READ) as reading:
+            assert (writer.hear(), reading.hear()) == ("ready", "ready")
+            ends = []
+            for _ in killed_again_and_again(path, 8):
+                keys, at = map(int, reading.hear().split())
+                assert keys == KEYS
+                ends.append(at)
+            assert ends[-1] > ends[0] > 0
+            writer.kill()
+            reading.kill()
+        expected = {record.key: record.offset for record in prices}
+        prices.compact(seal=True)
+        assert {record.key: record.offset for record in prices} == expected
+        assert len(list(prices)) == KEYS
+        assert store.verify()["findings"] == [] or all(
+            finding["severity"] in ("note", "rebuildable") for finding in store.verify()["findings"]
+        )
