@@ -17,8 +17,6 @@ from falaj.errors import Invalid
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from typing_extensions import Buffer
-
     from falaj.admin import Progress
     from falaj.topics import Topic
 
@@ -53,8 +51,8 @@ class Last(NamedTuple):
     """
 
     end: int
-    offsets: Buffer
-    alone: Buffer = array("Q")
+    offsets: Any
+    alone: Any = array("Q")
 
 
 def compact(
@@ -68,10 +66,19 @@ def compact(
     """Compact a topic; see `Topic.compact`."""
     told = None
     if last is not None:
-        told = [(partition, *of) for partition, of in last.items()]
+        told = [
+            (partition, of.end, _numbers(of.offsets), _numbers(of.alone))
+            for partition, of in last.items()
+        ]
     if memory < 1:
         raise Invalid(f"compaction takes at least a byte of memory, not {memory}")
     return _core._compact(topic, _microseconds(delete_retention), memory, seal, told, progress)
+
+
+def _numbers(given: Any) -> memoryview:
+    """Look at a buffer of numbers; an empty one may lie anywhere, and the engine asks where."""
+    view = memoryview(given)
+    return view if view.nbytes else memoryview(array("Q", [0]))[:0]
 
 
 def _microseconds(span: object) -> int:

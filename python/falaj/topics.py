@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any, Unpack
 
     import pyarrow
-    from typing_extensions import Buffer
 
     from falaj._core import Batch, Follower, Opened, Record
     from falaj.admin import Progress, TrimReport
@@ -449,9 +448,9 @@ class Topic(_core.Topic[T]):
 
     def tombstone(
         self,
-        key: Buffer,
+        key: bytes | bytearray | memoryview,
         *,
-        headers: Mapping[str, Buffer | None] | Iterable[tuple[str, Buffer | None]] | None = None,
+        headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None = None,
         time: Time | None = None,
         partition: int | None = None,
         sync: Sync | None = None,

@@ -300,7 +300,8 @@ fn the_segment_page_is_as_its_tables_say() {
     );
     let clean = Mark { succeeded: false, ..mark }.encode(9);
     assert_eq!(clean[24], 1, "bit 0 is clean");
-    assert_eq!(numbers(&table("segment header")[2][3]), [0], "bit 0 is supersedes");
+    assert_eq!(numbers(&table("segment header")[2][3]), [0, 1], "supersedes, compacted");
+    assert_eq!(segment::flag::KNOWN, 0b11);
     assert_eq!(numbers(&table("durable mark")[3][3]), [0, 1], "bits of clean and succeeded");
     for (row, at) in table("mark slots").iter().zip(segment::MARKS) {
         assert_eq!(number(&row[1]), at);

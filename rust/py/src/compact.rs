@@ -6,6 +6,7 @@ use falaj::error::Error;
 use falaj::topic::{CompactOptions, Last};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::admin::{Object, dict, with_progress};
 use crate::input::{self, Incoming};

@@ -65,7 +65,11 @@ impl Topic {
     }
 
     /// Where a record went, as `append` returns it.
-    pub(crate) fn told<'py>(&self, py: Python<'py>, went: (u32, u64)) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn told<'py>(
+        &self,
+        py: Python<'py>,
+        went: (u32, u64),
+    ) -> PyResult<Bound<'py, PyAny>> {
         if self.opened.only.is_some() {
             return Ok(went.1.into_pyobject(py)?.into_any());
         }

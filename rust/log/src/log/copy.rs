@@ -357,15 +357,18 @@ impl Piece {
         told(PAGE.min(self.len))?;
         let mut at = PAGE;
         let holes = self.holes(segment);
-        for hole in holes.iter().cloned().chain([self.len..self.len]) {
+        let nothing = self.len..self.len;
+        for hole in holes.iter().chain(std::iter::once(&nothing)) {
             while at < hole.start {
                 let wanted = STRIDE.min(hole.start - at);
                 self.blocks(segment, &*target, at, wanted, &path)?;
                 told(wanted)?;
                 at += wanted;
             }
-            told(hole.end - at)?;
-            at = hole.end;
+            if !hole.is_empty() {
+                told(hole.end - at)?;
+                at = hole.end;
+            }
         }
         // It ends there, also where nothing but a hole comes last.
         if holes.last().is_some_and(|last| last.end == self.len) {

@@ -112,8 +112,10 @@ fn prove(
         u32_at(&bytes, HEADER_LEN - 4) == u32_at(&page, HEADER_LEN - 4)
             && Header::decode(&bytes).is_ok()
     };
-    let by_page = named.iter().chain([&superseding]).chain(&compacted);
-    let whole = by_page.cloned().find(by_checksum);
+    let whole = {
+        let mut by_page = named.iter().chain([&superseding]).chain(&compacted);
+        by_page.find(|header| by_checksum(header)).cloned()
+    };
     let open = |header: Header| {
         let segment = Segment::without_map(path.clone(), Arc::clone(&file), header, 0)?;
         // Its own blocks bear the salt out.

@@ -15,6 +15,7 @@ mod checked;
 pub mod create;
 mod first_page;
 pub mod index;
+mod named;
 pub mod pack;
 pub mod walk;
 pub mod ways;
@@ -333,25 +334,6 @@ impl Segment {
     /// Path of its file, for messages.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// True when compaction made it: records may be left out, and blocks put together anew.
-    #[inline]
-    pub fn is_compacted(&self) -> bool {
-        self.header.replaces.is_some()
-    }
-
-    /// Whether its file is the one that has its name now.
-    ///
-    /// # Errors
-    /// `Io`, other than that nothing has the name.
-    pub fn has_its_name(&self, storage: &dyn Storage) -> Result<bool> {
-        let own = self.file.stat().map_err(|e| Error::io("stat", &self.path, e))?;
-        match storage.stat(&self.path) {
-            Ok(there) => Ok((there.device, there.inode) == (own.device, own.inode)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::io("stat", &self.path, e)),
-        }
     }
 
     /// Its file.

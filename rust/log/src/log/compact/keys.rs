@@ -185,10 +185,9 @@ impl Marking<'_> {
                 let is_last = |latest: &&Latest| {
                     latest.offset == record.offset && (self.hurry || !latest.has_older)
                 };
-                if spot >= from && spot < to && record.is_tombstone {
-                    if latest.filter(is_last).is_some_and(|latest| latest.is_tombstone) {
-                        marks.tombstones += u64::from(marks.mark(record.number));
-                    }
+                let is_meant = spot >= from && spot < to && record.is_tombstone;
+                if is_meant && latest.filter(is_last).is_some_and(|latest| latest.is_tombstone) {
+                    marks.tombstones += u64::from(marks.mark(record.number));
                 }
                 spot < to
             })?;

@@ -266,11 +266,12 @@ impl Log {
         let _ = storage.unlink(&dir.join(names::index(last.sequence())));
         let renamed = storage.rename_over(packer.path(), last.path());
         renamed.map_err(|e| Error::io("rename", packer.path(), e))?;
+        // Whatever fails from here on: what was known of the old ones is of no use any more.
+        self.chain.forget();
         pass(Point::CompactNamed);
         storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
         pass(Point::CompactSynced);
         self.remove_replaced(others.iter().map(|segment| segment.sequence()).rev())?;
-        self.chain.forget();
         self.chain.refresh()?;
         // A hint again: one that cannot be made is made by whoever needs it.
         if let Ok(segment) = self.chain.segment(last.sequence()) {
@@ -304,6 +305,8 @@ impl Log {
     fn sweep_compacted(&self, member: &dyn Member) -> Result<()> {
         let (storage, dir) = (&*self.storage, &*self.dir);
         let _ = storage.unlink(&dir.join(names::COMPACTED));
+        // Somebody else may have come that far.
+        self.chain.forget();
         if self.replaced()?.is_empty() {
             return Ok(());
         }

@@ -3,8 +3,8 @@
 //! Owns the sizes: what is left of each segment, never less than it will take, and whether it fits below
 //! the place where the content of the last one of a group has to end. Neighbours are put together as long
 //! as that is so. A segment of which nothing goes is left alone, and so is one that would not get smaller:
-//! then what lies behind it is *blocked*, which is told, as it matters for tombstones. Segments whose
-//! tombstones wait since different times stay apart, for the time is the segment's.
+//! it is *blocked*, which is told, for a tombstone must not go before what it hides. Segments whose
+//! tombstones wait since different times stay apart, as the time is the segment's.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

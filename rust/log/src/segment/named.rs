@@ -1,0 +1,30 @@
+//! Whether a segment that is open is the one that has its name.
+//!
+//! Compaction gives another file the name, sequence and salt of one; what is mapped stays what it was.
+//! So whoever keeps segments open asks here now and then. What to do about it is left to `log`.
+
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+
+use super::Segment;
+
+impl Segment {
+    /// True when compaction made it: records may be left out, and blocks put together anew.
+    #[inline]
+    pub fn is_compacted(&self) -> bool {
+        self.header.replaces.is_some()
+    }
+
+    /// Whether its file is the one that has its name now.
+    ///
+    /// # Errors
+    /// `Io`, other than that nothing has the name.
+    pub fn has_its_name(&self, storage: &dyn Storage) -> Result<bool> {
+        let own = self.file.stat().map_err(|e| Error::io("stat", &self.path, e))?;
+        match storage.stat(&self.path) {
+            Ok(there) => Ok((there.device, there.inode) == (own.device, own.inode)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::io("stat", &self.path, e)),
+        }
+    }
+}
