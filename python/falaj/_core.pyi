@@ -568,7 +568,7 @@ def _compact(
     tombstones_us: int,
     memory: int,
     seal: bool,
-    last: list[tuple[int, int, Buffer, Buffer]] | None,
+    last: Sequence[tuple[int, int, Buffer, Buffer]] | None,
     progress: Progress | None,
 ) -> CompactReport: ...
 def _tombstone(

@@ -52,6 +52,7 @@ def test_of_each_key_the_last_record_stays_and_all_ways_to_read_agree(store: fal
     at = prices.at(prices[1980].timestamp)
     assert at is not None
     assert 1960 <= at.offset <= 1980
+    assert first is not None
     assert bytes(first) == b"0" * 300, "a view stays"
     assert prices.read(0, 5) == [] or [r.offset for r in prices.read(0, 5)] == left[:5]
 
@@ -95,7 +96,7 @@ def test_what_cannot_be_is_refused(store: falaj.Store, tmp_path: Path) -> None:
         ({"last": {1: Last(0, array("Q"))}}, Invalid),
     ):
         with pytest.raises(error):
-            prices.compact(**wrong)  # type: ignore[arg-type]
+            prices.compact(**wrong)
     shared = [compacted(store, name, log="shop") for name in ("one", "two")]
     with pytest.raises(Invalid, match='shares the log "shop" with "two"'):
         shared[0].compact()
@@ -110,7 +111,7 @@ def test_a_tombstone_deletes_a_key_and_goes_itself_when_its_time_is_over(
 ) -> None:
     prices = filled(store, 200)
     at = prices.tombstone(b"7", headers={"why": b"sold out"})
-    assert prices[at].value is None  # type: ignore[index]
+    assert prices[at].value is None
     prices.append("x" * 300, key=b"1")
     prices.append("y" * 300, key=b"1")
     assert prices.compact(seal=True)["tombstones"] == 0

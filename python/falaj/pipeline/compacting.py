@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import falaj
 from falaj.compaction import CompactReport, Last
-from falaj.errors import Invalid
+from falaj.errors import Invalid, NoSuchTopic
 from falaj.pipeline.frame import SILENT, Config, Result, watched
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def compact(
     told = progress or SILENT
     with falaj.open(config.store) as store:
         if config.topic not in store.topics():
-            raise falaj.NoSuchTopic(f"there is no topic {config.topic!r} in {config.store}")
+            raise NoSuchTopic(f"there is no topic {config.topic!r} in {config.store}")
         with store.topic(config.topic) as topic:
             # Refuses what cannot be compacted, before Spark reads all of it.
             topic.compact(last={}, seal=config.seal)
