@@ -35,7 +35,7 @@ check-tools: ## say what this machine lacks, if anything
 
 build: $(CORE) ## build the compiled module and install falaj into .venv
 
-# Two parts at a time: building the module keeps one core busy, and pytest waits more than it works.
+# Some parts at a time: building the module keeps one core busy, and pytest waits for a third of its time.
 test: .venv/.dev ## everything that must be green before a change lands
 	$(BIN)/python tools/parts.py test "$(TARGET)/words-of-tests"
 
@@ -61,7 +61,7 @@ proof-models: | check-tools
 
 # Not of every push: `make test` runs these tests at every third point or so.
 proof-crashes: | check-tools ## deaths and power cuts at all points of consumers, queues, retention, shared logs, sinks
-	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test consumers --test retention \
+	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test consumers --test promises --test retention \
 		--test sharing --test sinks
 
 proof-sanitizers: | check-tools
