@@ -429,6 +429,8 @@ def test_reading_what_is_no_export_says_so(tmp_path: Path) -> None:
         ({"date_of": "offset"}, "date_of is 'timestamp', 'run' or a member"),
         ({"zone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus'"),
         ({"file_records": 0}, "file_records is from 1 up"),
+        ({"format": "delta"}, "Delta Lake, 4.4, is for PySpark up to 4.2; .*pip install delta"),
+        ({"format": "iceberg"}, "Iceberg comes as a jar for one version of Spark"),
     ],
 )
 def test_a_config_that_cannot_be_right_is_refused(given: dict[str, Any], sentence: str) -> None:

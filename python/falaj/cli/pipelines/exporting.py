@@ -48,7 +48,7 @@ def verb(
         str | None, typer.Option("--end", metavar="PLACE", help="Where this run ends at latest.")
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="parquet, or delta or iceberg where installed.")
+        str | None, typer.Option("--format", help="parquet.")
     ] = None,
     visibility: Annotated[
         str | None, typer.Option("--visibility", help="durable, or committed.")
