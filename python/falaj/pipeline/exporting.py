@@ -33,7 +33,7 @@ from falaj import arrow
 from falaj.errors import Invalid
 from falaj.pipeline import steps
 from falaj.pipeline.folders import Commit, Folder, Plan
-from falaj.pipeline.frame import Config, Result, watched
+from falaj.pipeline.frame import Config, Result, struct_of, watched
 from falaj.pipeline.pieces import NO_DATE, Work
 from falaj.spark import columns, places, ranges
 from falaj.spark.options import ReadOptions
@@ -210,6 +210,8 @@ def export(
         Error: Store or folder cannot be used.
     """
     began = time.perf_counter()
+    with falaj.open(config.store, "r") as store:
+        _opened(store, config).close()  # before a folder is made for it
     folder = Folder(Path(config.into))
     with folder.locked():
         run = _Run(spark, config, folder, progress)
@@ -390,11 +392,7 @@ def _schema(config: ExportConfig) -> StructType:
 def _value_type(config: ExportConfig) -> DataType:
     if config.schema is None:
         return StringType() if config.values == "string" else BinaryType()
-    try:
-        return StructType.fromDDL(config.schema)
-    except PySparkException as error:
-        said = str(error).strip().splitlines()[0]
-        raise Invalid(f"schema is written as 'id BIGINT, name STRING': {said}") from None
+    return struct_of(config.schema)
 
 
 def _expect_date(value: DataType, date_of: str) -> None:
