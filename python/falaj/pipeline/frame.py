@@ -280,16 +280,14 @@ def watched(spark: SparkSession, progress: Progress | None, text: str) -> Iterat
         group, stop = f"falaj-{uuid.uuid4().hex}", threading.Event()
         before = {name: context.getLocalProperty(name) for name in _PROPERTIES}
         context.setJobGroup(group, text)
-        watcher = None
-        if progress is not None:
-            watcher = threading.Thread(target=_watch, args=(context, group, progress, stop))
-            watcher.start()
+        watcher = _Watcher(context, group, progress, stop)
+        watcher.start()
         try:
             yield
+            watcher.complete = True
         finally:
             stop.set()
-            if watcher is not None:
-                watcher.join()
+            watcher.join()
             for name, value in before.items():
                 context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None: away
 
@@ -301,18 +299,40 @@ def _context(spark: SparkSession) -> SparkContext | None:
         return None
 
 
-def _watch(context: SparkContext, group: str, progress: Progress, stop: threading.Event) -> None:
-    """Tell of tasks until it is enough, and then once more."""
-    total = done = 0
-    last = False
-    while not last:
-        last = stop.wait(_LOOK_S)
-        now, of = _tasks(context, group)
-        if of != total:
-            progress.total(of)
-        if now > done:
-            progress.advance(now - done)
-        total, done = of, max(done, now)
+class _Watcher(threading.Thread):
+    """Tells of tasks until it is enough, and then once more."""
+
+    def __init__(
+        self,
+        context: SparkContext,
+        group: str,
+        progress: Progress | None,
+        stop: threading.Event,
+    ) -> None:
+        super().__init__(daemon=True)
+        self.complete = False
+        self._context = context
+        self._group = group
+        self._progress = progress
+        self._enough = stop
+        self._total = self._done = 0
+
+    def run(self) -> None:
+        """Look at Spark's own count from time to time."""
+        while self._progress is not None and not self._enough.wait(_LOOK_S):
+            self._tell(*_tasks(self._context, self._group))
+        if self._progress is not None:
+            done, total = _tasks(self._context, self._group)
+            # Spark counts a moment after the work is done.
+            self._tell(total if self.complete else done, total)
+
+    def _tell(self, done: int, total: int) -> None:
+        assert self._progress is not None
+        if total != self._total:
+            self._progress.total(total)
+        if done > self._done:
+            self._progress.advance(done - self._done)
+        self._total, self._done = total, max(done, self._done)
 
 
 def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
