@@ -35,7 +35,7 @@ check-tools: ## say what this machine lacks, if anything
 
 build: $(CORE) ## build the compiled module and install falaj into .venv
 
-# Two parts at a time: building the module keeps one core busy, and pytest waits more than it works.
+# Some parts at a time: building the module keeps one core busy, and pytest waits for a third of its time.
 test: .venv/.dev ## everything that must be green before a change lands
 	$(BIN)/python tools/parts.py test "$(TARGET)/words-of-tests"
 
