@@ -90,7 +90,8 @@ proof-power: | check-tools
 		{ [ $$? = 77 ] && echo "NOT RUN: power cuts, for want of the right to mount"; }
 
 proof-outside: $(CORE)
-	$(BIN)/python -m pytest tests/proof tests/spark/test_cluster.py tests/spark/test_bench.py --proof \
+	$(BIN)/python -m pytest tests/proof tests/spark/test_cluster.py tests/spark/test_bench.py \
+		tests/spark/pipelines/test_killed.py --proof \
 		-p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in

@@ -72,15 +72,27 @@ def options_of(parameters: list[Any]) -> set[str]:
 HELP = {"--help", "--install-completion", "--show-completion"}
 COMMAND: Any = typer.main.get_command(app)
 VERBS = COMMAND.commands
+PIPELINES = VERBS["pipeline"].commands
 
 
 def test_the_page_lists_the_verbs_that_there_are() -> None:
     assert re.findall(r"^\| `(\w+)` \|", section("Verbs"), re.M) == list(VERBS)
 
 
-@pytest.mark.parametrize("verb", list(VERBS))
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "pipeline"])
 def test_the_page_lists_the_options_that_a_verb_has(verb: str) -> None:
     assert options_of_page(verb) == options_of(VERBS[verb].params)
+
+
+def test_the_page_lists_the_pipelines_that_there_are() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", section("pipeline"), re.M)
+    assert set(PIPELINES) <= set(listed)
+
+
+@pytest.mark.parametrize("verb", list(PIPELINES))
+def test_the_page_lists_the_options_that_a_pipeline_has(verb: str) -> None:
+    options = options_of_page(f"pipeline {verb}") | options_of_page("pipeline")
+    assert options == options_of(PIPELINES[verb].params)
 
 
 def test_the_page_lists_the_options_in_front_of_the_verb() -> None:

@@ -15,7 +15,15 @@ def loaded(statement: str) -> set[str]:
     return set(done.stdout.decode().split())
 
 
-@pytest.mark.parametrize("statement", ["import falaj", "import falaj.spark.session"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import falaj",
+        "import falaj.spark.session",
+        "import falaj.cli.app",
+        "from falaj.cli.app import run; run(['pipeline', 'export', '--help'])",
+    ],
+)
 def test_nothing_of_the_extra_is_loaded_before_it_is_needed(statement: str) -> None:
     assert not loaded(statement) & {"pyspark", "pyarrow", "pandas", "numpy"}
 

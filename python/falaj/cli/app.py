@@ -6,11 +6,14 @@ for a code of its own. Nothing else decides how the process ends.
 
 import sys
 from functools import wraps
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 import falaj
+from falaj.cli import pipelines
 from falaj.cli.appending import append
 from falaj.cli.caring import backup, repair, verify
 from falaj.cli.consuming import consumers, seek
@@ -48,7 +51,7 @@ class _NobodyReads(Exception):
     """The reader of a pipe has gone."""
 
 
-def _verb(do: "Callable[..., None]") -> None:
+def _verb(of: typer.Typer, do: "Callable[..., None]", name: str | None = None) -> None:
     """Make a function a verb. Typer would answer a closed pipe with exit code 1."""
 
     @wraps(do)
@@ -67,7 +70,7 @@ def _verb(do: "Callable[..., None]") -> None:
             sentence = f"cannot write the output: {error.strerror}; make room or send it elsewhere"
             raise Stop(sentence, Exit.MACHINE) from None
 
-    app.command()(verb)
+    of.command(name)(verb)
 
 
 _VERBS: "tuple[Callable[..., None], ...]" = (
@@ -75,7 +78,23 @@ _VERBS: "tuple[Callable[..., None], ...]" = (
     *(verify, repair, backup, queues, configure, maintain, trim, delete, demo),
 )
 for each in _VERBS:
-    _verb(each)
+    _verb(app, each)
+
+pipeline = typer.Typer(
+    help="Jobs in Spark over topics. Needs falaj[spark].",
+    epilog="All of it: docs/guide/pipelines.md.",
+)
+for found in iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
+    room = import_module(found.name)
+    _verb(pipeline, room.verb, room.NAME)
+app.add_typer(pipeline, name="pipeline")
+
+
+@pipeline.callback(invoke_without_command=True)
+def pipelines_listed(context: typer.Context) -> None:
+    """Show the verbs where none is named."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @app.callback(invoke_without_command=True)

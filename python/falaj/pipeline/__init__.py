@@ -1,0 +1,34 @@
+"""Jobs in Spark over topics: each a function, its config and its result.
+
+`falaj pipeline VERB` is the same from a shell. A pipeline takes a session, of `falaj.spark.session`
+or one of your own, and a config that has checked itself; it returns what it did. Each has a room of
+its own, and `frame` is what they share. Needs the extra `spark`: importing this package imports
+PySpark.
+
+Example:
+    >>> import falaj.pipeline, falaj.spark.session                              # doctest: +SKIP
+    >>> spark = falaj.spark.session.local("nightly")                            # doctest: +SKIP
+    >>> config = falaj.pipeline.ExportConfig(store="events", topic="orders", into="lake/orders")
+    ... # doctest: +SKIP
+    >>> falaj.pipeline.export(spark, config).records                            # doctest: +SKIP
+    2
+"""
+
+from falaj.pipeline.exported import exported_files, read_exported
+from falaj.pipeline.exporting import ExportConfig, ExportResult, export
+from falaj.pipeline.frame import Config, Progress, Result
+from falaj.pipeline.importing import ImportConfig, ImportResult, import_files
+
+__all__ = [
+    "Config",
+    "ExportConfig",
+    "ExportResult",
+    "ImportConfig",
+    "ImportResult",
+    "Progress",
+    "Result",
+    "export",
+    "exported_files",
+    "import_files",
+    "read_exported",
+]

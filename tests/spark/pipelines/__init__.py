@@ -1,0 +1,1 @@
+"""Pipelines in Spark, each against a plain-Python reference, on real flights."""
