@@ -14,6 +14,22 @@ Example:
     2
 """
 
+from falaj.pipeline.dedupe import DedupeConfig, DedupeResult, dedupe
 from falaj.pipeline.frame import Config, Progress, Result
+from falaj.pipeline.profile import ProfileConfig, ProfileResult, profile
+from falaj.pipeline.replay import ReplayConfig, ReplayResult, replay
 
-__all__ = ["Config", "Progress", "Result"]
+__all__ = [
+    "Config",
+    "DedupeConfig",
+    "DedupeResult",
+    "ProfileConfig",
+    "ProfileResult",
+    "Progress",
+    "ReplayConfig",
+    "ReplayResult",
+    "Result",
+    "dedupe",
+    "profile",
+    "replay",
+]
