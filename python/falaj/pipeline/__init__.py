@@ -14,15 +14,22 @@ Example:
     2
 """
 
-from falaj.pipeline.dedupe import DedupeConfig, DedupeResult, dedupe
+from falaj.pipeline.deduping import DedupeConfig, DedupeResult, dedupe
+from falaj.pipeline.exported import exported_files, read_exported
+from falaj.pipeline.exporting import ExportConfig, ExportResult, export
 from falaj.pipeline.frame import Config, Progress, Result
-from falaj.pipeline.profile import ProfileConfig, ProfileResult, profile
-from falaj.pipeline.replay import ReplayConfig, ReplayResult, replay
+from falaj.pipeline.importing import ImportConfig, ImportResult, import_files
+from falaj.pipeline.profiling import ProfileConfig, ProfileResult, profile
+from falaj.pipeline.replaying import ReplayConfig, ReplayResult, replay
 
 __all__ = [
     "Config",
     "DedupeConfig",
     "DedupeResult",
+    "ExportConfig",
+    "ExportResult",
+    "ImportConfig",
+    "ImportResult",
     "ProfileConfig",
     "ProfileResult",
     "Progress",
@@ -30,6 +37,10 @@ __all__ = [
     "ReplayResult",
     "Result",
     "dedupe",
+    "export",
+    "exported_files",
+    "import_files",
     "profile",
+    "read_exported",
     "replay",
 ]

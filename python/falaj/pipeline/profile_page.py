@@ -20,7 +20,7 @@ except ModuleNotFoundError as missing:
     raise Invalid("the page needs matplotlib: pip install 'falaj[spark]'") from None
 
 if TYPE_CHECKING:
-    from falaj.pipeline.profile import ProfileResult
+    from falaj.pipeline.profiling import ProfileResult
 
 __all__ = ["write"]
 

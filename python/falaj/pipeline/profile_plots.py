@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from falaj.pipeline.figures import Sizes
-    from falaj.pipeline.profile import ProfileResult
+    from falaj.pipeline.profiling import ProfileResult
 
 __all__ = ["by_hour", "keys", "over_time", "partitions", "sizes"]
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from falaj.pipeline.figures import Pause
-    from falaj.pipeline.profile import ProfileResult
+    from falaj.pipeline.profiling import ProfileResult
 
 __all__ = ["between", "rows", "when"]
 

@@ -11,7 +11,7 @@ import pytest
 import falaj
 from falaj.errors import Invalid, NoSuchTopic, OffsetOutOfRange
 from falaj.pipeline import DedupeConfig, DedupeResult, copies, dedupe
-from falaj.pipeline.dedupe import Repeated, _Run
+from falaj.pipeline.deduping import Repeated, _Run
 from spark.pipelines.conftest import TOPIC
 
 if TYPE_CHECKING:

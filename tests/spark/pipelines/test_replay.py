@@ -14,7 +14,7 @@ import pytest
 import falaj
 from falaj.errors import Invalid, NoSuchTopic, NotOwner, OffsetOutOfRange, TooLarge
 from falaj.pipeline import ReplayConfig, replay
-from falaj.pipeline.replay import _Replay
+from falaj.pipeline.replaying import _Replay
 from spark.pipelines.test_pacing import Hand
 
 if TYPE_CHECKING:

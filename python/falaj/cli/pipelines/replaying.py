@@ -1,6 +1,6 @@
 """`falaj pipeline replay`: a range of a topic into another, at a speed.
 
-Owns the verb's options; what they mean is in `falaj.pipeline.replay`. The only one without Spark.
+Owns the verb's options; what they mean is in `falaj.pipeline.replaying`. The only one without Spark.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -51,7 +51,7 @@ def verb(
     """Append a range of time to another topic, at a speed."""
 
     def load() -> "tuple[type[Config], piping.Verb]":
-        from falaj.pipeline.replay import ReplayConfig, replay
+        from falaj.pipeline.replaying import ReplayConfig, replay
 
         return ReplayConfig, replay
 

@@ -1,6 +1,6 @@
 """`falaj pipeline profile`: what is in a topic, in figures, and as a page.
 
-Owns the verb's options; what they mean is in `falaj.pipeline.profile`.
+Owns the verb's options; what they mean is in `falaj.pipeline.profiling`.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ def verb(
     """Tell of rates, sizes, keys and gaps, as a page too."""
 
     def load() -> "tuple[type[Config], piping.Verb]":
-        from falaj.pipeline.profile import ProfileConfig, profile
+        from falaj.pipeline.profiling import ProfileConfig, profile
 
         return ProfileConfig, profile
 

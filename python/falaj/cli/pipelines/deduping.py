@@ -1,6 +1,6 @@
 """`falaj pipeline dedupe`: a topic into another with each record once.
 
-Owns the verb's options; what they mean is in `falaj.pipeline.dedupe`.
+Owns the verb's options; what they mean is in `falaj.pipeline.deduping`.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -49,7 +49,7 @@ def verb(
     """Copy a topic without repeats."""
 
     def load() -> "tuple[type[Config], piping.Verb]":
-        from falaj.pipeline.dedupe import DedupeConfig, dedupe
+        from falaj.pipeline.deduping import DedupeConfig, dedupe
 
         return DedupeConfig, dedupe
 
