@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigOption",
     "Given",
+    "Loaded",
     "SparkOption",
     "StoreArgument",
     "TopicArgument",

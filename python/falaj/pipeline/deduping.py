@@ -64,8 +64,8 @@ class DedupeConfig(Config):
         start: Where the first run begins: "earliest", an offset, or a time. A later one goes on
             where the last one ended.
         end: Where a run ends: before an offset, or a time; None for the end as of now.
-        on_loss: "fail" where records were trimmed before a run could read them, or "skip" to go on
-            behind them.
+        on_loss: "fail" where records were trimmed before a run could read them, or "continue" to
+            go on behind them.
         top: How many of the ids with most copies are told.
     """
 
@@ -76,7 +76,7 @@ class DedupeConfig(Config):
     window: float | None = None
     start: int | float | str | datetime = "earliest"
     end: int | float | str | datetime | None = None
-    on_loss: Literal["fail", "skip"] = "fail"
+    on_loss: Literal["fail", "continue"] = "fail"
     top: int = 10
 
     def __post_init__(self) -> None:
@@ -211,11 +211,11 @@ def dedupe(
 
 
 def _expect_there(source: Topic[Any], plan: Plan, config: DedupeConfig) -> None:
-    if not plan.lost or config.on_loss == "skip":
+    if not plan.lost or config.on_loss == "continue":
         return
     error = OffsetOutOfRange(
         f"{plan.lost:,} records of topic {source.name} were trimmed before dedupe could read them: "
-        'go on behind them with on_loss="skip"'
+        'go on behind them with on_loss="continue"'
     )
     error.offset = plan.lanes[0][1]
     raise error

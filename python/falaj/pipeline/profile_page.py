@@ -34,20 +34,13 @@ def write(found: ProfileResult) -> str:
     Returns:
         HTML, whole and without anything from elsewhere.
     """
-    sections = [
-        _over_time(found),
-        _by_hour(found),
-        _quiet(found),
-        _keys(found),
-        _sizes(found),
-        _partitions(found),
-    ]
+    parts = (_over_time, _by_hour, _quiet, _keys, _sizes, _partitions) if found.records else ()
     return page(
         title=f"Profile of {found.topic}",
         heading=f"Topic {found.topic}",
         intro=_intro(found),
         tiles=_tiles(found) if found.records else [],
-        sections_markup=sections if found.records else [],
+        sections_markup=[part(found) for part in parts],
         footer=f"falaj {falaj.__version__}. Counted in {span(found.seconds)} on "
         f"{datetime.now(UTC):%-d %B %Y, %H:%M} UTC. All times are UTC, all bytes those of keys, "
         "values and headers, but where values are said.",

@@ -181,8 +181,8 @@ def _write(file: Path, page: str) -> None:
         beside.replace(file)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        refused = IOFailed(error.errno, f"cannot write the page {file}: {error.strerror}")
-        refused.path = str(file)
+        refused = IOFailed(f"cannot write the page {file}: {error.strerror}")
+        refused.errno, refused.path = error.errno, str(file)
         raise refused from None
 
 

@@ -266,6 +266,9 @@ class _Replay:
 
 
 def _new(record: Record[Any], time_ns: int | None) -> Any:
+    """Make a record with a time of its own, also where the log had given it that of the append."""
     if time_ns is None:
-        return record
+        time_ns = record.timestamp_ns
+        if time_ns % 1_000:
+            return record  # the log's own times are whole microseconds, so it has one, more exact
     return falaj.NewRecord(record.raw, record.key, record.headers, times.from_ns(time_ns))

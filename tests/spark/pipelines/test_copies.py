@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falaj.errors import Invalid
@@ -89,6 +89,7 @@ def topics(draw: st.DrawFn) -> list[Row]:
     return [Row(id_, seen, at, part, n) for n, (id_, seen, at, part) in enumerate(rows)]
 
 
+@settings(deadline=None)
 @given(topics(), st.none() | st.integers(1, 12), st.booleans(), st.integers(1, 40))
 def test_the_copies_that_stay_are_those_of_the_rule(
     rows: list[Row], window: int | None, last: bool, size: int
@@ -96,6 +97,7 @@ def test_the_copies_that_stay_are_those_of_the_rule(
     assert decided(rows, window, last, size) == told(rows, window, last)
 
 
+@settings(deadline=None)
 @given(topics(), st.integers(1, 12), st.booleans())
 def test_what_is_kept_is_a_window_apart_and_what_is_dropped_is_nearer_than_that_to_it(
     rows: list[Row], window: int, last: bool

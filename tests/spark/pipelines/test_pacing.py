@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falaj.pipeline.pacing import Pace
@@ -49,6 +49,7 @@ def test_a_pause_is_over_after_the_longest_at_any_speed() -> None:
     assert went(times, 2, 5 * S, Hand()) == [0, 1 * S, 6 * S, 7 * S]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**6), min_size=1), st.integers(0, 300))
 def test_oversleeping_does_not_add_up(pauses: list[int], oversleep: int) -> None:
     times = [sum(pauses[:n]) * 1_000 for n in range(len(pauses))]

@@ -101,12 +101,12 @@ def test_other_settings_are_refused(ground: Ground) -> None:
 
 
 def test_what_was_trimmed_before_it_was_read_is_counted(ground: Ground) -> None:
-    ground.append(0, 0, 0)
+    ground.append(0, 0, 0, 1)
     first = ground.next(end=1)
     assert first is not None
     ground.commit(first)
     ground.source.partition(0).trim(2)
-    assert ground.next() == Plan(1, ((0, 2, 3), (1, 0, 0)), 1, begun=False)
+    assert ground.next() == Plan(1, ((0, 2, 3), (1, 1, 1)), 1, begun=False)
 
 
 def test_a_topic_that_was_made_anew_is_read_from_its_beginning(

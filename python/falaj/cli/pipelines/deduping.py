@@ -3,14 +3,11 @@
 Owns the verb's options; what they mean is in `falaj.pipeline.deduping`.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from falaj.cli import options, piping, spans
-
-if TYPE_CHECKING:
-    from falaj.pipeline.frame import Config
 
 __all__ = ["NAME", "verb"]
 
@@ -33,13 +30,11 @@ def verb(
         str | None,
         typer.Option("--window", metavar="SPAN", help="Copies further apart are both kept: 1h."),
     ] = None,
-    first: spans.FromOption = None,
-    since: spans.SinceOption = None,
-    stop: spans.ToOption = None,
-    until: spans.UntilOption = None,
+    start: spans.StartOption = None,
+    end: spans.EndOption = None,
     on_loss: Annotated[
         str | None,
-        typer.Option("--on-loss", metavar="HOW", help="fail, or skip what was trimmed unread."),
+        typer.Option("--on-loss", metavar="HOW", help="fail, or continue behind what was trimmed."),
     ] = None,
     top: spans.TopOption = None,
     config: piping.ConfigOption = None,
@@ -48,7 +43,7 @@ def verb(
 ) -> None:
     """Copy a topic without repeats."""
 
-    def load() -> "tuple[type[Config], piping.Verb]":
+    def load() -> "piping.Loaded":
         from falaj.pipeline.deduping import DedupeConfig, dedupe
 
         return DedupeConfig, dedupe
@@ -60,7 +55,8 @@ def verb(
         "by": by,
         "keep": keep,
         "window": spans.seconds(window),
-        **spans.range_of(first, since, stop, until),
+        "start": piping.place(start),
+        "end": piping.place(end),
         "on_loss": on_loss,
         "top": top,
     }

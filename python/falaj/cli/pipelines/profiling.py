@@ -4,14 +4,11 @@ Owns the verb's options; what they mean is in `falaj.pipeline.profiling`.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from falaj.cli import options, piping, spans
-
-if TYPE_CHECKING:
-    from falaj.pipeline.frame import Config
 
 __all__ = ["NAME", "verb"]
 
@@ -25,10 +22,8 @@ def verb(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots, too.")
     ] = None,
-    first: spans.FromOption = None,
-    since: spans.SinceOption = None,
-    stop: spans.ToOption = None,
-    until: spans.UntilOption = None,
+    start: spans.StartOption = None,
+    end: spans.EndOption = None,
     top: spans.TopOption = None,
     config: piping.ConfigOption = None,
     spark: piping.SparkOption = None,
@@ -36,7 +31,7 @@ def verb(
 ) -> None:
     """Tell of rates, sizes, keys and gaps, as a page too."""
 
-    def load() -> "tuple[type[Config], piping.Verb]":
+    def load() -> "piping.Loaded":
         from falaj.pipeline.profiling import ProfileConfig, profile
 
         return ProfileConfig, profile
@@ -45,7 +40,8 @@ def verb(
         "store": store,
         "topic": topic,
         "html": html,
-        **spans.range_of(first, since, stop, until),
+        "start": piping.place(start),
+        "end": piping.place(end),
         "top": top,
     }
     piping.run(context, load, given, config=config, spark=spark, as_json=as_json)

@@ -1,17 +1,14 @@
 """`falaj pipeline replay`: a range of a topic into another, at a speed.
 
-Owns the verb's options; what they mean is in `falaj.pipeline.replaying`. The only one without Spark.
+Owns the verb's options; what they mean is in `falaj.pipeline.replaying`. It runs without Spark.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from falaj.cli import options, piping, spans
 from falaj.cli.exits import Stop
-
-if TYPE_CHECKING:
-    from falaj.pipeline.frame import Config
 
 __all__ = ["NAME", "verb"]
 
@@ -27,10 +24,8 @@ def verb(
         str | None,
         typer.Option("--speed", metavar="N", help="1 as it came, 10 ten times as fast, or max."),
     ] = None,
-    first: spans.FromOption = None,
-    since: spans.SinceOption = None,
-    stop: spans.ToOption = None,
-    until: spans.UntilOption = None,
+    start: spans.StartOption = None,
+    end: spans.EndOption = None,
     shift: Annotated[
         bool | None, typer.Option("--shift/--no-shift", help="Times become those of now.")
     ] = None,
@@ -50,7 +45,7 @@ def verb(
 ) -> None:
     """Append a range of time to another topic, at a speed."""
 
-    def load() -> "tuple[type[Config], piping.Verb]":
+    def load() -> "piping.Loaded":
         from falaj.pipeline.replaying import ReplayConfig, replay
 
         return ReplayConfig, replay
@@ -60,7 +55,8 @@ def verb(
         "topic": topic,
         "into": into,
         "speed": _speed(speed),
-        **spans.range_of(first, since, stop, until),
+        "start": piping.place(start),
+        "end": piping.place(end),
         "shift": shift,
         "longest_pause": spans.seconds(longest_pause),
         "resume": resume,
