@@ -128,7 +128,7 @@ def delays_by_hour(delays: Table, airlines: Mapping[str, str], order: Sequence[s
     with drawing.style(axes_grid=False):
         figure, axes = drawing.figure(0.27 * len(order) + 1.5)
         columns = [hour - 0.5 for hour in [*hours, hours[-1] + 1]]
-        drawing.shaded(axes, cells, columns, BOUNDS, "mean delay, minutes")
+        drawing.shaded(figure, axes, cells, columns, BOUNDS, "mean delay, minutes")
         axes.set_yticks(range(len(order)), [short(airlines.get(c, c)) for c in order])
         axes.set_xticks(hours, [f"{hour:02d}" for hour in hours])
         axes.set_xlabel("scheduled hour of departure")

@@ -99,6 +99,7 @@ def pair(height: float, widths: tuple[float, float]) -> tuple[Figure, tuple[Axes
 
 
 def shaded(
+    drawn: Figure,
     axes: Axes,
     cells: Sequence[Sequence[float | None]],
     columns: Sequence[float],
@@ -110,7 +111,8 @@ def shaded(
     """Fill a table of cells with shades, the first row on top, and say what they mean beside it.
 
     Args:
-        axes: Where to; its ticks are the caller's.
+        drawn: The drawing.
+        axes: Where in it; its ticks are the caller's.
         cells: Rows of figures; None for a cell that is left out.
         columns: Where the columns begin, and behind the last one where it ends.
         bounds: At which figures the shade changes, one fewer than `SHADES` of them.
@@ -129,7 +131,6 @@ def shaded(
     axes.invert_yaxis()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    drawn = axes.get_figure()
     bar = drawn.colorbar(mesh, ax=axes, pad=0.02, aspect=30)
     bar.set_label(label)
     bar.outline.set_visible(False)

@@ -40,8 +40,10 @@ US = 1_000_000
 HOUR_US = 3_600 * US
 BUCKETS_MAX = 20_000
 """About how many buckets Spark is asked for; hours are never divided into less than whole parts."""
-SLOTS_MAX = 180
+SLOTS_MAX = 400
 """Most bars of the plot over time."""
+_BARS = 48
+"""About how many bars sizes get where they are alike wide."""
 _STEPS_US = (1_000, 10_000, 100_000, US, 10 * US, 60 * US, 600 * US, HOUR_US)
 _UNITS_S = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -138,7 +140,9 @@ class Sizes:
         p99: 99 %.
         p999: 99.9 %.
         largest: The largest.
-        histogram: Lower edge of a range of sizes, by the fourth root of two, and records in it.
+        histogram: Ranges of sizes, from and up to, not including, and how many values are in each:
+            alike wide where the largest is less than eight times the smallest, else each a fourth
+            root of two wider than the one before.
     """
 
     mean: float
@@ -147,7 +151,7 @@ class Sizes:
     p99: int
     p999: int
     largest: int
-    histogram: tuple[tuple[float, int], ...]
+    histogram: tuple[tuple[float, float, int], ...]
 
 
 @dataclass(frozen=True)
@@ -299,10 +303,6 @@ def sizes(counted: Iterable[tuple[int, int]]) -> Sizes | None:
                 return size
         return levels[-1][0]
 
-    bars: dict[float, int] = {}
-    for size, how_many in levels:
-        edge = 2 ** (math.floor(math.log2(size) * 4) / 4) if size else 0.0
-        bars[edge] = bars.get(edge, 0) + how_many
     return Sizes(
         mean=sum(size * how_many for size, how_many in levels) / values,
         median=quantile(0.5),
@@ -310,5 +310,21 @@ def sizes(counted: Iterable[tuple[int, int]]) -> Sizes | None:
         p99=quantile(0.99),
         p999=quantile(0.999),
         largest=levels[-1][0],
-        histogram=tuple(sorted(bars.items())),
+        histogram=_histogram(levels),
     )
+
+
+def _histogram(levels: Sequence[tuple[int, int]]) -> tuple[tuple[float, float, int], ...]:
+    low, high = levels[0][0], levels[-1][0]
+    width = max(math.ceil((high - low + 1) / _BARS), 1)
+    alike = high < 8 * low or high < _BARS
+    bars: dict[tuple[float, float], int] = {}
+    for size, how_many in levels:
+        if alike:
+            edge = float(size - (size - low) % width)
+            bar = edge, edge + width
+        else:
+            power = math.floor(math.log2(size) * 4) if size else -4
+            bar = 2 ** (power / 4) if size else 0.0, 2 ** ((power + 1) / 4)
+        bars[bar] = bars.get(bar, 0) + how_many
+    return tuple((*bar, how_many) for bar, how_many in sorted(bars.items()))

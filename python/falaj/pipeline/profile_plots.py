@@ -6,7 +6,7 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from falaj.pages import drawing
@@ -30,22 +30,29 @@ def over_time(found: ProfileResult) -> str:
     with drawing.style():
         figure, axes = drawing.figure(3.2)
         axes.grid(visible=False, axis="x")
-        width = timedelta(seconds=found.slot_seconds)
-        axes.bar(
-            [slot.start for slot in found.slots],
-            [slot.records for slot in found.slots],
-            width=width * 0.88,
-            align="edge",
-            color=drawing.SERIES[0],
-        )
-        axes.set_xlim(found.slots[0].start, found.slots[-1].start + width)
-        locator = AutoDateLocator(minticks=4, maxticks=9)
+        starts, counts = _filled(found)
+        edges = [float(edge) for edge in date2num(starts)]  # type: ignore[no-untyped-call]
+        axes.stairs(counts, edges, fill=True, color=drawing.SERIES[0], linewidth=0)
+        axes.xaxis_date()
+        axes.set_xlim(edges[0], edges[-1])
+        locator = AutoDateLocator(minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        form = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_formatter(form)
         axes.set_ylim(0)
         _whole(axes, "y")
         axes.set_ylabel(f"records in {span(found.slot_seconds)}")
         return drawing.svg(figure, "Records over time")
+
+
+def _filled(found: ProfileResult) -> tuple[list[datetime], list[int]]:
+    """Edges of all bars, and their records: 0 for those that have none."""
+    width = timedelta(seconds=found.slot_seconds)
+    counts = {slot.start: slot.records for slot in found.slots}
+    edges = [found.slots[0].start]
+    while edges[-1] <= found.slots[-1].start:
+        edges.append(edges[-1] + width)
+    return edges, [counts.get(edge, 0) for edge in edges[:-1]]
 
 
 def by_hour(found: ProfileResult) -> str:
@@ -62,7 +69,7 @@ def by_hour(found: ProfileResult) -> str:
     with drawing.style(axes_grid=False):
         figure, axes = drawing.figure(3.1)
         columns = [hour - 0.5 for hour in range(25)]
-        drawing.shaded(axes, means, columns, _bounds(most), "records in an hour", flow=True)
+        drawing.shaded(figure, axes, means, columns, _bounds(most), "records in an hour", flow=True)
         axes.set_yticks(range(7), _DAYS)
         axes.set_xticks(range(24), [f"{hour:02d}" for hour in range(24)])
         axes.set_xlabel("hour of the day, UTC")
@@ -135,18 +142,20 @@ def sizes(found: Sizes) -> str:
     with drawing.style():
         figure, axes = drawing.figure(3.0)
         axes.grid(visible=False, axis="x")
-        # Nothing has no logarithm: empty values get a bar before the others.
-        edges = [edge or 0.5 for edge, _ in found.histogram]
-        counts = [count for _, count in found.histogram]
-        share = [count / sum(counts) for count in counts]
-        widths = [edge * (2**0.25 - 1) * 0.9 for edge in edges]
-        axes.bar(edges, share, width=widths, align="edge", color=drawing.SERIES[0])
-        axes.set_xscale("log", base=2)
-        low, high = edges[0] / 2**0.5, edges[-1] * 2**0.75
-        axes.set_xlim(low, high)
+        total = sum(count for *_, count in found.histogram)
+        share = [count / total for *_, count in found.histogram]
+        lows = [low for low, *_ in found.histogram]
+        highs = [high for _, high, _ in found.histogram]
+        logarithmic = len({round(high - low, 6) for low, high in zip(lows, highs, strict=True)}) > 1
+        if logarithmic:  # nothing has no logarithm: empty values get a bar before the others
+            lows = [low or high / 2**0.25 for low, high in zip(lows, highs, strict=True)]
+            axes.set_xscale("log", base=2)
+            axes.minorticks_off()
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        widths = [0.9 * (high - low) for low, high in zip(lows, highs, strict=True)]
+        axes.bar(lows, share, width=widths, align="edge", color=drawing.SERIES[0])
         axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
-        axes.xaxis.set_minor_locator(MaxNLocator(1))
-        axes.minorticks_off()
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
         axes.set_xlabel("size of the value")
         axes.set_ylabel("share of values")
@@ -156,6 +165,7 @@ def sizes(found: Sizes) -> str:
 
 def _marks(axes: Axes, found: Sizes, top: float) -> None:
     axes.set_ylim(0, top * 1.25)
+    axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= 1])
     for name, size, side in (("median", found.median, "right"), ("99 %", found.p99, "left")):
         if not size:
             continue

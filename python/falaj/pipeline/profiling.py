@@ -29,6 +29,8 @@ from falaj.pipeline.frame import Config, Result, watched
 from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from falaj import Topic
@@ -157,8 +159,7 @@ def profile(
         Invalid: A page is asked for, and matplotlib is not installed.
     """
     began = time.monotonic()
-    if config.html is not None:
-        from falaj.pipeline import profile_page  # whether it can be drawn is better known now
+    write = _page() if config.html is not None else None  # whether it can be is better known now
     with ExitStack() as held:
         store = held.enter_context(falaj.open(config.store, "r"))
         topic = held.enter_context(open_raw(store, config.topic))
@@ -168,9 +169,15 @@ def profile(
         result = ProfileResult(
             **found, topic=topic.name, html=html, seconds=time.monotonic() - began
         )
-    if html is not None:
-        _write(html, profile_page.write(result))
+    if html is not None and write is not None:
+        _write(html, write(result))
     return result
+
+
+def _page() -> Callable[[ProfileResult], str]:
+    from falaj.pipeline import profile_page
+
+    return profile_page.write
 
 
 def _write(file: Path, page: str) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import falaj
 from demo.test_report import Tags
 from falaj.errors import Invalid, IOFailed, OffsetOutOfRange
-from falaj.pipeline import ProfileConfig, ProfileResult, figures, profile
+from falaj.pipeline import ProfileConfig, ProfileResult, figures, profile, profiling
 from falaj.pipeline.figures import US, Bucket
 from spark.pipelines.conftest import TOPIC
 
@@ -175,11 +175,19 @@ def test_what_cannot_be_right_is_refused(
     with pytest.raises(OffsetOutOfRange):
         profile(spark, ProfileConfig(store=january.store, topic=TOPIC, start=10**9))
     file = tmp_path / "nowhere" / "page.html"
-    with pytest.raises(IOFailed, match="cannot write the page"):
-        profile(
-            spark,
-            ProfileConfig(store=january.store, topic=TOPIC, start="2031-01-01T00:00Z", html=file),
-        )
+    with pytest.raises(IOFailed, match="cannot write the page") as raised:
+        profiling._write(file, "<html>")
+    assert raised.value.path == str(file)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 10**6) | st.integers(200, 300), min_size=1))
+def test_each_size_is_in_one_bar(sizes: list[int]) -> None:
+    found = figures.sizes(Counter(sizes).items())
+    assert found is not None
+    for low, high, count in found.histogram:
+        assert count == sum(low <= size < high for size in sizes) > 0
+    assert sum(count for *_, count in found.histogram) == len(sizes)
 
 
 @settings(deadline=None)

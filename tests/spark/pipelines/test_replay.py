@@ -28,7 +28,8 @@ S = 1_000_000_000
 
 def config(store: falaj.Store | Path, **rest: Any) -> ReplayConfig:
     path = store.path if isinstance(store, falaj.Store) else store
-    return ReplayConfig(**{"store": path, "topic": "source", "into": "into", "speed": "max"} | rest)
+    usual: dict[str, Any] = {"store": path, "topic": "source", "into": "into", "speed": "max"}
+    return ReplayConfig(**usual | rest)
 
 
 def filled(store: falaj.Store, records: int = 50, partitions: int = 3) -> falaj.Topic[Any]:
@@ -251,6 +252,6 @@ def test_replays_that_are_killed_replay_every_flight_once(january: Flown, tmp_pa
         source, into = store.topic("flights"), store.topic("into")
         for partition in source.partitions:
             ours, theirs = source.partition(partition), into.partition(partition)
-            assert [(r.key, bytes(r.raw), r.timestamp_ns) for r in theirs] == [
-                (r.key, bytes(r.raw), r.timestamp_ns) for r in ours
+            assert [(r.key, r.bytes(), r.timestamp_ns) for r in theirs] == [
+                (r.key, r.bytes(), r.timestamp_ns) for r in ours
             ]
