@@ -61,7 +61,7 @@ proof-models: | check-tools
 
 # Not of every push: `make test` runs these tests at every third point or so.
 proof-crashes: | check-tools ## deaths and power cuts at all points of consumers, queues, retention, shared logs, sinks
-	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test consumers --test retention \
+	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test consumers --test promises --test retention \
 		--test sharing --test sinks
 
 proof-sanitizers: | check-tools
@@ -90,7 +90,8 @@ proof-power: | check-tools
 		{ [ $$? = 77 ] && echo "NOT RUN: power cuts, for want of the right to mount"; }
 
 proof-outside: $(CORE)
-	$(BIN)/python -m pytest tests/proof tests/spark/test_cluster.py tests/spark/test_bench.py --proof \
+	$(BIN)/python -m pytest tests/proof tests/spark/test_cluster.py tests/spark/test_bench.py \
+		tests/spark/pipelines/test_killed.py --proof \
 		-p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in

@@ -113,6 +113,8 @@ def run(
     if options.access_of(context) != Access():
         raise Stop("--force and --timeout are not for pipelines: leave them away")
     try:
+        import pyarrow  # noqa: F401  # only to know that it is there
+
         kind, verb = load()
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "pandas"):
@@ -169,7 +171,7 @@ def _flat(table: object, front: str = "spark") -> dict[str, str]:
     """Join the names of tables within tables by dots: TOML takes dots for that."""
     if not isinstance(table, dict):
         raise Stop('settings of Spark are a table: [spark], then "executor.memory" = "4g"')
-    found = {}
+    found: dict[str, str] = {}
     for name, value in table.items():
         if isinstance(value, dict):
             found |= _flat(value, f"{front}.{name}")
@@ -270,7 +272,7 @@ class _Relay:
                         self._print(kept)
                     held = held if line.endswith("=") else None
                     self._seen.set()
-                elif held is not None:
+                elif line and held is not None:
                     held.append(line)
                 elif line:
                     self._print(line)

@@ -316,8 +316,8 @@ def test_a_log_that_lost_its_end_is_noticed(small: Small, tmp_path: Path) -> Non
     fill(tmp_path, 8, start=50)
     with pytest.raises(LogRewound, match="other records before offset 13"):
         small()
-    assert small(on_loss="continue").records == 1
-    assert committed(tmp_path / "lake") == [*range(26), 56]
+    assert small(on_loss="continue").records == 2
+    assert committed(tmp_path / "lake") == [*range(26), 56, 57]
 
 
 def test_records_that_go_while_a_run_lies_dead_are_a_loss_too(
@@ -331,12 +331,12 @@ def test_records_that_go_while_a_run_lies_dead_are_a_loss_too(
         with pytest.raises(KeyboardInterrupt):
             small()
     with falaj.open(tmp_path / "s") as store, store.topic("t") as topic:
-        topic.trim(4)
+        topic.partition(0).trim(4)
     with pytest.raises(OffsetOutOfRange, match="records 0 to 4 were trimmed"):
         small()
     result = small(on_loss="continue")
-    assert (result.records, result.resumed) == (12, False)
-    assert committed(tmp_path / "lake") == list(range(8, 20))
+    assert (result.records, result.resumed) == (16, False)
+    assert committed(tmp_path / "lake") == sorted([*range(1, 8, 2), *range(8, 20)])
 
 
 def test_a_folder_is_exported_to_with_the_settings_of_the_first_run(
@@ -429,6 +429,8 @@ def test_reading_what_is_no_export_says_so(tmp_path: Path) -> None:
         ({"date_of": "offset"}, "date_of is 'timestamp', 'run' or a member"),
         ({"zone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus'"),
         ({"file_records": 0}, "file_records is from 1 up"),
+        ({"format": "delta"}, "Delta Lake, 4.4, is for PySpark up to 4.2; .*pip install delta"),
+        ({"format": "iceberg"}, "Iceberg comes as a jar for one version of Spark"),
     ],
 )
 def test_a_config_that_cannot_be_right_is_refused(given: dict[str, Any], sentence: str) -> None:

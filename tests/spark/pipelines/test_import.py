@@ -5,11 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
-import subprocess
-import sys
 import zipfile
-from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -274,7 +270,8 @@ def test_an_export_that_is_imported_is_the_topic_again(
     spark: SparkSession, january: Flown, tmp_path: Path
 ) -> None:
     with falaj.open(tmp_path / "s") as store, store.topic("t", partitions=3) as topic:
-        topic.append(None, key=b"gone", partition=2, time=1)
+        with topic.job("tombstone") as job:
+            job.append(None, key=b"gone", partition=2, time=1)
         topic.append(b"\xff\x00", headers=[("a", b"1"), ("a", None)], partition=1, time=2)
     with falaj.open(january.store, "r") as store, store.topic(TOPIC) as flights:
         few = [
@@ -353,33 +350,3 @@ def test_files_of_which_the_format_is_not_known_are_refused(do: Do, tmp_path: Pa
     os.rename(tmp_path / "in/a.txt", tmp_path / "in/a.csv")
     with pytest.raises(Invalid, match="the files are csv and json"):
         do()
-
-
-IMPORT = """
-import os, signal, sys
-import falaj.spark.session
-from falaj.pipeline import ImportConfig, import_files, importing
-store, source, moment = sys.argv[1:]
-do = getattr(importing._Run, moment)
-
-def fatal(*given, **named):
-    do(*given, **named)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-setattr(importing._Run, moment, fatal)
-spark = falaj.spark.session.local("import")
-import_files(spark, ImportConfig(store=store, into="sales", source=source, schema="n INT"))
-"""
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("moment", ["_stage", "_commit"])
-def test_an_import_that_is_killed_is_done_once(do: Do, tmp_path: Path, moment: str) -> None:
-    for name in range(3):
-        put(tmp_path, f"{name}.json", "".join(f'{{"n": {n}}}\n' for n in range(1000)))
-    command = [sys.executable, "-c", IMPORT, str(tmp_path / "s"), str(tmp_path / "in"), moment]
-    killed = subprocess.run(command, capture_output=True, timeout=100)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert do(schema="n INT").records == (3_000 if moment == "_stage" else 0)
-    found = Counter(row["n"] for row in values(tmp_path))
-    assert found == dict.fromkeys(range(1000), 3)
