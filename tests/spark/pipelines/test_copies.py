@@ -119,6 +119,12 @@ def test_windows_are_counted_from_the_copy_that_is_kept() -> None:
     assert decided(rows, 11, last=True)[0] == {(0, 20), (0, 9)}
 
 
+def test_what_earlier_runs_kept_is_a_copy_before_and_behind() -> None:
+    rows = [Row(b"a", at == 10, at, 0, at) for at in (0, 6, 10, 14, 15)]
+    assert decided(rows, 5, last=False) == ({(0, 0), (0, 15)}, {b"a": 2}, 0)
+    assert decided(rows, 5, last=True) == ({(0, 15), (0, 6), (0, 0)}, {b"a": 1}, 1)
+
+
 @pytest.mark.parametrize("by", ["", "offset", "header:", "json:", "keys", "header"])
 def test_what_no_record_can_be_told_by_is_refused(by: str) -> None:
     with pytest.raises(Invalid, match="by is key, value"):
