@@ -13,7 +13,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigOption",
     "Given",
+    "Loaded",
     "SparkOption",
     "StoreArgument",
     "TopicArgument",
@@ -92,6 +93,7 @@ def run(
     config: Path | None,
     spark: list[str] | None,
     as_json: bool,
+    needs_spark: bool = True,
 ) -> None:
     """Run a pipeline as a verb does.
 
@@ -102,6 +104,7 @@ def run(
         config: The file of `--config`.
         spark: What `--spark` was given.
         as_json: Whether `--json` was.
+        needs_spark: Whether a session is started for it; else it gets None.
 
     Raises:
         Stop: The extra is missing, the file is none, Spark does not start or failed.
@@ -121,13 +124,14 @@ def run(
     settings = {**_flat(read.pop("spark", {})), **(pairs(spark, "--spark", "spark.") or {})}
     named = {name: value for name, value in given.items() if value not in (None, [], ())}
     checked = kind.from_mapping({**read, **named})
-    with _session(settings) as session, _shown() as progress:
+    begin = _session(settings) if needs_spark else nullcontext(None)
+    with begin as session, _shown() as progress:
         result = _done(verb, session, checked, progress)
     _tell(result, as_json)
 
 
 def _done(
-    verb: "Verb", session: "SparkSession", config: "Config", progress: "Progress"
+    verb: "Verb", session: "SparkSession | None", config: "Config", progress: "Progress"
 ) -> "Result":
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

@@ -14,21 +14,33 @@ Example:
     2
 """
 
+from falaj.pipeline.deduping import DedupeConfig, DedupeResult, dedupe
 from falaj.pipeline.exported import exported_files, read_exported
 from falaj.pipeline.exporting import ExportConfig, ExportResult, export
 from falaj.pipeline.frame import Config, Progress, Result
 from falaj.pipeline.importing import ImportConfig, ImportResult, import_files
+from falaj.pipeline.profiling import ProfileConfig, ProfileResult, profile
+from falaj.pipeline.replaying import ReplayConfig, ReplayResult, replay
 
 __all__ = [
     "Config",
+    "DedupeConfig",
+    "DedupeResult",
     "ExportConfig",
     "ExportResult",
     "ImportConfig",
     "ImportResult",
+    "ProfileConfig",
+    "ProfileResult",
     "Progress",
+    "ReplayConfig",
+    "ReplayResult",
     "Result",
+    "dedupe",
     "export",
     "exported_files",
     "import_files",
+    "profile",
     "read_exported",
+    "replay",
 ]
