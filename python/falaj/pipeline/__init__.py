@@ -14,6 +14,18 @@ Example:
     2
 """
 
+from falaj.pipeline.aggregate import AggregateConfig, AggregateResult, aggregate
 from falaj.pipeline.frame import Config, Progress, Result
+from falaj.pipeline.join import JoinConfig, JoinResult, join
 
-__all__ = ["Config", "Progress", "Result"]
+__all__ = [
+    "AggregateConfig",
+    "AggregateResult",
+    "Config",
+    "JoinConfig",
+    "JoinResult",
+    "Progress",
+    "Result",
+    "aggregate",
+    "join",
+]
