@@ -95,7 +95,7 @@ def arrow_type(kind: DataType) -> pyarrow.DataType:
         return pyarrow.decimal128(kind.precision, kind.scale)
     if isinstance(kind, StringType):
         return pyarrow.string()  # fixed lengths and collations are Spark's alone
-    return {
+    plain: dict[type[DataType], pyarrow.DataType] = {
         BinaryType: pyarrow.binary(),
         BooleanType: pyarrow.bool_(),
         ByteType: pyarrow.int8(),
@@ -106,7 +106,8 @@ def arrow_type(kind: DataType) -> pyarrow.DataType:
         DoubleType: pyarrow.float64(),
         DateType: pyarrow.date32(),
         TimestampType: pyarrow.timestamp("us", tz="UTC"),
-    }[type(kind)]
+    }
+    return plain[type(kind)]
 
 
 def decode(

@@ -18,6 +18,7 @@ from falaj.pipeline.aggregate import AggregateConfig, aggregate
 from falaj.pipeline.outputs import Outputs
 from falaj.spark import places
 from falaj.spark.stream import HAS_LIMITS
+from spark.conftest import needs_limits
 from spark.pipelines.conftest import TOPIC, Flown, Told, fill
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-needs_limits = pytest.mark.skipif(
-    not HAS_LIMITS, reason="NOT RUN: this PySpark has no limits of micro-batches"
-)
 SCHEMA = "carrier STRING, origin STRING, dep_delay INT, time_hour TIMESTAMP"
 FIGURES = (
     "count",
@@ -116,8 +114,8 @@ def batches(flown: Flown, checkpoint: Path) -> Iterable[list[data.Flight]]:
         before = ends
 
 
-def refer(flown: Flown, config: AggregateConfig, **windows: int) -> Reference:
-    reference = Reference(**windows)
+def refer(flown: Flown, config: AggregateConfig, length: int, slide: int, delay: int) -> Reference:
+    reference = Reference(length, slide, delay)
     for batch in batches(flown, config.checkpoint):  # type: ignore[arg-type]
         reference.batch(batch)
     return reference
@@ -141,7 +139,7 @@ def in_folder(config: AggregateConfig) -> list[dict[str, Any]]:
 
     assert config.parquet is not None
     table = pyarrow.dataset.dataset(config.parquet, partitioning="hive").to_table()
-    return table.to_pylist()
+    return list(table.to_pylist())
 
 
 def once(rows: Iterable[dict[str, Any]]) -> Found:

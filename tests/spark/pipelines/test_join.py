@@ -15,7 +15,7 @@ from falaj.demo import flights as data
 from falaj.errors import Invalid
 from falaj.pipeline.join import JoinConfig, join
 from falaj.pipeline.outputs import Outputs
-from falaj.spark.stream import HAS_LIMITS
+from spark.conftest import needs_limits
 from spark.pipelines.conftest import TOPIC, Flown, Told, fill
 from spark.pipelines.test_aggregate import forget_the_last_commit, unlucky
 
@@ -57,7 +57,7 @@ def in_folder(config: JoinConfig) -> list[dict[str, Any]]:
     import pyarrow.dataset
 
     assert config.parquet is not None
-    return pyarrow.dataset.dataset(config.parquet).to_table().to_pylist()
+    return list(pyarrow.dataset.dataset(config.parquet).to_table().to_pylist())
 
 
 def same(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:
@@ -99,7 +99,7 @@ def test_flights_and_their_weather_are_those_of_plain_python(
     places = Counter((row["record"]["partition"], row["record"]["offset"]) for row in rows)
     assert max(places.values()) == 1
     with falaj.open(january.store, "r") as store:
-        source, copy = store.topic(TOPIC), store.topic(config.into)
+        source, copy = store.topic(TOPIC), store.topic(str(config.into))
         moved = [(record.key, record.timestamp) for record in copy]
         assert Counter(moved) == Counter((record.key, record.timestamp) for record in source)
 
@@ -171,11 +171,11 @@ def test_a_topic_is_a_table_of_last_values_which_is_read_anew_when_it_changed(
     assert same(in_topic(config), wanted + late + [named(n) for n in range(20, 30) if n % 5 < 3])
     with falaj.open(shop.store, "r") as store:
         for key in (b"0", b"1", b"2"):
-            numbers = [r.value["n"] for r in store.topic(config.into) if r.key == key]
+            numbers = [r.value["n"] for r in store.topic(str(config.into)) if r.key == key]
             assert numbers == sorted(numbers)
 
 
-@pytest.mark.skipif(not HAS_LIMITS, reason="NOT RUN: this PySpark has no limits of micro-batches")
+@needs_limits
 def test_a_job_that_stops_where_its_table_changes_writes_each_once_and_both_places_agree(
     spark: SparkSession, shop: Flown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

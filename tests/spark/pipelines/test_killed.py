@@ -18,6 +18,7 @@ from falaj.demo import flights as data
 from falaj.pipeline.aggregate import aggregate
 from falaj.pipeline.join import join
 from house import ROOT
+from spark.conftest import needs_limits
 from spark.pipelines import test_aggregate, test_join
 from spark.pipelines.conftest import TOPIC, fill
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from falaj.pipeline.aggregate import AggregateConfig
     from falaj.pipeline.join import JoinConfig
 
-pytestmark = [pytest.mark.proof, test_aggregate.needs_limits]
+pytestmark = [pytest.mark.proof, needs_limits]
 
 DRIVER = """
 import pickle, sys, threading
