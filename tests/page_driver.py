@@ -73,10 +73,10 @@ def shell(script: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def main() -> None:
-    """Run them all."""
+def run(blocks: "list[dict[str, Any]]") -> None:
+    """Run blocks in the current directory, one after the other."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for block in json.load(sys.stdin):
+    for block in blocks:
         place = f"{block['page']}:{block['line']}"
         if block["language"] == "python":
             run_python(place, block["text"], namespace)
@@ -87,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(json.load(sys.stdin))

@@ -94,6 +94,15 @@ def pages() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
 
 
+def guides_of_spark() -> list[str]:
+    """Name the pages of the guide that need Spark; they run where one runs already (tests/spark)."""
+    return [
+        page
+        for page, text in pages().items()
+        if page != "README.md" and "falaj.spark.session" in text
+    ]
+
+
 def run(
     wanted: Iterable[Block], folder: Path, python: str = sys.executable, path: str | None = None
 ) -> None:

@@ -9,16 +9,14 @@ import pytest
 
 import page_driver
 from house import ROOT
-from papers import LANGUAGES, Block, blocks, pages, run
+from papers import LANGUAGES, Block, blocks, guides_of_spark, pages, run
 from runner import front, table
 
 PAGES = pages()
 BLOCKS = [block for page, text in PAGES.items() for block in blocks(page, text)]
 README_LINES_MAX = 200
-# Runs in the session that Spark's tests share: tests/spark/pipelines/test_guide.py.
-IN_SPARK = "docs/guide/pipelines.md"
 # Blocks that do not run, page by page; each says why.
-NOT_RUN = {"README.md": 1, "docs/guide/rust.md": 2}
+NOT_RUN = {"README.md": 1, "docs/guide/rust.md": 2, "docs/guide/spark.md": 1}
 
 
 def of(language: str) -> list[Block]:
@@ -33,7 +31,7 @@ def test_there_are_pages_with_blocks_of_every_kind() -> None:
     assert of("rust")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != IN_SPARK])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in guides_of_spark()])
 def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     run([block for block in blocks(page, PAGES[page]) if block.runs], tmp_path)
 

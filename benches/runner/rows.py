@@ -92,7 +92,7 @@ ROWS = (
         Bar(most=50 * MS)),
     Row("transaction", "a transaction: a record to each of two topics", "time", "",
         Bar(most=3 * US)),
-    Row("transaction_durable", "… durable", "rate", "F", Bar(ratio_min=1 / 1.3)),
+    Row("transaction_durable", "a transaction, durable", "rate", "F", Bar(ratio_min=1 / 1.3)),
     Row("consumer_iterate", "iteration under a consumer's name", "rate", "a plain for",
         Bar(ratio_min=0.70)),
     Row("consumer_commit", "… commit behind a record, undurable", "time", "", Bar(most=1 * US)),

@@ -15,13 +15,23 @@ import termios
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from cli.warm import Warm
 
 PROGRAM = str(Path(sys.executable).with_name("falaj"))
 DEADLINE_S = 60.0
 # What the machine says about colours, language and time must not decide a test.
 _ASIDE = {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "TTY_COMPATIBLE", "TZ", "LC_ALL", "LANG"}
 _ASIDE |= {"PYTHONUNBUFFERED"}  # under which nothing would need to be flushed
+_ASIDE |= {"PYTEST_CURRENT_TEST"}  # another for each test
+
+
+@cache
+def _warm(environment: tuple[tuple[str, str], ...]) -> Warm:
+    """Begin the program in this environment once, for all that is run in it."""
+    return Warm(dict(environment))
 
 
 @dataclass(frozen=True)
@@ -57,8 +67,15 @@ class Shell:
         self, *arguments: str, given: bytes = b"", **changed: str
     ) -> "subprocess.CompletedProcess[bytes]":
         """Run it in pipes, and keep its output as it is."""
+        command = [PROGRAM, *arguments]
+        if not changed:  # else something of it may be looked at only when Python begins
+            done = _warm(tuple(self.environment.items())).run(
+                command, self.folder, self.environment, given, DEADLINE_S
+            )
+            if done:
+                return done
         return subprocess.run(
-            [PROGRAM, *arguments],
+            command,
             input=given,
             capture_output=True,
             cwd=self.folder,

@@ -14,7 +14,7 @@ from rich.console import Console
 
 import falaj
 import falaj.demo
-from falaj.demo import steps
+from falaj.demo import late, steps
 from falaj.errors import Invalid
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ def run(command: list[str]) -> str:
 
 @pytest.mark.timeout(300)  # it starts Spark twice, on a machine that may be busy
 def test_the_demo_survives_a_kill_and_its_figures_are_right_in_a_folder_it_left_before(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(late, "BATCHES", late.KILL_AT + 1)  # one batch is left when it is killed
     folder = tmp_path / "demo"
     (folder / "checkpoint").mkdir(parents=True)
     (folder / "checkpoint" / "metadata").write_text("of the run before")

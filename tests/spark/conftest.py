@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,8 +36,15 @@ def limited(most: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = falaj.spark.session.local("tests", cores="2,2", spark_sql_shuffle_partitions="1")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory in which Spark runs: where a relative path leads."""
+    return tmp_path_factory.mktemp("desk")
+
+
+@pytest.fixture(scope="session")
+def spark(desk: Path) -> Iterator[SparkSession]:
+    with contextlib.chdir(desk):
+        session = falaj.spark.session.local("tests", cores="2,2", spark_sql_shuffle_partitions="1")
     yield session
     session.stop()
 

@@ -355,7 +355,7 @@ fn a_power_cut_at_any_event_loses_no_job() {
             let machine = machine().on(filesystem.clone());
             let acked = workload(&machine, options);
             let mut images = 0;
-            for crash in machine.journal().crashes().step_by(every(17)) {
+            for crash in machine.journal().crashes().step_by(every(51)) {
                 // An ack that was not answered may have been stored as well.
                 let before: BTreeSet<u64> = acked
                     .iter()
@@ -370,7 +370,7 @@ fn a_power_cut_at_any_event_loses_no_job() {
                     })
                     .images;
             }
-            assert!(images > 120, "{images}");
+            assert!(images > 40, "{images}");
         }
     }
 }
@@ -527,7 +527,7 @@ fn a_flipped_bit_of_the_state_loses_no_job_and_crashes_nobody() {
     let whole = machine.restart();
     let mut errors = 0;
     // What is derived beyond the first places is not looked at before it is made anew.
-    for bit in (0..4096 * 8).chain((len - 16384) * 8..len * 8).step_by(29) {
+    for bit in (0..4096 * 8).chain((len - 16384) * 8..len * 8).step_by(29 * every(4)) {
         let image = whole.restart();
         let file = image.open(path, Open::ReadWrite).unwrap();
         let mut byte = [0];
@@ -544,5 +544,5 @@ fn a_flipped_bit_of_the_state_loses_no_job_and_crashes_nobody() {
             Err(other) => panic!("bit {bit}: {other}"),
         }
     }
-    assert!(errors > 10, "{errors}");
+    assert!(errors > 3, "{errors}");
 }

@@ -74,7 +74,7 @@ fn a_power_cut_at_any_event_leaves_all_of_a_job_with_its_token_or_nothing() {
     for (mode, records) in MODES.into_iter().flat_map(|mode| FEW.map(|size| (mode, size))) {
         let machine = machine();
         let (began, returned) = committing(&machine, mode, records);
-        for crash in machine.journal().crashes_from(began).step_by(every(13)) {
+        for crash in machine.journal().crashes_from(began).step_by(every(29)) {
             crash.explore(2, 7, |selection, image| {
                 image.set_now_us(LATER_US);
                 let story = crash.describe(selection);
@@ -85,7 +85,7 @@ fn a_power_cut_at_any_event_leaves_all_of_a_job_with_its_token_or_nothing() {
             });
         }
     }
-    assert!(seen[0] > 100 && seen[1] > 10, "{seen:?}");
+    assert!(seen[0] > 50 && seen[1] > 5, "{seen:?}");
 }
 
 #[test]

@@ -1,0 +1,159 @@
+"""The program begun in no time: forked off a process that has imported all of it already.
+
+A Python process that imports typer and rich takes 0.2 seconds of a core to begin, and these tests
+begin some seven hundred. What is forked has its arguments, directory, umask, environment and
+standard streams from the caller, as a process begun anew has, and ends through the interpreter's
+own exit. Whoever cares for the beginning itself starts `PROGRAM` (cli/shell.py).
+
+The process that is forked from ends with the tests: nobody holds the other end of its socket then.
+"""
+
+import contextlib
+import gc
+import io
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NoReturn
+
+_LARGEST = 1 << 16
+"""Bytes of a question. A socket takes more, but not much more."""
+_NUMBER = struct.Struct("=q")
+
+
+class Warm:
+    """A process that has imported the program, and forks it off."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._socket, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        subprocess.Popen(
+            [sys.executable, __file__, str(inside.fileno())],
+            pass_fds=[inside.fileno()],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        ).returncode = 0  # nobody waits for it: it ends after we do
+        inside.close()
+
+    def run(
+        self,
+        argv: list[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        given: bytes,
+        deadline_s: float,
+    ) -> "subprocess.CompletedProcess[bytes] | None":
+        """Run the program in pipes; None if that is more than can be asked for here."""
+        umask = os.umask(0o77)
+        os.umask(umask)
+        asked = json.dumps([argv, str(folder), dict(environment), umask]).encode()
+        if len(asked) > _LARGEST:
+            return None
+        with _pipe() as stdin, _pipe() as stdout, _pipe() as stderr, _pipe() as answer:
+            inside = [stdin[0], stdout[1], stderr[1], answer[1]]
+            socket.send_fds(self._socket, [asked], [end.fileno() for end in inside])
+            for end in inside:
+                end.close()
+            pid = _NUMBER.unpack(answer[0].read(_NUMBER.size))[0]
+            with ThreadPoolExecutor(3) as pool:
+                pool.submit(_give, stdin[1], given)
+                out, err = pool.submit(stdout[0].read), pool.submit(stderr[0].read)
+                ended = select.poll()  # not `select`, which knows no descriptor above 1,023
+                ended.register(answer[0], select.POLLIN)
+                late = not ended.poll(deadline_s * 1000)
+                if late:
+                    os.kill(pid, signal.SIGKILL)
+                code = _NUMBER.unpack(answer[0].read(_NUMBER.size))[0]
+                done = subprocess.CompletedProcess(argv, code, out.result(), err.result())
+        if late:
+            raise subprocess.TimeoutExpired(argv, deadline_s, done.stdout, done.stderr)
+        return done
+
+
+@contextlib.contextmanager
+def _pipe() -> "Iterator[tuple[io.FileIO, io.FileIO]]":
+    """Make a pipe: where it is read, and where it is written."""
+    read, write = os.pipe()
+    with io.FileIO(read, "rb") as reader, io.FileIO(write, "wb") as writer:
+        yield reader, writer
+
+
+def _give(stdin: io.FileIO, given: bytes) -> None:
+    """Write all of a standard input, as far as anybody reads it."""
+    rest = memoryview(given)
+    with stdin, contextlib.suppress(BrokenPipeError):
+        while rest:
+            rest = rest[stdin.write(rest) :]
+
+
+# --- What follows runs in the process that is forked from ----------------------------------------
+
+
+def _serve(requests: socket.socket) -> None:
+    """Fork off a program for each question, until nobody is there to ask."""
+    from falaj.cli import main
+
+    # What takes the time: typer imports the half of what it needs when something runs.
+    sys.argv = ["falaj", "topics", "/dev/null"]
+    with open(os.devnull, "w") as nobody, contextlib.redirect_stderr(nobody):
+        with contextlib.suppress(SystemExit):
+            main()
+    gc.freeze()  # what is here is shared with all that are forked off, as long as nobody touches it
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a minder
+    while True:
+        asked, ends, _, _ = socket.recv_fds(requests, _LARGEST + 1, 4)
+        if not asked:
+            return
+        if os.fork() == 0:
+            requests.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return _mind(asked, ends)
+        for end in ends:
+            os.close(end)
+
+
+def _mind(asked: bytes, ends: list[int]) -> None:
+    """Fork the program, tell its pid, wait for its end, tell that. Returns in the program."""
+    *streams, answer = ends
+    pid = os.fork()
+    if pid == 0:
+        os.close(answer)
+        _become(asked, streams)
+    for end in streams:
+        os.close(end)
+    os.write(answer, _NUMBER.pack(pid))
+    _, status = os.waitpid(pid, 0)
+    os.write(answer, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+    os._exit(0)
+
+
+def _become(asked: bytes, streams: list[int]) -> NoReturn:
+    """Be the program, as if it had been begun so."""
+    argv, folder, environment, umask = json.loads(asked)
+    for number, end in enumerate(streams):
+        os.dup2(end, number)
+        os.close(end)
+    os.chdir(folder)
+    os.umask(umask)
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    sys.argv = argv
+    from falaj.cli import main
+
+    main()
+    sys.exit()
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
