@@ -7,12 +7,14 @@ what its workers say afterwards goes to stderr, and nothing of it to stdout.
 
 import json
 import os
+import re
 import secrets
 import sys
 import threading
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +25,9 @@ from falaj.cli.exits import Exit, Stop, read_failed
 from falaj.cli.opened import Access
 from falaj.cli.paint import Paint, is_terminal
 from falaj.cli.tables import facts
+from falaj.cli.units import moment
 from falaj.errors import Error
+from falaj.times import from_ns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,8 +35,19 @@ if TYPE_CHECKING:
     from falaj.pipeline.frame import Config, Progress, Result
 
     Verb = Callable[..., Result]
+    Loaded = tuple[type[Config], Verb]
 
-__all__ = ["ConfigOption", "Given", "SparkOption", "StoreArgument", "TopicArgument", "run"]
+__all__ = [
+    "ConfigOption",
+    "Given",
+    "SparkOption",
+    "StoreArgument",
+    "TopicArgument",
+    "names",
+    "pairs",
+    "place",
+    "run",
+]
 
 # With --config they may stand in the file, so typer cannot ask for them; the config does.
 StoreArgument = Annotated[
@@ -52,9 +67,26 @@ Given = Mapping[str, Any]
 """Options by the names of the config's fields; None, and what is empty, was not given."""
 
 
+def names(given: str | None) -> tuple[str, ...] | None:
+    """Read names with commas between them."""
+    return None if given is None else tuple(name.strip() for name in given.split(","))
+
+
+def place(given: str | None) -> int | str | datetime | None:
+    """Read where to begin or end: a word, an offset, or a time as other verbs take it."""
+    if given is None or given in ("earliest", "latest"):
+        return given
+    if _OFFSET.fullmatch(given):
+        return int(given)
+    return from_ns(moment(given))
+
+
+_OFFSET = re.compile(r"-?\d+")
+
+
 def run(
     context: options.Context,
-    load: "Callable[[], tuple[type[Config], Verb]]",
+    load: "Callable[[], Loaded]",
     given: Given,
     *,
     config: Path | None,
@@ -78,13 +110,15 @@ def run(
     if options.access_of(context) != Access():
         raise Stop("--force and --timeout are not for pipelines: leave them away")
     try:
+        import pyarrow  # noqa: F401  # only to know that it is there
+
         kind, verb = load()
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "pandas"):
             raise
         raise Stop("pipelines run in Spark: pip install 'falaj[spark]'") from None
     read = _read(config) if config is not None else {}
-    settings = {**_flat(read.pop("spark", {})), **_pairs(spark or [])}
+    settings = {**_flat(read.pop("spark", {})), **(pairs(spark, "--spark", "spark.") or {})}
     named = {name: value for name, value in given.items() if value not in (None, [], ())}
     checked = kind.from_mapping({**read, **named})
     with _session(settings) as session, _shown() as progress:
@@ -133,7 +167,7 @@ def _flat(table: object, front: str = "spark") -> dict[str, str]:
     """Join the names of tables within tables by dots: TOML takes dots for that."""
     if not isinstance(table, dict):
         raise Stop('settings of Spark are a table: [spark], then "executor.memory" = "4g"')
-    found = {}
+    found: dict[str, str] = {}
     for name, value in table.items():
         if isinstance(value, dict):
             found |= _flat(value, f"{front}.{name}")
@@ -142,14 +176,19 @@ def _flat(table: object, front: str = "spark") -> dict[str, str]:
     return found
 
 
-def _pairs(given: list[str]) -> dict[str, str]:
+def pairs(given: list[str] | None, option: str, front: str = "") -> dict[str, str] | None:
+    """Read settings as NAME=VALUE.
+
+    Raises:
+        Stop: One is not written so.
+    """
     found = {}
-    for pair in given:
+    for pair in given or []:
         name, equals, value = pair.partition("=")
-        if not equals or not name.startswith("spark."):
-            raise Stop(f"--spark takes a setting as spark.executor.memory=4g, not {pair!r}")
+        if not equals or not name.startswith(front):
+            raise Stop(f"{option} takes {front and front + '…'}NAME=VALUE, not {pair!r}")
         found[name] = value
-    return found
+    return found or None
 
 
 # --- Spark ---------------------------------------------------------------------------------------
@@ -177,6 +216,7 @@ def _session(settings: Mapping[str, str]) -> "Iterator[SparkSession]":
     finally:
         with relay.instead_of_ours():
             spark.stop()
+        relay.drain()
 
 
 class _Relay:
@@ -185,7 +225,7 @@ class _Relay:
     def __init__(self) -> None:
         read, self._write = os.pipe2(os.O_CLOEXEC)
         self._mark = f"\0{secrets.token_hex(8)}"
-        self._decided = threading.Event()
+        self._seen = threading.Event()
         threading.Thread(target=self._pass_on, args=(read,), daemon=True).start()
 
     @contextmanager
@@ -207,21 +247,31 @@ class _Relay:
 
     def decide(self, *, show: bool) -> None:
         """Show or forget what was said so far; returns when that is done."""
-        os.write(self._write, f"\n{self._mark}{'+' if show else '-'}\n".encode())
-        self._decided.wait()
+        self._tell("+" if show else "-")
+
+    def drain(self) -> None:
+        """Wait until all is passed on that was said so far."""
+        self._tell("=")
+
+    def _tell(self, word: str) -> None:
+        # Who speaks may still be there and holds the pipe, so that it has no end.
+        self._seen.clear()
+        os.write(self._write, f"\n{self._mark}{word}\n".encode())
+        self._seen.wait()
 
     def _pass_on(self, read: int) -> None:
-        held: list[str] = []
+        held: list[str] | None = []
         with os.fdopen(read, encoding="utf-8", errors="replace") as lines:
             for line in (line.rstrip("\n") for line in lines):
                 if line.startswith(self._mark):
-                    for kept in held if line.endswith("+") else ():
+                    for kept in held or () if line.endswith("+") else ():
                         self._print(kept)
-                    self._decided.set()
-                elif self._decided.is_set():
-                    self._print(line)
-                else:
+                    held = held if line.endswith("=") else None
+                    self._seen.set()
+                elif line and held is not None:
                     held.append(line)
+                elif line:
+                    self._print(line)
 
     @staticmethod
     def _print(line: str) -> None:

@@ -15,17 +15,28 @@ Example:
 """
 
 from falaj.pipeline.aggregate import AggregateConfig, AggregateResult, aggregate
+from falaj.pipeline.exported import exported_files, read_exported
+from falaj.pipeline.exporting import ExportConfig, ExportResult, export
 from falaj.pipeline.frame import Config, Progress, Result
+from falaj.pipeline.importing import ImportConfig, ImportResult, import_files
 from falaj.pipeline.join import JoinConfig, JoinResult, join
 
 __all__ = [
     "AggregateConfig",
     "AggregateResult",
     "Config",
+    "ExportConfig",
+    "ExportResult",
+    "ImportConfig",
+    "ImportResult",
     "JoinConfig",
     "JoinResult",
     "Progress",
     "Result",
     "aggregate",
+    "export",
+    "exported_files",
+    "import_files",
     "join",
+    "read_exported",
 ]

@@ -55,6 +55,11 @@ class Loss:
             raise error
         self.warn(f"{error}; the query goes on from what is there")
 
+    @property
+    def told(self) -> list[str]:
+        """What was said."""
+        return sorted(self._told)
+
     def warn(self, sentence: str) -> None:
         """Say something, once."""
         if sentence not in self._told:

@@ -63,13 +63,15 @@ _REMEMBERED = 4
 class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of the topics' records, in order within each partition."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, choices: str = STREAM_CHOICES
+    ) -> None:
         columns.check(schema, options)
         if options.rate is not None and not HAS_LIMITS:
             raise Invalid("option maxOffsetsPerTrigger needs PySpark 4.2 or newer: upgrade it")
         self.options = options
         self.schema = schema
-        self._loss = Loss(options.fails_on_loss, STREAM_CHOICES)
+        self.loss = Loss(options.fails_on_loss, choices)
         self._target: dict[tuple[str, str, int], int] | None = None
         self._cursors: Cursors | None = None
         self._recognised: dict[tuple[str, str, int], deque[Place]] = {}
@@ -88,7 +90,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     starting.expect_partitions(name, topic.partitions)
                     found[name] = Standing(topic.generation, {})
                     for part in topic._parts():
-                        offset = starting.resolve(part, part.first, part.end, self._loss)
+                        offset = starting.resolve(part, part.first, part.end, self.loss)
                         found[name].partitions[part.partitions[0]] = place_of(part, offset)
         return places.encode(found)
 
@@ -154,13 +156,13 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topics = {}
             for name, standing in until.items():
                 if name not in store.topics():
-                    self._loss.meet(_deleted(name))
+                    self.loss.meet(_deleted(name))
                     continue
                 topic = opened.enter_context(ranges.open_raw(store, name))
                 if topic.generation == standing.generation:
                     topics[name] = topic
                 else:
-                    self._loss.meet(_made_anew(name))
+                    self.loss.meet(_made_anew(name))
             begun = self._begin(topics, before)
             if not HAS_LIMITS:
                 self._follow(begun)
@@ -176,10 +178,10 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read what one task was given."""
         if not isinstance(partition, ranges.Range):
             return
-        with ranges.opened(self.options, partition, self._loss) as part:
+        with ranges.opened(self.options, partition, self.loss) as part:
             if part is not None:
                 yield from columns.batches(
-                    part, partition.start, partition.end, self.schema, self.options, self._loss
+                    part, partition.start, partition.end, self.schema, self.options, self.loss
                 )
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -214,7 +216,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, topic in topics.items():
             known = kept.get(name)
             if known is not None and known.generation != topic.generation:
-                self._loss.meet(_made_anew(name))
+                self.loss.meet(_made_anew(name))
                 known = None
             at = {} if known is None else known.partitions
             found[name] = Standing(
@@ -232,7 +234,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = part.first
         if there < first:
             lost = f"{_named(part)}: records {there} to {first} were trimmed before they were read"
-            self._loss.meet(out_of_range(lost, there, first, part.end))
+            self.loss.meet(out_of_range(lost, there, first, part.end))
             there = first
         return place if there == place.offset else Place(there)
 
@@ -247,14 +249,14 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{_named(part)} ends at {committed}, and the query has read up to {place.offset}: "
                 "its log lost its end, or is an older copy"
             )
-            self._loss.meet(LogRewound(lost))
+            self.loss.meet(LogRewound(lost))
             return committed
         if place.after and place.offset > part.first and place_of(part, place.offset) != place:
             lost = (
                 f"{_named(part)} holds other records before offset {place.offset} than those that "
                 "the query has read: its log lost its end, or is an older copy"
             )
-            self._loss.meet(LogRewound(lost))
+            self.loss.meet(LogRewound(lost))
         recognised.append(place)
         return place.offset
 
@@ -273,7 +275,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._started:
             self.options.warn_of_ignored()
             if self.options.consumer is not None:
-                self._cursors = Cursors(self.options.store, self.options.consumer, self._loss)
+                self._cursors = Cursors(self.options.store, self.options.consumer, self.loss)
                 self._cursors.begin(begun)
             self._started = True
         elif self._cursors is not None:
@@ -281,9 +283,9 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _gone(self, name: str) -> None:
         if self.options.topics is not None and name not in self.options.topics:
-            self._loss.warn(f"topic {name} is in the checkpoint, and not read any more")
+            self.loss.warn(f"topic {name} is in the checkpoint, and not read any more")
         else:
-            self._loss.meet(_deleted(name))
+            self.loss.meet(_deleted(name))
 
 
 def _lane(part: falaj.Topic[Any]) -> tuple[str, str, int]:

@@ -1,0 +1,453 @@
+"""`export`: a topic to files by date, each of its records once however often it runs or dies.
+
+Owns which records a run exports: what came since the run before, as a stream of the connector finds
+it, with its rules for records that are gone. How a run survives its death is in `folders`, what its
+tasks write in `pieces`, and other tables than files are in `lakes`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DateType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+import falaj
+from falaj import arrow
+from falaj.errors import Invalid
+from falaj.pipeline import steps
+from falaj.pipeline.folders import Commit, Folder, Plan
+from falaj.pipeline.frame import Config, Result, struct_of, watched
+from falaj.pipeline.pieces import NO_DATE, Work
+from falaj.spark import columns, places, ranges
+from falaj.spark.options import ReadOptions
+from falaj.spark.places import place_of
+from falaj.spark.stream import FalajStreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow
+    from pyspark.sql import SparkSession
+
+    from falaj.pipeline.frame import Progress
+
+__all__ = ["ExportConfig", "ExportResult", "export"]
+
+_CHOICES = (
+    "export to another folder, or let it go on from what is there with on_loss='continue' "
+    "(--on-loss continue)"
+)
+_INSTEAD = (
+    "export Parquet, and where an older PySpark and that package are (pip install {}), write "
+    "read_exported(spark, folder) to a table"
+)
+_NO_LAKE = {
+    "delta": "format='delta' is not to be had: the newest Delta Lake, 4.4, is for PySpark up to "
+    "4.2; " + _INSTEAD.format("delta-spark 'pyspark<4.3'"),
+    "iceberg": "format='iceberg' is not to be had: Iceberg comes as a jar for one version of "
+    "Spark, not by pip, and falaj is tested with none; " + _INSTEAD.format("'pyspark<4.2'"),
+}
+_RECORDS_MIN = 100_000
+"""Fewest records that are worth a task of their own."""
+_TASKS_PER_CORE = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(Config):
+    """What to export, where to, and how.
+
+    Which records and columns there are, `columns` to `zone`, is fixed by the first run to a folder.
+
+    Attributes:
+        store: Directory of the store.
+        topic: Name of the topic.
+        into: The folder: empty, not there yet, or of an export; on a file system that all executors
+            see under the same path.
+        format: "parquet". "delta" and "iceberg" are refused: they have no release for the PySpark
+            that falaj is tested with.
+        columns: Which of the topic's columns, as `format("falaj")` has them.
+        values: As what values are exported: "binary", "string" or "json".
+        schema: With "json" the members of `value`, as Spark writes types: `id BIGINT, name STRING`.
+        date_of: What a record's date is taken from: "timestamp", its event time or else that of its
+            append; "run", when it is exported; or a time or date in JSON, as "value.sold_at".
+        zone: The time zone of dates, as "Europe/Paris".
+        start: Where the first run begins: "earliest", "latest", an offset, or a time.
+        end: Where this run ends at the latest: an offset or a time; None for all there is.
+        visibility: "durable": no loss of power takes back what is exported; or "committed".
+        on_loss: What to do where records are gone that were not exported, or the topic is another:
+            "fail", or "continue" and report it.
+        on_corrupt: What to do with records that are damaged or not what `values` says: "fail", or
+            "skip" and report them.
+        compression: Parquet's: "zstd", "snappy", "gzip" or "none".
+        file_records: Most records of a task, and so of a file.
+    """
+
+    paths: ClassVar[tuple[str, ...]] = ("store", "into")
+
+    topic: str
+    into: Path | str
+    format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    columns: tuple[str, ...] = ("partition", "offset", "timestamp", "key", "value", "headers")
+    values: Literal["binary", "string", "json"] = "binary"
+    schema: str | None = None
+    date_of: str = "timestamp"
+    zone: str = "UTC"
+    start: int | str | datetime = "earliest"
+    end: int | str | datetime | None = None
+    visibility: Literal["durable", "committed"] = "durable"
+    on_loss: Literal["fail", "continue"] = "fail"
+    on_corrupt: Literal["fail", "skip"] = "fail"
+    compression: Literal["zstd", "snappy", "gzip", "none"] = "zstd"
+    file_records: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the topic."""
+        super().__post_init__()
+        if self.format != "parquet":
+            raise Invalid(_NO_LAKE[self.format])
+        if not self.columns:
+            raise Invalid(f"columns names none: choose from {', '.join(arrow.COLUMNS)}")
+        for name in self.columns:
+            if name not in arrow.COLUMNS:
+                raise Invalid(
+                    f"a topic has no column {name!r}: choose from {', '.join(arrow.COLUMNS)}"
+                )
+        if (self.schema is None) == (self.values == "json"):
+            raise Invalid(
+                "schema goes with values='json', and says what is in it: 'id BIGINT, name STRING'"
+            )
+        if self.date_of not in ("timestamp", "run") and not self.date_of.startswith("value."):
+            raise Invalid(
+                f"date_of is 'timestamp', 'run' or a member of JSON as 'value.sold_at', not "
+                f"{self.date_of!r}"
+            )
+        try:
+            ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise Invalid(f"there is no time zone {self.zone!r}: as in 'Europe/Paris'") from None
+        if self.file_records < 1:
+            raise Invalid(f"file_records is from 1 up, not {self.file_records}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult(Result):
+    """What a run exported; nothing where there was nothing new.
+
+    `records` is how many, `bytes` how large their files are.
+
+    Attributes:
+        into: The folder.
+        number: Number of the newest commit of the folder; 0 where there is none yet.
+        files: How many files were written.
+        dates: The first and the last date, or None where there is no date.
+        partitions: For each partition with news the offsets that were exported: first, and behind
+            the last.
+        resumed: Whether it finished a run that had died.
+        notes: What was reported: losses, damage that was left out.
+    """
+
+    into: Path
+    number: int
+    files: int
+    dates: tuple[str, str] | None
+    partitions: dict[int, tuple[int, int]]
+    resumed: bool
+    notes: tuple[str, ...]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Tell it to people."""
+        told = [
+            ("folder", str(self.into)),
+            ("commit", f"{self.number}{' (gone on with)' if self.resumed else ''}"),
+            ("files", f"{self.files:,}"),
+            ("dates", " to ".join(self.dates) if self.dates else "-"),
+        ]
+        return [*told, *super().rows(), *(("note", note) for note in self.notes)]
+
+
+def export(
+    spark: SparkSession, config: ExportConfig, *, progress: Progress | None = None
+) -> ExportResult:
+    """Export what came to a topic since the last run.
+
+    Each record is in the folder's committed files once, whatever happens to runs: one that was
+    killed is gone on with by the next. Files that readers find among the dates are of committed
+    runs; the moment after a commit, some of its files may be missing still (`read_exported` waits
+    for them). Takes the time of reading and writing what is new.
+
+    Args:
+        spark: The session; its executors must see store and folder.
+        config: What to export.
+        progress: Whom to tell how far it is.
+
+    Returns:
+        What was exported.
+
+    Raises:
+        LockTimeout: Another run exports to the folder.
+        SettingsMismatch: The folder was exported with other settings, or from another store.
+        OffsetOutOfRange: Records that were not exported are gone.
+        TopicDeleted: The topic was deleted, or made anew.
+        LogRewound: The topic's log lost its end, or is an older copy.
+        Corrupt: A record is damaged, or the folder's own state.
+        Error: Store or folder cannot be used.
+    """
+    began = time.perf_counter()
+    with falaj.open(config.store, "r") as store:
+        _opened(store, config).close()  # before a folder is made for it
+    folder = Folder(Path(config.into))
+    with folder.locked():
+        run = _Run(spark, config, folder, progress)
+        moved = run.finish_committed()
+        commits = run.go_on()
+        resumed = moved or bool(commits)
+        commits += run.export_new()
+    return _result(config, folder, commits, resumed, time.perf_counter() - began)
+
+
+class _Run:
+    """A run of an export; the caller holds the folder's lock."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: ExportConfig,
+        folder: Folder,
+        progress: Progress | None,
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._folder = folder
+        self._progress = progress
+        schema = _schema(config)
+        with falaj.open(config.store, "r") as store, _opened(store, config) as topic:
+            options = _options(config, None if folder.last() else topic)
+            store_id = store.id
+        self._reader = FalajStreamReader(options, schema, _CHOICES)
+        folder.agree(
+            {
+                "store": store_id,
+                "topic": config.topic,
+                "columns": list(config.columns),
+                "values": config.values,
+                "schema": StructType([schema[name] for name in config.columns]).jsonValue(),
+                "date_of": config.date_of,
+                "zone": config.zone,
+            }
+        )
+
+    def finish_committed(self) -> bool:
+        """Move on the files of a run that died behind its commit; clear what others left."""
+        plan, last = self._folder.plan(), self._folder.last()
+        died = plan is not None and last is not None and plan.number == last.number
+        if died and last is not None:
+            self._folder.publish(last)
+        if died or plan is None:
+            self._folder.clear()
+        return died
+
+    def go_on(self) -> list[Commit]:
+        """Finish a run that died before its commit; give it up if its records are gone.
+
+        Nobody has seen anything of a run that is given up.
+        """
+        plan = self._folder.plan()
+        if plan is None:
+            return []
+        if tuple(self._reader.partitions(plan.start, plan.end)) != plan.whole:
+            self._folder.clear()
+            return []
+        return [self._finished(plan)]
+
+    def export_new(self) -> list[Commit]:
+        """Export what came since the newest commit; the first run commits in any case.
+
+        So that it is known from then on where "latest" was.
+        """
+        last = self._folder.last()
+        start = self._reader.initialOffset() if last is None else last.end
+        end = self._bounded(start, self._reader.latestOffset(start))
+        whole = tuple(self._reader.partitions(start, end))
+        if not whole and last is not None:
+            return []
+        plan = Plan(
+            number=last.number + 1 if last else 1,
+            run=secrets.token_hex(8),
+            began=datetime.now(UTC).isoformat(),
+            start=start,
+            end=end,
+            whole=whole,
+            tasks=tuple(ranges.split(list(whole), self._tasks(sum(map(len, whole))))),
+        )
+        self._folder.begin(plan)
+        return [self._finished(plan)]
+
+    def _finished(self, plan: Plan) -> Commit:
+        steps.make_folder(self._folder.staging(plan.run))
+        missing = [n for n in range(len(plan.tasks)) if self._folder.kept(plan.run, n) is None]
+        if missing:
+            run_tasks(self._spark, self._work(plan), missing, self._progress)
+        commit = self._folder.commit(plan, self._reader.loss.told)
+        self._folder.publish(commit)
+        self._folder.clear()
+        return commit
+
+    def _work(self, plan: Plan) -> Work:
+        began = datetime.fromisoformat(plan.began)
+        return Work(
+            path=self._folder.path,
+            folder=self._folder.settings()["id"],
+            plan=plan,
+            reader=self._reader,
+            columns=self._config.columns,
+            date_of=self._config.date_of,
+            zone=self._config.zone,
+            day=began.astimezone(ZoneInfo(self._config.zone)).date().isoformat(),
+            compression=self._config.compression,
+        )
+
+    def _tasks(self, records: int) -> int:
+        """Say into how many tasks to cut: files of bounded size, and work for all cores."""
+        bounded = -(-records // self._config.file_records)
+        return max(bounded, min(records // _RECORDS_MIN, _TASKS_PER_CORE * _cores(self._spark)), 1)
+
+    def _bounded(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+        """Go no further than `end` says, and not back."""
+        if self._config.end is None:
+            return end
+        begun, until = places.decode(start), places.decode(end)
+        name = self._config.topic
+        with falaj.open(self._config.store, "r") as store, _opened(store, self._config) as topic:
+            for number, _, stop in arrow.lanes(topic, "earliest", self._config.end):
+                place = until[name].partitions[number]
+                least = begun[name].partitions[number].offset if name in begun else 0
+                if stop < place.offset:
+                    until[name].partitions[number] = place_of(
+                        topic.partition(number), max(stop, min(least, place.offset))
+                    )
+        return places.encode(until)
+
+
+def run_tasks(spark: SparkSession, work: Work, tasks: list[int], progress: Progress | None) -> None:
+    """Let executors do tasks, each as a task of Spark."""
+
+    def do(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow
+
+        for batch in batches:
+            for at in batch["id"].to_pylist():
+                records, size = work.do(tasks[at])
+                yield pyarrow.RecordBatch.from_pydict({"records": [records], "bytes": [size]})
+
+    records = sum(len(work.plan.tasks[task]) for task in tasks)
+    with watched(spark, progress, f"exporting {records:,} records"):
+        frame = spark.range(0, len(tasks), 1, len(tasks))
+        frame.mapInArrow(do, "records BIGINT, bytes BIGINT").collect()
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkException:  # Spark Connect does not tell
+        return os.cpu_count() or 1
+
+
+def _opened(store: falaj.Store, config: ExportConfig) -> falaj.Topic[Any]:
+    return ranges.open_raw(store, config.topic, config.visibility)
+
+
+def _schema(config: ExportConfig) -> StructType:
+    """List what is read: the columns, and what dates are taken from."""
+    value = _value_type(config)
+    everything = columns.schema(
+        ReadOptions.parse({"store": "-", "subscribe": "-", "includeHeaders": "true"})
+    )
+    types = {name: everything[name].dataType for name in everything.names} | {"value": value}
+    source = config.date_of.split(".")[0]
+    names = [*config.columns]
+    if source != "run" and source not in names:
+        names.append(source)
+    if source == "value":
+        _expect_date(value, config.date_of)
+    return StructType([StructField(name, types[name]) for name in names])
+
+
+def _value_type(config: ExportConfig) -> DataType:
+    if config.schema is None:
+        return StringType() if config.values == "string" else BinaryType()
+    return struct_of(config.schema)
+
+
+def _expect_date(value: DataType, date_of: str) -> None:
+    found = value
+    for name in date_of.split(".")[1:]:
+        if not isinstance(found, StructType) or name not in found.names:
+            raise Invalid(
+                f"date_of={date_of!r} is no member of the values: they are {value.simpleString()}"
+            )
+        found = found[name].dataType
+    if not isinstance(found, TimestampType | DateType):
+        raise Invalid(
+            f"date_of={date_of!r} is {found.simpleString()}: declare it as TIMESTAMP or DATE in "
+            "schema"
+        )
+
+
+def _options(config: ExportConfig, first: falaj.Topic[Any] | None) -> ReadOptions:
+    """Say to the connector what is read; where from, in the first run."""
+    given = {
+        "store": str(config.store),
+        "subscribe": config.topic,
+        "values": config.values,
+        "visibility": config.visibility,
+        "onCorrupt": config.on_corrupt,
+        "failOnDataLoss": str(config.on_loss == "fail").lower(),
+        "includeHeaders": "true",
+        "minPartitions": "1",
+    }
+    if first is not None:
+        begin = {str(part.partitions[0]): part._start(config.start) for part in first._parts()}
+        given["startingOffsets"] = json.dumps({config.topic: begin})
+    return ReadOptions.parse(given, "stream")
+
+
+def _result(
+    config: ExportConfig, folder: Folder, commits: list[Commit], resumed: bool, seconds: float
+) -> ExportResult:
+    files = [piece for commit in commits for piece in commit.files]
+    dates = sorted({piece.path.split("/")[0].removeprefix("date=") for piece in files} - {NO_DATE})
+    reached: dict[int, tuple[int, int]] = {}
+    for commit in commits:
+        for bounds in commit.whole:
+            first = reached.get(bounds.partition, (bounds.start, 0))[0]
+            reached[bounds.partition] = (first, bounds.end)
+    last = folder.last()
+    return ExportResult(
+        records=sum(commit.records for commit in commits),
+        bytes=sum(piece.bytes for piece in files),
+        seconds=seconds,
+        into=folder.path,
+        number=last.number if last else 0,
+        files=len(files),
+        dates=(dates[0], dates[-1]) if dates else None,
+        partitions=reached,
+        resumed=resumed,
+        notes=tuple(sorted({note for commit in commits for note in commit.notes})),
+    )

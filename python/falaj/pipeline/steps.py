@@ -1,0 +1,108 @@
+"""The single steps by which a folder changes, each of which a crash leaves done or not done.
+
+Everything that outlives a run goes through here, so that a test can end a run before and after each
+of them. Files appear whole, under their name or not at all, and what returned is on the medium.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from falaj.errors import Error, Invalid, IOFailed, NoSpace, NotPermitted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["make_folder", "move", "remove", "sync", "told", "write"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def told(folder: Path) -> Iterator[None]:
+    """Raise what the operating system refuses in the body as falaj's errors.
+
+    Raises:
+        NoSpace: There is no room.
+        NotPermitted: It is not allowed.
+        IOFailed: Anything else.
+    """
+    try:
+        yield
+    except Error:
+        raise
+    except OSError as error:
+        path = error.filename or folder
+        said = f"{path}: {error.strerror or error}"
+        if error.errno in _FULL:
+            raise NoSpace(f"{said}; make room and run it again") from error
+        kind = NotPermitted if isinstance(error, PermissionError) else IOFailed
+        refused = kind(f"{said}; mend it and run it again")
+        refused.errno, refused.filename, refused.remedy = error.errno, path, "fix the machine"
+        raise refused from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are not there."""
+    missing = [path, *path.parents]
+    missing = missing[: next(n for n, folder in enumerate(missing) if folder.is_dir())]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync(folder.parent)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file whole; one that is there is replaced."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with draft.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+    sync(path.parent)
+
+
+def move(source: Path, target: Path) -> None:
+    """Move a file to where it belongs, unless it is there; the caller syncs the folders.
+
+    Raises:
+        Invalid: Another file lies there.
+        FileNotFoundError: It is in neither place.
+    """
+    if not source.exists() and target.exists():
+        return
+    if target.exists():
+        raise Invalid(
+            f"{target} is in the way: it is no file of this export, which has one of that name; "
+            "move it away and run the export again"
+        )
+    source.rename(target)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; nothing where there is nothing."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def sync(folder: Path) -> None:
+    """Put a folder's names on the medium."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,182 @@
+"""`falaj pipeline …`: options and files become configs; Spark's words stay where they belong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cli.shell import PROGRAM, Shell, Terminal
+from falaj.cli import piping
+from falaj.cli.app import run
+from falaj.pipeline import exported_files
+from spark.pipelines.test_export import fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    Program = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def program(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Program:
+    """Run the program in this process, in the session that the tests share."""
+
+    @contextmanager
+    def shared(settings: dict[str, str]) -> Iterator[SparkSession]:
+        given.append(settings)
+        yield spark
+
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(piping, "_session", shared)
+    monkeypatch.chdir(tmp_path)
+
+    def do(*arguments: str) -> tuple[int, str, str]:
+        given.clear()
+        code = run(["pipeline", *arguments])
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    do.settings = given  # type: ignore[attr-defined]
+    return do
+
+
+def test_an_export_tells_what_it_did(program: Program, tmp_path: Path) -> None:
+    fill(tmp_path, 4)
+    code, out, err = program("export", "s", "t", "lake", "--zone", "Asia/Muscat")
+    told = dict(line.split("\t") for line in out.splitlines())
+    assert (code, err) == (0, "")
+    assert (told["records"], told["dates"]) == ("4", "2026-11-20 to 2026-11-20")
+    assert len(exported_files(tmp_path / "lake")) == 2
+    code, out, err = program("export", "s", "t", "lake", "--zone", "Asia/Muscat", "--json")
+    assert (code, json.loads(out)["records"], err) == (0, 0, "")
+
+
+def test_options_win_over_the_file(program: Program, tmp_path: Path) -> None:
+    fill(tmp_path, 4)
+    (tmp_path / "nightly.toml").write_text(
+        'store = "s"\ntopic = "other"\ninto = "lake"\ncolumns = ["value"]\n'
+        '[spark]\n"executor.memory" = "4g"\nsql.caseSensitive = true\n'
+    )
+    arguments = ("export", "s", "t", "--config", "nightly.toml", "--spark", "spark.x.y=1")
+    code, _, err = program(*arguments, "--end", "2026-11-20T06:00:00Z", "--file-records", "1")
+    assert (code, err) == (0, "")
+    assert len(exported_files(tmp_path / "lake")) == 1
+    assert program.settings == [  # type: ignore[attr-defined]
+        {"spark.executor.memory": "4g", "spark.sql.caseSensitive": "true", "spark.x.y": "1"}
+    ]
+
+
+def test_an_import_tells_what_it_did(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("shop;n\nx;1\n")
+    code, out, err = program(
+        *("import", "s", "sales", "a.csv", "--schema", "shop STRING, n INT", "--json"),
+        *("--option", "sep=;", "--key", "shop", "--order-by", "n,shop"),
+    )
+    assert (code, err) == (0, "")
+    assert json.loads(out)["offsets"] == {"0": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("export", "s", "t"), 2, "into is missing"),
+        (("export", "s", "nothing", "lake"), 2, "there is no topic"),
+        (("export", "s", "t", "lake", "--zone", "Mars"), 2, "there is no time zone 'Mars'"),
+        (("export", "--config", "no.toml"), 2, "cannot read no.toml"),
+        (("export", "--config", "bad.toml"), 2, "bad.toml is no TOML"),
+        (("export", "--config", "odd.toml"), 2, "there is no 'topik': did you mean topic?"),
+        (("export", "s", "t", "lake", "--spark", "x=1"), 2, "--spark takes spark.…NAME=VALUE"),
+        (("import", "s", "t", "a.csv", "--option", "sep"), 2, "--option takes NAME=VALUE"),
+        (("import", "s", "t", "none.csv"), 2, "there is no file none.csv"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    program: Program, tmp_path: Path, arguments: tuple[str, ...], code: int, sentence: str
+) -> None:
+    fill(tmp_path, 1)
+    (tmp_path / "bad.toml").write_text("=")
+    (tmp_path / "odd.toml").write_text('topik = "t"')
+    ended, out, err = program(*arguments)
+    assert (ended, out, err.count("\n")) == (code, "", 1)
+    assert sentence in err
+
+
+def test_options_in_front_that_do_nothing_are_refused(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    ended = shell("--force", "pipeline", "export", "s", "t", "lake")
+    assert ended.code == 2
+    assert "--force and --timeout are not for pipelines" in ended.sentence()
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_without_its_extra_it_says_how_to_get_it(missing: str, tmp_path: Path) -> None:
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from falaj.cli.app import run; sys.exit(run(['pipeline', 'export', 's', 't', 'lake']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "falaj: pipelines run in Spark: pip install 'falaj[spark]'\n"
+
+
+RELAY = """
+import subprocess, sys
+from falaj.cli import piping
+relay = piping._Relay()
+with relay.instead_of_ours():
+    subprocess.run(["sh", "-c", "echo early; echo error >&2"])
+    late = subprocess.Popen(["sh", "-c", "read go; echo late"], stdin=subprocess.PIPE)
+relay.decide(show=sys.argv[1] == "show")
+print("result")
+late.communicate(b"go\\n")
+relay.drain()
+"""
+
+
+@pytest.mark.parametrize(("how", "early"), [("hide", ""), ("show", "early\nerror\n")])
+def test_what_spark_says_while_it_starts_is_kept_back(how: str, early: str) -> None:
+    command = [sys.executable, "-c", RELAY, how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("result\n", early + "late\n")
+
+
+BAR = """
+from falaj.cli.piping import _shown
+with _shown() as bar:
+    bar.say("one"); bar.total(4); bar.advance(4); bar._bars.refresh()
+    bar.say("two"); bar.total(7); bar.advance(5); bar._bars.refresh()
+"""
+
+
+def test_a_bar_follows_the_parts_of_the_work(tmp_path: Path) -> None:
+    bar = Terminal([sys.executable, "-c", BAR], tmp_path, {**os.environ, "NO_COLOR": "1"}).end()
+    assert bar.code == 0
+    for part in ("one", "4/4", "two", "5/7"):
+        assert part in bar.out
+
+
+@pytest.mark.proof
+def test_the_program_exports_in_a_spark_of_its_own(tmp_path: Path) -> None:
+    fill(tmp_path, 4)
+    command = [PROGRAM, "pipeline", "export", "s", "t", "lake", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["records"] == 4
+    os.stat(told["into"])
