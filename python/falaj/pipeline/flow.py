@@ -42,7 +42,7 @@ Moment = int | float | str | datetime
 """An offset of each partition, or a time."""
 AVAILABLE_NOW, BATCH = "available-now", "batch"
 _INTERVAL = re.compile(
-    r"(\d+(?:\.\d+)?)\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h|days?|d|weeks?|w)",
+    r"(\d+)\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h|days?|d|weeks?|w)",
     re.IGNORECASE,
 )
 _UNITS = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
@@ -145,7 +145,7 @@ def interval(name: str, text: str, instead: str = "") -> str:
         ('90 seconds', '1 hours')
     """
     match = _INTERVAL.fullmatch(text.strip())
-    if match is None or float(match[1]) <= 0:
+    if match is None or int(match[1]) < 1:
         raise Invalid(f'{name} is {instead}a span of time such as "10 minutes", not {text!r}')
     unit = match[2].lower()
     return f"{match[1]} {_UNITS.get(unit, unit.rstrip('s'))}s"

@@ -14,6 +14,7 @@ from falaj.demo import check
 from falaj.demo import flights as data
 from falaj.errors import Invalid
 from falaj.pipeline.join import JoinConfig, join
+from falaj.pipeline.lookup import Lookup, Source
 from falaj.pipeline.outputs import Outputs
 from spark.conftest import needs_limits
 from spark.pipelines.conftest import TOPIC, Flown, Told, fill
@@ -258,6 +259,35 @@ def test_tables_of_files_are_parquet_csv_and_json_and_only_of_one_kind(
     for path, sentence in (("mixed", "several kinds, csv, json"), ("nothing", "is no table")):
         with pytest.raises(Invalid, match=sentence):
             join(spark, sold(shop, tmp_path, **_file(files / path)))
+
+
+@pytest.mark.parametrize("kind", ["file", "topic"])
+def test_a_table_that_changed_is_read_anew_only_where_that_is_asked_for(
+    spark: SparkSession, shop: Flown, tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "items.csv"
+
+    def change(name: str) -> None:
+        (tmp_path / "new").write_text(f"item,name\na,{name}\n")
+        (tmp_path / "new").rename(file)
+        with falaj.open(shop.store) as store:
+            store.topic("items").append({"name": name}, key=b"a")
+
+    change("one")
+    columns = ("CAST(record.key AS STRING) AS item", "name")
+    topic = Source(store=shop.store, topic="items", schema="name STRING", columns=columns)
+    source = Source(path=file) if kind == "file" else topic
+    following, keeping = (Lookup(spark, source, reload) for reload in (True, False))
+    for name in ("one", "two"):
+        change(name)
+        for lookup, wanted in ((following, name), (keeping, "one")):
+            found = lookup.now().where("item = 'a'").first()
+            assert found is not None
+            assert found["name"] == wanted
+    assert following.now() is following.now()
+    assert (following.loads, keeping.loads) == (2, 1)
+    for lookup in (following, keeping):
+        lookup.close()
 
 
 def _file(path: Path) -> dict[str, Any]:
