@@ -13,6 +13,7 @@ import falaj
 from falaj.demo import check
 from falaj.demo import flights as data
 from falaj.errors import Invalid
+from falaj.pipeline import lookup
 from falaj.pipeline.join import JoinConfig, join
 from falaj.pipeline.lookup import Lookup, Source
 from falaj.pipeline.outputs import Outputs
@@ -26,12 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEMA = "carrier STRING, hour INT, dep_delay INT, origin STRING, time_hour STRING"
-
-
-@pytest.fixture(scope="module")
-def january(tmp_path_factory: pytest.TempPathFactory, january_flights: list[data.Flight]) -> Flown:
-    """The flights of January in a store of ours: results go there too."""
-    return fill(tmp_path_factory.mktemp("join") / "store", january_flights)
 
 
 def job(flown: Flown, folder: Path, **given: Any) -> JoinConfig:
@@ -74,14 +69,11 @@ def without_record(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_flights_and_their_weather_are_those_of_plain_python(
-    spark: SparkSession,
-    january: Flown,
-    january_flights: list[data.Flight],
-    tmp_path: Path,
-    told: Told,
+    spark: SparkSession, january_flights: list[data.Flight], tmp_path: Path, told: Told
 ) -> None:
+    flown = fill(tmp_path / "store", flights := january_flights[:3_000])
     config = job(
-        january,
+        flown,
         tmp_path,
         table=data.folder() / "weather.csv",
         table_columns=("origin", "time_hour", "CAST(precip AS DOUBLE) AS precip"),
@@ -90,16 +82,16 @@ def test_flights_and_their_weather_are_those_of_plain_python(
     )
     result = join(spark, config, progress=told)
     known = {(origin, hour) for origin, hour in _weather_hours()}
-    alone = sum((f["origin"], f["time_hour"]) not in known for f in january_flights)
+    alone = sum((f["origin"], f["time_hour"]) not in known for f in flights)
     assert result.unmatched == alone > 0
-    assert result.records == result.rows_written == told.done == january.records
+    assert result.records == result.rows_written == told.done == flown.records
     rows = in_folder(config)
     # The sums of the demo, of its own reference; the rain is that of the join.
-    assert check.tally(rows, _rain(rows)) == check.tally(january_flights, data.weather())
+    assert check.tally(rows, _rain(rows)) == check.tally(flights, data.weather())
     assert same(in_topic(config), without_record(rows))
     places = Counter((row["record"]["partition"], row["record"]["offset"]) for row in rows)
     assert max(places.values()) == 1
-    with falaj.open(january.store, "r") as store:
+    with falaj.open(flown.store, "r") as store:
         source, copy = store.topic(TOPIC), store.topic(str(config.into))
         moved = [(record.key, record.timestamp) for record in copy]
         assert Counter(moved) == Counter((record.key, record.timestamp) for record in source)
@@ -237,28 +229,31 @@ def test_tables_of_files_are_parquet_csv_and_json_and_only_of_one_kind(
     (files / "items.csv").write_text("id,name\n" + "".join(f"{a},{b}\n" for a, b in names.items()))
     lines = [json.dumps({"id": a, "name": b}) + "\n" for a, b in names.items()]
     (files / "items.jsonl").write_text("".join(lines))
-    wanted = [{"n": n, "label": names.get("abcde"[n % 5])} for n in range(20)]
     for kind in ("parquet", "items.csv", "items.jsonl"):
-        config = JoinConfig(
-            store=shop.store,
-            topic="sales",
-            checkpoint=tmp_path / f"checkpoint-{kind}",
-            schema="n INT, item STRING",
-            into=f"from-{kind}",
-            table=files / kind,
-            on=("item = id",),
-            select=("n", "table.name AS label"),
-            key="label",
-        )
-        result = join(spark, config)
-        assert result.unmatched == 4
-        assert same(in_topic(config), wanted)
+        found = lookup.files(spark, files / kind, ("id", "name")).collect()
+        assert {row.id: row.name for row in found} == names
+    config = JoinConfig(
+        store=shop.store,
+        topic="sales",
+        checkpoint=tmp_path / "checkpoint",
+        schema="n INT, item STRING",
+        into="labelled",
+        table=files / "items.csv",
+        on=("item = id",),
+        select=("n", "table.name AS label"),
+        key="label",
+    )
+    assert join(spark, config).unmatched == 4
+    assert same(in_topic(config), [{"n": n, "label": names.get("abcde"[n % 5])} for n in range(20)])
+    with falaj.open(shop.store, "r") as store:
+        for record in store.topic("labelled"):
+            assert (record.key or b"").decode() == (record.value["label"] or "")
     (files / "mixed").mkdir()
     for name in ("items.csv", "items.jsonl"):
         os.link(files / name, files / "mixed" / name)
     for path, sentence in (("mixed", "several kinds, csv, json"), ("nothing", "is no table")):
         with pytest.raises(Invalid, match=sentence):
-            join(spark, sold(shop, tmp_path, **_file(files / path)))
+            lookup.files(spark, files / path)
 
 
 @pytest.mark.parametrize("kind", ["file", "topic"])
@@ -280,14 +275,14 @@ def test_a_table_that_changed_is_read_anew_only_where_that_is_asked_for(
     following, keeping = (Lookup(spark, source, reload) for reload in (True, False))
     for name in ("one", "two"):
         change(name)
-        for lookup, wanted in ((following, name), (keeping, "one")):
-            found = lookup.now().where("item = 'a'").first()
+        for table, wanted in ((following, name), (keeping, "one")):
+            found = table.now().where("item = 'a'").first()
             assert found is not None
             assert found["name"] == wanted
     assert following.now() is following.now()
     assert (following.loads, keeping.loads) == (2, 1)
-    for lookup in (following, keeping):
-        lookup.close()
+    for table in (following, keeping):
+        table.close()
 
 
 def _file(path: Path) -> dict[str, Any]:
