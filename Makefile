@@ -200,6 +200,8 @@ clean: ## remove what the targets above made
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/pip install --quiet "pyspark==$*.*"
 	printf '%s\n' $(CURDIR)/.venv/lib/python*/site-packages $(CURDIR)/python >$$(echo $(@D)/lib/python*/site-packages)/borrowed.pth
+	printf '#!/bin/sh\nexec %s -m falaj "$$@"\n' $(CURDIR)/$(@D)/bin/python >$(@D)/bin/falaj
+	chmod +x $(@D)/bin/falaj
 	touch $@
 
 $(CORE): $(RUST_SOURCES) pyproject.toml .venv/.dev | check-tools
