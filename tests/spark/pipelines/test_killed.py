@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.proof, needs_limits]
 
+BATCH = 1_500
 DRIVER = """
 import pickle, sys, threading
 import falaj.spark.session
@@ -45,7 +47,7 @@ join(spark, joining)
 
 
 def run_until_killed(summing: AggregateConfig, joining: JoinConfig, folder: Path) -> None:
-    """Run both jobs; kill all of it when each has written something."""
+    """Run both jobs; kill all of it when each is done with a batch, and has written of another."""
     import pickle
 
     log = folder / "log"
@@ -62,9 +64,10 @@ def run_until_killed(summing: AggregateConfig, joining: JoinConfig, folder: Path
         )
     try:
         with falaj.open(summing.store, "r") as store:
-            for topic in (summing.into, joining.into):
-                # A batch comes into sight at once: Spark does not know of its end yet.
-                found = next(iter(store.topic(str(topic)).follow(timeout=100)), None)
+            # A batch comes into sight at once: Spark does not know of its end yet.
+            for topic, count in ((summing.into, 1), (joining.into, BATCH + 1)):
+                records = store.topic(str(topic)).follow(timeout=100)
+                found = next(islice(records, count - 1, None), None)
                 assert found is not None, log.read_text(errors="replace")[-3_000:]
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
@@ -75,12 +78,12 @@ def run_until_killed(summing: AggregateConfig, joining: JoinConfig, folder: Path
 def test_a_driver_that_is_killed_is_followed_by_one_that_writes_each_result_once(
     spark: SparkSession, tmp_path: Path, january_flights: list[data.Flight]
 ) -> None:
-    flown = fill(tmp_path / "store", january_flights)
+    flown = fill(tmp_path / "store", january_flights[:8_000])
     folders = [tmp_path / name for name in ("aggregate", "join")]
-    summing = test_aggregate.job(flown, folders[0], batch=1_500)
+    summing = test_aggregate.job(flown, folders[0], batch=BATCH)
     weather = {"table": data.folder() / "weather.csv", "null": "NA", "on": ("origin", "time_hour")}
     columns = ("origin", "time_hour", "CAST(precip AS DOUBLE) AS precip")
-    joining = test_join.job(flown, folders[1], batch=1_500, table_columns=columns, **weather)
+    joining = test_join.job(flown, folders[1], batch=BATCH, table_columns=columns, **weather)
     run_until_killed(summing, joining, tmp_path)
     summed, joined = aggregate(spark, summing), join(spark, joining)
     assert 0 < summed.records < flown.records
