@@ -91,7 +91,7 @@ proof-power: | check-tools
 
 proof-outside: $(CORE)
 	$(BIN)/python -m pytest tests/proof tests/spark/test_cluster.py tests/spark/test_bench.py \
-		tests/spark/test_connect.py tests/spark/pipelines/test_killed.py --proof \
+		tests/spark/test_connect.py tests/spark/pipelines/test_flows_killed.py --proof \
 		-p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in
