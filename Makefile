@@ -35,7 +35,7 @@ check-tools: ## say what this machine lacks, if anything
 
 build: $(CORE) ## build the compiled module and install falaj into .venv
 
-# Two parts at a time: building the module keeps one core busy, and pytest waits more than it works.
+# Some parts at a time: building the module keeps one core busy, and pytest waits for a third of its time.
 test: .venv/.dev ## everything that must be green before a change lands
 	$(BIN)/python tools/parts.py test "$(TARGET)/words-of-tests"
 
@@ -91,7 +91,8 @@ proof-power: | check-tools
 
 proof-outside: $(CORE)
 	$(BIN)/python -m pytest tests/proof tests/spark/test_cluster.py tests/spark/test_bench.py \
-		tests/spark/test_connect.py tests/spark/pipelines/test_flows_killed.py --proof \
+		tests/spark/test_connect.py tests/spark/pipelines/test_killed.py \
+		tests/spark/pipelines/test_flows_killed.py --proof \
 		-p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in

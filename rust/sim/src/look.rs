@@ -14,7 +14,9 @@ use falaj::log::{Log, Member};
 use falaj::storage::memory::MemoryStorage;
 
 use crate::actor::Actor;
-use crate::machine::{PRODUCER, append_last, append_once, open, open_to_read, with_patience};
+use crate::machine::{
+    PRODUCER, SERIES, append_last, append_once, commit, open, open_to_read, with_patience,
+};
 use crate::truth::{Group, TOPICS, Truth};
 
 /// What a machine is expected to hold.
@@ -201,7 +203,7 @@ pub fn take_over(
 fn go_on(log: &Arc<Log>, longer: &Truth, trimmed: usize) -> Result<(), String> {
     let all = longer.0.len();
     let new = &longer.0[all - 1];
-    knows_its_producer(log, longer, all - 1).map_err(|e| format!("before an append: {e}"))?;
+    knows_who_was_there(log, longer, all - 1).map_err(|e| format!("before an append: {e}"))?;
     let (_, firsts) = append_last(log, longer, false).map_err(|e| format!("append: {e}"))?;
     let wanted: Vec<_> = new.0.iter().map(|(t, _)| longer.count(*t, all - 1)).collect();
     if firsts != wanted {
@@ -209,7 +211,29 @@ fn go_on(log: &Arc<Log>, longer: &Truth, trimmed: usize) -> Result<(), String> {
     }
     let whole = longer.found(log, all..=all, (trimmed, trimmed));
     whole.map(drop).map_err(|e| format!("after an append: {e}"))?;
-    knows_its_producer(log, longer, all).map_err(|e| format!("after an append: {e}"))
+    knows_who_was_there(log, longer, all).map_err(|e| format!("after an append: {e}"))
+}
+
+fn knows_who_was_there(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(), String> {
+    knows_its_producer(log, truth, groups)?;
+    knows_its_job(log, truth, groups)
+}
+
+/// A log that holds so many groups knows the token of its last job, and does not commit it again.
+fn knows_its_job(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(), String> {
+    let version = truth.jobs(groups);
+    let token = log.token_of(0, SERIES).map_err(|e| e.to_string())?;
+    let told = token.map_or(0, |token| token.version);
+    if told != version {
+        return Err(format!("the last job's token is {version}, not {told}"));
+    }
+    let Some(job) = truth.0[..groups].iter().rev().find(|group| group.is_job()) else {
+        return Ok(());
+    };
+    match commit(log, job, version).map_err(|e| e.to_string())? {
+        None => Ok(()),
+        Some((_, first)) => Err(format!("job {version} was committed again, at {first}")),
+    }
 }
 
 /// A log that holds so many groups knows the last sequence of the producer, and takes it for a repeat.

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use falaj::error::Result;
+use falaj::error::{Error, Result};
 use falaj::format::checksum::crc32;
 use falaj::format::record::{BodyWriter, Record};
 use falaj::format::settings::WriteMode;
 use falaj::format::state::{CursorState, TopicState};
 use falaj::format::varint::Lead;
 use falaj::log::{
-    Appended, CursorMove, Demands, Log, LogSettings, LogSpec, Outgoing, Sequenced, create,
+    Appended, CursorMove, Demands, Log, LogSettings, LogSpec, Outgoing, Sequenced, Token, create,
 };
 use falaj::segment::Reading;
 use falaj::storage::Storage;
@@ -25,13 +25,15 @@ use falaj::storage::memory::MemoryStorage;
 use crate::actor::Actor;
 use crate::history::{History, Moments, Trims, at};
 use crate::op::{Op, PARTS};
-use crate::truth::{CURSOR, Group, ONCE, TOPICS, Truth};
+use crate::truth::{CURSOR, Group, JOB, ONCE, TOPICS, Truth};
 
 /// Bytes of a segment: small, so that images are cheap and rolls frequent.
 pub const SEGMENT: u64 = 16 << 10;
 const GENERATION: [u8; 16] = [7; 16];
 /// Who appends what is to be appended once.
 pub const PRODUCER: &str = "p";
+/// The series that all jobs belong to.
+pub const SERIES: &str = "j";
 /// The log's directory.
 pub const DIR: &str = "/log";
 /// The log's control page.
@@ -78,7 +80,7 @@ impl Machine {
     pub fn seeded(mode: WriteMode, seed: u64) -> Result<Self> {
         let storage = MemoryStorage::with_capacity(SEGMENT * 2).seeded(seed);
         let dir = Path::new(DIR);
-        let failed = |e| falaj::error::Error::io("create", dir, e);
+        let failed = |e| Error::io("create", dir, e);
         storage.create_dir(dir, 0o700).map_err(failed)?;
         let topics = (0..TOPICS).map(|n| (n, TopicState::empty([1; 16], n))).collect();
         let (generation, segment_bytes) = (GENERATION, SEGMENT);
@@ -179,9 +181,9 @@ impl Machine {
                 self.is_durable();
                 Ok(())
             }
-            Op::Durable => {
+            Op::Durable | Op::Job => {
                 let log = self.log()?;
-                let appended = self.append(&log, group(Op::Durable, self.truth.0.len()), false)?;
+                let appended = self.append(&log, group(op, self.truth.0.len()), false)?;
                 log.sync_to(appended.end)?;
                 self.is_durable();
                 Ok(())
@@ -354,6 +356,7 @@ pub fn group(op: Op, number: usize) -> Group {
         Op::Group => Group(vec![(1, vec![vec![fill; 90]]), (0, vec![vec![fill; 400]])]),
         Op::Large => Group::one(0, vec![vec![fill; 1100]]),
         Op::Durable => Group::one(0, vec![vec![fill; ONCE]]),
+        Op::Job => Group::one(0, vec![vec![fill; JOB]]),
         _ => Group::one(0, vec![vec![fill; 40]]),
     }
 }
@@ -388,8 +391,8 @@ pub fn open_to_read(storage: &MemoryStorage, mode: WriteMode) -> Result<Arc<Log>
     Log::open(Arc::new(storage.clone()), Path::new(DIR), settings(mode), None)
 }
 
-/// Append the last group of what the log is to hold, as its producer does if it is one's; returns where
-/// it went and the first offset in each topic.
+/// Append the last group of what the log is to hold, as its producer or its job does if it is one's;
+/// returns where it went and the first offset in each topic.
 ///
 /// # Errors
 /// Those of the engine.
@@ -399,6 +402,12 @@ pub fn append_last(log: &Log, truth: &Truth, interval: bool) -> Result<(Appended
     match truth.last_once(all) {
         Some((number, sequence)) if number + 1 == all => {
             append_once(log, group, sequence).map(|appended| (appended, vec![appended.first]))
+        }
+        _ if group.is_job() => {
+            let committed = commit(log, group, truth.jobs(all))?;
+            let spent = || Error::Invalid { what: "a token was spent that was never seen".into() };
+            let (appended, first) = committed.ok_or_else(spent)?;
+            Ok((appended, vec![first]))
         }
         _ => append(log, group, interval),
     }
@@ -413,6 +422,19 @@ pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> 
     let block = outgoing(group.0[0].0, &body, false);
     let producer = Some(Sequenced::new(PRODUCER, sequence, 0..1));
     log.append_if(&Demands { producer, expect: None }, &[block], &mut [0])
+}
+
+/// Commit a group as the job with this version of its token; `None` where that is spent, else where it
+/// went and its first offset.
+///
+/// # Errors
+/// Those of the engine.
+pub fn commit(log: &Log, group: &Group, version: u64) -> Result<Option<(Appended, u64)>> {
+    let body = encode(&group.0[0].1);
+    let block = outgoing(group.0[0].0, &body, true);
+    let (token, mut first) = (Token::new(0, SERIES, version)?, [0]);
+    let committed = log.commit_job(&[block], Some(&token), &mut first)?;
+    Ok(committed.map(|appended| (appended, first[0])))
 }
 
 /// Append a group, and move the cursor with it if it does; returns where it went and the first offset in each topic.

@@ -18,6 +18,8 @@ pub enum Op {
     Interval,
     /// Append as durable mode does: on the medium before it returns.
     Durable,
+    /// Commit a job with its token: on the medium before it returns.
+    Job,
     /// Go on in a new segment.
     Roll,
     /// Flush: everything committed is on the medium.
@@ -53,6 +55,8 @@ pub enum Deadly {
     Sync,
     /// A durable append.
     Durable,
+    /// The commit of a job.
+    Job,
     /// A trim.
     Trim,
     /// The recovery of the next incarnation, after a clean end or a crash of all.
@@ -69,6 +73,7 @@ impl Deadly {
             Self::Roll => Op::Roll,
             Self::Sync => Op::Sync,
             Self::Durable => Op::Durable,
+            Self::Job => Op::Job,
             Self::Trim => Op::Trim,
             Self::Close => Op::Close,
             Self::Reopen => Op::Reopen,
@@ -77,13 +82,14 @@ impl Deadly {
 }
 
 /// The steps of which all short workloads are made.
-pub const SHORT: [Op; 15] = [
+pub const SHORT: [Op; 16] = [
     Op::Append,
     Op::Extend,
     Op::Group,
     Op::Large,
     Op::Interval,
     Op::Durable,
+    Op::Job,
     Op::Roll,
     Op::Sync,
     Op::Trim,
@@ -96,11 +102,12 @@ pub const SHORT: [Op; 15] = [
 ];
 
 /// What longer workloads have beside them.
-pub const DEADLY: [Deadly; 7] = [
+pub const DEADLY: [Deadly; 8] = [
     Deadly::Large,
     Deadly::Roll,
     Deadly::Sync,
     Deadly::Durable,
+    Deadly::Job,
     Deadly::Trim,
     Deadly::Close,
     Deadly::Reopen,
@@ -109,13 +116,14 @@ pub const DEADLY: [Deadly; 7] = [
 /// Sixteenths in [`Op::Die`].
 pub const PARTS: u8 = 16;
 
-const NAMES: [(Op, &str); 16] = [
+const NAMES: [(Op, &str); 17] = [
     (Op::Append, "append"),
     (Op::Extend, "extend"),
     (Op::Group, "group"),
     (Op::Large, "large"),
     (Op::Interval, "interval"),
     (Op::Durable, "durable"),
+    (Op::Job, "job"),
     (Op::Roll, "roll"),
     (Op::Sync, "sync"),
     (Op::Seal, "seal"),

@@ -18,7 +18,7 @@ pub const STATES_OF_A_ROUND: u64 = 2_000_000;
 /// Images of a crash in later rounds, for each one in the first.
 const LATER: usize = 8;
 /// Short workloads of a unit.
-const CHUNK: usize = 225;
+const CHUNK: usize = 256;
 /// Random workloads of a unit, and units of them in a round, for each mode.
 const RANDOM: (usize, usize) = (20, 100);
 /// Crews of a unit, and units of them in a round, for each mode.

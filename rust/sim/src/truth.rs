@@ -25,6 +25,9 @@ pub const CURSOR: &[u8] = b"reader";
 /// Bytes of a record that the producer appends.
 pub const ONCE: usize = 41;
 
+/// Bytes of a record that a job commits.
+pub const JOB: usize = 43;
+
 const BEFORE: &str = "before recovery";
 
 /// One append: blocks that are there together or not at all.
@@ -47,7 +50,16 @@ impl Group {
     /// True for a group that the producer appends, with the sequence that comes next: known by its
     /// length, so that a group that takes its place is one too.
     pub fn is_once(&self) -> bool {
-        matches!(&self.0[..], [(0, values)] if matches!(&values[..], [value] if value.len() == ONCE))
+        self.is_record_of(ONCE)
+    }
+
+    /// True for a group that is a job's, with the version of the token that comes next; known likewise.
+    pub fn is_job(&self) -> bool {
+        self.is_record_of(JOB)
+    }
+
+    fn is_record_of(&self, len: usize) -> bool {
+        matches!(&self.0[..], [(0, values)] if matches!(&values[..], [value] if value.len() == len))
     }
 
     /// Where the cursor stands after this group, if it moves with it: something of what the group holds.
@@ -90,6 +102,11 @@ impl Truth {
     pub fn last_once(&self, groups: usize) -> Option<(usize, u64)> {
         let once = (0..groups).filter(|number| self.0[*number].is_once());
         once.zip(0..).last()
+    }
+
+    /// How many jobs are among the first groups: the version of the last one's token.
+    pub fn jobs(&self, groups: usize) -> u64 {
+        self.0[..groups].iter().filter(|group| group.is_job()).count() as u64
     }
 
     /// Where the cursor stands after the first groups.

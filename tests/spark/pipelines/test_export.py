@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections import Counter
+from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -366,14 +368,22 @@ def test_two_runs_to_a_folder_exclude_each_other(small: Small, tmp_path: Path) -
     assert small().records == 0
 
 
-def test_a_lock_file_that_was_removed_does_not_let_two_in(small: Small, tmp_path: Path) -> None:
+def test_a_lock_file_that_is_replaced_meanwhile_does_not_let_two_in(
+    small: Small, tmp_path: Path
+) -> None:
     small()
-    folder = Folder(tmp_path / "lake")
-    with folder.locked():
-        pass
-    (tmp_path / "lake/_falaj/lock").unlink()
-    with folder.locked(), pytest.raises(LockTimeout):
-        small()
+    folder, lock = Folder(tmp_path / "lake"), fcntl.flock
+    with ExitStack() as other, pytest.MonkeyPatch.context() as patch:
+
+        def late(descriptor: int, how: int) -> None:
+            patch.undo()
+            (folder.control / "lock").unlink()
+            other.enter_context(Folder(folder.path).locked())
+            lock(descriptor, how)
+
+        patch.setattr(fcntl, "flock", late)
+        with pytest.raises(LockTimeout):
+            other.enter_context(folder.locked())
 
 
 def test_a_topic_that_is_not_there_leaves_no_folder_behind(small: Small, tmp_path: Path) -> None:

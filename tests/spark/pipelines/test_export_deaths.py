@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +11,7 @@ import falaj
 from falaj.errors import Error
 from falaj.pipeline import ExportConfig, export, exported_files, exporting, steps
 from falaj.pipeline.folders import Folder
-from spark.pipelines.test_export import committed, fill, in_this_process, rows_of, seen
+from spark.pipelines.test_export import committed, fill, in_this_process, seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,44 +209,3 @@ def test_a_strange_file_in_the_way_is_not_written_over(
 
 def die() -> None:
     raise Died
-
-
-EXPORT = """
-import os, signal, sys
-import falaj.spark.session
-from falaj.pipeline import ExportConfig, export, steps
-store, into, name, nth = sys.argv[1:]
-do, left = getattr(steps, name), [int(nth)]
-
-def fatal(*given):
-    do(*given)
-    left[0] -= 1
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-setattr(steps, name, fatal)
-spark = falaj.spark.session.local("export")
-config = ExportConfig(store=store, topic="flights", into=into, file_records=20_000)
-print(export(spark, config).records)
-"""
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize(("step", "nth"), [("write", 3), ("move", 20)])
-def test_an_export_that_is_killed_is_gone_on_with_by_another_process(
-    step: str, nth: int, spark: Any, january: Any, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-c", EXPORT, str(january.store), str(tmp_path / "lake")]
-    killed = subprocess.run([*command, step, str(nth)], capture_output=True, timeout=100)
-    assert killed.returncode == -signal.SIGKILL
-    config = ExportConfig(
-        store=january.store, topic="flights", into=tmp_path / "lake", file_records=20_000
-    )
-    result = export(spark, config)
-    assert result.records == (january.records if step == "write" else 0)
-    places = [
-        (row["partition"], row["offset"])
-        for path in exported_files(tmp_path / "lake")
-        for row in rows_of(path)
-    ]
-    assert len(places) == len(set(places)) == january.records
