@@ -14,15 +14,19 @@ Example:
     2
 """
 
+from falaj.pipeline.aggregating import AggregateConfig, AggregateResult, aggregate
 from falaj.pipeline.deduping import DedupeConfig, DedupeResult, dedupe
 from falaj.pipeline.exported import exported_files, read_exported
 from falaj.pipeline.exporting import ExportConfig, ExportResult, export
 from falaj.pipeline.frame import Config, Progress, Result
 from falaj.pipeline.importing import ImportConfig, ImportResult, import_files
+from falaj.pipeline.joining import JoinConfig, JoinResult, join
 from falaj.pipeline.profiling import ProfileConfig, ProfileResult, profile
 from falaj.pipeline.replaying import ReplayConfig, ReplayResult, replay
 
 __all__ = [
+    "AggregateConfig",
+    "AggregateResult",
     "Config",
     "DedupeConfig",
     "DedupeResult",
@@ -30,16 +34,20 @@ __all__ = [
     "ExportResult",
     "ImportConfig",
     "ImportResult",
+    "JoinConfig",
+    "JoinResult",
     "ProfileConfig",
     "ProfileResult",
     "Progress",
     "ReplayConfig",
     "ReplayResult",
     "Result",
+    "aggregate",
     "dedupe",
     "export",
     "exported_files",
     "import_files",
+    "join",
     "profile",
     "read_exported",
     "replay",

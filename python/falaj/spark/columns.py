@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -236,7 +235,7 @@ def _arrow_type(field: StructField) -> pyarrow.DataType:
     import pyarrow
 
     if field.name == "value":
-        return to_arrow_type(field.dataType, timezone="UTC")
+        return values.arrow_type(field.dataType)
     header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
     return {
         "key": pyarrow.binary(),

@@ -6,7 +6,8 @@ up to a place is in no later batch, and what lies between two places is in the b
 where the log does not have it any more, `failOnDataLoss` decides, and nothing is passed over in
 silence. It keeps no file open between calls but the cursors'.
 
-`latestOffset` takes a limit from PySpark 4.2 on; 4.1 calls it without.
+`latestOffset` takes a limit from PySpark 4.2 on. 4.1 calls it with nothing: where the stream stands
+is only known there when a batch is planned, and so cursors are a batch behind.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Find where the next batch ends: behind all there is, or where the limit is reached."""
         with self._topics() as topics:
             begun = self._begin(topics, {} if start is None else places.decode(start))
-            self._follow(begun)
+            if start is not None:
+                self._follow(begun)
             waiting = {
                 _lane(part): self._end(part, begun) - begun[name].partitions[number].offset
                 for name, topic in topics.items()
@@ -162,6 +164,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 else:
                     self.loss.meet(_made_anew(name))
             begun = self._begin(topics, before)
+            if not HAS_LIMITS:
+                self._follow(begun)
             for name, topic in topics.items():
                 for number, part in enumerate(topic._parts()):
                     first = begun[name].partitions[number].offset
