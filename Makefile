@@ -90,10 +90,8 @@ proof-power: | check-tools
 		{ [ $$? = 77 ] && echo "NOT RUN: power cuts, for want of the right to mount"; }
 
 proof-outside: $(CORE)
-	$(BIN)/python -m pytest tests/proof tests/spark/test_cluster.py tests/spark/test_bench.py \
-		tests/spark/test_connect.py tests/spark/pipelines/test_killed.py \
-		tests/spark/pipelines/test_flows_killed.py --proof \
-		-p no:cacheprovider --durations=10
+	$(BIN)/python -m pytest tests/proof --proof -p no:cacheprovider --durations=10
+	$(BIN)/python -m pytest tests/spark --proof -m proof -p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in
 # SOAK_DIR; the programs are copied there, so that building something else does not change a soak.

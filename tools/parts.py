@@ -83,7 +83,7 @@ PROOF: dict[str, Callable[[str], str]] = {
     ),
     "proof-explore": told(r"^explore: (\d+) different states", "{} different states"),
     "proof-sanitizers": TESTS,
-    "proof-outside": told(r"(\d+ passed[^\n]*?) in ", "{}"),
+    "proof-outside": counted((r"(\d+) passed", "passed"), (r"(\d+) skipped", "skipped")),
     "proof-storm": told(
         r'"acknowledged":(\d+).*?"kills":(\d+)', "{1} kills, {0} acknowledged records"
     ),

@@ -103,18 +103,15 @@ class Lookup:
             return self._frame
         # Before it is read: what changes meanwhile is seen next time.
         self._state = self.source.state()
-        fresh = self.source.read(self.spark).persist()
-        fresh.count()  # all of it, now: files may change
-        self.close()
+        # All of it, now: files may change. What is only cached is shared with whoever reads the
+        # same files, and read from them again when one of them lets go, or memory is short.
+        self._frame = self.source.read(self.spark).localCheckpoint()
         self.loads += 1
-        self._frame = fresh
-        return fresh
+        return self._frame
 
     def close(self) -> None:
-        """Let go of it."""
-        if self._frame is not None:
-            self._frame.unpersist()
-            self._frame = None
+        """Let go of it; Spark frees it when nobody has it any more."""
+        self._frame = None
 
 
 def files(

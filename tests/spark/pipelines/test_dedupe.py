@@ -162,6 +162,7 @@ def _alike(ids: list[Any]) -> list[Any]:
     return [None if id_ is None else ids.index(id_) for id_ in ids]
 
 
+@pytest.mark.proof
 def test_runs_in_pieces_give_what_a_single_one_gives_and_none_is_done_twice(
     spark: SparkSession, store: falaj.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

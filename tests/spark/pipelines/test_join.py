@@ -168,6 +168,7 @@ def test_a_topic_is_a_table_of_last_values_which_is_read_anew_when_it_changed(
             assert numbers == sorted(numbers)
 
 
+@pytest.mark.proof
 @needs_limits
 def test_a_job_that_stops_where_its_table_changes_writes_each_once_and_both_places_agree(
     spark: SparkSession, shop: Flown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
