@@ -130,7 +130,8 @@ def test_the_place_is_a_function_of_generation_and_offsets(path: Path, stream: A
         assert end["topics"]["t"]["generation"] == topic.generation
     assert offsets(end) == {"a": [0], "t": [1, 1]}
     assert end["topics"]["a"]["partitions"]["0"] == {"offset": 0, "after": ""}
-    assert json.dumps(places.encode(places.decode(end))) == json.dumps(end)
+    again = places.encode(places.decode(end), places.beginning(end))
+    assert json.dumps(again) == json.dumps(end)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,30 @@ def test_a_stream_begins_where_it_is_told(path: Path, streams: Streams) -> None:
         streams(path, subscribePattern="t", startingOffsets="{}").initialOffset()
     with pytest.raises(NoSuchTopic):
         streams(path, subscribe="nobody").initialOffset()
+
+
+@pytest.mark.parametrize(
+    ("starting", "first"), [("latest", [b"3"]), ("earliest", [b"1", b"2", b"3"])]
+)
+def test_a_first_batch_that_was_not_done_is_the_same_after_a_restart(
+    path: Path, streams: Streams, starting: str, first: list[bytes]
+) -> None:
+    options = {"subscribe": "t", "startingOffsets": starting}
+    fill(path, 1, 2)
+    died = streams(path, **options)
+    begin = kept(died.initialOffset())
+    if starting == "latest":
+        assert died.latestOffset(begin, ReadAllAvailable()) == begin
+    fill(path, 3)
+    values, end = step(died, begin)
+    assert values == first
+    fill(path, 4)
+    again = streams(path, **options)
+    assert between(again, kept(again.initialOffset()), end) == first
+    values, following = step(again, end)
+    assert values == [b"4"]
+    assert kept(again.latestOffset(following, ReadAllAvailable())) == following
+    assert between(streams(path, **options), end, following) == [b"4"]
 
 
 def test_what_power_may_take_back_is_not_read_unless_that_is_asked_for(

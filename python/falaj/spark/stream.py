@@ -76,6 +76,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cursors: Cursors | None = None
         self._recognised: dict[tuple[str, str, int], deque[Place]] = {}
         self._started = False
+        self._initial: Places | None = None
+        """Where the query begins, until its first batch is planned."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Find where a query begins that has no checkpoint."""
@@ -92,6 +94,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     for part in topic._parts():
                         offset = starting.resolve(part, part.first, part.end, self.loss)
                         found[name].partitions[part.partitions[0]] = place_of(part, offset)
+        self._initial = found
         return places.encode(found)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -122,18 +125,20 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if HAS_LIMITS and isinstance(limit, ReadMaxRows):
                 turn = sum(p.offset for s in begun.values() for p in s.partitions.values())
                 waiting = admit(waiting, limit.max_rows, turn)
-            return places.encode(
-                {
-                    name: Standing(
-                        topic.generation,
-                        {
-                            number: _moved(part, begun[name].partitions[number], waiting)
-                            for number, part in enumerate(topic._parts())
-                        },
-                    )
-                    for name, topic in topics.items()
-                }
-            )
+            end = {
+                name: Standing(
+                    topic.generation,
+                    {
+                        number: _moved(part, begun[name].partitions[number], waiting)
+                        for number, part in enumerate(topic._parts())
+                    },
+                )
+                for name, topic in topics.items()
+            }
+            if start is not None and end == places.decode(start):
+                return start  # as a text, too, or Spark would take it for news
+            is_first = start is None or places.decode(start) == self._initial
+            return places.encode(end, self._initial if is_first else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Tell the query's progress how far the topics reach."""
@@ -150,7 +155,9 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ranges.Range]:
         """Decide what each task of a batch reads."""
-        before, until = places.decode(start), places.decode(end)
+        # Spark tells only where a first batch would begin now.
+        before, until = places.beginning(end) or places.decode(start), places.decode(end)
+        self._initial = None
         whole = []
         with falaj.open(self.options.store, "r") as store, ExitStack() as opened:
             topics = {}
