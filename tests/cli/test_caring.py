@@ -3,10 +3,10 @@
 import json
 import os
 import re
-import time
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
