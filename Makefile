@@ -23,7 +23,7 @@ RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml C
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help check-tools build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
+.PHONY: help check-tools check build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-crashes proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python test-rust test-loom test-shuttle test-python test-spark test-spark-all bench bench-spark bench-plots demo wheel format clean
 
@@ -33,10 +33,15 @@ help: ## list the targets
 check-tools: ## say what this machine lacks, if anything
 	@tools/check-tools "$(PYTHON)"
 
+check: ## everything that must be green before a change lands: test, lint, test-proof
+	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory test-proof
+
 build: $(CORE) ## build the compiled module and install falaj into .venv
 
 # Some parts at a time: building the module keeps one core busy, and pytest waits for a third of its time.
-test: .venv/.dev ## everything that must be green before a change lands
+test: .venv/.dev ## all tests, of Rust, Python and Spark, and the models
 	$(BIN)/python tools/parts.py test "$(TARGET)/words-of-tests"
 
 # The reliability harness at the size of a push (docs/RELIABILITY.md). Seeds are fixed; other ones are for
@@ -112,7 +117,8 @@ SHARD ?= 0/1
 mutants: | check-tools ## change those rooms a little and see a test fail; hours, or a piece: SHARD=k/n
 	nice -n 15 $(PYTHON) tools/mutants.py --shard $(SHARD)
 
-lint: lint-rust lint-python ## formatting, clippy, rustdoc, ruff, mypy, stubtest; warnings are errors
+lint: $(CORE) ## formatting, clippy, rustdoc, ruff, mypy, stubtest; warnings are errors
+	$(BIN)/python tools/parts.py lint "$(TARGET)/words-of-lints"
 
 lint-rust: .venv/.dev
 	cargo fmt --all --check

@@ -273,6 +273,7 @@ def test_a_window_that_changed_is_told_again_and_the_last_word_is_right(
     assert result.late == reference.late
 
 
+@pytest.mark.proof
 def test_what_has_no_time_or_is_no_json_is_counted_or_fails(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:

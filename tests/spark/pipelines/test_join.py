@@ -148,6 +148,7 @@ def named(n: int, name: str = "new") -> dict[str, Any]:
     return {"n": n, "item": item, "name": f"{name} {item}" if item in "abc" else None}
 
 
+@pytest.mark.proof
 def test_a_topic_is_a_table_of_last_values_which_is_read_anew_when_it_changed(
     spark: SparkSession, shop: Flown, tmp_path: Path
 ) -> None:
@@ -222,6 +223,7 @@ def test_one_batch_up_to_an_end_is_written_once_however_often_it_runs(
     assert not any(name.startswith("later") for name in named)
 
 
+@pytest.mark.proof
 def test_tables_of_files_are_parquet_csv_and_json_and_only_of_one_kind(
     spark: SparkSession, shop: Flown, tmp_path: Path
 ) -> None:
