@@ -191,6 +191,7 @@ def test_a_first_batch_that_was_not_done_is_the_same_after_a_restart(
     fill(path, 4)
     again = streams(path, **options)
     assert between(again, kept(again.initialOffset()), end) == first
+    assert not again.partitions(end, end)
     values, following = step(again, end)
     assert values == [b"4"]
     assert kept(again.latestOffset(following, ReadAllAvailable())) == following

@@ -155,8 +155,9 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ranges.Range]:
         """Decide what each task of a batch reads."""
-        # Spark tells only where a first batch would begin now.
-        before, until = places.beginning(end) or places.decode(start), places.decode(end)
+        # Of a first batch that is planned again Spark tells only where it would begin now.
+        began = None if start == end else places.beginning(end)
+        before, until = began or places.decode(start), places.decode(end)
         self._initial = None
         whole = []
         with falaj.open(self.options.store, "r") as store, ExitStack() as opened:
