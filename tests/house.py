@@ -68,8 +68,9 @@ PYTHON_ROOMS: dict[str, set[str]] = {
     "__main__": set(),
     "cli": set(),
     "demo": {"_core"},
+    "pages": {"_core", "cli", "demo", "pipeline", "spark"},
     "pipeline": {"_core", "cli", "demo"},
-    "spark": {"_core", "cli", "demo", "pipeline"},
+    "spark": {"_core", "cli", "demo", "pages", "pipeline"},
 }
 # What a core module may import at module level beyond the standard library, with the reason.
 CORE_IMPORTS_OF: dict[str, set[str]] = {

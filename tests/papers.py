@@ -95,7 +95,7 @@ def pages() -> dict[str, str]:
 
 
 def guides_of_spark() -> list[str]:
-    """Name the pages of the guide that need Spark; they run where one runs already (tests/spark)."""
+    """Name the pages of the guide that need Spark; they run where it runs (tests/spark)."""
     return [
         page
         for page, text in pages().items()

@@ -103,9 +103,12 @@ def _serve(requests: socket.socket) -> None:
 
     # What takes the time: typer imports the half of what it needs when something runs.
     sys.argv = ["falaj", "topics", "/dev/null"]
-    with open(os.devnull, "w") as nobody, contextlib.redirect_stderr(nobody):
-        with contextlib.suppress(SystemExit):
-            main()
+    with (
+        open(os.devnull, "w") as nobody,
+        contextlib.redirect_stderr(nobody),
+        contextlib.suppress(SystemExit),
+    ):
+        main()
     gc.freeze()  # what is here is shared with all that are forked off, as long as nobody touches it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a minder
     while True:
@@ -115,13 +118,13 @@ def _serve(requests: socket.socket) -> None:
         if os.fork() == 0:
             requests.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            return _mind(asked, ends)
+            _mind(asked, ends)
         for end in ends:
             os.close(end)
 
 
-def _mind(asked: bytes, ends: list[int]) -> None:
-    """Fork the program, tell its pid, wait for its end, tell that. Returns in the program."""
+def _mind(asked: bytes, ends: list[int]) -> NoReturn:
+    """Fork the program, tell its pid, wait for its end, tell that."""
     *streams, answer = ends
     pid = os.fork()
     if pid == 0:
@@ -146,12 +149,11 @@ def _become(asked: bytes, streams: list[int]) -> NoReturn:
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     sys.argv = argv
     from falaj.cli import main
 
-    main()
+    with open(0) as sys.stdin, open(1, "w") as sys.stdout, open(2, "w", buffering=1) as sys.stderr:
+        main()
     sys.exit()
 
 

@@ -257,6 +257,9 @@ def test_a_backup_beside_transactions_has_no_cursor_behind_what_was_read(path: P
                 store.backup(copy)
                 with falaj.open(copy) as copied:
                     for found in copied.info()["consumers"]:
+                        if not found["cursors"]:  # copied before its first transaction
+                            assert copied.topic(found["name"]).end == 0
+                            continue
                         [cursor] = found["cursors"]
                         step = copied.consumer(
                             found["name"], [cursor["topic"]], cursor_in=found["cursor_in"]

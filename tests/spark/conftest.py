@@ -10,6 +10,7 @@ import pytest
 import falaj
 import falaj.spark.session
 from falaj.spark.source import FalajReader, FalajSource
+from falaj.spark.stream import HAS_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,8 +22,17 @@ if TYPE_CHECKING:
 
     Load = Callable[..., DataFrame]
 
+needs_limits = pytest.mark.skipif(
+    not HAS_LIMITS, reason="NOT RUN: this PySpark knows no limits of micro-batches"
+)
+
 ORDERS = 25_000
 TIME_NS = 1_385_000_000_123_456_789
+
+
+def limited(most: int) -> dict[str, str]:
+    """Bound micro-batches, with a PySpark that can; PySpark 4.1 takes all there is as one."""
+    return {"maxOffsetsPerTrigger": str(most)} if HAS_LIMITS else {}
 
 
 @pytest.fixture(scope="session")

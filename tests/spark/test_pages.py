@@ -1,4 +1,4 @@
-"""The pages of the guide that need Spark are true: their blocks run, in the session that is there."""
+"""The pages of the guide that need Spark are true: their blocks run, in one session."""
 
 from __future__ import annotations
 

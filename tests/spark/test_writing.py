@@ -19,6 +19,8 @@ import falaj
 from falaj.spark.sink import FalajStreamWriter, FalajWriter
 from falaj.spark.sink_options import WriteOptions
 from falaj.spark.source import FalajSource
+from falaj.spark.stream import HAS_LIMITS
+from spark.conftest import limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -230,7 +232,7 @@ def begin(
 ) -> StreamingQuery:
     """Start a query from the topic `in` to the topic `out`."""
     given = {"store": str(store), "subscribe": "in", "startingOffsets": "earliest"}
-    frame = spark.readStream.format("falaj").options(**given, maxOffsetsPerTrigger="100").load()
+    frame = spark.readStream.format("falaj").options(**given, **limited(100)).load()
     writer = frame.select("key", "value").writeStream.format(source)
     writer = writer.options(store=str(store), topic="out", **options)
     writer = writer.option("checkpointLocation", str(checkpoint))
@@ -257,10 +259,11 @@ def test_a_stream_is_written_once_also_when_what_spark_knows_of_its_end_is_lost(
     path: Path, tmp_path: Path, start: Start
 ) -> None:
     put(path, range(250))
-    assert ended(start(**{"kafka.bootstrap.servers": "x"})) == 3
+    assert ended(start(**{"kafka.bootstrap.servers": "x"})) == (3 if HAS_LIMITS else 1)
     assert written(path) == once(range(250))
     commits = tmp_path / "checkpoint" / "commits"
-    for kept in (commits / "2", commits / ".2.crc"):
+    last = 2 if HAS_LIMITS else 0
+    for kept in (commits / f"{last}", commits / f".{last}.crc"):
         kept.unlink()
     put(path, range(250, 300))
     assert ended(start()) == 2
@@ -288,7 +291,7 @@ def test_a_query_that_fails_before_or_after_a_commit_goes_on_and_writes_once(
     spark.dataSource.register(unlucky(name, fail_at_first, late=late))
     with pytest.raises(StreamingQueryException, match="the test's own"):
         start(name).awaitTermination(100)
-    assert written(path).total() == (100 if late else 0)
+    assert written(path).total() == ((100 if HAS_LIMITS else 150) if late else 0)
     assert staged(path) == []
     (tmp_path / "mended").touch()
     ended(start(name))

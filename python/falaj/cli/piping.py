@@ -13,7 +13,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigOption",
     "Given",
+    "Loaded",
     "SparkOption",
     "StoreArgument",
     "TopicArgument",
@@ -92,6 +93,7 @@ def run(
     config: Path | None,
     spark: list[str] | None,
     as_json: bool,
+    needs_spark: bool = True,
 ) -> None:
     """Run a pipeline as a verb does.
 
@@ -102,6 +104,7 @@ def run(
         config: The file of `--config`.
         spark: What `--spark` was given.
         as_json: Whether `--json` was.
+        needs_spark: Whether a session is started for it; else it gets None.
 
     Raises:
         Stop: The extra is missing, the file is none, Spark does not start or failed.
@@ -110,6 +113,8 @@ def run(
     if options.access_of(context) != Access():
         raise Stop("--force and --timeout are not for pipelines: leave them away")
     try:
+        import pyarrow  # noqa: F401  # only to know that it is there
+
         kind, verb = load()
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "pandas"):
@@ -119,13 +124,14 @@ def run(
     settings = {**_flat(read.pop("spark", {})), **(pairs(spark, "--spark", "spark.") or {})}
     named = {name: value for name, value in given.items() if value not in (None, [], ())}
     checked = kind.from_mapping({**read, **named})
-    with _session(settings) as session, _shown() as progress:
+    begin = _session(settings) if needs_spark else nullcontext(None)
+    with begin as session, _shown() as progress:
         result = _done(verb, session, checked, progress)
     _tell(result, as_json)
 
 
 def _done(
-    verb: "Verb", session: "SparkSession", config: "Config", progress: "Progress"
+    verb: "Verb", session: "SparkSession | None", config: "Config", progress: "Progress"
 ) -> "Result":
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -165,7 +171,7 @@ def _flat(table: object, front: str = "spark") -> dict[str, str]:
     """Join the names of tables within tables by dots: TOML takes dots for that."""
     if not isinstance(table, dict):
         raise Stop('settings of Spark are a table: [spark], then "executor.memory" = "4g"')
-    found = {}
+    found: dict[str, str] = {}
     for name, value in table.items():
         if isinstance(value, dict):
             found |= _flat(value, f"{front}.{name}")
@@ -266,7 +272,7 @@ class _Relay:
                         self._print(kept)
                     held = held if line.endswith("=") else None
                     self._seen.set()
-                elif held is not None:
+                elif line and held is not None:
                     held.append(line)
                 elif line:
                     self._print(line)

@@ -18,6 +18,7 @@ from falaj.demo import flights, late
 from falaj.demo.follower import LATE_MINUTES
 from falaj.demo.stream import TOPIC
 from falaj.demo.submit import FIGURES, SUMMARY
+from falaj.pipeline import lookup
 from falaj.spark import session
 
 if TYPE_CHECKING:
@@ -40,16 +41,12 @@ def read(spark: SparkSession, store: Path) -> DataFrame:
     )
 
 
-def table(spark: SparkSession, name: str, schema: str) -> DataFrame:
-    """Read one of the small tables that the flights are joined with."""
-    file = str(flights.folder() / name)
-    return spark.read.csv(file, header=True, nullValue="NA").selectExpr(*schema.split(", "))
-
-
 def delays(spark: SparkSession, store: Path) -> DataFrame:
     """Join, and sum up by carrier and hour."""
-    airlines = table(spark, "airlines.csv", "carrier, name AS airline")
-    weather = table(spark, "weather.csv", "origin, time_hour, CAST(precip AS DOUBLE) AS precip")
+    folder = flights.folder()
+    names, rain = ("carrier", "name AS airline"), "CAST(precip AS DOUBLE) AS precip"
+    airlines = lookup.files(spark, folder / "airlines.csv", names)
+    weather = lookup.files(spark, folder / "weather.csv", ("origin", "time_hour", rain), null="NA")
     wet = F.col("precip") > 0
     return (
         read(spark, store)

@@ -1,7 +1,7 @@
 """Step 5: the report, one HTML file without anything from elsewhere.
 
-Owns words and tables; the drawings are from `plots`, the page around them is page.html beside this
-file. Whatever comes from data is escaped.
+Owns words and tables; the drawings are from `plots`, the page around them from `falaj.pages`, which
+escapes what comes from data.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 import os
 import platform
 from datetime import UTC, datetime
-from html import escape
-from importlib.resources import files
-from string import Template
 from typing import TYPE_CHECKING
 
 import falaj
 from falaj.demo import plots
 from falaj.demo.figures import by_carrier
-from falaj.demo.units import bytes_text, duration, minutes, percent, rate
+from falaj.demo.units import minutes
+from falaj.pages.page import Tile, code, page, section, table, wide
+from falaj.pages.units import bytes_text, duration, percent, rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from falaj.demo.figures import Copied, Figures, Streamed, Tally
 
@@ -38,45 +37,85 @@ def write(figures: Figures, commands: Sequence[str]) -> str:
         HTML.
     """
     carriers = by_carrier(figures.delays)
-    order = list(carriers)
     now = datetime.now(UTC)
-    return Template(files("falaj.demo").joinpath("page.html").read_text("utf-8")).substitute(
-        flights=f"{figures.flights:,}",
-        when=f"{now:%-d %B %Y, %H:%M} UTC.",
+    return page(
+        title=f"falaj demo: {figures.flights:,} flights through a log",
+        heading=f"{figures.flights:,} flights through a log without a broker",
+        intro="Every departure from New York\u2019s three airports in 2013, appended as JSON by "
+        "three processes, followed by a fourth, read by Spark. One directory, no server. "
+        f"{now:%-d %B %Y, %H:%M} UTC.",
         tiles=_tiles(figures),
-        story=escape(_story(figures.streamed)),
-        progress=plots.progress(figures.streamed, figures.airports),
-        latencies=plots.latencies(figures.streamed),
-        cpu=f"{100 * figures.streamed.follower_cpu / figures.streamed.seconds:.0f}",
-        rates=_rates(figures),
-        least=plots.FLIGHTS_MIN,
-        copied=escape(_copied(figures.copied)),
-        hours=plots.delays_by_hour(figures.delays, figures.airlines, order),
-        rain=plots.rain(carriers, figures.airlines, order),
-        carriers=_carriers(carriers, figures.airlines),
-        commands=escape("\n".join(commands)),
-        machine=escape(_machine(figures)),
+        sections_markup=[*_writing(figures), *_delays(figures, carriers), _exploring(commands)],
+        footer=_machine(figures),
     )
 
 
-def _tiles(figures: Figures) -> str:
+def _writing(figures: Figures) -> list[str]:
+    streamed = figures.streamed
+    cpu = f"{100 * streamed.follower_cpu / streamed.seconds:.0f}"
+    return [
+        section(
+            "Three writers, one of them killed",
+            _story(streamed),
+            wide(plots.progress(streamed, figures.airports)),
+        ),
+        section(
+            "How long a flight takes to the follower",
+            "From the moment when a process appends it to the moment when another one has it in "
+            f"its hands, while three processes write. The follower used {cpu} % of a core, most of "
+            "it for reading JSON.",
+            wide(plots.latencies(streamed)),
+        ),
+        section(
+            "At full speed",
+            "The same flights again into other topics, as fast as it goes, one run on this "
+            "machine. Payload is the JSON alone.",
+            _rates(figures),
+        ),
+        section("A stream in Spark, killed as well", _copied(figures.copied)),
+    ]
+
+
+def _delays(figures: Figures, carriers: dict[str, Tally]) -> list[str]:
+    airlines, order = figures.airlines, list(carriers)
+    return [
+        section(
+            "Delays by carrier and hour",
+            "What the PySpark job wrote to Parquet: the later the day, the later the flight. Cells "
+            f"of fewer than {plots.FLIGHTS_MIN} flights are left out.",
+            wide(plots.delays_by_hour(figures.delays, airlines, order)),
+        ),
+        section(
+            "Rain and snow",
+            "The job joins the weather of each airport and hour: a flight is wet if any rain or "
+            "snow was measured in its hour.",
+            wide(plots.rain(carriers, airlines, order)),
+        ),
+        section(
+            "The figures",
+            "The same sums as a plain-Python computation over the file, to the last minute. Late "
+            "is 15 minutes or more.",
+            _carriers(carriers, airlines),
+        ),
+    ]
+
+
+def _exploring(commands: Sequence[str]) -> str:
+    text = "The store is left behind. Values are JSON, keys are tail numbers."
+    return section("Explore it", text, code(commands))
+
+
+def _tiles(figures: Figures) -> list[Tile]:
     quantiles = figures.streamed.percentiles
     appending = figures.rates[0]
-    tiles = [
-        ("good", "exactly once", f"each of {figures.flights:,} flights, counted in the log"),
-        ("", bytes_text(figures.payload_bytes), "of JSON, one record a flight"),
-        (
-            "",
-            duration(quantiles["p50"]),
-            f"median to the follower; 99 % in {duration(quantiles['p99'])}",
-        ),
-        ("", rate(appending.records_per_second), "flights appended by 3 processes, singly"),
-        ("", f"{figures.spark_seconds:.0f} s", "PySpark job, start of Spark included"),
+    p99 = duration(quantiles["p99"])
+    return [
+        Tile("exactly once", f"each of {figures.flights:,} flights, counted in the log", good=True),
+        Tile(bytes_text(figures.payload_bytes), "of JSON, one record a flight"),
+        Tile(duration(quantiles["p50"]), f"median to the follower; 99 % in {p99}"),
+        Tile(rate(appending.records_per_second), "flights appended by 3 processes, singly"),
+        Tile(f"{figures.spark_seconds:.0f} s", "PySpark job, start of Spark included"),
     ]
-    return "".join(
-        f'<div class="tile {kind}"><b>{escape(figure)}</b><span>{escape(what)}</span></div>'
-        for kind, figure, what in tiles
-    )
 
 
 def _story(streamed: Streamed) -> str:
@@ -117,7 +156,7 @@ def _rates(figures: Figures) -> str:
         )
         for timed in figures.rates
     ]
-    return _table(("", "flights", "time", "flights a second", "payload"), rows)
+    return table(("", "flights", "time", "flights a second", "payload"), rows)
 
 
 def _carriers(carriers: dict[str, Tally], airlines: dict[str, str]) -> str:
@@ -134,15 +173,7 @@ def _carriers(carriers: dict[str, Tally], airlines: dict[str, str]) -> str:
         )
         for carrier, tally in carriers.items()
     ]
-    return _table(head, rows)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    def cells(kind: str, row: Sequence[str]) -> str:
-        return "<tr>" + "".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in row) + "</tr>"
-
-    body = "\n".join(cells("td", row) for row in rows)
-    return f"<table><thead>{cells('th', head)}</thead>\n<tbody>{body}</tbody></table>"
+    return table(head, rows)
 
 
 def _machine(figures: Figures) -> str:

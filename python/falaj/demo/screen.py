@@ -18,7 +18,8 @@ from rich.text import Text
 
 from falaj.demo.figures import by_carrier
 from falaj.demo.follower import LATE_MINUTES
-from falaj.demo.units import bytes_text, duration, minutes, percent, rate, short, tenths
+from falaj.demo.units import minutes, short, tenths
+from falaj.pages.units import bytes_text, duration, percent, rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -14,25 +14,45 @@ Example:
     2
 """
 
+from falaj.pipeline.aggregating import AggregateConfig, AggregateResult, aggregate
 from falaj.pipeline.compacting import CompactConfig, CompactResult, compact
+from falaj.pipeline.deduping import DedupeConfig, DedupeResult, dedupe
 from falaj.pipeline.exported import exported_files, read_exported
 from falaj.pipeline.exporting import ExportConfig, ExportResult, export
 from falaj.pipeline.frame import Config, Progress, Result
 from falaj.pipeline.importing import ImportConfig, ImportResult, import_files
+from falaj.pipeline.joining import JoinConfig, JoinResult, join
+from falaj.pipeline.profiling import ProfileConfig, ProfileResult, profile
+from falaj.pipeline.replaying import ReplayConfig, ReplayResult, replay
 
 __all__ = [
+    "AggregateConfig",
+    "AggregateResult",
     "CompactConfig",
     "CompactResult",
     "Config",
+    "DedupeConfig",
+    "DedupeResult",
     "ExportConfig",
     "ExportResult",
     "ImportConfig",
     "ImportResult",
+    "JoinConfig",
+    "JoinResult",
+    "ProfileConfig",
+    "ProfileResult",
     "Progress",
+    "ReplayConfig",
+    "ReplayResult",
     "Result",
+    "aggregate",
     "compact",
+    "dedupe",
     "export",
     "exported_files",
     "import_files",
+    "join",
+    "profile",
     "read_exported",
+    "replay",
 ]

@@ -33,7 +33,7 @@ from falaj import arrow
 from falaj.errors import Invalid
 from falaj.pipeline import steps
 from falaj.pipeline.folders import Commit, Folder, Plan
-from falaj.pipeline.frame import Config, Result, watched
+from falaj.pipeline.frame import Config, Result, struct_of, watched
 from falaj.pipeline.pieces import NO_DATE, Work
 from falaj.spark import columns, places, ranges
 from falaj.spark.options import ReadOptions
@@ -54,6 +54,16 @@ _CHOICES = (
     "export to another folder, or let it go on from what is there with on_loss='continue' "
     "(--on-loss continue)"
 )
+_INSTEAD = (
+    "export Parquet, and where an older PySpark and that package are (pip install {}), write "
+    "read_exported(spark, folder) to a table"
+)
+_NO_LAKE = {
+    "delta": "format='delta' is not to be had: the newest Delta Lake, 4.4, is for PySpark up to "
+    "4.2; " + _INSTEAD.format("delta-spark 'pyspark<4.3'"),
+    "iceberg": "format='iceberg' is not to be had: Iceberg comes as a jar for one version of "
+    "Spark, not by pip, and falaj is tested with none; " + _INSTEAD.format("'pyspark<4.2'"),
+}
 _RECORDS_MIN = 100_000
 """Fewest records that are worth a task of their own."""
 _TASKS_PER_CORE = 2
@@ -70,7 +80,8 @@ class ExportConfig(Config):
         topic: Name of the topic.
         into: The folder: empty, not there yet, or of an export; on a file system that all executors
             see under the same path.
-        format: "parquet"; or "delta", where its package is installed.
+        format: "parquet". "delta" and "iceberg" are refused: they have no release for the PySpark
+            that falaj is tested with.
         columns: Which of the topic's columns, as `format("falaj")` has them.
         values: As what values are exported: "binary", "string" or "json".
         schema: With "json" the members of `value`, as Spark writes types: `id BIGINT, name STRING`.
@@ -92,7 +103,7 @@ class ExportConfig(Config):
 
     topic: str
     into: Path | str
-    format: Literal["parquet", "delta"] = "parquet"
+    format: Literal["parquet", "delta", "iceberg"] = "parquet"
     columns: tuple[str, ...] = ("partition", "offset", "timestamp", "key", "value", "headers")
     values: Literal["binary", "string", "json"] = "binary"
     schema: str | None = None
@@ -109,6 +120,8 @@ class ExportConfig(Config):
     def __post_init__(self) -> None:
         """Check what can be checked without the topic."""
         super().__post_init__()
+        if self.format != "parquet":
+            raise Invalid(_NO_LAKE[self.format])
         if not self.columns:
             raise Invalid(f"columns names none: choose from {', '.join(arrow.COLUMNS)}")
         for name in self.columns:
@@ -197,6 +210,8 @@ def export(
         Error: Store or folder cannot be used.
     """
     began = time.perf_counter()
+    with falaj.open(config.store, "r") as store:
+        _opened(store, config).close()  # before a folder is made for it
     folder = Folder(Path(config.into))
     with folder.locked():
         run = _Run(spark, config, folder, progress)
@@ -377,11 +392,7 @@ def _schema(config: ExportConfig) -> StructType:
 def _value_type(config: ExportConfig) -> DataType:
     if config.schema is None:
         return StringType() if config.values == "string" else BinaryType()
-    try:
-        return StructType.fromDDL(config.schema)
-    except PySparkException as error:
-        said = str(error).strip().splitlines()[0]
-        raise Invalid(f"schema is written as 'id BIGINT, name STRING': {said}") from None
+    return struct_of(config.schema)
 
 
 def _expect_date(value: DataType, date_of: str) -> None:

@@ -319,7 +319,8 @@ class Folder:
         kept = self._read(self._place(number))
         if kept is None:
             raise self._damage(self._place(number), "is missing")
-        return self._made(Commit, kept, self._place(number).name)
+        commit: Commit = self._made(Commit, kept, self._place(number).name)
+        return commit
 
     # --- Files -----------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from typing import (
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 from falaj import errors
 from falaj.errors import Error, Invalid
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["SILENT", "Config", "Progress", "Result", "watched"]
+__all__ = ["SILENT", "Config", "Progress", "Result", "struct_of", "watched"]
 
 
 class Progress(Protocol):
@@ -136,7 +137,11 @@ class Config:
         for name, field in known.items():
             if field.default is MISSING and field.default_factory is MISSING and name not in named:
                 raise Invalid(f"{name} is missing: it has to be given")
-        return cls(**{n: tuple(v) if isinstance(v, list) else v for n, v in named.items()})
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in named.items()
+        }
+        return cls(**values)
 
 
 def _fits(value: object, kind: Any) -> bool:
@@ -186,6 +191,21 @@ def _words(kind: Any) -> str:
 
 def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def struct_of(schema: str) -> StructType:
+    """Read types as Spark writes them, `id BIGINT, name STRING`; needs a session.
+
+    Raises:
+        Invalid: It is not written so.
+    """
+    try:
+        found = StructType.fromDDL(schema)
+    except (PySparkException, Py4JError) as error:
+        said = str(error).strip().splitlines()[0]
+        raise Invalid(f"schema is written as 'id BIGINT, name STRING': {said}") from None
+    assert isinstance(found, StructType), "what stands between commas is a struct"
+    return found
 
 
 # --- Results -------------------------------------------------------------------------------------
@@ -260,18 +280,16 @@ def watched(spark: SparkSession, progress: Progress | None, text: str) -> Iterat
         group, stop = f"falaj-{uuid.uuid4().hex}", threading.Event()
         before = {name: context.getLocalProperty(name) for name in _PROPERTIES}
         context.setJobGroup(group, text)
-        watcher = None
-        if progress is not None:
-            watcher = threading.Thread(target=_watch, args=(context, group, progress, stop))
-            watcher.start()
+        watcher = _Watcher(context, group, progress, stop)
+        watcher.start()
         try:
             yield
+            watcher.complete = True
         finally:
             stop.set()
-            if watcher is not None:
-                watcher.join()
+            watcher.join()
             for name, value in before.items():
-                context.setLocalProperty(name, value)
+                context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None: away
 
 
 def _context(spark: SparkSession) -> SparkContext | None:
@@ -281,27 +299,55 @@ def _context(spark: SparkSession) -> SparkContext | None:
         return None
 
 
-def _watch(context: SparkContext, group: str, progress: Progress, stop: threading.Event) -> None:
-    """Tell of tasks until it is enough, and then once more."""
-    total = done = 0
-    last = False
-    while not last:
-        last = stop.wait(_LOOK_S)
-        now, of = _tasks(context, group)
-        if of != total:
-            progress.total(of)
-        if now > done:
-            progress.advance(now - done)
-        total, done = of, max(done, now)
+class _Watcher(threading.Thread):
+    """Tells of tasks until it is enough, and then once more."""
+
+    def __init__(
+        self,
+        context: SparkContext,
+        group: str,
+        progress: Progress | None,
+        stop: threading.Event,
+    ) -> None:
+        super().__init__(daemon=True)
+        self.complete = False
+        self._context = context
+        self._group = group
+        self._progress = progress
+        self._enough = stop
+        self._total = self._done = 0
+
+    def run(self) -> None:
+        """Look at Spark's own count from time to time."""
+        while self._progress is not None and not self._enough.wait(_LOOK_S):
+            self._tell(*_tasks(self._context, self._group))
+        if self._progress is not None:
+            done, total = _tasks(self._context, self._group)
+            # Spark counts a moment after the work is done.
+            self._tell(total if self.complete else done, total)
+
+    def _tell(self, done: int, total: int) -> None:
+        assert self._progress is not None
+        if total != self._total:
+            self._progress.total(total)
+        if done > self._done:
+            self._progress.advance(done - self._done)
+        self._total, self._done = total, max(done, self._done)
 
 
 def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
     """Count the tasks that are done, and all, of a group's jobs as far as they are known."""
     tracker = context.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
-    infos = [info for info in map(tracker.getStageInfo, sorted(stages)) if info is not None]
-    return sum(info.numCompletedTasks for info in infos), sum(info.numTasks for info in infos)
+    done = total = 0
+    for number in tracker.getJobIdsForGroup(group):
+        job = tracker.getJobInfo(number)
+        stages = [tracker.getStageInfo(stage) for stage in (job.stageIds if job else ())]
+        completed = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        tasks = sum(stage.numTasks for stage in stages if stage is not None)
+        done += completed
+        # A stage of which the result was there is never run.
+        total += completed if job is not None and job.status == "SUCCEEDED" else tasks
+    return done, total
 
 
 _OURS = re.compile(r"^(?:.*\b)?falaj\.errors\.([A-Z]\w+): (.+)$", re.MULTILINE)

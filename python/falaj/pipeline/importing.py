@@ -92,11 +92,11 @@ class ImportConfig(Config):
     def __post_init__(self) -> None:
         """Check what can be checked without the files."""
         super().__post_init__()
-        for name in ("source", "key", "order_by"):
+        for name in ("key", "order_by"):
             given = getattr(self, name)
-            if not isinstance(given, tuple):
-                object.__setattr__(self, name, (str(given),))
-        if not self.source:
+            if isinstance(given, str):
+                object.__setattr__(self, name, (given,))
+        if not self.sources:
             raise Invalid("source names no file: give files, folders or patterns")
         if self.value is not None and self.columns:
             raise Invalid("columns are those of a row as JSON: leave them or value= away")
@@ -105,6 +105,11 @@ class ImportConfig(Config):
         if self.on_bad == self.into:
             raise Invalid("on_bad is a topic of its own, not the one that is imported into")
         expect_name(self.into)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What `source` names, always several."""
+        return self.source if isinstance(self.source, tuple) else (str(self.source),)
 
     @property
     def bad_to(self) -> str | None:
@@ -169,7 +174,7 @@ def import_files(
         Error: Store, topic or files cannot be used.
     """
     began = time.perf_counter()
-    paths = sources.listed(config.source)
+    paths = sources.listed(config.sources)
     with falaj.open(config.store) as store:
         for name in filter(None, (config.into, config.bad_to)):
             if name not in store.topics():

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from falaj.errors import Invalid, NotPermitted
+from falaj.pipeline.frame import struct_of
 from falaj.pipeline.ledgers import SourceFile
 
 if TYPE_CHECKING:
@@ -157,15 +157,11 @@ def _read(
     spark: SparkSession, config: ImportConfig, form: str, paths: Sequence[str]
 ) -> tuple[DataFrame, list[str]]:
     reader = spark.read.format(form).options(**_options(config, form))
-    if len(config.source) == 1 and os.path.isdir(config.source[0]):
-        reader = reader.option("basePath", os.path.abspath(config.source[0]))
+    if len(config.sources) == 1 and os.path.isdir(config.sources[0]):
+        reader = reader.option("basePath", os.path.abspath(config.sources[0]))
     escaped = [re.sub(r"([\\{}\[\]*?])", r"\\\1", path) for path in paths]
     if config.schema is not None:
-        try:
-            schema = StructType.fromDDL(config.schema)
-        except PySparkException as error:
-            said = str(error).strip().splitlines()[0]
-            raise Invalid(f"schema is written as 'id BIGINT, name STRING': {said}") from None
+        schema = struct_of(config.schema)
     elif form == "parquet":
         frame = reader.load(escaped)
         return frame, frame.columns

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,7 +23,7 @@ from pyspark.sql.types import (
 
 from falaj.errors import Corrupt, Invalid, LogRewound, OffsetOutOfRange
 from falaj.spark import values
-from falaj.spark.loss import logger, out_of_range
+from falaj.spark.loss import out_of_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -155,7 +154,7 @@ def batches(
             batch = batch.filter(compute.is_in(batch["key"], chosen))
         columns = batch.columns
         if decodes:
-            columns = _decoded(topic, batch, options, declared.field("value").type)
+            columns = _decoded(topic, batch, options, declared.field("value").type, loss)
         yield pyarrow.RecordBatch.from_arrays(columns[: len(declared)], schema=declared)
 
 
@@ -203,7 +202,11 @@ def _read(
 
 
 def _decoded(
-    topic: Topic[Any], batch: pyarrow.RecordBatch, options: ReadOptions, kind: pyarrow.DataType
+    topic: Topic[Any],
+    batch: pyarrow.RecordBatch,
+    options: ReadOptions,
+    kind: pyarrow.DataType,
+    loss: Loss,
 ) -> list[pyarrow.Array]:
     found, bad = values.decode(batch["value"], options.values, kind)
     if bad:
@@ -218,7 +221,7 @@ def _decoded(
             )
         more = f" and {len(bad) - _NAMED_MAX} more" if len(bad) > _NAMED_MAX else ""
         named = ", ".join(map(str, offsets[:_NAMED_MAX]))
-        logger.warning("%s: left out, not %s: offsets %s%s", where, what, named, more)
+        loss.warn(f"{where}: left out, not {what}: offsets {named}{more}")
         import numpy
 
         kept = numpy.ones(len(batch), dtype=bool)
@@ -232,7 +235,7 @@ def _arrow_type(field: StructField) -> pyarrow.DataType:
     import pyarrow
 
     if field.name == "value":
-        return to_arrow_type(field.dataType, timezone="UTC")
+        return values.arrow_type(field.dataType)
     header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
     return {
         "key": pyarrow.binary(),

@@ -7,7 +7,10 @@ its end or is an older copy. As JSON:
     {"version": 1, "topics": {"orders": {"generation": "9f3c…", "partitions":
         {"0": {"offset": 42, "after": "5d1e0c3a.1795161600000000"}}}}}
 
-The text is a function of the place, since Spark compares texts to see whether there is news.
+Spark compares texts to see whether there is news, so the text is a function of the place; but the
+end of a query's first batch also says where that batch began, as `began`, in the same form as
+`topics`. Spark keeps only ends, and asks anew where a query begins whose first batch was not done:
+behind "latest" there are other records by then.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from falaj.errors import Corrupt, Invalid
 if TYPE_CHECKING:
     from falaj import Topic
 
-__all__ = ["Place", "Places", "Standing", "decode", "encode", "is_there", "place_of"]
+__all__ = ["Place", "Places", "Standing", "beginning", "decode", "encode", "is_there", "place_of"]
 
 _VERSION = 1
 
@@ -75,21 +78,33 @@ def is_there(part: Topic[Any], place: Place) -> bool:
     return known == (0, 0) or place_of(part, place.offset) == place
 
 
-def encode(places: Places) -> dict[str, Any]:
-    """Turn places into what Spark keeps."""
+def encode(places: Places, began: Places | None = None) -> dict[str, Any]:
+    """Turn places into what Spark keeps; with where the batch began that ends there."""
+    kept: dict[str, Any] = {"version": _VERSION, "topics": _encoded(places)}
+    return kept if began is None else kept | {"began": _encoded(began)}
+
+
+def _encoded(places: Places) -> dict[str, Any]:
     return {
-        "version": _VERSION,
-        "topics": {
-            name: {
-                "generation": places[name].generation,
-                "partitions": {
-                    str(number): {"offset": place.offset, "after": place.after}
-                    for number, place in sorted(places[name].partitions.items())
-                },
-            }
-            for name in sorted(places)
-        },
+        name: {
+            "generation": places[name].generation,
+            "partitions": {
+                str(number): {"offset": place.offset, "after": place.after}
+                for number, place in sorted(places[name].partitions.items())
+            },
+        }
+        for name in sorted(places)
     }
+
+
+def beginning(kept: dict[str, Any]) -> Places | None:
+    """Say where the batch began that ends here, if that was kept.
+
+    Raises:
+        Invalid: As `decode`.
+    """
+    began = kept.get("began")
+    return None if began is None else decode(kept | {"topics": began})
 
 
 def decode(kept: dict[str, Any]) -> Places:

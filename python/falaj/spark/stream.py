@@ -6,7 +6,8 @@ up to a place is in no later batch, and what lies between two places is in the b
 where the log does not have it any more, `failOnDataLoss` decides, and nothing is passed over in
 silence. It keeps no file open between calls but the cursors'.
 
-`latestOffset` takes a limit from PySpark 4.2 on; 4.1 calls it without.
+`latestOffset` takes a limit from PySpark 4.2 on. 4.1 calls it with nothing: where the stream stands
+is only known there when a batch is planned, and so cursors are a batch behind.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cursors: Cursors | None = None
         self._recognised: dict[tuple[str, str, int], deque[Place]] = {}
         self._started = False
+        self._initial: Places | None = None
+        """Where the query begins, until its first batch is planned."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Find where a query begins that has no checkpoint."""
@@ -91,6 +94,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     for part in topic._parts():
                         offset = starting.resolve(part, part.first, part.end, self.loss)
                         found[name].partitions[part.partitions[0]] = place_of(part, offset)
+        self._initial = found
         return places.encode(found)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -111,7 +115,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Find where the next batch ends: behind all there is, or where the limit is reached."""
         with self._topics() as topics:
             begun = self._begin(topics, {} if start is None else places.decode(start))
-            self._follow(begun)
+            if start is not None:
+                self._follow(begun)
             waiting = {
                 _lane(part): self._end(part, begun) - begun[name].partitions[number].offset
                 for name, topic in topics.items()
@@ -120,18 +125,20 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if HAS_LIMITS and isinstance(limit, ReadMaxRows):
                 turn = sum(p.offset for s in begun.values() for p in s.partitions.values())
                 waiting = admit(waiting, limit.max_rows, turn)
-            return places.encode(
-                {
-                    name: Standing(
-                        topic.generation,
-                        {
-                            number: _moved(part, begun[name].partitions[number], waiting)
-                            for number, part in enumerate(topic._parts())
-                        },
-                    )
-                    for name, topic in topics.items()
-                }
-            )
+            end = {
+                name: Standing(
+                    topic.generation,
+                    {
+                        number: _moved(part, begun[name].partitions[number], waiting)
+                        for number, part in enumerate(topic._parts())
+                    },
+                )
+                for name, topic in topics.items()
+            }
+            if start is not None and end == places.decode(start):
+                return start  # as a text, too, or Spark would take it for news
+            is_first = start is None or places.decode(start) == self._initial
+            return places.encode(end, self._initial if is_first else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Tell the query's progress how far the topics reach."""
@@ -148,7 +155,10 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ranges.Range]:
         """Decide what each task of a batch reads."""
-        before, until = places.decode(start), places.decode(end)
+        # Of a first batch that is planned again Spark tells only where it would begin now.
+        began = None if start == end else places.beginning(end)
+        before, until = began or places.decode(start), places.decode(end)
+        self._initial = None
         whole = []
         with falaj.open(self.options.store, "r") as store, ExitStack() as opened:
             topics = {}
@@ -162,6 +172,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 else:
                     self.loss.meet(_made_anew(name))
             begun = self._begin(topics, before)
+            if not HAS_LIMITS:
+                self._follow(begun)
             for name, topic in topics.items():
                 for number, part in enumerate(topic._parts()):
                     first = begun[name].partitions[number].offset

@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     FractionalType,
+    IntegerType,
     IntegralType,
+    LongType,
+    ShortType,
     StringType,
     StructType,
     TimestampType,
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
 
     from falaj.spark.options import Values
 
-__all__ = ["check", "decode"]
+__all__ = ["arrow_type", "check", "decode"]
 
 _SCALARS = (
     BooleanType,
@@ -67,6 +74,40 @@ def check(kind: DataType, where: str = "value") -> None:
             f"values=json does not read {kind.simpleString()} ({where}): read values=string, and "
             "use from_json"
         )
+
+
+def arrow_type(kind: DataType) -> pyarrow.DataType:
+    """Say as which type of Arrow Spark takes a value, in all its versions.
+
+    Args:
+        kind: Binary, text, or what `check` allows.
+    """
+    import pyarrow
+
+    if isinstance(kind, StructType):
+        return pyarrow.struct(
+            [pyarrow.field(f.name, arrow_type(f.dataType), f.nullable) for f in kind.fields]
+        )
+    if isinstance(kind, ArrayType):
+        element = arrow_type(kind.elementType)
+        return pyarrow.list_(pyarrow.field("element", element, kind.containsNull))
+    if isinstance(kind, DecimalType):
+        return pyarrow.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, StringType):
+        return pyarrow.string()  # fixed lengths and collations are Spark's alone
+    plain: dict[type[DataType], pyarrow.DataType] = {
+        BinaryType: pyarrow.binary(),
+        BooleanType: pyarrow.bool_(),
+        ByteType: pyarrow.int8(),
+        ShortType: pyarrow.int16(),
+        IntegerType: pyarrow.int32(),
+        LongType: pyarrow.int64(),
+        FloatType: pyarrow.float32(),
+        DoubleType: pyarrow.float64(),
+        DateType: pyarrow.date32(),
+        TimestampType: pyarrow.timestamp("us", tz="UTC"),
+    }
+    return plain[type(kind)]
 
 
 def decode(

@@ -8,7 +8,8 @@ use crate::input::{self, Incoming};
 /// A record that is to be appended, with all that belongs to it, for `Topic.extend`.
 ///
 /// Args:
-///     value, key, headers, time: As for `Topic.append`.
+///     value: As for `Topic.append`; in a topic of bytes also None, for a tombstone.
+///     key, headers, time: As for `Topic.append`.
 ///
 /// Example:
 ///     >>> orders = store.topic("orders")
@@ -40,8 +41,11 @@ impl NewRecord {
     ) -> PyResult<Incoming<'py>> {
         let bound = |bytes: &Py<PyBytes>| bytes.bind(py).clone();
         let headers = self.headers.iter();
+        let value = self.value.bind(py);
+        // A codec makes of None what it likes; where none is asked, it is no value at all.
+        let is_tombstone = encode.is_none() && value.is_none();
         Ok(Incoming {
-            value: Some(input::encoded(self.value.bind(py), encode)?),
+            value: if is_tombstone { None } else { Some(input::encoded(value, encode)?) },
             key: self.key.as_ref().map(bound),
             headers: headers.map(|(n, v)| (n.clone(), v.as_ref().map(bound))).collect(),
             event_time_ns: self.timestamp_ns,

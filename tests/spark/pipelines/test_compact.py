@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,14 +76,3 @@ def test_what_cannot_be_compacted_is_refused_before_anything_is_read(
         compact(spark, CompactConfig(store=tmp_path / "s", topic="other"))
     with pytest.raises(Invalid, match="from 0 up"):
         CompactConfig(store=tmp_path / "s", topic="plain", delete_retention=-1.0)
-
-
-@pytest.mark.proof
-def test_the_program_compacts_and_tells_what_it_did(planes: Path) -> None:
-    command = [sys.executable, "-m", "falaj.cli", "pipeline", "compact", str(planes), TOPIC]
-    done = subprocess.run(
-        [*command, "--seal", "--json"], capture_output=True, text=True, check=True, timeout=120
-    )
-    told = json.loads(done.stdout)
-    assert told["records"] == JANUARY
-    assert told["removed"] > 0

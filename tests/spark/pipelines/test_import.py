@@ -5,11 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
-import subprocess
-import sys
 import zipfile
-from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +128,8 @@ def test_a_file_that_changed_is_refused_or_passed_over_and_reported(do: Do, tmp_
 def test_records_are_ordered_as_asked_over_all_files(do: Do, tmp_path: Path) -> None:
     for place, name in enumerate(("b", "a")):
         rows = [f'{{"shop": "{n % 3}", "n": {n // 2}, "at": {n}}}' for n in range(place, 40, 2)]
-        put(tmp_path, f"{name}.json", "\n".join(rows[::-1]))
+        wide = " " * 500 if name == "b" else ""  # Spark reads large files first
+        put(tmp_path, f"{name}.json", "\n".join(row + wide for row in rows[::-1]))
     do(schema="shop STRING, n INT, at INT", order_by="n", key="shop", partitions=2)
     with falaj.open(tmp_path / "s", "r") as store, store.topic("sales") as topic:
         for number in topic.partitions:
@@ -213,11 +210,12 @@ def test_an_import_that_dies_is_done_by_the_next_once(
         patch.setattr(owner, moment, die)
         with pytest.raises(KeyboardInterrupt):
             do(schema=SALES)
-    put(tmp_path, "b.json", '{"shop": "y", "n": 2}\n')
+    other = put(tmp_path, "b.json", '{"shop": "y", "n": 2}\n')
     done = moment == "_commit" and behind
-    assert do(schema=SALES).files == (1 if done else 2)
+    assert do(schema=SALES, source=other).files == 1
+    assert do(schema=SALES).files == (0 if done else 1)
     assert do(schema=SALES).known == 2
-    assert [row["n"] for row in values(tmp_path)] == [1, 2]
+    assert [row["n"] for row in values(tmp_path)] == ([1, 2] if done else [2, 1])
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_imported(
@@ -274,7 +272,8 @@ def test_an_export_that_is_imported_is_the_topic_again(
     spark: SparkSession, january: Flown, tmp_path: Path
 ) -> None:
     with falaj.open(tmp_path / "s") as store, store.topic("t", partitions=3) as topic:
-        topic.append(None, key=b"gone", partition=2, time=1)
+        with topic.job("tombstone") as job:
+            job.append(None, key=b"gone", partition=2, time=1)
         topic.append(b"\xff\x00", headers=[("a", b"1"), ("a", None)], partition=1, time=2)
     with falaj.open(january.store, "r") as store, store.topic(TOPIC) as flights:
         few = [
@@ -353,33 +352,3 @@ def test_files_of_which_the_format_is_not_known_are_refused(do: Do, tmp_path: Pa
     os.rename(tmp_path / "in/a.txt", tmp_path / "in/a.csv")
     with pytest.raises(Invalid, match="the files are csv and json"):
         do()
-
-
-IMPORT = """
-import os, signal, sys
-import falaj.spark.session
-from falaj.pipeline import ImportConfig, import_files, importing
-store, source, moment = sys.argv[1:]
-do = getattr(importing._Run, moment)
-
-def fatal(*given, **named):
-    do(*given, **named)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-setattr(importing._Run, moment, fatal)
-spark = falaj.spark.session.local("import")
-import_files(spark, ImportConfig(store=store, into="sales", source=source, schema="n INT"))
-"""
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("moment", ["_stage", "_commit"])
-def test_an_import_that_is_killed_is_done_once(do: Do, tmp_path: Path, moment: str) -> None:
-    for name in range(3):
-        put(tmp_path, f"{name}.json", "".join(f'{{"n": {n}}}\n' for n in range(1000)))
-    command = [sys.executable, "-c", IMPORT, str(tmp_path / "s"), str(tmp_path / "in"), moment]
-    killed = subprocess.run(command, capture_output=True, timeout=100)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert do(schema="n INT").records == (3_000 if moment == "_stage" else 0)
-    found = Counter(row["n"] for row in values(tmp_path))
-    assert found == dict.fromkeys(range(1000), 3)

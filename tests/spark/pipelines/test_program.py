@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.shell import PROGRAM, Shell, Terminal
+import falaj
+from cli.shell import Shell, Terminal
 from falaj.cli import piping
 from falaj.cli.app import run
 from falaj.pipeline import exported_files
@@ -88,6 +89,19 @@ def test_an_import_tells_what_it_did(program: Program, tmp_path: Path) -> None:
     )
     assert (code, err) == (0, "")
     assert json.loads(out)["offsets"] == {"0": [0, 1]}
+
+
+def test_a_compaction_tells_what_it_did(program: Program, tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "s") as store:
+        prices = store.topic("prices", compacted=True)
+        prices.extend([(b"tea", b"4"), (b"coffee", b"5"), (b"tea", b"6")])
+        prices.tombstone(b"coffee")
+    arguments = ("compact", "s", "prices", "--seal", "--delete-retention", "0", "--json")
+    code, out, err = program(*arguments)
+    told = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (told["keys"], told["records"], told["removed"], told["tombstones"]) == (2, 4, 3, 1)
+    assert "segments_removed" in told
 
 
 @pytest.mark.parametrize(
@@ -169,14 +183,3 @@ def test_a_bar_follows_the_parts_of_the_work(tmp_path: Path) -> None:
     assert bar.code == 0
     for part in ("one", "4/4", "two", "5/7"):
         assert part in bar.out
-
-
-@pytest.mark.proof
-def test_the_program_exports_in_a_spark_of_its_own(tmp_path: Path) -> None:
-    fill(tmp_path, 4)
-    command = [PROGRAM, "pipeline", "export", "s", "t", "lake", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stderr) == (0, "")
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert told["records"] == 4
-    os.stat(told["into"])

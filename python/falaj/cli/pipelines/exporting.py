@@ -47,9 +47,7 @@ def verb(
     end: Annotated[
         str | None, typer.Option("--end", metavar="PLACE", help="Where this run ends at latest.")
     ] = None,
-    form: Annotated[
-        str | None, typer.Option("--format", help="parquet, or delta or iceberg where installed.")
-    ] = None,
+    form: Annotated[str | None, typer.Option("--format", help="parquet.")] = None,
     visibility: Annotated[
         str | None, typer.Option("--visibility", help="durable, or committed.")
     ] = None,

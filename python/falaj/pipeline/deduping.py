@@ -1,0 +1,403 @@
+"""`dedupe`: a topic into another, with each record once.
+
+Which copies are kept is decided in Spark over ids, times and offsets alone (`copies`); then the
+records are read once more, and those that are kept go on as they come, so values are never sorted,
+and the target has the order of the source. Invariant: a run is a job with a token and a plan that
+is kept (`plans`), so it is in the target once, whoever dies when and however often it is started;
+what a run knows of those before it is what stands in the target.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow
+from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
+
+import falaj
+from falaj.arrow import lanes
+from falaj.errors import Invalid, OffsetOutOfRange
+from falaj.pipeline import copies, places
+from falaj.pipeline.frame import Config, Result, watched
+from falaj.pipeline.plans import Plans
+from falaj.spark.ranges import open_raw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import numpy
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from falaj import Store, Topic
+    from falaj.arrow import Lane
+    from falaj.pipeline.frame import Progress
+    from falaj.pipeline.plans import Plan
+
+__all__ = ["DedupeConfig", "DedupeResult", "Repeated", "dedupe"]
+
+_COLUMNS = (
+    "key BINARY, value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+_BUCKET = 32_768
+"""Bits of one of Spark's bitmaps."""
+_US = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class DedupeConfig(Config):
+    """What `dedupe` is asked for.
+
+    Attributes:
+        topic: What is read.
+        into: The topic that is written; made with the source's codec and partitions, and marked
+            compacted if that is, if it is not there.
+        by: What copies of a record have in common: "key", "value", "key+value", "header:NAME" (the
+            first header of that name), or "json:FIELD" (a member of a JSON object, "order.id", or a
+            path, "$.lines[0].id"). A record that has none is no copy of any, and kept.
+        keep: Which copy is kept: the "first" or the "last" by time.
+        window: Seconds; copies further apart are both kept. None: of all copies one is kept.
+        start: Where the first run begins: "earliest", an offset, or a time. A later one goes on
+            where the last one ended.
+        end: Where a run ends: before an offset, or a time; None for the end as of now.
+        on_loss: "fail" where records were trimmed before a run could read them, or "continue" to
+            go on behind them.
+        top: How many of the ids with most copies are told.
+    """
+
+    topic: str
+    into: str
+    by: str = "key"
+    keep: Literal["first", "last"] = "first"
+    window: float | None = None
+    start: int | float | str | datetime = "earliest"
+    end: int | float | str | datetime | None = None
+    on_loss: Literal["fail", "continue"] = "fail"
+    top: int = 10
+
+    def __post_init__(self) -> None:
+        """Check it.
+
+        Raises:
+            Invalid: Something cannot be right.
+        """
+        super().__post_init__()
+        places.expect_two(self.topic, self.into)
+        copies.check(self.by)
+        if self.window is not None and not self.window > 0:
+            raise Invalid(f"window is a number of seconds above 0, not {self.window}")
+        if self.top < 0:
+            raise Invalid(f"top is how many ids are told, 0 or more, not {self.top}")
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """An id with copies that were left out.
+
+    Attributes:
+        id: What the copies have in common, for people: shortened, and of values the beginning.
+        dropped: How many were left out.
+        partition: Where one of them stands in the source.
+        offset: Where one of them stands in the source.
+    """
+
+    id: str
+    dropped: int
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DedupeResult(Result):
+    """What `dedupe` did; `records` are those that were read, `bytes` the values that were kept.
+
+    Attributes:
+        kept: Records that were appended to the target.
+        dropped: Copies that were left out.
+        without_id: Of those that were kept, records that have no id.
+        replaced: With `keep="last"`, records that earlier runs appended, and of which this one has
+            appended a newer copy: both stand in the target.
+        lost: Records that were trimmed before a run could read them.
+        runs: How many runs that were: two, where one had been begun before and was not done.
+        repeated: The ids with most copies that were left out.
+    """
+
+    kept: int
+    dropped: int
+    without_id: int
+    replaced: int
+    lost: int
+    runs: int
+    repeated: tuple[Repeated, ...]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Tell it to people."""
+        told = [
+            ("records", f"{self.records:,}"),
+            ("kept", f"{self.kept:,}"),
+            ("dropped", f"{self.dropped:,}"),
+        ]
+        told += [
+            (name.replace("_", " "), f"{found:,}")
+            for name in ("without_id", "replaced", "lost")
+            if (found := getattr(self, name))
+        ]
+        told += [("copies of " + each.id, f"{each.dropped:,}") for each in self.repeated]
+        return [*told, *super().rows()[1:]]
+
+
+def dedupe(
+    spark: SparkSession, config: DedupeConfig, *, progress: Progress | None = None
+) -> DedupeResult:
+    """Copy a topic into another with each record once.
+
+    Copies are taken in the order of their times, and of one time by partition and offset; with
+    `keep="last"` the other way round. The first is kept and begins a window; copies less than
+    `window` seconds from it are left out; the next one is kept and begins another window. Records
+    that are kept stand in the order of the source: in the same partitions where the target has as
+    many, else by their keys, one source partition after the other. They keep key, value, headers
+    and time, to the microsecond.
+
+    A run is all or nothing, and goes on where the last one ended. What stands in the target counts
+    as seen, from whomever it is: a copy of it, less than a window away, is left out. So runs in
+    pieces give what a single one gives, if times do not go back from one to the next. With
+    `keep="last"` nothing of the target can be taken back: a newer copy is appended behind it, and
+    counted in `replaced`. Starting it again after it died, also twice at once, appends nothing
+    twice.
+
+    Costs two readings of what is new, one of the ids in the target (with a window, of those that
+    are not too old), and a sort of ids; a bit of memory for each record that is read.
+
+    Args:
+        spark: The session.
+        config: What is asked for.
+        progress: Who is told how far it is.
+
+    Returns:
+        What was done.
+
+    Raises:
+        NoSuchTopic: There is no topic to read.
+        OffsetOutOfRange: Records that come next were trimmed; see `on_loss`.
+        Invalid: The target was filled with other settings; or, like other errors, as Spark's sink
+            has them.
+    """
+    began = time.monotonic()
+    settings = {"by": config.by, "keep": config.keep, "window": config.window}
+    total = DedupeResult(
+        **dict.fromkeys(
+            ("records", "bytes", "kept", "dropped", "without_id", "replaced", "lost", "runs"), 0
+        ),
+        seconds=0.0,
+        repeated=(),
+    )
+    with ExitStack() as held:
+        store = held.enter_context(falaj.open(config.store))
+        source = held.enter_context(open_raw(store, config.topic))
+        into = held.enter_context(places.like(store, config.into, source))
+        plans = Plans(store, "dedupe", source, into, settings)
+        held.callback(plans.close)
+        run = _Run(spark, config, store, source, into, progress)
+        while plan := plans.next(config.start, config.end):
+            _expect_there(source, plan, config)
+            total = _sum(total, run.do(plan, plans))
+            if not plan.begun:
+                break
+    return replace(total, seconds=time.monotonic() - began)
+
+
+def _expect_there(source: Topic[Any], plan: Plan, config: DedupeConfig) -> None:
+    if not plan.lost or config.on_loss == "continue":
+        return
+    error = OffsetOutOfRange(
+        f"{plan.lost:,} records of topic {source.name} were trimmed before dedupe could read them: "
+        'go on behind them with on_loss="continue"'
+    )
+    error.offset = plan.lanes[0][1]
+    raise error
+
+
+def _sum(one: DedupeResult, two: DedupeResult) -> DedupeResult:
+    names = ("records", "bytes", "kept", "dropped", "without_id", "replaced", "lost", "runs")
+    more: dict[str, Any] = {name: getattr(one, name) + getattr(two, name) for name in names}
+    return replace(two, repeated=(*one.repeated, *two.repeated), **more)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run: what is decided, and what is appended."""
+
+    spark: SparkSession
+    config: DedupeConfig
+    store: Store
+    source: Topic[Any]
+    into: Topic[Any]
+    progress: Progress | None
+
+    def do(self, plan: Plan, plans: Plans) -> DedupeResult:
+        """Append what is kept of a plan."""
+        whole = places.read(self.spark, self.source, plan.lanes, _COLUMNS)
+        with (
+            self._decided(whole, plan) as decided,
+            watched(self.spark, self.progress, "finding copies"),
+        ):
+            counts = decided.agg(
+                F.count_if("kept").alias("kept"),
+                F.count_if(F.col("kept") & F.col("dropped").isNull()).alias("without_id"),
+                F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
+                F.coalesce(F.sum("dropped"), F.lit(0)).alias("dropped"),
+                F.coalesce(F.sum("replaced"), F.lit(0)).alias("replaced"),
+            ).collect()[0]
+            bits = _bitmaps(decided)
+            repeated = self._repeated(decided)
+        with watched(self.spark, self.progress, "copying what is kept"):
+            self._write(whole, bits, plans.token, plan.number)
+        return DedupeResult(
+            records=counts.kept + counts.dropped,
+            seconds=0.0,
+            lost=plan.lost,
+            runs=1,
+            repeated=repeated,
+            **counts.asDict(),
+        )
+
+    @contextmanager
+    def _decided(self, whole: DataFrame, plan: Plan) -> Iterator[DataFrame]:
+        """Decide about every record: rows of `copies.DECIDED`."""
+        rows = self._rows(whole, seen=False)
+        told = rows.where("id IS NOT NULL")
+        if (lanes := self._seen(whole, plan)) is not None:
+            target = places.read(self.spark, self.into, lanes, _COLUMNS)
+            told = told.union(self._rows(target, seen=True).where("id IS NOT NULL"))
+        order = ["at", "partition", "offset"]
+        window = None if self.config.window is None else round(self.config.window * _US)
+        last = self.config.keep == "last"
+        decided = (
+            told.repartition("id")
+            .sortWithinPartitions(
+                "id", F.desc("seen"), *(F.desc(name) if last else F.asc(name) for name in order)
+            )
+            .mapInArrow(_decider(window, last), copies.DECIDED)
+        )
+        without = rows.where("id IS NULL").selectExpr(
+            *("partition", "offset", "true AS kept", "size"),
+            *("CAST(NULL AS BIGINT) AS dropped", "CAST(NULL AS BIGINT) AS replaced", "id"),
+        )
+        kept = decided.union(without).persist()
+        try:
+            yield kept
+        finally:
+            kept.unpersist()
+
+    def _rows(self, frame: DataFrame, *, seen: bool) -> DataFrame:
+        return frame.select(
+            copies.id_of(self.config.by).alias("id"),
+            F.lit(seen).alias("seen"),
+            F.unix_micros("timestamp").alias("at"),
+            "partition",
+            "offset",
+            F.coalesce(F.length("value"), F.lit(0)).cast("bigint").alias("size"),
+        )
+
+    def _seen(self, whole: DataFrame, plan: Plan) -> list[Lane] | None:
+        """Say which records of the target may have copies in what is new; None for none."""
+        if not any(self.into.partition(p).end for p in self.into.partitions):
+            return None
+        if self.config.window is None or not plan.records:
+            return lanes(self.into, "earliest", None)
+        with watched(self.spark, self.progress, "looking at times"):
+            found = whole.agg(F.unix_micros(F.min("timestamp"))).first()
+        oldest = (found[0] if found and found[0] is not None else 0) / _US
+        return lanes(self.into, float(oldest - self.config.window - 1), None)
+
+    def _repeated(self, decided: DataFrame) -> tuple[Repeated, ...]:
+        most = decided.where("dropped > 0").orderBy(F.desc("dropped"), "partition", "offset")
+        return tuple(
+            Repeated(self._shown(row), row.dropped, row.partition, row.offset)
+            for row in most.limit(self.config.top).collect()
+        )
+
+    def _shown(self, row: Row) -> str:
+        """Write an id for people."""
+        if self.config.by not in copies.HASHED:
+            return places.shown(row.id)
+        record = self.source.partition(row.partition)[row.offset]
+        if self.config.by == "value":
+            return places.shown(record.raw)
+        return f"{places.shown(record.key)}: {places.shown(record.raw)}"
+
+    def _write(
+        self, whole: DataFrame, bits: dict[int, tuple[int, numpy.ndarray]], token: str, number: int
+    ) -> None:
+        kept = whole.mapInArrow(_keeper(bits), whole.schema)
+        columns = ["key", "value", "headers", "timestamp"]
+        if len(self.into.partitions) == len(self.source.partitions):
+            columns.append("partition")
+        (
+            kept.select(*columns)
+            .write.format("falaj")
+            .mode("append")
+            .options(store=str(self.store.path), topic=self.into.name)
+            .options(txnAppId=token, txnVersion=str(number))
+            .save()
+        )
+
+
+def _decider(
+    window: int | None, last: bool
+) -> Callable[[Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+    return lambda batches: copies.decide(batches, window, last)
+
+
+def _bitmaps(decided: DataFrame) -> dict[int, tuple[int, numpy.ndarray]]:
+    """Collect which offsets are kept, a bit each: for each partition the first, and the bits."""
+    import numpy
+
+    # Spark numbers its bits from 1.
+    at = F.col("offset") + 1
+    rows = (
+        decided.where("kept")
+        .groupBy("partition", F.bitmap_bucket_number(at).alias("bucket"))
+        .agg(F.bitmap_construct_agg(F.bitmap_bit_position(at)).alias("bits"))
+        .collect()
+    )
+    found: dict[int, tuple[int, numpy.ndarray]] = {}
+    for partition in {row.partition for row in rows}:
+        mine = {row.bucket - 1: row.bits for row in rows if row.partition == partition}
+        low, high = min(mine), max(mine)
+        bits = numpy.zeros((high - low + 1, _BUCKET // 8), dtype=numpy.uint8)
+        for bucket, raw in mine.items():
+            bits[bucket - low] = numpy.frombuffer(raw, dtype=numpy.uint8)
+        found[partition] = low * _BUCKET, bits.reshape(-1)
+    return found
+
+
+def _keeper(
+    bits: dict[int, tuple[int, numpy.ndarray]],
+) -> Callable[[Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+    """Make what lets through the records that are kept."""
+
+    def keep(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        import numpy
+
+        for batch in batches:
+            partitions = batch.column("partition").to_numpy()
+            offsets = batch.column("offset").to_numpy()
+            mask = numpy.zeros(len(offsets), dtype=bool)
+            for partition in numpy.unique(partitions):
+                if int(partition) not in bits:
+                    continue
+                first, mine = bits[int(partition)]
+                rows = numpy.flatnonzero(partitions == partition)
+                places = offsets[rows] - first
+                rows, places = (
+                    kept[(places >= 0) & (places < len(mine) * 8)] for kept in (rows, places)
+                )
+                mask[rows] = (mine[places >> 3] >> (places & 7)) & 1
+            yield batch.filter(pyarrow.array(mask))
+
+    return keep

@@ -1,0 +1,111 @@
+"""Topics by the bytes of their records: what pipelines read, and what they write it to.
+
+Owns opening topics without running their codec, making a target that is like its source, and the
+words by which Spark is told a range of offsets.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from falaj import Topic
+from falaj.errors import Invalid, NoSuchTopic
+from falaj.spark.ranges import open_raw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from falaj import Store
+    from falaj.arrow import Lane
+
+__all__ = ["expect_two", "like", "read", "shown"]
+
+_SHOWN = 60
+
+
+def expect_two(topic: str, into: str) -> None:
+    """Refuse a topic that is to be written to itself."""
+    if topic == into:
+        raise Invalid(f"topic {topic} would be read and written at once: name another one in into=")
+
+
+def like(store: Store, name: str, source: Topic[Any]) -> Topic[Any]:
+    """Open a topic to write records of another to; make it where it is not there.
+
+    Args:
+        store: The store, open for writing.
+        name: What it is called.
+        source: A new one gets its codec and number of partitions, and is marked compacted if it is.
+
+    Returns:
+        The topic; values go in as bytes, whatever the codec.
+    """
+    try:
+        return open_raw(store, name)
+    except NoSuchTopic:
+        opened = store._open_topic(
+            name,
+            codec=source.codec,
+            resolve=lambda _: (None, None),
+            partitions=len(source.partitions),
+            log=None,
+            segment_bytes=None,
+            sync_interval_ms=None,
+            sync=None,
+            verify=None,
+            compacted=_is_compacted(source),
+        )
+        return Topic(opened, store)
+
+
+def _is_compacted(topic: Topic[Any]) -> bool | None:
+    told = topic.store.info()["topics"]
+    return next((each["compacted"] for each in told if each["name"] == topic.name), None)
+
+
+def read(spark: SparkSession, topic: Topic[Any], lanes: Iterable[Lane], schema: str) -> DataFrame:
+    """Read ranges of a topic in Spark: within its partitions by offset.
+
+    Args:
+        spark: The session.
+        topic: The topic.
+        lanes: Records of each partition; what is not named is not read.
+        schema: The columns.
+    """
+    # Spark wants every partition named, and takes offsets that are there.
+    named = {p: (start, end) for p, start, end in lanes}
+    for partition in topic.partitions:
+        first = topic.partition(partition).first
+        named.setdefault(partition, (first, first))
+    offsets = [
+        json.dumps({topic.name: {str(p): at[end] for p, at in named.items()}}) for end in (0, 1)
+    ]
+    return (
+        spark.read.format("falaj")
+        .options(
+            store=str(topic.store.path),
+            subscribe=topic.name,
+            startingOffsets=offsets[0],
+            endingOffsets=offsets[1],
+            includeHeaders="true",
+        )
+        .schema(schema)
+        .load()
+    )
+
+
+def shown(raw: bytes | memoryview | None) -> str:
+    r"""Write a key or value for people: in one line, and not all of a long one.
+
+    Example:
+        >>> shown(b"EWR"), shown(b"\xff\n"), len(shown(b"x" * 1000)), shown(None)
+        ('EWR', '\\xff\\n', 61, '')
+    """
+    if raw is None:
+        return ""
+    text = bytes(raw[: _SHOWN + 4]).decode("utf-8", "backslashreplace")
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return plain if len(plain) <= _SHOWN and len(raw) <= _SHOWN else plain[:_SHOWN] + "…"

@@ -1,0 +1,219 @@
+"""A run of a job that follows a topic: the query, its trigger, its progress, its end.
+
+Owns which records a run reads, in which batches Spark read them, and how a query ends: by itself,
+by an error, or by Ctrl-C. What a job keeps from run to run is in `jobs`, what it writes in
+`outputs`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import falaj
+from falaj import times
+from falaj.errors import Invalid
+from falaj.pipeline.flow import interval, part_rows, rows
+from falaj.pipeline.frame import SILENT
+from falaj.pipeline.jobs import Job
+from falaj.pipeline.outputs import Outputs
+from falaj.spark import places
+from falaj.spark.ranges import open_raw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from falaj import Topic
+    from falaj.pipeline.flow import FlowConfig, Moment
+    from falaj.pipeline.frame import Progress
+
+__all__ = ["Batch", "Run"]
+
+_LOOK_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that a query is done with, as Spark tells it.
+
+    Attributes:
+        number: Its number.
+        start: The topic's offsets where it begins, by partition.
+        end: Where it ends.
+        told: All that Spark tells.
+    """
+
+    number: int
+    start: dict[int, int]
+    end: dict[int, int]
+    told: Any
+
+    @property
+    def records(self) -> int:
+        """How many offsets it passes over."""
+        return sum(end - self.start[part] for part, end in self.end.items())
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a job.
+
+    Attributes:
+        spark: The session.
+        config: What is asked for.
+        job: The job.
+        progress: Who is told.
+        seen: Called with each batch, when Spark is done with it.
+        records: How many records were read.
+    """
+
+    spark: SparkSession
+    config: FlowConfig
+    job: Job
+    progress: Progress
+    seen: Callable[[Batch], None] = lambda _: None
+    records: int = 0
+    _last: int = field(default=-1)
+
+    @classmethod
+    def begin(
+        cls,
+        spark: SparkSession,
+        config: FlowConfig,
+        verb: str,
+        progress: Progress | None,
+        check: Callable[[DataFrame], object],
+    ) -> Run:
+        """Find or make the job.
+
+        Args:
+            spark: The session.
+            config: What is asked for.
+            verb: Which pipeline it is.
+            progress: Who is told.
+            check: Given the topic's columns, without rows; raises where they don't fit what is
+                asked for. Then nothing was made yet.
+
+        Raises:
+            Invalid: The checkpoint is another job's.
+        """
+        _refuse_remote(spark)
+        start = _look(config, config.start)
+        check(part_rows(spark, config, start, start))
+        job = Job.begin(Path(config.checkpoint), verb, settings(config), start)
+        return cls(spark, config, job, progress or SILENT)
+
+    def outputs(self, **shape: Any) -> Outputs:
+        """Say where batches go; what is not there is made."""
+        config = self.config
+        folder = None if config.parquet is None else Path(config.parquet)
+        outputs = Outputs(self.job, Path(config.store), config.into, folder, **shape)
+        outputs.prepare(config.partitions)
+        return outputs
+
+    def stream(self) -> DataFrame:
+        """Read the topic as a stream."""
+        config = self.config
+        # Where it began, also if it was killed in its first batch and "latest" has moved since.
+        options = config.source() | {"startingOffsets": config.offsets(self.job.start)}
+        if config.batch is not None:
+            options["maxOffsetsPerTrigger"] = str(config.batch)
+        return rows(self.spark.readStream, options, config.schema, config.reserved)
+
+    def ends(self, end: Moment | None = None) -> dict[int, int]:
+        """Look where the topic's partitions end.
+
+        Args:
+            end: An offset of each partition, or a time; None for all there is.
+        """
+        found = _look(self.config, "latest" if end is None else end)
+        return {part: max(offset, self.job.start[part]) for part, offset in found.items()}
+
+    def follow(self, writer: DataStreamWriter) -> None:
+        """Run a query to its end, or until it is stopped.
+
+        Ctrl-C ends a continuous one as it should be; the batch under way is made again next time.
+        """
+        writer = writer.option("checkpointLocation", str(self.job.query))
+        if self.config.continuous:
+            writer = writer.trigger(processingTime=interval("trigger", self.config.trigger))
+        else:
+            writer = writer.trigger(availableNow=True)
+        self.progress.say(f"reading {self.config.topic}")
+        query = writer.start()
+        try:
+            while not query.awaitTermination(_LOOK_S):
+                self._take_in(query)
+        except KeyboardInterrupt:
+            if not self.config.continuous:
+                raise
+        finally:
+            query.stop()
+            self._take_in(query)
+
+    def _take_in(self, query: StreamingQuery) -> None:
+        """Take in the batches that are done since the last time."""
+        for told in query.recentProgress:
+            if told.batchId <= self._last or "addBatch" not in told.durationMs:
+                continue  # known, or a look that found nothing new
+            source = told.sources[0]
+            start = _offsets(source.startOffset, self.config.topic) or self.job.start
+            batch = Batch(told.batchId, start, _offsets(source.endOffset, self.config.topic), told)
+            if self._last < 0 and not self.config.continuous:
+                self.progress.total(sum(max(0, e - start[n]) for n, e in self.ends().items()))
+            self._last = batch.number
+            self.records += batch.records
+            self.progress.advance(batch.records)
+            self.seen(batch)
+
+
+def _look(config: FlowConfig, moment: Moment) -> dict[int, int]:
+    """Find the offset of a moment in each partition."""
+    with falaj.open(config.store, "r") as store, open_raw(store, config.topic) as topic:
+        return {number: _at(part, moment) for number, part in enumerate(topic._parts())}
+
+
+def _at(part: Topic[Any], moment: Moment) -> int:
+    """Find an offset of a partition that is there: of an offset or a time."""
+    if moment in ("earliest", "latest"):
+        return part.first if moment == "earliest" else part.end
+    if isinstance(moment, int):
+        return min(max(moment, part.first), part.end)
+    found = part._offset_at(times.to_ns(moment))
+    return part.end if found is None else found
+
+
+def settings(config: FlowConfig) -> dict[str, Any]:
+    """Choose of a config what decides what is written; the rest may change between runs."""
+    chosen: dict[str, Any] = {}
+    for name in config.decisive:
+        value = getattr(config, name)
+        chosen[name] = str(value) if isinstance(value, Path) else value
+    return json.loads(json.dumps(chosen))  # type: ignore[no-any-return]
+
+
+def _offsets(kept: Any, topic: str) -> dict[int, int]:
+    document = json.loads(kept) if isinstance(kept, str) else kept
+    if not document:
+        return {}
+    standing = places.decode(document).get(topic)
+    return {} if standing is None else {n: p.offset for n, p in standing.partitions.items()}
+
+
+def _refuse_remote(spark: SparkSession) -> None:
+    """Refuse a session of Spark Connect.
+
+    Raises:
+        Invalid: It is one: there the function that writes a batch runs in another process.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise Invalid(
+            "this pipeline writes batches from the driver's own process, which Spark Connect does "
+            "not have: run it with a session of falaj.spark.session.local(), or on the cluster"
+        )

@@ -1,0 +1,279 @@
+"""Topics with each record once, against the same by plain Python, on real flights."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import falaj
+from falaj.errors import Invalid, NoSuchTopic, OffsetOutOfRange
+from falaj.pipeline import DedupeConfig, DedupeResult, copies, dedupe
+from falaj.pipeline.deduping import Repeated, _Run
+from spark.pipelines.conftest import TOPIC
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from spark.pipelines.conftest import Flown, Told
+
+DAY_NS = 86_400 * 10**9
+
+
+def config(store: falaj.Store | Path, **rest: Any) -> DedupeConfig:
+    path = store.path if isinstance(store, falaj.Store) else store
+    usual: dict[str, Any] = {"store": path, "topic": "source", "into": "into"}
+    return DedupeConfig(**usual | rest)
+
+
+def content(topic: falaj.Topic[Any]) -> list[list[tuple[Any, ...]]]:
+    return [
+        [(r.key, r.bytes(), r.headers, r.timestamp_ns) for r in topic.partition(p)]
+        for p in topic.partitions
+    ]
+
+
+def kept_of(
+    topic: falaj.Topic[Any], id_of: Any, window_ns: int, last: bool
+) -> tuple[list[list[tuple[Any, ...]]], Counter[Any]]:
+    """What is kept, by partition, and how many copies of each id are not."""
+    order = sorted(
+        (r for p in topic.partitions for r in topic.partition(p)),
+        key=lambda r: (r.timestamp_ns, r.partition, r.offset),
+        reverse=last,
+    )
+    newest: dict[Any, int] = {}
+    places, dropped = set(), Counter[Any]()
+    for record in order:
+        id_ = id_of(record)
+        at = newest.get(id_)
+        if id_ is None or at is None or abs(record.timestamp_ns - at) >= window_ns:
+            newest[id_] = record.timestamp_ns
+            places.add((record.partition, record.offset))
+        else:
+            dropped[id_] += 1
+    kept = [
+        [
+            (r.key, r.bytes(), r.headers, r.timestamp_ns)
+            for r in topic.partition(p)
+            if (p, r.offset) in places
+        ]
+        for p in topic.partitions
+    ]
+    return kept, dropped
+
+
+@pytest.fixture(scope="module")
+def writable(january: Flown, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("dedupe") / "copy"
+    with falaj.open(january.store, "r") as store:
+        store.backup(copy)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("by", "last", "days"),
+    [("key", False, 2), pytest.param("json:dest", True, 1, marks=pytest.mark.proof)],
+)
+def test_flights_are_kept_as_plain_python_keeps_them(
+    spark: SparkSession, writable: Path, told: Told, by: str, last: bool, days: int
+) -> None:
+    def id_of(record: Any) -> Any:
+        return record.key if by == "key" else json.loads(record.bytes())["dest"].encode()
+
+    wanted = config(
+        writable,
+        topic=TOPIC,
+        into=f"by-{by[:4].strip(':')}",
+        by=by,
+        keep="last" if last else "first",
+        window=days * 86_400.0,
+        top=3,
+    )
+    done = dedupe(spark, wanted, progress=told)
+    with falaj.open(writable, "r") as store:
+        source, into = store.topic(TOPIC), store.topic(wanted.into)
+        kept, dropped = kept_of(source, id_of, days * DAY_NS, last)
+        assert content(into) == kept
+        everything = [record for part in content(source) for record in part]
+    assert (done.records, done.kept) == (len(everything), sum(map(len, kept)))
+    assert done.dropped == sum(dropped.values()) > 1_000
+    assert done.bytes == sum(len(value) for part in kept for _, value, _, _ in part)
+    assert done.without_id == (sum(key is None for key, *_ in everything) if by == "key" else 0)
+    assert [each.dropped for each in done.repeated] == [n for _, n in dropped.most_common(3)]
+    assert all(dropped[each.id.encode()] == each.dropped for each in done.repeated)
+    assert told.said[-1] == "copying what is kept"
+
+
+IDS: dict[str, Any] = {
+    "key": lambda r: r.key,
+    "value": lambda r: r.raw and r.bytes(),
+    "key+value": lambda r: (r.key, r.raw and r.bytes()),
+    "header:id": lambda r: next((v for name, v in r.headers if name == "id"), None),
+    "json:order.id": lambda r: _field(r),
+}
+
+
+def _field(record: Any) -> Any:
+    try:
+        return str(json.loads(record.bytes())["order"]["id"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def test_ids_are_what_their_name_says(spark: SparkSession, store: falaj.Store) -> None:
+    topic = store.topic("source")
+    rows: list[tuple[Any, Any, Any]] = [
+        (None, b"1", None),
+        (b"", b"1", [("id", b"7")]),
+        (b"k", b"1", [("id", b"7"), ("id", b"8")]),
+        (b"k1", b"", [("other", b"7"), ("id", None)]),
+        (b"k", b"1", [("other", b"7"), ("id", b"8")]),
+        (b"\xff", b"\xff", [("id", b"")]),
+        (None, b'{"order": {"id": 17}}', None),
+        (b"k", b'{"n": 1, "order": {"id": "17"}}', None),
+        (None, b'{"order": {}}', None),
+        (None, b"{", None),
+    ]
+    for key, value, headers in rows:
+        topic.append(value, key=key, headers=headers)
+    with topic.job("tombstones") as job:
+        for key in (b"k", b"k", None):
+            job.append(None, key=key)
+    frame = spark.read.format("falaj").options(
+        store=str(store.path), subscribe="source", includeHeaders="true"
+    )
+    expressions = [copies.id_of(by).alias(str(n)) for n, by in enumerate(IDS)]
+    found = frame.load().orderBy("offset").select(*expressions).collect()
+    for n, (by, id_of) in enumerate(IDS.items()):
+        ours = [row[n] for row in found]
+        theirs = [id_of(record) for record in topic]
+        if by == "key+value":
+            theirs = [None if both == (None, None) else both for both in theirs]
+        assert _alike(ours) == _alike(theirs), by
+
+
+def _alike(ids: list[Any]) -> list[Any]:
+    """Which are the same: for each the place of the first like it; None stays."""
+    return [None if id_ is None else ids.index(id_) for id_ in ids]
+
+
+@pytest.mark.proof
+def test_runs_in_pieces_give_what_a_single_one_gives_and_none_is_done_twice(
+    spark: SparkSession, store: falaj.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = store.topic("source", partitions=2)
+    for n in range(60):
+        source.append(b"%d" % n, key=b"k%d" % (n % 11), time=1_000 + n, partition=n % 2)
+    wanted = config(store, window=20.0)
+    first = dedupe(spark, config(store, window=20.0, end=10))
+    assert (first.records, first.kept) == (20, 11)
+
+    # One dies before its records are appended, another one when they are: Spark's last words.
+    def dies(self: Any, *rest: Any) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Run, "_write", dies)
+        with pytest.raises(RuntimeError):
+            dedupe(spark, config(store, window=20.0, end=20))
+    write = _Run._write
+
+    def dies_later(self: Any, *rest: Any) -> None:
+        write(self, *rest)
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Run, "_write", dies_later)
+        with pytest.raises(RuntimeError):
+            dedupe(spark, wanted)
+    rest = dedupe(spark, wanted)
+    assert (rest.records, rest.runs) == (20, 1)
+    assert dedupe(spark, wanted).runs == 0
+    kept, _ = kept_of(source, lambda r: r.key, 20 * 10**9, last=False)
+    assert content(store.topic("into")) == kept
+    with pytest.raises(Invalid, match=r"window = 20\.0, not None"):
+        dedupe(spark, config(store))
+    source.append(b"new", partition=0)
+    source.append(b"unread", partition=0)
+    source.partition(0).trim(31)
+    with pytest.raises(OffsetOutOfRange, match="1 records of topic source were trimmed"):
+        dedupe(spark, wanted)
+    behind = dedupe(spark, config(store, window=20.0, on_loss="continue"))
+    assert (behind.lost, behind.records, behind.kept, behind.without_id) == (1, 1, 1, 1)
+
+
+def test_where_the_last_one_wins_a_newer_copy_is_appended_and_told(
+    spark: SparkSession, store: falaj.Store
+) -> None:
+    source = store.topic("source", partitions=1)
+    into = store.topic("into", partitions=2)
+    for n in range(6):
+        source.append(b"%d" % n, key=b"k%d" % (n % 4))
+    assert dedupe(spark, config(store, keep="last")).replaced == 0
+    source.append(b"6", key=b"k1")
+    source.append(b"7", key=b"k9")
+    done = dedupe(spark, config(store, keep="last"))
+    assert (done.records, done.kept, done.replaced) == (2, 2, 1)
+    values = {record.bytes() for p in into.partitions for record in into.partition(p)}
+    assert values == {b"2", b"3", b"4", b"5", b"6", b"7"}
+    alike = store.topic("alike", partitions=2)
+    for record in source:
+        alike.append(record.bytes(), key=record.key)
+    for p in into.partitions:
+        keys = {record.key for record in alike.partition(p)}
+        assert {record.key for record in into.partition(p)} <= keys
+
+
+def test_what_cannot_be_right_is_refused(spark: SparkSession, store: falaj.Store) -> None:
+    with pytest.raises(Invalid, match="read and written at once"):
+        config(store, into="source")
+    with pytest.raises(Invalid, match="window is a number of seconds above 0"):
+        config(store, window=0)
+    with pytest.raises(Invalid, match="by is key, value"):
+        config(store, by="id")
+    with pytest.raises(NoSuchTopic):
+        dedupe(spark, config(store))
+    assert store.topics() == []
+
+
+def test_results_are_told_without_what_is_nothing() -> None:
+    done = DedupeResult(
+        records=10,
+        bytes=5,
+        seconds=1.0,
+        kept=9,
+        dropped=1,
+        without_id=0,
+        replaced=0,
+        lost=2,
+        runs=1,
+        repeated=(Repeated("a", 1, 0, 3),),
+    )
+    assert [name for name, _ in done.rows()] == [
+        "records",
+        "kept",
+        "dropped",
+        "lost",
+        "copies of a",
+        "bytes",
+        "seconds",
+    ]
+
+
+@pytest.mark.proof
+def test_all_flights_of_the_year_are_kept_as_plain_python_keeps_them(
+    spark: SparkSession, flights: Flown, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    with falaj.open(flights.store, "r") as store:
+        store.backup(copy)
+    done = dedupe(spark, config(copy, topic=TOPIC, window=86_400.0))
+    with falaj.open(copy, "r") as store:
+        kept, dropped = kept_of(store.topic(TOPIC), lambda r: r.key, DAY_NS, last=False)
+        assert content(store.topic("into")) == kept
+    assert (done.records, done.dropped) == (flights.records, sum(dropped.values()))

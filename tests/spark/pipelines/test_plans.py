@@ -1,0 +1,140 @@
+"""Runs that go on where the last one ended, whoever dies and whoever else runs at the time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from falaj.errors import Invalid
+from falaj.pipeline.plans import Plan, Plans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import falaj
+
+SETTINGS = {"by": "key"}
+
+
+class Ground:
+    """A source of two partitions, a target, and whoever makes plans."""
+
+    def __init__(self, store: falaj.Store) -> None:
+        self.store = store
+        self.source = store.topic("source", partitions=2)
+        self.into = store.topic("into")
+        self.plans = self.planner()
+
+    def planner(self, **settings: Any) -> Plans:
+        return Plans(self.store, "dedupe", self.source, self.into, settings or SETTINGS)
+
+    def append(self, *partitions: int) -> None:
+        for partition in partitions:
+            self.source.append(b"x", partition=partition)
+
+    def next(self, end: Any = None) -> Plan | None:
+        return self.plans.next("earliest", end)
+
+    def commit(self, plan: Plan) -> bool:
+        with self.into.job("work", token=(self.plans.token, plan.number)) as job:
+            job.append(b"done")
+        return bool(job.committed)
+
+
+@pytest.fixture
+def ground(store: falaj.Store) -> Iterator[Ground]:
+    made = Ground(store)
+    yield made
+    made.plans.close()
+
+
+def lanes(plan: Plan | None) -> Any:
+    return plan and plan.lanes
+
+
+def test_a_run_begins_where_the_last_one_that_was_committed_ended(ground: Ground) -> None:
+    assert ground.next() is None
+    ground.append(0, 0, 1)
+    first = ground.next()
+    assert first == Plan(0, ((0, 0, 2), (1, 0, 1)), 0, begun=False)
+    assert ground.commit(first)
+    assert ground.next() is None
+    ground.append(1)
+    assert ground.next() == Plan(1, ((0, 2, 2), (1, 1, 2)), 0, begun=False)
+
+
+def test_who_comes_after_a_death_does_the_same_work_under_the_same_number(ground: Ground) -> None:
+    ground.append(0)
+    died = ground.next()
+    assert died is not None
+    ground.append(0, 1)
+    again = Ground.planner(ground).next("earliest", None)
+    assert again == Plan(died.number, died.lanes, 0, begun=True)
+    assert ground.commit(again)
+    assert not ground.commit(died)
+    assert lanes(ground.next()) == ((0, 1, 2), (1, 0, 1))
+
+
+def test_two_that_plan_at_once_get_one_plan(ground: Ground, monkeypatch: Any) -> None:
+    ground.append(0)
+    other = ground.planner()
+    find = other._find
+    faster: list[Plan | None] = []
+
+    def slow(seen: int, number: int) -> Any:
+        found = find(seen, number)
+        if not faster:
+            faster.append(ground.next())
+            ground.append(1)
+        return found
+
+    monkeypatch.setattr(other, "_find", slow)
+    assert lanes(other.next("earliest", None)) == lanes(faster[0]) == ((0, 0, 1), (1, 0, 0))
+
+
+def test_other_settings_are_refused(ground: Ground) -> None:
+    ground.append(0)
+    ground.next()
+    with pytest.raises(Invalid, match="with by = 'key', not 'value'"):
+        ground.planner(by="value").next("earliest", None)
+
+
+def test_what_was_trimmed_before_it_was_read_is_counted(ground: Ground) -> None:
+    ground.append(0, 0, 0, 1)
+    first = ground.next(end=1)
+    assert first is not None
+    ground.commit(first)
+    ground.source.partition(0).trim(2)
+    assert ground.next() == Plan(1, ((0, 2, 3), (1, 1, 1)), 1, begun=False)
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
+    ground: Ground, store: falaj.Store
+) -> None:
+    ground.append(0, 0)
+    done = ground.next()
+    assert done is not None
+    ground.commit(done)
+    ground.append(0)
+    assert ground.next() is not None  # begun, and never done
+    ground.source.delete()
+    ground.source = store.topic("source", partitions=2)
+    ground.append(1)
+    ground.plans = ground.planner()
+    lost = ground.next()
+    assert lost is not None
+    assert (lost.records, lost.lost) == (0, 1)
+    ground.commit(lost)
+    assert lanes(ground.next()) == ((0, 0, 0), (1, 0, 1))
+
+
+def test_a_target_that_was_made_anew_gets_everything(ground: Ground, store: falaj.Store) -> None:
+    ground.append(0)
+    done = ground.next()
+    assert done is not None
+    ground.commit(done)
+    ground.into.delete()
+    ground.into = store.topic("into")
+    ground.plans = ground.planner()
+    assert ground.next() == Plan(0, ((0, 0, 1), (1, 0, 0)), 0, begun=False)
