@@ -65,8 +65,8 @@ proof-models: | check-tools
 	FALAJ_SHUTTLE_SCHEDULES=20_000 $(MAKE) test-shuttle
 
 # Not of every push: `make test` runs these tests at every third point or so.
-proof-crashes: | check-tools ## deaths and power cuts at all points of consumers, queues, retention, shared logs, sinks
-	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test consumers --test promises --test retention \
+proof-crashes: | check-tools ## deaths and power cuts at all points of compaction, consumers, queues, retention, shared logs, sinks
+	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test compaction --test consumers --test promises --test retention \
 		--test sharing --test sinks
 
 proof-sanitizers: | check-tools

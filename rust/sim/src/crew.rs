@@ -18,13 +18,13 @@ use falaj::storage::{Open, Storage};
 
 use crate::actor::Actor;
 use crate::explore::guarded;
-use crate::history::{History, Moments, Trims, at};
-use crate::machine::{CONTROL, Machine, append, group, open, open_to_read};
+use crate::history::{Compactions, History, Moments, Trims, at};
+use crate::machine::{CONTROL, Machine, append, compact, group, open, open_to_read};
 use crate::op::Op;
 use crate::random::Random;
-use crate::truth::{Group, NOTHING, Truth};
+use crate::truth::{Gone, Group, NOTHING, Truth};
 
-const STEPS: [Op; 10] = [
+const STEPS: [Op; 11] = [
     Op::Append,
     Op::Extend,
     Op::Group,
@@ -34,6 +34,7 @@ const STEPS: [Op; 10] = [
     Op::Roll,
     Op::Sync,
     Op::Seal,
+    Op::Compact,
     Op::Append,
 ];
 /// Steps of a process that goes round without an end.
@@ -252,6 +253,8 @@ struct Notes {
     acks: Vec<(usize, usize, Vec<u64>)>,
     /// When syncs ended, and what they promise.
     syncs: Vec<(usize, Promise)>,
+    /// When compactions began.
+    compactions: Vec<usize>,
     wrong: Vec<String>,
 }
 
@@ -312,6 +315,14 @@ impl Hand<'_> {
             Op::Roll => self.patiently(|| log.roll_now()),
             Op::Sync => self.sync(Promise::Before(self.now()), || log.sync().map(drop)),
             Op::Seal => self.patiently(|| self.when_free(|| log.keep_sealed())),
+            Op::Compact => {
+                let number = {
+                    let mut notes = lock(self.notes);
+                    notes.compactions.push(self.now() + 1);
+                    notes.groups.len()
+                };
+                self.sync(Promise::Before(self.now()), || compact(log, number).map(drop))
+            }
             op => {
                 let number = {
                     let mut notes = lock(self.notes);
@@ -401,6 +412,10 @@ impl Notes {
         let mut durable: Moments =
             self.syncs.iter().map(|(ended, promise)| (*ended, promised(promise))).collect();
         rise(&mut durable);
+        // Which of them they took is not known: of what was there, what is not the last of its key.
+        let mut compacted: Moments =
+            self.compactions.iter().map(|time| (*time, order.len())).collect();
+        rise(&mut compacted);
         let mut latest = 0;
         let mut begun = Moments::new();
         for (place, number) in order.iter().enumerate() {
@@ -421,6 +436,7 @@ impl Notes {
             committed,
             durable,
             trims: Trims::default(),
+            compactions: Compactions { begun: compacted, done: Vec::new() },
         })
     }
 
@@ -432,7 +448,15 @@ impl Notes {
         let mut order = Vec::new();
         let mut cursor = reader.cursor_at(0, 0, Check::Full).map_err(failed)?;
         while let Some(block) = cursor.next_block().map_err(failed)? {
-            let letter = block.body().last().copied().unwrap_or(0);
+            // Compaction leaves the record without a key, and blocks that hold none at all.
+            let mut records = block.records().map_err(failed)?;
+            let mut letter = None;
+            let damaged = |what| format!("a record: {what:?}");
+            while let Some(record) = records.next(block.body()).map_err(damaged)? {
+                let value = record.value.and_then(|range| block.body()[range].first().copied());
+                letter = letter.or(value);
+            }
+            let Some(letter) = letter else { continue };
             let number = usize::from(letter.wrapping_sub(b'a'));
             if number >= self.groups.len() || order.contains(&number) {
                 return Err(format!("a block filled with {:?}", char::from(letter)));
@@ -442,7 +466,7 @@ impl Notes {
         let truth = Truth(order.iter().map(|number| self.groups[*number].0.clone()).collect());
         let all = order.len();
         truth
-            .found(&reader, all..=all, NOTHING)
+            .found(&reader, all..=all, Gone { compacted: all, ..NOTHING })
             .map_err(|e| format!("what the crew wrote: {e}"))?;
         Ok(order)
     }

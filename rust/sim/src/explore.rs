@@ -119,8 +119,8 @@ impl<'a> Explorer<'a> {
     ) -> Result<(), Box<Violation>> {
         let (truth, incarnation) = (&history.truth, history.incarnation);
         let (least, most) = history.after_power_loss(crash.time());
-        let trimmed = history.trims.at(crash.time());
-        let expected = Expected { truth, least, most, trimmed, incarnation, before: None };
+        let gone = history.gone(crash.time());
+        let expected = Expected { truth, least, most, gone, incarnation, before: None };
         for selection in selections(crash, effort.few, effort.images, random) {
             let Some((image, seed)) = self.new_image(crash, &selection, expected) else { continue };
             self.counts.first += 1;
@@ -131,7 +131,7 @@ impl<'a> Explorer<'a> {
             let whole = effort.deeper as usize;
             let times = whole + usize::from(random.chance(effort.deeper.fract()));
             if times > 0 {
-                let before = Before { truth, trimmed };
+                let before = Before { truth, gone };
                 let first = First { mode: history.mode, before, incarnation, site: &site };
                 self.deeper(&image, &looked, &first, times, &mut random)?;
             }
@@ -149,7 +149,7 @@ impl<'a> Explorer<'a> {
         let looked = look_once(image, mode, expected)?;
         let restarted = image.restart();
         let left = mix(restarted.fingerprint_with_space(), looked.truth.print());
-        let left = mix(left, looked.trimmed as u64);
+        let left = mix(left, looked.gone().print());
         let left = mix(left, mix(looked.incarnation, u64::from(mode == WriteMode::Pwrite)));
         if self.seen.insert_left(left) {
             self.counts.whole += 1;
@@ -175,11 +175,11 @@ impl<'a> Explorer<'a> {
     }
 
     fn is_new(&mut self, print: u64, expected: Expected<'_>) -> Option<u64> {
-        let Expected { truth, least, most, trimmed, .. } = expected;
+        let Expected { truth, least, most, gone, .. } = expected;
         let last = truth.0.last().and_then(|group| group.0[0].1[0].first()).copied();
         let end = [least, most, truth.0.len(), usize::from(last.unwrap_or(0))];
-        let numbers = end.into_iter().chain([trimmed.0, trimmed.1]);
-        let obliged = numbers.fold(print, |sum, number| mix(sum, number as u64));
+        let obliged = end.into_iter().fold(print, |sum, number| mix(sum, number as u64));
+        let obliged = mix(obliged, gone.print());
         let (new, distinct) = self.seen.insert(print, obliged);
         self.counts.distinct += u64::from(distinct);
         new.then_some(mix(self.seed, obliged))
@@ -248,14 +248,14 @@ impl<'a> Explorer<'a> {
             let survivor = history.journal.killed_at(time);
             let (least, most) = history.after_death(time);
             let (truth, incarnation) = (&history.truth, history.incarnation);
-            let trimmed = history.trims.at(time);
-            let expected = Expected { truth, least, most, trimmed, incarnation, before: None };
+            let gone = history.gone(time);
+            let expected = Expected { truth, least, most, gone, incarnation, before: None };
             self.counts.deaths += 1;
             let site = |again| Site::death(history, time, whose, again);
             let looked = guarded(|| take_over(&survivor, history.mode, actor, expected))
                 .map_err(|what| violation(what, &site(None), &[]))?;
             let mut random = Random::new(mix(self.seed, survivor.fingerprint()));
-            let before = Before { truth, trimmed };
+            let before = Before { truth, gone };
             let first = First { mode: history.mode, before, incarnation, site: &site };
             let again = Again::Synced { picks: None };
             self.again(&survivor.journal(), &again, &looked, &first, &mut random)?;
@@ -306,8 +306,7 @@ pub(crate) fn expected_again<'a>(
         Again::Synced { .. } => (all, all),
     };
     let (truth, incarnation) = (&looked.truth, incarnation + 2);
-    let trimmed = (looked.trimmed, looked.trimmed);
-    Expected { truth, least, most, trimmed, incarnation, before: Some(before) }
+    Expected { truth, least, most, gone: looked.gone(), incarnation, before: Some(before) }
 }
 
 fn violation(what: String, site: &Site, lost: &[(&Crash, &Selection)]) -> Box<Violation> {

@@ -9,7 +9,7 @@ use falaj::storage::memory::Journal;
 use crate::actor::Actor;
 use crate::machine::{Machine, with_patience};
 use crate::op::Op;
-use crate::truth::Truth;
+use crate::truth::{Gone, Truth};
 
 /// Points of time, and how many groups were safe from then on.
 pub type Moments = Vec<(usize, usize)>;
@@ -32,6 +32,24 @@ impl Trims {
     /// How many groups must be trimmed away after an event, and how many may be.
     pub fn at(&self, time: usize) -> (usize, usize) {
         (at(&self.done, time), at(&self.begun, time))
+    }
+}
+
+/// Compactions: of how many groups they took what is not the last of its key.
+#[derive(Clone, Debug, Default)]
+pub struct Compactions {
+    /// They may have, from an event on.
+    pub begun: Moments,
+    /// What they took until an event, topics and offsets; that is on the medium.
+    pub done: Vec<(usize, Vec<(u32, u64)>)>,
+}
+
+impl Compactions {
+    /// What must be gone and what may be after an event, with what was trimmed.
+    pub fn gone<'a>(&'a self, trims: &Trims, time: usize) -> Gone<'a> {
+        let done = self.done.iter().rev().find(|(since, _)| *since <= time);
+        let taken = done.map_or(&[][..], |(_, taken)| taken);
+        Gone { trimmed: trims.at(time), compacted: at(&self.begun, time), taken }
     }
 }
 
@@ -59,6 +77,8 @@ pub struct History {
     pub durable: Moments,
     /// What was trimmed.
     pub trims: Trims,
+    /// What was compacted.
+    pub compactions: Compactions,
 }
 
 impl History {
@@ -96,6 +116,11 @@ impl History {
     /// … when all processes die after an event.
     pub fn after_death(&self, time: usize) -> (usize, usize) {
         (at(&self.committed, time), at(&self.begun, time))
+    }
+
+    /// What must be gone after an event, and what may be.
+    pub fn gone(&self, time: usize) -> Gone<'_> {
+        self.compactions.gone(&self.trims, time)
     }
 
     /// A process of the same incarnation on a machine where all others of this one are dead.

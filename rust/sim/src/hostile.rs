@@ -65,7 +65,7 @@ pub fn foreign_blocks(mode: WriteMode) -> Result<u64, String> {
         let all = machine.truth.0.len();
         let (truth, incarnation) = (&machine.truth, machine.incarnation());
         let expected =
-            Expected { truth, least: all, most: all, trimmed: NOTHING, incarnation, before: None };
+            Expected { truth, least: all, most: all, gone: NOTHING, incarnation, before: None };
         look(&whole, mode, expected).map_err(|what| format!("behind {len} appends: {what}"))?;
         looks += 1;
     }

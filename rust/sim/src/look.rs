@@ -15,9 +15,9 @@ use falaj::storage::memory::MemoryStorage;
 
 use crate::actor::Actor;
 use crate::machine::{
-    PRODUCER, SERIES, append_last, append_once, commit, open, open_to_read, with_patience,
+    PRODUCER, SERIES, append_last, append_once, commit, compact, open, open_to_read, with_patience,
 };
-use crate::truth::{Group, TOPICS, Truth};
+use crate::truth::{Found, Gone, Group, TOPICS, Truth};
 
 /// What a machine is expected to hold.
 #[derive(Clone, Copy)]
@@ -28,8 +28,8 @@ pub struct Expected<'a> {
     pub least: usize,
     /// So many may be.
     pub most: usize,
-    /// So many groups at the beginning must be trimmed away, and so many may be.
-    pub trimmed: (usize, usize),
+    /// What must be gone of it, and what may be.
+    pub gone: Gone<'a>,
     /// The incarnation that ended.
     pub incarnation: u64,
     /// What else a reader may see before recovery (`docs/GUARANTEES.md`, "Power loss").
@@ -42,8 +42,8 @@ pub struct Expected<'a> {
 pub struct Before<'a> {
     /// What was appended before the first crash.
     pub truth: &'a Truth,
-    /// As [`Expected::trimmed`], then.
-    pub trimmed: (usize, usize),
+    /// As [`Expected::gone`], then.
+    pub gone: Gone<'a>,
 }
 
 impl Expected<'_> {
@@ -74,10 +74,22 @@ pub struct Looked {
     pub truth: Truth,
     /// Groups at the beginning that are trimmed away.
     pub trimmed: usize,
+    /// Of so many groups compaction may have taken records.
+    pub compacted: usize,
+    /// What it had taken when the log was recovered.
+    pub taken: Vec<(u32, u64)>,
     /// When it was recovered: nothing had been appended yet.
     pub recovered: usize,
     /// The incarnation that recovered it.
     pub incarnation: u64,
+}
+
+impl Looked {
+    /// What must be gone from now on, and what may be.
+    pub fn gone(&self) -> Gone<'_> {
+        let (trimmed, compacted) = ((self.trimmed, self.trimmed), self.compacted);
+        Gone { trimmed, compacted, taken: &self.taken }
+    }
 }
 
 /// Start a process.
@@ -117,8 +129,8 @@ pub fn look_once(
     let durable = read_before_recovery(image, mode, expected)?;
     let process = start(image, mode, Actor::new(incarnation + 1))?;
     let recovered = image.events();
-    let (found, trimmed) = truth
-        .found(&process.log, expected.allowed(), expected.trimmed)
+    let Found { groups: found, trimmed, taken } = truth
+        .found(&process.log, expected.allowed(), expected.gone)
         .map_err(|e| format!("after recovery: {e}"))?;
     for topic in 0..TOPICS {
         let (told, kept) = (durable[topic as usize], truth.count(topic, found));
@@ -132,8 +144,12 @@ pub fn look_once(
     let lost = truth.0.get(found).cloned();
     let new = lost.unwrap_or(Group::one(0, vec![vec![b'~'; 40]])).twin(b'~');
     let longer = truth.first(found).and(new);
-    go_on(&process.log, &longer, trimmed)?;
-    Ok(Looked { process, truth: longer, trimmed, recovered, incarnation: incarnation + 1 })
+    let incarnation = incarnation + 1;
+    let compacted = expected.gone.compacted;
+    let truth = longer;
+    let mut looked = Looked { process, truth, trimmed, compacted, taken, recovered, incarnation };
+    go_on(&mut looked)?;
+    Ok(looked)
 }
 
 /// The second half of [`look`]: a second reader on the machine, and what the next incarnation finds
@@ -147,14 +163,14 @@ pub fn look_again(
     mode: WriteMode,
     looked: &Looked,
 ) -> Result<(), String> {
-    let Looked { truth, incarnation, trimmed, .. } = looked;
-    let (all, trimmed) = (truth.0.len(), (*trimmed, *trimmed));
+    let Looked { truth, incarnation, .. } = looked;
+    let (all, gone) = (truth.0.len(), looked.gone());
     let again = open_to_read(image, mode).map_err(|e| format!("open once more: {e}"))?;
-    let same = truth.found(&again, all..=all, trimmed);
+    let same = truth.found(&again, all..=all, gone);
     same.map_err(|e| format!("a second reader after recovery: {e}"))?;
     with_patience(restarted);
     let next = start(restarted, mode, Actor::new(incarnation + 1))?;
-    let same = truth.found(&next.log, all..=all, trimmed);
+    let same = truth.found(&next.log, all..=all, gone);
     same.map(drop).map_err(|e| format!("after recovering what was recovered: {e}"))
 }
 
@@ -164,12 +180,12 @@ fn read_before_recovery(
     expected: Expected<'_>,
 ) -> Result<[u64; TOPICS as usize], String> {
     let reader = open_to_read(image, mode).map_err(|e| format!("open to read: {e}"))?;
-    let (allowed, trimmed) = (expected.allowed(), expected.trimmed);
-    let seen = expected.truth.found_before_recovery(&reader, allowed, trimmed);
+    let (allowed, gone) = (expected.allowed(), expected.gone);
+    let seen = expected.truth.found_before_recovery(&reader, allowed, gone);
     seen.or_else(|e| match expected.before {
         Some(before) => {
-            let Before { truth, trimmed } = before;
-            truth.found_before_recovery(&reader, expected.least..=truth.0.len(), trimmed)
+            let Before { truth, gone } = before;
+            truth.found_before_recovery(&reader, expected.least..=truth.0.len(), gone)
         }
         None => Err(e),
     })
@@ -192,15 +208,20 @@ pub fn take_over(
     read_before_recovery(survivor, mode, expected)?;
     let process = start(survivor, mode, actor)?;
     let recovered = survivor.events();
-    let (found, trimmed) = truth.found(&process.log, expected.allowed(), expected.trimmed)?;
-    let longer = truth.first(found).and(Group::one(0, vec![vec![b'~'; 40]]));
-    go_on(&process.log, &longer, trimmed)?;
-    process.log.sync().map_err(|e| format!("sync: {e}"))?;
-    Ok(Looked { process, truth: longer, trimmed, recovered, incarnation })
+    let found = truth.found(&process.log, expected.allowed(), expected.gone)?;
+    let Found { groups, trimmed, taken } = found;
+    let truth = truth.first(groups).and(Group::one(0, vec![vec![b'~'; 40]]));
+    let compacted = expected.gone.compacted;
+    let mut looked = Looked { process, truth, trimmed, compacted, taken, recovered, incarnation };
+    go_on(&mut looked)?;
+    looked.process.log.sync().map_err(|e| format!("sync: {e}"))?;
+    Ok(looked)
 }
 
-/// Append the last group of what the log is to hold, and read all of it.
-fn go_on(log: &Arc<Log>, longer: &Truth, trimmed: usize) -> Result<(), String> {
+/// Append the last group of what the log is to hold, and read all of it; where it was being compacted,
+/// finish that.
+fn go_on(looked: &mut Looked) -> Result<(), String> {
+    let (log, longer) = (&looked.process.log, &looked.truth);
     let all = longer.0.len();
     let new = &longer.0[all - 1];
     knows_who_was_there(log, longer, all - 1).map_err(|e| format!("before an append: {e}"))?;
@@ -209,9 +230,18 @@ fn go_on(log: &Arc<Log>, longer: &Truth, trimmed: usize) -> Result<(), String> {
     if firsts != wanted {
         return Err(format!("appended at {firsts:?} instead of {wanted:?}"));
     }
-    let whole = longer.found(log, all..=all, (trimmed, trimmed));
+    let whole = longer.found(log, all..=all, looked.gone());
     whole.map(drop).map_err(|e| format!("after an append: {e}"))?;
-    knows_who_was_there(log, longer, all).map_err(|e| format!("after an append: {e}"))
+    knows_who_was_there(log, longer, all).map_err(|e| format!("after an append: {e}"))?;
+    if looked.compacted > 0 {
+        compact(log, all).map_err(|e| format!("compact: {e}"))?;
+        looked.compacted = all;
+        let (log, longer) = (&looked.process.log, &looked.truth);
+        let whole = longer.found(log, all..=all, looked.gone());
+        whole.map(drop).map_err(|e| format!("after a compaction: {e}"))?;
+        knows_who_was_there(log, longer, all).map_err(|e| format!("after a compaction: {e}"))?;
+    }
+    Ok(())
 }
 
 fn knows_who_was_there(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(), String> {

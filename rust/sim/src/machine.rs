@@ -16,16 +16,17 @@ use falaj::format::settings::WriteMode;
 use falaj::format::state::{CursorState, TopicState};
 use falaj::format::varint::Lead;
 use falaj::log::{
-    Appended, CursorMove, Demands, Log, LogSettings, LogSpec, Outgoing, Sequenced, Token, create,
+    Appended, Compacted, Compacting, CursorMove, Demands, Log, LogSettings, LogSpec, Outgoing,
+    Sequenced, Token, create,
 };
 use falaj::segment::Reading;
 use falaj::storage::Storage;
 use falaj::storage::memory::MemoryStorage;
 
 use crate::actor::Actor;
-use crate::history::{History, Moments, Trims, at};
+use crate::history::{Compactions, History, Moments, Trims, at};
 use crate::op::{Op, PARTS};
-use crate::truth::{CURSOR, Group, JOB, ONCE, TOPICS, Truth};
+use crate::truth::{CURSOR, Group, JOB, KEYED, ONCE, TOMBSTONE, TOPICS, Truth, record_of};
 
 /// Bytes of a segment: small, so that images are cheap and rolls frequent.
 pub const SEGMENT: u64 = 16 << 10;
@@ -55,6 +56,7 @@ pub struct Machine {
     committed: Moments,
     durable: Moments,
     trims: Trims,
+    compactions: Compactions,
 }
 
 /// Who goes away leaves no process behind that would sync.
@@ -92,7 +94,8 @@ impl Machine {
     }
 
     fn on(storage: MemoryStorage, mode: WriteMode) -> Self {
-        let (truth, begun, committed, durable, trims) = Default::default();
+        let (truth, begun, committed, durable) = Default::default();
+        let (trims, compactions) = Default::default();
         let (incarnation, slot, first, log) = (1, 0, None, None);
         Self {
             storage,
@@ -106,6 +109,7 @@ impl Machine {
             committed,
             durable,
             trims,
+            compactions,
         }
     }
 
@@ -156,6 +160,7 @@ impl Machine {
             committed: std::mem::take(&mut self.committed),
             durable: std::mem::take(&mut self.durable),
             trims: std::mem::take(&mut self.trims),
+            compactions: std::mem::take(&mut self.compactions),
         }
     }
 
@@ -203,6 +208,7 @@ impl Machine {
             }
             Op::Seal => self.log()?.keep_sealed(),
             Op::Trim => self.trim(),
+            Op::Compact => self.compact(),
             Op::Close => {
                 self.log()?.sync_clean()?;
                 self.is_durable();
@@ -228,6 +234,21 @@ impl Machine {
         log.trim(&firsts)?;
         self.trims.done.push((self.storage.events(), groups));
         // It also synced what came before it, if that was not removed already.
+        Ok(())
+    }
+
+    /// What is gone then, must never be there again.
+    fn compact(&mut self) -> Result<()> {
+        let log = self.log()?;
+        let all = self.truth.0.len();
+        self.compactions.begun.push((self.storage.events() + 1, all));
+        compact(&log, all)?;
+        let gone = self.compactions.gone(&self.trims, self.storage.events());
+        let found = self.truth.found(&log, all..=all, gone);
+        let found = found.map_err(|what| Error::Invalid { what })?;
+        self.compactions.done.push((self.storage.events(), found.taken));
+        // It begins with a sync.
+        self.is_durable();
         Ok(())
     }
 
@@ -299,8 +320,9 @@ impl Machine {
     fn is_visible_at(&self, time: usize) -> bool {
         let machine = self.storage.journal().killed_at(time);
         let all = self.truth.0.len();
-        let (reader, trimmed) = (open_to_read(&machine, self.mode), self.trims.at(time));
-        reader.is_ok_and(|reader| self.truth.found(&reader, all..=all, trimmed).is_ok())
+        let reader = open_to_read(&machine, self.mode);
+        let gone = self.compactions.gone(&self.trims, time);
+        reader.is_ok_and(|reader| self.truth.found(&reader, all..=all, gone).is_ok())
     }
 
     /// All processes of this incarnation died after an event.
@@ -315,6 +337,8 @@ impl Machine {
             moments.retain(|(since, _)| *since <= time);
         }
         self.truth.0.truncate(at(&self.committed, time));
+        self.compactions.begun.retain(|(since, _)| *since <= time);
+        self.compactions.done.retain(|(since, _)| *since <= time);
         let left = self.truth.0.len();
         self.begun.retain(|(since, groups)| *since <= time && *groups <= left);
         self.all_die();
@@ -352,7 +376,7 @@ pub fn with_patience(storage: &MemoryStorage) {
 pub fn group(op: Op, number: usize) -> Group {
     let fill = b'a' + (number % 26) as u8;
     match op {
-        Op::Extend => Group::one(0, vec![vec![fill; 60], vec![fill; 7], vec![fill; 33]]),
+        Op::Extend => Group::one(0, vec![vec![fill; KEYED], vec![fill; 7], vec![fill; TOMBSTONE]]),
         Op::Group => Group(vec![(1, vec![vec![fill; 90]]), (0, vec![vec![fill; 400]])]),
         Op::Large => Group::one(0, vec![vec![fill; 1100]]),
         Op::Durable => Group::one(0, vec![vec![fill; ONCE]]),
@@ -472,9 +496,31 @@ fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> Outgoing<'_> {
     }
 }
 
+/// Leave of each key's records the last one; `number` decides of which segments, and in how much memory.
+///
+/// # Errors
+/// Those of the engine.
+pub fn compact(log: &Arc<Log>, number: usize) -> Result<Compacted> {
+    let how = Compacting {
+        topics: &(0..TOPICS),
+        tombstones_us: 0,
+        memory: if number % 3 == 0 { 100 } else { 1 << 20 },
+        seal: number % 4 != 0,
+        last: None,
+    };
+    log.compact(&how, &mut |_, _| Ok(()))
+}
+
 fn encode(values: &[Vec<u8>]) -> BodyWriter {
     let mut body = BodyWriter::default();
-    body.begin(false, None);
-    values.iter().for_each(|value| body.push(&Record::value(value)));
+    let records: Vec<_> = values.iter().map(|value| record_of(value)).collect();
+    body.begin(records.iter().any(|(key, _)| key.is_some()), None);
+    for (key, value) in records {
+        body.push(&Record {
+            value,
+            key: key.as_ref().map(<[u8; 2]>::as_slice),
+            ..Record::default()
+        });
+    }
     body
 }

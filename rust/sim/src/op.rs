@@ -28,6 +28,8 @@ pub enum Op {
     Seal,
     /// Trim all topics, to all that there is or to all but the last group.
     Trim,
+    /// Leave of each key's records the last one, in sealed segments or in all.
+    Compact,
     /// Sync, leave a clean mark; the next incarnation begins.
     Close,
     /// The next incarnation begins, without any sync.
@@ -59,6 +61,8 @@ pub enum Deadly {
     Job,
     /// A trim.
     Trim,
+    /// A compaction.
+    Compact,
     /// The recovery of the next incarnation, after a clean end or a crash of all.
     Close,
     /// The same, after a crash of all.
@@ -75,6 +79,7 @@ impl Deadly {
             Self::Durable => Op::Durable,
             Self::Job => Op::Job,
             Self::Trim => Op::Trim,
+            Self::Compact => Op::Compact,
             Self::Close => Op::Close,
             Self::Reopen => Op::Reopen,
         }
@@ -102,21 +107,26 @@ pub const SHORT: [Op; 16] = [
 ];
 
 /// What longer workloads have beside them.
-pub const DEADLY: [Deadly; 8] = [
+pub const DEADLY: [Deadly; 9] = [
     Deadly::Large,
     Deadly::Roll,
     Deadly::Sync,
     Deadly::Durable,
     Deadly::Job,
     Deadly::Trim,
+    Deadly::Compact,
     Deadly::Close,
     Deadly::Reopen,
 ];
 
+/// What workloads consist of that are about compaction: what has keys, and what makes segments.
+pub const COMPACTING: [Op; 8] =
+    [Op::Extend, Op::Extend, Op::Durable, Op::Job, Op::Roll, Op::Compact, Op::Compact, Op::Reopen];
+
 /// Sixteenths in [`Op::Die`].
 pub const PARTS: u8 = 16;
 
-const NAMES: [(Op, &str); 17] = [
+const NAMES: [(Op, &str); 18] = [
     (Op::Append, "append"),
     (Op::Extend, "extend"),
     (Op::Group, "group"),
@@ -128,6 +138,7 @@ const NAMES: [(Op, &str); 17] = [
     (Op::Sync, "sync"),
     (Op::Seal, "seal"),
     (Op::Trim, "trim"),
+    (Op::Compact, "compact"),
     (Op::Close, "close"),
     (Op::Reopen, "reopen"),
     (Op::Other, "other"),

@@ -8,7 +8,7 @@
 use falaj::format::settings::WriteMode;
 
 use crate::explore::Effort;
-use crate::op::{DEADLY, Op, PARTS, SHORT, workloads};
+use crate::op::{COMPACTING, DEADLY, Deadly, Op, PARTS, SHORT, workloads};
 use crate::random::{Random, mix};
 
 /// Longest workloads of which all are run.
@@ -112,11 +112,25 @@ fn thinned(count: usize, share: f64) -> usize {
 
 fn long(random: &mut Random) -> Vec<Op> {
     let len = 5 + random.below(8);
+    if random.below(4) == 0 {
+        return compacting(len, random);
+    }
     (0..len)
         .map(|_| match random.below(20) {
             0..3 => Op::Die(*random.pick(&DEADLY), random.below(PARTS.into()) as u8),
             3 => Op::Seal,
             _ => *random.pick(&SHORT),
+        })
+        .collect()
+}
+
+/// A workload in which much has keys, and goes.
+fn compacting(len: usize, random: &mut Random) -> Vec<Op> {
+    (0..len)
+        .map(|_| match random.below(12) {
+            0 => Op::Die(Deadly::Compact, random.below(PARTS.into()) as u8),
+            1 => *random.pick(&SHORT),
+            _ => *random.pick(&COMPACTING),
         })
         .collect()
 }

@@ -16,8 +16,40 @@ use crate::random::mix;
 /// Topics of the log under test.
 pub const TOPICS: u32 = 2;
 
-/// Groups that must be trimmed away and that may be, where no trim was asked for.
-pub const NOTHING: (usize, usize) = (0, 0);
+/// What of the groups is not there any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Gone<'a> {
+    /// So many groups at the beginning must be trimmed away, and so many may be.
+    pub trimmed: (usize, usize),
+    /// Of so many groups compaction may have taken what is not the last of its key.
+    pub compacted: usize,
+    /// Topics and offsets of records that it took for good.
+    pub taken: &'a [(u32, u64)],
+}
+
+/// Where neither a trim nor a compaction was asked for.
+pub const NOTHING: Gone<'static> = Gone { trimmed: (0, 0), compacted: 0, taken: &[] };
+
+impl Gone<'_> {
+    /// A hash of it.
+    pub fn print(&self) -> u64 {
+        let (least, most) = self.trimmed;
+        let numbers = [least, most, self.compacted].into_iter().map(|number| number as u64);
+        let taken = self.taken.iter().map(|(topic, offset)| u64::from(*topic) << 32 | offset);
+        numbers.chain(taken).fold(0, mix)
+    }
+}
+
+/// What a log was found to hold.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// So many groups.
+    pub groups: usize,
+    /// Of so many of them, at the beginning, nothing is left.
+    pub trimmed: usize,
+    /// What compaction took of the others.
+    pub taken: Vec<(u32, u64)>,
+}
 
 /// The cursor that moves with each group of several topics.
 pub const CURSOR: &[u8] = b"reader";
@@ -27,6 +59,23 @@ pub const ONCE: usize = 41;
 
 /// Bytes of a record that a job commits.
 pub const JOB: usize = 43;
+
+/// Bytes of a record of several that has a key.
+pub const KEYED: usize = 60;
+
+/// Bytes by which a tombstone is told.
+pub const TOMBSTONE: usize = 33;
+
+/// Key and value of a record, by what stands for it in a group: the last of two bytes decides which of
+/// two keys it is, and a tombstone is about the other one.
+pub fn record_of(value: &[u8]) -> (Option<[u8; 2]>, Option<&[u8]>) {
+    let letter = value.first().copied().unwrap_or(0);
+    match value.len() {
+        KEYED | ONCE => (Some([b'k', letter % 2]), Some(value)),
+        TOMBSTONE => (Some([b'k', (letter + 1) % 2]), None),
+        _ => (None, Some(value)),
+    }
+}
 
 const BEFORE: &str = "before recovery";
 
@@ -85,6 +134,8 @@ struct Seen {
     records: u64,
     /// Those of them that the log calls durable.
     durable: u64,
+    /// Offsets before that at which there is no record.
+    missing: Vec<u64>,
     ended: Result<(), Error>,
 }
 
@@ -158,8 +209,8 @@ impl Truth {
         longer
     }
 
-    /// How many groups a log holds that must hold so many of them, and nothing else; and of how many
-    /// at its beginning nothing is left, which the last argument bounds.
+    /// How many groups a log holds that must hold so many of them, and nothing else, and what of them is
+    /// gone, which the last argument bounds.
     ///
     /// # Errors
     /// What the log holds instead.
@@ -167,15 +218,18 @@ impl Truth {
         &self,
         log: &Arc<Log>,
         allowed: RangeInclusive<usize>,
-        trimmed: (usize, usize),
-    ) -> Result<(usize, usize), String> {
+        gone: Gone<'_>,
+    ) -> Result<Found, String> {
         let (mut counts, mut firsts) = ([0; TOPICS as usize], [0; TOPICS as usize]);
+        let mut all = Vec::new();
         for topic in 0..TOPICS {
-            let seen = self.read(log, topic, None)?;
-            seen.ended.map_err(|e| format!("topic {topic} after {} records: {e}", seen.records))?;
+            let mut seen = self.read(log, topic, None)?;
+            let ended = std::mem::replace(&mut seen.ended, Ok(()));
+            ended.map_err(|e| format!("topic {topic} after {} records: {e}", seen.records))?;
             (counts[topic as usize], firsts[topic as usize]) = (seen.records, seen.first);
+            all.push((topic, seen));
         }
-        let gone = self.trimmed(firsts, trimmed)?;
+        let trimmed = self.trimmed(firsts, gone.trimmed)?;
         let mut sums = [0; TOPICS as usize];
         let mut groups = 0;
         while sums != counts {
@@ -191,7 +245,49 @@ impl Truth {
             return Err(format!("{groups} groups, but {allowed:?} were to be found"));
         }
         self.check_cursor(log, groups..=groups, "with the records that are there")?;
-        Ok((groups, gone))
+        let mut taken = Vec::new();
+        for (topic, seen) in &all {
+            self.check_taken(*topic, seen, groups, gone)?;
+            taken.extend(seen.missing.iter().map(|offset| (*topic, *offset)));
+        }
+        Ok(Found { groups, trimmed, taken })
+    }
+
+    /// Checks that what is missing of a topic of so many groups is what compaction may have taken: of
+    /// each key what comes before its last record, and that one if it is a tombstone and nothing that it
+    /// hides is left; and that nothing came back.
+    fn check_taken(
+        &self,
+        topic: u32,
+        seen: &Seen,
+        groups: usize,
+        gone: Gone<'_>,
+    ) -> Result<(), String> {
+        let is_there = |at: u64| {
+            (seen.first..seen.records).contains(&at) && seen.missing.binary_search(&at).is_err()
+        };
+        let back = gone.taken.iter().find(|(of, at)| *of == topic && is_there(*at));
+        if let Some((_, at)) = back {
+            return Err(format!(
+                "topic {topic}, offset {at} was compacted away, and is there again"
+            ));
+        }
+        let looked_at = self.count(topic, groups.min(gone.compacted));
+        let keyed: Vec<_> = (0..).zip(self.values(topic).map(|value| record_of(value))).collect();
+        for &at in &seen.missing {
+            let wrong = |what| Err(format!("topic {topic}, offset {at} is gone{what}"));
+            let (_, (key, value)) = keyed[at as usize];
+            if key.is_none() || at >= looked_at {
+                return wrong(", and was not to be compacted");
+            }
+            let mut same = keyed.iter().filter(|(_, (other, _))| *other == key);
+            let is_hidden = same.clone().any(|(other, _)| (at + 1..looked_at).contains(other));
+            let hides = same.any(|(other, _)| *other < at && is_there(*other));
+            if !is_hidden && (value.is_some() || hides) {
+                return wrong(" and was the last of its key");
+            }
+        }
+        Ok(())
     }
 
     /// How many groups are trimmed away when the topics begin with these offsets.
@@ -219,25 +315,29 @@ impl Truth {
         &self,
         log: &Arc<Log>,
         allowed: RangeInclusive<usize>,
-        (_, most_trimmed): (usize, usize),
+        gone: Gone<'_>,
     ) -> Result<[u64; TOPICS as usize], String> {
         let mut durable = [0; TOPICS as usize];
         let end = log.durable();
+        let (_, most_trimmed) = gone.trimmed;
         for topic in 0..TOPICS {
-            let seen = self.read(log, topic, end)?;
-            let told = match seen.ended {
+            let mut seen = self.read(log, topic, end)?;
+            let told = match std::mem::replace(&mut seen.ended, Ok(())) {
                 Ok(()) => "and no more".to_owned(),
                 Err(error @ Error::NeedsRecovery { .. }) => format!("and then: {error}"),
                 Err(error) => {
                     return Err(format!("reading topic {topic} before recovery: {error}"));
                 }
             };
-            if !allowed.clone().any(|groups| self.count(topic, groups) == seen.records) {
+            let mut fitting = allowed.clone().rev();
+            let Some(groups) = fitting.find(|groups| self.count(topic, *groups) == seen.records)
+            else {
                 let found = seen.records;
                 return Err(format!(
                     "before recovery topic {topic} holds {found} records, none of {allowed:?} groups, {told}"
                 ));
-            }
+            };
+            self.check_taken(topic, &seen, groups, gone).map_err(|e| format!("{BEFORE}: {e}"))?;
             // A page from before the crash may not know of the last trim yet.
             if seen.first > self.count(topic, most_trimmed.min(self.0.len())) {
                 return Err(format!("before recovery topic {topic} begins at {}", seen.first));
@@ -257,6 +357,9 @@ impl Truth {
         for topic in 0..TOPICS {
             let seen = self.read(log, topic, None)?;
             let (found, all) = (seen.records, self.count(topic, groups));
+            if let Some(missing) = seen.missing.first() {
+                return Err(format!("topic {topic} has no record {missing}, and no error"));
+            }
             if seen.ended.is_ok() && found != all {
                 return Err(format!("{found} records of topic {topic} instead of {all}, no error"));
             }
@@ -271,12 +374,13 @@ impl Truth {
         topic: u32,
         durable: Option<falaj::format::address::Address>,
     ) -> Result<Seen, String> {
-        let mut seen = Seen { first: 0, records: 0, durable: 0, ended: Ok(()) };
+        let mut seen =
+            Seen { first: 0, records: 0, durable: 0, missing: Vec::new(), ended: Ok(()) };
         match log.first_offset(topic) {
             Ok(first) => (seen.first, seen.records) = (first, first),
             Err(error) => return Ok(Seen { ended: Err(error), ..seen }),
         }
-        let mut wanted = (0..).zip(self.values(topic)).skip(seen.first as usize);
+        let mut wanted = (0..).zip(self.values(topic)).skip(seen.first as usize).peekable();
         let mut cursor = match log.cursor_at(topic, seen.first, Check::Full) {
             Ok(cursor) => cursor,
             Err(error) => return Ok(Seen { ended: Err(error), ..seen }),
@@ -294,17 +398,29 @@ impl Truth {
                 if offset < seen.first {
                     continue;
                 }
+                while let Some((at, _)) = wanted.next_if(|(at, _)| *at < offset) {
+                    seen.missing.push(at);
+                }
+                let key = parts.key.map(|range| &body[range]);
                 let value = parts.value.map(|range| &body[range]);
-                let expected = wanted.next();
-                if expected.map(|(at, value)| (at, Some(value.as_slice()))) != Some((offset, value))
-                {
-                    let (value, expected) = (brief(value), expected.map(|(_, v)| brief(Some(v))));
+                let expected = wanted.next().map(|(at, value)| (at, record_of(value)));
+                let is_it = expected.is_some_and(|(at, (its_key, its_value))| {
+                    at == offset
+                        && its_key.as_ref().map(<[u8; 2]>::as_slice) == key
+                        && its_value == value
+                });
+                if !is_it {
+                    let (value, expected) = (brief(value), expected.map(|(_, (_, v))| brief(v)));
                     return Err(format!(
                         "topic {topic}, offset {offset} holds {value}, {expected:?} was appended"
                     ));
                 }
-                seen.records += 1;
+                seen.records = offset + 1;
             }
+            while let Some((at, _)) = wanted.next_if(|(at, _)| *at < block.end()) {
+                seen.missing.push(at);
+            }
+            seen.records = seen.records.max(block.end());
             if durable.is_some_and(|durable| cursor.address() <= durable) {
                 seen.durable = seen.records;
             }

@@ -22,7 +22,7 @@
 //! | `trim` | saying what is no longer there, and removing segments of which nothing is |
 //! | `spans` | segments with sizes, ages and first offsets, for who plans what may go |
 //! | `trimmed` | what was said of that, as readers learn it |
-//! | `compact` | of the records of each key the last one, in segments that take the place of others |
+//! | `compact`, `seal` | of the records of each key the last one, in segments that take the place of others; ending one for that |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
 //! | `rehead` | headers of sealed segments, made anew |
@@ -62,6 +62,7 @@ mod reindex;
 mod repair;
 mod roll;
 mod run;
+mod seal;
 mod seek;
 mod spans;
 mod supersede;

@@ -44,6 +44,34 @@ fn a_scan_that_stands_anywhere_goes_on_and_misses_no_last_record() {
 }
 
 #[test]
+fn who_stands_at_the_end_of_the_newest_segment_goes_on_in_one_that_stands_for_it_too() {
+    let (memory, storage) = machine();
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let (prices, mut history) = (topic(&store), History::new());
+    fill(&prices, &mut history, 150, 90);
+    // Who may not write has no thread that would look at segments ahead of the scan.
+    let process: Arc<dyn Storage> = Arc::new(memory.process());
+    let other = open_to_read(&process, Path::new(STORE)).unwrap();
+    let mut scan = topic(&other).scan(0, 0, None).unwrap();
+    let mut read = Vec::new();
+    while let Some(record) = scan.next_record().unwrap() {
+        read.push(record.offset());
+    }
+    // What it stands in is sealed, and put together with the one that comes next.
+    topic(&store).log().roll_now().unwrap();
+    fill(&prices, &mut history, 250, 90);
+    seal(&prices);
+    put(&prices, &mut history, 1, Some(8));
+    assert_eq!(compact(&prices).unwrap().segments_removed, 1);
+    while let Some(record) = scan.next_record().unwrap_or_else(|e| panic!("{read:?}: {e}")) {
+        assert!(read.last() < Some(&record.offset()), "{} again", record.offset());
+        read.push(record.offset());
+    }
+    let wanted = last_of(&history, 400);
+    assert!(read.len() < 401 && wanted.iter().all(|at| read.contains(at)), "{read:?}");
+}
+
+#[test]
 fn another_process_finds_every_record_that_is_left_whatever_it_knew_of_the_segments() {
     for known in 0..6u64 {
         let (memory, _storage) = machine();

@@ -1,7 +1,7 @@
 //! Deaths and power cuts in the middle of a compaction: at each moment one version of each segment is the
 //! log, and the next compaction finishes.
 
-use falaj::storage::memory::every;
+use falaj::storage::memory::{Choice, Undecided, every};
 
 use super::*;
 
@@ -99,4 +99,32 @@ fn a_second_compaction_over_the_first_survives_power_cuts_too() {
         images += explored.images;
     }
     assert!(images > 8, "{images}");
+}
+
+#[test]
+fn a_power_cut_that_undoes_the_swap_finds_all_that_it_replaces_whatever_names_reached_the_medium() {
+    let (machine, begun, history) = compacting(|prices, _| {
+        let done = compact(prices).unwrap();
+        assert!(done.segments_removed > 0, "{done:?}");
+    });
+    let changes = |choice: &Choice| match &choice.what {
+        Undecided::Name(what) => {
+            what.starts_with("rename compact.tmp") || what.starts_with("unlink")
+        }
+        _ => false,
+    };
+    let (mut points, mut undone) = (0, 0);
+    for crash in machine.journal().crashes_from(begun) {
+        // From the rename to the last sync of the directory: each operation on a name is lost or not, by itself.
+        if !crash.choices().iter().any(changes) {
+            continue;
+        }
+        points += 1;
+        crash.explore(4, 5, |selection, image| {
+            let story = format!("cut at {}: {}", crash.time(), crash.describe(selection));
+            undone += u64::from(story.contains("rename compact.tmp"));
+            look(image, &history, 700, &story);
+        });
+    }
+    assert!(points >= 4 && undone > 0, "{points} {undone}");
 }

@@ -24,7 +24,7 @@ use falaj::storage::memory::MemoryStorage;
 use falaj::store::{Store, TopicOptions};
 use falaj::topic::{CompactOptions, Compacted, Record, SyncMode, Topic};
 
-use stores::{log_dir, open, quietly};
+use stores::{log_dir, open, open_to_read, quietly};
 
 const STORE: &str = "/store";
 

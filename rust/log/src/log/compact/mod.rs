@@ -172,14 +172,6 @@ impl Log {
         Ok(done)
     }
 
-    /// End the active segment, unless nothing was appended to it.
-    fn seal(&self) -> Result<()> {
-        let tail = self.sync()?;
-        let active = self.chain.segment(tail.sequence())?;
-        let is_empty = self.opening(&active)?.position >= tail.position();
-        if is_empty { Ok(()) } else { self.roll_now() }
-    }
-
     /// The lock of who compacts this log.
     fn lock_of_compaction(&self, member: &dyn Member) -> Result<Arc<dyn File>> {
         let path = self.dir.join(names::COMPACTION_LOCK);
