@@ -33,6 +33,10 @@ pub enum Canary {
     MarkEarly,
     /// Segments are removed before it is on the medium that they were trimmed.
     UnlinkBeforeTrim,
+    /// A compacted segment gets its name before its bytes are on the medium.
+    SwapBeforeSync,
+    /// Segments are removed before the name of the one in their place is on the medium.
+    UnlinkBeforeSwap,
     /// A segment's snapshot leaves out what was appended by whom.
     ForgottenProducers,
     /// A cursor that moves with records is no part of their group.
@@ -61,7 +65,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 24] = [
+    pub const ALL: [(Self, &'static str); 26] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -74,6 +78,8 @@ impl Canary {
         (Self::SyncActiveOnly, "sync-active-only"),
         (Self::MarkEarly, "mark-early"),
         (Self::UnlinkBeforeTrim, "unlink-before-trim"),
+        (Self::SwapBeforeSync, "swap-before-sync"),
+        (Self::UnlinkBeforeSwap, "unlink-before-swap"),
         (Self::ForgottenProducers, "forgotten-producers"),
         (Self::CursorOutsideGroup, "cursor-outside-group"),
         (Self::TokenOutsideGroup, "token-outside-group"),

@@ -185,7 +185,9 @@ fn read_before_recovery(
     seen.or_else(|e| match expected.before {
         Some(before) => {
             let Before { truth, gone } = before;
-            truth.found_before_recovery(&reader, expected.least..=truth.0.len(), gone)
+            let allowed = expected.least..=truth.0.len();
+            let seen = truth.found_before_recovery(&reader, allowed, gone);
+            seen.map_err(|other| format!("{e}; and as before the first crash: {other}"))
         }
         None => Err(e),
     })

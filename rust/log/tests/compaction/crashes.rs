@@ -128,3 +128,22 @@ fn a_power_cut_that_undoes_the_swap_finds_all_that_it_replaces_whatever_names_re
     }
     assert!(points >= 4 && undone > 0, "{points} {undone}");
 }
+
+#[test]
+fn what_a_finished_compaction_says_is_on_the_medium_also_where_one_before_it_died_in_the_swap() {
+    let (machine, begun, history) = compacting(|prices, _| {
+        compact(prices).unwrap();
+    });
+    let journal = machine.journal();
+    for time in (begun..=journal.len()).step_by(every(3)) {
+        let survivor = journal.killed_at(time);
+        let storage: Arc<dyn Storage> = Arc::new(survivor.clone());
+        let store = open(&storage, Path::new(STORE)).unwrap();
+        compact(&topic(&store)).unwrap();
+        let crash = survivor.journal().crash_at(survivor.events());
+        let storage: Arc<dyn Storage> = Arc::new(crash.image(&crash.nothing()));
+        let store = open(&storage, Path::new(STORE)).unwrap();
+        let left = found(&topic(&store), &history, &format!("death at {time}"));
+        assert_eq!(left, last_of(&history, 700), "death at {time}");
+    }
+}

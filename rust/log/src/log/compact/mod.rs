@@ -25,6 +25,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::names;
@@ -261,7 +262,9 @@ impl Log {
         // Whatever fails from here on: what was known of the old ones is of no use any more.
         self.chain.forget();
         pass(Point::CompactNamed);
-        storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+        if !planted(Canary::UnlinkBeforeSwap) {
+            storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+        }
         pass(Point::CompactSynced);
         self.remove_replaced(others.iter().map(|segment| segment.sequence()).rev())?;
         self.chain.refresh()?;
@@ -299,13 +302,14 @@ impl Log {
         let _ = storage.unlink(&dir.join(names::COMPACTED));
         // Somebody else may have come that far.
         self.chain.forget();
+        // What stands in the place of others has its name on the medium before theirs go; and where one
+        // alone was replaced this compaction says that it is on the medium, too.
+        storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
         if self.replaced()?.is_empty() {
             return Ok(());
         }
         let lock = self.lock_names(member)?;
-        // What stands in their place has its name on the medium before theirs go.
-        let synced = storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e));
-        let swept = synced.and_then(|()| self.remove_replaced(self.replaced()?.into_iter().rev()));
+        let swept = self.replaced().and_then(|it| self.remove_replaced(it.into_iter().rev()));
         let _ = lock.unlock();
         swept
     }
