@@ -3,8 +3,10 @@
 //! Compaction gives another file the name, sequence and salt of one; what is mapped stays what it was.
 //! So whoever keeps segments open asks here now and then. What to do about it is left to `log`.
 
+use std::path::Path;
+
 use crate::error::{Error, Result};
-use crate::storage::Storage;
+use crate::storage::{File, Storage};
 
 use super::Segment;
 
@@ -20,11 +22,16 @@ impl Segment {
     /// # Errors
     /// `Io`, other than that nothing has the name.
     pub fn has_its_name(&self, storage: &dyn Storage) -> Result<bool> {
-        let own = self.file.stat().map_err(|e| Error::io("stat", &self.path, e))?;
-        match storage.stat(&self.path) {
-            Ok(there) => Ok((there.device, there.inode) == (own.device, own.inode)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::io("stat", &self.path, e)),
-        }
+        has_name(storage, &*self.file, &self.path)
+    }
+}
+
+/// Whether a file is the one that has a name now.
+pub(super) fn has_name(storage: &dyn Storage, file: &dyn File, path: &Path) -> Result<bool> {
+    let own = file.stat().map_err(|e| Error::io("stat", path, e))?;
+    match storage.stat(path) {
+        Ok(there) => Ok((there.device, there.inode) == (own.device, own.inode)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Error::io("stat", path, e)),
     }
 }

@@ -19,6 +19,7 @@ use crate::format::segment::{Header as SegmentHeader, Mark};
 use crate::storage::{File, Open, Storage};
 
 use super::create::void_header;
+use super::named::has_name;
 
 /// Bytes that are written at once.
 const PIECE: usize = 1 << 20;
@@ -66,6 +67,14 @@ impl Packer {
     /// Its path, as long as it has no other.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether its file is the one that has its name.
+    ///
+    /// # Errors
+    /// `Io`, other than that nothing has the name.
+    pub fn has_its_name(&self, storage: &dyn Storage) -> Result<bool> {
+        self.file.as_ref().map_or(Ok(false), |file| has_name(storage, &**file, &self.path))
     }
 
     /// Append a block.

@@ -1,5 +1,7 @@
 //! Others read and write while a topic is compacted: what they stand in stays, and they go on.
 
+use falaj::storage::Open;
+
 use super::*;
 
 /// A store of two processes, the second of which has read the topic.
@@ -172,4 +174,55 @@ fn a_segment_that_went_meanwhile_is_not_brought_back() {
     }
     compact(&prices).unwrap();
     assert_eq!(leftovers(&storage), [""; 0]);
+}
+
+#[test]
+fn of_two_that_compact_without_a_common_lock_one_gives_up_and_nothing_unfinished_becomes_the_log() {
+    let (memory, storage) = machine();
+    let (_store, prices, _other, others, history) = two(&memory);
+    // Somebody removes the lock's file, and the other process compacts in the middle.
+    let dir = log_dir(&storage, Path::new(STORE), "prices");
+    let mut beside = |done: u64, total: u64| {
+        if done * 2 > total && storage.unlink(&dir.join(names::COMPACTION_LOCK)).is_ok() {
+            storage.unlink(&dir.join(names::COMPACTED)).unwrap_err();
+            compact(&others).unwrap();
+        }
+        Ok(())
+    };
+    let _ = prices.compact(&CompactOptions::default(), &mut beside);
+    for topic in [&prices, &others] {
+        assert_eq!(found(topic, &history, ""), last_of(&history, 2500));
+    }
+    assert_eq!(leftovers(&storage), [""; 0]);
+}
+
+#[test]
+fn an_index_of_what_was_replaced_leads_nobody_astray() {
+    let (memory, storage) = machine();
+    let (_store, prices, _other, others, history) = two(&memory);
+    let dir = log_dir(&storage, Path::new(STORE), "prices");
+    let indexes = || segments(&storage).into_iter().map(|s| dir.join(names::index(s)));
+    let read = |path: &Path| {
+        let file = storage.open(path, Open::Read).unwrap();
+        let mut bytes = vec![0; file.stat().unwrap().len as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let before: Vec<_> = indexes().map(|path| (read(&path), path)).collect();
+    compact(&prices).unwrap();
+    // Who had begun to make one for the old segment ends when the new one is there.
+    for (bytes, path) in before.iter().filter(|(_, path)| storage.stat(path).is_ok()) {
+        let made = dir.join("made");
+        let file = storage.open(&made, Open::CreateNew(0o600)).unwrap();
+        file.write_at(bytes, 0).unwrap();
+        storage.rename_over(&made, path).unwrap();
+    }
+    let process: Arc<dyn Storage> = Arc::new(memory.process());
+    let fresh = open(&process, Path::new(STORE)).unwrap();
+    let there = last_of(&history, 2500);
+    for topic in [&prices, &others, &topic(&fresh)] {
+        look_up_all(topic, &history, &there, "old index");
+        assert_eq!(found(topic, &history, "old index"), there);
+    }
+    is_sound(&fresh, "old index");
 }

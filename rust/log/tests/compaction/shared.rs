@@ -1,4 +1,4 @@
-//! Compaction of topics with several partitions.
+//! Compaction of topics with several partitions, and of those that once shared their log.
 
 use super::*;
 
@@ -33,4 +33,27 @@ fn partitions_are_compacted_each_by_itself_and_at_once() {
         assert_eq!(there, wanted, "{partition}");
     }
     is_sound(&store, "partitions");
+}
+
+#[test]
+fn a_topic_that_was_added_to_a_log_is_compacted_once_it_is_there_alone() {
+    let (_, storage) = machine();
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let shared = TopicOptions { log: Some("shop".into()), ..options(1) };
+    let first = Topic::open(&store, "first", &shared).unwrap().with_sync(SyncMode::None);
+    for _ in 0..2 {
+        first.append(0, &Record { key: Some(b"k"), ..Record::value(&[7; 9000]) }, None).unwrap();
+        first.log().roll_now().unwrap();
+    }
+    first.append(0, &Record { key: Some(b"k"), ..Record::value(&[7; 9000]) }, None).unwrap();
+    // It is known from the middle of a segment on that holds nothing of it.
+    let prices = Topic::open(&store, "prices", &shared).unwrap().with_sync(SyncMode::None);
+    seal(&prices);
+    let mut history = History::new();
+    fill(&prices, &mut history, 150, 30);
+    seal(&prices);
+    store.delete_topic("first").unwrap();
+    compact(&prices).unwrap();
+    assert_eq!(found(&prices, &history, "alone"), last_of(&history, 150));
+    is_sound(&store, "alone");
 }

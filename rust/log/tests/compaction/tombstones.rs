@@ -125,3 +125,24 @@ fn a_tombstone_stays_as_long_as_what_it_hides_cannot_go() {
     );
     let _ = found(&prices, &history, "");
 }
+
+#[test]
+fn of_a_topic_that_rests_small_segments_become_one_and_tombstones_go() {
+    let (_, storage) = machine();
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let (prices, mut history) = (topic(&store), History::new());
+    let sealing = CompactOptions { seal: true, tombstones_us: 0, ..CompactOptions::default() };
+    for day in 0..30 {
+        put(&prices, &mut history, day % 3, Some(20));
+        if day == 17 {
+            put(&prices, &mut history, 9, None);
+        }
+        prices.compact(&sealing, &mut quietly).unwrap();
+        assert!(segments(&storage).len() <= 4, "{day}: {:?}", segments(&storage));
+    }
+    // What was appended as the last of all is all that is left, and nothing of what was deleted.
+    let left: Vec<_> = last_of(&history, history.len() as u64);
+    let left: Vec<_> = left.into_iter().filter(|at| history[*at as usize].len.is_some()).collect();
+    assert_eq!(found(&prices, &history, ""), left);
+    is_sound(&store, "");
+}

@@ -254,6 +254,10 @@ impl Log {
                 return Ok(false);
             }
         }
+        // Where the lock's file was removed somebody else may be at work, and have a file of this name.
+        if !packer.has_its_name(storage)? {
+            return Err(Error::LockFileReplaced { path: dir.join(names::COMPACTION_LOCK) });
+        }
         let Some((last, others)) = segments.split_last() else { return Ok(false) };
         // It tells places in the old one. A hint: who finds none makes it anew.
         let _ = storage.unlink(&dir.join(names::index(last.sequence())));

@@ -123,7 +123,10 @@ impl Group {
     fn with(&self, next: &Self, end: u64) -> Option<Self> {
         let (a, b) = (self.shape.tombstones, next.shape.tombstones);
         let agree = a.is_none() || b.is_none() || a == b;
-        if self.sources.end != next.sources.start || self.sources.len() == MOST || !agree {
+        // A topic is known from the snapshot on, which is the first one's.
+        let knows = next.shape.offsets.keys().all(|topic| self.shape.offsets.contains_key(topic));
+        let follows = self.sources.end == next.sources.start && self.sources.len() < MOST;
+        if !follows || !agree || !knows {
             return None;
         }
         let mut shape = self.shape.clone();
