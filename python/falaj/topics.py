@@ -510,9 +510,9 @@ class Topic(_core.Topic[T]):
                 every deletion of what it met. 0: no longer than that.
             memory: Bytes to remember keys in, about 100 for each; with more keys than that the
                 topic is read more often.
-            seal: Begin a new file first, so that all that was appended is looked at. What is left
-                of the file before stays a file for good: so this is for a topic that nobody writes
-                to for a while, not for every hour.
+            seal: Begin a new file first, so that all that was appended is looked at. Files that
+                were ended early become one with others only while what is left of all of them is
+                small: so this is for a topic that nobody writes to for a while.
             last: Which records are the last of their keys, where that was found out elsewhere, by
                 partition: see `falaj.compaction.Last`. Of other partitions everything stays.
             progress: Called with bytes done and bytes in all.

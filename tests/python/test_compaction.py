@@ -123,6 +123,23 @@ def test_a_tombstone_deletes_a_key_and_goes_itself_when_its_time_is_over(
     assert isinstance(spread.tombstone(b"k"), falaj.Position)
 
 
+def test_jobs_whose_records_are_gone_are_over(store: falaj.Store) -> None:
+    prices = filled(store, 3 * KEYS)
+    with store.queue("work", prices) as queue:
+        held, back = queue.take(2)
+        prices.compact(seal=True)
+        assert held.record.key == b"0", "what was handed out stays"
+        held.ack()
+        back.nack()
+    with falaj.open(store.path) as other, other.queue("work", compacted(other)) as queue:
+        left = []
+        while jobs := queue.take(KEYS, timeout=0):
+            left += [job.record.offset for job in jobs]
+            jobs.ack()
+        assert sorted(left) == list(range(2 * KEYS, 3 * KEYS))
+        assert (queue.info()["waiting"], queue.info()["returned"]) == (0, 0)
+
+
 def test_who_found_the_last_records_elsewhere_has_the_others_gone(store: falaj.Store) -> None:
     prices = filled(store, 400)
     prices.compact(last={}, seal=True)

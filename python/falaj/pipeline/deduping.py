@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 
 import falaj
 from falaj.arrow import lanes
-from falaj.errors import Invalid, OffsetOutOfRange
+from falaj.errors import Compacted, Invalid, OffsetOutOfRange
 from falaj.pipeline import copies, places
 from falaj.pipeline.frame import Config, Result, watched
 from falaj.pipeline.plans import Plans
@@ -325,7 +325,10 @@ class _Run:
         """Write an id for people."""
         if self.config.by not in copies.HASHED:
             return places.shown(row.id)
-        record = self.source.partition(row.partition)[row.offset]
+        try:
+            record = self.source.partition(row.partition)[row.offset]
+        except (Compacted, OffsetOutOfRange):
+            return f"{row.partition}:{row.offset}"  # gone since it was read
         if self.config.by == "value":
             return places.shown(record.raw)
         return f"{places.shown(record.key)}: {places.shown(record.raw)}"

@@ -25,9 +25,9 @@ pub struct CompactOptions {
     /// Bytes that may be used to remember keys; with more keys the log is read more often.
     /// [`COMPACTION_MEMORY`] by default.
     pub memory: u64,
-    /// True to begin a new segment first, so that all that was appended is looked at. What is left of it is
-    /// a segment of its own for good, so it is for topics that nobody writes to for a while; false by
-    /// default.
+    /// True to begin a new segment first, so that all that was appended is looked at. Segments that were
+    /// ended early become one with others only while what is left of all of them is small, so this is for
+    /// topics that nobody writes to for a while; false by default.
     pub seal: bool,
     /// The last records of all keys, by partition, where somebody else found them out; of partitions that
     /// are not there everything stays.

@@ -1,5 +1,8 @@
 //! Others read and write while a topic is compacted: what they stand in stays, and they go on.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use falaj::storage::Open;
 
 use super::*;
@@ -179,20 +182,29 @@ fn a_segment_that_went_meanwhile_is_not_brought_back() {
 #[test]
 fn of_two_that_compact_without_a_common_lock_one_gives_up_and_nothing_unfinished_becomes_the_log() {
     let (memory, storage) = machine();
-    let (_store, prices, _other, others, history) = two(&memory);
-    // Somebody removes the lock's file, and the other process compacts in the middle.
+    let (_store, prices, _other, _others, history) = two(&memory);
     let dir = log_dir(&storage, Path::new(STORE), "prices");
-    let mut beside = |done: u64, total: u64| {
-        if done * 2 > total && storage.unlink(&dir.join(names::COMPACTION_LOCK)).is_ok() {
-            storage.unlink(&dir.join(names::COMPACTED)).unwrap_err();
-            compact(&others).unwrap();
+    let unfinished = dir.join(names::COMPACTED);
+    // Somebody removed the lock's file, so that another one could begin a file of the same name.
+    let (begun, beside) = (AtomicBool::new(false), Arc::clone(&storage));
+    memory.watch(move |_| {
+        let is_there = || beside.stat(&unfinished).is_ok_and(|stat| stat.len > 4096);
+        if begun.load(Relaxed) || begun.swap(true, Relaxed) {
+            return;
         }
-        Ok(())
-    };
-    let _ = prices.compact(&CompactOptions::default(), &mut beside);
-    for topic in [&prices, &others] {
-        assert_eq!(found(topic, &history, ""), last_of(&history, 2500));
-    }
+        if is_there() {
+            let made = unfinished.with_file_name("made");
+            beside.open(&made, Open::CreateNew(0o600)).unwrap();
+            beside.rename_over(&made, &unfinished).unwrap();
+        } else {
+            begun.store(false, Relaxed);
+        }
+    });
+    let error = compact(&prices).unwrap_err();
+    assert!(matches!(error, Error::LockFileReplaced { .. }), "{error}");
+    assert_eq!(found(&prices, &history, "").len(), history.len());
+    compact(&prices).unwrap();
+    assert_eq!(found(&prices, &history, ""), last_of(&history, 2500));
     assert_eq!(leftovers(&storage), [""; 0]);
 }
 
