@@ -238,3 +238,34 @@ fn an_index_of_what_was_replaced_leads_nobody_astray() {
     }
     is_sound(&fresh, "old index");
 }
+
+#[test]
+fn a_backup_and_a_verification_that_are_overtaken_by_compaction_at_any_step_are_right() {
+    for step in (0..24).step_by(3) {
+        let (memory, storage) = machine();
+        let (_store, prices, other, _others, history) = two(&memory);
+        let (mut steps, mut compacted) = (0, false);
+        let mut beside = |_, _| {
+            if steps == step {
+                compact(&prices).unwrap();
+                compacted = true;
+            }
+            steps += 1;
+            Ok(())
+        };
+        let report = if step % 2 == 0 {
+            other.verify(None, &mut beside).unwrap().is_sound()
+        } else {
+            other.backup("/copy", &mut beside).unwrap();
+            true
+        };
+        assert!(report && (compacted || step > 9), "{step} of {steps}");
+        if step % 2 != 0 {
+            let copy = open(&storage, Path::new("/copy")).unwrap();
+            let there = found(&topic(&copy), &history, "copy");
+            let least = last_of(&history, history.len() as u64);
+            assert!(least.iter().all(|at| there.binary_search(at).is_ok()), "{step}");
+            is_sound(&copy, "copy");
+        }
+    }
+}
