@@ -66,8 +66,7 @@ proof-models: | check-tools
 
 # Not of every push: `make test` runs these tests at every third point or so.
 proof-crashes: | check-tools ## deaths and power cuts at all points of consumers, queues, retention, shared logs, sinks
-	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test consumers --test promises --test retention \
-		--test sharing --test sinks
+	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test log --test store
 
 proof-sanitizers: | check-tools
 	tools/sanitize all || { [ $$? = 77 ] && echo "NOT RUN: sanitizers"; }
