@@ -62,6 +62,7 @@ proof-canaries: | check-tools
 
 # Another seed is other schedules: FALAJ_SHUTTLE_SEED=…; a failure is seen again with the seed it prints.
 proof-models: | check-tools
+	FALAJ_LOOM=all $(MAKE) test-loom
 	FALAJ_SHUTTLE_SCHEDULES=20_000 $(MAKE) test-shuttle
 
 # Not of every push: `make test` runs these tests at every third point or so.
@@ -133,7 +134,7 @@ lint-python: $(CORE)
 test-rust: .venv/.dev ## unit, integration and documentation tests of the crates
 	cargo test --workspace --locked
 
-test-loom: | check-tools ## every interleaving of the models in rust/log/tests/loom
+test-loom: | check-tools ## the interleavings of the models in rust/log/tests/loom
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \
 		cargo test -p falaj --profile models --locked --test loom
 
