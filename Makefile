@@ -96,7 +96,7 @@ proof-power: | check-tools
 
 proof-outside: $(CORE)
 	$(BIN)/python -m pytest tests/proof --proof -p no:cacheprovider --durations=10
-	$(BIN)/python -m pytest tests/spark --proof -m proof -p no:cacheprovider --durations=10
+	$(BIN)/python -m pytest tests/spark tests/demo --proof -m proof -p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in
 # SOAK_DIR; the programs are copied there, so that building something else does not change a soak.
