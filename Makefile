@@ -62,12 +62,12 @@ proof-canaries: | check-tools
 
 # Another seed is other schedules: FALAJ_SHUTTLE_SEED=…; a failure is seen again with the seed it prints.
 proof-models: | check-tools
+	FALAJ_LOOM=all $(MAKE) test-loom
 	FALAJ_SHUTTLE_SCHEDULES=20_000 $(MAKE) test-shuttle
 
 # Not of every push: `make test` runs these tests at every third point or so.
 proof-crashes: | check-tools ## deaths and power cuts at all points of compaction, consumers, queues, retention, shared logs, sinks
-	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test compaction --test consumers --test promises --test retention \
-		--test sharing --test sinks
+	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test log --test store
 
 proof-sanitizers: | check-tools
 	tools/sanitize all || { [ $$? = 77 ] && echo "NOT RUN: sanitizers"; }
@@ -96,7 +96,7 @@ proof-power: | check-tools
 
 proof-outside: $(CORE)
 	$(BIN)/python -m pytest tests/proof --proof -p no:cacheprovider --durations=10
-	$(BIN)/python -m pytest tests/spark --proof -m proof -p no:cacheprovider --durations=10
+	$(BIN)/python -m pytest tests/spark tests/demo --proof -m proof -p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in
 # SOAK_DIR; the programs are copied there, so that building something else does not change a soak.
@@ -134,7 +134,7 @@ lint-python: $(CORE)
 test-rust: .venv/.dev ## unit, integration and documentation tests of the crates
 	cargo test --workspace --locked
 
-test-loom: | check-tools ## every interleaving of the models in rust/log/tests/loom
+test-loom: | check-tools ## the interleavings of the models in rust/log/tests/loom
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \
 		cargo test -p falaj --profile models --locked --test loom
 

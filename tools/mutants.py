@@ -105,7 +105,8 @@ def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
         # Said to every cargo command, so that nothing else is built.
         for target in targets.split():
             command.append("--cargo-arg=" + ("--lib" if target == "lib" else f"--test={target}"))
-        command += ["--", *only.split()]
+        # Behind the second, what the test programs are told.
+        command += ["--", "--", *only.split()]
         code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         verdicts.collect(last_round=number == len(room.rounds))
         if code not in FOUND_SOMETHING:

@@ -21,7 +21,7 @@ class Room:
 
     files: tuple[str, ...]
     # In rounds: the first is quick, and what survives it meets the next. A round is what is built,
-    # `lib` or a file in rust/log/tests, and behind a colon which of its tests are run.
+    # `lib` or a program in rust/log/tests, and behind a colon which of its tests are run.
     rounds: tuple[str, ...]
 
     def paths(self) -> list[str]:
@@ -35,23 +35,29 @@ class Room:
 ROOMS: dict[str, Room] = {
     "lock": Room(
         ("lock.rs", "log/guard.rs"),
-        ("lock_words locks", "lib lock_words locks latch lock_stress deaths"),
+        ("log: lock_words:: locks::", "log: latch:: lock_stress:: deaths::", "lib"),
     ),
     "recover": Room(
         ("log/recover/*.rs", "log/chain.rs", "log/beyond.rs", "log/rehead.rs", "log/supersede.rs"),
         (
-            "recovery damage latch torn_header",
-            "admin cursor damaged_appends engine pread promises recovery roll snapshots",
+            "log: recovery:: damage:: latch:: torn_header::",
+            "log: cursor:: engine:: pread:: promises:: roll:: snapshots::",
+            "store: admin:: damaged_appends::",
         ),
     ),
     "segment": Room(
         ("segment/*.rs",),
         (
-            "segments engine damage",
-            "lib cursor damaged_appends format_doc pread promises recovery roll seek",
+            "log: segments:: engine:: damage::",
+            "log: cursor:: format_doc:: pread:: promises:: recovery:: roll:: seek::",
+            "lib",
+            "store: damaged_appends::",
         ),
     ),
-    "format": Room(("format/*.rs",), ("lib: format::", "lib engine format_doc snapshots")),
+    "format": Room(
+        ("format/*.rs",),
+        ("lib: format::", "lib", "log: engine:: format_doc:: snapshots::"),
+    ),
 }
 
 

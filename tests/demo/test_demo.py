@@ -28,6 +28,7 @@ def run(command: list[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(300)  # it starts Spark twice, on a machine that may be busy
 def test_the_demo_survives_a_kill_and_its_figures_are_right_in_a_folder_it_left_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -184,6 +184,7 @@ writer.option("checkpointLocation", checkpoint).start().awaitTermination()
 """
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(300)  # it starts a second Spark, on a machine that may be busy
 def test_a_killed_driver_leaves_a_checkpoint_from_which_every_record_comes_once(
     tmp_path: Path, start: Start, written: Callable[[], Any]

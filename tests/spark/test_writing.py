@@ -278,7 +278,7 @@ def test_a_stream_is_written_once_also_when_what_spark_knows_of_its_end_is_lost(
             )
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [pytest.param(False, marks=pytest.mark.proof), True])
 def test_a_query_that_fails_before_or_after_a_commit_goes_on_and_writes_once(
     spark: SparkSession, path: Path, tmp_path: Path, start: Start, late: bool
 ) -> None:

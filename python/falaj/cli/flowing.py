@@ -63,7 +63,7 @@ OnCorruptOption = Annotated[
 ]
 OnLossOption = Annotated[
     str | None,
-    typer.Option("--on-loss", metavar="fail|skip", help="What records that are gone do."),
+    typer.Option("--on-loss", metavar="fail|continue", help="What records that are gone do."),
 ]
 
 

@@ -90,7 +90,7 @@ class FlowConfig(Config):
     batch: int | None = None
     key: str | None = None
     on_corrupt: Literal["fail", "skip"] = "fail"
-    on_loss: Literal["fail", "skip"] = "fail"
+    on_loss: Literal["fail", "continue"] = "fail"
 
     def __post_init__(self) -> None:
         """Check it.

@@ -29,7 +29,7 @@
 //! process stands before the word: of one identity at most one thread holds, waits or unlocks at a
 //! time. This room relies on it (two threads with one identity would take each other's hand-over).
 //!
-//! Models: `tests/loom`, `tests/shuttle`; real threads: `tests/lock_stress.rs`. Prose: `docs/PROTOCOL.md`, "Locks
+//! Models: `tests/loom`, `tests/shuttle`; real threads: `tests/log/lock_stress.rs`. Prose: `docs/PROTOCOL.md`, "Locks
 //! of a log".
 
 use std::fmt;

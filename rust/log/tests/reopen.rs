@@ -1,4 +1,6 @@
 //! Opening and closing again and again: one object for a log at a time, and nothing that stays behind.
+//!
+//! A program of its own: it counts the threads of its process, and other tests have such ones too.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stores;

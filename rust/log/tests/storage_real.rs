@@ -1,4 +1,6 @@
 //! What only the kernel can show: forked children, descriptors and numbers, links, FIFOs.
+//!
+//! A program of its own: a forked child keeps what its parent has open, the locks of other tests too.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 #![allow(unsafe_code, reason = "a test that calls the system the way other programs do")]

@@ -44,27 +44,28 @@ fn catcher(canary: Canary) -> Catcher {
         }
         Canary::LostWakeup => Catcher::Loom("follow::a_follower_is_never_left_asleep"),
         Canary::NoGeneration => Catcher::Test(
-            "store_processes",
-            "a_killed_holder_is_dead_and_stays_dead_when_its_slot_is_taken_again",
+            "processes",
+            "store_processes::a_killed_holder_is_dead_and_stays_dead_when_its_slot_is_taken_again",
         ),
         Canary::SlotKeptByChild => Catcher::Test(
-            "store_processes",
-            "an_idle_child_of_a_killed_parent_does_not_keep_its_slot",
+            "processes",
+            "store_processes::an_idle_child_of_a_killed_parent_does_not_keep_its_slot",
         ),
-        Canary::TwoControlPages => {
-            Catcher::Test("promises", "a_control_page_that_was_replaced_makes_no_second_writer")
-        }
+        Canary::TwoControlPages => Catcher::Test(
+            "log",
+            "promises::a_control_page_that_was_replaced_makes_no_second_writer",
+        ),
         Canary::CursorInPlace => Catcher::Test(
-            "consumers",
-            "damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_ends",
+            "store",
+            "consumers::damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_ends",
         ),
         Canary::CursorPastDurable => Catcher::Test(
-            "consumers",
-            "crashes::after_a_power_cut_at_any_event_of_commits_no_record_is_left_out",
+            "store",
+            "consumers::crashes::after_a_power_cut_at_any_event_of_commits_no_record_is_left_out",
         ),
         Canary::UnfencedCursor => Catcher::Test(
-            "consumers",
-            "kept::a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended",
+            "store",
+            "consumers::kept::a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended",
         ),
         _ => Catcher::Explorer,
     }

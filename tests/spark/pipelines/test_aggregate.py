@@ -258,6 +258,7 @@ def unlucky(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return happened
 
 
+@pytest.mark.proof
 def test_a_window_that_changed_is_told_again_and_the_last_word_is_right(
     spark: SparkSession, week: Flown, tmp_path: Path
 ) -> None:

@@ -75,9 +75,10 @@ def writable(january: Flown, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("by", "last", "days"),
-    [("key", False, 2), pytest.param("json:dest", True, 1, marks=pytest.mark.proof)],
+    [("key", False, 2), ("json:dest", True, 1)],
 )
 def test_flights_are_kept_as_plain_python_keeps_them(
     spark: SparkSession, writable: Path, told: Told, by: str, last: bool, days: int

@@ -74,6 +74,7 @@ def begun(folder: Path, into: Path) -> None:
     assert run(folder, into, end=RECORDS // 4).records == RECORDS // 2
 
 
+@pytest.mark.proof
 def test_a_run_that_dies_at_any_step_is_finished_by_the_next(
     deaths: Deaths, tmp_path: Path
 ) -> None:

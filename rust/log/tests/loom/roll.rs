@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::log::{Broken, Cursor, Log, ONE_A_SEGMENT, Process, Shape};
 use crate::world::thread;
-use crate::{bounded, every, model};
+use crate::{bounded, every, model, nearly_every};
 
 fn log(broken: Option<Broken>) -> Arc<Log> {
     Arc::new(Log::new(Shape { broken, ..ONE_A_SEGMENT }))
@@ -23,7 +23,7 @@ fn writer(log: &Arc<Log>, slot: u16, records: u64) -> thread::JoinHandle<()> {
 
 /// In a segment that is full a writer rolls and appends; a reader looks, and does not wait.
 fn read_across_a_roll(broken: Option<Broken>) {
-    every(move || {
+    nearly_every(move || {
         let log = log(broken);
         let (_, tail) = log.append(&Process::new(0));
         let mut cursor = Cursor::default();

@@ -8,7 +8,7 @@ use falaj::sync::{Ordering, SharedWord};
 use crate::processes::{Nobody, always, process};
 use crate::word::ModelWord;
 use crate::world::{Bytes, thread};
-use crate::{FOREVER, every, model};
+use crate::{FOREVER, model, nearly_every};
 
 struct Syncing {
     lock: ModelWord,
@@ -53,7 +53,7 @@ fn sync_together(processes: u16, one_in_line: bool, unlock: Unlock) {
         }
     };
     match processes {
-        2 => every(run),
+        2 => nearly_every(run),
         _ => model(run),
     }
 }

@@ -1,5 +1,5 @@
 //! What the tests of whole stores share: both storages, a store with something in it, and its files.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

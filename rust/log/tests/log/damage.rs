@@ -1,0 +1,337 @@
+//! Damage below the durable mark: no offset is given again, whichever block it hits, and whoever
+//! comes afterwards.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::common::place::Place;
+use crate::common::*;
+use falaj::error::Error;
+use falaj::format::names;
+use falaj::format::settings::WriteMode;
+use falaj::log::{Log, Mend, mend, plan};
+use falaj::segment::walk::Walk;
+use falaj::segment::{Check, Reading, Segment};
+use falaj::storage::{Open, Storage};
+
+const TOPICS: u32 = 3;
+
+/// What is done to the header of a block.
+const HURTS: [(&str, u64, &[u8]); 5] = [
+    ("its commit word is zero", 0, &[0; 8]),
+    ("its commit word is another", 0, &[0xa5; 8]),
+    ("its header's checksum", 12, &[0x5a; 4]),
+    ("its offset and count", 16, &[0xff; 8]),
+    ("its whole header", 0, &[0x77; 36]),
+];
+
+/// A closed log of several topics, one of them with a block or two only, in two segments.
+fn closed(mode: WriteMode) -> (Place, BTreeMap<u32, u64>) {
+    let p = Place::new(TOPICS, mode);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 2, &[b"the only one of its topic here"]).unwrap();
+    append(&log, 0, &[b"a", b"b"]).unwrap();
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"a", b"b", b"c"]).unwrap();
+    append(&log, 1, &[b"one"]).unwrap();
+    append(&log, 0, &[&[b'x'; 200]]).unwrap();
+    append_groups(&log, &[(1, &[b"in a", b"group"]), (2, &[b"with others"])]).unwrap();
+    append(&log, 0, &[b"d", b"e"]).unwrap();
+    append(&log, 1, &[b"the last one"]).unwrap();
+    log.sync_clean().unwrap();
+    let ends = (0..TOPICS).map(|topic| (topic, end(&log, topic))).collect();
+    drop(log);
+    (p, ends)
+}
+
+fn append_values(log: &Log, count: usize) {
+    for _ in 0..count {
+        append(log, 0, &[b"value"]).unwrap();
+    }
+}
+
+fn end(log: &Arc<Log>, topic: u32) -> u64 {
+    log.offset_at(topic, log.committed().unwrap()).unwrap()
+}
+
+/// Positions of all blocks of a segment.
+fn blocks(p: &Place, sequence: u64) -> Vec<u64> {
+    let s = &*p.storage;
+    let segment = Segment::open_to_read(s, &p.dir, LOG, sequence, 0, Reading::Pread).unwrap();
+    let mut walk = Walk::new();
+    let mut found = Vec::new();
+    loop {
+        found.push(walk.position);
+        if !matches!(walk.step(&segment, Check::Full), Ok(Some(_))) {
+            found.pop();
+            return found;
+        }
+    }
+}
+
+fn hurt(storage: &Arc<dyn Storage>, p: &Place, sequence: u64, position: u64, bytes: &[u8]) {
+    let path = p.dir.join(names::segment(sequence));
+    storage.open(&path, Open::ReadWrite).unwrap().write_at(bytes, position).unwrap();
+}
+
+/// Offsets of a topic as a reader finds them who steps over all damage.
+fn offsets(log: &Arc<Log>, topic: u32) -> Vec<u64> {
+    let mut cursor = log.cursor_at(topic, 0, Check::Full).unwrap();
+    let mut found = Vec::new();
+    for _ in 0..100 {
+        match cursor.next_block() {
+            Ok(Some(block)) => found.extend(block.first()..block.end()),
+            Ok(None) => return found,
+            Err(_) => drop(cursor.skip_damage()),
+        }
+    }
+    panic!("a reader of topic {topic} goes round: {found:?}");
+}
+
+/// Append to every topic in turn, and check that nothing is given again.
+fn append_beyond(log: &Arc<Log>, ends: &BTreeMap<u32, u64>, what: &str) -> BTreeMap<u32, u64> {
+    let mut after = BTreeMap::new();
+    for (topic, end) in ends {
+        let first = append(log, *topic, &[b"new", b"new"]).unwrap().first;
+        assert!(first >= *end, "{what}: topic {topic} gives {first} again, it was at {end}");
+        assert!(first < end + 1000, "{what}: topic {topic} leaps from {end} to {first}");
+        after.insert(*topic, first + 2);
+    }
+    after
+}
+
+#[test]
+fn damage_in_any_header_never_makes_an_offset_be_given_again() {
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let (p, ends) = closed(mode);
+        let (mut exact, mut refused) = (0, 0);
+        for position in blocks(&p, 1) {
+            for (name, at, bytes) in HURTS {
+                let what = format!("{mode:?}, block at {position}, {name}");
+                let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
+                hurt(&image, &p, 1, position + at, bytes);
+                let log = match open_as(&image, &p.dir, TestMember::new(0, 2), mode) {
+                    Ok(log) => log,
+                    Err(error) => {
+                        assert!(matches!(error, Error::Corrupt { .. }), "{what}: {error}");
+                        refused += 1;
+                        continue;
+                    }
+                };
+                let after = append_beyond(&log, &ends, &what);
+                exact += after.iter().filter(|(topic, end)| ends[topic] + 2 == **end).count();
+                for topic in 0..TOPICS {
+                    let found = offsets(&log, topic);
+                    assert!(found.is_sorted_by(|a, b| a < b), "{what}: {found:?}");
+                    assert_eq!(found.last(), Some(&(after[&topic] - 1)), "{what}");
+                }
+                // Whoever comes later finds what it left.
+                drop(log);
+                let log = open_as(&image, &p.dir, TestMember::new(0, 3), mode).unwrap();
+                let again = append_beyond(&log, &after, &what);
+                assert!(again.iter().all(|(topic, end)| after[topic] + 2 == *end), "{what}");
+            }
+        }
+        assert_eq!(refused, 0, "every block's damage leaves a log that can go on");
+        assert!(exact > 60, "{exact}: what is known beyond the damage is made use of");
+    }
+}
+
+#[test]
+fn damage_in_any_body_costs_no_offset_at_all() {
+    let (p, mut ends) = closed(WriteMode::Mapped);
+    // Not closed in order, so that recovery checks bodies too.
+    let log = p.open(TestMember::new(0, 2));
+    append(&log, 0, &[b"one more"]).unwrap();
+    log.sync().unwrap();
+    log.keep_mark().unwrap();
+    std::mem::forget(log);
+    ends.entry(0).and_modify(|end| *end += 1);
+    let s = &*p.storage;
+    let segment = Segment::open_to_read(s, &p.dir, LOG, 1, 0, Reading::Pread).unwrap();
+    for position in blocks(&p, 1).into_iter().skip(2) {
+        let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
+        let block = segment.block(position, Check::Full).unwrap().unwrap();
+        hurt(&image, &p, 1, block.body(), &[0x33]);
+        let told = plan(&image, &p.dir, &settings(p.mode), 3).unwrap();
+        assert!(told.steps.is_empty(), "{:?}", told.steps);
+        let log = open(&image, &p.dir, TestMember::new(0, 3)).unwrap();
+        for (topic, end) in &ends {
+            let first = append(&log, *topic, &[b"new"]).unwrap().first;
+            assert_eq!(first, *end, "block at {position}: topic {topic}");
+        }
+    }
+}
+
+#[test]
+fn a_process_that_comes_after_the_damage_gives_no_offset_again() {
+    for (name, at, bytes) in HURTS {
+        let (p, ends) = closed(WriteMode::Mapped);
+        let member = TestMember::new(0, 2);
+        let (other, third) = (member.beside(1), member.beside(2));
+        let first = p.open(member);
+        // It knows the end; the others find the damage between the last recovery and the end.
+        let positions = blocks(&p, 1);
+        append(&first, 0, &[b"known to the first"]).unwrap();
+        // The last block of topic 1, behind which comes only the one of topic 0.
+        hurt(&p.storage, &p, 1, positions[positions.len() - 1] + at, bytes);
+        let second = p.open(other);
+        assert!(append(&second, 0, &[b"the block behind tells"]).unwrap().first >= ends[&0]);
+        let given = append(&second, 1, &[b"beyond"]).unwrap().first;
+        assert!(given >= ends[&1], "{name}: {given}");
+        assert_eq!(append(&first, 1, &[b"both agree"]).unwrap().first, given + 1, "{name}");
+        let third = p.open(third);
+        assert_eq!(append(&third, 1, &[b"all agree"]).unwrap().first, given + 2, "{name}");
+    }
+}
+
+#[test]
+fn a_log_of_one_topic_goes_on_with_the_next_offset_behind_damage() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append_values(&log, 10);
+    log.sync_clean().unwrap();
+    drop(log);
+    let positions = blocks(&p, 0);
+    for (i, position) in positions.iter().enumerate().skip(1) {
+        for (name, at, bytes) in HURTS {
+            let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
+            hurt(&image, &p, 0, position + at, bytes);
+            let log = open(&image, &p.dir, TestMember::new(0, 2)).unwrap();
+            let first = append(&log, 0, &[b"new"]).unwrap().first;
+            let is_last = i == positions.len() - 1;
+            assert!(if is_last { first >= 10 } else { first == 10 }, "block {i}, {name}: {first}");
+            let found = offsets(&log, 0);
+            assert_eq!(found.len(), 10, "block {i}, {name}: one is lost, one is new");
+            let (_, ended) = read_all(&log, 0, 0);
+            assert!(matches!(ended, Err(Error::Corrupt { .. })), "it is told: {ended:?}");
+        }
+    }
+}
+
+/// A reader that came before the damage was noticed is told of the gap, and can step over it.
+#[test]
+fn a_leap_over_what_may_be_lost_is_told_to_readers() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append_values(&log, 3);
+    log.sync_clean().unwrap();
+    let reader = open_to_read(&p.storage, &p.dir).unwrap();
+    let mut cursor = reader.cursor_at(0, 0, Check::Full).unwrap();
+    while cursor.next_block().unwrap().is_some() {}
+    drop(log);
+    let last = *blocks(&p, 0).last().unwrap();
+    hurt(&p.storage, &p, 0, last, &[0xee; 20]);
+    let log = p.open(TestMember::new(0, 2));
+    let first = append(&log, 0, &[b"new"]).unwrap().first;
+    assert!(first > 3, "{first}");
+    let error = cursor.next_block().unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    assert_eq!(cursor.skip_damage().unwrap(), first);
+    assert_eq!(cursor.next_block().unwrap().unwrap().first(), first);
+    let lost = log.cursor_at(0, first - 1, Check::Full).map(drop).unwrap_err();
+    assert!(
+        matches!(lost, Error::Corrupt { .. }),
+        "what was never there is no other record: {lost}"
+    );
+}
+
+#[test]
+fn what_a_recovery_will_go_on_with_is_told_before() {
+    let (p, ends) = closed(WriteMode::Mapped);
+    let last = *blocks(&p, 1).last().unwrap();
+    hurt(&p.storage, &p, 1, last, &[0; 8]);
+    let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
+    let leaps: Vec<_> = told.steps.iter().filter(|step| step.mend == Mend::GoBeyond).collect();
+    assert_eq!(leaps.len(), TOPICS as usize, "{leaps:?}");
+    assert!(leaps.iter().all(|step| step.position == last));
+    let log = p.open(TestMember::new(0, 2));
+    let done = log.mend_offsets().unwrap();
+    assert_eq!(told.steps, done, "what is told is what is done");
+    assert!(log.mend_offsets().unwrap().is_empty());
+    for (topic, next) in told.ends {
+        assert!(next >= ends[&topic]);
+        assert_eq!(append(&log, topic, &[b"new"]).unwrap().first, next);
+    }
+}
+
+/// Which topics there are stands nowhere else in a log: without it nothing is made up.
+#[test]
+fn a_log_whose_first_snapshot_is_damaged_is_refused_and_not_emptied() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append_values(&log, 3);
+    log.sync_clean().unwrap();
+    drop(log);
+    hurt(&p.storage, &p, 0, 4096 + 40, &[0xee; 4]);
+    let before = p.storage.list(&p.dir).unwrap();
+    let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { position: 4096, .. }), "{error}");
+    let error = mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { position: 4096, .. }), "{error}");
+    assert_eq!(before, p.storage.list(&p.dir).unwrap(), "nothing was done to it");
+}
+
+#[test]
+fn what_was_durable_is_not_given_again_where_its_segments_are_lost() {
+    for lost in [1..=1, 2..=2, 1..=2] {
+        let p = Place::new(1, WriteMode::Mapped);
+        let log = p.open(TestMember::new(0, 1));
+        for _ in 0..3 {
+            append_values(&log, 5);
+            log.roll_now().unwrap();
+        }
+        append_values(&log, 5);
+        log.sync_clean().unwrap();
+        drop(log);
+        lost.clone().for_each(|s| p.storage.unlink(&p.dir.join(names::segment(s))).unwrap());
+        mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap();
+        let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
+        assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, 20, "without {lost:?}");
+    }
+    // Nothing is left that tells how much there was: beyond what a segment can number.
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append_values(&log, 5);
+    log.roll_now().unwrap();
+    append_values(&log, 5);
+    log.sync_clean().unwrap();
+    drop(log);
+    p.storage.unlink(&p.dir.join(names::segment(1))).unwrap();
+    mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap();
+    let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
+    assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, 5 + (1 << 32));
+}
+
+/// What changed since a snapshot was prepared stands in a second one. Without that, the first would
+/// give every record of the segment the offset of another.
+#[test]
+fn a_segment_without_its_second_snapshot_is_not_read_with_wrong_offsets() {
+    for (name, at, bytes) in HURTS {
+        let p = Place::new(1, WriteMode::Mapped);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"zero"]).unwrap();
+        // Meets the latch with the next segment prepared, and keeps that.
+        p.set_latch();
+        log.roll_now().unwrap();
+        append(&log, 0, &[b"one"]).unwrap();
+        log.roll_now().unwrap();
+        append(&log, 0, &[b"two"]).unwrap();
+        append(&log, 0, &[b"three"]).unwrap();
+        log.sync_clean().unwrap();
+        let newest = log.committed().unwrap().sequence();
+        drop(log);
+        hurt(&p.storage, &p, newest, blocks(&p, newest)[1] + at, bytes);
+        let log = p.open(TestMember::new(0, 2));
+        for log in [log, open_to_read(&p.storage, &p.dir).unwrap()] {
+            for from in 0..4 {
+                let (found, ended) = read_all(&log, 0, from);
+                assert!(matches!(ended, Err(Error::Corrupt { .. })), "{name}: {ended:?}");
+                let sound = [(0, b"zero".to_vec()), (1, b"one".to_vec())];
+                assert_eq!(found, sound[sound.len().min(from as usize)..], "{name}");
+            }
+        }
+        let log = p.open(TestMember::new(0, 3));
+        assert_eq!(append(&log, 0, &[b"four"]).unwrap().first, 4, "{name}");
+    }
+}

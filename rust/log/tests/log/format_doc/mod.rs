@@ -1,0 +1,671 @@
+//! `docs/FORMAT.md` held against the code: each of its tables, and its worked example.
+//!
+//! A table there is marked by a comment, `<!-- table: name -->`. Here each is compared with what the
+//! code really lays out: samples whose fields all differ are encoded, and every row is looked up in
+//! them. A number that is changed on one side only makes a test fail; so does a table that nobody
+//! here looks at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use falaj::format::block::{self, CommitWord, Header, Kind, Producer, flag};
+use falaj::format::checksum::{crc32, crc32_from, seed};
+use falaj::format::record::{Record, attribute};
+use falaj::format::retention::Retention;
+use falaj::format::segment::{self, Mark, Previous};
+use falaj::format::settings::{StoreSettings, TopicSettings, WriteMode};
+use falaj::format::state::{self, End, LogState, TopicState};
+use falaj::format::{Malformed, PAGE, VERSION, address, control, index, names, varint};
+use falaj::lock::{self, Identity};
+use falaj::segment::create::own_header;
+use falaj::segment::walk::{Step, Walk, highest_ns};
+use falaj::segment::{Check, Segment};
+use falaj::storage::Access;
+use falaj::storage::real::RealStorage;
+
+mod example;
+mod parts;
+mod readers;
+
+/// Tables that are held by a test beside the code they tell of.
+const HELD_ELSEWHERE: [&str; 1] = ["wake page"];
+
+fn page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/FORMAT.md");
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// True if the page has this text, wherever its lines end.
+fn says(text: &str) -> bool {
+    page().split_whitespace().collect::<Vec<_>>().join(" ").contains(text)
+}
+
+type Rows = Vec<Vec<String>>;
+
+/// All marked tables of the page, without their heads.
+fn tables() -> BTreeMap<String, Rows> {
+    let page = page();
+    let mut found = BTreeMap::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let Some(name) = line.strip_prefix("<!-- table: ") else { continue };
+        let name = name.strip_suffix(" -->").unwrap().to_owned();
+        let rows = lines.by_ref().skip(2).take_while(|line| line.starts_with('|'));
+        let cells = |row: &str| {
+            let cells = row.trim().trim_matches('|').split('|');
+            cells.map(|cell| cell.replace('`', "").trim().to_owned()).collect::<Vec<_>>()
+        };
+        assert!(found.insert(name, rows.map(cells).collect::<Rows>()).is_none(), "{line} twice");
+    }
+    found
+}
+
+fn table(name: &str) -> Rows {
+    tables().remove(name).unwrap_or_else(|| panic!("FORMAT.md has no table {name:?}"))
+}
+
+fn number(text: &str) -> u64 {
+    let digits: String = text.chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
+    digits.replace(',', "").parse().unwrap_or_else(|_| panic!("no number: {text:?}"))
+}
+
+/// Every number in a text.
+fn numbers(text: &str) -> Vec<u64> {
+    let words = text.split(|c: char| !(c.is_ascii_digit() || c == ','));
+    words.filter(|w| w.starts_with(|c: char| c.is_ascii_digit())).map(number).collect()
+}
+
+/// Hold a table of (offset, size, name, content) against a sample, byte for byte and gap for gap.
+fn assert_layout(name: &str, sample: &[u8], fields: &[(&str, Vec<u8>)]) {
+    let mut end = 0;
+    let mut seen = Vec::new();
+    for row in table(name) {
+        let (offset, size, field) = (number(&row[0]) as usize, number(&row[1]) as usize, &row[2]);
+        assert_eq!(offset, end, "{name}: {field} leaves a gap or overlaps");
+        end = offset + size;
+        let bytes = &sample[offset..end];
+        if field == "reserved" {
+            assert!(bytes.iter().all(|b| *b == 0), "{name}: reserved bytes at {offset}");
+            continue;
+        }
+        let expected = fields.iter().find(|(known, _)| known == field);
+        let (_, expected) = expected.unwrap_or_else(|| panic!("{name}: no field {field}"));
+        assert_eq!(bytes, expected, "{name}: {field} at {offset}");
+        if field == "magic" {
+            assert_eq!(row[3].as_bytes(), bytes, "{name}: magic");
+        }
+        if field == "version" {
+            assert_eq!(number(&row[3]), u64::from(VERSION), "{name}: version");
+        }
+        if field == "crc" {
+            let covered = numbers(row[3].split("bytes").nth(1).unwrap());
+            let others = if offset > 0 { [0, offset - 1] } else { [end, sample.len() - 1] };
+            assert_eq!(covered, others.map(|at| at as u64), "{name}: what the checksum covers");
+        }
+        seen.push(field.clone());
+    }
+    assert_eq!(end, sample.len(), "{name}: its length");
+    assert_eq!(seen.len(), fields.len(), "{name}: fields {seen:?}");
+}
+
+/// Hold a table of (bit, name, …) against constants.
+fn assert_bits(name: &str, known: &[(&str, u64)]) {
+    let rows = table(name);
+    let named: Vec<_> = rows.iter().filter(|row| row[1] != "–").collect();
+    assert_eq!(named.len(), known.len(), "{name}");
+    let mut all = 0;
+    for row in &named {
+        let bits = numbers(&row[0]);
+        let mask = bits_between(bits[0], *bits.last().unwrap());
+        let constant = known.iter().find(|(known, _)| *known == row[1]);
+        assert_eq!(constant.map(|(_, c)| *c), Some(mask), "{name}: {}", row[1]);
+        all |= mask;
+    }
+    for row in rows.iter().filter(|row| row[1] == "–") {
+        let bits = numbers(&row[0]);
+        assert_eq!(all, bits_between(0, bits[0] - 1), "{name}: what is left");
+        assert_eq!((bits[1] + 1) % 8, 0, "{name}: where the field ends");
+    }
+}
+
+fn bits_between(first: u64, last: u64) -> u64 {
+    (first..=last).fold(0, |mask, bit| mask | 1 << bit)
+}
+
+#[test]
+fn every_table_is_looked_at() {
+    let source =
+        [include_str!("mod.rs"), include_str!("parts.rs"), include_str!("readers.rs")].concat();
+    let looked_at = |name: &String| {
+        let uses = [format!("(\"{name}\""), format!("(\n        \"{name}\"")];
+        uses.iter().any(|used| source.contains(used))
+    };
+    let tables: BTreeSet<_> = tables().into_keys().collect();
+    let missed: Vec<_> = tables.iter().filter(|name| !looked_at(name)).collect();
+    assert_eq!(missed, HELD_ELSEWHERE.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_checksum_is_the_one_that_its_parameters_say() {
+    let page = page();
+    let parameter = |name: &str| {
+        let row = page.lines().find(|line| line.starts_with(&format!("| {name}"))).unwrap();
+        let hex: Vec<_> = row.split("0x").skip(1).map(|rest| &rest[..8]).collect();
+        hex.iter().map(|hex| u32::from_str_radix(hex, 16).unwrap()).collect::<Vec<_>>()
+    };
+    let polynomial = parameter("polynomial");
+    assert_eq!(polynomial[0].reverse_bits(), polynomial[1]);
+    let (init, last) = (parameter("initial register")[0], parameter("final exclusive-or")[0]);
+    let step = |register: u32, byte: &u8| {
+        (0..8).fold(register ^ u32::from(*byte), |register, _| {
+            let low = register & 1;
+            (register >> 1) ^ (polynomial[1] * low)
+        })
+    };
+    let by_hand = |bytes: &[u8]| bytes.iter().fold(init, step) ^ last;
+    assert_eq!(parameter("check"), [by_hand(b"123456789")]);
+    for bytes in [&b""[..], b"\0", b"123456789", &[0xff; 300]] {
+        assert_eq!(crc32(bytes), by_hand(bytes));
+        let salted = [&7u64.to_le_bytes(), bytes].concat();
+        assert_eq!(crc32_from(seed(7), bytes), by_hand(&salted), "seeded with a salt");
+    }
+}
+
+/// Names and values of a settings file, in the order in which they are written.
+fn members(text: &str) -> Vec<(String, String)> {
+    let inner = text.trim_end().trim_start_matches('{').trim_end_matches('}');
+    let members = inner.split(",\"").map(|member| member.trim_start_matches('"'));
+    members.map(|m| m.split_once("\":").map(|(n, v)| (n.into(), v.into())).unwrap()).collect()
+}
+
+fn assert_members(name: &str, text: &str) {
+    let mut written = members(text);
+    assert_eq!(written.pop().unwrap().0, "checksum");
+    let rows = table(name);
+    let documented: Vec<_> = rows.iter().map(|row| row[0].clone()).collect();
+    assert_eq!(written.iter().map(|(n, _)| n.clone()).collect::<Vec<_>>(), documented, "{name}");
+    for (row, (member, value)) in rows.iter().zip(&written) {
+        let is = match row[1].as_str() {
+            "number" => value.parse::<i64>().is_ok(),
+            "boolean" => value.parse::<bool>().is_ok(),
+            "id" => names::unhex(value.trim_matches('"')).is_some(),
+            "text" => value.starts_with('"') && names::unhex(value.trim_matches('"')).is_none(),
+            other => panic!("{name}: a type {other:?}"),
+        };
+        assert!(is, "{name}: {member} is no {}", row[1]);
+    }
+    assert_eq!(numbers(&table("falaj.json")[0][2])[0], u64::from(VERSION));
+}
+
+#[test]
+fn settings_have_the_members_that_their_tables_name() {
+    let (id, write_mode, retention_bytes) = ([3; 16], WriteMode::Pwrite, Some(1 << 30));
+    let store = StoreSettings { id, created_us: 1, write_mode, retention_bytes, revision: 2 };
+    assert_members("falaj.json", &store.encode());
+    let topic = TopicSettings {
+        name: "orders".into(),
+        generation: [1; 16],
+        log: "shop".into(),
+        log_generation: [2; 16],
+        partitions: 3,
+        number: 4,
+        codec: "json".into(),
+        segment_bytes: 1 << 26,
+        sync_interval_ms: 100,
+        compacted: false,
+        created_us: 5,
+        retention: Retention {
+            bytes: Some(1 << 30),
+            age_ms: Some(1000),
+            records: Some(5),
+            waits: true,
+            protected: true,
+        },
+        revision: 6,
+    };
+    assert_members("topic.json", &topic.encode());
+}
+
+fn word(value: u64) -> Vec<u8> {
+    value.to_le_bytes().to_vec()
+}
+
+fn half(value: u32) -> Vec<u8> {
+    value.to_le_bytes().to_vec()
+}
+
+#[test]
+fn the_segment_page_is_as_its_tables_say() {
+    let header = segment::Header {
+        log: *b"0123456789abcdef",
+        sequence: 7,
+        salt: 0xfeed,
+        supersedes: true,
+        previous: Some(Previous { sequence: 6, salt: 0xbeef, end: 8192 }),
+        replaces: Some(segment::Replaces { first: 7, clean_us: 11 }),
+        time_base_us: -5,
+    };
+    let bytes = header.encode();
+    assert_layout(
+        "segment header",
+        &bytes,
+        &[
+            ("magic", segment::MAGIC.to_vec()),
+            ("version", half(VERSION)),
+            ("flags", half(3)),
+            ("log", header.log.to_vec()),
+            ("sequence", word(7)),
+            ("salt", word(0xfeed)),
+            ("previous.sequence", word(6)),
+            ("previous.salt", word(0xbeef)),
+            ("previous.end", word(8192)),
+            ("replaces.first", word(7)),
+            ("replaces.last", word(7)),
+            ("time base", (-5i64).to_le_bytes().to_vec()),
+            ("clean since", 11i64.to_le_bytes().to_vec()),
+            ("crc", half(crc32(&bytes[..508]))),
+        ],
+    );
+    let mark = Mark {
+        serial: 3,
+        position: 4096,
+        clean: true,
+        succeeded: true,
+        control: 5,
+        incarnation: 6,
+    };
+    let bytes = mark.encode(9);
+    assert_layout(
+        "durable mark",
+        &bytes,
+        &[
+            ("magic", b"FALAJMRK".to_vec()),
+            ("serial", word(3)),
+            ("position", word(4096)),
+            ("flags", word(3)),
+            ("control", word(5)),
+            ("incarnation", word(6)),
+            ("crc", half(crc32_from(seed(9), &bytes[..60]))),
+        ],
+    );
+    let clean = Mark { succeeded: false, ..mark }.encode(9);
+    assert_eq!(clean[24], 1, "bit 0 is clean");
+    assert_eq!(numbers(&table("segment header")[2][3]), [0, 1], "supersedes, compacted");
+    assert_eq!(segment::flag::KNOWN, 0b11);
+    assert_eq!(numbers(&table("durable mark")[3][3]), [0, 1], "bits of clean and succeeded");
+    for (row, at) in table("mark slots").iter().zip(segment::MARKS) {
+        assert_eq!(number(&row[1]), at);
+        let serial = number(&row[0]) + 2;
+        assert_eq!(Mark { serial, ..mark }.slot(), at, "the lowest bit is the slot");
+    }
+    assert_eq!((table("mark slots").len(), PAGE), (segment::MARKS.len(), 4096));
+}
+
+fn full_header() -> Header {
+    let flags = flag::KNOWN & !flag::MEMBER & !flag::CODEC | 8;
+    Header {
+        len: 200,
+        body_crc: 0xdead_beef,
+        offset: 77,
+        count: 3,
+        span: 9,
+        time: 0x0605_0403_0201,
+        flags,
+        topic: 42,
+        group_len: 4096,
+        producer: Some(Producer { id: 7, sequence: 8 }),
+        ..Header::new(Kind::Data)
+    }
+}
+
+fn encoded(header: &Header, salt: u64, position: u64) -> Vec<u8> {
+    let mut out = [0; block::MAX_HEADER_LEN];
+    let (word, len) = header.encode(salt, seed(salt), position, &mut out);
+    out[..8].copy_from_slice(&word.to_le_bytes());
+    out[..len].to_vec()
+}
+
+#[test]
+fn a_block_header_is_as_its_tables_say() {
+    let header = full_header();
+    let (salt, position) = (0xabcd_ef01_2345_6789, 8192);
+    let bytes = encoded(&header, salt, position);
+    let commit = CommitWord { len: 200, kind: Kind::Data }.pack(salt, position);
+    let mut covered = bytes.clone();
+    covered[12..16].copy_from_slice(&((position / 8) as u32).to_le_bytes());
+    let salted = [salt.to_le_bytes().as_slice(), &covered].concat();
+    assert_layout(
+        "block header",
+        &bytes[..block::HEADER_LEN],
+        &[
+            ("commit word", word(commit)),
+            ("body crc", half(0xdead_beef)),
+            ("header crc", half(crc32(&salted))),
+            ("offset", half(77)),
+            ("count", half(3)),
+            ("time", vec![1, 2, 3, 4, 5, 6]),
+            ("flags", header.flags.to_le_bytes().to_vec()),
+        ],
+    );
+    let at = block::at::FLAGS as u64;
+    assert_eq!(number(&table("block header")[6][0]), at, "where the code says it is");
+
+    let flags = table("flags");
+    let contents = [half(42), half(4096), half(9), [word(7), word(8)].concat()];
+    let mut end = block::HEADER_LEN;
+    for (i, row) in table("extensions").iter().enumerate() {
+        let size = number(&row[2]) as usize;
+        assert_eq!(number(&row[0]), i as u64 + 1);
+        assert_eq!(bytes[end..end + size], contents[i], "extension {}", row[1]);
+        end += size;
+        let bit = flags.iter().find(|flag| flag[1] == row[1]).map(|flag| number(&flag[0])).unwrap();
+        assert_eq!(Header::len_for(1 << bit), block::HEADER_LEN + size, "extension {}", row[1]);
+    }
+    assert_eq!((end, table("extensions").len()), (bytes.len(), contents.len()));
+    assert_eq!(end, block::MAX_HEADER_LEN);
+}
+
+#[test]
+fn flags_codecs_and_kinds_are_those_of_their_tables() {
+    let flags = [
+        ("CODEC", flag::CODEC),
+        ("TOPIC", flag::TOPIC),
+        ("GROUP", flag::GROUP),
+        ("MEMBER", flag::MEMBER),
+        ("SPARSE", flag::SPARSE),
+        ("PRODUCER", flag::PRODUCER),
+        ("RICH", flag::RICH),
+        ("EVENT_TIME", flag::EVENT_TIME),
+    ];
+    assert_bits("flags", &flags.map(|(name, bits)| (name, bits.into())));
+    let attributes = [
+        ("KEY", attribute::KEY),
+        ("HEADERS", attribute::HEADERS),
+        ("EVENT_TIME", attribute::EVENT_TIME),
+        ("NO_VALUE", attribute::NO_VALUE),
+    ];
+    assert_bits("attributes", &attributes.map(|(name, bits)| (name, bits.into())));
+    let flags = [("LATCHED", control::flag::LATCHED), ("DELETED", control::flag::DELETED)];
+    assert_bits("control flags", &flags);
+
+    let codecs: Vec<_> = table("codecs").iter().map(|row| number(&row[0]) as u16).collect();
+    for number in 0..16u16 {
+        let header = Header { flags: number, ..Header::new(Kind::Data) };
+        let known = header.codec().map(block::Codec::number);
+        assert_eq!(known.ok(), codecs.contains(&number).then_some(number), "codec {number}");
+    }
+    let kinds = table("kinds");
+    for kind in [Kind::Data, Kind::Void, Kind::Meta, Kind::Snapshot, Kind::End] {
+        let row = kinds.iter().find(|row| number(&row[0]) == kind as u64).unwrap();
+        assert_eq!(row[1], format!("{kind:?}").to_lowercase());
+    }
+    for kind in 0..=255u64 {
+        let parsed = CommitWord::parse(
+            CommitWord { len: 32, kind: Kind::Data }.pack(1, 0) & !(0xff << 32) | kind << 32,
+            1,
+            0,
+        );
+        let known = parsed.is_ok_and(|word| word.kind != Kind::Newer);
+        assert_eq!(known, kinds.iter().any(|row| number(&row[0]) == kind), "kind {kind}");
+    }
+}
+
+#[test]
+fn a_commit_word_is_put_together_as_its_table_says() {
+    let rows = table("commit word");
+    let shifts: Vec<u64> = rows.iter().map(|row| numbers(&row[0])[0]).collect();
+    let ends: Vec<u64> = rows.iter().map(|row| numbers(&row[0])[1]).collect();
+    assert_eq!((ends[0] + 1, ends[1] + 1, ends[2]), (shifts[1], shifts[2], 63));
+    let formula = &rows[2][1];
+    let factor = formula.split("0x").nth(1).and_then(|rest| rest.get(..16)).unwrap();
+    let factor = u64::from_str_radix(factor, 16).unwrap();
+    let told = format!("tag: ((salt xor position) × 0x{factor:016X} mod 2^64) >> 40");
+    assert_eq!(*formula, told);
+    let shift = number(formula.split(">> ").nth(1).unwrap());
+    for (salt, position, len) in [
+        (0x0123_4567_89ab_cdef, 4096, 32),
+        (u64::MAX, 1 << 34, u32::MAX),
+        (0xfedc_ba98 << 32, 8, 1000),
+    ] {
+        let tag = (salt ^ position).wrapping_mul(factor) >> shift;
+        let word = u64::from(len) << shifts[0] | 3 << shifts[1] | tag << shifts[2];
+        assert_eq!(CommitWord { len, kind: Kind::Meta }.pack(salt, position), word);
+    }
+    let least = *numbers(&rows[0][1]).last().unwrap() as u32;
+    assert_eq!(least as usize, block::HEADER_LEN);
+    let of = |len| CommitWord::parse(CommitWord { len, kind: Kind::Data }.pack(1, 0), 1, 0);
+    assert!(of(least).is_ok() && of(least - 1).is_err());
+}
+
+/// A body of one entry.
+fn entry(kind: u64, payload: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    varint::put(&mut body, kind);
+    varint::put(&mut body, payload.len() as u64);
+    body.extend_from_slice(payload);
+    body
+}
+
+fn one_topic() -> (LogState, TopicState) {
+    let topic = TopicState {
+        generation: *b"0123456789abcdef",
+        partition: 2,
+        first: 3,
+        next: 4,
+        last_crc: 5,
+        highest_ns: -6,
+    };
+    let mut state = LogState::default();
+    assert!(state.set_topic(1, topic));
+    (state, topic)
+}
+
+#[test]
+fn snapshot_entries_are_as_their_tables_say() {
+    let rows = table("entry types");
+    let number_of = |name: &str| number(&rows.iter().find(|row| row[1] == name).unwrap()[0]);
+    let (state, topic) = one_topic();
+    let written = state.encode_since(&LogState::default());
+    assert_layout(
+        "topic entry",
+        &written[2..],
+        &[
+            ("number", half(1)),
+            ("partition", half(2)),
+            ("generation", topic.generation.to_vec()),
+            ("first", word(3)),
+            ("next", word(4)),
+            ("highest", (-6i64).to_le_bytes().to_vec()),
+            ("last crc", half(5)),
+        ],
+    );
+    let payload_len = numbers(&rows[0][2])[0];
+    assert_eq!(written[..2], entry(number_of("topic"), &vec![0; payload_len as usize])[..2]);
+
+    let apply = |state: &LogState, body: &[u8]| {
+        let mut state = state.clone();
+        state.apply_body(body, |_, _| ()).map(|()| state)
+    };
+    let deleted = entry(number_of("topic deleted"), &half(1));
+    let gone = apply(&state, &deleted).unwrap();
+    assert_eq!(gone.topic(1), None);
+    assert_eq!(gone.encode_since(&state), deleted);
+    let trimmed = entry(number_of("trimmed"), &[half(1), word(4)].concat());
+    assert_eq!(apply(&state, &trimmed).unwrap().topic(1).unwrap().first, 4);
+    let kept = [
+        ("producer", [half(1), word(7), word(8), word(9)].concat()),
+        ("token", [half(0), word(1), word(2), b"job".to_vec()].concat()),
+        ("cursor", [word(1), word(2), b"billing".to_vec()].concat()),
+    ];
+    for (name, payload) in &kept {
+        let body = entry(number_of(name), payload);
+        let read = apply(&state, &body).unwrap();
+        assert_eq!(read.encode_since(&state), body, "{name} comes back as it was");
+    }
+    let wide = [word(1), word(1 << 40 | 7), b"name".to_vec()].concat();
+    let body = entry(number_of("cursor"), &wide);
+    assert_eq!(apply(&state, &body).unwrap().encode_since(&state), body);
+    let spent = entry(number_of("token"), &[half(1), word(7), word(8), b"job".to_vec()].concat());
+    let spent = apply(&state, &spent).unwrap();
+    let token = spent.token(&(1, b"job".to_vec())).unwrap();
+    assert_eq!((token.version, token.committed_ms), (7, 8));
+    let none = [half(1), word(u64::MAX), word(0), b"job".to_vec()].concat();
+    assert_eq!(apply(&spent, &entry(number_of("token"), &none)).unwrap(), state);
+    let moved = apply(&state, &entry(number_of("cursor"), &wide)).unwrap();
+    let cursor = moved.cursor(b"name").unwrap();
+    assert_eq!((cursor.offset, cursor.crc, cursor.turn), (1, 7, 1 << 8));
+    let known = apply(&state, &entry(number_of("producer"), &kept[0].1)).unwrap();
+    let forgotten = entry(number_of("producer"), &[half(1), word(7)].concat());
+    assert_eq!(apply(&known, &forgotten).unwrap(), state);
+    assert_eq!(state.encode_since(&known), forgotten);
+    let none = entry(number_of("cursor"), &[word(u64::MAX), word(0), b"name".to_vec()].concat());
+    assert_eq!(apply(&moved, &none).unwrap(), state);
+    assert_eq!(state.encode_since(&moved), none);
+    assert_eq!(numbers(&rows[3][2])[2], state::PRODUCER_SEQUENCES as u64);
+    let below = numbers(&table("topic entry")[0][3])[0] as u32;
+    let mut full = LogState::default();
+    assert!(!full.set_topic(below, topic) && full.set_topic(below - 1, topic));
+    assert_eq!(rows.len(), 3 + kept.len());
+    let newer = apply(&state, &entry(rows.len() as u64 + 1, b""));
+    assert!(matches!(newer, Err(Malformed::Unknown(_))));
+}
+
+#[test]
+fn an_end_block_is_as_its_table_says() {
+    let bytes = End { sequence: 5, salt: 6 }.encode();
+    let fields = [("sequence", word(5)), ("salt", word(6)), ("staged", word(0))];
+    assert_layout("end block", &bytes, &fields);
+    let at = number(&table("end block")[2][0]) as usize;
+    let mut staged = bytes;
+    staged[at] = 1;
+    assert!(matches!(End::decode(&staged), Err(Malformed::Unknown(_))));
+    let longer = [bytes.as_slice(), &[0]].concat();
+    assert!(matches!(End::decode(&longer), Err(Malformed::Unknown(_))));
+}
+
+#[test]
+fn an_index_is_as_its_tables_say() {
+    let header = index::encode_header(*b"0123456789abcdef", 7, 8);
+    assert_layout(
+        "index header",
+        &header,
+        &[
+            ("magic", index::MAGIC.to_vec()),
+            ("version", half(VERSION)),
+            ("log", b"0123456789abcdef".to_vec()),
+            ("sequence", word(7)),
+            ("salt", word(8)),
+            ("crc", half(crc32(&header[..60]))),
+        ],
+    );
+    let entry = index::Entry { topic: 3, offset: 4, position: 4096, highest_ns: -7 }.encode(11);
+    assert_layout(
+        "index entry",
+        &entry,
+        &[
+            ("crc", half(crc32_from(seed(11), &entry[4..]))),
+            ("topic", half(3)),
+            ("offset", word(4)),
+            ("position", word(4096)),
+            ("highest before", (-7i64).to_le_bytes().to_vec()),
+        ],
+    );
+    assert_eq!(entry.len(), index::ENTRY_LEN);
+    assert_eq!(index::file_len(1 << 20), 64 + ((1 << 20) / 4096 + 2) * 32);
+    assert!(says("`64 + (segment_bytes / 4096 + 2) × 32` bytes"));
+}
+
+#[test]
+fn a_control_page_is_as_its_tables_say() {
+    let header = control::encode_header(*b"0123456789abcdef", 9);
+    assert_layout(
+        "control header",
+        &header,
+        &[
+            ("magic", control::MAGIC.to_vec()),
+            ("version", half(VERSION)),
+            ("log", b"0123456789abcdef".to_vec()),
+            ("id", word(9)),
+            ("crc", half(crc32(&header[..60]))),
+        ],
+    );
+    let words = [
+        (control::at::INCARNATION, "INCARNATION"),
+        (control::at::APPEND_LOCK, "APPEND_LOCK"),
+        (control::at::SYNC_LOCK, "SYNC_LOCK"),
+        (control::at::DIRTY, "DIRTY"),
+        (control::at::TAIL, "TAIL"),
+        (control::at::INDEXED, "INDEXED"),
+        (control::at::WANTED, "WANTED"),
+        (control::at::TRIMMED, "TRIMMED"),
+        (control::at::DURABLE, "DURABLE"),
+        (control::at::FLAGS, "FLAGS"),
+        (control::at::ALLOCATED, "ALLOCATED"),
+        (control::at::WAKE, "WAKE"),
+        (control::at::WAITING, "WAITING"),
+    ];
+    let rows = table("control words");
+    let documented: Vec<_> = rows.iter().map(|row| (number(&row[0]), row[1].as_str())).collect();
+    assert_eq!(documented, words);
+    assert!(says("`control` has 4,096 bytes") && control::LEN == 4096);
+}
+
+#[test]
+fn a_lock_word_is_as_its_table_says() {
+    let rows = table("lock word");
+    let bits: Vec<Vec<u64>> = rows.iter().map(|row| numbers(&row[0])).collect();
+    let owner = Identity::new(1023, 5).unwrap();
+    let heir = Identity::new(511, 6).unwrap();
+    let word = 1 << bits[0][0]
+        | 1 << bits[1][0]
+        | u64::from(heir.bits()) << bits[2][0]
+        | u64::from(owner.bits()) << bits[3][0];
+    let held = lock::decode(word).unwrap().unwrap();
+    assert_eq!((held.owner, held.heir, held.sleepers), (owner, Some(heir), true));
+    assert_eq!(bits, [vec![0], vec![1], vec![2, 31], vec![32, 61], vec![62, 63]]);
+    for bit in bits[4][0]..=bits[4][1] {
+        assert!(lock::decode(word | 1 << bit).is_err(), "bit {bit} is always 0");
+    }
+    assert!(says("`slot << 20 | generation`"));
+    assert_eq!(owner.bits(), 1023 << 20 | 5);
+}
+
+#[test]
+fn limits_are_those_of_the_code() {
+    let rows = table("limits");
+    let limit = |what: &str| {
+        let row = rows.iter().find(|row| row[0].starts_with(what));
+        numbers(&row.unwrap_or_else(|| panic!("no limit {what:?}"))[1])
+    };
+    assert_eq!(limit("sequence"), [address::MAX_SEQUENCE]);
+    assert_eq!(limit("position"), [address::MAX_POSITION]);
+    let most = address::MAX_POSITION / PAGE * PAGE;
+    assert_eq!(limit("bytes of a segment"), [64 << 10, most, PAGE]);
+    assert_eq!(limit("offset of a block"), [u64::from(u32::MAX)]);
+    assert_eq!(limit("relative time")[0], block::MAX_RELATIVE_TIME);
+    assert_eq!(limit("absolute offset"), [64]);
+    assert_eq!(limit("topics"), [u64::from(state::MAX_TOPICS)]);
+    let producers = [state::MAX_PRODUCERS as u64, 96, state::PRODUCER_SEQUENCES as u64];
+    assert_eq!(limit("producers"), producers);
+    let token = state::MAX_TOKEN_NAME as u64 + 24;
+    assert_eq!(limit("tokens"), [state::MAX_TOKENS as u64, token]);
+    let cursor = state::MAX_CURSOR_NAME as u64 + 20;
+    assert_eq!(limit("cursors"), [state::MAX_CURSORS as u64, cursor]);
+    assert_eq!(limit("writing processes"), [u64::from(lock::SLOTS)]);
+    assert_eq!(limit("name of a topic"), [names::MAX_NAME as u64]);
+    assert_eq!(limit("varint"), [varint::MAX_LEN as u64]);
+    assert_eq!(rows.len(), 14);
+
+    let root = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn falaj::storage::Storage> = Arc::new(RealStorage::new());
+    let dir = crate::common::log_dir(root.path());
+    crate::common::create_log(&*storage, &dir, 1, WriteMode::Mapped);
+    let small = crate::common::open(&storage, &dir, crate::common::TestMember::new(0, 1)).unwrap();
+    assert_eq!(small.max_group_len(), crate::common::SEGMENT / 4);
+    let settings = falaj::log::LogSettings { segment_bytes: 1 << 30, ..small.settings().clone() };
+    let large = falaj::log::Log::open(storage, &dir, settings, None).unwrap();
+    assert_eq!(limit("block, group"), [large.max_group_len()]);
+    let contradiction = ["sequence is above 4,294,967,295", "4096..=34,359,738,360"];
+    assert!(contradiction.iter().all(|text| says(text)));
+}

@@ -1,0 +1,92 @@
+//! A segment of more bytes than a reader without maps keeps in memory: it begins afresh on the way, and
+//! nobody notices.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::common::{LOG, TestMember, append, create_log_of, log_dir, settings};
+use falaj::format::settings::WriteMode;
+use falaj::log::{Log, LogSettings, Member};
+use falaj::segment::index::Index;
+use falaj::segment::walk::Walk;
+use falaj::segment::{Check, Reading, Segment};
+use falaj::storage::Storage;
+use falaj::storage::real::RealStorage;
+
+const SEGMENT: u64 = 256 << 20;
+const RECORD: usize = 2 << 20;
+/// More than twice what is kept.
+const RECORDS: u64 = 70;
+
+fn open(
+    storage: &Arc<dyn Storage>,
+    dir: &Path,
+    reading: Reading,
+    member: Option<TestMember>,
+) -> Arc<Log> {
+    let settings = settings(WriteMode::Mapped);
+    let settings = LogSettings { segment_bytes: SEGMENT, reading, ..settings };
+    let member = member.map(|member| Arc::new(member) as Arc<dyn Member>);
+    Log::open(Arc::clone(storage), dir, settings, member).unwrap()
+}
+
+/// Values have their number in front.
+fn value(i: u64) -> Vec<u8> {
+    let mut value = vec![i as u8; RECORD];
+    value[..8].copy_from_slice(&i.to_le_bytes());
+    value
+}
+
+/// A log of one large segment, whose writer was killed and of which only the beginning has a mark.
+fn killed(root: &Path) -> (Arc<dyn Storage>, PathBuf) {
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
+    let dir = log_dir(root);
+    create_log_of(&*storage, &dir, 1, WriteMode::Mapped, SEGMENT);
+    let member = TestMember::new(0, 1);
+    let dies = member.obituary();
+    let log = open(&storage, &dir, Reading::Map, Some(member));
+    for i in 0..RECORDS {
+        append(&log, 0, &[&value(i)]).unwrap();
+    }
+    dies();
+    drop(log);
+    (storage, dir)
+}
+
+#[test]
+fn whoever_reads_much_without_a_map_begins_afresh_and_finds_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let (storage, dir) = killed(root.path());
+    let segment =
+        |reading| Segment::open_to_read(&*storage, &dir, LOG, 0, SEGMENT, reading).unwrap();
+
+    // Who walks, and who builds an index.
+    let mapped = segment(Reading::Map);
+    let mut whole = Walk::new();
+    while whole.step(&mapped, Check::Header).unwrap().is_some() {}
+    let mut unmapped = Arc::new(segment(Reading::Pread));
+    let first = Arc::clone(&unmapped);
+    let mut walk = Walk::new();
+    walk.go_to(&mut unmapped, whole.position).unwrap();
+    assert_eq!((walk.position, &walk.state), (whole.position, &whole.state));
+    assert!(walk.is_sure());
+    assert!(first.is_heavy() && !unmapped.is_heavy(), "another one went on");
+    assert!(!mapped.is_heavy(), "a map costs nothing");
+    let [index, other] = [&mapped, &segment(Reading::Pread)].map(|s| Index::build(s).encode(s));
+    assert!(index == other);
+
+    // Recovery reads all of it, bodies too, and so does a cursor.
+    let log = open(&storage, &dir, Reading::Pread, Some(TestMember::new(0, 2)));
+    let mut cursor = log.cursor_at(0, 0, Check::Full).unwrap();
+    for i in 0..RECORDS {
+        let block = cursor.next_block().unwrap().unwrap();
+        assert_eq!(block.first(), i);
+        // The length of the value comes first.
+        assert!(block.body()[block.body().len() - RECORD..] == value(i), "{i}");
+    }
+    assert!(cursor.next_block().unwrap().is_none());
+    // The second cursor finds the segment as the first one left it.
+    let mut cursor = log.cursor_at(0, RECORDS - 1, Check::Full).unwrap();
+    assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(RECORDS - 1));
+    assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, RECORDS);
+}

@@ -1,0 +1,380 @@
+//! A failed sync, and everything that may go wrong until what it left in doubt is saved.
+
+use std::any::Any;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use crate::common::place::{Place, lock_word};
+use crate::common::*;
+use falaj::error::{Error, Result};
+use falaj::format::address::Address;
+use falaj::format::control::{at, flag};
+use falaj::format::settings::WriteMode;
+use falaj::lock::{Fate, Identity, unlock};
+use falaj::log::{Log, LogSettings, Member, Watch, mark_deleted};
+use falaj::segment::{Check, Reading, Segment};
+use falaj::storage::faulty::Call;
+
+/// The append lock is taken over from a writer that died between its commit word and the tail.
+#[test]
+fn clearing_a_latch_keeps_what_readers_have_seen() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let a = TestMember::new(0, 1);
+    let b = a.beside(1);
+    let dead = a.obituary();
+    let (log_a, log_b) = (p.open(a), p.open(b));
+    append(&log_a, 0, &[b"one"]).unwrap();
+    let before = log_a.committed().unwrap();
+    let appended = append(&log_a, 0, &[b"two"]).unwrap();
+    let words = p.page();
+    words.store(at::TAIL, before.0).unwrap();
+    words.store(at::DIRTY, appended.end.0).unwrap();
+    words.store(at::APPEND_LOCK, lock_word(0)).unwrap();
+    p.set_latch();
+    dead();
+    std::mem::forget(log_a);
+    let (seen, _) = read_all(&log_b, 0, 0);
+    assert_eq!(seen.len(), 2, "a reader sees both");
+    append(&log_b, 0, &[b"three"]).unwrap();
+    let (now, _) = read_all(&log_b, 0, 0);
+    assert_eq!(now[..2], seen[..], "and what it saw stays");
+    assert_eq!(now.len(), 3);
+}
+
+/// As a kill leaves it between the new segment's name and the lowered flag, in whatever order the
+/// words of the page are stored.
+#[test]
+fn a_death_in_the_middle_of_clearing_a_latch_is_mended() {
+    let words = [at::ALLOCATED, at::INDEXED, at::TAIL, at::DIRTY, at::DURABLE];
+    for stored in 0..1 << words.len() {
+        let p = Place::new(1, WriteMode::Mapped);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"one"]).unwrap();
+        let page = p.page();
+        let before = words.map(|word| page.load(word));
+        p.set_latch();
+        log.sync().unwrap();
+        assert!(log.committed().unwrap().sequence() > Address(before[2]).sequence());
+        for (i, (word, value)) in words.iter().zip(before).enumerate() {
+            if stored & 1 << i == 0 {
+                page.store(*word, value).unwrap();
+            }
+        }
+        p.set_latch();
+        append(&log, 0, &[b"two"]).unwrap();
+        let (seen, ended) = read_all(&log, 0, 0);
+        assert_eq!((seen.len(), ended.is_ok()), (2, true), "stored: {stored:05b}");
+        log.sync().unwrap();
+        std::mem::forget(log);
+        let after = p.after_power_cut();
+        let log = open(&after, &p.dir, TestMember::new(0, 2)).unwrap();
+        assert_eq!(read_all(&log, 0, 0).0, seen, "stored: {stored:05b}");
+    }
+}
+
+/// The segment got its name, and what follows failed: the next clearing goes on from there.
+#[test]
+fn an_error_in_the_middle_of_clearing_a_latch_is_mended() {
+    for (call, nth) in [(Call::SyncDir, 1), (Call::Rename, 2), (Call::Open, 3), (Call::Stat, 2)] {
+        let p = Place::new(1, WriteMode::Mapped);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"one"]).unwrap();
+        p.set_latch();
+        p.fail(call, nth, libc::EIO);
+        if append(&log, 0, &[b"two"]).is_err() {
+            append(&log, 0, &[b"two"]).unwrap();
+        }
+        let (seen, ended) = read_all(&log, 0, 0);
+        assert_eq!((seen.len(), ended.is_ok()), (2, true), "{call:?}");
+        assert_eq!(read_all(&open_to_read(&p.storage, &p.dir).unwrap(), 0, 0).0, seen);
+    }
+}
+
+/// A process that tells which of its threads wait for a lock.
+#[derive(Debug)]
+struct Watched {
+    member: TestMember,
+    asking: Sender<ThreadId>,
+}
+
+impl Member for Watched {
+    fn identity(&self) -> Identity {
+        self.member.identity()
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.member.incarnation()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.member.check()
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        self.member.watch()
+    }
+
+    fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>> {
+        self.asking.send(std::thread::current().id()).unwrap();
+        self.member.fate(holder)
+    }
+
+    fn describe(&self, holder: Identity) -> String {
+        self.member.describe(holder)
+    }
+}
+
+/// Threads of one process share one identity in the lock word: a mutex stands before it.
+#[test]
+fn one_thread_of_a_process_at_a_time_waits_for_the_append_lock() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let (asking, asked) = channel();
+    let member = Watched { member: TestMember::new(0, 1), asking };
+    let other = member.member.beside(1).identity();
+    let settings = settings(WriteMode::Mapped);
+    let storage = Arc::clone(&p.storage);
+    let log = Log::open(storage, &p.dir, settings, Some(Arc::new(member))).unwrap();
+    append(&log, 0, &[b"one"]).unwrap();
+    let words = p.page();
+    words.store(at::APPEND_LOCK, lock_word(1)).unwrap();
+    std::thread::scope(|scope| {
+        let appending = scope.spawn(|| append(&log, 0, &[b"two"]));
+        assert_eq!(asked.recv().unwrap(), appending.thread().id());
+        p.fail_next_sync();
+        let syncing = scope.spawn(|| log.sync());
+        while !p.is_latched() {
+            std::thread::yield_now();
+        }
+        // Each of these is 10 ms of waiting, in which the other thread would ask as well.
+        for _ in 0..10 {
+            assert_eq!(asked.recv().unwrap(), appending.thread().id());
+        }
+        unlock(&words.word(at::APPEND_LOCK), other);
+        appending.join().unwrap().unwrap();
+        syncing.join().unwrap().unwrap();
+    });
+    assert_eq!(read_all(&log, 0, 0).0.len(), 2);
+}
+
+/// A's sync fails, A is told so and dies before it can set the latch.
+#[test]
+fn the_death_of_a_syncer_is_not_forgotten_by_who_needs_no_sync() {
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let p = Place::new(1, mode);
+        let a = TestMember::new(0, 1);
+        let (b, c) = (a.beside(1), a.beside(2));
+        let dead = a.obituary();
+        let log_a = p.open(a);
+        let early = append(&log_a, 0, &[b"early"]).unwrap().end;
+        let log_b = p.open(b);
+        append(&log_a, 0, &[b"late"]).unwrap();
+        let file = p.segment(0);
+        p.fail_next_sync();
+        file.sync_data().unwrap_err();
+        let words = p.page();
+        words.store(at::SYNC_LOCK, lock_word(0)).unwrap();
+        dead();
+        std::mem::forget(log_a);
+        log_b.sync_clean().unwrap();
+        assert!(words.load(at::SYNC_LOCK) == 0 && log_b.durable().unwrap() >= early);
+        p.open(c).sync().unwrap();
+        let after = p.after_power_cut();
+        let log = open_as(&after, &p.dir, TestMember::new(0, 2), mode).unwrap();
+        assert_eq!(read_all(&log, 0, 0).0.len(), 2, "what was called durable is there: {mode:?}");
+    }
+}
+
+/// The flag cannot be stored either, in a store that is written by `pwrite`: the lock says so.
+#[test]
+fn a_latch_that_could_not_be_set_is_not_forgotten() {
+    let p = Place::new(1, WriteMode::Pwrite);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    p.fail_next_sync();
+    // The first write of the sync is the lock's word, the next one the flag.
+    p.fail(Call::Write, 2, libc::ENOSPC);
+    log.sync().unwrap_err();
+    assert!(!p.is_latched());
+    log.sync().unwrap();
+    let after = p.after_power_cut();
+    let log = open_as(&after, &p.dir, TestMember::new(0, 2), WriteMode::Pwrite).unwrap();
+    assert_eq!(read_all(&log, 0, 0).0.len(), 1, "what was called durable is there");
+}
+
+/// The sync of a clean mark is a sync: who is told of an error is told once.
+#[test]
+fn a_sync_that_fails_while_closing_latches_the_log() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    p.fail(Call::SyncData, 2, libc::EIO);
+    log.sync_clean().unwrap_err();
+    assert!(p.is_latched());
+    append(&log, 0, &[b"two"]).unwrap();
+}
+
+#[test]
+fn a_failed_sync_does_not_undo_a_deletion() {
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let p = Place::new(1, mode);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"one"]).unwrap();
+        // A directory of this name is what says which generation it is.
+        let named = std::path::Path::new("/").join(falaj::format::names::log_dir("shop", &LOG));
+        p.storage.rename_new(&p.dir, &named).unwrap();
+        mark_deleted(&*p.storage, &named).unwrap();
+        p.storage.rename_new(&named, &p.dir).unwrap();
+        p.fail_next_sync();
+        let _ = log.sync();
+        assert!(p.page().load(at::FLAGS) & flag::DELETED != 0, "{mode:?}");
+        assert!(matches!(append(&log, 0, &[b"two"]), Err(Error::TopicDeleted { .. })));
+    }
+}
+
+#[test]
+fn a_latch_is_cleared_across_a_clock_that_jumped() {
+    let p = Place::new(1, WriteMode::Mapped);
+    p.memory.set_now_us(0);
+    let log = p.open(TestMember::new(0, 1));
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"in 1970"]).unwrap();
+    let today = 1_795_219_200_000_000;
+    p.memory.set_now_us(today);
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"today"]).unwrap();
+    p.set_latch();
+    append(&log, 0, &[b"after"]).unwrap();
+    let (seen, ended) = read_all(&log, 0, 0);
+    assert_eq!((seen.len(), ended.map_err(|e| e.to_string())), (3, Ok(())));
+    let mut cursor = log.cursor_at(0, 1, Check::Full).unwrap();
+    let block = cursor.next_block().unwrap().unwrap();
+    assert_eq!(block.appended_ns(), today * 1000, "the latest keeps its time");
+}
+
+/// A roll waits until the latch is cleared, and ends when the log was deleted.
+#[test]
+fn a_roll_of_a_latched_log_ends() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    p.set_latch();
+    log.roll_now().unwrap();
+    assert!(!p.is_latched());
+    p.page().store(at::FLAGS, flag::DELETED).unwrap();
+    assert!(matches!(log.roll_now(), Err(Error::TopicDeleted { .. })));
+}
+
+/// What a cleared latch left behind is no part of the log, and recovery moves it away.
+#[test]
+fn superseded_segments_are_put_away_by_the_next_recovery() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"two"]).unwrap();
+    p.set_latch();
+    append(&log, 0, &[b"three"]).unwrap();
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"four"]).unwrap();
+    let (seen, ended) = read_all(&open_to_read(&p.storage, &p.dir).unwrap(), 0, 0);
+    assert_eq!((seen.len(), ended.is_ok(), p.segments()), (4, true, vec![0, 1, 2, 3]));
+    std::mem::forget(log);
+    let log = p.open(TestMember::new(0, 2));
+    assert_eq!(p.segments(), [0, 2, 3]);
+    assert_eq!(read_all(&log, 0, 0).0, seen);
+}
+
+/// Also where its marks say that all of it is on the medium since: recovery looks as far back as the
+/// last incarnation wrote, not only to the newest mark.
+#[test]
+fn superseded_segments_are_put_away_although_newer_ones_were_synced() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    for _ in 0..3 {
+        append(&log, 0, &[b"early"]).unwrap();
+        log.roll_now().unwrap();
+        log.sync().unwrap();
+    }
+    std::mem::forget(log);
+    let log = p.open(TestMember::new(0, 2));
+    append(&log, 0, &[b"one"]).unwrap();
+    log.sync().unwrap();
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"two"]).unwrap();
+    p.set_latch();
+    for _ in 0..3 {
+        append(&log, 0, &[b"late"]).unwrap();
+        log.roll_now().unwrap();
+        log.sync().unwrap();
+    }
+    let seen = read_all(&log, 0, 0).0;
+    assert_eq!((seen.len(), p.segments()), (8, (0..9).collect()));
+    std::mem::forget(log);
+    let log = p.open(TestMember::new(0, 3));
+    assert_eq!(p.segments(), [0, 1, 2, 3, 5, 6, 7, 8]);
+    assert_eq!(read_all(&log, 0, 0).0, seen);
+}
+
+/// However many segments lie before those that the last incarnation wrote.
+#[test]
+fn recovery_opens_no_segment_that_an_earlier_incarnation_had_done_with() {
+    let opened = |segments: u64| {
+        let p = Place::new(1, WriteMode::Mapped);
+        let log = p.open(TestMember::new(0, 1));
+        for _ in 1..segments {
+            append(&log, 0, &[b"value"]).unwrap();
+            log.roll_now().unwrap();
+            log.sync().unwrap();
+        }
+        drop(log);
+        drop(p.open(TestMember::new(0, 2)));
+        let (opens, lists) = (p.faulty.count(Call::Open), p.faulty.count(Call::List));
+        let log = p.open(TestMember::new(0, 3));
+        let taken = (p.faulty.count(Call::Open) - opens, p.faulty.count(Call::List) - lists);
+        assert_eq!(read_all(&log, 0, 0).0.len() as u64, segments - 1);
+        taken
+    };
+    assert_eq!(opened(40), opened(4));
+}
+
+/// Nobody tried to save anything: that is to be told, and not that it could not be saved.
+#[test]
+fn who_does_not_get_the_lock_to_clear_a_latch_is_told_that() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let a = TestMember::new(0, 1);
+    let b = a.beside(1);
+    let hasty = LogSettings { lock_timeout: Some(Duration::from_millis(50)), ..settings(p.mode) };
+    let log_a = p.open(a);
+    let log_b = Log::open(Arc::clone(&p.storage), &p.dir, hasty, Some(Arc::new(b))).unwrap();
+    append(&log_a, 0, &[b"one"]).unwrap();
+    p.page().store(at::APPEND_LOCK, lock_word(0)).unwrap();
+    p.set_latch();
+    let error = log_b.sync().unwrap_err();
+    assert!(matches!(error, Error::LockTimeout { .. }), "{error}");
+    p.page().store(at::APPEND_LOCK, 0).unwrap();
+    append(&log_b, 0, &[b"two"]).unwrap();
+    assert_eq!(read_all(&log_a, 0, 0).0.len(), 2);
+}
+
+/// A syncer that dies behind the mark and before the durable end has proven what the mark says.
+#[test]
+fn a_latch_is_never_cleared_by_a_cut_before_a_mark() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    let before = log.sync().unwrap();
+    append(&log, 0, &[&[7; 9000]]).unwrap();
+    let marked = log.sync().unwrap();
+    append(&log, 0, &[b"three"]).unwrap();
+    p.page().store(at::DURABLE, before.0).unwrap();
+    p.set_latch();
+    append(&log, 0, &[b"four"]).unwrap();
+    let first = Segment::open_to_read(&*p.storage, &p.dir, LOG, 0, 0, Reading::Map).unwrap();
+    assert_eq!(first.mark().map(|mark| mark.position), Some(marked.position()));
+    let second = Segment::open_to_read(&*p.storage, &p.dir, LOG, 1, 0, Reading::Map).unwrap();
+    assert_eq!(second.header().previous.map(|previous| previous.end), Some(marked.position()));
+    assert_eq!(read_all(&log, 0, 0).0.len(), 4);
+}

@@ -1,0 +1,315 @@
+//! Damage to what a segment begins with: marks, snapshots, headers.
+
+use super::*;
+use crate::common::{append_groups, open, settings};
+use falaj::error::Error;
+use falaj::format::index::Entry;
+use falaj::format::segment::{HEADER_LEN, Header, MARK_LEN, MARKS};
+use falaj::format::{VERSION, checksum, names};
+use falaj::log::{Mend, mend, plan};
+use falaj::segment::Check;
+
+#[test]
+fn a_log_without_a_sound_mark_is_checked_from_its_beginning_and_nothing_of_it_is_lost() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    for i in 0..3u8 {
+        append(&log, 0, &[&[i]]).unwrap();
+        log.roll_now().unwrap();
+    }
+    append(&log, 0, &[&[3]]).unwrap();
+    log.sync_clean().unwrap();
+    drop(log);
+    for sequence in p.segments() {
+        let path = p.dir.join(names::segment(sequence));
+        MARKS.iter().for_each(|at| rewrite(&p.storage, &path, *at, &[0; MARK_LEN]));
+    }
+    let log = p.open(TestMember::new(0, 2));
+    assert_eq!(values_of(&log, 0), [[0], [1], [2], [3]]);
+    assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, 4);
+}
+
+/// A closed log of two segments, and the positions of the blocks of each.
+fn two_segments() -> (Place, [Vec<u64>; 2]) {
+    let p = Place::new(2, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"a"]).unwrap();
+    append(&log, 1, &[b"b"]).unwrap();
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"c"]).unwrap();
+    append(&log, 1, &[b"d"]).unwrap();
+    log.sync_clean().unwrap();
+    drop(log);
+    let blocks = [0, 1].map(|sequence| {
+        let segment = segment_of(&p.storage, &p.dir, sequence);
+        let (mut position, mut found) = (4096, Vec::new());
+        while let Some(block) = segment.block(position, Check::Full).unwrap() {
+            found.push(position);
+            position = block.end();
+        }
+        found
+    });
+    (p, blocks)
+}
+
+#[test]
+fn what_a_damaged_snapshot_said_is_made_up_from_nothing_less_than_certainty() {
+    let (sound, [before, after]) = two_segments();
+    // What is hurt beside the snapshot (in which segment, where), and whether the log can still be told
+    // where it went on.
+    type Case<'a> = (&'a str, &'a [(u64, u64)], bool);
+    let index_of_1 = sound.dir.join(names::index(1));
+    let cases: [Case<'_>; 6] = [
+        ("nothing else", &[], true),
+        ("the snapshot before", &[(0, before[0] + 40)], false),
+        ("a header before", &[(0, before[1] + 12)], false),
+        ("the second snapshot", &[(1, after[1] + 12)], true),
+        ("the record behind it", &[(1, after[2] + 12)], true),
+        ("both of these", &[(1, after[1] + 12), (1, after[2] + 12)], true),
+    ];
+    for (what, hurts, certain) in cases {
+        for forged_index in [false, true] {
+            let image: Arc<dyn Storage> = Arc::new(sound.memory.survivor());
+            let flip = |sequence: u64, position: u64| {
+                let path = sound.dir.join(names::segment(sequence));
+                rewrite(&image, &path, position, &[0xee; 4]);
+            };
+            flip(1, after[0] + 40);
+            hurts.iter().for_each(|(sequence, position)| flip(*sequence, *position));
+            let first_is_there = hurts.iter().all(|hurt| *hurt != (1, after[2] + 12));
+            if forged_index {
+                // It says of a sound block that it has another offset than the segment before tells.
+                let salt = segment_of(&image, &sound.dir, 1).salt();
+                let entry = Entry { topic: 0, offset: 7, position: after[2], highest_ns: 1 };
+                rewrite(&image, &index_of_1, 64, &entry.encode(salt));
+            }
+            let contradicted = forged_index && first_is_there;
+            let log = open(&image, &sound.dir, TestMember::new(0, 2));
+            if !certain || contradicted {
+                let error = log.unwrap_err();
+                assert!(matches!(error, Error::Corrupt { .. }), "{what}: {error}");
+                continue;
+            }
+            let log = log.unwrap_or_else(|error| panic!("{what}, {forged_index}: {error}"));
+            for topic in 0..2 {
+                let given = append(&log, topic, &[b"new"]).unwrap().first;
+                assert!((2..1000).contains(&given), "{what}: topic {topic} goes on with {given}");
+            }
+        }
+    }
+}
+
+/// All that was in it is damaged, so that only its mark tells how much there was.
+#[test]
+fn a_segment_of_which_nothing_is_left_gives_no_offset_again() {
+    let (p, [_, after]) = two_segments();
+    for position in &after {
+        rewrite(&p.storage, &p.dir.join(names::segment(1)), *position, &[0xee; 16]);
+    }
+    let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
+    for topic in 0..2 {
+        let given = append(&log, topic, &[b"new"]).unwrap().first;
+        assert!(given >= 2, "topic {topic} goes on with {given}");
+    }
+}
+
+/// A closed log of four segments, with a record in each.
+fn closed() -> Place {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    for value in [b"a", b"b", b"c"] {
+        append(&log, 0, &[value]).unwrap();
+        log.roll_now().unwrap();
+    }
+    append(&log, 0, &[b"d"]).unwrap();
+    log.sync_clean().unwrap();
+    p
+}
+
+/// Wherever it stands: an older falaj that took it for damage would put the end of the log aside.
+#[test]
+fn a_segment_of_a_newer_version_is_refused_by_name_and_left_where_it_is() {
+    for sequence in 0..4 {
+        let p = closed();
+        let path = p.dir.join(names::segment(sequence));
+        let mut bytes = segment_of(&p.storage, &p.dir, sequence).header().encode();
+        bytes[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+        let crc = checksum::crc32(&bytes[..HEADER_LEN - 4]);
+        bytes[HEADER_LEN - 4..].copy_from_slice(&crc.to_le_bytes());
+        rewrite(&p.storage, &path, 0, &bytes);
+        let before = p.storage.list(&p.dir).unwrap();
+        let newer = |error: Error| {
+            let named = matches!(&error, Error::Newer { path: named, .. } if *named == path);
+            assert!(named, "segment {sequence}: {error}");
+        };
+        newer(plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err());
+        if sequence >= 2 {
+            // The others lie before what the last incarnation wrote: who reads them is told.
+            let member = TestMember::new(0, 2);
+            newer(mend(&p.storage, &p.dir, &settings(p.mode), &member).unwrap_err());
+            newer(open(&p.storage, &p.dir, member).unwrap_err());
+        }
+        assert_eq!(p.storage.list(&p.dir).unwrap(), before, "segment {sequence}");
+    }
+}
+
+/// Its successor tells another salt than its predecessor's end block: nothing of that is proof.
+#[test]
+fn a_header_about_which_its_neighbours_disagree_is_not_made_anew() {
+    let p = closed();
+    let [path, next] = [1, 2].map(|sequence| p.dir.join(names::segment(sequence)));
+    let header = segment_of(&p.storage, &p.dir, 2).header().clone();
+    let mut previous = header.previous.unwrap();
+    previous.salt ^= 1;
+    rewrite(&p.storage, &next, 0, &Header { previous: Some(previous), ..header }.encode());
+    rewrite(&p.storage, &path, 0, &[0; HEADER_LEN]);
+    let error = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
+}
+
+/// Nothing follows it that could prove what it said.
+#[test]
+fn the_header_of_the_newest_segment_is_never_made_up() {
+    let p = closed();
+    let path = p.dir.join(names::segment(3));
+    rewrite(&p.storage, &path, 0, &[0; HEADER_LEN]);
+    let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
+    let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
+    assert!(told.steps.iter().all(|step| step.mend != Mend::NewHeader), "{:?}", told.steps);
+    assert_eq!(told.ends, [(0, 3 + (1 << 32))], "beyond what the lost one can have held");
+}
+
+/// Entries of an index are a hint here as anywhere: one that leads to no record of its topic says nothing.
+#[test]
+fn an_index_entry_of_another_topic_neither_proves_nor_disproves() {
+    let (p, [_, after]) = two_segments();
+    let salt = segment_of(&p.storage, &p.dir, 1).salt();
+    let entry = Entry { topic: 1, offset: 7, position: after[2], highest_ns: 1 };
+    rewrite(&p.storage, &p.dir.join(names::index(1)), 64, &entry.encode(salt));
+    rewrite(&p.storage, &p.dir.join(names::segment(1)), after[0] + 40, &[0xee; 4]);
+    let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
+    assert_eq!([0, 1].map(|topic| append(&log, topic, &[b"new"]).unwrap().first), [2, 2]);
+}
+
+/// The segment before is another one than the header names, or ends in the middle of a block.
+#[test]
+fn a_segment_before_that_does_not_end_where_it_should_tells_nothing() {
+    for (salt, end) in [(1, 0), (0, 8)] {
+        let p = closed();
+        // The newest mark is that of segment 2, whose snapshot is hurt.
+        let newest = p.dir.join(names::segment(3));
+        MARKS.iter().for_each(|at| rewrite(&p.storage, &newest, *at, &[0; MARK_LEN]));
+        let path = p.dir.join(names::segment(2));
+        let header = segment_of(&p.storage, &p.dir, 2).header().clone();
+        let mut previous = header.previous.unwrap();
+        previous.salt ^= salt;
+        previous.end -= end;
+        rewrite(&p.storage, &path, 0, &Header { previous: Some(previous), ..header }.encode());
+        rewrite(&p.storage, &path, 4096 + 40, &[0xee; 4]);
+        let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
+        let told = matches!(&error, Error::Corrupt { path: named, .. } if *named == path);
+        assert!(told, "{salt}, {end}: {error}");
+    }
+}
+
+/// What is left over behind a lost segment tells how far the topics came, if all of it can be walked.
+#[test]
+fn where_a_left_over_segment_is_hurt_too_offsets_go_on_beyond_what_any_can_number() {
+    for (snapshot_too, next) in [(false, 4), (true, 4 + (1 << 32))] {
+        let p = closed();
+        let end = segment_of(&p.storage, &p.dir, 3).header().previous.unwrap().end;
+        p.storage.unlink(&p.dir.join(names::segment(1))).unwrap();
+        let path = p.dir.join(names::segment(2));
+        // Its end names the last one no more: both are left over.
+        rewrite(&p.storage, &path, end, &[0xee; 8]);
+        if snapshot_too {
+            rewrite(&p.storage, &path, 4096 + 40, &[0xee; 4]);
+        }
+        mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap();
+        let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
+        assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, next);
+    }
+}
+
+/// A reader that has no control page to ask knows of nothing that could be mended.
+#[test]
+fn a_log_without_a_control_page_has_no_offsets_to_mend() {
+    let p = left();
+    p.storage.unlink(&p.dir.join("control")).unwrap();
+    let log = crate::common::open_to_read(&p.storage, &p.dir).unwrap();
+    assert_eq!(log.offsets_to_mend().unwrap(), []);
+}
+
+#[test]
+fn a_segment_of_which_no_more_than_a_page_is_left_gets_no_new_header() {
+    let p = closed();
+    let path = p.dir.join(names::segment(1));
+    p.storage.unlink(&path).unwrap();
+    let file = p.storage.open(&path, Open::CreateNew(0o600)).unwrap();
+    file.allocate(4096).unwrap();
+    let error = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
+}
+
+/// Groups of two topics in four segments, each append later than the one before.
+fn closed_groups() -> Place {
+    let p = Place::new(2, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    for i in 0..4 {
+        for j in 1..4 {
+            p.memory.set_now_us(2_000_000_000_000_000 + 100 * i + 10 * j);
+            append_groups(&log, &[(0, &[b"a"]), (1, &[b"b", b"c"])]).unwrap();
+        }
+        if i < 3 {
+            log.roll_now().unwrap();
+        }
+    }
+    log.sync_clean().unwrap();
+    p
+}
+
+/// What is lost of a header: where, and how many bytes; and whether its predecessor's marks are.
+#[test]
+fn a_header_is_made_anew_as_it_was_from_whatever_proves_it() {
+    for (lost, marks_too) in [((0, HEADER_LEN), false), ((0, 8), false), ((0, 8), true)] {
+        let p = closed_groups();
+        let [before, path] = [0, 1].map(|sequence| p.dir.join(names::segment(sequence)));
+        let sound = segment_of(&p.storage, &p.dir, 1).header().clone();
+        rewrite(&p.storage, &path, lost.0, &vec![0; lost.1]);
+        if marks_too {
+            MARKS.iter().for_each(|at| rewrite(&p.storage, &before, *at, &[0; MARK_LEN]));
+        }
+        let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
+        let log = p.open(TestMember::new(0, 2));
+        let done = log.mend_headers().unwrap();
+        assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [Mend::NewHeader]);
+        assert_eq!(told.steps, done, "{lost:?}: what is told is what is done");
+        assert_eq!(*segment_of(&p.storage, &p.dir, 1).header(), sound, "{lost:?}, {marks_too}");
+        assert_eq!([0, 1].map(|topic| values_of(&log, topic).len()), [12, 24]);
+        assert!(log.mend_headers().unwrap().is_empty());
+    }
+}
+
+/// One of its blocks is hurt, or both its header and all that its predecessor says of its end.
+#[test]
+fn a_header_that_is_proven_by_half_is_left_as_it_is() {
+    let cases: [&[(u64, u64, usize)]; 2] = [
+        // Segment, position, bytes: the header and the last block of the segment.
+        &[(1, 0, HEADER_LEN), (1, u64::MAX, 16)],
+        // The header, and the marks before.
+        &[(1, 0, HEADER_LEN), (0, MARKS[0], MARK_LEN), (0, MARKS[1], MARK_LEN)],
+    ];
+    for losses in cases {
+        let p = closed_groups();
+        let end = segment_of(&p.storage, &p.dir, 2).header().previous.unwrap().end;
+        for (sequence, position, len) in losses {
+            let position = if *position == u64::MAX { end - 40 } else { *position };
+            let path = p.dir.join(names::segment(*sequence));
+            rewrite(&p.storage, &path, position, &vec![0; *len]);
+        }
+        let error = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err();
+        let path = p.dir.join(names::segment(1));
+        assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
+    }
+}

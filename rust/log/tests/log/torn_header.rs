@@ -1,0 +1,156 @@
+//! A power cut that takes what a segment begins with, or a part of it, and leaves those that follow.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::{
+    TestMember, append, create_log_of, log_dir, open, open_as, open_to_read, read_all,
+};
+use falaj::error::Error;
+use falaj::format::names;
+use falaj::format::settings::WriteMode;
+use falaj::storage::Storage;
+use falaj::storage::memory::{MemoryStorage, Undecided};
+
+const SEGMENTS: u64 = 4;
+
+/// A machine with a record that was synced and one in each of the segments that were begun since, when
+/// power is lost and all that was pending arrives but the headers of some segments, or their names.
+fn without_beginnings_of(lost: &[u64], names_too: bool) -> Arc<dyn Storage> {
+    let machine = MemoryStorage::new().seeded(3);
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let dir = log_dir(Path::new("/"));
+    create_log_of(&*storage, &dir, 1, WriteMode::Mapped, crate::common::SEGMENT);
+    let member = TestMember::new(0, 1);
+    let dies = member.obituary();
+    let log = open(&storage, &dir, member).unwrap();
+    append(&log, 0, &[b"0"]).unwrap();
+    log.sync().unwrap();
+    for segment in 1..=SEGMENTS {
+        log.roll_now().unwrap();
+        append(&log, 0, &[segment.to_string().as_bytes()]).unwrap();
+    }
+    let journal = machine.journal();
+    dies();
+    let crash = journal.crash_at_end();
+    let is_lost = |path: &str| lost.iter().any(|s| path.ends_with(&names::segment(*s)));
+    let selection = crash.choices().iter().map(|choice| match &choice.what {
+        Undecided::Sector(0..8) if is_lost(&choice.path) => 0,
+        Undecided::Name(what) if names_too && is_lost(what) => 0,
+        _ => choice.latest,
+    });
+    Arc::new(crash.image(&selection.collect::<Vec<_>>()))
+}
+
+#[test]
+fn a_torn_header_behind_the_mark_ends_the_log_before_it() {
+    the_log_ends_before(false);
+}
+
+#[test]
+fn a_missing_segment_behind_the_mark_ends_the_log_before_it() {
+    the_log_ends_before(true);
+}
+
+fn the_log_ends_before(names_too: bool) {
+    let subsets = (1..1u64 << SEGMENTS)
+        .map(|bits| (1..=SEGMENTS).filter(|s| bits >> (s - 1) & 1 == 1).collect::<Vec<_>>());
+    for lost in subsets {
+        let image = without_beginnings_of(&lost, names_too);
+        let dir = log_dir(Path::new("/"));
+        let (before, ended) = read_all(&open_to_read(&image, &dir).unwrap(), 0, 0);
+        let told = ended.is_ok() || matches!(ended, Err(Error::NeedsRecovery { .. }));
+        assert!(told && !before.is_empty(), "{lost:?}: {before:?}, {ended:?}");
+
+        let log = open(&image, &dir, TestMember::new(0, 2)).unwrap();
+        let (records, ended) = read_all(&log, 0, 0);
+        ended.unwrap();
+        let kept: Vec<_> = records.iter().map(|(_, value)| value[0] - b'0').collect();
+        let whole: Vec<_> = (0..lost[0] as u8).collect();
+        assert_eq!(kept, whole, "{lost:?}");
+        append(&log, 0, &[b"new"]).unwrap();
+        assert_eq!(read_all(&log, 0, lost[0]).0, [(lost[0], b"new".to_vec())], "{lost:?}");
+    }
+}
+
+/// A process prepares a segment, another one appends and syncs, and the first goes on with its roll. Of
+/// the new segment there is afterwards what was synced while it was prepared, its header and its name.
+#[test]
+fn a_torn_beginning_behind_the_mark_hides_nothing_that_lies_before_it() {
+    let machine = MemoryStorage::new().seeded(3);
+    let dir = log_dir(Path::new("/"));
+    create_log_of(&machine, &dir, 1, WriteMode::Mapped, crate::common::SEGMENT);
+    let [first, second] = [0, 1].map(|_| machine.process());
+    let member = TestMember::new(0, 1);
+    let processes = [(&first, member.beside(0)), (&second, member.beside(1))];
+    let [rolling, appending] = processes.map(|(process, member)| {
+        open(&(Arc::new(process.clone()) as Arc<dyn Storage>), &dir, member).unwrap()
+    });
+    let (waits, prepared) = (AtomicBool::new(true), dir.join(names::prepared(0)));
+    let (number, world, other) = (first.process_number(), machine.clone(), Arc::clone(&appending));
+    machine.watch(move |process| {
+        let now = process == number && world.stat(&prepared).is_ok();
+        if now && waits.swap(false, Ordering::SeqCst) {
+            append(&other, 0, &[b"kept"]).unwrap();
+            other.sync().unwrap();
+        }
+    });
+    rolling.roll_now().unwrap();
+    let journal = machine.journal();
+    (0..2).for_each(|slot| member.beside(slot).dies());
+    let crash = journal.crash_at_end();
+    let selection = crash.choices().iter().map(|choice| match choice.what {
+        Undecided::Sector(8..) if choice.path.ends_with(&names::segment(1)) => 0,
+        _ => choice.latest,
+    });
+    let image: Arc<dyn Storage> = Arc::new(crash.image(&selection.collect::<Vec<_>>()));
+    assert!(image.stat(&dir.join(names::segment(1))).is_ok());
+    let kept = [(0, b"kept".to_vec())];
+    let (records, ended) = read_all(&open_to_read(&image, &dir).unwrap(), 0, 0);
+    assert_eq!(records, kept, "{ended:?}");
+    let log = open(&image, &dir, TestMember::new(0, 2)).unwrap();
+    assert_eq!(read_all(&log, 0, 0).0, kept);
+}
+
+/// Of the newest segment the beginning is torn, and still only it says that the one before it is part of
+/// the log: the block that names that one did not arrive.
+#[test]
+fn a_recovery_that_dies_leaves_the_next_one_all_that_it_had_found() {
+    for write_mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let machine = MemoryStorage::new().seeded(3);
+        let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+        let dir = log_dir(Path::new("/"));
+        create_log_of(&*storage, &dir, 1, write_mode, crate::common::SEGMENT);
+        let member = TestMember::new(0, 1);
+        let dies = member.obituary();
+        let log = open_as(&storage, &dir, member, write_mode).unwrap();
+        append(&log, 0, &[b"durable"]).unwrap();
+        log.sync().unwrap();
+        for value in [b"found", b"ended"] {
+            log.roll_now().unwrap();
+            append(&log, 0, &[value]).unwrap();
+        }
+        let journal = machine.journal();
+        dies();
+        let crash = journal.crash_at_end();
+        let [named, torn] = [0, 2].map(names::segment);
+        let selection = crash.choices().iter().map(|choice| match choice.what {
+            Undecided::Sector(8..) if choice.path.ends_with(&named) => 0,
+            Undecided::Sector(8..) if choice.path.ends_with(&torn) => 0,
+            _ => choice.latest,
+        });
+        let image = crash.image(&selection.collect::<Vec<_>>());
+        let recovered = |storage: &MemoryStorage| {
+            let storage: Arc<dyn Storage> = Arc::new(storage.process());
+            let log = open_as(&storage, &dir, TestMember::new(0, 2), write_mode).unwrap();
+            read_all(&log, 0, 0).0.into_iter().map(|(_, value)| value).collect::<Vec<_>>()
+        };
+        let found = recovered(&image);
+        assert_eq!(found, [b"durable".to_vec(), b"found".to_vec()]);
+        let recovery = image.journal();
+        for time in 0..=recovery.len() {
+            assert_eq!(recovered(&recovery.killed_at(time)), found, "dead after event {time}");
+        }
+    }
+}

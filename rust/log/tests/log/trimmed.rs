@@ -1,0 +1,102 @@
+//! What readers are told of a trim while nobody has recovered the log, or its latch, yet.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::common::place::Place;
+use crate::common::*;
+use falaj::error::Error;
+use falaj::format::control::at;
+use falaj::format::settings::WriteMode;
+use falaj::log::Log;
+use falaj::storage::Storage;
+use falaj::storage::faulty::Call;
+use falaj::storage::memory::MemoryStorage;
+
+const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
+
+/// The first offset, and that all records and the end can be asked for, as far as anything is told: an unrecovered log may say no more
+/// than that.
+fn told(storage: &Arc<dyn Storage>, dir: &Path, mode: WriteMode) -> Option<u64> {
+    let log = Log::open(Arc::clone(storage), dir, settings(mode), None).unwrap();
+    let needs_recovery = |error: &Error| matches!(error, Error::NeedsRecovery { .. });
+    let first = match log.first_offset(0) {
+        Ok(first) => first,
+        Err(error) if needs_recovery(&error) => return None,
+        Err(error) => panic!("{error}"),
+    };
+    let (_, ended) = read_all(&log, 0, first);
+    for ended in [ended, log.end_offset(0).map(drop), log.last_offset(0).map(drop)] {
+        assert!(ended.as_ref().err().is_none_or(needs_recovery), "{ended:?}");
+    }
+    Some(first)
+}
+
+/// Somebody died between the name of the segment that saves what is in doubt and its publication: what
+/// the trim says stands behind that segment's beginning, and the page knows of none of it.
+#[test]
+fn a_trim_stays_known_when_who_clears_a_latch_dies_before_the_new_end_is_published() {
+    let words = [at::ALLOCATED, at::INDEXED, at::TRIMMED, at::TAIL, at::DIRTY, at::DURABLE];
+    for mode in MODES {
+        let p = Place::new(1, mode);
+        let log = p.open(TestMember::new(0, 1));
+        let beside = p.open(TestMember::new(0, 1).beside(1));
+        append(&log, 0, &[b"0", b"1", b"2", b"3", b"4"]).unwrap();
+        p.fail_next_sync();
+        p.fail(Call::Rename, 1, libc::EIO);
+        assert!(log.trim(&[(0, 3)]).is_err());
+        assert!(p.is_latched());
+        let page = p.page();
+        let before = words.map(|word| page.load(word));
+        log.sync().unwrap();
+        assert_eq!(p.segments(), [0, 1]);
+        for (word, value) in words.iter().zip(before) {
+            page.store(*word, value).unwrap();
+        }
+        p.set_latch();
+        assert_eq!(told(&p.storage, &p.dir, mode), Some(3));
+        assert_eq!((log.first_offset(0).unwrap(), beside.first_offset(0).unwrap()), (3, 3));
+        append(&beside, 0, &[b"more"]).unwrap();
+        assert_eq!((log.first_offset(0).unwrap(), beside.first_offset(0).unwrap()), (3, 3));
+        assert_eq!(told(&p.storage, &p.dir, mode), Some(3));
+    }
+}
+
+/// Each thing that was pending lost alone, at each moment of a trim, behind a record of several sectors
+/// that ends near the end of one: what is told before recovery is no later beginning than the one
+/// that recovery finds, and nothing is called the work of a newer version.
+#[test]
+fn no_more_is_told_of_a_trim_before_recovery_than_recovery_finds() {
+    for mode in MODES {
+        for filler in (0..512).step_by(8) {
+            let p = Place::new(1, mode);
+            let log = p.open(TestMember::new(0, 1));
+            append(&log, 0, &[b"first"]).unwrap();
+            log.sync().unwrap();
+            append(&log, 0, &[&vec![b'l'; 1200 + filler]]).unwrap();
+            // Of one sector as it is; of two from where its last bytes lie in the next one.
+            if (9..456).contains(&(log.committed().unwrap().position() % 512)) {
+                continue;
+            }
+            let begun = p.memory.journal().len();
+            log.trim(&[(0, 1)]).unwrap();
+            let journal = p.memory.journal();
+            for crash in journal.crashes_from(begun) {
+                for lost in 0..crash.choices().len() {
+                    let mut selection = crash.everything();
+                    selection[lost] = 0;
+                    let image: MemoryStorage = crash.image(&selection);
+                    let storage: Arc<dyn Storage> = Arc::new(image);
+                    let before = told(&storage, &p.dir, mode).unwrap_or(0);
+                    let log = open_as(&storage, &p.dir, TestMember::new(0, 2), mode).unwrap();
+                    let after = log.first_offset(0).unwrap();
+                    assert!(
+                        before <= after,
+                        "{before} before recovery, {after} after it: {}",
+                        crash.describe(&selection)
+                    );
+                }
+            }
+        }
+    }
+}

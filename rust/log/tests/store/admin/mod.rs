@@ -1,0 +1,8 @@
+//! Backup, verification, repair and information: what those who look after a store rely on.
+
+mod backup;
+mod info;
+mod repair;
+
+mod trimmed;
+mod verify;

@@ -1,0 +1,221 @@
+//! Compaction: of all records with the same key the last one stays, at its offset, whoever looks and
+//! whatever happens meanwhile.
+
+mod beside;
+mod crashes;
+mod given;
+mod left;
+mod shared;
+mod tombstones;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use falaj::error::{Error, Result};
+use falaj::format::names;
+use falaj::storage::Storage;
+use falaj::storage::memory::MemoryStorage;
+use falaj::store::{Store, TopicOptions};
+use falaj::topic::{CompactOptions, Compacted, Record, SyncMode, Topic};
+
+use crate::stores::{log_dir, open, open_to_read, quietly};
+
+const STORE: &str = "/store";
+
+/// What a record was when it was appended: its key, and how long its value is; no value: a tombstone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Made {
+    key: Option<u64>,
+    len: Option<usize>,
+}
+
+/// All that was appended, by offset.
+type History = Vec<Made>;
+
+fn options(partitions: u32) -> TopicOptions {
+    TopicOptions {
+        segment_bytes: Some(64 << 10),
+        partitions: Some(partitions),
+        compacted: Some(true),
+        ..TopicOptions::default()
+    }
+}
+
+fn topic(store: &Store) -> Topic {
+    Topic::open(store, "prices", &options(1)).unwrap().with_sync(SyncMode::None)
+}
+
+fn machine() -> (MemoryStorage, Arc<dyn Storage>) {
+    let machine = MemoryStorage::new().seeded(7);
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    (machine, storage)
+}
+
+fn key(key: u64) -> Vec<u8> {
+    format!("key-{key}").into_bytes()
+}
+
+fn value(offset: u64, len: usize) -> Vec<u8> {
+    let mut value = vec![offset as u8; len.max(8)];
+    value[..8].copy_from_slice(&offset.to_le_bytes());
+    value
+}
+
+/// Append a record with this key, in a block of its own.
+fn put(topic: &Topic, history: &mut History, number: u64, len: Option<usize>) {
+    put_all(topic, history, &[Made { key: Some(number), len }]);
+}
+
+/// Append records as one block.
+fn put_all(topic: &Topic, history: &mut History, made: &[Made]) {
+    let first = history.len() as u64;
+    let keys: Vec<_> = made.iter().map(|made| made.key.map(key)).collect();
+    let values: Vec<_> =
+        (first..).zip(made).map(|(at, made)| made.len.map(|len| value(at, len))).collect();
+    let records: Vec<_> = keys
+        .iter()
+        .zip(&values)
+        .map(|(key, value)| Record {
+            key: key.as_deref(),
+            value: value.as_deref(),
+            ..Record::default()
+        })
+        .collect();
+    assert_eq!(topic.extend(0, &records, None).unwrap().start, first);
+    history.extend_from_slice(made);
+}
+
+/// Append so many records with keys below `keys`, most singly, some in blocks, a few without a key.
+fn fill(topic: &Topic, history: &mut History, records: u64, keys: u64) {
+    let end = history.len() as u64 + records;
+    while (history.len() as u64) < end {
+        let at = history.len() as u64;
+        let draw = |i: u64| (at + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        let made = |i: u64| Made {
+            key: (draw(i) % 97 != 0).then_some(draw(i) % keys),
+            len: (draw(i) % 23 != 0).then_some((draw(i) % 400) as usize),
+        };
+        let block = if at % 7 == 0 { draw(0) % 40 + 1 } else { 1 };
+        let made: Vec<_> = (0..block.min(end - at)).map(made).collect();
+        put_all(topic, history, &made);
+    }
+}
+
+/// Roll, and have all that was sealed on the medium.
+fn seal(topic: &Topic) {
+    topic.log().roll_now().unwrap();
+    topic.flush().unwrap();
+}
+
+fn compact(topic: &Topic) -> Result<Compacted> {
+    topic.compact(&CompactOptions::default(), &mut quietly)
+}
+
+/// Where the active segment begins: what is sealed lies before it.
+fn sealed_end(topic: &Topic) -> u64 {
+    let mut at = topic.first(0).unwrap();
+    let active = topic.log().committed().unwrap().sequence();
+    let mut scan = topic.scan(0, at, None).unwrap();
+    while let Some(slice) = scan.next_slice().unwrap() {
+        if slice.block.address().sequence() == active {
+            return at;
+        }
+        at = slice.offsets.end;
+    }
+    topic.end(0).unwrap()
+}
+
+/// Which offsets are left when everything before `end` was compacted.
+fn last_of(history: &History, end: u64) -> Vec<u64> {
+    let mut last = HashMap::new();
+    for (at, made) in (0..end).zip(history) {
+        last.insert(made.key, at);
+    }
+    let stays = |at: &u64| {
+        let made = &history[*at as usize];
+        *at >= end || made.key.is_none() || last[&made.key] == *at
+    };
+    (0..history.len() as u64).filter(stays).collect()
+}
+
+/// Offsets of what is there, by records and by runs of them.
+fn found(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
+    let found = scanned(topic, history, story);
+    let (first, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
+    let mut runs = Vec::new();
+    let mut scan = topic.scan(0, first, Some(end)).unwrap();
+    while let Some(run) = scan.next_run(50).unwrap() {
+        let mut places = falaj::topic::Places::default();
+        let before = runs.len();
+        while let Some(place) = places.next(&run).unwrap() {
+            assert_eq!(run.place(runs.len() - before).unwrap(), Some(place));
+            runs.push(run.offset(&place));
+        }
+        assert_eq!(runs.len() - before, run.len(), "{story}");
+    }
+    assert!(runs == found, "{story}: by runs others than by records");
+    found
+}
+
+/// Offsets of what is there, each record compared with what was appended.
+fn scanned(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
+    let (first, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
+    let mut found = Vec::new();
+    let mut scan = topic.scan(0, first, Some(end)).unwrap();
+    while let Some(record) = scan.next_record().unwrap_or_else(|e| panic!("{story}: {e}")) {
+        let at = record.offset();
+        let made = &history[at as usize];
+        assert_eq!(record.key(), made.key.map(key).as_deref(), "{story}: {at}");
+        assert_eq!(record.value(), made.len.map(|len| value(at, len)).as_deref(), "{story}: {at}");
+        assert!(found.last().is_none_or(|last| *last < at), "{story}: {at} again");
+        found.push(at);
+    }
+    assert_eq!(scan.next_offset(), end, "{story}");
+    found
+}
+
+/// Every offset: a record as it was, or that it is gone.
+fn look_up_all(topic: &Topic, history: &History, there: &[u64], story: &str) {
+    for (at, made) in (0..).zip(history) {
+        match topic.get(0, at) {
+            Ok(record) => {
+                assert!(
+                    there.binary_search(&at).is_ok(),
+                    "{story}: {at} is there for lookups only"
+                );
+                assert_eq!(record.key(), made.key.map(key).as_deref(), "{story}: {at}");
+            }
+            Err(Error::Compacted { offset, .. }) => {
+                assert!(offset == at && there.binary_search(&at).is_err(), "{story}: {at}");
+            }
+            Err(error) => panic!("{story}: {at}: {error}"),
+        }
+    }
+}
+
+fn is_sound(store: &Store, story: &str) {
+    let report = store.verify(None, &mut quietly).unwrap();
+    assert!(report.is_sound(), "{story}: {report:#?}");
+}
+
+fn segments(storage: &Arc<dyn Storage>) -> Vec<u64> {
+    let names = storage.list(&log_dir(storage, Path::new(STORE), "prices")).unwrap();
+    names.iter().filter_map(|name| names::parse_segment(name)).collect()
+}
+
+/// Files of the log that are no segment, index, or one of those that always lie there; what is left of an
+/// index that could not be made is made use of by the next one.
+fn leftovers(storage: &Arc<dyn Storage>) -> Vec<String> {
+    let mut names = storage.list(&log_dir(storage, Path::new(STORE), "prices")).unwrap();
+    let sequences = segments(storage);
+    names.retain(|name| {
+        let of_segment = names::parse_segment(name).or(names::parse_index(name));
+        let locks = ["lock", "lock.append", "lock.sync", "lock.compact"];
+        let usual = [&locks[..], &["control", "quarantine", "reindex.0.tmp"]].concat();
+        !(of_segment.is_some_and(|s| sequences.contains(&s)) || usual.contains(&name.as_str()))
+    });
+    let dir = log_dir(storage, Path::new(STORE), "prices");
+    names.extend(storage.list(&dir.join("quarantine")).unwrap());
+    names
+}

@@ -1,0 +1,286 @@
+//! Consumers: cursors that survive and are believed only where the log still knows them, and partitions
+//! that have one owner at a time.
+
+mod crashes;
+mod kept;
+mod sharing;
+
+use std::path::Path;
+use std::slice::from_ref;
+use std::sync::Arc;
+
+use falaj::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
+use falaj::error::Error;
+use falaj::format::settings::WriteMode;
+use falaj::storage::memory::{MemoryStorage, every};
+use falaj::storage::{Open, Storage};
+use falaj::store::{Store, StoreOptions, TopicOptions};
+use falaj::topic::{Record, SyncMode, Topic};
+
+const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
+const ROOT: &str = "/store";
+
+fn store_in(machine: &MemoryStorage, mode: WriteMode) -> Store {
+    let options = StoreOptions { write_mode: Some(mode), ..StoreOptions::default() };
+    Store::open_on(Arc::new(machine.clone()), ROOT, &options).unwrap()
+}
+
+fn store(machine: &MemoryStorage) -> Store {
+    Store::open_on(Arc::new(machine.clone()), ROOT, &StoreOptions::default()).unwrap()
+}
+
+fn topic(store: &Store, partitions: u32) -> Topic {
+    let options = TopicOptions {
+        partitions: Some(partitions),
+        segment_bytes: Some(64 << 10),
+        ..TopicOptions::default()
+    };
+    Topic::open(store, "orders", &options).unwrap()
+}
+
+/// Records that are all the same.
+fn append(topic: &Topic, partition: u32, records: u64) {
+    for _ in 0..records {
+        topic.append(partition, &Record::value(b"tick"), Some(SyncMode::None)).unwrap();
+    }
+}
+
+fn open(store: &Store, topic: &Topic) -> Consumer {
+    Consumer::open(store, "billing", from_ref(topic), Start::Earliest).unwrap()
+}
+
+fn bytes_of(machine: &MemoryStorage) -> Vec<u8> {
+    let file = machine.open(Path::new("/store/consumers/billing"), Open::Read).unwrap();
+    let mut bytes = vec![0; file.stat().unwrap().len as usize];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+    bytes
+}
+
+#[test]
+fn a_cursor_is_where_it_was_committed_when_the_consumer_opens_again() {
+    for mode in MODES {
+        let machine = MemoryStorage::new();
+        let store = store_in(&machine, mode);
+        let orders = topic(&store, 2);
+        append(&orders, 0, 10);
+        append(&orders, 1, 5);
+        let mut billing = open(&store, &orders);
+        assert_eq!(billing.lag("orders", 0).unwrap(), 10);
+        for offset in 1..=7 {
+            billing.commit("orders", 0, offset, false).unwrap();
+        }
+        billing.commit("orders", 1, 5, false).unwrap();
+        billing.close().unwrap();
+        let billing = open(&store, &orders);
+        let next: Vec<_> = billing.parts().unwrap().iter().map(|part| part.next).collect();
+        assert_eq!(next, [7, 5]);
+        assert_eq!(billing.lag("orders", 0).unwrap(), 3);
+        drop((billing, orders, store));
+        let store = store_in(&machine.restart(), mode);
+        assert_eq!(open(&store, &topic(&store, 2)).next("orders", 0).unwrap(), 7);
+    }
+}
+
+#[test]
+fn a_start_counts_once_and_not_with_each_opening() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 4);
+    let latest = |n: u64| {
+        let opened = Consumer::open(&store, "billing", from_ref(&orders), Start::Latest).unwrap();
+        assert_eq!(opened.next("orders", 0).unwrap(), 4, "opened for the {n}. time");
+    };
+    latest(1);
+    append(&orders, 0, 4);
+    latest(2);
+}
+
+#[test]
+fn commits_and_reopening_do_not_make_the_file_grow() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 3);
+    append(&orders, 0, 100);
+    drop(open(&store, &orders));
+    let len = bytes_of(&machine).len();
+    for round in 0..5 {
+        let mut billing = open(&store, &orders);
+        for offset in round * 20..round * 20 + 20 {
+            billing.commit("orders", 0, offset, round % 2 == 0).unwrap();
+        }
+    }
+    assert_eq!(bytes_of(&machine).len(), len);
+}
+
+#[test]
+fn a_topic_that_was_deleted_and_made_anew_is_begun_anew_in_the_place_of_the_old_one() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 10);
+    let mut billing = open(&store, &orders);
+    billing.commit("orders", 0, 10, false).unwrap();
+    drop(billing);
+    let len = bytes_of(&machine).len();
+    drop(orders);
+    store.delete_topic("orders").unwrap();
+    let orders = topic(&store, 1);
+    append(&orders, 0, 20);
+    assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 0);
+    assert_eq!(bytes_of(&machine).len(), len);
+}
+
+#[test]
+fn what_cannot_be_committed_is_refused_and_changes_nothing() {
+    for mode in MODES {
+        let machine = MemoryStorage::new();
+        let store = store_in(&machine, mode);
+        let orders = topic(&store, 1);
+        append(&orders, 0, 3);
+        let mut billing = open(&store, &orders);
+        let before = bytes_of(&machine);
+        let past = billing.commit("orders", 0, 4, false).unwrap_err();
+        assert!(matches!(past, Error::OffsetOutOfRange { offset: 4, end: 3, .. }), "{past}");
+        for foreign in [("audit", 0), ("orders", 1)] {
+            let error = billing.commit(foreign.0, foreign.1, 1, false).unwrap_err();
+            assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        }
+        assert!(billing.seek("orders", 0, Start::Offset(9)).is_err());
+        for name in ["", "..", "a/b", "a@b"] {
+            let error =
+                Consumer::open(&store, name, from_ref(&orders), Start::Earliest).unwrap_err();
+            assert!(matches!(error, Error::BadName { .. }), "{error}");
+        }
+        let none = Consumer::open(&store, "billing", &[], Start::Earliest).unwrap_err();
+        assert!(matches!(none, Error::Invalid { .. }), "{none}");
+        let twice = [orders.clone(), orders.clone()];
+        assert!(Consumer::open(&store, "billing", &twice, Start::Earliest).is_err());
+        assert_eq!(bytes_of(&machine), before);
+        assert_eq!(machine.list(Path::new("/store/consumers")).unwrap(), ["billing"]);
+    }
+}
+
+#[test]
+fn a_cursor_of_which_the_log_knows_nothing_any_more_is_an_error_until_somebody_seeks() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 10);
+    orders.flush().unwrap();
+    let older = machine.restart();
+    append(&orders, 0, 10);
+    orders.flush().unwrap();
+    let mut billing = open(&store, &orders);
+    billing.commit("orders", 0, 20, true).unwrap();
+    let cursors = bytes_of(&machine);
+
+    // An older copy of the log, beside the consumer's file as it was.
+    let file = Path::new("/store/consumers/billing");
+    let copied = older.open(file, Open::CreateNew(0o600)).unwrap();
+    copied.write_at(&cursors, 0).unwrap();
+    older.set_now_us(1_800_000_000_000_000);
+    for regrown in [0, 20] {
+        let store = self::store(&older);
+        let orders = topic(&store, 1);
+        append(&orders, 0, regrown);
+        let billing = open(&store, &orders);
+        let error = billing.parts().unwrap_err();
+        assert!(matches!(error, Error::LogRewound { offset: 20, .. }), "{error}");
+        assert!(error.to_string().contains("seek"));
+    }
+    let store = self::store(&older);
+    let mut billing = open(&store, &topic(&store, 1));
+    assert_eq!(billing.seek("orders", 0, Start::Offset(10)).unwrap(), 10);
+    assert_eq!(billing.parts().unwrap()[0].next, 10);
+}
+
+#[test]
+fn what_was_trimmed_is_told_by_the_reader_and_retention_can_ask_before() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 10);
+    let mut billing = open(&store, &orders);
+    billing.commit("orders", 0, 4, true).unwrap();
+    let needs = store.needs(&orders.settings().generation).unwrap();
+    assert_eq!((needs.len(), needs[0].offset), (1, 4));
+    drop(billing);
+    orders.trim(&[(0, 6)]).unwrap();
+    let billing = open(&store, &orders);
+    let next = billing.next("orders", 0).unwrap();
+    let error = orders.scan(0, next, None).unwrap_err();
+    assert!(matches!(error, Error::OffsetOutOfRange { offset: 4, first: 6, end: 10, .. }));
+}
+
+#[test]
+fn a_consumer_is_listed_reset_and_deleted_only_while_nobody_has_it_open() {
+    for mode in MODES {
+        let machine = MemoryStorage::new();
+        let store = store_in(&machine, mode);
+        let orders = topic(&store, 1);
+        append(&orders, 0, 10);
+        let mut billing = open(&store, &orders);
+        billing.commit("orders", 0, 4, true).unwrap();
+        let other = store_in(&machine.process(), mode);
+        let theirs = topic(&other, 1);
+        let found = list_consumers(&other).unwrap();
+        let cursors = found[0].cursors.as_ref().unwrap();
+        assert_eq!((found.len(), found[0].members.len()), (1, 1));
+        assert_eq!((cursors[0].committed, cursors[0].safe), (4, 4));
+        assert_eq!(cursors[0].owner, Some(found[0].members[0]));
+        for refused in [
+            reset_cursor(&other, "billing", &theirs, 0, Start::Latest).unwrap_err(),
+            delete_consumer(&other, "billing").unwrap_err(),
+        ] {
+            assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
+        }
+        let nobody = delete_consumer(&other, "nobody").unwrap_err();
+        assert!(matches!(nobody, Error::NoSuchConsumer { .. }), "{nobody}");
+        drop(billing);
+        assert_eq!(reset_cursor(&other, "billing", &theirs, 0, Start::Latest).unwrap(), 10);
+        assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 10);
+        delete_consumer(&other, "billing").unwrap();
+        assert!(list_consumers(&store).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_ends() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 10);
+    let mut billing = open(&store, &orders);
+    billing.commit("orders", 0, 4, true).unwrap();
+    billing.commit("orders", 0, 5, true).unwrap();
+    drop(billing);
+    let file = machine.open(Path::new("/store/consumers/billing"), Open::ReadWrite).unwrap();
+    let newest = 8192 + 512;
+    file.write_at(&[0xff; 8], newest).unwrap();
+    assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 4);
+    file.write_at(&[0xff; 8], newest).unwrap();
+    file.write_at(&[0xff; 8], newest + 512).unwrap();
+    let hurt = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap_err();
+    assert!(matches!(hurt, Error::Corrupt { position: 8704, .. }), "{hurt}");
+    reset_cursor(&store, "billing", &orders, 0, Start::Offset(3)).unwrap();
+    assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 3);
+}
+
+#[test]
+fn a_start_that_is_none_makes_no_consumer_and_is_not_asked_where_there_is_a_cursor() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 10);
+    let at =
+        |offset: u64| Consumer::open(&store, "billing", from_ref(&orders), Start::Offset(offset));
+    let error = at(11).unwrap_err();
+    assert!(matches!(error, Error::OffsetOutOfRange { offset: 11, .. }), "{error}");
+    assert!(list_consumers(&store).unwrap().is_empty());
+    assert_eq!(at(2).unwrap().next("orders", 0).unwrap(), 2);
+    orders.trim(&[(0, 5)]).unwrap();
+    let mut billing = at(2).unwrap();
+    assert_eq!(billing.seek("orders", 0, Start::Last(3)).unwrap(), 7);
+    assert_eq!(billing.seek("orders", 0, Start::Last(99)).unwrap(), 5);
+}

@@ -1,0 +1,135 @@
+//! Any flipped bit of a control page that nobody has open: harmless, or an error, for whoever comes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use falaj::error::Error;
+use falaj::format::control::{self, at};
+use falaj::format::settings::WriteMode;
+use falaj::storage::memory::MemoryStorage;
+use falaj::storage::{Open, Storage};
+use falaj::store::{Store, StoreOptions};
+use falaj::topic::{Record, SyncMode, Topic};
+
+use crate::stores::{fill, log_dir, open, open_to_read, read_until_error, topic, value};
+
+const RECORDS: u64 = 150;
+const PATH: &str = "/store";
+
+/// A closed store whose log has two segments.
+fn prepare() -> MemoryStorage {
+    let machine = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    fill(&topic(&open(&storage, Path::new(PATH)).unwrap(), "orders"), 0, RECORDS);
+    machine.restart()
+}
+
+fn flip(storage: &Arc<dyn Storage>, position: u64, bit: u8) {
+    let control = log_dir(storage, Path::new(PATH), "orders").join("control");
+    let file = storage.open(&control, Open::ReadWrite).unwrap();
+    let mut byte = [0];
+    file.read_at(&mut byte, position).unwrap();
+    file.write_at(&[byte[0] ^ 1 << bit], position).unwrap();
+}
+
+fn orders(store: &Store) -> falaj::error::Result<Topic> {
+    Topic::open(store, "orders", &Default::default())
+}
+
+/// Bits of the words that mean something; the others mean nothing to anybody.
+fn bits() -> impl Iterator<Item = (u64, u8)> {
+    control::WORDS
+        .into_iter()
+        .flat_map(|word| (word..word + 8).flat_map(|byte| (0..8).map(move |b| (byte, b))))
+}
+
+#[test]
+fn a_reader_is_told_the_true_end_or_an_error_whatever_bit_of_the_page_flipped() {
+    let storage: Arc<dyn Storage> = Arc::new(prepare());
+    for (position, bit) in bits() {
+        flip(&storage, position, bit);
+        let story = format!("bit {bit} of byte {position}");
+        let orders = orders(&open_to_read(&storage, Path::new(PATH)).unwrap()).unwrap();
+        let ended = orders.end(0);
+        assert!(ended.as_ref().map_or(true, |end| *end == RECORDS), "{story}: {ended:?}");
+        let durable = orders.durable(0);
+        assert!(durable.as_ref().is_ok_and(|end| *end <= RECORDS), "{story}: {durable:?}");
+        let (found, error) = read_until_error(&orders);
+        assert!(error.is_some() || found.len() as u64 == RECORDS, "{story}");
+        flip(&storage, position, bit);
+    }
+}
+
+#[test]
+fn a_writer_recovers_and_appends_whatever_bit_of_the_page_flipped() {
+    let machine = prepare();
+    let (tell, told) = channel();
+    let work = move || {
+        for (position, bit) in bits() {
+            let storage: Arc<dyn Storage> = Arc::new(machine.restart());
+            flip(&storage, position, bit);
+            let orders = orders(&open(&storage, Path::new(PATH)).unwrap()).unwrap();
+            let appended =
+                orders.append(0, &Record::value(&value(RECORDS)), Some(SyncMode::Durable));
+            tell.send((position, bit, appended.is_ok_and(|offset| offset == RECORDS))).unwrap();
+        }
+    };
+    let worker = std::thread::spawn(work);
+    for (position, bit) in bits() {
+        let ended = told.recv_timeout(Duration::from_secs(20));
+        assert_eq!(ended, Ok((position, bit, true)), "bit {bit} of byte {position}: no end to it");
+    }
+    worker.join().unwrap();
+}
+
+/// A bit says that the log was deleted, and `topic.json` that it was not, which a deletion takes away
+/// before it raises that bit.
+#[test]
+fn a_flag_of_deletion_is_believed_only_of_a_topic_that_is_gone() {
+    for write_mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let options = StoreOptions { write_mode: Some(write_mode), ..StoreOptions::default() };
+        let open = || Store::open_on(Arc::clone(&storage), PATH, &options).unwrap();
+        fill(&topic(&open(), "orders"), 0, RECORDS);
+        flip(&storage, at::FLAGS, 1);
+        let store = open();
+        let topic = orders(&store).unwrap();
+        assert_eq!(topic.append(0, &Record::value(b"x"), None).unwrap(), RECORDS, "{write_mode:?}");
+        // In use already: nobody looks again, until somebody opens it anew.
+        flip(&storage, at::FLAGS, 1);
+        assert!(matches!(
+            topic.append(0, &Record::value(b"y"), None),
+            Err(Error::TopicDeleted { .. })
+        ));
+        drop(topic);
+        let topic = orders(&store).unwrap();
+        assert_eq!(topic.append(0, &Record::value(b"z"), None).unwrap(), RECORDS + 1);
+        // Of a topic that was deleted it is believed.
+        store.delete_topic("orders").unwrap();
+        assert!(matches!(
+            topic.append(0, &Record::value(b"y"), None),
+            Err(Error::TopicDeleted { .. })
+        ));
+    }
+}
+
+/// A flag that this version does not know, raised while a process has the log open: an error for who
+/// appends, and no endless loop.
+#[test]
+fn an_unknown_flag_in_a_page_in_use_is_an_error_and_no_endless_loop() {
+    let storage: Arc<dyn Storage> = Arc::new(prepare());
+    let store = open(&storage, Path::new(PATH)).unwrap();
+    let topic = orders(&store).unwrap();
+    topic.append(0, &Record::value(b"before"), None).unwrap();
+    let (tell, told) = channel();
+    flip(&storage, at::FLAGS, 5);
+    let other = topic.clone();
+    std::thread::spawn(move || tell.send(other.append(0, &Record::value(b"x"), None).map(drop)));
+    let ended = told.recv_timeout(Duration::from_secs(20)).expect("no end to it");
+    let said = ended.unwrap_err().to_string();
+    assert!(said.contains("a flag that nobody knows") && said.contains("control"), "{said}");
+    flip(&storage, at::FLAGS, 5);
+    assert_eq!(topic.append(0, &Record::value(b"x"), None).unwrap(), RECORDS + 1);
+}

@@ -1,0 +1,209 @@
+//! Appending to a log of which a part is damaged or does not answer: no offset is given out twice.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use falaj::error::Error;
+use falaj::format::settings::WriteMode;
+use falaj::log::Mend;
+use falaj::storage::Storage;
+use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::memory::MemoryStorage;
+use falaj::store::{Store, StoreOptions, repair};
+use falaj::topic::{Record, SyncMode, Topic};
+
+use crate::stores::{fill, flip, open, segment, topic, value};
+
+const PATH: &str = "/store";
+
+#[test]
+fn behind_any_flipped_byte_of_a_closed_log_no_offset_is_given_out_twice() {
+    let machine = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let orders = topic(&open(&storage, Path::new(PATH)).unwrap(), "orders");
+    for i in 0..7 {
+        let values = [value(3 * i), value(3 * i + 1), value(3 * i + 2)];
+        let event_time_ns = (i % 2 == 0).then_some(i as i64 * 1_000_000_000);
+        let records =
+            values.each_ref().map(|value| Record { event_time_ns, ..Record::value(&value[..100]) });
+        orders.extend(0, &records, None).unwrap();
+    }
+    // What is durable already still needs its mark.
+    orders.flush().unwrap();
+    drop(orders);
+    let closed = machine.restart();
+    for position in (4096..4096 + 21 * 110).step_by(37) {
+        let storage: Arc<dyn Storage> = Arc::new(closed.restart());
+        flip(&storage, &segment(&storage, Path::new(PATH), "orders", 0), position);
+        let Ok(store) = open(&storage, Path::new(PATH)) else { continue };
+        let Ok(orders) = Topic::open(&store, "orders", &Default::default()) else { continue };
+        let appended = orders.append(0, &Record::value(b"new"), Some(SyncMode::Durable));
+        assert!(appended.as_ref().map_or(true, |offset| *offset >= 21), "{position}: {appended:?}");
+    }
+}
+
+/// A machine on which a process was killed that had appended four records, not all of them durable.
+fn killed() -> MemoryStorage {
+    let machine = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(machine.process());
+    let store = open(&storage, Path::new(PATH)).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    for _ in 0..2 {
+        orders.append(0, &Record::value(b"one"), Some(SyncMode::Durable)).unwrap();
+        orders.log().roll_now().unwrap();
+        orders.append(0, &Record::value(b"two"), None).unwrap();
+    }
+    machine.survivor()
+}
+
+/// Recover what was [`killed`] on a machine that fails so, and again when it is well: whether it
+/// failed, and whether the first recovery came to its end all the same.
+fn recovered_in_spite_of(faults: &[Fault]) -> (bool, bool) {
+    let faulty = FaultyStorage::over_memory(killed().process());
+    faults.iter().for_each(|fault| faulty.plan(*fault));
+    let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+    let first = open(&storage, Path::new(PATH))
+        .and_then(|store| Topic::open(&store, "orders", &Default::default()));
+    let ended = first.is_ok();
+    drop(first);
+    let struck = faulty.failed() > 0;
+    faulty.heal();
+    let store = open(&storage, Path::new(PATH)).unwrap();
+    let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
+    assert_eq!(orders.end(0).unwrap(), 4, "{faults:?}");
+    (struck, ended)
+}
+
+/// What a process that was killed had appended is there however the next one's looking fails, once.
+#[test]
+fn a_recovery_that_is_refused_a_look_loses_nothing() {
+    for errno in [libc::EIO, libc::EMFILE, libc::ENOSPC] {
+        for nth in 1..400 {
+            let (struck, _) = recovered_in_spite_of(&[Fault::at(nth, How::Errno(errno))]);
+            if !struck {
+                break;
+            }
+        }
+    }
+}
+
+/// Asked twice in a row, the disk fails; later it does not. What was not seen is not taken for torn.
+#[test]
+fn a_recovery_that_is_refused_several_reads_in_a_row_loses_nothing() {
+    for row in 2..5 {
+        for nth in 1..400 {
+            let failing = |nth| Fault::at(nth, How::Errno(libc::EIO)).only(Call::Read);
+            let faults: Vec<_> = (nth..nth + row).map(failing).collect();
+            if !recovered_in_spite_of(&faults).0 {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recovery_whose_reads_stop_early_reads_on() {
+    for nth in 1..400 {
+        let short = Fault::at(nth, How::ShortRead).only(Call::Read);
+        let (struck, ended) = recovered_in_spite_of(&[short]);
+        assert!(ended, "read {nth}");
+        assert!(recovered_in_spite_of(&[short.forever()]).1, "from read {nth} on");
+        if !struck {
+            assert!(nth > 20, "only {nth} reads");
+            break;
+        }
+    }
+}
+
+/// Opening a log whose end cannot be read changes nothing of it. Who repairs it is told first, loses what
+/// lies behind the bad place, and gets no offset from there again.
+#[test]
+fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
+    let machine = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(machine.process());
+    let orders = topic(&open(&storage, Path::new(PATH)).unwrap(), "orders");
+    let orders = orders.with_sync(SyncMode::None);
+    orders.append(0, &Record::value(&value(0)), Some(SyncMode::Durable)).unwrap();
+    fill(&orders, 1, 20);
+    let survivor = machine.survivor();
+    for bad in [4096 + 10 * 540..4096 + 11 * 540, 4096 + 40 * 540..1 << 30] {
+        let faulty = FaultyStorage::over_memory(survivor.survivor());
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let path = segment(&storage, Path::new(PATH), "orders", 0);
+        faulty.spoil(&path, bad.clone()).unwrap();
+        for _ in 0..2 {
+            let store = open(&storage, Path::new(PATH)).unwrap();
+            let refused = Topic::open(&store, "orders", &Default::default());
+            assert!(matches!(refused, Err(Error::Corrupt { .. } | Error::Io { .. })), "{bad:?}");
+        }
+        let repaired = |dry_run| {
+            let options = StoreOptions::default();
+            let told = repair(Arc::clone(&storage), Path::new(PATH), &options, dry_run).unwrap();
+            assert!(told.is_complete(), "{told:?}");
+            told.steps().cloned().collect::<Vec<_>>()
+        };
+        let told = repaired(true);
+        let cut = told.iter().find(|step| step.mend == Mend::Cut).unwrap();
+        assert!(cut.position <= bad.start && cut.bytes > 0, "{bad:?}: {cut:?}");
+        assert_eq!((cut.path.as_path(), cut.why.contains("disk")), (path.as_path(), true));
+        assert_eq!(repaired(false), told);
+        let store = open(&storage, Path::new(PATH)).unwrap();
+        let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
+        let read = orders.scan(0, 0, None).unwrap().next_record().unwrap().unwrap();
+        assert_eq!(read.value(), Some(value(0).as_slice()));
+        assert!(orders.append(0, &Record::value(b"new"), None).unwrap() >= 20, "{bad:?}");
+    }
+}
+
+/// A disk that refuses one read, and gives the bytes when it is asked again: nothing is lost by that, also
+/// not by who may cut what cannot be read.
+#[test]
+fn a_repair_that_is_refused_a_read_once_cuts_nothing() {
+    let repaired = |fault: Option<Fault>| {
+        let faulty = FaultyStorage::over_memory(killed().process());
+        fault.iter().for_each(|fault| faulty.plan(*fault));
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let told = repair(storage, Path::new(PATH), &StoreOptions::default(), false);
+        let reads = faulty.count(Call::Read);
+        faulty.heal();
+        let storage: Arc<dyn Storage> = Arc::new(faulty);
+        let store = open(&storage, Path::new(PATH)).unwrap();
+        let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
+        let mut scan = orders.scan(0, 0, None).unwrap();
+        let found = (0..).take_while(|_| scan.next_record().unwrap().is_some()).count();
+        assert_eq!((orders.end(0).unwrap(), found), (4, 4), "{fault:?}: {told:?}");
+        reads
+    };
+    let reads = repaired(None);
+    assert!(reads > 20, "{reads}");
+    for nth in 1..=reads {
+        for errno in [libc::EIO, libc::EACCES] {
+            repaired(Some(Fault::at(nth, How::Errno(errno)).only(Call::Read)));
+        }
+    }
+}
+
+/// The word that tells the tail could not be written; the record is there all the same.
+#[test]
+fn a_flush_covers_a_record_behind_which_the_tail_could_not_be_stored() {
+    for nth in 1..60 {
+        let machine = MemoryStorage::new();
+        let faulty = FaultyStorage::over_memory(machine.clone());
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let options = StoreOptions { write_mode: Some(WriteMode::Pwrite), ..Default::default() };
+        let store = Store::open_on(Arc::clone(&storage), PATH, &options).unwrap();
+        let orders = topic(&store, "orders").with_sync(SyncMode::None);
+        orders.append(0, &Record::value(b"before"), None).unwrap();
+        faulty.plan(
+            Fault::at(faulty.count(Call::Write) + nth, How::Errno(libc::ENOSPC)).only(Call::Write),
+        );
+        let appended = orders.append(0, &Record::value(b"one"), None).is_ok();
+        faulty.heal();
+        orders.flush().unwrap();
+        let crash = machine.journal().crash_at_end();
+        let after: Arc<dyn Storage> = Arc::new(crash.image(&crash.nothing()));
+        let found =
+            Topic::open(&open(&after, Path::new(PATH)).unwrap(), "orders", &Default::default());
+        assert_eq!(found.unwrap().end(0).unwrap(), 1 + u64::from(appended), "write {nth}");
+    }
+}

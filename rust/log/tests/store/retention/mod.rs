@@ -1,0 +1,68 @@
+//! Retention by limits: what is beyond them goes by itself, and nothing else does.
+
+mod configure;
+mod limits;
+mod rolling;
+mod whole;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use falaj::format::names;
+use falaj::storage::Storage;
+use falaj::store::{RetentionChange, Store};
+use falaj::topic::{SyncMode, Topic};
+
+use crate::stores::{fill, log_dir, open, topic, value};
+
+/// A store with a topic of so many records of 500 bytes, in segments of about 120; closed in order, and
+/// opened again, so that nobody has a roll to see to.
+fn filled(storage: &Arc<dyn Storage>, path: &Path, records: u64) -> (Store, Topic) {
+    let store = open(storage, path).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    fill(&orders, 0, records);
+    orders.sync_clean().unwrap();
+    drop((orders, store));
+    let store = open(storage, path).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    (store, orders)
+}
+
+fn bytes(limit: u64) -> RetentionChange {
+    RetentionChange { bytes: Some(Some(limit)), ..RetentionChange::default() }
+}
+
+fn age(age_ms: u64) -> RetentionChange {
+    RetentionChange { age_ms: Some(Some(age_ms)), ..RetentionChange::default() }
+}
+
+fn records(limit: u64) -> RetentionChange {
+    RetentionChange { records: Some(Some(limit)), ..RetentionChange::default() }
+}
+
+fn segments(storage: &Arc<dyn Storage>, store: &Path, topic: &str) -> Vec<u64> {
+    let names = storage.list(&log_dir(storage, store, topic)).unwrap();
+    names.iter().filter_map(|name| names::parse_segment(name)).collect()
+}
+
+/// Bytes that the segments of a log and their indexes take.
+fn taken(storage: &Arc<dyn Storage>, store: &Path, topic: &str) -> u64 {
+    let dir = log_dir(storage, store, topic);
+    let names = storage.list(&dir).unwrap();
+    let counts =
+        |name: &&String| names::parse_segment(name).is_some() || names::parse_index(name).is_some();
+    // Retention may be at it just now.
+    let stats = names.iter().filter(counts).map(|name| storage.stat(&dir.join(name)));
+    stats.map(|stat| stat.map_or(0, |stat| stat.allocated)).sum()
+}
+
+/// All that is there is what was appended, from the first offset on.
+fn assert_whole(topic: &Topic) {
+    let (first, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
+    let mut scan = topic.scan(0, first, None).unwrap();
+    for i in first..end {
+        let record = scan.next_record().unwrap().unwrap();
+        assert_eq!((record.offset(), record.value()), (i, Some(value(i).as_slice())));
+    }
+    assert!(scan.next_record().unwrap().is_none());
+}

@@ -1,0 +1,176 @@
+//! Readers of what is durable: they see nothing that a power cut takes back, and all that a sync adds.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use falaj::error::Error;
+use falaj::format::address::Address;
+use falaj::format::control::at;
+use falaj::log::{Reach, Wait};
+use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::memory::MemoryStorage;
+use falaj::storage::real::RealStorage;
+use falaj::storage::{Access, Open, Storage};
+use falaj::topic::{Scan, SyncMode, Topic, Visibility};
+use falaj::wake::{FOLLOWERS, SYNC_FOLLOWERS, SYNC_WATCHERS};
+
+use crate::stores::{fill, on_both, open, open_to_read, topic, value};
+
+const STORE: &str = "/store";
+const NOW: Option<Duration> = Some(Duration::ZERO);
+const SOON: Option<Duration> = Some(Duration::from_secs(60));
+
+/// A topic that is synced only by hand, and but for sealed segments never by itself.
+fn by_hand(storage: &Arc<dyn Storage>, path: &Path) -> (Topic, Topic) {
+    let topic = topic(&open(storage, path).unwrap(), "orders").with_sync(SyncMode::None);
+    let durable = topic.with_visibility(Visibility::Durable);
+    (topic, durable)
+}
+
+/// Read on to the end; how far it came.
+fn drain(scan: &mut Scan) -> u64 {
+    while let Some(record) = scan.next_record().unwrap() {
+        assert_eq!(record.value(), Some(value(record.offset()).as_slice()));
+    }
+    scan.next_offset()
+}
+
+#[test]
+fn what_a_durable_reader_saw_no_power_cut_takes_back() {
+    let memory = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+    let (orders, durable) = by_hand(&storage, Path::new(STORE));
+    let mut scan = durable.scan(0, 0, None).unwrap();
+    let mut end = 0;
+    for step in 0..40_u64 {
+        fill(&orders, end, end + step % 7);
+        end += step % 7;
+        if step % 3 == 0 {
+            orders.flush().unwrap();
+        }
+        let seen = drain(&mut scan);
+        let crash = memory.journal().crash_at_end();
+        for selection in [crash.nothing(), crash.everything()] {
+            let image: Arc<dyn Storage> = Arc::new(crash.image(&selection).restart());
+            let early = open_to_read(&image, Path::new(STORE)).unwrap();
+            let early = topic(&early, "orders").with_visibility(Visibility::Durable);
+            let before_recovery = drain(&mut early.scan(0, 0, None).unwrap());
+            assert_eq!(early.end(0).unwrap(), before_recovery);
+            let after = topic(&open(&image, Path::new(STORE)).unwrap(), "orders");
+            let survived = drain(&mut after.scan(0, 0, None).unwrap());
+            assert!(survived >= seen, "step {step}: saw {seen}, {survived} are left");
+            assert!(survived >= before_recovery, "step {step}: recovery cut what was seen");
+        }
+    }
+    assert!(orders.durable(0).unwrap() > 90, "there was something to see");
+}
+
+#[test]
+fn all_that_a_durable_handle_says_ends_with_what_is_on_the_medium() {
+    on_both(|storage, path| {
+        let (orders, durable) = by_hand(storage, &path.join("store"));
+        fill(&orders, 0, 3);
+        orders.flush().unwrap();
+        fill(&orders, 3, 5);
+        assert_eq!((orders.end(0).unwrap(), durable.end(0).unwrap()), (5, 3));
+        assert_eq!(durable.committed(0).unwrap(), 5);
+        assert_eq!(durable.get(0, 2).unwrap().offset(), 2);
+        let behind = durable.get(0, 3).unwrap_err();
+        assert!(matches!(behind, Error::OffsetOutOfRange { offset: 3, end: 3, .. }), "{behind}");
+        let last = orders.get(0, 4).unwrap().timestamp_ns();
+        assert_eq!(durable.offset_at_time(0, last + 1).unwrap(), None);
+        assert_eq!(durable.offset_at_time(0, 0).unwrap(), Some(0));
+
+        // However it is read on, and wherever it is told to end.
+        let scan = |end| durable.scan(0, 1, end).unwrap();
+        let (mut records, mut slices, mut runs) = (scan(None), scan(Some(4)), scan(None));
+        assert_eq!(drain(&mut records), 3);
+        while slices.next_slice().unwrap().is_some() {}
+        while runs.next_run(100).unwrap().is_some() {}
+        assert_eq!((slices.next_offset(), runs.next_offset()), (3, 3));
+        orders.flush().unwrap();
+        assert_eq!((drain(&mut records), drain(&mut slices), drain(&mut runs)), (5, 4, 5));
+        assert_eq!(durable.offset_at_time(0, last + 1).unwrap(), None);
+        assert_eq!(durable.get(0, 4).unwrap().offset(), 4);
+    });
+}
+
+#[test]
+fn a_durable_reader_without_the_right_to_write_sees_no_more() {
+    on_both(|storage, path| {
+        let (orders, _) = by_hand(storage, &path.join("store"));
+        let reading = open_to_read(storage, &path.join("store")).unwrap();
+        let reader = topic(&reading, "orders").with_visibility(Visibility::Durable);
+        let mut scan = reader.scan(0, 0, None).unwrap();
+        fill(&orders, 0, 4);
+        assert_eq!((drain(&mut scan), reader.end(0).unwrap()), (0, 0));
+        let seen = reader.log().durable().unwrap();
+        let more = |timeout| reader.log().wait_for_durable(Address(seen.0 + 1), timeout, &|| false);
+        assert_eq!(more(NOW).unwrap(), Wait::TimedOut);
+        orders.flush().unwrap();
+        assert_eq!(more(SOON).unwrap(), Wait::News);
+        assert_eq!((drain(&mut scan), reader.end(0).unwrap()), (4, 4));
+    });
+}
+
+/// The word of the control page that says who may be asleep.
+fn waiting(topic: &Topic) -> u64 {
+    let storage = topic.store().storage();
+    let page = storage.open(&topic.log().dir().join("control"), Open::ReadWrite).unwrap();
+    page.map(4096, Access::Read).unwrap().load(at::WAITING)
+}
+
+#[test]
+fn a_durable_follower_sleeps_through_appends_and_is_woken_by_a_sync() {
+    let root = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
+    let (orders, durable) = by_hand(&storage, &root.path().join("store"));
+    let mut scan = durable.scan(0, 0, None).unwrap();
+    let log = durable.log();
+    for round in 0..3 {
+        let seen = log.durable().unwrap();
+        std::thread::scope(|scope| {
+            let follower =
+                scope.spawn(|| log.wait_for_durable(Address(seen.0 + 1), SOON, &|| false).unwrap());
+            while waiting(&orders) & SYNC_FOLLOWERS == 0 {
+                std::thread::yield_now();
+            }
+            let before = log.wakes();
+            fill(&orders, round * 50, round * 50 + 50);
+            assert_eq!(log.wakes(), before, "an append woke who waits for a sync");
+            // Nor when it wakes others.
+            assert!(!log.ask(Reach::Durable, seen).unwrap());
+            assert_eq!(
+                log.wait_for_news(log.committed().unwrap(), NOW, &|| false).unwrap(),
+                Wait::TimedOut
+            );
+            assert_eq!(waiting(&orders) & SYNC_FOLLOWERS, SYNC_FOLLOWERS);
+            orders.flush().unwrap();
+            assert!(log.wakes() > before);
+            assert_eq!(follower.join().unwrap(), Wait::News);
+        });
+        assert_eq!(waiting(&orders) & (SYNC_FOLLOWERS | SYNC_WATCHERS | FOLLOWERS), 0);
+        assert_eq!(drain(&mut scan), round * 50 + 50);
+    }
+}
+
+#[test]
+fn behind_a_failed_sync_a_durable_reader_goes_on_at_the_same_offsets() {
+    let faulty = FaultyStorage::over_memory(MemoryStorage::new());
+    let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+    let (orders, durable) = by_hand(&storage, Path::new(STORE));
+    fill(&orders, 0, 3);
+    orders.flush().unwrap();
+    let mut scan = durable.scan(0, 0, None).unwrap();
+    assert_eq!(drain(&mut scan), 3);
+    fill(&orders, 3, 6);
+    for call in [Call::SyncData, Call::SyncAll] {
+        faulty.plan(Fault::at(faulty.count(call) + 1, How::Errno(5)).only(call).forever());
+    }
+    orders.flush().unwrap_err();
+    assert_eq!((drain(&mut scan), durable.end(0).unwrap()), (3, 3), "while it is latched");
+    faulty.heal();
+    orders.flush().unwrap();
+    assert_eq!((drain(&mut scan), durable.end(0).unwrap()), (6, 6));
+}
