@@ -25,7 +25,15 @@ const CHANGES: [u8; 9] = [1, 2, 3, 4, 5, 6, 7, 0x80, 0xff];
 pub fn changed_bytes(mode: WriteMode) -> Result<u64, String> {
     let ops =
         [Op::Append, Op::Group, Op::DieUncommitted, Op::Roll, Op::Append, Op::Large, Op::Sync];
-    let machine = run(Machine::empty(mode), &ops)?;
+    // Keys, so that something goes, in blocks of which something stays.
+    let compacted =
+        [Op::Extend, Op::Durable, Op::Roll, Op::Extend, Op::Extend, Op::Roll, Op::Compact];
+    Ok(changed_in(mode, &ops)? + changed_in(mode, &compacted)?)
+}
+
+fn changed_in(mode: WriteMode, ops: &[Op]) -> Result<u64, String> {
+    let machine = run(Machine::empty(mode), ops)?;
+    let gone = machine.gone();
     let all = machine.truth.0.len();
     let whole = machine.storage.restart();
     let mut reads = 0;
@@ -37,7 +45,7 @@ pub fn changed_bytes(mode: WriteMode) -> Result<u64, String> {
                 put(&changed, &path, at, &[byte ^ change])?;
                 reads += 1;
                 let Ok(reader) = open_to_read(&changed, mode) else { continue };
-                let found = machine.truth.found_or_told(&reader, all);
+                let found = machine.truth.found_or_told(&reader, all, gone);
                 let place = format!("{} at {at}, {byte:#x} ^ {change:#x}", path.display());
                 found.map_err(|what| format!("{place}: {what}"))?;
             }

@@ -26,7 +26,7 @@ use falaj::storage::memory::MemoryStorage;
 use crate::actor::Actor;
 use crate::history::{Compactions, History, Moments, Trims, at};
 use crate::op::{Op, PARTS};
-use crate::truth::{CURSOR, Group, JOB, KEYED, ONCE, TOMBSTONE, TOPICS, Truth, record_of};
+use crate::truth::{CURSOR, Gone, Group, JOB, KEYED, ONCE, TOMBSTONE, TOPICS, Truth, record_of};
 
 /// Bytes of a segment: small, so that images are cheap and rolls frequent.
 pub const SEGMENT: u64 = 16 << 10;
@@ -169,6 +169,11 @@ impl Machine {
         self.incarnation
     }
 
+    /// What must be gone by now, and what may be.
+    pub fn gone(&self) -> Gone<'_> {
+        self.compactions.gone(&self.trims, self.storage.events())
+    }
+
     /// Do one step.
     ///
     /// # Errors
@@ -243,8 +248,7 @@ impl Machine {
         let all = self.truth.0.len();
         self.compactions.begun.push((self.storage.events() + 1, all));
         compact(&log, all)?;
-        let gone = self.compactions.gone(&self.trims, self.storage.events());
-        let found = self.truth.found(&log, all..=all, gone);
+        let found = self.truth.found(&log, all..=all, self.gone());
         let found = found.map_err(|what| Error::Invalid { what })?;
         self.compactions.done.push((self.storage.events(), found.taken));
         // It begins with a sync.

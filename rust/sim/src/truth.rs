@@ -353,13 +353,16 @@ impl Truth {
     ///
     /// # Errors
     /// What it gave instead.
-    pub fn found_or_told(&self, log: &Arc<Log>, groups: usize) -> Result<(), String> {
+    pub fn found_or_told(
+        &self,
+        log: &Arc<Log>,
+        groups: usize,
+        gone: Gone<'_>,
+    ) -> Result<(), String> {
         for topic in 0..TOPICS {
             let seen = self.read(log, topic, None)?;
             let (found, all) = (seen.records, self.count(topic, groups));
-            if let Some(missing) = seen.missing.first() {
-                return Err(format!("topic {topic} has no record {missing}, and no error"));
-            }
+            self.check_taken(topic, &seen, groups, gone)?;
             if seen.ended.is_ok() && found != all {
                 return Err(format!("{found} records of topic {topic} instead of {all}, no error"));
             }
