@@ -26,7 +26,10 @@ fn prepare(storage: &Arc<dyn Storage>, root: &Path) -> std::path::PathBuf {
 fn look(storage: &Arc<dyn Storage>, path: &Path) -> Verification {
     let before = snapshot(storage, path);
     let found = verify(storage, path, None, &mut quietly).unwrap();
-    assert!(before == snapshot(storage, path), "verification changed the store");
+    let after = snapshot(storage, path);
+    let changed: Vec<_> =
+        before.iter().filter(|file| !after.contains(file)).map(|file| &file.0).collect();
+    assert!(before == after, "verification changed the store: {changed:?}");
     found
 }
 
