@@ -143,12 +143,12 @@ impl OpenLogs {
         inner.logs.insert(dir.to_path_buf(), opened);
         if inner.helpers.is_none() {
             let bell = store.bell();
-            let (logs, mut helper) = (Served::new(member, &self.serving), Helper::new(store));
+            let (logs, mut helper) = (Served::new(member), Helper::new(store));
             let retention = start(dir, "falaj-retention", move || retain(&logs, &mut helper))?;
-            let (logs, rung) = (Served::new(member, &self.serving), bell.clone());
+            let (logs, rung) = (Served::new(member), bell.clone());
             let roused = retention.clone();
             let keeper = start(dir, "falaj-keeper", move || keep(&logs, &rung, &roused))?;
-            let logs = Served::new(member, &self.serving);
+            let logs = Served::new(member);
             let pages = start(dir, "falaj-pages", move || touch_pages(&logs))?;
             inner.helpers = Some(Helpers { keeper, pages, retention, bell });
         }
@@ -171,6 +171,14 @@ impl OpenLogs {
             opened.gate = Arc::downgrade(&gate);
         }
         Closing { _gate: gate }
+    }
+
+    /// Send the threads that serve the logs home: the membership ends.
+    pub(super) fn end(&self) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let helpers = inner.helpers.take();
+        drop(inner);
+        drop(helpers);
     }
 
     /// Keep what went wrong with retention, or forget it.
@@ -276,15 +284,18 @@ fn start(dir: &Path, name: &str, work: impl FnOnce() + Send + 'static) -> Result
         .map_err(|e| Error::io("start a thread for", dir, e))
 }
 
-/// The logs of a membership, for a thread that serves them and keeps neither alive.
-struct Served {
+/// The logs of a membership, for a thread that serves them. It keeps neither alive: of the membership
+/// only a log's handle, which waits for the thread, may be in its hands.
+pub(super) struct Served {
     member: Weak<Membership>,
+    logs: Weak<OpenLogs>,
     serving: Arc<RwLock<()>>,
 }
 
 impl Served {
-    fn new(member: &Arc<Membership>, serving: &Arc<RwLock<()>>) -> Self {
-        Self { member: Arc::downgrade(member), serving: Arc::clone(serving) }
+    pub(super) fn new(member: &Arc<Membership>) -> Self {
+        let (logs, serving) = (member.logs(), Arc::clone(&member.logs().serving));
+        Self { member: Arc::downgrade(member), logs: Arc::downgrade(logs), serving }
     }
 
     /// True when the membership is gone.
@@ -293,24 +304,27 @@ impl Served {
     }
 
     /// Do something with them; `None` when the membership is gone.
-    fn with<T>(&self, work: impl FnOnce(Vec<Arc<Log>>) -> T) -> Option<T> {
+    pub(super) fn with<T>(&self, work: impl FnOnce(Vec<Arc<Log>>) -> T) -> Option<T> {
         let _gate = self.serving.read();
-        let member = self.member.upgrade()?;
-        let logs = member.logs().living();
-        drop(member);
+        if self.is_over() {
+            return None;
+        }
+        let logs = self.logs.upgrade()?.living();
         Some(work(logs))
     }
 
     /// The same for who has to do with the membership, too: only while there are logs, which have it as
     /// well. With the last handle of a log the last of it must go.
-    fn with_member(
+    pub(super) fn with_member(
         &self,
-        work: impl FnOnce(&Arc<Membership>, Vec<Arc<Log>>) -> bool,
+        work: impl FnOnce(&Arc<Membership>, &[Arc<Log>]) -> bool,
     ) -> Option<bool> {
-        let _gate = self.serving.read();
-        let member = self.member.upgrade()?;
-        let logs = member.logs().living();
-        Some(!logs.is_empty() && work(&member, logs))
+        self.with(|logs| {
+            if logs.is_empty() {
+                return false;
+            }
+            self.member.upgrade().is_some_and(|member| work(&member, &logs))
+        })
     }
 }
 
@@ -328,7 +342,7 @@ fn retain(logs: &Served, helper: &mut Helper) {
     loop {
         std::thread::park();
         loop {
-            let turn = logs.with_member(|member, logs| helper.turn(member, &logs));
+            let turn = logs.with_member(|member, logs| helper.turn(member, logs));
             match turn {
                 None => return,
                 Some(false) => break,

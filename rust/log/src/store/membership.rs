@@ -45,7 +45,8 @@ pub struct Membership {
     // In this order: a slot that is held without presence looks like a replaced lock file.
     slot: LockFile,
     presence: LockFile,
-    logs: OpenLogs,
+    /// An `Arc` for the threads that serve the logs: a membership must not end in the hands of one.
+    logs: Arc<OpenLogs>,
     gates: Gates,
     doors: Doors,
 }
@@ -168,7 +169,7 @@ impl Membership {
     }
 
     /// The logs that this process has open for writing.
-    pub(super) fn logs(&self) -> &OpenLogs {
+    pub(super) fn logs(&self) -> &Arc<OpenLogs> {
         &self.logs
     }
 
@@ -190,6 +191,16 @@ impl Membership {
     /// The process behind an identity, for people: `process 4711 (slot 3)`.
     pub fn describe(&self, holder: Identity) -> String {
         self.slots.describe(holder)
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        // Here, and not when the last of them lets go of the logs: it rings the store's bell. A forked
+        // child has none of them, and may have been born while somebody held that lock.
+        if self.check().is_ok() {
+            self.logs.end();
+        }
     }
 }
 

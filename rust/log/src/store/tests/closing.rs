@@ -1,8 +1,10 @@
-//! The last handle of a log waits for whoever else has the log in its hands.
+//! The last handle of a log waits for whoever else has the log in its hands, and a membership ends with
+//! the last handle of its store.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 
+use super::super::logs::Served;
 use super::*;
 
 #[test]
@@ -35,5 +37,31 @@ fn of_two_last_handles_dropped_at_once_one_waits_for_the_helpers() {
             drop(has_it);
         });
         assert_eq!(gone.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[test]
+fn a_membership_ends_with_the_store_and_not_in_the_hands_of_who_serves_its_logs() {
+    let machine = machine();
+    for round in 0..300 {
+        let store = open(&machine).unwrap();
+        let membership = store.membership().unwrap();
+        let (served, gone) = (Served::new(&membership), AtomicBool::new(false));
+        let (weak, barrier) = (Arc::downgrade(&membership), Barrier::new(2));
+        drop(membership);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                barrier.wait();
+                while !gone.load(Ordering::SeqCst) {
+                    let _ = served.with(|logs| assert!(logs.is_empty()));
+                    let _ = served.with_member(|_, _| unreachable!("there are no logs"));
+                }
+            });
+            barrier.wait();
+            drop(store);
+            let left = weak.strong_count();
+            gone.store(true, Ordering::SeqCst);
+            assert_eq!(left, 0, "round {round}: somebody has it");
+        });
     }
 }
