@@ -62,6 +62,16 @@ impl Spans {
         self.cuts
     }
 
+    /// Sequence of a segment.
+    pub fn sequence(&self, i: usize) -> u64 {
+        self.sequences[i]
+    }
+
+    /// Which cut a segment is; `None` for one that is none, or not there any more.
+    pub fn cut_of(&self, sequence: u64) -> Option<usize> {
+        self.sequences[..self.cuts].binary_search(&sequence).ok()
+    }
+
     /// Bytes that a segment takes on the disk with its index.
     pub fn bytes(&self, i: usize) -> u64 {
         self.log.allocated_for(self.sequences[i])

@@ -109,7 +109,7 @@ impl Store {
                 plans.push(LogPlan::new(other, log, self.tenants(topics)?));
             }
         }
-        plan::apply_store(&mut plans, self.taken()?, most)?;
+        plan::apply_store(&mut plans, || self.taken(), most)?;
         let own = plans.remove(0);
         for mut plan in plans.into_iter().filter(|plan| !plan.firsts().is_empty()) {
             plan.log = self.open_log(&plan.tenants[0].settings)?;

@@ -14,7 +14,10 @@ use std::sync::Arc;
 use super::needs::Need;
 use crate::error::Result;
 use crate::format::settings::TopicSettings;
-use crate::log::{Log, Spans};
+use crate::log::{Log, Removable, Spans};
+
+/// How often it is looked at again, where others take segments meanwhile.
+const TRIES: u32 = 8;
 
 /// Which limit took something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +98,9 @@ pub(super) struct LogPlan {
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     log: usize,
-    /// The segment that the log would begin with.
-    cut: usize,
+    /// Sequence of the segment that the log would begin with. No number of a list: others remove
+    /// segments meanwhile.
+    begin: u64,
     bytes: u64,
     newest_ns: i64,
 }
@@ -139,25 +143,28 @@ impl LogPlan {
         Ok(())
     }
 
-    /// Segments that the store's limit may take, oldest first, as many as hold `excess`.
-    fn candidates(&self, log: usize, excess: u64) -> Result<Vec<Candidate>> {
+    /// Segments that the store's limit may take beside those that go anyhow, oldest first, as many as
+    /// hold `excess`.
+    fn candidates(&self, log: usize, gone: &Removable, excess: u64) -> Result<Vec<Candidate>> {
         let numbers: Vec<u32> = self.tenants.iter().flat_map(Tenant::numbers).collect();
         let free = self.tenants.iter().all(|tenant| !tenant.settings.retention.protected);
         // A topic whose settings nobody could read may be protected.
         if !free || self.log.topic_numbers()?.iter().any(|number| !numbers.contains(number)) {
             return Ok(Vec::new());
         }
-        let gone = self.log.removable(&self.firsts())?.sequences.len();
         let mut spans = self.log.spans()?;
         let (mut found, mut bytes) = (Vec::new(), 0);
-        for cut in gone + 1..spans.cuts() {
+        for cut in 1..spans.cuts() {
+            if gone.sequences.last().is_some_and(|last| spans.sequence(cut - 1) <= *last) {
+                continue;
+            }
             if bytes >= excess || self.is_held(&mut spans, cut)? {
                 break;
             }
             let newest_ns = spans.newest_ns(cut, &numbers)?;
             let own = spans.bytes(cut - 1);
             bytes += own;
-            found.push(Candidate { log, cut, bytes: own, newest_ns });
+            found.push(Candidate { log, begin: spans.sequence(cut), bytes: own, newest_ns });
         }
         Ok(found)
     }
@@ -175,12 +182,20 @@ impl LogPlan {
         Ok(false)
     }
 
-    /// Have the log begin with a segment.
-    fn cut_at(&mut self, cut: usize) -> Result<()> {
-        let mut spans = self.log.spans()?;
+    /// Have the log begin with a segment, if it does not begin behind it by now.
+    fn cut_at(&mut self, begin: u64) -> Result<()> {
+        let log = Arc::clone(&self.log);
+        let numbers: Vec<u32> = self.tenants.iter().flat_map(Tenant::numbers).collect();
+        let firsts = log.while_segments_go(|| {
+            let mut spans = log.spans()?;
+            let Some(cut) = spans.cut_of(begin) else { return Ok(Vec::new()) };
+            numbers.iter().map(|number| Ok((*number, spans.first(cut, *number)?))).collect()
+        })?;
+        let firsts: BTreeMap<u32, Option<u64>> = firsts.into_iter().collect();
         for tenant in self.tenants.clone() {
             for partition in 0..tenant.settings.partitions {
-                if let Some(to) = spans.first(cut, tenant.settings.number + partition)? {
+                let number = tenant.settings.number + partition;
+                if let Some(to) = firsts.get(&number).copied().flatten() {
                     self.note(&tenant, partition, to, Limit::Store)?;
                 }
             }
@@ -239,16 +254,38 @@ fn by_age(spans: &mut Spans, before_ns: i64, numbers: &[u32]) -> Result<usize> {
     Ok(cut)
 }
 
-/// Apply the store's limit: `taken` bytes is what all logs take now.
-pub(super) fn apply_store(plans: &mut [LogPlan], taken: u64, most: u64) -> Result<()> {
-    let mut left = taken;
-    for plan in plans.iter() {
-        left = left.saturating_sub(plan.log.removable(&plan.firsts())?.bytes);
+/// Apply the store's limit; `taken` says how many bytes all logs take now. Others may be at it, too:
+/// where they took something while it was found out what should go, it is found out again, for both
+/// together would take more than there is too much.
+pub(super) fn apply_store(
+    plans: &mut [LogPlan],
+    taken: impl Fn() -> Result<u64>,
+    most: u64,
+) -> Result<()> {
+    let mut before = taken()?;
+    for _ in 0..TRIES {
+        let cuts = beyond(plans, before, most)?;
+        let now = taken()?;
+        if now >= before {
+            return cuts.into_iter().try_for_each(|(log, begin)| plans[log].cut_at(begin));
+        }
+        before = now;
     }
-    let Some(excess) = left.checked_sub(most).filter(|excess| *excess > 0) else { return Ok(()) };
+    // They take without end: what is left is seen to with the next roll.
+    Ok(())
+}
+
+/// What is beyond the store's limit: by log, the segment that it should begin with.
+fn beyond(plans: &[LogPlan], taken: u64, most: u64) -> Result<BTreeMap<usize, u64>> {
+    // Asked for once: what others say from here on goes as well, but was not counted.
+    let gone = plans.iter().map(|plan| plan.log.removable(&plan.firsts()));
+    let gone: Vec<Removable> = gone.collect::<Result<_>>()?;
+    let left = taken.saturating_sub(gone.iter().map(|gone| gone.bytes).sum());
+    let (mut cuts, mut freed) = (BTreeMap::new(), 0);
+    let Some(excess) = left.checked_sub(most).filter(|excess| *excess > 0) else { return Ok(cuts) };
     let mut candidates = Vec::new();
-    for (i, plan) in plans.iter().enumerate() {
-        candidates.extend(plan.log.while_segments_go(|| plan.candidates(i, excess))?);
+    for (i, (plan, gone)) in plans.iter().zip(&gone).enumerate() {
+        candidates.extend(plan.log.while_segments_go(|| plan.candidates(i, gone, excess))?);
     }
     // Within a log they stay in order: what is known of the time before a cut only rises, but a file
     // may have been written to later than the next one.
@@ -257,17 +294,13 @@ pub(super) fn apply_store(plans: &mut [LogPlan], taken: u64, most: u64) -> Resul
             candidates[i].newest_ns = candidates[i].newest_ns.max(candidates[i - 1].newest_ns);
         }
     }
-    candidates.sort_by_key(|candidate| (candidate.newest_ns, candidate.log, candidate.cut));
-    let (mut cuts, mut freed) = (BTreeMap::new(), 0);
+    candidates.sort_by_key(|candidate| (candidate.newest_ns, candidate.log, candidate.begin));
     for candidate in candidates {
         if freed >= excess {
             break;
         }
         freed += candidate.bytes;
-        cuts.insert(candidate.log, candidate.cut);
+        cuts.insert(candidate.log, candidate.begin);
     }
-    for (i, cut) in cuts {
-        plans[i].cut_at(cut)?;
-    }
-    Ok(())
+    Ok(cuts)
 }

@@ -1,0 +1,53 @@
+//! Two who let go of the same store's records at once take no more than there is too much.
+
+use std::cell::Cell;
+
+use crate::storage::memory::MemoryStorage;
+use crate::store::{StoreOptions, TopicOptions};
+use crate::topic::{Record, SyncMode, Topic};
+
+use super::*;
+
+/// Whoever lets go of records counts, and another one lets go of some before, or while, it plans.
+#[test]
+fn who_is_overtaken_by_another_one_takes_no_more_than_there_is_too_much() {
+    for overtaken_at in [0, 1] {
+        let memory = MemoryStorage::new();
+        let store = Store::open_on(Arc::new(memory), "/store", &StoreOptions::default()).unwrap();
+        let small = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
+        let orders = Topic::open(&store, "orders", &small).unwrap().with_sync(SyncMode::None);
+        for _ in 0..1200 {
+            orders.append(0, &Record::value(&[7; 500]), None).unwrap();
+        }
+        orders.flush().unwrap();
+        let segment = (64 << 10) as u64;
+        let most = store.taken().unwrap() - 2 * segment;
+        store.configure(Some(most)).unwrap();
+        let mut plans: Vec<LogPlan> = store
+            .by_log(&mut Vec::new())
+            .unwrap()
+            .into_iter()
+            .map(|(dir, topics)| {
+                store.plan(&dir, store.open_log(&topics[0]).unwrap(), topics).unwrap()
+            })
+            .collect();
+        let (asked, taken_by_other) = (Cell::new(0), Cell::new(0));
+        let taken = || {
+            let before = store.taken();
+            if asked.replace(asked.get() + 1) == overtaken_at {
+                store.maintain(false)?;
+                taken_by_other.set(orders.first(0)?);
+                // By the second time it is asked it has noticed; by the first it could not.
+                return if overtaken_at == 0 { before } else { store.taken() };
+            }
+            before
+        };
+        plan::apply_store(&mut plans, taken, most).unwrap();
+        for plan in &plans {
+            carry_out(plan).unwrap();
+        }
+        assert!(taken_by_other.get() > 0);
+        assert_eq!(orders.first(0).unwrap(), taken_by_other.get(), "overtaken at {overtaken_at}");
+        assert!(store.taken().unwrap() + 2 * segment > most);
+    }
+}
