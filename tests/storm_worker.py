@@ -25,11 +25,14 @@ INTENDED, ACKNOWLEDGED, REFUSAL = 1, 2, 3
 PARTITIONS_MAX, BLOCKS, BLOCK = 8, 1 << 16, 1000
 MASK = (1 << 64) - 1
 SYNC = ("none", "interval", "durable")
-WORD = struct.Struct("<Q")
 
 
 class Account:
-    """The mapped file of a worker."""
+    """The mapped file of a worker.
+
+    What says how far it came is stored through views, in one store: `struct.pack_into` clears the
+    place first, and whoever is killed just then would have said nothing.
+    """
 
     def __init__(self, path: str, length: int) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -37,30 +40,35 @@ class Account:
             os.ftruncate(descriptor, length)
         self.map = mmap.mmap(descriptor, length)
         os.close(descriptor)
+        self.words = memoryview(self.map).cast("Q")
+        self.states = memoryview(self.map).cast("I")
 
     def word(self, at: int) -> int:
-        return int(WORD.unpack_from(self.map, at)[0])
+        return self.words[at // 8]
 
     def set_word(self, at: int, value: int) -> None:
-        WORD.pack_into(self.map, at, value)
+        self.words[at // 8] = value
+
+    def set_state(self, i: int, state: int) -> None:
+        self.states[(HEADER + i * LINE) // 4] = state
 
     def intend(self, count: int, seq: int, crc: int, place: tuple[int, int], mode: int) -> int:
         i = self.word(BEGUN)
         at = HEADER + i * LINE
         line = (count, seq, 0, crc, *place, 0, mode << 60)
         struct.pack_into("<IQQIHHQQ", self.map, at + 4, *line)
-        struct.pack_into("<I", self.map, at, INTENDED)
+        self.set_state(i, INTENDED)
         self.set_word(BEGUN, i + 1)
         return i
 
     def acknowledge(self, i: int, offset: int, mode: int) -> None:
         at = HEADER + i * LINE
-        WORD.pack_into(self.map, at + 16, offset)
-        WORD.pack_into(self.map, at + 40, mode << 60 | time.monotonic_ns() // 1000)
-        struct.pack_into("<I", self.map, at, ACKNOWLEDGED)
+        self.set_word(at + 16, offset)
+        self.set_word(at + 40, mode << 60 | time.monotonic_ns() // 1000)
+        self.set_state(i, ACKNOWLEDGED)
 
     def refuse(self, i: int) -> None:
-        struct.pack_into("<I", self.map, HEADER + i * LINE, REFUSAL)
+        self.set_state(i, REFUSAL)
         self.set_word(REFUSED, self.word(REFUSED) + 1)
 
 
