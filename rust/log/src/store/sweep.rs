@@ -245,7 +245,7 @@ fn remove_leftovers(storage: &dyn Storage, topic_settings: &Path) -> Result<()> 
 /// under a temporary name goes with the next sweep, however this one ends.
 pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
     if path.to_string_lossy().ends_with(TEMPORARY) {
-        return remove_log_files(storage, path);
+        return remove_log_files(storage, path).map(drop);
     }
     let away = temporary(path);
     if is_dir(storage, &away)? {
@@ -253,7 +253,8 @@ pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
     }
     let renamed = storage.rename_new(path, &away);
     renamed.map_err(|error| Error::io("rename", path, error))?;
-    remove_log_files(storage, &away)?;
+    // A call that had looked the directory up before it lost its name may put a file of the log there yet.
+    while remove_log_files(storage, &away)? > 0 && is_dir(storage, &away)? {}
     if is_dir(storage, &away)? {
         // What somebody else put there stays where that one looks for it.
         let renamed = storage.rename_new(&away, path);
@@ -262,7 +263,10 @@ pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn remove_log_files(storage: &dyn Storage, path: &Path) -> Result<()> {
+/// Remove a log's files, and the directory if nothing else is in it; returns how many files of the log
+/// itself there were.
+fn remove_log_files(storage: &dyn Storage, path: &Path) -> Result<usize> {
+    let mut removed = 0;
     let quarantine = path.join(in_log::QUARANTINE);
     if is_dir(storage, &quarantine)? {
         for name in files::list(storage, &quarantine)? {
@@ -276,10 +280,12 @@ fn remove_log_files(storage: &dyn Storage, path: &Path) -> Result<()> {
     for name in files::list(storage, path)? {
         if names::is_log_file(&name) {
             files::unlink(storage, &path.join(name))?;
+            removed += 1;
         }
     }
     files::remove_dir(storage, path)?;
-    files::sync_parent(storage, path)
+    files::sync_parent(storage, path)?;
+    Ok(removed)
 }
 
 /// A file of a log, perhaps with more behind its name to tell several of them apart.
