@@ -1,5 +1,7 @@
 //! Deleting, sweeping, and creation that was interrupted anywhere.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
 use super::*;
 use crate::storage::memory::every;
 
@@ -63,6 +65,38 @@ fn sweeping_takes_leftovers_and_nothing_that_is_strange_or_may_be_needed() {
     for path in &strange {
         assert!(machine.stat(path).is_ok(), "{path:?}");
     }
+}
+
+/// Delete a topic while a call of somebody else, who had looked the log's directory up before it lost
+/// its name, puts a segment there at the n-th step at which it has the other name. False without one.
+fn delete_while_a_segment_arrives_at(n: u32) -> bool {
+    let machine = machine();
+    let store = open(&machine.process()).unwrap();
+    let log = store.log_dir(&topic(&store, "orders").unwrap()).unwrap();
+    let arriving = temporary(&log).join(names::segment(1));
+    let (late, has_come) = (machine.process(), Arc::new(AtomicBool::new(false)));
+    let (writer, came, steps) = (late.clone(), has_come.clone(), AtomicU32::new(0));
+    let is_in_it = AtomicBool::new(false);
+    machine.watch(move |_| {
+        if is_in_it.swap(true, Ordering::SeqCst) {
+            return; // of the late one itself
+        }
+        let is_there = writer.stat(arriving.parent().unwrap()).is_ok();
+        if is_there && steps.fetch_add(1, Ordering::SeqCst) == n {
+            let file = writer.open(&arriving, Open::CreateNew(0o600));
+            came.store(file.is_ok(), Ordering::SeqCst);
+        }
+        is_in_it.store(false, Ordering::SeqCst);
+    });
+    store.delete_topic("orders").unwrap();
+    assert_eq!(list(&late, "logs"), [""; 0], "step {n}: the deleted log takes room yet");
+    has_come.load(Ordering::SeqCst)
+}
+
+#[test]
+fn what_a_call_in_flight_puts_into_a_deleted_log_goes_with_it() {
+    let steps = (0..).take_while(|n| delete_while_a_segment_arrives_at(*n)).count();
+    assert!(steps > 5, "{steps} steps only");
 }
 
 #[test]
