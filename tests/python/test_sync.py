@@ -1,17 +1,25 @@
 """Sync modes: what is acknowledged is as durable as was asked, and the innermost wish wins."""
 
+import fcntl
+import os
+import struct
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from children import child
 
 import falaj
-from falaj.errors import OffsetOutOfRange
+from falaj.errors import DurabilityUnknown, OffsetOutOfRange
 
 HOUR_MS = 3_600_000
 SOON_S = 5.0
+SYNC_LOCK = 192
+"""Where the lock word is in a log's `control`: docs/FORMAT.md."""
 
 
 def slow(store: falaj.Store, **settings: Any) -> falaj.Topic[Any]:
@@ -116,3 +124,60 @@ def test_many_threads_append_durably_together(store: falaj.Store) -> None:
     for thread in threads:
         thread.join()
     assert (len(topic), lost) == (400, [])
+
+
+@contextmanager
+def somebody_syncs_and_does_not_end(path: Path) -> Iterator[falaj.Store]:
+    """Open the store while another process, which lives, has the sync lock of its only log."""
+    program = """
+store = falaj.open(path)
+store.topic("orders").append(b"0")
+say(os.getpid())
+hear()
+"""
+    with child(path, program) as syncer, falaj.open(path, timeout=0.2) as store:
+        pid = syncer.hear()
+        slots = {slot.name: slot.read_text().split() for slot in (path / "slots").iterdir()}
+        (identity,) = (int(n) << 20 | int(told[1]) for n, told in slots.items() if told[3] == pid)
+        (log,) = (path / "logs").iterdir()
+        with (log / "control").open("r+b", buffering=0) as control, ExitStack() as held:
+            if (log / "lock.sync").exists():
+                lock = held.enter_context((log / "lock.sync").open("r+b"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            os.pwrite(control.fileno(), struct.pack("<Q", identity << 32 | 1), SYNC_LOCK)
+            yield store
+            os.pwrite(control.fileno(), bytes(8), SYNC_LOCK)
+        syncer.tell()
+
+
+@pytest.mark.parametrize("how", ["append", "extend", "numbered", "job", "transaction"])
+def test_who_waits_too_long_for_the_sync_of_an_append_is_told_that_it_is_visible(
+    path: Path, how: str
+) -> None:
+    def begin(topic: falaj.Topic[Any], store: falaj.Store) -> None:
+        match how:
+            case "append":
+                topic.append(b"1", sync="durable")
+            case "extend":
+                topic.extend([b"1"], sync="durable")
+            case "numbered":
+                topic.append(b"1", sync="durable", producer="p", sequence=1)
+            case "job":
+                with topic.job("import") as job:
+                    job.append(b"1")
+            case "transaction":
+                with store.transaction(sync="durable") as tx:
+                    tx.append("orders", b"1")
+
+    with somebody_syncs_and_does_not_end(path) as store:
+        topic = store.topic("orders")
+        with pytest.raises(
+            DurabilityUnknown, match=r"visible from offset 1 .* process \d+"
+        ) as told:
+            begin(topic, store)
+        assert told.value.remedy == "fix the machine"  # and not: retry
+        assert [bytes(value) for value in topic] == [b"0", b"1"]
+    with falaj.open(path) as store:
+        topic = store.topic("orders")
+        topic.flush()
+        assert (topic.durable, len(topic)) == (2, 2)

@@ -189,7 +189,11 @@ impl Error {
             | Error::LockFileReplaced { .. } => Remedy::Repair,
             Error::Newer { .. } => Remedy::Upgrade,
             Error::Closed { .. } | Error::TopicDeleted { .. } => Remedy::Reopen,
-            Error::DurabilityUnknown { source, .. } => source.remedy(),
+            // It is visible: who tried again would append it twice.
+            Error::DurabilityUnknown { source, .. } => match source.remedy() {
+                Remedy::Retry => Remedy::FixMachine,
+                remedy => remedy,
+            },
         }
     }
 

@@ -19,7 +19,7 @@ use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::input::{self, Incoming};
 use crate::opened::Opened;
-use crate::wait::patiently;
+use crate::wait::{patiently, patiently_after};
 
 /// A part of a job; see falaj.Part.
 #[pyclass(frozen, module = "falaj._core")]
@@ -221,8 +221,8 @@ pub(crate) fn commit<'py>(
     let patience = opened.handle.patience;
     let ready = py.detach(|| job.ready(&parts, borrowed(token))).or_raise(py)?;
     let placed = patiently(py, patience, || ready.place())?;
-    // It is visible: however long others sync, what comes of it is told.
-    let done = patiently(py, patience, || ready.settle(placed.clone()))?;
+    let visible = |error| ready.visible(&placed, error);
+    let done = patiently_after(py, patience, visible, || ready.settle(placed.clone()))?;
     let offsets = PyDict::new(py);
     for (partition, range) in &done.offsets {
         offsets.set_item(partition, (range.start, range.end))?;

@@ -25,7 +25,7 @@ use crate::job;
 use crate::only_if::If;
 use crate::opened::Opened;
 use crate::record::Record;
-use crate::wait::{patiently, seconds, wait};
+use crate::wait::{patiently, patiently_after, seconds, wait};
 
 /// An open topic; see falaj.Topic.
 #[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
@@ -165,12 +165,9 @@ impl Topic {
         if sync == SyncMode::Durable {
             let open = self.opened.handle.open(py)?;
             let log = open.topic.log();
-            patiently(py, self.opened.handle.patience, || {
-                log.sync_to(appended.end).map_err(|error| match error {
-                    Error::LockTimeout { .. } => error,
-                    error => error.after_append(offset),
-                })
-            })?;
+            let visible = |error: Error| error.after_append(offset);
+            let sync = || log.sync_to(appended.end);
+            patiently_after(py, self.opened.handle.patience, visible, sync)?;
         }
         Ok(offset)
     }
@@ -389,8 +386,9 @@ impl Topic {
     ///     TooLarge: The job is larger than it may be; the limit is named. Nothing was committed.
     ///     Invalid: The log remembers as many tokens as it can: see `forget_token`.
     ///     NoSpace, Latched, TopicDeleted, ReadOnly: Nothing was committed.
-    ///     LockTimeout: Others had a lock for too long: commit it again.
-    ///     DurabilityUnknown: It is visible, and perhaps not on the medium: commit it again.
+    ///     LockTimeout: Others had a lock for too long. Nothing was committed now: commit it again.
+    ///     DurabilityUnknown: It is visible, and perhaps not on the medium: with a token commit it again,
+    ///         without one `flush`, since it would be appended a second time.
     ///
     /// Example:
     ///     >>> flights = store.topic("flights")

@@ -26,7 +26,7 @@ use crate::input::{self, Incoming};
 use crate::opened::Opened;
 use crate::store::Store;
 use crate::topic::Topic;
-use crate::wait::patiently;
+use crate::wait::{patiently, patiently_after};
 
 /// Where the next record without a key goes.
 static TURN: AtomicU32 = AtomicU32::new(0);
@@ -252,12 +252,8 @@ impl Transaction {
             // They are visible, whatever comes of the sync.
             self.gathered().offsets = Some(offsets.clone().unbind());
             let (log, offset) = (home_open.topic.log(), appended.first);
-            patiently(py, patience, || {
-                log.sync_to(appended.end).map(drop).map_err(|error| match error {
-                    Error::LockTimeout { .. } => error,
-                    error => Error::DurabilityUnknown { offset, source: Box::new(error) },
-                })
-            })?;
+            let visible = |error| Error::DurabilityUnknown { offset, source: Box::new(error) };
+            patiently_after(py, patience, visible, || log.sync_to(appended.end))?;
         }
         Ok(offsets.unbind())
     }

@@ -31,6 +31,17 @@ pub(crate) const ATTEMPT: Duration = Duration::from_millis(50);
 pub(crate) fn patiently<T: Send>(
     py: Python<'_>,
     patience: Duration,
+    work: impl FnMut() -> Result<T> + Send,
+) -> PyResult<T> {
+    patiently_after(py, patience, |error| error, work)
+}
+
+/// The same behind something that was done already: `told` says what an error means then, also that
+/// of having waited too long.
+pub(crate) fn patiently_after<T: Send>(
+    py: Python<'_>,
+    patience: Duration,
+    told: impl FnOnce(Error) -> Error,
     mut work: impl FnMut() -> Result<T> + Send,
 ) -> PyResult<T> {
     let start = Instant::now();
@@ -40,10 +51,10 @@ pub(crate) fn patiently<T: Send>(
                 py.check_signals()?;
                 let waited = start.elapsed();
                 if waited >= patience {
-                    return Err(raise(py, &Error::LockTimeout { path, holder, waited }));
+                    return Err(raise(py, &told(Error::LockTimeout { path, holder, waited })));
                 }
             }
-            ended => return ended.or_raise(py),
+            ended => return ended.map_err(told).or_raise(py),
         }
     }
 }

@@ -241,7 +241,8 @@ impl Ready<'_> {
     /// earlier ones.
     ///
     /// # Errors
-    /// `DurabilityUnknown`; `LockTimeout`, after which this can be tried again.
+    /// `DurabilityUnknown`; `LockTimeout`, after which this can be tried again. Who does not try again
+    /// tells [`Ready::visible`] of it.
     pub fn settle(&self, placed: Placed) -> Result<Committed> {
         let log = self.job.topic.log();
         let synced = match placed.end {
@@ -250,16 +251,25 @@ impl Ready<'_> {
             None if self.token.is_some() => log.sync().map(drop),
             None => Ok(()),
         };
-        let offset = placed.offsets.values().next().map_or(0, |range| range.start);
-        synced.map_err(|error| match (error, placed.end) {
-            (error @ Error::LockTimeout { .. }, _) | (error, None) => self.job.topic.told(error),
-            (error, Some(_)) => error.after_append(offset),
+        synced.map_err(|error| match error {
+            Error::LockTimeout { .. } => self.job.topic.told(error),
+            error => self.visible(&placed, error),
         })?;
         pass(Point::JobDurable);
         self.clean();
         let now = placed.end.is_some() || self.token.is_none();
         let records = placed.offsets.values().map(|range| range.end - range.start).sum();
         Ok(Committed { now, records, offsets: placed.offsets })
+    }
+
+    /// What an error of [`Ready::settle`] means: what was placed is visible.
+    pub fn visible(&self, placed: &Placed, error: Error) -> Error {
+        let offset = placed.offsets.values().next().map_or(0, |range| range.start);
+        match (error, placed.end) {
+            (error @ Error::DurabilityUnknown { .. }, _) => error,
+            (error, Some(_)) => error.after_append(offset),
+            (error, None) => self.job.topic.told(error),
+        }
     }
 
     /// What cannot be removed now is swept later: the job is committed all the same.

@@ -110,7 +110,7 @@ impl Job {
     /// part is gone; `Corrupt` when it is damaged; `TooLarge` for more than one append may hold;
     /// `Invalid` when the log remembers no more tokens; else as [`Topic::append`]. Then nothing was
     /// appended, and nothing removed. `DurabilityUnknown`: it is visible, and perhaps not on the medium:
-    /// commit it again.
+    /// with a token commit it again. `LockTimeout` may be either, and is cleared up likewise.
     pub fn commit(
         &self,
         manifests: &[impl AsRef<[u8]>],
