@@ -86,8 +86,8 @@ def everything(programs: Path, python: str = sys.executable) -> Harnesses:
         *_of_falaj_storm(programs, python),
         *_of_falaj_hostile(str(programs / "falaj-hostile")),
         *_with_sanitizer(programs),
-        Job("schedules", "schedules", 3, _schedules(programs / "shuttle"), seconds_min=30),
-        Job("outside", "outside", 5, _outside(programs, python), seconds_min=120),
+        _schedules(programs / "shuttle"),
+        Job("outside", "outside", 4, _outside(programs, python), seconds_min=120),
     ]
     return Harnesses(jobs, counts.READERS, TARGETS)
 
@@ -115,7 +115,7 @@ def _of_falaj_sim(program: str) -> list[Job]:
             *("--seconds", _whole(turn.seconds), "--resume", f"{turn.kept}.json"),
         ]
 
-    return [Job(f"explore-{shard}", "explore", 26, explore(shard)) for shard in (0, 1)]
+    return [Job(f"explore-{shard}", "explore", 30, explore(shard)) for shard in (0, 1)]
 
 
 def _of_falaj_storm(programs: Path, python: str) -> list[Job]:
@@ -136,7 +136,7 @@ def _of_falaj_storm(programs: Path, python: str) -> list[Job]:
             *("--hours", f"{turn.seconds / 3600:.5f}", "--state", f"{turn.kept}.json"),
         ]
 
-    return [Job("kill", "kill", 27, kill), Job("power", "power", 4, power)]
+    return [Job("kill", "kill", 24, kill), Job("power", "power", 3, power)]
 
 
 def _campaign(program: str, *words: str) -> Command:
@@ -156,8 +156,8 @@ def _of_falaj_hostile(program: str) -> list[Job]:
     flips = [_campaign(program, "flips", "--all", "--variant", variant) for variant in VARIANTS]
     chain = zip(names, flips, ["", *names], strict=False)
     return [
-        *(Job(name, "flips", 22, flip, seeded=False, after=after) for name, flip, after in chain),
-        Job("faults", "faults", 7, _campaign(program, "faults", "--share", "1"), seeded=False),
+        *(Job(name, "flips", 18, flip, seeded=False, after=after) for name, flip, after in chain),
+        Job("faults", "faults", 6, _campaign(program, "faults", "--share", "1"), seeded=False),
         Job("fuzz", "fuzz", 3, fuzz),
     ]
 
@@ -191,12 +191,12 @@ def _with_sanitizer(programs: Path) -> list[Job]:
         return "" if program.exists() else "no nightly compiler built it"
 
     return [
-        Job("sanitized", "sanitized", 3, decoders, missing=missing(fuzzer)),
-        Job("asan-stores", "sanitized", 3, campaigns, missing=missing(hostile)),
+        Job("sanitized", "sanitized", 2, decoders, missing=missing(fuzzer)),
+        Job("asan-stores", "sanitized", 2, campaigns, missing=missing(hostile)),
     ]
 
 
-def _schedules(program: Path) -> Command:
+def _schedules(program: Path) -> Job:
     def schedules(turn: Turn) -> list[str]:
         many = max(1, int(turn.seconds * SCHEDULES_IN_A_SECOND))
         seed = turn.seed + turn.number
@@ -205,7 +205,8 @@ def _schedules(program: Path) -> Command:
             *(str(program), "--nocapture", "--test-threads", "1"),
         ]
 
-    return schedules
+    missing = "" if program.exists() else "nobody built it"
+    return Job("schedules", "schedules", 2, schedules, missing=missing, seconds_min=30)
 
 
 def _outside(programs: Path, python: str) -> Command:
