@@ -19,6 +19,7 @@ TARGETS_OF_BYTES = 14
 """Thirteen decoders and the stores, each of which gets its time."""
 SCHEDULES_IN_A_SECOND = 100
 """Of each model; alone on a core it goes through two and a half times as many."""
+SANITIZED_S_MAX = 120.0
 VARIANTS = ("mapped-closed", "mapped-killed", "pwrite-closed", "pwrite-killed")
 
 
@@ -185,7 +186,10 @@ def _with_sanitizer(programs: Path) -> list[Job]:
         kept = turn.kept.with_name(f"{turn.kept.name}-{words[0]}")
         # Memory that was given back is watched for a while: so much of it, and no more.
         options = ["env", "ASAN_OPTIONS=quarantine_size_mb=16"]
-        return [*options, *_campaign(str(hostile), *words)(replace(turn, kept=kept))]
+        # For how long is known that it stays within the memory that a campaign may take.
+        seconds = min(turn.seconds, SANITIZED_S_MAX)
+        told = replace(turn, kept=kept, seconds=seconds)
+        return [*options, *_campaign(str(hostile), *words)(told)]
 
     def missing(program: Path) -> str:
         return "" if program.exists() else "no nightly compiler built it"
@@ -224,6 +228,7 @@ def _outside(programs: Path, python: str) -> Command:
             *(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(files[which])),
             *("-c", str(programs / "pyproject.toml"), "--rootdir", str(programs)),
             *("--proof", "--first-seed", str(first), "--basetemp", str(turn.scratch / "pytest")),
+            *("--timeout", "600"),  # beside another lane, on a machine that may be busy
         ]
 
     return outside
