@@ -195,10 +195,10 @@ class Queue(_core.Queue[T]):
             Invalid: A number makes no sense.
             TopicDeleted: The topic was deleted.
             Corrupt: A record cannot be read, and there is no other job; nothing was taken.
-            Error: With `max_attempts=`, also what keeps jobs that are given up from the dead letters,
-                as `NoSpace`, `LockTimeout`, `TooLarge`, `SettingsMismatch`, or `TopicDeleted` of a
-                topic that was given as `dead_letter=`. Nothing was taken then, and these jobs are
-                tried again after a second.
+            Error: With `max_attempts=`, also what keeps jobs that are given up from the dead
+                letters, as `NoSpace`, `LockTimeout`, `TooLarge`, `SettingsMismatch`, or
+                `TopicDeleted` of a topic that was given as `dead_letter=`. Nothing was taken then,
+                and these jobs are tried again after a second.
         """
         if n < 1:
             raise Invalid(f"take() takes how many jobs to take, not {n}")
@@ -265,8 +265,8 @@ class Queue(_core.Queue[T]):
             where = self._dead_letter
             name = where if isinstance(where, str) else where.name
             error.add_note(
-                f"Jobs of queue {self.name!r} that were tried too often could not be moved to topic "
-                f"{name!r}: none is lost, and the next try is in a second."
+                f"Jobs of queue {self.name!r} that were tried too often could not be moved to "
+                f"topic {name!r}: none is lost, and the next try is in a second."
             )
             raise
 
