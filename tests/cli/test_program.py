@@ -8,6 +8,7 @@ import pytest
 
 import falaj as library
 from cli.shell import Shell
+from cli.test_docs import VERBS
 
 
 def test_its_version_is_the_library_s(falaj: Shell) -> None:
@@ -54,6 +55,39 @@ def test_a_wrong_command_line_is_one_sentence(falaj: Shell, arguments: list[str]
     ended = falaj(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert why in ended.sentence()
+
+
+ON_NOTHING = {
+    "cat": [["t"]],
+    "tail": [["t"], ["t", "--consumer", "c", "--commit"]],
+    "topics": [[]],
+    "consumers": [[], ["c", "--delete"]],
+    "seek": [["c", "t", "--to", "0"]],
+    "producers": [["t"], ["t", "--forget", "p"]],
+    "info": [[]],
+    "metrics": [[]],
+    "verify": [[]],
+    "repair": [[]],
+    "backup": [["copy"]],
+    "queues": [[], ["--reset", "q", "--yes"]],
+    "configure": [["--bytes", "1G"], ["t", "--age", "7d"]],
+    "maintain": [[], ["--dry-run"]],
+    "trim": [["t", "--before", "1"]],
+    "delete": [["t", "--yes"]],
+}
+
+
+@pytest.mark.parametrize("verb", ON_NOTHING)
+def test_only_append_makes_a_store_of_a_path_with_a_slip_in_it(falaj: Shell, verb: str) -> None:
+    for more in ON_NOTHING[verb]:
+        ended = falaj(verb, "sotre", *more)
+        assert (ended.code, ended.out) == (2, "")
+        assert "sotre is not a falaj store" in ended.sentence()
+        assert not list(falaj.folder.iterdir())
+
+
+def test_each_verb_is_in_that_table_or_creates_what_it_names() -> None:
+    assert set(VERBS) - set(ON_NOTHING) == {"append", "demo", "pipeline"}
 
 
 # --- topics --------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def append(
     if codec is not None:
         maker_of(codec, json_lines, key_field)  # before anything is created
     with (
-        options.access_of(context).store(store, "w") as opened,
+        options.access_of(context).store(store, "w", creates=True) as opened,
         _topic(opened, topic, wanted, json_lines) as to,
     ):
         work = _Work(to, maker_of(to.codec, json_lines, key_field), partition, batch)
