@@ -60,7 +60,8 @@ def append(
         typer.Option("--codec", help="Create it with values of this kind."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", metavar="N", help="Create it with partitions.")
+        int | None,
+        typer.Option("--partitions", min=1, metavar="N", help="Create it with partitions."),
     ] = None,
     segment_size: Annotated[
         str | None,
@@ -68,7 +69,7 @@ def append(
     ] = None,
     sync_interval: Annotated[
         int | None,
-        typer.Option("--sync-interval", metavar="MS", help="Create it with this interval."),
+        typer.Option("--sync-interval", min=1, metavar="MS", help="Create it with this interval."),
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:

@@ -1,8 +1,8 @@
 """Stores and topics as verbs need them: values as the bytes they are, whatever the codec.
 
 Invariant: a verb that only reads opens the store for reading, so it changes nothing and creates
-nothing; stores and topics are created only by `append`, so a path with a slip in it is no store. No codec of the topic runs here, so that pickles and
-codecs of somebody's own can be shown too.
+nothing; stores and topics are created only by `append`, so a path with a slip in it is no store.
+No codec of the topic runs here, so that pickles and codecs of somebody's own can be shown too.
 """
 
 from __future__ import annotations
