@@ -202,7 +202,7 @@ impl Topic {
     /// # Errors
     /// As [`Log::cursor_of`].
     pub fn cursor(&self, name: &[u8]) -> Result<Option<CursorState>> {
-        self.log.cursor_of(name).map_err(|error| read::named(error, self.name()))
+        self.log.cursor_of(name).map_err(|error| read::named(error, &self.settings))
     }
 
     /// How appends sync unless they say otherwise.
@@ -286,7 +286,7 @@ impl Topic {
         if by_deletion && self.store.is_gone(&self.settings) {
             return Error::TopicDeleted { name: self.name().to_owned() };
         }
-        read::named(error, self.name())
+        read::named(error, &self.settings)
     }
 
     fn numbered(&self, firsts: &[(u32, u64)]) -> Result<Vec<(u32, u64)>> {
@@ -355,7 +355,8 @@ impl Topic {
         let end = self.committed(partition)?;
         if offset > end {
             let (topic, first) = (self.name().to_owned(), self.first(partition)?);
-            return Err(Error::OffsetOutOfRange { topic, offset: offset.into(), first, end });
+            let offset = offset.into();
+            return Err(Error::OffsetOutOfRange { topic, partition, offset, first, end });
         }
         if self.durable(partition)? >= offset {
             return Ok(Wait::News);
