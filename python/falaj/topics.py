@@ -551,12 +551,13 @@ class Topic(_core.Topic[T]):
         Args:
             compacted: Whether `compact` may leave of all records with the same key only the last
                 one; what it took does not come back.
-            **settings: `retention_bytes`: files go while those that hold something of the topic
-                take more; between two files it may be one more. `retention_age`: files go of which
-                the newest record is older, in seconds or as a timedelta. `retention_records`: so
-                many of each partition stay. `retention_waits`: what a registered consumer still
-                needs stays all the same. `retention_protected`: the limit of the store takes
-                nothing of it.
+            **settings: `retention_bytes`: the oldest files go while those of its log take more;
+                between two files it may be one more. In a log that several topics share those of
+                all of them count, so a neighbour that writes much takes the topic's old records
+                with it. `retention_age`: files go of which the newest record is older, in seconds
+                or as a timedelta. `retention_records`: so many of each partition stay.
+                `retention_waits`: what a registered consumer still needs stays all the same.
+                `retention_protected`: the limit of the store takes nothing of it.
 
         Returns:
             All of them as they are now.
