@@ -237,17 +237,18 @@ def test_a_task_or_thread_begun_in_a_transaction_has_its_own_and_one_in_itself_i
             with pytest.raises(errors.Invalid, match="do not nest"), store.transaction():
                 pass
 
-    async def child(parent_is_over: asyncio.Event) -> None:
+    async def child(worked: asyncio.Event, parent_is_over: asyncio.Event) -> None:
         work(b"while it is open")
+        worked.set()
         await parent_is_over.wait()
         work(b"when it is over")
 
     async def parent() -> None:
-        is_over = asyncio.Event()
+        worked, is_over = asyncio.Event(), asyncio.Event()
         with store.transaction() as tx:
             tx.append("paid", b"parent")
-            begun = asyncio.create_task(child(is_over))
-            await asyncio.sleep(0)  # let it begin
+            begun = asyncio.create_task(child(worked, is_over))
+            await worked.wait()
             await asyncio.to_thread(work, b"thread")
             with pytest.raises(errors.Invalid, match="do not nest"), store.transaction():
                 pass
