@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -229,6 +230,12 @@ def test_values_of_every_codec_are_shown_and_no_pickle_is_run(falaj: Shell) -> N
     assert "exploded" in falaj.ok("cat", "s", "pickles")
     assert "value_base64" in falaj.ok("tail", "s", "pickles", "--json")
     assert not (falaj.folder / "exploded").exists()
+
+
+def test_a_pattern_may_hold_bytes_that_are_not_utf_8(falaj: Shell) -> None:
+    fill(falaj, b"caf\xc3\xa9", b"caf\xe9", b"cafe")
+    assert falaj.ok("cat", "s", "t", "--grep", os.fsdecode(b"f\xe9")) == "caf\\xe9\n"
+    assert falaj.ok("cat", "s", "t", "--grep", "fé") == "café\n"
 
 
 # --- Reading only --------------------------------------------------------------------------------

@@ -60,7 +60,8 @@ def append(
         typer.Option("--codec", help="Create it with values of this kind."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", metavar="N", help="Create it with partitions.")
+        int | None,
+        typer.Option("--partitions", min=1, metavar="N", help="Create it with partitions."),
     ] = None,
     segment_size: Annotated[
         str | None,
@@ -68,7 +69,7 @@ def append(
     ] = None,
     sync_interval: Annotated[
         int | None,
-        typer.Option("--sync-interval", metavar="MS", help="Create it with this interval."),
+        typer.Option("--sync-interval", min=1, metavar="MS", help="Create it with this interval."),
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -91,7 +92,7 @@ def append(
     if codec is not None:
         maker_of(codec, json_lines, key_field)  # before anything is created
     with (
-        options.access_of(context).store(store, "w") as opened,
+        options.access_of(context).store(store, "w", creates=True) as opened,
         _topic(opened, topic, wanted, json_lines) as to,
     ):
         work = _Work(to, maker_of(to.codec, json_lines, key_field), partition, batch)

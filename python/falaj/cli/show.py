@@ -150,7 +150,8 @@ def matcher(pattern: str | None) -> Callable[[Record[Any]], bool] | None:
     if pattern is None:
         return None
     try:
-        search = re.compile(pattern.encode()).search
-    except re.error as error:
+        # Bytes that are no UTF-8 come as lone surrogates; they look for themselves.
+        search = re.compile(pattern.encode("utf-8", "surrogateescape")).search
+    except (re.error, OverflowError, RecursionError) as error:
         raise Stop(f"--grep takes a regular expression, and {pattern!r} is none: {error}") from None
     return lambda record: search(value_of(record) or b"") is not None
