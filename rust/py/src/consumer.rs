@@ -316,18 +316,8 @@ impl Consumer {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let timeout = seconds(py, timeout)?;
-        let found = PyList::empty(py);
-        if let Some(first) = self.wait_for(py, timeout, |state| state.next(py))? {
-            found.append(first)?;
-            let mut state = self.turn(py)?;
-            while let (Some(state), true) = (state.as_mut(), found.len() < records) {
-                match state.next(py)? {
-                    Some(record) => found.append(record)?,
-                    None => break,
-                }
-            }
-        }
-        Ok(found)
+        let found = self.wait_for(py, timeout, |state| state.next_few(py, records))?;
+        Ok(found.unwrap_or_else(|| PyList::empty(py)))
     }
 
     /// The next batch, waiting for it; None where none came.
@@ -380,10 +370,7 @@ impl Consumer {
                 return state.commit_all(py, durable);
             };
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
-            state.settle();
-            let member = &mut state.member;
-            let patience = self.shared.first.patience;
-            patiently(py, patience, || member.commit(&topic, partition, offset, durable))
+            state.commit_to(py, &topic, partition, offset, durable)
         })
     }
 

@@ -18,6 +18,7 @@ use crate::batch::Batches;
 use crate::collect::{Bodies, Collector};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Follower;
+use crate::handle::Open;
 use crate::held::Held;
 use crate::input::{self, Incoming};
 use crate::iterate::{Lane, Reading, Records};
@@ -133,10 +134,10 @@ impl Topic {
         only_if: &If,
         sync: SyncMode,
     ) -> PyResult<u64> {
-        let topic = &self.opened.handle.open(py)?.topic;
-        let commit = || topic.commit_if(partition, record, &only_if.condition(), Some(sync));
+        let open = self.opened.handle.open(py)?;
+        let commit = || open.topic.commit_if(partition, record, &only_if.condition(), Some(sync));
         let appended = patiently(py, self.opened.handle.patience, commit)?;
-        self.settle(py, appended, sync)
+        self.settle(py, &open, appended, sync)
     }
 
     fn append_to(
@@ -147,23 +148,31 @@ impl Topic {
         sync: SyncMode,
     ) -> PyResult<u64> {
         let handle = &self.opened.handle;
-        let tried = handle.at_once(py, |topic| topic.try_append(partition, record, Some(sync)));
-        let appended = match tried.unwrap_or(Ok(None)).or_raise(py)? {
-            Some(appended) => appended,
-            None => {
-                let topic = &handle.open(py)?.topic;
-                patiently(py, handle.patience, || topic.commit(partition, record, Some(sync)))?
+        if sync != SyncMode::Durable {
+            let tried = handle.at_once(py, |topic| topic.try_append(partition, record, Some(sync)));
+            let tried = tried.unwrap_or(Ok(None));
+            if let Some(appended) = tried.or_raise(py)? {
+                return Ok(appended.first);
             }
-        };
-        self.settle(py, appended, sync)
+        }
+        let open = handle.open(py)?;
+        let commit = || open.topic.commit(partition, record, Some(sync));
+        let appended = patiently(py, handle.patience, commit)?;
+        self.settle(py, &open, appended, sync)
     }
 
-    /// Wait for what the mode promises; returns the first offset.
+    /// Wait for what the mode promises; returns the first offset. Given what it was appended through:
+    /// the handle may have been closed since.
     #[inline]
-    fn settle(&self, py: Python<'_>, appended: Appended, sync: SyncMode) -> PyResult<u64> {
+    fn settle(
+        &self,
+        py: Python<'_>,
+        open: &Open,
+        appended: Appended,
+        sync: SyncMode,
+    ) -> PyResult<u64> {
         let offset = appended.first;
         if sync == SyncMode::Durable {
-            let open = self.opened.handle.open(py)?;
             let log = open.topic.log();
             let visible = |error: Error| error.after_append(offset);
             let sync = || log.sync_to(appended.end);
@@ -310,7 +319,7 @@ impl Topic {
         let condition = only_if.as_ref().map(If::condition).unwrap_or_default();
         let commit = || open.topic.commit_bodies_if(&parts, &condition, Some(to.sync));
         let (ranges, appended) = patiently(py, self.opened.handle.patience, commit)?;
-        self.settle(py, appended, to.sync)?;
+        self.settle(py, &open, appended, to.sync)?;
         let range = |range: &std::ops::Range<u64>| {
             PyRange::new(py, range.start as isize, range.end as isize)
         };

@@ -60,13 +60,21 @@ pub(super) struct Held {
     pub(super) kept: CursorState,
     /// What was handed out lies before it; an error where nobody knows where to go on.
     pub(super) next: std::result::Result<u64, ()>,
+    /// The log does not know what was committed, so that whatever is committed next is another place.
+    pub(super) rewound: bool,
     pub(super) pending: Pending,
     pub(super) finder: Finder,
 }
 
 impl Held {
+    /// What was handed out, where that is not what is committed.
+    pub(super) fn uncommitted(&self) -> Option<u64> {
+        let committed = self.cursor.committed.offset;
+        self.next.ok().filter(|next| self.rewound || *next != committed)
+    }
+
     fn is_settled(&self) -> bool {
-        self.next.is_err() || self.next == Ok(self.cursor.committed.offset)
+        self.uncommitted().is_none()
     }
 }
 
@@ -320,14 +328,13 @@ impl Consumer {
         }
         let lane = &self.lanes[number];
         let topic = &self.topics[lane.topic];
-        let next = match cursors::recognise(&self.name, topic, lane.partition, &cursor) {
-            Ok(position) => Ok(position.offset),
-            // Told by whoever wants to read, so that seeking is possible.
-            Err(Error::LogRewound { .. }) => Err(()),
-            Err(error) => return Err(error),
-        };
-        let (kept, pending, finder) = Default::default();
-        self.lanes[number].held = Some(Held { cursor, kept, next, pending, finder });
+        let standing = cursors::standing(topic, lane.partition, &cursor)?;
+        // Told by whoever wants to read, so that seeking is possible.
+        let next = standing.map(|position| position.offset).ok_or(());
+        // What a power cut took was never committed, for all that is done here.
+        let cursor = Cursor { committed: standing.unwrap_or(cursor.committed), ..cursor };
+        let (rewound, (kept, pending, finder)) = (next.is_err(), Default::default());
+        self.lanes[number].held = Some(Held { cursor, kept, next, rewound, pending, finder });
         Ok(true)
     }
 
@@ -445,12 +452,11 @@ impl Consumer {
             return self.commit_moves(&moves, durable);
         }
         for number in 0..self.lanes.len() {
-            let Some(Held { cursor, next: Ok(next), .. }) = &self.lanes[number].held else {
-                continue;
-            };
+            let Some(held) = &self.lanes[number].held else { continue };
             // A durable one also where it stands already: it may not be on the medium.
-            if durable || *next != cursor.committed.offset {
-                self.put(number, *next, durable)?;
+            let again = held.next.ok().filter(|_| durable);
+            if let Some(next) = held.uncommitted().or(again) {
+                self.put(number, next, durable)?;
             }
         }
         if durable { self.sync() } else { Ok(()) }
@@ -495,7 +501,9 @@ impl Consumer {
         let topic = self.topics[topic].clone();
         let held = self.held(number)?;
         let (committed, address) = held.finder.find(&topic, partition, offset)?;
-        if durable && topic.log().durable().is_none_or(|durable| durable < address) {
+        // Where nothing is known to be safe, this has to be.
+        let synced = durable || held.rewound;
+        if synced && topic.log().durable().is_none_or(|durable| durable < address) {
             topic.log().sync_to(address)?;
         }
         let on_medium = topic.log().durable().unwrap_or_default();
@@ -506,7 +514,7 @@ impl Consumer {
         let cursor = Cursor { serial, committed, safe, incarnation, ..held.cursor };
         cursors::store(&self.file, index, &cursor)?;
         if let Some(held) = &mut self.lanes[number].held {
-            (held.cursor, held.pending) = (cursor, pending);
+            (held.cursor, held.pending, held.rewound) = (cursor, pending, false);
         }
         Ok(())
     }
@@ -522,11 +530,20 @@ impl Consumer {
     /// `Corrupt`; `Invalid` for a partition that it does not read.
     pub fn committed(&self, topic: &str, partition: u32) -> Result<u64> {
         let lane = &self.lanes[self.number(topic, partition)?];
+        let topic = &self.topics[lane.topic];
+        if let Some(home) = &self.home {
+            let name = cursor_name(&self.name, &topic.settings().generation, partition);
+            if let Some(kept) = home.cursor(&name)? {
+                return Ok(kept.offset);
+            }
+            return Ok(cursors::load(&self.file, lane.entry)?.safe.offset);
+        }
+        if let Some(held) = &lane.held {
+            return Ok(held.cursor.committed.offset);
+        }
         let cursor = cursors::load(&self.file, lane.entry)?;
-        let Some(home) = &self.home else { return Ok(cursor.committed.offset) };
-        let generation = &self.topics[lane.topic].settings().generation;
-        let kept = home.cursor(&cursor_name(&self.name, generation, partition))?;
-        Ok(kept.map_or(cursor.safe.offset, |kept| kept.offset))
+        let now = Some(self.who.incarnation());
+        cursors::told(topic, partition, &cursor, now).map(|told| told.offset)
     }
 
     /// How many records lie behind the cursor of a partition, whoever has it.
@@ -551,8 +568,7 @@ impl Consumer {
             let topic = self.topics[topic].clone();
             let name = cursor_name(&self.name, &topic.settings().generation, partition);
             let Some(held) = &mut self.lanes[number].held else { continue };
-            let Ok(next) = held.next else { continue };
-            if next != held.cursor.committed.offset {
+            if let Some(next) = held.uncommitted() {
                 let (Position { offset, crc, .. }, _) =
                     held.finder.find(&topic, partition, next)?;
                 found.push((name, offset, crc));

@@ -99,7 +99,8 @@ impl Log {
     #[cold]
     pub(super) fn out_of_range(self: &Arc<Self>, topic: u32, offset: u64) -> Result<Error> {
         let (first, end) = (self.first_offset(topic)?, self.end_offset(topic)?);
-        Ok(Error::OffsetOutOfRange { topic: self.name(), offset: offset.into(), first, end })
+        let (name, offset) = (self.name(), offset.into());
+        Ok(Error::OffsetOutOfRange { topic: name, partition: topic, offset, first, end })
     }
 
     /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970, of
