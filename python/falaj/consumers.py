@@ -94,6 +94,7 @@ class Consumer(_core.Consumer[T]):
             An iterator. Leaving it changes nothing; go on with another.
 
         Raises:
+            Corrupt: What comes next is damaged: see `skip_damage`.
             LogRewound: The log does not know the cursor any more: `seek` somewhere.
             OffsetOutOfRange: Retention took what it needs: `seek` somewhere.
             TopicDeleted: A topic was deleted meanwhile.
@@ -133,10 +134,12 @@ class Consumer(_core.Consumer[T]):
             timeout: Seconds to wait for the first; None waits until there is one.
 
         Returns:
-            The records; none when the time is over, or the consumer was closed.
+            The records; none when the time is over, or the consumer was closed. What is wrong
+            behind some of them is told by the next call.
 
         Raises:
             Invalid: `max_records` is less than one.
+            Corrupt: What comes next is damaged: see `skip_damage`.
             LogRewound: The log does not know the cursor any more: `seek` somewhere.
             OffsetOutOfRange: Retention took what it needs: `seek` somewhere.
         """

@@ -72,7 +72,9 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         exception.setattr("partition", partition)?;
         exception.setattr("end", end)?;
     }
-    if let Error::OffsetOutOfRange { first, end, .. } = error {
+    if let Error::OffsetOutOfRange { topic, partition, first, end, .. } = error {
+        exception.setattr("topic", topic)?;
+        exception.setattr("partition", partition)?;
         exception.setattr("first", first)?;
         exception.setattr("end", end)?;
     }
