@@ -353,6 +353,12 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "offset": lambda _, topic: topic[2**200],
     "wait": lambda _, topic: topic.wait_durable(-1),
     "batches": lambda _, topic: topic.batches(2**70),
+    "start": lambda store, topic: store.consumer("c", [topic], start=2**63),
+    "seek": lambda store, topic: store.consumer("c", [topic]).seek(-(2**64)),
+    "commit": lambda store, topic: store.consumer("c", [topic]).commit(-1),
+    "consumed": lambda store, topic: store.consumer("c", [topic]).position(partition=-1),
+    "poll": lambda store, topic: store.consumer("c", [topic]).poll(2**64),
+    "take": lambda store, topic: store.queue("q", topic).take(2**64),
     "slice": lambda _, topic: topic[::2].batches(),
 }
 

@@ -19,6 +19,7 @@ use crate::errors::{OrRaise, invalid};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::held::Held;
+use crate::input;
 use crate::record::Record;
 use crate::topic::Topic;
 use crate::wait::{patiently, seconds, wait};
@@ -205,7 +206,7 @@ impl Queue {
     fn _take<'py>(
         &self,
         py: Python<'py>,
-        n: usize,
+        #[pyo3(from_py_with = input::most)] n: usize,
         lease: f64,
         timeout: Option<f64>,
         max_attempts: u32,
