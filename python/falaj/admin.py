@@ -29,6 +29,7 @@ __all__ = [
     "MemberInfo",
     "RepairReport",
     "Skipped",
+    "SkippedOfTopic",
     "StoreInfo",
     "TrimReport",
     "Verification",
@@ -80,6 +81,12 @@ class Skipped(TypedDict):
     position: int
     partition: int
     offsets: tuple[int, int]
+
+
+class SkippedOfTopic(Skipped):
+    """What a consumer stepped over, and of which of its topics."""
+
+    topic: str
 
 
 class TopicReach(TypedDict):

@@ -25,6 +25,15 @@ def test_without_a_verb_it_shows_its_help(falaj: Shell) -> None:
     assert falaj.ok() == falaj.ok("--help")
 
 
+def test_bytes_that_are_no_text_are_a_mistake_except_in_a_path(falaj: Shell) -> None:
+    for arguments in (["append", "s", "\udcfforders"], ["cat", "s", "\udcfforders"]):
+        ended = falaj(*arguments, given=b"x")
+        assert ended.code == 2, ended
+        assert "'\\udcff" in ended.sentence()
+        assert "is not UTF-8" in ended.sentence()
+    assert falaj("append", "\udcffs", "t", given=b"x").code == 0
+
+
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_its_extra_it_says_how_to_get_it(missing: str) -> None:
     script = f"import sys; sys.modules[{missing!r}] = None\nfrom falaj.cli import main; main()"

@@ -8,6 +8,7 @@ import shutil
 import stat
 import tempfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -351,9 +352,41 @@ def test_a_mode_in_digits_says_who_else_may_read_and_write(
 
 @pytest.mark.parametrize("mode", [0, 0o400, 0o1777, -1, 2**40])
 def test_permission_bits_that_make_no_store_are_refused(path: Path, mode: int) -> None:
-    with pytest.raises((ValueError, OverflowError)):
+    with pytest.raises(Invalid):
         falaj.open(path, mode)
     assert not path.exists()
+
+
+WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
+    "partitions": lambda store, _: store.topic("new", partitions=-1),
+    "segment": lambda store, _: store.topic("new", segment_bytes=2**70),
+    "interval": lambda store, _: store.topic("new", sync_interval_ms=-(2**70)),
+    "sync": lambda store, _: store.topic("new", sync="often"),  # type: ignore[arg-type]
+    "visibility": lambda _, topic: topic.follow(visibility="all"),  # type: ignore[arg-type]
+    "append": lambda _, topic: topic.append(b"x", partition=-1),
+    "mode": lambda _, topic: topic.append(b"x", sync="soon"),  # type: ignore[arg-type]
+    "extend": lambda _, topic: topic.extend([b"x"], partition=2**32),
+    "tombstone": lambda _, topic: topic.tombstone(b"x", partition=-1),
+    "expect": lambda _, topic: topic.append(b"x", expect=2**64),
+    "sequence": lambda _, topic: topic.append(b"x", producer="p", sequence=-1),
+    "transaction": lambda store, topic: store.transaction().append(topic, b"x", partition=-1),
+    "token": lambda _, topic: topic.commit_job("j", [], token=("t", -1)),
+    "view": lambda _, topic: topic.partition(10**5000),
+    "position": lambda _, topic: topic[-1, 0],
+    "offset": lambda _, topic: topic[2**200],
+    "wait": lambda _, topic: topic.wait_durable(-1),
+    "batches": lambda _, topic: topic.batches(2**70),
+    "slice": lambda _, topic: topic[::2].batches(),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_an_argument_that_cannot_be_is_an_error_of_falaj(
+    store: falaj.Store, topic: falaj.Topic[str], what: str
+) -> None:
+    with pytest.raises(Invalid):
+        WRONG[what](store, topic)
+    assert (store.topics(), topic.end) == (["orders"], 0)
 
 
 NOBODY = 65534

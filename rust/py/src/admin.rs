@@ -114,14 +114,17 @@ pub(crate) fn skipped<'py>(
     py: Python<'py>,
     told: &[(u32, Skipped)],
 ) -> PyResult<Bound<'py, PyList>> {
-    list(py, told, |py, (partition, skipped)| {
-        Ok(dict!(py,
-            "path": skipped.path.as_os_str(),
-            "position": skipped.position,
-            "partition": *partition,
-            "offsets": (skipped.offsets.start, skipped.offsets.end),
-        ))
-    })
+    list(py, told, |py, (partition, lost)| skipped_in(py, *partition, lost))
+}
+
+/// The same of one partition.
+pub(crate) fn skipped_in<'py>(py: Python<'py>, partition: u32, lost: &Skipped) -> Object<'py> {
+    Ok(dict!(py,
+        "path": lost.path.as_os_str(),
+        "position": lost.position,
+        "partition": partition,
+        "offsets": (lost.offsets.start, lost.offsets.end),
+    ))
 }
 
 /// See falaj.verify.
