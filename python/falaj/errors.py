@@ -150,10 +150,14 @@ class OffsetOutOfRange(Error, IndexError):
     """No record has this offset: not written yet, or gone.
 
     Attributes:
+        topic: Name of the topic.
+        partition: Which partition.
         first: Lowest offset that is there.
         end: Offset behind the last one.
     """
 
+    topic: str
+    partition: int
     first: int
     end: int
 

@@ -217,7 +217,8 @@ def _expect_there(source: Topic[Any], plan: Plan, config: DedupeConfig) -> None:
         f"{plan.lost:,} records of topic {source.name} were trimmed before dedupe could read them: "
         'go on behind them with on_loss="continue"'
     )
-    error.offset = plan.lanes[0][1]
+    error.topic = source.name
+    error.partition, error.offset, _ = plan.lanes[0]
     raise error
 
 

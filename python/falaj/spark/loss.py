@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from falaj.errors import OffsetOutOfRange
 
 if TYPE_CHECKING:
     from falaj.errors import Error
+    from falaj.topics import Topic
 
 __all__ = ["BATCH_CHOICES", "STREAM_CHOICES", "Loss", "logger", "out_of_range"]
 
@@ -67,8 +68,11 @@ class Loss:
             logger.warning("%s", sentence)
 
 
-def out_of_range(sentence: str, offset: int, first: int, end: int) -> OffsetOutOfRange:
-    """Make the error for an offset that is not there."""
+def out_of_range(
+    sentence: str, part: Topic[Any], offset: int, first: int, end: int
+) -> OffsetOutOfRange:
+    """Make the error for an offset that a partition does not have."""
     error = OffsetOutOfRange(sentence)
+    error.topic, error.partition = part.name, part.partitions[0]
     error.offset, error.first, error.end = offset, first, end
     return error

@@ -109,6 +109,7 @@ class Bound:
                 out_of_range(
                     f"option {self.option} says {wanted} for topic {part.name}, partition "
                     f"{partition}, which {why}: it holds {first} to {end}, end excluded",
+                    part,
                     wanted,
                     first,
                     end,

@@ -242,7 +242,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = part.first
         if there < first:
             lost = f"{_named(part)}: records {there} to {first} were trimmed before they were read"
-            self.loss.meet(out_of_range(lost, there, first, part.end))
+            self.loss.meet(out_of_range(lost, part, there, first, part.end))
             there = first
         return place if there == place.offset else Place(there)
 

@@ -60,8 +60,9 @@ pub enum Error {
     /// The topic, or the store of this path, exists with other settings. Next: open it without, or
     /// with the stored ones.
     SettingsMismatch { topic: String, setting: &'static str, stored: String, asked: String },
-    /// No record has this offset. Next: read from `first`, or wait for the offset to be written.
-    OffsetOutOfRange { topic: String, offset: i128, first: u64, end: u64 },
+    /// No record has this offset. Next: read from `first`, or wait for the offset to be written. A log
+    /// says its own name, and for the partition the number that it has there.
+    OffsetOutOfRange { topic: String, partition: u32, offset: i128, first: u64, end: u64 },
     /// Compaction removed this record; a newer one has its key. Next: read the next offset.
     Compacted { topic: String, offset: u64 },
     /// Appending through a store or topic that was opened for reading. Next: open it for writing.
@@ -293,11 +294,16 @@ impl fmt::Display for Error {
                 "{topic:?} has {setting} = {stored}, not {asked}; open it without that setting or with \
                  the stored one"
             ),
-            Error::OffsetOutOfRange { topic, offset, first, end } => write!(
-                f,
-                "topic {topic:?} has no record {offset}: it holds offsets from {first} up to, not \
-                 including, {end}"
-            ),
+            Error::OffsetOutOfRange { topic, partition, offset, first, end } => {
+                write!(f, "topic {topic:?}")?;
+                if *partition > 0 {
+                    write!(f, ", partition {partition},")?;
+                }
+                write!(
+                    f,
+                    " has no record {offset}: it holds offsets from {first} up to, not including, {end}"
+                )
+            }
             Error::Compacted { topic, offset } => write!(
                 f,
                 "record {offset} of topic {topic:?} was removed by compaction; read the next one"

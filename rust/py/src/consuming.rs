@@ -11,8 +11,10 @@ use falaj::consumer::{Consumer as Member, Move, Part};
 use falaj::error::Error;
 use falaj::format::address::Address;
 use falaj::log::Log;
-use falaj::topic::Visibility;
+use falaj::topic::{Skipped, Visibility};
+use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 
 use crate::batch::Batch;
 use crate::errors::{OrRaise, raise};
@@ -135,6 +137,26 @@ impl Consuming {
         }
     }
 
+    /// Commit up to an offset. Where that lies ahead of what was handed out, it goes on from there.
+    pub(crate) fn commit_to(
+        &mut self,
+        py: Python<'_>,
+        topic: &str,
+        partition: u32,
+        offset: u64,
+        durable: bool,
+    ) -> PyResult<()> {
+        self.settle();
+        let before = self.member.next(topic, partition).ok();
+        let patience = self.handles.first().map_or(Duration::MAX, |handle| handle.patience);
+        let member = &mut self.member;
+        let done = patiently(py, patience, || member.commit(topic, partition, offset, durable));
+        if self.member.next(topic, partition).ok() != before {
+            self.forget_streams();
+        }
+        done
+    }
+
     /// Whoever asks for more is done with what it got.
     pub(crate) fn commit_if_automatic(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.automatic.is_some() { self.commit_all(py, false) } else { Ok(()) }
@@ -212,6 +234,29 @@ impl Consuming {
     #[inline]
     pub(crate) fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         self.prepare(py, By::Record)?;
+        self.next_prepared(py)
+    }
+
+    /// The next records, up to so many, if there are some now. All of them were asked for at once, so
+    /// what is looked after before the first, as committing what was handed out, is not again before the
+    /// others. What is wrong behind the first is told when it is asked for again: those before it are
+    /// handed out.
+    pub(crate) fn next_few<'py>(
+        &mut self,
+        py: Python<'py>,
+        records: usize,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let Some(first) = self.next(py)? else { return Ok(None) };
+        let found = PyList::new(py, [first])?;
+        while found.len() < records {
+            let Ok(Some(record)) = self.next_prepared(py) else { break };
+            found.append(record)?;
+        }
+        Ok(Some(found))
+    }
+
+    #[inline]
+    fn next_prepared<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         let (mut at, count) = self.turn;
         if count >= TURN && self.streams.len() > 1 {
             at += 1;
@@ -244,6 +289,27 @@ impl Consuming {
             stream.read_all(self.visibility);
         }
         Ok(None)
+    }
+
+    /// After damage: go on behind it. Says what lies in between, which is as good as handed out, with the
+    /// name of the topic.
+    pub(crate) fn skip_damage(&mut self, py: Python<'_>) -> PyResult<Vec<(String, u32, Skipped)>> {
+        self.prepare(py, self.by)?;
+        let mut told = Vec::new();
+        for stream in &mut self.streams {
+            let Reading { merge, shape, .. } = &mut stream.reading;
+            let met = match merge.skip_damage() {
+                Err(_) if !told.is_empty() => break, // it comes again
+                met => met.or_raise(py)?,
+            };
+            told.extend(
+                met.into_iter().map(|(partition, lost)| (shape.name.clone(), partition, lost)),
+            );
+            if self.by == By::Batch {
+                merge.put_back().or_raise(py)?;
+            }
+        }
+        Ok(told)
     }
 
     /// The logs that it reads, and how far it saw of each.
@@ -296,11 +362,21 @@ impl Stream {
 /// What a reader is told who comes for records that retention took.
 #[cold]
 fn with_choices(py: Python<'_>, error: PyErr) -> PyErr {
-    let probe = Error::OffsetOutOfRange { topic: String::new(), offset: 0, first: 0, end: 0 };
+    let (topic, partition, offset, first, end) = Default::default();
+    let probe = Error::OffsetOutOfRange { topic, partition, offset, first, end };
     if error.get_type(py).is(raise(py, &probe).get_type(py)) {
-        let note = "the consumer needs what is gone: choose where it goes on, with \
-                    consumer.seek(\"earliest\"), \"latest\", a time or an offset";
-        let _ = error.value(py).call_method1("add_note", (note,));
+        let _ = note_choices(error.value(py));
     }
     error
+}
+
+fn note_choices(error: &Bound<'_, PyBaseException>) -> PyResult<()> {
+    let topic: String = error.getattr("topic")?.extract()?;
+    let partition: u32 = error.getattr("partition")?.extract()?;
+    let note = format!(
+        "the consumer needs what is gone: choose where it goes on there, with \
+         consumer.seek(\"earliest\", topic={topic:?}, partition={partition}), \"latest\", a time or an \
+         offset"
+    );
+    error.call_method1("add_note", (note,)).map(drop)
 }

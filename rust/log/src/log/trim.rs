@@ -174,8 +174,9 @@ impl Log {
                 return Err(Error::Invalid { what });
             };
             if *to > topic.next {
+                let (name, partition) = (self.name(), *number);
                 let (offset, first, end) = (i128::from(*to), topic.first, topic.next);
-                return Err(Error::OffsetOutOfRange { topic: self.name(), offset, first, end });
+                return Err(Error::OffsetOutOfRange { topic: name, partition, offset, first, end });
             }
         }
         Ok(())

@@ -88,7 +88,7 @@ impl Topic {
                 None => self.log.append(&[block], &mut [0]),
             }
         })
-        .map_err(|error| named(error, self.name()))
+        .map_err(|error| named(error, &self.settings))
     }
 
     /// Append a value if that needs no waiting: no other thread or process has the log, and there is
@@ -168,7 +168,7 @@ impl Topic {
         }
         let mut firsts = vec![0; blocks.len()];
         let appended = self.log.append_if(demands, &blocks, &mut firsts);
-        let appended = appended.map_err(|error| named(error, self.name()))?;
+        let appended = appended.map_err(|error| named(error, &self.settings))?;
         let ranges = firsts.iter().zip(&blocks);
         let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count));
         Ok((ranges.collect(), appended))
@@ -190,7 +190,7 @@ impl Topic {
         }
         self.with_block(number, records, sync, |block| {
             let appended = self.log.append(&[block], &mut [0]);
-            let appended = appended.map_err(|error| named(error, self.name()))?;
+            let appended = appended.map_err(|error| named(error, &self.settings))?;
             let first = self.settle(appended, sync)?.first;
             Ok(first..first + u64::from(block.count))
         })

@@ -108,7 +108,7 @@ impl Topic {
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
             self.log.append_if(&demands, &[block], &mut [0])
         })
-        .map_err(|error| named(error, self.name()))
+        .map_err(|error| named(error, &self.settings))
     }
 
     /// As [`Topic::commit_bodies`], under a condition. Of a repeat the ranges are those that the records
@@ -142,7 +142,7 @@ impl Topic {
     /// `TopicDeleted`, `Corrupt`, `Io`.
     pub fn producers(&self) -> Result<Vec<KnownProducer>> {
         let mut last: BTreeMap<u64, KnownProducer> = BTreeMap::new();
-        for known in self.log.producers(self.numbers()).map_err(|e| named(e, self.name()))? {
+        for known in self.log.producers(self.numbers()).map_err(|e| named(e, &self.settings))? {
             let found = KnownProducer {
                 id: known.id,
                 sequence: known.sequence,
@@ -193,7 +193,7 @@ impl Topic {
     /// As [`Topic::forget_producer`]; some may be forgotten then.
     pub fn forget_producers(&self, ids: &[u64]) -> Result<usize> {
         let forgotten = self.log.forget_producers(ids, self.numbers());
-        forgotten.map_err(|error| named(error, self.name()))
+        forgotten.map_err(|error| named(error, &self.settings))
     }
 
     /// Numbers of its partitions in the log.

@@ -107,7 +107,7 @@ impl Group<'_> {
     #[cold]
     fn named(&self, error: Error) -> Error {
         let deleted = self.parts.iter().map(|part| part.topic).find(|topic| topic.is_deleted());
-        named(error, deleted.unwrap_or(self.home).name())
+        named(error, &deleted.unwrap_or(self.home).settings)
     }
 
     fn expect_same_log(&self, topic: &Topic) -> Result<()> {

@@ -86,9 +86,23 @@ impl Topic {
             match store.open_log(&settings) {
                 // Somebody came in between: the one that is there now, or none, is as good.
                 Err(_) if store.is_gone(&settings) => {}
-                log => break (Arc::new(settings), log?),
+                log => break (settings, log?),
             }
         };
+        Self::of(store, settings, log)
+    }
+
+    /// Open a topic that exists, as it is.
+    ///
+    /// # Errors
+    /// Those of opening its log.
+    pub(crate) fn existing(store: &Store, settings: TopicSettings) -> Result<Self> {
+        let log = store.open_log(&settings)?;
+        Self::of(store, settings, log)
+    }
+
+    fn of(store: &Store, settings: TopicSettings, log: Arc<Log>) -> Result<Self> {
+        let settings = Arc::new(settings);
         let (_closing, sync, check) = (store.closing(&log)?, SyncMode::default(), Check::Full);
         let visibility = Visibility::default();
         Ok(Self { store: store.clone(), settings, log, _closing, sync, check, visibility })
@@ -188,7 +202,7 @@ impl Topic {
     /// # Errors
     /// As [`Log::cursor_of`].
     pub fn cursor(&self, name: &[u8]) -> Result<Option<CursorState>> {
-        self.log.cursor_of(name).map_err(|error| read::named(error, self.name()))
+        self.log.cursor_of(name).map_err(|error| read::named(error, &self.settings))
     }
 
     /// How appends sync unless they say otherwise.
@@ -272,7 +286,7 @@ impl Topic {
         if by_deletion && self.store.is_gone(&self.settings) {
             return Error::TopicDeleted { name: self.name().to_owned() };
         }
-        read::named(error, self.name())
+        read::named(error, &self.settings)
     }
 
     fn numbered(&self, firsts: &[(u32, u64)]) -> Result<Vec<(u32, u64)>> {
@@ -341,7 +355,8 @@ impl Topic {
         let end = self.committed(partition)?;
         if offset > end {
             let (topic, first) = (self.name().to_owned(), self.first(partition)?);
-            return Err(Error::OffsetOutOfRange { topic, offset: offset.into(), first, end });
+            let offset = offset.into();
+            return Err(Error::OffsetOutOfRange { topic, partition, offset, first, end });
         }
         if self.durable(partition)? >= offset {
             return Ok(Wait::News);

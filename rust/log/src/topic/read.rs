@@ -221,7 +221,7 @@ impl Scan {
     fn has_block(&mut self) -> Result<bool> {
         if matches!(self.rest, Rest::Nothing) {
             let next = self.cursor.next_block();
-            if next.map_err(|error| named(error, &self.topic.name))?.is_some() {
+            if next.map_err(|error| named(error, &self.topic))?.is_some() {
                 self.rest = Rest::Whole;
             }
         }
@@ -338,12 +338,13 @@ impl Scan {
 
 /// What a log says of one of its topics, said of the topic.
 #[cold]
-pub(super) fn named(error: Error, name: &str) -> Error {
+pub(super) fn named(error: Error, of: &TopicSettings) -> Error {
     match error {
-        Error::OffsetOutOfRange { offset, first, end, .. } => {
-            Error::OffsetOutOfRange { topic: name.to_owned(), offset, first, end }
+        Error::OffsetOutOfRange { partition, offset, first, end, .. } => {
+            let (topic, partition) = (of.name.clone(), partition.saturating_sub(of.number));
+            Error::OffsetOutOfRange { topic, partition, offset, first, end }
         }
-        Error::TopicDeleted { .. } => Error::TopicDeleted { name: name.to_owned() },
+        Error::TopicDeleted { .. } => Error::TopicDeleted { name: of.name.clone() },
         other => other,
     }
 }
@@ -402,7 +403,7 @@ impl Topic {
     pub fn out_of_range(&self, partition: u32, offset: i128) -> Result<Error> {
         let (topic, first, end) =
             (self.name().to_owned(), self.first(partition)?, self.end(partition)?);
-        Ok(Error::OffsetOutOfRange { topic, offset, first, end })
+        Ok(Error::OffsetOutOfRange { topic, partition, offset, first, end })
     }
 
     /// Go through a partition from an offset on. With an `end` it stops there; without one it goes on
