@@ -64,10 +64,11 @@ class _Batch(NamedTuple):
 class Outbox:
     """Moves the rows of a SQLite table to a topic, each of them once.
 
-    The table has an `INTEGER PRIMARY KEY AUTOINCREMENT`, and SQLite gives the ids, so that they only
-    rise; a row is not changed once it is committed. A key without `AUTOINCREMENT` will do where rows
-    stay in the table: of deleted ones SQLite uses the ids again. Several relays of one table may run
-    at once: they help each other out. A topic that is deleted and created anew gets the rows anew.
+    The table has an `INTEGER PRIMARY KEY AUTOINCREMENT`, and SQLite gives the ids, so that they
+    only rise; a row is not changed once it is committed. A key without `AUTOINCREMENT` will do
+    where rows stay in the table: of deleted ones SQLite uses the ids again. Several relays of one
+    table may run at once: they help each other out. A topic that is deleted and created anew gets
+    the rows anew.
 
     A batch costs three syncs, two of the database and one of the log: its number is committed with
     `synchronous=EXTRA`, whatever the service's own connections do, and it is appended durably.
@@ -306,9 +307,10 @@ class Outbox:
         ).fetchone()
         if self._delete and lowest is not None and lowest <= last:
             raise Invalid(
-                f"{self._table} has a row {lowest}, and {self.name!r} has moved, and deleted, rows up "
-                f"to {last}: it would never be moved; insert it again, without an id of your own, and "
-                "delete this one; or only delete it, if an outbox without delete=True has moved it"
+                f"{self._table} has a row {lowest}, and {self.name!r} has moved, and deleted, rows "
+                f"up to {last}: it would never be moved; insert it again, without an id of your "
+                "own, and delete this one; or only delete it, if an outbox without delete=True has "
+                "moved it"
             )
         known = [highest] if highest is not None else []
         if self._autoincrement:

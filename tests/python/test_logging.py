@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +173,7 @@ def test_all_that_a_record_tells_is_in_the_dict(
     extra = {
         "order": 17,
         "level": {"of": ("water", 2.5, None)},
-        "when": datetime(2026, 11, 22, tzinfo=timezone.utc),
+        "when": datetime(2026, 11, 22, tzinfo=UTC),
         "raw": b"\xff",
         "many": float("inf"),
         "half": "\ud83d",

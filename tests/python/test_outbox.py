@@ -196,7 +196,7 @@ def test_ids_that_begin_again_are_noticed_before_a_row_is_passed_over(
         with closing(sqlite3.connect(database)) as connection:
             connection.executescript(anew[begins_again])
         for _ in range(2):
-            with pytest.raises(Invalid, match="rows up to 3 .* begun again.* another name="):
+            with pytest.raises(Invalid, match=r"rows up to 3 .* begun again.* another name="):
                 outbox.relay()
             insert(database, "d")
     with Outbox(database, topic, name="afterwards") as outbox:

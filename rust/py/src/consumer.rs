@@ -15,12 +15,13 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
+use crate::admin::{list, skipped_in};
 use crate::batch::Batch;
 use crate::consuming::{Consuming, Moved};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Watch;
 use crate::handle::Handle;
-use crate::input::sync_mode;
+use crate::input::{self, sync_mode};
 use crate::opened::Opened;
 use crate::record::Record;
 use crate::store::Store;
@@ -312,7 +313,7 @@ impl Consumer {
     fn _poll<'py>(
         &self,
         py: Python<'py>,
-        records: usize,
+        #[pyo3(from_py_with = input::most)] records: usize,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let timeout = seconds(py, timeout)?;
@@ -321,7 +322,12 @@ impl Consumer {
     }
 
     /// The next batch, waiting for it; None where none came.
-    fn _batch(&self, py: Python<'_>, size: usize, timeout: Option<f64>) -> PyResult<Option<Batch>> {
+    fn _batch(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::most)] size: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Batch>> {
         let timeout = seconds(py, timeout)?;
         self.wait_for(py, timeout, |state| state.next_batch(py, size))
     }
@@ -355,9 +361,9 @@ impl Consumer {
     fn commit(
         &self,
         py: Python<'_>,
-        offset: Option<u64>,
+        #[pyo3(from_py_with = input::offset)] offset: Option<u64>,
         topic: Option<&str>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let durable = sync_mode(sync)? == Some(SyncMode::Durable);
@@ -400,7 +406,7 @@ impl Consumer {
         start: &str,
         number: i64,
         topic: Option<&str>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.with(py, |state| {
             let named = topic.is_some() || partition.is_some() || start == "offset";
@@ -432,7 +438,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         topic: Option<&str>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<u64> {
         self.with(py, |state| {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
@@ -451,7 +457,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         topic: Option<&str>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<u64> {
         self.with(py, |state| {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
@@ -491,7 +497,12 @@ impl Consumer {
     ///     topic: Of this topic alone.
     ///     partition: Of this partition of it alone.
     #[pyo3(signature = (topic=None, partition=None))]
-    fn pause(&self, py: Python<'_>, topic: Option<&str>, partition: Option<u32>) -> PyResult<()> {
+    fn pause(
+        &self,
+        py: Python<'_>,
+        topic: Option<&str>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
+    ) -> PyResult<()> {
         self.set_paused(py, topic, partition, true)
     }
 
@@ -501,8 +512,35 @@ impl Consumer {
     ///     topic: Of this topic alone.
     ///     partition: Of this partition of it alone.
     #[pyo3(signature = (topic=None, partition=None))]
-    fn resume(&self, py: Python<'_>, topic: Option<&str>, partition: Option<u32>) -> PyResult<()> {
+    fn resume(
+        &self,
+        py: Python<'_>,
+        topic: Option<&str>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
+    ) -> PyResult<()> {
         self.set_paused(py, topic, partition, false)
+    }
+
+    /// After a `Corrupt`: go on behind the damage. What lies in between is lost to this consumer, and
+    /// counts as handed out: the next commit covers it.
+    ///
+    /// Returns:
+    ///     What that is, for each topic and partition where there was some: the path and position of the
+    ///     damage, and first and behind the last of the offsets. They are equal where nothing was lost,
+    ///     or where nothing sound follows that would tell.
+    ///
+    /// Example:
+    ///     >>> _ = store.topic("orders").append(b"one")
+    ///     >>> billing = store.consumer("billing", ["orders"])
+    ///     >>> billing.skip_damage()
+    ///     []
+    fn skip_damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let told = self.with(py, |state| state.skip_damage(py))?;
+        list(py, told, |py, (topic, partition, lost)| {
+            let lost = skipped_in(py, partition, &lost)?;
+            lost.set_item("topic", topic)?;
+            Ok(lost)
+        })
     }
 
     /// What was handed out and is not committed, for who commits it elsewhere.

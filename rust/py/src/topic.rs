@@ -9,7 +9,7 @@ use falaj::error::{Error, Result};
 use falaj::format::block::Producer;
 use falaj::log::Appended;
 use falaj::topic::{Record as Outgoing, SyncMode, Topic as Inner, Visibility};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyTuple};
@@ -244,7 +244,7 @@ impl Topic {
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
         time: Option<&Bound<'py, PyAny>>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
@@ -296,7 +296,7 @@ impl Topic {
         &self,
         py: Python<'py>,
         records: &Bound<'py, PyAny>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
@@ -368,7 +368,7 @@ impl Topic {
         py: Python<'_>,
         job: &str,
         part: &str,
-        token: Option<(String, u64)>,
+        #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
     ) -> PyResult<job::Part> {
         job::stage(py, &self.opened, job, part, token.as_ref())
     }
@@ -417,7 +417,7 @@ impl Topic {
         py: Python<'py>,
         job: &str,
         parts: Vec<Bound<'py, PyBytes>>,
-        token: Option<(String, u64)>,
+        #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
     ) -> PyResult<Bound<'py, PyDict>> {
         job::commit(py, &self.opened, job, &parts, token.as_ref())
     }
@@ -506,7 +506,10 @@ impl Topic {
         if index.is_instance_of::<PySlice>() {
             return slf.call_method1(pyo3::intern!(py, "_slice"), (index,));
         }
-        let wrong = |_| {
+        let wrong = |error: PyErr| {
+            if error.is_instance_of::<PyOverflowError>(py) {
+                return invalid(py, format!("no partition and no offset is {index}"));
+            }
             let kind = index.get_type().name().map_or_else(|_| String::new(), |n| n.to_string());
             PyTypeError::new_err(format!("topic[i] takes an offset or a slice of them, not {kind}"))
         };
@@ -643,7 +646,7 @@ impl Topic {
     fn wait_durable(
         &self,
         py: Python<'_>,
-        offset: Option<u64>,
+        #[pyo3(from_py_with = input::offset)] offset: Option<u64>,
         timeout: Option<f64>,
     ) -> PyResult<bool> {
         let partition = self.one(py)?;
@@ -691,7 +694,8 @@ impl Topic {
     }
 
     /// What a handle for one partition is made of.
-    fn _view(&self, py: Python<'_>, partition: u32) -> PyResult<Opened> {
+    fn _view(&self, partition: &Bound<'_, PyAny>) -> PyResult<Opened> {
+        let (py, partition) = (partition.py(), input::number(partition, "a partition")?);
         self.target(py, Some(partition), None)?;
         Ok(Opened { only: Some(partition), ..self.opened.clone() })
     }
@@ -703,7 +707,13 @@ impl Topic {
     }
 
     /// Batches of one partition from an offset up to another.
-    fn _batches(&self, py: Python<'_>, start: u64, stop: u64, size: usize) -> PyResult<Batches> {
+    fn _batches(
+        &self,
+        py: Python<'_>,
+        start: u64,
+        stop: u64,
+        #[pyo3(from_py_with = input::most)] size: usize,
+    ) -> PyResult<Batches> {
         Batches::new(py, &self.opened.handle, self.range(py, start, stop)?, size)
     }
 
