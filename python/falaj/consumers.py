@@ -273,6 +273,8 @@ def start_of(start: Start) -> tuple[str, int]:
     if start in ("earliest", "latest"):
         return str(start), 0
     if isinstance(start, int) and not isinstance(start, bool):
+        if not -(1 << 63) <= start < 1 << 63:
+            raise Invalid(f"no record of any topic has the offset {start}")
         return "offset", start
     from falaj import times  # few need it, and datetime takes its time to import
 

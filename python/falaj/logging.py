@@ -8,6 +8,7 @@ process is killed. There are no files to rotate: how much is kept is the topic's
 from __future__ import annotations
 
 import logging  # the standard library's: imports in this package are absolute
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,14 +16,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Handler"]
 
+#: What a record has without `extra=`; the last two a formatter adds.
+_OWN = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+
 
 class Handler(logging.Handler):
     """Appends what is logged to a topic.
 
-    The value is a dict (`level`, `logger`, `message`, `process`, `thread`, and `exception` if there
-    is one) where the topic has a codec for that, such as "json"; else the formatted line. The key
-    is the logger's name, so that a logger's records stay in order; the event time is when it was
-    logged.
+    The value is a dict where the topic has a codec for that, such as "json": `level`, `logger`,
+    `message`, `process`, `thread`, and if there are any `exception`, `stack` and `extra`, a dict of
+    what came as `extra=`, where JSON has no value for something as its `str`. Else it is the
+    formatted line. What UTF-8 cannot tell, half a surrogate pair, is escaped with a backslash. The
+    key is the logger's name, so that a logger's records stay in order; the event time is when it
+    was logged.
 
     What cannot be appended (the disk is full, the store closed, a lock held for too long) goes to
     `logging.Handler.handleError`, as with any handler: logging never breaks the service, and works
@@ -50,9 +56,8 @@ class Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Append one record."""
         try:
-            self.topic.append(
-                self._value(record), key=record.name.encode(), time=float(record.created)
-            )
+            key, time = _utf8(record.name).encode(), float(record.created)
+            self.topic.append(self._value(record), key=key, time=time)
         except Exception:  # noqa: BLE001  # a handler hands every error on to handleError
             self.handleError(record)
 
@@ -63,17 +68,47 @@ class Handler(logging.Handler):
 
     def _value(self, record: logging.LogRecord) -> Any:
         if self.topic.codec == "bytes":
-            return self.format(record).encode()
+            return _utf8(self.format(record)).encode()
         if self.topic.codec == "str":
-            return self.format(record)
-        value = {
+            return _utf8(self.format(record))
+        value: dict[str, Any] = {
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
             "process": record.process,
             "thread": record.threadName,
         }
+        formatter = self.formatter or logging.Formatter()
         if record.exc_info:
-            formatter = self.formatter or logging.Formatter()
             value["exception"] = formatter.formatException(record.exc_info)
+        elif record.exc_text:  # another handler made it, before the record came here
+            value["exception"] = record.exc_text
+        if record.stack_info:
+            value["stack"] = formatter.formatStack(record.stack_info)
+        if extra := {key: each for key, each in vars(record).items() if key not in _OWN}:
+            value["extra"] = {str(key): _told(each) for key, each in extra.items()}
+        return _plain(value)
+
+
+def _told(value: object) -> object:
+    try:
+        return _plain(value)
+    except RecursionError:  # it holds itself
+        return _utf8(str(value))
+
+
+def _plain(value: object) -> object:
+    """Make of a value one that JSON has, too."""
+    if value is None or isinstance(value, int):
         return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, dict):
+        return {_utf8(str(key)): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return _utf8(str(value))
+
+
+def _utf8(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

@@ -14,6 +14,7 @@ has it.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import threading
 from contextlib import contextmanager, suppress
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["Outbox"]
 
 LOWEST = -(2**63)
+#: What of a statement is no keyword: strings, quoted names, comments.
+NO_KEYWORD = re.compile(
+    r"""'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*\]|--[^\n]*|/\*.*?(?:\*/|$)""", re.DOTALL
+)
 PROGRESS = """
 CREATE TABLE IF NOT EXISTS falaj_outbox (
     outbox TEXT NOT NULL, topic TEXT NOT NULL, sequence INTEGER NOT NULL,
@@ -39,6 +44,12 @@ CREATE TABLE IF NOT EXISTS falaj_outbox (
     PRIMARY KEY (outbox, topic)
 ) WITHOUT ROWID
 """
+
+
+ANEW = (
+    "delete from the table the rows that are in the topic, and go on under another name=, which "
+    "appends every row that is in the table then"
+)
 
 
 class _Batch(NamedTuple):
@@ -53,12 +64,14 @@ class _Batch(NamedTuple):
 class Outbox:
     """Moves the rows of a SQLite table to a topic, each of them once.
 
-    The table has an integer primary key that only rises (`INTEGER PRIMARY KEY AUTOINCREMENT`); a
-    row is not changed once it is committed. Several relays of one table may run at once: they help
-    each other out. A topic that is deleted and created anew gets the rows anew.
+    The table has an `INTEGER PRIMARY KEY AUTOINCREMENT`, and SQLite gives the ids, so that they
+    only rise; a row is not changed once it is committed. A key without `AUTOINCREMENT` will do
+    where rows stay in the table: of deleted ones SQLite uses the ids again. Several relays of one
+    table may run at once: they help each other out. A topic that is deleted and created anew gets
+    the rows anew.
 
     A batch costs three syncs, two of the database and one of the log: its number is committed with
-    `synchronous=FULL`, whatever the service's own connections do, and it is appended durably.
+    `synchronous=EXTRA`, whatever the service's own connections do, and it is appended durably.
 
     Args:
         database: Path of the SQLite database. The outbox opens a connection of its own.
@@ -70,12 +83,13 @@ class Outbox:
             is one, the key; in a topic of bytes, text is encoded as UTF-8.
         name: Name of the producer in the topic: "outbox:" and the table's name without one. Two
             outboxes that share a topic need two names.
-        delete: Delete rows when they are in the topic.
+        delete: Delete rows when they are in the topic. Needs the `AUTOINCREMENT`.
         limit: Most rows of one batch.
         timeout: Seconds to wait where others hold the database's lock.
 
     Raises:
-        Invalid: The table, or its primary key, is not there, or the database is none.
+        Invalid: The table is not there, or its primary key is none of those above, or the database
+            is none.
 
     Example:
         >>> import sqlite3
@@ -111,6 +125,7 @@ class Outbox:
         self.topic = topic
         self.name = name or f"outbox:{table}"
         self._row = row or self._columns
+        self._names = (table, id)
         self._table, self._id = _quoted(table), _quoted(id)
         self._delete, self._limit = delete, limit
         self._stop = threading.Event()
@@ -128,7 +143,8 @@ class Outbox:
         Raises:
             TooLarge: A row is larger than one append may be; those before it were moved.
             Invalid: The database, or the store, was set back to an older state, as by a backup:
-                rows would be lost or come twice. Nothing was moved.
+                rows would be lost or come twice. Or ids began again, or an outbox that deletes
+                finds rows with ids that it is past: they would never be moved. Nothing was moved.
             Closed: The outbox was closed.
             sqlite3.Error: The database refused. What was not moved is moved the next time.
         """
@@ -198,20 +214,48 @@ class Outbox:
             raise self._no_outbox(database, error) from error
         try:
             connection.row_factory = sqlite3.Row
-            # Were the number of a batch lost in a power cut, other rows would get it.
-            connection.execute("PRAGMA synchronous = FULL")
+            # Were the number of a batch lost in a power cut, other rows would get it. FULL does not
+            # sync the directory that a rollback journal is deleted from: the journal, come back,
+            # would undo the commit.
+            connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute(f"SELECT {self._table}.{self._id} FROM {self._table} LIMIT 0")
+            self._expect_key(connection)
             connection.execute(PROGRESS)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, Invalid) as error:
             connection.close()
             raise self._no_outbox(database, error) from error
         return connection
 
-    def _no_outbox(self, database: str, error: sqlite3.Error) -> Invalid:
+    def _no_outbox(self, database: str, error: sqlite3.Error | Invalid) -> Invalid:
         return Invalid(
             f"{database} cannot be relayed from {self._table}: {error}; an outbox is a table with "
-            "an integer primary key in a SQLite database that exists"
+            f"{self._id} INTEGER PRIMARY KEY AUTOINCREMENT in a SQLite database that exists"
         )
+
+    def _expect_key(self, connection: sqlite3.Connection) -> None:
+        """See to it that the ids are integers, and rise also where rows are deleted."""
+        table, column = self._names
+        (is_key,) = connection.execute(
+            "SELECT count(*) FROM pragma_table_info(?) WHERE pk AND name = ? COLLATE NOCASE",
+            (table, column),
+        ).fetchone()
+        # A primary key that SQLite keeps an index for is not the number of the row: it may be of
+        # any type, in spite of what it is declared as, or be several columns.
+        (indexed,) = connection.execute(
+            "SELECT count(*) FROM pragma_index_list(?) WHERE origin = 'pk'", (table,)
+        ).fetchone()
+        if not is_key or indexed:
+            raise Invalid(f"{self._id} is no INTEGER PRIMARY KEY of a table")
+        (statement,) = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE",
+            (table,),
+        ).fetchone()
+        self._autoincrement = "AUTOINCREMENT" in NO_KEYWORD.sub(" ", statement).upper()
+        if self._delete and not self._autoincrement:
+            raise Invalid(
+                f"{self._id} is no AUTOINCREMENT, so SQLite uses ids of deleted rows again, and "
+                "with delete=True rows that get them would never be moved"
+            )
 
     def _version(self) -> int:
         """Tell another number after others committed."""
@@ -230,6 +274,8 @@ class Outbox:
             before = self._progress()
             if before and not before.done:
                 return before
+            if before:
+                self._expect_rising(before.last)
             first, last = self._database.execute(
                 f"SELECT min(id), max(id) FROM (SELECT {self._id} AS id FROM {self._table}"
                 f" WHERE {self._id} > ? ORDER BY {self._id} LIMIT ?)",
@@ -250,7 +296,34 @@ class Outbox:
             raise Invalid(
                 f"the last batch of {self.name!r} was {ours} by the database, {theirs} by topic "
                 f"{self.topic.name!r}: one of the two was set back to an older state, and rows "
-                "would be lost or come twice; compare them, and go on under another name="
+                f"would be lost or come twice; compare them, and {ANEW}"
+            )
+
+    def _expect_rising(self, last: int) -> None:
+        """See to it that rows to come get ids behind the last one that was moved."""
+        lowest, highest = self._database.execute(
+            f"SELECT (SELECT min({self._id}) FROM {self._table}),"
+            f" (SELECT max({self._id}) FROM {self._table})"
+        ).fetchone()
+        if self._delete and lowest is not None and lowest <= last:
+            raise Invalid(
+                f"{self._table} has a row {lowest}, and {self.name!r} has moved, and deleted, rows "
+                f"up to {last}: it would never be moved; insert it again, without an id of your "
+                "own, and delete this one; or only delete it, if an outbox without delete=True has "
+                "moved it"
+            )
+        known = [highest] if highest is not None else []
+        if self._autoincrement:
+            known += (
+                self._database.execute(
+                    "SELECT seq FROM sqlite_sequence WHERE name = ? COLLATE NOCASE", self._names[:1]
+                ).fetchone()
+                or []
+            )
+        if max(known, default=LOWEST) < last:
+            raise Invalid(
+                f"{self.name!r} has moved rows up to {last} of {self._table}, whose ids have begun "
+                f"again: rows would never be moved; {ANEW}"
             )
 
     def _move(self, batch: _Batch) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from operator import index
 
+from falaj.errors import Invalid
 from falaj.lean import Generic, T
 
 TYPE_CHECKING = False  # see falaj.lean
@@ -73,7 +74,10 @@ class Slice(Generic[T]):
         """Read it thousands of records at a time, see `Topic.batches`; not for steps but 1."""
         offsets = self.offsets
         if offsets.step != 1:
-            raise ValueError("only a slice without a step has batches")
+            raise Invalid(
+                f"only a slice without a step has batches, not one by {offsets.step}: go through "
+                "it record by record"
+            )
         return self._topic._batches(offsets.start, offsets.stop, size)
 
     if TYPE_CHECKING:

@@ -7,7 +7,8 @@ read.
 
 from __future__ import annotations
 
-from itertools import chain
+from collections import deque
+from itertools import chain, islice
 
 from falaj import _core
 from falaj.errors import Invalid
@@ -148,6 +149,8 @@ class Topic(_core.Topic[T]):
     def read(self, start: int, n: int) -> list[Record[T]]:
         """Read up to `n` records from an offset on.
 
+        What compaction took does not count: it goes on with what is there.
+
         Args:
             start: First offset; negative ones count from the end.
             n: Most records to return.
@@ -156,7 +159,7 @@ class Topic(_core.Topic[T]):
             The records; fewer than `n` only at the end.
 
         Raises:
-            OffsetOutOfRange: `start` is gone, or beyond the end.
+            OffsetOutOfRange: `start` is gone, beyond the end, or further from it than the first.
         """
         end = self.end
         if start < 0:
@@ -165,14 +168,19 @@ class Topic(_core.Topic[T]):
             raise Invalid(f"read() takes how many records to read, not {n}")
         if not self.first <= start <= end:
             raise self._out_of_range(start)
-        return list(self._records(start, min(start + n, end)))
+        return list(islice(self._records(start, end), min(n, end - start)))
 
     def last(self, n: int = 1) -> list[Record[T]]:
         """Read the last `n` records, oldest first; fewer where there are fewer."""
-        end = self.end
+        first, end = self.first, self.end
         if n < 0:
             raise Invalid(f"last() takes how many records to read, not {n}")
-        return list(self._records(max(self.first, end - n), end))
+        begin = max(first, end - n)
+        records = list(self._records(begin, end))
+        if len(records) < n and begin > first:  # compaction took some
+            older = self._back(first, begin, n - len(records))
+            records[:0] = self._records(older, begin)
+        return records
 
     def at(self, time: Time) -> Record[T] | None:
         """Find the first record whose timestamp is at or after a time.
@@ -302,9 +310,9 @@ class Topic(_core.Topic[T]):
         closed, from any thread, and with Ctrl-C.
 
         Args:
-            start: "earliest", "latest" (only what comes from now on), an offset (negative ones
-                count from the end), or a time: an aware datetime, an ISO string with a zone, or a
-                float of seconds since 1970.
+            start: "earliest", "latest" (only what comes from now on), an offset, or a time: an
+                aware datetime, an ISO string with a zone, or a float of seconds since 1970.
+                Negative offsets count from the end; where there are fewer, it is all there is.
             timeout: Seconds without a record after which the iteration ends quietly; None never.
             visibility: "durable" holds back what is not known to be on the medium yet, "committed"
                 nothing; by default as the topic was opened.
@@ -551,12 +559,13 @@ class Topic(_core.Topic[T]):
         Args:
             compacted: Whether `compact` may leave of all records with the same key only the last
                 one; what it took does not come back.
-            **settings: `retention_bytes`: files go while those that hold something of the topic
-                take more; between two files it may be one more. `retention_age`: files go of which
-                the newest record is older, in seconds or as a timedelta. `retention_records`: so
-                many of each partition stay. `retention_waits`: what a registered consumer still
-                needs stays all the same. `retention_protected`: the limit of the store takes
-                nothing of it.
+            **settings: `retention_bytes`: the oldest files go while those of its log take more;
+                between two files it may be one more. In a log that several topics share those of
+                all of them count, so a neighbour that writes much takes the topic's old records
+                with it. `retention_age`: files go of which the newest record is older, in seconds
+                or as a timedelta. `retention_records`: so many of each partition stay.
+                `retention_waits`: what a registered consumer still needs stays all the same.
+                `retention_protected`: the limit of the store takes nothing of it.
 
         Returns:
             All of them as they are now.
@@ -603,6 +612,19 @@ class Topic(_core.Topic[T]):
             return max(first, before if before >= 0 else end + before)
         offset = self._first_at(before)
         return end if offset is None else offset
+
+    def _back(self, first: int, end: int, n: int) -> int:
+        """Offset of the nth record before an end; `first` where there are fewer."""
+        begin, n = end, min(n, end - first)
+        span = min(n, _BATCH)
+        while n and begin > first:
+            begin, stop = max(first, begin - span), begin
+            found = deque((record.offset for record in self._records(begin, stop)), maxlen=n)
+            n -= len(found)
+            if not n:
+                return found[0]
+            span *= 2
+        return begin
 
     def _whole(self, size: int) -> Iterator[Batch[T]]:
         return self._batches(self.first, self.end, size)

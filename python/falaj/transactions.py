@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cursor", "Transaction"]
 
-#: The transaction that a thread or task is in: they do not nest.
+#: The transaction that a thread or task is in, or was begun in: those of one do not nest.
 _CURRENT: ContextVar[_core.Transaction] = ContextVar("falaj transaction")
 
 

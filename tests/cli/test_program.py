@@ -1,13 +1,15 @@
 """The program itself: its other verbs, its help, and what it says when it cannot."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 import falaj as library
-from cli.shell import Shell
+from cli.shell import PROGRAM, Shell
+from cli.test_docs import VERBS
 
 
 def test_its_version_is_the_library_s(falaj: Shell) -> None:
@@ -21,6 +23,15 @@ def test_its_version_is_the_library_s(falaj: Shell) -> None:
 def test_without_a_verb_it_shows_its_help(falaj: Shell) -> None:
     assert "Usage: falaj" in falaj.ok()
     assert falaj.ok() == falaj.ok("--help")
+
+
+def test_bytes_that_are_no_text_are_a_mistake_except_in_a_path(falaj: Shell) -> None:
+    for arguments in (["append", "s", "\udcfforders"], ["cat", "s", "\udcfforders"]):
+        ended = falaj(*arguments, given=b"x")
+        assert ended.code == 2, ended
+        assert "'\\udcff" in ended.sentence()
+        assert "is not UTF-8" in ended.sentence()
+    assert falaj("append", "\udcffs", "t", given=b"x").code == 0
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
@@ -54,6 +65,117 @@ def test_a_wrong_command_line_is_one_sentence(falaj: Shell, arguments: list[str]
     ended = falaj(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert why in ended.sentence()
+
+
+BYTE = os.fsdecode(b"\xff")
+BEYOND = {
+    "Invalid value for '--": [
+        ["append", "s", "t", "--partition", "-1"],
+        ["append", "s", "t", "--partitions", "-1"],
+        ["append", "s", "t", "--sync-interval", "-1"],
+        ["trim", "s", "t", "--before", "1", "--partition", "-1"],
+        ["seek", "s", "c", "t", "--to", "1", "--partition", "-1"],
+    ],
+    "a number on the command line is larger than it can be": [
+        ["append", "s", "t", "--partitions", "9" * 20],
+        ["append", "s", "t", "--sync-interval", "9" * 20],
+        ["trim", "s", "t", "--before", "1", "--partition", "9" * 20],
+        ["seek", "s", "c", "t", "--to", "1", "--partition", "9" * 20],
+    ],
+    "is larger than any offset, time or size": [
+        ["append", "s", "t", "--segment-size", "99999999T"],
+        ["append", "s", "t", "--segment-size", "9" * 5000],
+        ["cat", "s", "t", "--since", "9" * 5000],
+        ["trim", "s", "t", "--before", "9" * 23],
+        ["trim", "s", "t", "--before=-" + "9" * 5000],
+        ["seek", "s", "c", "t", "--to", "9" * 23],
+        ["configure", "s", "--bytes", "9" * 5000],
+    ],
+    "there is no offset": [["cat", "s", "t", "--from", "9" * 46]],
+    "takes a regular expression": [
+        ["cat", "s", "t", "--grep", "(" * 5000],
+        ["tail", "s", "t", "--grep", "x{99999999999}"],
+    ],
+    "is not UTF-8": [
+        ["append", "s", BYTE],
+        ["cat", "s", BYTE],
+        ["consumers", "s", BYTE, "--delete"],
+        ["producers", "s", "t", "--forget", BYTE],
+        ["queues", "s", "--reset", BYTE],
+        ["seek", "s", BYTE, "t", "--to", "1"],
+        ["verify", "s", BYTE],
+    ],
+}
+
+
+def test_a_process_without_standard_streams_does_its_work_and_says_nothing(falaj: Shell) -> None:
+    script = """
+        falaj() { "$0" "$@"; echo "$?" >> codes; }
+        echo one | falaj append s t >&- 2>&-
+        falaj append s t <&- >&- 2>&-
+        falaj cat s t >&-
+        falaj cat s nothing <&- 2>&-
+    """
+    done = subprocess.run(
+        ["bash", "-c", script, PROGRAM], cwd=falaj.folder, capture_output=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
+    assert (falaj.folder / "codes").read_text().split() == ["0", "0", "0", "2"]
+    assert falaj.ok("cat", "s", "t") == "one\n"
+
+
+def test_a_path_that_is_not_utf_8_is_printed_as_it_is(falaj: Shell) -> None:
+    library.open(falaj.folder / BYTE).close()
+    done = falaj.binary("info", BYTE)
+    path = os.fsencode(falaj.folder / BYTE)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"store\tpath\t" + path + b"\n")
+    assert "path         " in falaj.terminal("info", BYTE, NO_COLOR="1").end().out
+
+
+@pytest.mark.parametrize("why", BEYOND)
+def test_what_no_argument_can_be_is_a_sentence(falaj: Shell, why: str) -> None:
+    with library.open(falaj.folder / "s") as store, store.consumer("c", [store.topic("t")]):
+        pass
+    before = falaj.ok("topics", "s"), falaj.ok("consumers", "s")
+    for arguments in BEYOND[why]:
+        ended = falaj(*arguments, given=b"x")
+        assert (ended.code, ended.out) == (2, ""), arguments
+        assert why in ended.sentence()
+    assert (falaj.ok("topics", "s"), falaj.ok("consumers", "s")) == before
+
+
+ON_NOTHING: dict[str, list[list[str]]] = {
+    "cat": [["t"]],
+    "tail": [["t"], ["t", "--consumer", "c", "--commit"]],
+    "topics": [[]],
+    "consumers": [[], ["c", "--delete"]],
+    "seek": [["c", "t", "--to", "0"]],
+    "producers": [["t"], ["t", "--forget", "p"]],
+    "info": [[]],
+    "metrics": [[]],
+    "verify": [[]],
+    "repair": [[]],
+    "backup": [["copy"]],
+    "queues": [[], ["--reset", "q", "--yes"]],
+    "configure": [["--bytes", "1G"], ["t", "--age", "7d"]],
+    "maintain": [[], ["--dry-run"]],
+    "trim": [["t", "--before", "1"]],
+    "delete": [["t", "--yes"]],
+}
+
+
+@pytest.mark.parametrize("verb", ON_NOTHING)
+def test_only_append_makes_a_store_of_a_path_with_a_slip_in_it(falaj: Shell, verb: str) -> None:
+    for more in ON_NOTHING[verb]:
+        ended = falaj(verb, "sotre", *more)
+        assert (ended.code, ended.out) == (2, "")
+        assert "sotre is not a falaj store" in ended.sentence()
+        assert not list(falaj.folder.iterdir())
+
+
+def test_each_verb_is_in_that_table_or_creates_what_it_names() -> None:
+    assert set(VERBS) - set(ON_NOTHING) == {"append", "demo", "pipeline"}
 
 
 # --- topics --------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falaj as library
-from cli.shell import DEADLINE_S, Shell, interrupt
+from cli.shell import DEADLINE_S, Shell, flip_bit, interrupt
 
 if TYPE_CHECKING:
     import subprocess
@@ -215,3 +215,31 @@ def test_a_consumer_can_be_looked_at_without_moving_it(tmp_path: Path) -> None:
     look = ("tail", "s", "t", "--consumer", "c", "--no-commit", "-f", "--idle", "0")
     assert [falaj.ok(*look) for _ in range(2)] == ["b\n"] * 2
     assert falaj("tail", "s", "t", "--no-commit").code == 2
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_the_last_records_are_found_beyond_what_compaction_took(
+    falaj: Shell, partitions: int
+) -> None:
+    with library.open(falaj.folder / "s") as store:
+        topic = store.topic("t", partitions=partitions, segment_bytes=65536, compacted=True)
+        for n in range(4):
+            # Of the first partition more is taken: it is looked for further back.
+            at, partition = f"2026-11-20T{n:02}:00:00Z", n % partitions
+            topic.append(b"r%d" % n, key=b"%d" % n, time=at, partition=partition)
+            for _ in range(2000 >> partition):
+                topic.append(b"again", key=b"again", time=at, partition=0)
+        topic.append(b"r4", key=b"again", time="2026-11-20T04:00:00Z", partition=0)
+        topic.compact(seal=True)
+    for n in range(7):
+        printed = lines(*range(max(0, 5 - n), 5))
+        assert falaj.ok("tail", "s", "t", "-n", str(n)) == printed
+    told = json.loads(falaj.ok("topics", "s", "--json"))
+    assert told["last"] == "2026-11-20T04:00:00.000000Z"
+
+
+def test_tail_prints_what_is_before_damage_also_of_the_last_records(falaj: Shell) -> None:
+    fill(falaj, 9)
+    flip_bit(falaj.folder, "t", b"r7")
+    ended = falaj("tail", "s", "t", "-n", "4")
+    assert (ended.out, ended.code) == (lines(5, 6), 1)

@@ -54,7 +54,30 @@ def test_of_each_key_the_last_record_stays_and_all_ways_to_read_agree(store: fal
     assert 1960 <= at.offset <= 1980
     assert first is not None
     assert bytes(first) == b"0" * 300, "a view stays"
-    assert prices.read(0, 5) == [] or [r.offset for r in prices.read(0, 5)] == left[:5]
+    for n in (0, 5, 40, 41, 2**70):
+        assert [record.offset for record in prices.read(0, n)] == left[:n]
+    assert [record.offset for record in prices.read(-30, 5)] == left[10:15]
+
+
+def test_the_last_records_are_found_beyond_what_compaction_took(store: falaj.Store) -> None:
+    prices = compacted(store)
+    for burst in (3, 1000, 2):
+        for i in range(burst):
+            prices.append("x" * 200, key=b"once %d" % prices.end)
+            prices.extend([(b"again", "y")] * (i % 5 + 1))
+        for _ in range(40):
+            prices.extend([(b"again", "y")] * 250)
+    end = prices.end
+    prices.compact(seal=True)
+    left = [record.offset for record in prices]
+    assert len(left) == 1006
+    assert end - left[-2] > 10_000
+    assert left[-1] == end - 1
+    for n in (0, 1, 2, 3, 999, 1005, 1006, 1007, 2**70):
+        assert [record.offset for record in prices.last(n)] == left[max(0, 1006 - n) :]
+    prices.trim(left[500])
+    for n in (505, 506, 507):
+        assert [record.offset for record in prices.last(n)] == left[max(500, 1006 - n) :]
 
 
 def test_arrow_and_scans_of_a_compacted_topic_hold_what_is_left(store: falaj.Store) -> None:

@@ -8,6 +8,7 @@ import shutil
 import stat
 import tempfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,29 @@ def test_a_newer_store_says_to_upgrade(path: Path) -> None:
     with pytest.raises(Newer, match="upgrade") as caught:
         falaj.open(path)
     assert (caught.value.remedy, caught.value.path) == ("upgrade", os.fspath(settings))
+
+
+def test_reports_say_what_helps_beside_what_is_wrong(path: Path) -> None:
+    with falaj.open(path) as store:
+        with store.topic("hurt") as topic:
+            topic.append(b"x")
+            store.consumer("c", [topic]).close()
+        store.topic("newer")
+        assert [each["remedy"] for each in store.info()["topics"]] == [None, None]
+    settings = path / "topics/newer/topic.json"
+    newer = settings.read_text().replace('"format":1', '"format":9').rpartition(',"checksum"')[0]
+    settings.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
+    (path / "topics/hurt/topic.json").write_text("{}")
+    (consumer,) = (path / "consumers").iterdir()
+    consumer.write_bytes(b"")
+    wanted = ["repair", "upgrade"]
+    with falaj.open(path) as store:
+        info = store.info()
+        assert [each["remedy"] for each in info["topics"]] == wanted
+        assert [each["remedy"] for each in info["consumers"]] == ["repair"]
+        assert store.maintain()["remedies"] == wanted
+    repair = falaj.repair(path)
+    assert (repair["remedies"], len(repair["problems"])) == (wanted, 2)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "null", "\0" * 100, '{"format":1}'])
@@ -328,9 +352,47 @@ def test_a_mode_in_digits_says_who_else_may_read_and_write(
 
 @pytest.mark.parametrize("mode", [0, 0o400, 0o1777, -1, 2**40])
 def test_permission_bits_that_make_no_store_are_refused(path: Path, mode: int) -> None:
-    with pytest.raises((ValueError, OverflowError)):
+    with pytest.raises(Invalid):
         falaj.open(path, mode)
     assert not path.exists()
+
+
+WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
+    "partitions": lambda store, _: store.topic("new", partitions=-1),
+    "segment": lambda store, _: store.topic("new", segment_bytes=2**70),
+    "interval": lambda store, _: store.topic("new", sync_interval_ms=-(2**70)),
+    "sync": lambda store, _: store.topic("new", sync="often"),  # type: ignore[arg-type]
+    "visibility": lambda _, topic: topic.follow(visibility="all"),  # type: ignore[arg-type]
+    "append": lambda _, topic: topic.append(b"x", partition=-1),
+    "mode": lambda _, topic: topic.append(b"x", sync="soon"),  # type: ignore[arg-type]
+    "extend": lambda _, topic: topic.extend([b"x"], partition=2**32),
+    "tombstone": lambda _, topic: topic.tombstone(b"x", partition=-1),
+    "expect": lambda _, topic: topic.append(b"x", expect=2**64),
+    "sequence": lambda _, topic: topic.append(b"x", producer="p", sequence=-1),
+    "transaction": lambda store, topic: store.transaction().append(topic, b"x", partition=-1),
+    "token": lambda _, topic: topic.commit_job("j", [], token=("t", -1)),
+    "view": lambda _, topic: topic.partition(10**5000),
+    "position": lambda _, topic: topic[-1, 0],
+    "offset": lambda _, topic: topic[2**200],
+    "wait": lambda _, topic: topic.wait_durable(-1),
+    "batches": lambda _, topic: topic.batches(2**70),
+    "start": lambda store, topic: store.consumer("c", [topic], start=2**63),
+    "seek": lambda store, topic: store.consumer("c", [topic]).seek(-(2**64)),
+    "commit": lambda store, topic: store.consumer("c", [topic]).commit(-1),
+    "consumed": lambda store, topic: store.consumer("c", [topic]).position(partition=-1),
+    "poll": lambda store, topic: store.consumer("c", [topic]).poll(2**64),
+    "take": lambda store, topic: store.queue("q", topic).take(2**64),
+    "slice": lambda _, topic: topic[::2].batches(),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_an_argument_that_cannot_be_is_an_error_of_falaj(
+    store: falaj.Store, topic: falaj.Topic[str], what: str
+) -> None:
+    with pytest.raises(Invalid):
+        WRONG[what](store, topic)
+    assert (store.topics(), topic.end) == (["orders"], 0)
 
 
 NOBODY = 65534

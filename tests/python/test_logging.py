@@ -4,7 +4,9 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,28 @@ def start(stack: ExitStack, path: Path, me: str, lines: int = LINES) -> Child:
     service.tell(f"{me} {lines}")
     assert service.hear() == "ready"
     return service
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., logging.Logger]]:
+    """A logger that logs into a topic and nowhere else, and hands on no error."""
+    used: list[tuple[logging.Logger, logging.Handler]] = []
+
+    def fail(_handler: object, record: logging.LogRecord) -> None:
+        raise AssertionError(record) from sys.exc_info()[1]
+
+    def to(topic: falaj.Topic[Any], name: str = "") -> logging.Logger:
+        logger, handler = logging.getLogger(f"falaj.tests{name}"), falaj.logging.Handler(topic)
+        if not any(logger is known for known, _ in used):
+            logger.propagate = False
+            logger.addHandler(handler)
+            used.append((logger, handler))
+        return logger
+
+    monkeypatch.setattr(falaj.logging.Handler, "handleError", fail)
+    yield to
+    for logger, handler in used:
+        logger.removeHandler(handler)
 
 
 def test_no_line_of_many_processes_is_lost_when_one_of_them_is_killed(path: Path) -> None:
@@ -138,6 +162,55 @@ def test_a_closed_store_is_handed_to_handle_error_and_the_service_goes_on(
     log.warning("too late")
     handler.close()
     assert [record.getMessage() for record in handed_on] == ["too late"]
+
+
+def test_all_that_a_record_tells_is_in_the_dict(
+    store: falaj.Store, log: Callable[..., logging.Logger]
+) -> None:
+    topic = store.topic("log", codec="json")
+    itself: list[object] = ["x"]
+    itself.append(itself)
+    extra = {
+        "order": 17,
+        "level": {"of": ("water", 2.5, None)},
+        "when": datetime(2026, 11, 22, tzinfo=UTC),
+        "raw": b"\xff",
+        "many": float("inf"),
+        "half": "\ud83d",
+        "itself": itself,
+        "nothing": None,
+    }
+    try:
+        raise ValueError("\udcff")
+    except ValueError:
+        log(topic).exception("%s \ud83d", "half", extra=extra, stack_info=True)
+    log(topic).warning("nothing but a message")
+    told, plain = (record.value for record in topic)
+    assert told["message"] == "half \\ud83d"
+    assert told["exception"].endswith("ValueError: \\udcff")
+    assert told["stack"].startswith("Stack (most recent call last):")
+    assert told["extra"] == {
+        "order": 17,
+        "level": {"of": ["water", 2.5, None]},
+        "when": "2026-11-22 00:00:00+00:00",
+        "raw": "b'\\xff'",
+        "many": "inf",
+        "half": "\\ud83d",
+        "itself": "['x', [...]]",
+        "nothing": None,
+    }
+    assert sorted(plain) == ["level", "logger", "message", "process", "thread"]
+
+
+@pytest.mark.parametrize("codec", ["bytes", "str"])
+def test_a_line_that_utf_8_cannot_tell_is_escaped_and_not_lost(
+    store: falaj.Store, log: Callable[..., logging.Logger], codec: str
+) -> None:
+    topic = store.topic("log", codec=codec)
+    log(topic, ".\udcff").warning("%s é", "\ud83d")
+    assert [(record.key, record.bytes()) for record in topic] == [
+        (b"falaj.tests.\\udcff", "\\ud83d é".encode())
+    ]
 
 
 @pytest.mark.parametrize("how", ["import falaj.logging", "import falaj"])

@@ -166,11 +166,70 @@ def test_a_database_that_was_set_back_is_noticed_and_nothing_is_lost_in_silence(
         outbox.relay()
     insert(older, "other than b")
     with Outbox(older, topic) as outbox:
-        with pytest.raises(Invalid, match="batch 0 by the database, batch 1 by topic 't'"):
+        with pytest.raises(
+            Invalid, match="batch 0 by the database, batch 1 by topic 't'"
+        ) as set_back:
             outbox.relay()
+        assert "appends every row that is in the table then" in str(set_back.value)
         assert values(topic) == ["a", "b"]
     with Outbox(older, topic, name="afterwards") as outbox:
         assert outbox.relay() == 2
+
+
+@pytest.mark.parametrize("begins_again", ["rows deleted", "table made anew", "numbers reset"])
+def test_ids_that_begin_again_are_noticed_before_a_row_is_passed_over(
+    store: falaj.Store, database: Path, begins_again: str
+) -> None:
+    topic = store.topic("t", codec="str")
+    plain = "CREATE TABLE outbox (id INTEGER PRIMARY KEY, key, value)"
+    anew = {
+        "rows deleted": "DELETE FROM outbox",
+        "table made anew": f"DROP TABLE outbox; {TABLE}",
+        "numbers reset": "DELETE FROM outbox; DELETE FROM sqlite_sequence",
+    }
+    with closing(sqlite3.connect(database)) as connection:
+        if begins_again == "rows deleted":
+            connection.executescript(f"DROP TABLE outbox; {plain}")
+    insert(database, "a", "b", "c")
+    with Outbox(database, topic) as outbox:
+        assert outbox.relay() == 3
+        with closing(sqlite3.connect(database)) as connection:
+            connection.executescript(anew[begins_again])
+        for _ in range(2):
+            with pytest.raises(Invalid, match=r"rows up to 3 .* begun again.* another name="):
+                outbox.relay()
+            insert(database, "d")
+    with Outbox(database, topic, name="afterwards") as outbox:
+        assert outbox.relay() == 2
+    assert values(topic) == ["a", "b", "c", "d", "d"]
+
+
+def test_an_outbox_that_deletes_says_which_row_it_is_past(
+    store: falaj.Store, database: Path
+) -> None:
+    topic = store.topic("t", codec="str")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("INSERT INTO outbox VALUES (5, NULL, 'a')")
+    with Outbox(database, topic, delete=True) as outbox:
+        assert outbox.relay() == 1
+        insert(database, "b")
+        with closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute("INSERT INTO outbox VALUES (4, NULL, 'late')")
+        with pytest.raises(Invalid, match=r"has a row 4, .* up to 5: .* insert it again"):
+            outbox.relay()
+        with closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute("INSERT INTO outbox (value) SELECT value FROM outbox WHERE id = 4")
+            connection.execute("DELETE FROM outbox WHERE id = 4")
+        assert outbox.relay() == 2
+    assert values(topic) == ["a", "b", "late"]
+
+
+def test_what_it_notes_stays_through_a_power_cut_in_every_journal_mode(
+    store: falaj.Store, database: Path
+) -> None:
+    with Outbox(database, store.topic("t")) as outbox:
+        (mode,) = outbox._database.execute("PRAGMA synchronous").fetchone()
+    assert mode == 3  # EXTRA: FULL does not sync the directory that a journal is deleted from
 
 
 def test_a_topic_that_was_created_anew_gets_the_rows_anew(
@@ -213,6 +272,21 @@ def test_what_is_no_outbox_is_refused(store: falaj.Store, database: Path, tmp_pa
         Outbox(database, topic, table="other")
     with pytest.raises(Invalid, match="no such column"):
         Outbox(database, topic, id="number")
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript("""
+            CREATE TABLE text (id TEXT PRIMARY KEY, value);
+            CREATE TABLE keyless (id INTEGER, value);
+            CREATE TABLE two (id INTEGER, other, PRIMARY KEY (id, other));
+            CREATE TABLE rowless (id INTEGER PRIMARY KEY, value) WITHOUT ROWID;
+            CREATE VIEW seen AS SELECT * FROM outbox;
+            CREATE TABLE again (id INTEGER PRIMARY KEY, "AUTOINCREMENT") -- no AUTOINCREMENT
+        """)
+    for table in ("text", "keyless", "two", "rowless", "seen"):
+        with pytest.raises(Invalid, match='"id" is no INTEGER PRIMARY KEY of a table'):
+            Outbox(database, topic, table=table)
+    Outbox(database, topic, table="again").close()
+    with pytest.raises(Invalid, match="uses ids of deleted rows again"):
+        Outbox(database, topic, table="again", delete=True)
     with pytest.raises(Invalid, match="one row or more"):
         Outbox(database, topic, limit=0)
     outbox = Outbox(database, topic)

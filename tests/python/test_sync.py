@@ -5,8 +5,8 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from children import child
 
 import falaj
-from falaj.errors import DurabilityUnknown, OffsetOutOfRange
+from falaj.errors import Closed, DurabilityUnknown, OffsetOutOfRange
 
 HOUR_MS = 3_600_000
 SOON_S = 5.0
@@ -181,3 +181,36 @@ def test_who_waits_too_long_for_the_sync_of_an_append_is_told_that_it_is_visible
         topic = store.topic("orders")
         topic.flush()
         assert (topic.durable, len(topic)) == (2, 2)
+
+
+def test_an_append_that_raises_closed_was_not_appended(
+    path: Path, budget: Callable[[int, int], int]
+) -> None:
+    def append(topic: falaj.Topic[Any], how: str, done: list[Any], began: threading.Event) -> None:
+        with suppress(Closed):
+            while True:
+                if how == "append":
+                    done.append(topic.append(b"x", sync="durable"))
+                else:
+                    done.extend(topic.extend([b"x"], sync="durable"))
+                began.set()
+
+    with falaj.open(path) as store:
+        acknowledged = 0
+        for _ in range(budget(40, 1000)):
+            topic = store.topic("orders")
+            done: list[list[Any]] = [[], [], []]
+            began = [threading.Event() for _ in done]
+            threads = [
+                threading.Thread(target=append, args=(topic, how, *told))
+                for how, *told in zip(("append", "extend", "append"), done, began, strict=True)
+            ]
+            for thread in threads:
+                thread.start()
+            for event in began:
+                event.wait(SOON_S)
+            topic.close()
+            for thread in threads:
+                thread.join()
+            acknowledged += sum(map(len, done))
+            assert len(store.topic("orders")) == acknowledged

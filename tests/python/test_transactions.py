@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -225,6 +226,46 @@ def test_tasks_and_threads_have_transactions_of_their_own(
 
     asyncio.run(both())
     assert len(shop["paid"]) == len(shop["audit"]) == 2
+
+
+def test_a_task_or_thread_begun_in_a_transaction_has_its_own_and_one_in_itself_is_refused(
+    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+) -> None:
+    def work(value: bytes) -> None:
+        with store.transaction() as tx:
+            tx.append("paid", value)
+            with pytest.raises(errors.Invalid, match="do not nest"), store.transaction():
+                pass
+
+    async def child(worked: asyncio.Event, parent_is_over: asyncio.Event) -> None:
+        work(b"while it is open")
+        worked.set()
+        await parent_is_over.wait()
+        work(b"when it is over")
+
+    async def parent() -> None:
+        worked, is_over = asyncio.Event(), asyncio.Event()
+        with store.transaction() as tx:
+            tx.append("paid", b"parent")
+            begun = asyncio.create_task(child(worked, is_over))
+            await worked.wait()
+            await asyncio.to_thread(work, b"thread")
+            with pytest.raises(errors.Invalid, match="do not nest"), store.transaction():
+                pass
+        is_over.set()
+        await begun
+
+    asyncio.run(parent())
+    values = [record.bytes() for record in shop["paid"]]
+    assert values == [b"while it is open", b"thread", b"parent", b"when it is over"]
+    context = copy_context()
+    with store.transaction():
+        with pytest.raises(errors.Invalid, match="do not nest"):
+            copy_context().run(work, b"the same thread, whatever the context")
+        inside = copy_context()
+    for each in (context, inside):
+        each.run(work, b"afterwards")
+    assert len(shop["paid"]) == 6
 
 
 def test_a_deleted_topic_ends_its_followers_and_not_those_of_others(store: falaj.Store) -> None:

@@ -7,6 +7,7 @@ for a code of its own. Nothing else decides how the process ends.
 import sys
 from functools import wraps
 from importlib import import_module
+from io import TextIOWrapper
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -63,6 +64,11 @@ def _verb(of: typer.Typer, do: "Callable[..., None]", name: str | None = None) -
             raise _NobodyReads from None
         except Error:
             raise
+        except OverflowError:
+            sentence = "a number on the command line is larger than it can be: choose a smaller one"
+            raise Stop(sentence) from None
+        except UnicodeEncodeError as error:
+            raise Stop(f"{error.object!r} is not UTF-8, as every name is") from None
         except OSError as error:
             if error.filename is not None:
                 raise Stop(f"cannot use {error.filename}: {error.strerror}") from None
@@ -127,6 +133,8 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str] | None) -> int:
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # a path goes out as the bytes it is
     try:
         return app(arguments, prog_name="falaj", standalone_mode=False) or Exit.DONE
     except Stop as stop:
@@ -143,6 +151,12 @@ def _run(arguments: list[str] | None) -> int:
         return Exit.INTERRUPTED
     except _UsageError as error:
         say(_sentence(error))
+        return Exit.USAGE
+    except UnicodeEncodeError as error:
+        # Bytes that are no text reach a program as half of a pair; only a path may have them.
+        if not any(error.object in argument for argument in arguments or sys.argv[1:]):
+            raise
+        say(f"{error.object!a} is not UTF-8, and only a path may be that; see `falaj --help`")
         return Exit.USAGE
 
 

@@ -4,19 +4,17 @@ Owns their rows; what a consumer is and who may move its cursors is for the libr
 """
 
 import json
-import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from falaj.cli import options
-from falaj.cli.exits import Exit, Stop, say
+from falaj.cli.exits import Stop, told
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, rows_of, table
-from falaj.cli.units import moment
+from falaj.cli.units import place
 from falaj.errors import NoSuchConsumer
-from falaj.times import from_ns
 
 if TYPE_CHECKING:
     from falaj.admin import ConsumerInfo, MemberInfo
@@ -31,7 +29,6 @@ COLUMNS = (
     Column("lag", "lag", number=True),
     Column("owner", "owner"),
 )
-_OFFSET = re.compile(r"-?\d+")
 
 
 def consumers(
@@ -68,11 +65,8 @@ def consumers(
         table(COLUMNS, rows(found))
     else:
         rows_of(None, COLUMNS, rows(found))
-    problems = [consumer["error"] for consumer in found if consumer["error"]]
-    for problem in problems:
-        say(problem)
-    if problems:
-        raise typer.Exit(Exit.DAMAGE)
+    if code := told((consumer["error"], consumer["remedy"]) for consumer in found):
+        raise typer.Exit(code)
 
 
 def rows(found: "list[ConsumerInfo]") -> list[dict[str, Any]]:
@@ -111,10 +105,8 @@ def seek(
     partition: options.PartitionOption = None,
 ) -> None:
     """Set where a consumer goes on, while nobody has it open."""
-    place: Any = to
-    if to not in ("earliest", "latest"):
-        place = int(to) if _OFFSET.fullmatch(to) else from_ns(moment(to))
+    where: Any = to if to in ("earliest", "latest") else place(to)
     with options.access_of(context).store(store, "w") as opened:
-        done = opened.reset_consumer(name, topic, place, partition=partition)
+        done = opened.reset_consumer(name, topic, where, partition=partition)
     for number, offset in done.items():
         print(name, topic, number, offset, sep="\t")

@@ -1,8 +1,8 @@
 """Stores and topics as verbs need them: values as the bytes they are, whatever the codec.
 
 Invariant: a verb that only reads opens the store for reading, so it changes nothing and creates
-nothing; a topic is created only by `append`. No codec of the topic runs here, so that pickles and
-codecs of somebody's own can be shown too.
+nothing; stores and topics are created only by `append`, so a path with a slip in it is no store.
+No codec of the topic runs here, so that pickles and codecs of somebody's own can be shown too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from falaj.arguments import Sync, Visibility
 
-__all__ = ["Access", "NewTopic", "partitions_of", "raw_topic"]
+__all__ = ["Access", "NewTopic", "check_partition", "partitions_of", "raw_topic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,13 @@ class Access:
     timeout: float = 10.0
 
     @contextmanager
-    def store(self, path: Path, mode: Literal["r", "w"] = "r") -> Iterator[Store]:
-        """Open a store, and close it behind the verb."""
+    def store(
+        self, path: Path, mode: Literal["r", "w"] = "r", *, creates: bool = False
+    ) -> Iterator[Store]:
+        """Open a store that is there, or with `creates` any; close it behind the verb."""
+        if mode == "w" and not creates:
+            # Opening for writing makes a store of what is none; opening for reading says so.
+            open_store(path, "r", timeout=self.timeout, force=self.force).close()
         with open_store(path, mode, timeout=self.timeout, force=self.force) as store:
             yield store
 
@@ -88,7 +93,16 @@ def partitions_of(topic: Topic[Any], only: int | None) -> list[Topic[Any]]:
     numbers = list(topic.partitions)
     if only is None:
         return [topic.partition(number) for number in numbers]
-    if only not in numbers:
-        last = len(numbers) - 1
-        raise Stop(f"topic {topic.name} has no partition {only}: choose one from 0 to {last}")
+    check_partition(topic.name, len(numbers), only)
     return [topic.partition(only)]
+
+
+def check_partition(topic: str, partitions: int, only: int) -> None:
+    """Check that a topic of so many partitions has this one.
+
+    Raises:
+        Stop: There is no such partition.
+    """
+    if only not in range(partitions):
+        last = partitions - 1
+        raise Stop(f"topic {topic} has no partition {only}: choose one from 0 to {last}")

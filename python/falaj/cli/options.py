@@ -33,7 +33,7 @@ StoreArgument = Annotated[
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
 PartitionOption = Annotated[
-    int | None, typer.Option("--partition", "-p", metavar="P", help="Only this partition.")
+    int | None, typer.Option("--partition", "-p", min=0, metavar="P", help="Only this partition.")
 ]
 FromOption = Annotated[
     int | None,

@@ -18,7 +18,9 @@ _OBEYED = {
     code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != ord("\t")
 } | {ord("\n"): "\\n", ord("\r"): "\\r"}
 _REORDERING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-_HARMLESS = _OBEYED | _REORDERING
+# Bytes of a path that are not UTF-8.
+_NO_TEXT = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
+_HARMLESS = _OBEYED | _REORDERING | _NO_TEXT
 
 
 def is_terminal(stream: IO[str]) -> bool:

@@ -7,7 +7,6 @@ what its workers say afterwards goes to stderr, and nothing of it to stdout.
 
 import json
 import os
-import re
 import secrets
 import sys
 import threading
@@ -20,14 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from falaj.cli import options
+from falaj.cli import options, units
 from falaj.cli.exits import Exit, Stop, read_failed
 from falaj.cli.opened import Access
 from falaj.cli.paint import Paint, is_terminal
 from falaj.cli.tables import facts
-from falaj.cli.units import moment
 from falaj.errors import Error
-from falaj.times import from_ns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,12 +74,7 @@ def place(given: str | None) -> int | str | datetime | None:
     """Read where to begin or end: a word, an offset, or a time as other verbs take it."""
     if given is None or given in ("earliest", "latest"):
         return given
-    if _OFFSET.fullmatch(given):
-        return int(given)
-    return from_ns(moment(given))
-
-
-_OFFSET = re.compile(r"-?\d+")
+    return units.place(given)
 
 
 def run(

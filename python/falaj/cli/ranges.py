@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "Range", "in_order"]
 
+_FARTHEST = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -61,6 +63,8 @@ class Range:
     def __post_init__(self) -> None:
         if self.start is not None and self.since is not None:
             raise Stop("--from and --since both say where to begin: give one of them")
+        if self.start is not None and self.start > _FARTHEST:
+            raise Stop(f"there is no offset {self.start}: none is larger than {_FARTHEST}")
         if self.stop is not None and self.until is not None:
             raise Stop("--to and --until both say where to end: give one of them")
 

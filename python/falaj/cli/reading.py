@@ -6,6 +6,7 @@ is `ranges`'.
 """
 
 import sys
+from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -266,11 +267,21 @@ def _line(value: bytes) -> bytes:
     return escaped(value).encode() + b"\n"
 
 
+def _back(part: Part, n: int) -> int:
+    """Offset of the nth record from the end."""
+    try:
+        return part.topic._back(part.start, part.stop, n)
+    except Corrupt:  # told of where it is read, behind what comes before it
+        return max(part.start, part.stop - n)
+
+
 def _last(parts: list[Part], n: int) -> list[Part]:
-    """Cut the parts to the last n records of all of them, by time."""
-    tails = [Part(p.topic, max(p.start, p.stop - n), p.stop) for p in parts]
+    """Cut the parts to the last n records of all of them, by time; what compaction took is none."""
+    n = min(n, sum(part.stop - part.start for part in parts))
+    tails = [Part(part.topic, _back(part, n), part.stop) for part in parts]
     if len(tails) == 1:
         return tails
-    newest = list(in_order(tails))[-n:] if n else []
-    kept = [sum(record.partition == p.topic.partitions[0] for record in newest) for p in tails]
-    return [Part(p.topic, p.stop - k, p.stop) for p, k in zip(tails, kept, strict=True)]
+    begins = {p.topic.partitions[0]: p.stop for p in tails}
+    for record in reversed(deque(in_order(tails), maxlen=n)):
+        begins[record.partition] = record.offset
+    return [Part(p.topic, begins[p.topic.partitions[0]], p.stop) for p in tails]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Look", "matcher", "printer", "value_of"]
 
 TIME_FORMS = ("iso", "local", "unix", "ns", "none")
+_SPACE = " \t\r\n"
+_IN_ONE_LINE = str.maketrans("\r\n", "  ")
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -118,14 +120,13 @@ def _as_json(record: Record[Any], form: str, codec: str) -> str:
 
 
 def _document(raw: bytes) -> str | None:
-    """The text of a JSON value in one line, as it was written, so that no number is rounded."""
+    """The text of a JSON value in one line, as it was written; None where it is none."""
     try:
-        text = raw.decode().strip()
-        parsed = json.loads(text, parse_constant=_no_constant)
-    except ValueError:
+        text = raw.decode().strip(_SPACE)
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
         return None
-    # In ASCII, because a lone surrogate, which JSON can hold, is nothing in UTF-8.
-    return json.dumps(parsed, separators=(",", ":")) if "\n" in text or "\r" in text else text
+    return text.translate(_IN_ONE_LINE)  # a line end in JSON is only space: in text it is escaped
 
 
 def _no_constant(name: str) -> None:
@@ -150,7 +151,8 @@ def matcher(pattern: str | None) -> Callable[[Record[Any]], bool] | None:
     if pattern is None:
         return None
     try:
-        search = re.compile(pattern.encode()).search
-    except re.error as error:
+        # Bytes that are no UTF-8 come as lone surrogates; they look for themselves.
+        search = re.compile(pattern.encode("utf-8", "surrogateescape")).search
+    except (re.error, OverflowError, RecursionError) as error:
         raise Stop(f"--grep takes a regular expression, and {pattern!r} is none: {error}") from None
     return lambda record: search(value_of(record) or b"") is not None

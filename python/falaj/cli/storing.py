@@ -1,7 +1,6 @@
 """The verbs that are about a store as a whole: `topics`, `trim`, `delete`, `demo`."""
 
 import json
-import re
 import signal
 import sys
 from pathlib import Path
@@ -10,14 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from falaj.cli import options
-from falaj.cli.exits import Exit, Stop, code_of, say
+from falaj.cli.exits import Exit, Stop, code_of, say, worst
 from falaj.cli.opened import Access, raw_topic
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, table
-from falaj.cli.units import count, moment, show_time, size
+from falaj.cli.units import count, place, show_time, size
 from falaj.errors import Error, NoSuchTopic
 from falaj.stores import Store
-from falaj.times import from_ns
 
 __all__ = ["delete", "demo", "topics", "trim"]
 
@@ -38,7 +36,7 @@ def topics(
             except Error as error:
                 # One that cannot be read must not hide the others.
                 say(f"topic {name}: {error}")
-                code = max(code, code_of(error))
+                code = worst(code, code_of(error))
     if as_json:
         for row in rows:
             print(json.dumps(row))
@@ -91,7 +89,7 @@ def trim(
     Files go as soon as none of their records is left.
     """
     access = options.access_of(context)
-    place = int(before) if _OFFSET.fullmatch(before) else from_ns(moment(before))
+    first = place(before)
     with access.store(store) as opened:
         if topic not in opened.topics():
             raise NoSuchTopic(
@@ -100,7 +98,7 @@ def trim(
             )
     with access.store(store, "r" if dry_run else "w") as opened, raw_topic(opened, topic) as found:
         part = found if partition is None else found.partition(partition)
-        done = part.trim(place, dry_run=dry_run)
+        done = part.trim(first, dry_run=dry_run)
     if as_json:
         print(json.dumps({"topic": topic, "dry_run": dry_run, **done}))
     elif is_terminal(sys.stdout):
@@ -112,9 +110,6 @@ def trim(
     else:
         for number, first in done["firsts"].items():
             print(topic, number, first, done["segments"], done["bytes"], sep="\t")
-
-
-_OFFSET = re.compile(r"-?\d+")
 
 
 def delete(

@@ -4,18 +4,42 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC
+from datetime import UTC, datetime
 
 from falaj import times
 from falaj.errors import Invalid
 
-__all__ = ["count", "moment", "show_time", "size", "size_from", "span", "span_from"]
+__all__ = ["count", "moment", "place", "show_time", "size", "size_from", "span", "span_from"]
 
 _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _SECONDS = (86_400, 3_600, 60, 1)
 _SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_OFFSET = re.compile(r"-?\d+")
+_MOST = 2**63 - 1
+
+
+def place(text: str) -> int | datetime:
+    """Read a place in a topic: an offset, one from the end if it is negative, or a time.
+
+    Raises:
+        Invalid: It is neither.
+
+    Example:
+        >>> place("-10"), place("2026-11-20T08:00:00Z").year
+        (-10, 2026)
+    """
+    return _whole(text) if _OFFSET.fullmatch(text) else times.from_ns(moment(text))
+
+
+def _whole(digits: str, text: str = "", unit: int = 1) -> int:
+    """Read a whole number; Python itself reads no thousands of digits."""
+    number = int(digits) * unit if len(digits) < 30 else None
+    if number is None or abs(number) > _MOST:
+        sentence = f"{text or digits} is larger than any offset, time or size: choose a smaller one"
+        raise Invalid(sentence)
+    return number
 
 
 def moment(text: str) -> int:
@@ -35,7 +59,7 @@ def moment(text: str) -> int:
         ago = sum(float(n) * seconds for n, seconds in zip(span.groups("0"), _SECONDS, strict=True))
         return times.to_ns(time.time() - ago)
     if _NUMBER.fullmatch(text):
-        return times.to_ns(float(text) if "." in text else int(text))
+        return times.to_ns(float(text) if "." in text else _whole(text))
     try:
         return times.to_ns(text)
     except Invalid as error:
@@ -111,7 +135,7 @@ def size_from(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise Invalid(f"{text!r} is no size: write bytes, or 64K, 64M, 1G")
-    return int(match[1]) << 10 * _POWERS[match[2].upper()]
+    return _whole(match[1], text, 1 << 10 * _POWERS[match[2].upper()])
 
 
 def size(number: float) -> str:

@@ -41,7 +41,7 @@ pub(crate) fn _tombstone<'py>(
     key: &Bound<'py, PyAny>,
     headers: Option<&Bound<'py, PyAny>>,
     time: Option<&Bound<'py, PyAny>>,
-    partition: Option<u32>,
+    #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     sync: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let to = topic.target(py, partition, sync)?;

@@ -4,10 +4,12 @@
 //! where it lies.
 
 use falaj::topic::{Record, SyncMode, Visibility};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyString, PyTuple};
+
+use crate::errors::invalid;
 
 /// A header as it is given.
 pub(crate) type HeaderOf<'py> = (String, Option<Bound<'py, PyBytes>>);
@@ -139,6 +141,73 @@ pub(crate) fn time_ns(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<i64>>
     to_ns.call1((given,))?.extract().map(Some)
 }
 
+/// A number that Python's may be too large for, or negative.
+pub(crate) fn number<'py, T>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    given.extract().map_err(|error: PyErr| {
+        if !error.is_instance_of::<PyOverflowError>(given.py()) {
+            return error;
+        }
+        // Of a number with thousands of digits there is no repr.
+        let given_as = given.repr().map_or_else(|_| "such a one".into(), |repr| repr.to_string());
+        let most = (1u128 << (8 * size_of::<T>())) - 1;
+        invalid(given.py(), format!("{what} is a number from 0 to {most}, not {given_as}"))
+    })
+}
+
+fn numbered<'py, T>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Option<T>>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    if given.is_none() { Ok(None) } else { number(given, what).map(Some) }
+}
+
+/// A partition.
+pub(crate) fn partition(given: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    numbered(given, "a partition")
+}
+
+/// Permission bits.
+pub(crate) fn permissions(given: &Bound<'_, PyAny>) -> PyResult<u32> {
+    number(given, "permissions")
+}
+
+/// How many partitions there are.
+pub(crate) fn partitions(given: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    numbered(given, "partitions")
+}
+
+/// How large a file of a log is.
+pub(crate) fn segment_bytes(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    numbered(given, "segment_bytes")
+}
+
+/// For how long nothing need be synced.
+pub(crate) fn sync_interval_ms(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    numbered(given, "sync_interval_ms")
+}
+
+/// An offset that one waits for.
+pub(crate) fn offset(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    numbered(given, "an offset")
+}
+
+/// How many are handed out at once.
+pub(crate) fn most(given: &Bound<'_, PyAny>) -> PyResult<usize> {
+    number(given, "how many there are to be")
+}
+
+/// Name and number of a job.
+pub(crate) fn token(given: &Bound<'_, PyAny>) -> PyResult<Option<(String, u64)>> {
+    if given.is_none() {
+        return Ok(None);
+    }
+    let (name, given): (String, Bound<'_, PyAny>) = given.extract()?;
+    Ok(Some((name, number(&given, "the number of a job")?)))
+}
+
 /// The name of a sync mode.
 pub(crate) fn sync_mode(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<SyncMode>> {
     let Some(given) = given else { return Ok(None) };
@@ -150,7 +219,7 @@ pub(crate) fn sync_mode(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Syn
         _ => {
             let what =
                 format!("sync is \"none\", \"interval\" or \"durable\", not {}", given.repr()?);
-            Err(PyValueError::new_err(what))
+            Err(invalid(given.py(), what))
         }
     }
 }
@@ -164,7 +233,7 @@ pub(crate) fn visibility(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vi
         Some("durable") => Ok(Some(Visibility::Durable)),
         _ => {
             let what = format!("visibility is \"committed\" or \"durable\", not {}", given.repr()?);
-            Err(PyValueError::new_err(what))
+            Err(invalid(given.py(), what))
         }
     }
 }

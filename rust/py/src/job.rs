@@ -66,7 +66,7 @@ impl Part {
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
         time: Option<&Bound<'py, PyAny>>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         py: Python<'py>,
     ) -> PyResult<()> {
         let encode = self.opened.handle.shape.encode.as_ref();

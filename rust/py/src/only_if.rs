@@ -6,6 +6,7 @@ use falaj::topic::Condition;
 use pyo3::prelude::*;
 
 use crate::errors::invalid;
+use crate::input::number;
 
 /// The keyword arguments of append() and extend() that say under which condition.
 #[derive(Debug, Default)]
@@ -22,9 +23,11 @@ impl If {
         sequence: Option<&Bound<'_, PyAny>>,
         expect: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<Self>> {
-        let expect = expect.map(PyAnyMethods::extract).transpose()?;
+        let expect = expect.map(|offset| number(offset, "what is expected")).transpose()?;
         let producer = match (producer, sequence) {
-            (Some(name), Some(sequence)) => Some((name.extract()?, sequence.extract()?)),
+            (Some(name), Some(sequence)) => {
+                Some((name.extract()?, number(sequence, "a sequence")?))
+            }
             (None, None) => None,
             _ => return Err(invalid(py, "producer= and sequence= go together: give both")),
         };

@@ -16,7 +16,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::consumer::Shared;
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
-use crate::input::{sync_mode, visibility as parse_visibility};
+use crate::input::{self, sync_mode, visibility as parse_visibility};
 use crate::opened::{Asked, Opened};
 use crate::retention::change;
 use crate::wait::{ATTEMPT, patiently, seconds};
@@ -113,7 +113,7 @@ impl Store {
         py: Python<'_>,
         path: PathBuf,
         write: bool,
-        permissions: u32,
+        #[pyo3(from_py_with = input::permissions)] permissions: u32,
         sync: &Bound<'_, PyAny>,
         verify: bool,
         timeout: f64,
@@ -173,9 +173,9 @@ impl Store {
         name: &str,
         codec: Option<String>,
         resolve: &Bound<'_, PyAny>,
-        partitions: Option<u32>,
-        segment_bytes: Option<u64>,
-        sync_interval_ms: Option<u64>,
+        #[pyo3(from_py_with = input::partitions)] partitions: Option<u32>,
+        #[pyo3(from_py_with = input::segment_bytes)] segment_bytes: Option<u64>,
+        #[pyo3(from_py_with = input::sync_interval_ms)] sync_interval_ms: Option<u64>,
         sync: Option<&Bound<'_, PyAny>>,
         verify: Option<bool>,
         visibility: Option<&Bound<'_, PyAny>>,

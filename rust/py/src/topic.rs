@@ -9,7 +9,7 @@ use falaj::error::{Error, Result};
 use falaj::format::block::Producer;
 use falaj::log::Appended;
 use falaj::topic::{Record as Outgoing, SyncMode, Topic as Inner, Visibility};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyTuple};
@@ -18,6 +18,7 @@ use crate::batch::Batches;
 use crate::collect::{Bodies, Collector};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Follower;
+use crate::handle::Open;
 use crate::held::Held;
 use crate::input::{self, Incoming};
 use crate::iterate::{Lane, Reading, Records};
@@ -133,10 +134,10 @@ impl Topic {
         only_if: &If,
         sync: SyncMode,
     ) -> PyResult<u64> {
-        let topic = &self.opened.handle.open(py)?.topic;
-        let commit = || topic.commit_if(partition, record, &only_if.condition(), Some(sync));
+        let open = self.opened.handle.open(py)?;
+        let commit = || open.topic.commit_if(partition, record, &only_if.condition(), Some(sync));
         let appended = patiently(py, self.opened.handle.patience, commit)?;
-        self.settle(py, appended, sync)
+        self.settle(py, &open, appended, sync)
     }
 
     fn append_to(
@@ -147,23 +148,31 @@ impl Topic {
         sync: SyncMode,
     ) -> PyResult<u64> {
         let handle = &self.opened.handle;
-        let tried = handle.at_once(py, |topic| topic.try_append(partition, record, Some(sync)));
-        let appended = match tried.unwrap_or(Ok(None)).or_raise(py)? {
-            Some(appended) => appended,
-            None => {
-                let topic = &handle.open(py)?.topic;
-                patiently(py, handle.patience, || topic.commit(partition, record, Some(sync)))?
+        if sync != SyncMode::Durable {
+            let tried = handle.at_once(py, |topic| topic.try_append(partition, record, Some(sync)));
+            let tried = tried.unwrap_or(Ok(None));
+            if let Some(appended) = tried.or_raise(py)? {
+                return Ok(appended.first);
             }
-        };
-        self.settle(py, appended, sync)
+        }
+        let open = handle.open(py)?;
+        let commit = || open.topic.commit(partition, record, Some(sync));
+        let appended = patiently(py, handle.patience, commit)?;
+        self.settle(py, &open, appended, sync)
     }
 
-    /// Wait for what the mode promises; returns the first offset.
+    /// Wait for what the mode promises; returns the first offset. Given what it was appended through:
+    /// the handle may have been closed since.
     #[inline]
-    fn settle(&self, py: Python<'_>, appended: Appended, sync: SyncMode) -> PyResult<u64> {
+    fn settle(
+        &self,
+        py: Python<'_>,
+        open: &Open,
+        appended: Appended,
+        sync: SyncMode,
+    ) -> PyResult<u64> {
         let offset = appended.first;
         if sync == SyncMode::Durable {
-            let open = self.opened.handle.open(py)?;
             let log = open.topic.log();
             let visible = |error: Error| error.after_append(offset);
             let sync = || log.sync_to(appended.end);
@@ -235,7 +244,7 @@ impl Topic {
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
         time: Option<&Bound<'py, PyAny>>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
@@ -287,7 +296,7 @@ impl Topic {
         &self,
         py: Python<'py>,
         records: &Bound<'py, PyAny>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
@@ -310,7 +319,7 @@ impl Topic {
         let condition = only_if.as_ref().map(If::condition).unwrap_or_default();
         let commit = || open.topic.commit_bodies_if(&parts, &condition, Some(to.sync));
         let (ranges, appended) = patiently(py, self.opened.handle.patience, commit)?;
-        self.settle(py, appended, to.sync)?;
+        self.settle(py, &open, appended, to.sync)?;
         let range = |range: &std::ops::Range<u64>| {
             PyRange::new(py, range.start as isize, range.end as isize)
         };
@@ -359,7 +368,7 @@ impl Topic {
         py: Python<'_>,
         job: &str,
         part: &str,
-        token: Option<(String, u64)>,
+        #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
     ) -> PyResult<job::Part> {
         job::stage(py, &self.opened, job, part, token.as_ref())
     }
@@ -408,7 +417,7 @@ impl Topic {
         py: Python<'py>,
         job: &str,
         parts: Vec<Bound<'py, PyBytes>>,
-        token: Option<(String, u64)>,
+        #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
     ) -> PyResult<Bound<'py, PyDict>> {
         job::commit(py, &self.opened, job, &parts, token.as_ref())
     }
@@ -497,7 +506,10 @@ impl Topic {
         if index.is_instance_of::<PySlice>() {
             return slf.call_method1(pyo3::intern!(py, "_slice"), (index,));
         }
-        let wrong = |_| {
+        let wrong = |error: PyErr| {
+            if error.is_instance_of::<PyOverflowError>(py) {
+                return invalid(py, format!("no partition and no offset is {index}"));
+            }
             let kind = index.get_type().name().map_or_else(|_| String::new(), |n| n.to_string());
             PyTypeError::new_err(format!("topic[i] takes an offset or a slice of them, not {kind}"))
         };
@@ -634,7 +646,7 @@ impl Topic {
     fn wait_durable(
         &self,
         py: Python<'_>,
-        offset: Option<u64>,
+        #[pyo3(from_py_with = input::offset)] offset: Option<u64>,
         timeout: Option<f64>,
     ) -> PyResult<bool> {
         let partition = self.one(py)?;
@@ -682,7 +694,8 @@ impl Topic {
     }
 
     /// What a handle for one partition is made of.
-    fn _view(&self, py: Python<'_>, partition: u32) -> PyResult<Opened> {
+    fn _view(&self, partition: &Bound<'_, PyAny>) -> PyResult<Opened> {
+        let (py, partition) = (partition.py(), input::number(partition, "a partition")?);
         self.target(py, Some(partition), None)?;
         Ok(Opened { only: Some(partition), ..self.opened.clone() })
     }
@@ -694,7 +707,13 @@ impl Topic {
     }
 
     /// Batches of one partition from an offset up to another.
-    fn _batches(&self, py: Python<'_>, start: u64, stop: u64, size: usize) -> PyResult<Batches> {
+    fn _batches(
+        &self,
+        py: Python<'_>,
+        start: u64,
+        stop: u64,
+        #[pyo3(from_py_with = input::most)] size: usize,
+    ) -> PyResult<Batches> {
         Batches::new(py, &self.opened.handle, self.range(py, start, stop)?, size)
     }
 

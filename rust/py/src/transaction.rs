@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use falaj::consumer::Move;
 use falaj::error::Error;
@@ -60,7 +61,12 @@ struct Gathered {
     home: Option<Opened>,
     offsets: Option<Py<PyDict>>,
     token: Option<Py<PyAny>>,
+    begun_by: Option<Actor>,
 }
+
+/// Who runs: a thread and, in an event loop, the address of its task. Contexts are no answer: a task or
+/// thread begins with a copy of the one that it was begun in.
+type Actor = (ThreadId, usize);
 
 /// Records for one partition of a topic.
 #[derive(Debug)]
@@ -166,6 +172,12 @@ impl Gathered {
 impl Transaction {
     fn gathered(&self) -> MutexGuard<'_, Gathered> {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it was begun by that thread or task, and has not ended.
+    fn is_open_in(&self, actor: Actor) -> bool {
+        let gathered = self.gathered();
+        gathered.phase == Phase::Open && gathered.begun_by == Some(actor)
     }
 
     /// A topic, by name or as a handle, of the transaction's store.
@@ -301,7 +313,18 @@ fn note(
     offsets.set_item(name, by_partition)
 }
 
-/// The transaction that the caller's context is in.
+/// Who calls. Without asyncio there are no tasks, and it is not imported for this.
+fn actor(py: Python<'_>) -> PyResult<Actor> {
+    let modules = py.import(pyo3::intern!(py, "sys"))?.getattr(pyo3::intern!(py, "modules"))?;
+    let asyncio =
+        modules.call_method1(pyo3::intern!(py, "get"), (pyo3::intern!(py, "asyncio"),))?;
+    // It raises where no event loop runs.
+    let task = asyncio.call_method0(pyo3::intern!(py, "current_task"));
+    let task = task.ok().filter(|task| !task.is_none()).map_or(0, |task| task.as_ptr() as usize);
+    Ok((thread::current().id(), task))
+}
+
+/// The transaction that the caller's context is in, or was when its task or thread was begun.
 fn current<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
     static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     CURRENT.import(py, "falaj.transactions", "_CURRENT")
@@ -342,7 +365,7 @@ impl Transaction {
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
         time: Option<&Bound<'py, PyAny>>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         let opened = self.resolve(topic)?;
         let record = Incoming {
@@ -375,7 +398,7 @@ impl Transaction {
         py: Python<'py>,
         topic: &Bound<'py, PyAny>,
         records: &Bound<'py, PyAny>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         let opened = self.resolve(topic)?;
         let limit = opened.handle.open(py)?.topic.log().max_group_len();
@@ -450,8 +473,9 @@ impl Transaction {
 
     fn __enter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let (py, own) = (slf.py(), slf.get());
-        let current = current(py)?;
-        if !current.call_method1(pyo3::intern!(py, "get"), (py.None(),))?.is_none() {
+        let (current, actor) = (current(py)?, actor(py)?);
+        let before = current.call_method1(pyo3::intern!(py, "get"), (py.None(),))?;
+        if before.cast::<Self>().is_ok_and(|before| before.get().is_open_in(actor)) {
             let what = "transactions do not nest: end the one that is open, or write to it";
             return Err(invalid(py, what));
         }
@@ -462,6 +486,7 @@ impl Transaction {
         let token = current.call_method1(pyo3::intern!(py, "set"), (&slf,))?.unbind();
         let mut gathered = own.gathered();
         (gathered.phase, gathered.token) = (Phase::Open, Some(token));
+        gathered.begun_by = Some(actor);
         drop(gathered);
         Ok(slf)
     }

@@ -57,28 +57,35 @@ pub(super) fn store(file: &ConsumerFile, index: u64, cursor: &Cursor) -> Result<
     file.write(entry(index) + at::CURSORS + turn * SECTOR, &encode_cursor(cursor))
 }
 
-/// Where to go on: what was committed, or what is safe where a power cut took what lay before that.
+/// Where a cursor stands: what was committed, or what is safe where a power cut took what lay before
+/// that; `None` where the log has neither.
 ///
 /// # Errors
-/// `LogRewound` when the log has neither; `Corrupt`, `Io`.
-pub(super) fn recognise(
-    consumer: &str,
+/// `Corrupt`, `Io`.
+pub(super) fn standing(topic: &Topic, partition: u32, cursor: &Cursor) -> Result<Option<Position>> {
+    for position in [&cursor.committed, &cursor.safe] {
+        if is_recognised(topic, partition, position)? {
+            return Ok(Some(*position));
+        }
+    }
+    Ok(None)
+}
+
+/// What is told of a cursor by who does not have the partition: where it stands, or what was committed
+/// where the log has neither. One of the incarnation that is now stands, as no power was lost since.
+///
+/// # Errors
+/// As [`standing`].
+pub(super) fn told(
     topic: &Topic,
     partition: u32,
     cursor: &Cursor,
+    incarnation: Option<u64>,
 ) -> Result<Position> {
-    for position in [&cursor.committed, &cursor.safe] {
-        if is_recognised(topic, partition, position)? {
-            return Ok(*position);
-        }
+    if Some(cursor.incarnation) == incarnation {
+        return Ok(cursor.committed);
     }
-    Err(Error::LogRewound {
-        consumer: consumer.to_owned(),
-        topic: topic.name().to_owned(),
-        partition,
-        offset: cursor.committed.offset,
-        end: topic.committed(partition)?,
-    })
+    Ok(standing(topic, partition, cursor)?.unwrap_or(cursor.committed))
 }
 
 /// What is safe once a position is committed before which everything lies at or below an address.

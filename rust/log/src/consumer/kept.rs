@@ -171,10 +171,8 @@ impl Consumer {
         let mut moves = Vec::new();
         for lane in 0..self.lanes.len() {
             let Some(held) = &self.lanes[lane].held else { continue };
-            if let (Ok(next), committed) = (held.next, held.cursor.committed.offset) {
-                if next != committed {
-                    moves.push(self.move_to(lane, next)?);
-                }
+            if let Some(next) = held.uncommitted() {
+                moves.push(self.move_to(lane, next)?);
             }
         }
         Ok(moves)
@@ -209,7 +207,7 @@ impl Consumer {
             if (moved.to.turn.wrapping_sub(held.kept.turn) as i32) < 0 {
                 continue;
             }
-            held.kept = moved.to;
+            (held.kept, held.rewound) = (moved.to, false);
             let _ = self.note_kept(moved.lane, moved.position, end);
         }
     }
@@ -261,7 +259,8 @@ impl Consumer {
         let next = position.map(|position| position.offset).ok_or(());
         let committed = position.unwrap_or(Position { offset: kept.offset, ..Position::default() });
         let cursor = Cursor { committed, ..cursor };
-        self.lanes[lane].held = Some(Held { cursor, kept, next, pending, finder });
+        let rewound = next.is_err();
+        self.lanes[lane].held = Some(Held { cursor, kept, next, rewound, pending, finder });
         match position {
             Some(position) => self.note_kept(lane, position, end),
             None => Ok(()),

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::cursors;
 use super::file::{Image, UNFINISHED};
 use super::kept;
 use super::members::Who;
@@ -73,12 +74,17 @@ pub struct CursorInfo {
 /// # Errors
 /// `Io` when the directory cannot be read. What is wrong with one stands beside its name.
 pub fn list_consumers(store: &Store) -> Result<Vec<ConsumerInfo>> {
-    let slots = store.slots();
+    let mut looks = Looks {
+        store,
+        slots: store.slots(),
+        incarnation: store.incarnation_now(),
+        topics: BTreeMap::new(),
+    };
     let mut found = Vec::new();
     for name in names(store)? {
         match Image::read(store, &store.layout().consumer(&name)?) {
             Ok(None) => {}
-            Ok(Some((_, image))) => found.push(look(store, name, &image, &slots)),
+            Ok(Some((_, image))) => found.push(looks.at(name, &image)),
             Err(error) => {
                 let (members, cursor_in) = (Vec::new(), None);
                 found.push(ConsumerInfo { name, members, cursor_in, cursors: Err(error) });
@@ -95,32 +101,70 @@ fn names(store: &Store) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn look(store: &Store, name: String, image: &Image, slots: &[SlotInfo]) -> ConsumerInfo {
-    let member = |word: u64| Who::of(word).map(|who| member_info(who, slots));
-    let lives = |member: &MemberInfo| member.alive != Some(false);
-    let members = image.members().filter_map(member).filter(lives).collect();
-    let cursors = (0..image.entries()).filter_map(|index| {
-        let entry = image.entry(index);
-        let cursor = entry.cursor()?;
-        Some(CursorInfo {
-            topic: entry.named?.topic,
-            generation: cursor.generation,
-            partition: cursor.partition,
-            committed: cursor.committed.offset,
-            safe: cursor.safe.offset,
-            owner: member(entry.owner).filter(lives),
-        })
-    });
-    let mut cursors: Vec<_> = cursors.collect();
-    cursors.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
-    if image.log == [0; 16] {
-        return ConsumerInfo { name, members, cursor_in: None, cursors: Ok(cursors) };
+/// A look at all consumers of a store.
+struct Looks<'a> {
+    store: &'a Store,
+    slots: Vec<SlotInfo>,
+    incarnation: Option<u64>,
+    /// Topics that had to be asked where a cursor stands; `None` for one that cannot say.
+    topics: BTreeMap<[u8; 16], Option<Topic>>,
+}
+
+impl Looks<'_> {
+    fn at(&mut self, name: String, image: &Image) -> ConsumerInfo {
+        let members: Vec<_> = image.members().filter_map(|word| self.member(word)).collect();
+        let is_in_file = image.log == [0; 16];
+        let mut cursors = Vec::new();
+        for entry in (0..image.entries()).map(|index| image.entry(index)) {
+            let (cursor, Some(named)) = (entry.cursor(), entry.named) else { continue };
+            let Some(cursor) = cursor else { continue };
+            let committed = match is_in_file {
+                true => self.told(&named.topic, &cursor),
+                false => cursor.committed.offset,
+            };
+            cursors.push(CursorInfo {
+                topic: named.topic,
+                generation: cursor.generation,
+                partition: cursor.partition,
+                committed,
+                safe: cursor.safe.offset,
+                owner: self.member(entry.owner),
+            });
+        }
+        cursors.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
+        if is_in_file {
+            return ConsumerInfo { name, members, cursor_in: None, cursors: Ok(cursors) };
+        }
+        let home = home_of(self.store, &name, &image.log);
+        let log = home.as_ref().map(|home| home.settings().log.clone());
+        let cursor_in = Some(log.unwrap_or_else(|_| hex(&image.log)));
+        let cursors = home.and_then(|home| kept_in(&home, &name, cursors));
+        ConsumerInfo { name, members, cursor_in, cursors }
     }
-    let home = home_of(store, &name, &image.log);
-    let log = home.as_ref().map(|home| home.settings().log.clone());
-    let cursor_in = Some(log.unwrap_or_else(|_| hex(&image.log)));
-    let cursors = home.and_then(|home| kept_in(&home, &name, cursors));
-    ConsumerInfo { name, members, cursor_in, cursors }
+
+    /// `None` for nobody, and for one that is known to be dead.
+    fn member(&self, word: u64) -> Option<MemberInfo> {
+        let member = Who::of(word).map(|who| member_info(who, &self.slots));
+        member.filter(|member| member.alive != Some(false))
+    }
+
+    /// How far was committed. Where the topic cannot say what a power cut took: as it was written.
+    fn told(&mut self, topic: &str, cursor: &Cursor) -> u64 {
+        let written = cursor.committed.offset;
+        if Some(cursor.incarnation) == self.incarnation {
+            return written;
+        }
+        let open = || {
+            let found = self.store.topic_settings(topic).ok()?;
+            let is_it = found.generation == cursor.generation;
+            is_it.then(|| Topic::existing(self.store, found).ok()).flatten()
+        };
+        let topic = self.topics.entry(cursor.generation).or_insert_with(open);
+        let told = topic.as_ref().and_then(|topic| {
+            cursors::told(topic, cursor.partition, cursor, self.incarnation).ok()
+        });
+        told.map_or(written, |told| told.offset)
+    }
 }
 
 /// A topic of the log that keeps the cursors of a consumer.

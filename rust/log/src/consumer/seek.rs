@@ -56,7 +56,8 @@ impl Consumer {
     /// Go back to where it was committed: what was handed out since is handed out again.
     pub fn rewind(&mut self) {
         for held in self.lanes.iter_mut().filter_map(|lane| lane.held.as_mut()) {
-            held.next = held.next.map(|_| held.cursor.committed.offset);
+            let committed = held.cursor.committed.offset;
+            held.next = if held.rewound { Err(()) } else { Ok(committed) };
         }
     }
 

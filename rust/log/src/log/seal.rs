@@ -30,7 +30,11 @@ impl Log {
     /// End the active segment, unless nothing was appended to it.
     pub(super) fn seal(&self) -> Result<()> {
         let (control, member) = self.writing()?;
-        let tail = self.sync()?;
+        let mut tail = self.sync()?;
+        // A sync that clears a latch leaves the end of the log in another segment, as a roll does.
+        while control.tail().sequence() != tail.sequence() {
+            tail = self.sync()?;
+        }
         let active = self.chain.segment(tail.sequence())?;
         if self.opening(&active)?.position >= tail.position() {
             return Ok(());

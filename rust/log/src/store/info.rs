@@ -120,11 +120,16 @@ impl Store {
             format: VERSION,
             settings: self.stored_settings()?,
             filesystem,
-            incarnation: membership::incarnation_now(&**storage, self.layout()),
+            incarnation: self.incarnation_now(),
             slots: Slots::new(storage, self.layout()).look(),
             topics,
             logs: logs.into_values().map(|looked| looked.info).collect(),
         })
+    }
+
+    /// The incarnation of the store, where one was ever begun. Within one no power was lost.
+    pub(crate) fn incarnation_now(&self) -> Option<u64> {
+        membership::incarnation_now(&**self.storage(), self.layout())
     }
 
     /// Where the partitions of a topic end, and what its log is like. A log is opened and walked once,

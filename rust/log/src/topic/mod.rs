@@ -86,9 +86,23 @@ impl Topic {
             match store.open_log(&settings) {
                 // Somebody came in between: the one that is there now, or none, is as good.
                 Err(_) if store.is_gone(&settings) => {}
-                log => break (Arc::new(settings), log?),
+                log => break (settings, log?),
             }
         };
+        Self::of(store, settings, log)
+    }
+
+    /// Open a topic that exists, as it is.
+    ///
+    /// # Errors
+    /// Those of opening its log.
+    pub(crate) fn existing(store: &Store, settings: TopicSettings) -> Result<Self> {
+        let log = store.open_log(&settings)?;
+        Self::of(store, settings, log)
+    }
+
+    fn of(store: &Store, settings: TopicSettings, log: Arc<Log>) -> Result<Self> {
+        let settings = Arc::new(settings);
         let (_closing, sync, check) = (store.closing(&log)?, SyncMode::default(), Check::Full);
         let visibility = Visibility::default();
         Ok(Self { store: store.clone(), settings, log, _closing, sync, check, visibility })

@@ -3,7 +3,9 @@
 use std::slice::from_ref;
 
 use falaj::consumer::{Consumer, Start};
+use falaj::format::control::{at, flag};
 use falaj::storage::faulty::{Fault, FaultyStorage, How};
+use falaj::storage::{Access, Open};
 
 use super::*;
 
@@ -292,4 +294,25 @@ fn retention_and_compaction_of_one_topic_get_along() {
     assert_eq!(segments(&storage).len(), 1);
     assert_eq!(found(&prices, &history, "all trimmed"), [0; 0]);
     is_sound(&store, "all trimmed");
+}
+
+/// The sync before the segment is ended carries over what is in doubt, in a segment of its own: that is
+/// the one to end, and not the empty one before it.
+#[test]
+fn all_is_looked_at_also_where_a_latch_is_cleared_behind_a_roll() {
+    let (_, storage) = machine();
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let (prices, mut history) = (topic(&store), History::new());
+    for i in 0..500 {
+        put(&prices, &mut history, i % 20, Some(300));
+    }
+    prices.log().roll_now().unwrap();
+    let control = log_dir(&storage, Path::new(STORE), "prices").join("control");
+    let page = storage.open(&control, Open::ReadWrite).unwrap().map(4096, Access::Write).unwrap();
+    page.store(at::FLAGS, page.load(at::FLAGS) | flag::LATCHED).unwrap();
+    let sealing = CompactOptions { seal: true, ..CompactOptions::default() };
+    let done = prices.compact(&sealing, &mut quietly).unwrap();
+    assert_eq!((done.records, done.removed), (500, 480), "{done:?}");
+    assert_eq!(found(&prices, &history, ""), last_of(&history, 500));
+    is_sound(&store, "");
 }

@@ -1,5 +1,7 @@
 //! What is left of a cursor when a process dies, and when power is lost, after any event.
 
+use falaj::format::consumer::{Entry, entry};
+
 use super::*;
 
 /// A clock that moves, as real ones do: after the crash it is later.
@@ -42,9 +44,32 @@ fn after_a_power_cut_at_any_event_of_commits_no_record_is_left_out() {
             let next = next.unwrap_or_else(|error| panic!("{story}: {error}"));
             assert!(next <= kept, "{story}: it goes on at {next}, the log kept {kept}");
             fell_back += u64::from(next < kept);
+            goes_on_from(&image, &orders, next, &story);
         });
     }
     assert!(images > 200 && fell_back > 0, "{images} images, {fell_back}");
+}
+
+/// Everybody says that it stands at `next`, it goes back there, and a commit of what it was on before the
+/// power cut, which are other records now, is one.
+fn goes_on_from(image: &MemoryStorage, orders: &Topic, next: u64, story: &str) {
+    let listed = &list_consumers(orders.store()).unwrap()[0];
+    assert_eq!(listed.cursors.as_ref().unwrap()[0].committed, next, "{story}");
+    let lost = Entry::decode(&bytes_of(image)[entry(0) as usize..]).cursor().unwrap();
+    let mut billing = open(orders.store(), orders);
+    assert_eq!(billing.committed("orders", 0).unwrap(), next, "{story}");
+    assert_eq!(billing.lag("orders", 0).unwrap(), orders.end(0).unwrap() - next, "{story}");
+    let mut part = billing.parts().unwrap()[0];
+    part.next = lost.committed.offset;
+    billing.handed_out(&part);
+    billing.rewind();
+    assert_eq!(billing.next("orders", 0).unwrap(), next, "{story}");
+    billing.handed_out(&part);
+    billing.commit_all(false).unwrap();
+    assert_eq!(billing.committed("orders", 0).unwrap(), part.next, "{story}");
+    drop(billing);
+    let again = open(orders.store(), orders);
+    assert_eq!(again.next("orders", 0).unwrap(), part.next, "{story}: handed out twice");
 }
 
 #[test]

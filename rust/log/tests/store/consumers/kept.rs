@@ -414,6 +414,12 @@ fn an_input_that_was_rewound_is_told_although_the_cursor_is_elsewhere() {
             rewound += 1;
             let error = billing.parts().unwrap_err();
             assert!(matches!(error, Error::LogRewound { offset: 8, .. }), "{story}: {error}");
+            // To the very offset that it had: it is another place.
+            billing.seek("orders", 0, Start::Offset(8)).unwrap();
+            billing.commit_all(false).unwrap();
+            drop(billing);
+            let mut billing = open_in(&store, &orders, &sums);
+            assert_eq!(billing.next("orders", 0).unwrap(), 8, "{story}");
             billing.seek("orders", 0, Start::Offset(kept)).unwrap();
             work(&mut billing, &sums, SyncMode::None);
             assert_eq!(billing.committed("orders", 0).unwrap(), kept + 1);

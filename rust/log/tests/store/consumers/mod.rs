@@ -193,6 +193,19 @@ fn a_cursor_of_which_the_log_knows_nothing_any_more_is_an_error_until_somebody_s
     let mut billing = open(&store, &topic(&store, 1));
     assert_eq!(billing.seek("orders", 0, Start::Offset(10)).unwrap(), 10);
     assert_eq!(billing.parts().unwrap()[0].next, 10);
+    billing.rewind();
+    assert!(billing.parts().is_err(), "where it was committed nobody knows");
+    drop(billing);
+
+    // To the very offset that it had: it is another place.
+    let mut billing = open(&store, &topic(&store, 1));
+    assert_eq!(billing.seek("orders", 0, Start::Offset(20)).unwrap(), 20);
+    assert_eq!(billing.uncommitted().unwrap().len(), 1);
+    billing.commit_all(false).unwrap();
+    assert!(billing.uncommitted().unwrap().is_empty());
+    drop((billing, store));
+    let store = self::store(&older.restart());
+    assert_eq!(open(&store, &topic(&store, 1)).parts().unwrap()[0].next, 20);
 }
 
 #[test]

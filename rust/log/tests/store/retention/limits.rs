@@ -74,6 +74,39 @@ fn on_a_clock() -> (MemoryStorage, i64, Store) {
 }
 
 #[test]
+fn a_limit_in_bytes_is_about_the_files_of_the_log_and_neighbours_fill_them_too() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let store = open(storage, &path).unwrap();
+        let shared = |retention| {
+            let (log, segment_bytes) = (Some("shop".into()), Some(64 << 10));
+            TopicOptions { log, segment_bytes, retention, ..TopicOptions::default() }
+        };
+        let limit = 3 * (64 << 10);
+        let opened = |name: &str, change| {
+            Topic::open(&store, name, &shared(change)).unwrap().with_sync(SyncMode::None)
+        };
+        let quiet = opened("quiet", bytes(limit));
+        fill(&quiet, 0, 5);
+        let loud = opened("loud", RetentionChange::default());
+        fill(&loud, 0, 600);
+        fill(&quiet, 5, 10);
+        quiet.flush().unwrap();
+        let taken = store.maintain(false).unwrap().bytes;
+        // Its own records take next to nothing, and those outside of the log's newest files go.
+        assert_eq!((quiet.first(0).unwrap(), quiet.end(0).unwrap()), (5, 10));
+        // The neighbour has no limit: it keeps all it has, and the files with it.
+        assert_eq!((loud.first(0).unwrap(), loud.end(0).unwrap()), (0, 600));
+        assert!(taken > limit);
+        store.configure_topic("loud", &bytes(limit), None).unwrap();
+        let taken = store.maintain(false).unwrap().bytes;
+        assert!(taken <= limit && loud.first(0).unwrap() > 0);
+        assert_whole(&quiet);
+        assert_whole(&loud);
+    });
+}
+
+#[test]
 fn segments_of_which_every_record_is_too_old_go() {
     let (memory, began, store) = on_a_clock();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
