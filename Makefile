@@ -18,6 +18,8 @@ CORE := python/falaj/_core.abi3.so
 NO_PATHS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo --remap-path-prefix=$(CURDIR)=falaj
 MATURIN := RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" CARGO_TARGET_DIR="$(TARGET)/python" $(BIN)/maturin
 DIST ?= dist
+SHUTTLE := RUSTFLAGS="$${RUSTFLAGS:-} --cfg shuttle" CARGO_TARGET_DIR="$(TARGET)/shuttle" \
+	cargo test -p falaj --profile models --locked --test shuttle
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 export PYO3_PYTHON := $(abspath $(BIN)/python)
@@ -31,7 +33,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 check-tools: ## say what this machine lacks, if anything
-	@tools/check-tools "$(PYTHON)"
+	@tools/check-tools "$(PYTHON)" $(MAKECMDGOALS)
 
 check: ## everything that must be green before a change lands: test, lint, test-proof
 	$(MAKE) --no-print-directory test
@@ -99,15 +101,17 @@ proof-outside: $(CORE)
 	$(BIN)/python -m pytest tests/spark tests/demo --proof -m proof -p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in
-# SOAK_DIR; the programs are copied there, so that building something else does not change a soak.
+# SOAK_DIR; all that it runs is copied there, so that building something else does not change a soak.
 SOAK_DIR ?= .soak
 soak: $(CORE) proof-programs ## all harnesses for HOURS=…, gone on with after any interruption (docs/RELIABILITY.md)
 	@[ -n "$(HOURS)" ] || { echo "say how long: make soak HOURS=3"; exit 2; }
-	mkdir -p $(SOAK_DIR)/programs && rm -f $(SOAK_DIR)/programs/decoders
-	tools/asan "$(TARGET)" --fuzzer $(SOAK_DIR)/programs
-	install $(addprefix "$(TARGET)"/release/,falaj-sim falaj-storm falaj-hostile) $(SOAK_DIR)/programs
+	rm -rf $(SOAK_DIR)/built && mkdir -p $(SOAK_DIR)/built
+	tools/asan "$(TARGET)" --programs $(SOAK_DIR)/built
+	install $(addprefix "$(TARGET)"/release/,falaj-sim falaj-storm falaj-hostile) $(SOAK_DIR)/built
+	$(SHUTTLE) --no-run 2>&1 | tee /dev/stderr | sed -n 's/^ *Executable .*(\(.*\))$$/\1/p' | \
+		xargs -I {} install {} $(SOAK_DIR)/built/shuttle
 	PYTHONPATH=tools $(BIN)/python -m soak --hours $(HOURS) --home $(SOAK_DIR) \
-		--programs $(SOAK_DIR)/programs --scratch $(PROOF_DIR) $(if $(ANEW),--anew)
+		--scratch $(PROOF_DIR) $(if $(ANEW),--anew)
 
 coverage: | check-tools ## lines and branches of format, segment, recover and lock that the tests run
 	$(PYTHON) tools/cover.py
@@ -139,8 +143,7 @@ test-loom: | check-tools ## the interleavings of the models in rust/log/tests/lo
 		cargo test -p falaj --profile models --locked --test loom
 
 test-shuttle: | check-tools ## long random schedules of the models in rust/log/tests/shuttle
-	RUSTFLAGS="$${RUSTFLAGS:-} --cfg shuttle" CARGO_TARGET_DIR="$(TARGET)/shuttle" \
-		cargo test -p falaj --profile models --locked --test shuttle
+	$(SHUTTLE)
 
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once; all but Spark's
 	$(BIN)/python -m pytest --ignore tests/spark

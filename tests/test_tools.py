@@ -8,10 +8,14 @@ import runpy
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import mutants
+import rooms
 from house import ROOT
 
 NEEDED_BY_THE_CHECK_ITSELF = (
@@ -51,9 +55,9 @@ class Machine:
             command, env={"PATH": str(self.folder)}, capture_output=True, text=True
         )
 
-    def lacks(self) -> list[str]:
+    def lacks(self, *targets: str) -> list[str]:
         """Run the check; return its sentences."""
-        done = self.run(str(ROOT / "tools/check-tools"), "python")
+        done = self.run(str(ROOT / "tools/check-tools"), "python", *targets)
         sentences = done.stderr.splitlines()
         assert done.returncode == (1 if sentences else 0), done
         return sentences
@@ -98,12 +102,71 @@ def test_a_program_that_does_not_do_is_as_good_as_missing(
     assert expected in machine.lacks()[0]
 
 
+def test_what_only_tests_and_lints_use_is_asked_for_where_they_are_made(machine: Machine) -> None:
+    machine.has_everything()
+    machine.has("cargo", '[ "$1" = --version ] && echo cargo 1.99.0')
+    (machine.folder / "git").unlink()
+    assert machine.lacks("demo") == machine.lacks("build", "wheel") == []
+    for target in ("check", "check-tools", "test", "test-rust", "lint", "format"):
+        lacks = "\n".join(machine.lacks("build", target))
+        assert all(what in lacks for what in ("'clippy'", "'fmt'", "no git")), target
+
+
 def test_the_python_that_is_found_is_one_that_runs(machine: Machine) -> None:
     find = str(ROOT / "tools/find-python")
     assert machine.run(find).stdout == ""
     machine.has("python3.13", "echo a shim without its interpreter >&2; exit 127")
     machine.has("python3", f'exec "{sys.executable}" "$@"')
     assert machine.run(find).stdout == "python3\n"
+
+
+def listed(text: str, *places: int) -> list[dict[str, Any]]:
+    """What cargo-mutants lists of `<` in a file of one function, by line."""
+    end = len(text.splitlines())
+    start = next(i for i, line in enumerate(text.splitlines(), 1) if line.startswith("fn"))
+    span = {"start": {"line": start, "column": 1}, "end": {"line": end, "column": 2}}
+    found: list[dict[str, Any]] = []
+    for line in places:
+        name = f"a.rs:{line}:9: replace < with > in f"
+        found.append({"file": "a.rs", "name": name, "function": {"span": span}, "span": span})
+    return found
+
+
+def test_a_mutant_is_known_again_wherever_its_function_stands_and_no_longer_when_that_changed(
+    tmp_path: Path,
+) -> None:
+    text = "fn f() {\n    a < b;\n    b < c;\n}\n"
+    moved = "use x;\n\nfn f() {\n    // why\n    a\n  < b;\n    b < c;\n}\n"
+    changed = text.replace("c;", "d;")
+    before = mutants.named(listed(text, 2, 3), lambda _: text)
+    then = mutants.named(listed(moved, 6, 7), lambda _: moved)
+    other = mutants.named(listed(changed, 2, 3), lambda _: changed)
+    assert [m.key for m in then] == [m.key for m in before]
+    assert len({m.key for m in [*before, *other]}) == 4
+    assert [m.lot for m in other] == [m.lot for m in then] == [m.lot for m in before]
+
+    verdicts = mutants.Verdicts(tmp_path)
+    verdicts.begin(before)
+    (tmp_path / "mutants.out").mkdir()
+    (tmp_path / "mutants.out/caught.txt").write_text(f"{before[0].name}\n")
+    # As one that comes after an interruption, when the code is another.
+    verdicts = mutants.Verdicts(tmp_path)
+    assert verdicts.to_try(then) == then[1:]
+    assert verdicts.to_try(other) == other
+
+
+@pytest.mark.parametrize("room", rooms.ROOMS)
+def test_what_a_changed_room_is_tried_with_are_tests_that_there_are(room: str) -> None:
+    assert rooms.ROOMS[room].paths()
+    for tests in rooms.ROOMS[room].rounds:
+        targets, _, only = tests.partition(":")
+        for target, module in product(targets.split(), only.split()):
+            below = ROOT / "rust/log" / ("src" if target == "lib" else f"tests/{target}")
+            path = below / module.replace("::", "/").rstrip("/")
+            files = [path.with_suffix(".rs"), *path.rglob("*.rs")]
+            # The tests of a file may stand beside it.
+            files.append(path.with_name(f"{path.name}_tests.rs"))
+            assert any(f.exists() and "#[test]" in f.read_text() for f in files), (tests, module)
 
 
 def test_an_extra_that_names_another_brings_what_that_one_asks_for() -> None:

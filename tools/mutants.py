@@ -2,22 +2,29 @@
 """Change the rooms' code a little, again and again, and look whether a test notices.
 
 Owns: which mutants are tried when, and what is known of each, in a state directory outside the
-repository. A mutant is known by its place and what it changes. Invariant: what was killed is not
-tried again while the code around it is the same; a survivor is. So a run that was interrupted goes
-on, and one after new tests were written tries what they are for. See docs/RELIABILITY.md, "Coverage
-and mutants".
+repository. A mutant is known by its file, what it changes, the how-manieth of its kind it is in its
+function, and that function's text. Invariant: what was killed is not tried again while its function
+is the same, wherever that stands; a survivor is. So a run that was interrupted goes on, also after
+a commit, and one after new tests were written tries what they are for. See docs/RELIABILITY.md,
+"Coverage and mutants".
 
 Usage: mutants.py [--shard K/N] [--room NAME]... [--summary]
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import zlib
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rooms import ROOMS, ROOT, Room, install
 
@@ -49,11 +56,42 @@ def cargo(room: Room, *arguments: str) -> list[str]:
     return ["cargo", "mutants", "--package", "falaj", "--colors", "never", *files, *arguments]
 
 
-def all_of(room: Room) -> list[str]:
-    """Name all mutants of a room, as the code is now."""
+@dataclass(frozen=True)
+class Mutant:
+    """A change of one function."""
+
+    name: str
+    """What cargo-mutants calls it: by line and column."""
+    key: str
+    """What it is known by."""
+    lot: int
+    """Which shards it is in: the same while its function has its name."""
+
+
+def all_of(room: Room) -> list[Mutant]:
+    """List all mutants of a room, as the code is now."""
     command = cargo(room, "--list", "--json")
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [mutant["name"] for mutant in json.loads(listed)]
+    return named(json.loads(listed), lambda file: (ROOT / file).read_text())
+
+
+def named(listed: list[dict[str, Any]], text_of: Callable[[str], str]) -> list[Mutant]:
+    """Say by what each of the mutants that cargo-mutants lists is known."""
+    found = []
+    before: Counter[tuple[str, str, str]] = Counter()
+    for mutant in listed:
+        where, whole = mutant["file"], mutant["name"]
+        what = whole.removeprefix(f"{where}:").partition(": ")[2]
+        span = (mutant.get("function") or mutant)["span"]
+        lines = text_of(where).splitlines()[span["start"]["line"] - 1 : span["end"]["line"]]
+        # Comments and how it is laid out decide nothing.
+        words = [word for line in lines if line.strip()[:2] != "//" for word in line.split()]
+        print_ = hashlib.sha256(" ".join(words).encode()).hexdigest()[:12]
+        number = before[what, where, print_]
+        before[what, where, print_] += 1
+        place = f"{where}: {what}, {number}"
+        found.append(Mutant(whole, f"{place}, {print_}", zlib.crc32(place.encode())))
+    return found
 
 
 class Verdicts:
@@ -62,35 +100,47 @@ class Verdicts:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.file = directory / "verdicts.json"
+        # What the names of the run before this one, or of this one, stand for.
+        self.names = directory / "names.json"
         directory.mkdir(parents=True, exist_ok=True)
         known = json.loads(self.file.read_text()) if self.file.exists() else {}
         self.known: dict[str, str] = known
         self.collect()
 
+    def begin(self, chosen: list[Mutant]) -> None:
+        """Note what is about to be tried: when it is told by name, the code may be another."""
+        aside = self.names.with_suffix(".new")
+        aside.write_text(json.dumps({mutant.name: mutant.key for mutant in chosen}))
+        # What lies there was taken in, and is of other names.
+        shutil.rmtree(self.directory / "mutants.out", ignore_errors=True)
+        aside.replace(self.names)
+
     def collect(self, *, last_round: bool = False) -> None:
         """Take in what cargo-mutants wrote down, also before it was interrupted."""
+        keys: dict[str, str] = json.loads(self.names.read_text()) if self.names.exists() else {}
         for verdict in ("caught", "timeout", "unviable", "missed"):
             path = self.directory / "mutants.out" / f"{verdict}.txt"
-            names = path.read_text().splitlines() if path.exists() else []
+            lines = path.read_text().splitlines() if path.exists() else []
+            tried = [keys[name] for name in lines if name in keys]
             # Who survived an early round has yet to meet the next.
             if verdict != "missed" or last_round:
                 # Some kinds are tried again unasked; what one round killed may hang another.
-                new = (name for name in names if self.known.get(name) != "caught")
+                new = (key for key in tried if self.known.get(key) != "caught")
                 self.known |= dict.fromkeys(new, verdict)
         aside = self.file.with_suffix(".new")
         aside.write_text(json.dumps(self.known, indent=0, sort_keys=True))
         aside.replace(self.file)
 
-    def to_try(self, mutants: list[str]) -> list[str]:
+    def to_try(self, mutants: list[Mutant]) -> list[Mutant]:
         """Those of which nothing is known, or nothing good."""
-        return [name for name in mutants if self.known.get(name) not in {"caught", "unviable"}]
+        return [m for m in mutants if self.known.get(m.key) not in {"caught", "unviable"}]
 
 
 def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
     """Try a shard of a room, in rounds."""
     part, whole = shard
     verdicts = Verdicts(state / name)
-    mutants = all_of(room)[part::whole]
+    mutants = [mutant for mutant in all_of(room) if mutant.lot % whole == part]
     # What others need is built once for all shards; rooms may run beside each other.
     environment = os.environ | {"CARGO_TARGET_DIR": str(state / "target" / name)}
     for number, tests in enumerate(room.rounds, 1):
@@ -98,10 +148,11 @@ def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
         print(f"{name}: shard {part} of {whole}, round {number}: {len(chosen)}", flush=True)
         if not chosen:
             continue
+        verdicts.begin(chosen)
         targets, _, only = tests.partition(":")
         command = cargo(room, "--no-shuffle", "--jobs", "1", "--output", str(verdicts.directory))
         command += ["--timeout", str(TEST_SECONDS), "--build-timeout", str(BUILD_SECONDS)]
-        command += [f"--re=^{re.escape(mutant)}$" for mutant in chosen]
+        command += [f"--re=^{re.escape(mutant.name)}$" for mutant in chosen]
         # Said to every cargo command, so that nothing else is built.
         for target in targets.split():
             command.append("--cargo-arg=" + ("--lib" if target == "lib" else f"--test={target}"))
@@ -122,12 +173,12 @@ def summarize(state: Path, rooms: dict[str, Room]) -> None:
     survivors: list[str] = []
     for name, room in rooms.items():
         verdicts, mutants = Verdicts(state / name).known, all_of(room)
-        by = Counter(verdicts.get(mutant, "not run") for mutant in mutants)
+        by = Counter(verdicts.get(mutant.key, "not run") for mutant in mutants)
         kinds = ("caught", "timeout", "missed", "unviable", "not run")
         counts = (len(mutants), *(by[kind] for kind in kinds))
         print(f"{name:<10}" + "".join(f"{count:>10}" for count in counts))
-        alive = (mutant for mutant in mutants if verdicts.get(mutant) in {"missed", "timeout"})
-        survivors += (f"{verdicts[mutant]}: {mutant}" for mutant in alive)
+        alive = (m for m in mutants if verdicts.get(m.key) in {"missed", "timeout"})
+        survivors += (f"{verdicts[mutant.key]}: {mutant.name}" for mutant in alive)
     for survivor in survivors:
         print(survivor)
 

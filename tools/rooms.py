@@ -40,9 +40,10 @@ ROOMS: dict[str, Room] = {
     "recover": Room(
         ("log/recover/*.rs", "log/chain.rs", "log/beyond.rs", "log/rehead.rs", "log/supersede.rs"),
         (
-            "log: recovery:: damage:: latch:: torn_header::",
+            "lib: log::chain::",
+            "log: recovery:: damage:: latch:: torn_header:: trim:: trimmed::",
             "log: cursor:: engine:: pread:: promises:: roll:: snapshots::",
-            "store: admin:: damaged_appends::",
+            "store: admin:: compaction:: damaged_appends::",
         ),
     ),
     "segment": Room(
@@ -51,7 +52,7 @@ ROOMS: dict[str, Room] = {
             "log: segments:: engine:: damage::",
             "log: cursor:: format_doc:: pread:: promises:: recovery:: roll:: seek::",
             "lib",
-            "store: damaged_appends::",
+            "store: compaction:: damaged_appends::",
         ),
     ),
     "format": Room(

@@ -31,6 +31,7 @@ __all__ = [
     "COLUMNS",
     "Lane",
     "Reader",
+    "chosen",
     "lanes",
     "read",
     "scan",
@@ -56,6 +57,10 @@ BATCH_ROWS = 65_536
 BATCH_BYTES = 64 << 20
 """Bytes of keys, values and headers after which a batch ends, by default; its last record may lie
 beyond them."""
+
+
+BATCH_ROWS_MAX, BATCH_BYTES_MAX = 1 << 23, 1 << 30
+"""What a batch may be given at most: Arrow counts the bytes of a column by 31 bits."""
 
 
 class Reader:
@@ -134,8 +139,8 @@ def read(
         columns: Which of `COLUMNS`, in this order. What is not named is not decoded.
         views: Keys and values are not copied: the columns are of the type `binary_view` and show
             the mapped files, which stay mapped while a batch lives. Polars and DuckDB take them.
-        batch_rows: Most rows of a batch.
-        batch_bytes: Bytes of keys, values and headers after which a batch ends.
+        batch_rows: Most rows of a batch, up to 8,388,608.
+        batch_bytes: Bytes of keys, values and headers after which a batch ends, up to 1 GiB.
         on_corrupt: "raise", or "skip" to step over what is damaged and note it in
             `Reader.skipped`.
 
@@ -143,15 +148,67 @@ def read(
         A stream of batches, which is read as somebody takes them.
 
     Raises:
-        Invalid: An unknown column, one named twice, or a batch of nothing.
+        Invalid: An unknown column, one named twice, or a batch of nothing or of too much.
         OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
     """
+    return chosen(
+        topic,
+        start,
+        end,
+        columns=columns,
+        views=views,
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+        on_corrupt=on_corrupt,
+    )
+
+
+def chosen(
+    topic: Topic[Any],
+    start: Start,
+    end: int | Time | None,
+    *,
+    columns: Sequence[str],
+    views: bool = False,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+    on_corrupt: Literal["raise", "skip"] = "raise",
+    times: tuple[int, int] | None = None,
+    keys: Sequence[bytes | None] | None = None,
+) -> Reader:
+    """Read as `read` does, of some times and keys alone: others are not copied.
+
+    Args:
+        topic: The topic, or a partition of it.
+        start: Where to begin.
+        end: Where to end.
+        columns: Which columns.
+        views: Whether keys and values are views.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes after which a batch ends; those of records left out count, too, so a
+            batch may have no rows.
+        on_corrupt: What damage does.
+        times: The first and the last time, microseconds since 1970; None for all.
+        keys: The keys, None among them for records without; None for all.
+
+    Raises:
+        Invalid: As `read`.
+        OffsetOutOfRange: As `read`.
+    """
     check(batch_rows, batch_bytes, on_corrupt)
-    chosen = lanes(topic, start, end)
-    skip = on_corrupt == "skip"
+    found = lanes(topic, start, end)
     return Reader(
         _core._arrow(
-            topic, chosen, list(columns), views, batch_rows, batch_bytes, skip, None, None, 1
+            topic,
+            found,
+            list(columns),
+            views,
+            batch_rows,
+            batch_bytes,
+            on_corrupt == "skip",
+            times,
+            None if keys is None else list(keys),
+            1,
         )
     )
 
@@ -176,8 +233,8 @@ def scan(
         end: Where to end: before an offset (negative ones count from the end), before a time, or
             None for the end as of now.
         columns: Which of `COLUMNS` it has, in this order.
-        batch_rows: Most rows of a batch.
-        batch_bytes: Bytes of keys, values and headers after which a batch ends.
+        batch_rows: Most rows of a batch, up to 8,388,608.
+        batch_bytes: Bytes of keys, values and headers after which a batch ends, up to 1 GiB.
         on_corrupt: "raise", or "skip" to step over what is damaged and note it in `Scan.skipped`.
 
     Returns:
@@ -218,12 +275,17 @@ def check(batch_rows: int, batch_bytes: int, on_corrupt: str) -> None:
     """Refuse what no batch can be made by.
 
     Raises:
-        Invalid: A batch of nothing, or another word than "raise" and "skip".
+        Invalid: A batch of nothing, a larger one than Arrow can have, or another word than "raise"
+            and "skip".
     """
     if on_corrupt not in ("raise", "skip"):
         raise Invalid(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
     if batch_rows < 1 or batch_bytes < 1:
         raise Invalid("a batch has at least one row and one byte")
+    if batch_rows > BATCH_ROWS_MAX:
+        raise Invalid(f"batch_rows is at most {BATCH_ROWS_MAX:,}, not {batch_rows:,}")
+    if batch_bytes > BATCH_BYTES_MAX:
+        raise Invalid(f"batch_bytes is at most {BATCH_BYTES_MAX:,}, not {batch_bytes:,}")
 
 
 def table(topic: Topic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:

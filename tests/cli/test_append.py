@@ -1,6 +1,7 @@
 """`falaj append`: lines become records."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -197,11 +198,13 @@ def test_settings_that_differ_are_refused_by_name(falaj: Shell) -> None:
     ("options", "why"),
     [
         (["--codec", "yaml"], "'yaml'"),
-        (["--partitions", "0"], "partitions, not 0"),
+        (["--partitions", "0"], "value for '--partitions'"),
         (["--segment-size", "big"], "'big' is no size"),
         (["--segment-size", "1"], "a segment has"),
         (["--sync", "often"], "'often'"),
         (["missing.txt"], "there is no file missing.txt"),
+        (["--partition", "1"], "has no partition 1: choose one from 0 to 0"),
+        (["--partitions", "3", "--partition", "3"], "choose one from 0 to 2"),
     ],
 )
 def test_a_wrong_option_creates_no_topic(falaj: Shell, options: list[str], why: str) -> None:
@@ -223,6 +226,17 @@ def test_a_codec_whose_package_is_missing_creates_no_topic(falaj: Shell) -> None
     ended = Ended(done.returncode, done.stdout, done.stderr)
     assert (ended.code, "pip install 'falaj[msgpack]'" in ended.sentence()) == (2, True)
     assert not (falaj.folder / "s").exists()
+
+
+def test_a_partition_that_is_not_there_is_refused_though_nothing_is_to_be_appended(
+    falaj: Shell,
+) -> None:
+    falaj.ok("append", "s", "t", "--partitions", "2")
+    ended = falaj("append", "s", "t", "--partition", "2")
+    assert (ended.code, ended.sentence()) == (
+        2,
+        "topic t has no partition 2: choose one from 0 to 1",
+    )
 
 
 def test_a_partition_can_be_forced(falaj: Shell) -> None:
@@ -260,13 +274,37 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(falaj: Shell) 
     )
     ended = Ended(done.returncode, done.stdout, done.stderr)
     assert ended.code == 2
-    assert "line 1 of /dev/zero is longer than the 67108864 bytes" in ended.sentence()
+    assert ended.sentence() == (
+        "line 1 of /dev/zero is longer than the 67108864 bytes that a record can have"
+    )
+
+
+def test_what_came_before_a_line_without_end_is_told(falaj: Shell) -> None:
+    (falaj.folder / "lines").write_bytes(b"one\n")
+    ended = falaj("append", "s", "t", "lines", "/dev/zero")
+    assert ended.code == 2
+    assert ended.sentence().endswith("; what came before it, 1 record, is in the topic")
+    assert values(falaj.folder, "t") == [b"one"]
 
 
 def test_a_file_that_cannot_be_read_is_named(falaj: Shell) -> None:
     ended = falaj("append", "s", "t", ".")
     assert ended.code == 2
     assert ended.sentence() == "cannot read .: Is a directory; check the path"
+    (falaj.folder / "lines").write_bytes(b"one\n")
+    assert falaj("append", "s", "t", "lines", ".").code == 2
+    assert not (falaj.folder / "s").exists()
+
+
+def test_a_pipe_that_has_no_writer_yet_is_waited_for_when_its_turn_comes(falaj: Shell) -> None:
+    for name in ("one", "two"):
+        os.mkfifo(falaj.folder / name)
+    process = falaj.start("append", "s", "t", "one", "two")
+    for name in ("one", "two"):
+        (falaj.folder / name).write_bytes(b"x" * 100_000 + b"\n")  # more than a pipe holds
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out, err) == (0, b"", b"")
+    assert [len(value) for value in values(falaj.folder, "t")] == [100_000] * 2
 
 
 # --- On a terminal -------------------------------------------------------------------------------

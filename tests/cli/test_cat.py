@@ -210,11 +210,23 @@ def test_a_json_value_stands_in_json_as_it_was_written(falaj: Shell, written: st
 
 
 def test_a_json_value_of_several_lines_is_put_into_one(falaj: Shell) -> None:
+    written = '{"a": 1.50,\r\n "b": [1e999, 12345678901234567890.1, %s],\n"a": "\\ud800\\n"}' % (
+        "7" * 5000
+    )
     with library.open(falaj.folder / "s") as store, raw_topic(store, "t", JSON) as topic:
-        topic.append(b'{"a":\n ["\\ud800", 1.5]}\r\n')
+        topic.append(f"\n{written}\r\n".encode())
     told = falaj.ok("cat", "s", "t", "--json")
-    assert told.endswith('"value":{"a":["\\ud800",1.5]}}\n')
+    in_one = written.replace("\r", " ").replace("\n", " ")
+    assert told.endswith(f'"value":{in_one}}}\n')
     assert told.count("\n") == 1
+
+
+def test_what_no_parser_takes_is_text_in_json(falaj: Shell) -> None:
+    values = [b"[" * 200_000, b"[" * 200_000 + b"]" * 200_000, b"{", b"[NaN]", b"1\x1c"]
+    with library.open(falaj.folder / "s") as store, raw_topic(store, "t", JSON) as topic:
+        topic.extend(values)
+    told = falaj.ok("cat", "s", "t", "--json").splitlines()
+    assert [json.loads(line)["value"].encode() for line in told] == values
 
 
 def test_values_of_every_codec_are_shown_and_no_pickle_is_run(falaj: Shell) -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import falaj as library
-from cli.shell import Shell
+from cli.shell import PROGRAM, Shell
 from cli.test_docs import VERBS
 
 
@@ -23,6 +23,15 @@ def test_its_version_is_the_library_s(falaj: Shell) -> None:
 def test_without_a_verb_it_shows_its_help(falaj: Shell) -> None:
     assert "Usage: falaj" in falaj.ok()
     assert falaj.ok() == falaj.ok("--help")
+
+
+def test_bytes_that_are_no_text_are_a_mistake_except_in_a_path(falaj: Shell) -> None:
+    for arguments in (["append", "s", "\udcfforders"], ["cat", "s", "\udcfforders"]):
+        ended = falaj(*arguments, given=b"x")
+        assert ended.code == 2, ended
+        assert "'\\udcff" in ended.sentence()
+        assert "is not UTF-8" in ended.sentence()
+    assert falaj("append", "\udcffs", "t", given=b"x").code == 0
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
@@ -97,6 +106,22 @@ BEYOND = {
         ["verify", "s", BYTE],
     ],
 }
+
+
+def test_a_process_without_standard_streams_does_its_work_and_says_nothing(falaj: Shell) -> None:
+    script = """
+        falaj() { "$0" "$@"; echo "$?" >> codes; }
+        echo one | falaj append s t >&- 2>&-
+        falaj append s t <&- >&- 2>&-
+        falaj cat s t >&-
+        falaj cat s nothing <&- 2>&-
+    """
+    done = subprocess.run(
+        ["bash", "-c", script, PROGRAM], cwd=falaj.folder, capture_output=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
+    assert (falaj.folder / "codes").read_text().split() == ["0", "0", "0", "2"]
+    assert falaj.ok("cat", "s", "t") == "one\n"
 
 
 def test_a_path_that_is_not_utf_8_is_printed_as_it_is(falaj: Shell) -> None:

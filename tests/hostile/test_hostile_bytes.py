@@ -4,7 +4,7 @@ A store is harmed in one place (a flipped bit, a hole, a cut, noise), and a proc
 which may crash or hang, tells all that the API says of it. `falaj-hostile flips` does the same in
 Rust with every bit; here some hundred are enough to see that nothing gets lost on the way to
 Python.
-`FALAJ_HOSTILE_HARMS` asks for more.
+`FALAJ_HOSTILE_HARMS` asks for more, `FALAJ_HOSTILE_SEED` for others.
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import Any
 
 import falaj
 
-SEED = 20_261_121
+SEED = int(os.environ.get("FALAJ_HOSTILE_SEED", "20261121"))
 HARMS = int(os.environ.get("FALAJ_HOSTILE_HARMS", "120"))
 # Longest time for one harmed store; it takes about ten milliseconds.
 PATIENCE_S = 30.0

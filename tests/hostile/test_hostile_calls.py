@@ -4,7 +4,7 @@ The faulty storage in Rust fails each call that the engine makes; here the kerne
 under the whole stack and in the middle of Python: the k-th, or all from the k-th on. A process
 appends and says what was acknowledged; a later one, whose calls go well, must find exactly that,
 and go on.
-`FALAJ_HOSTILE_CALLS` asks for more runs.
+`FALAJ_HOSTILE_CALLS` asks for more runs, `FALAJ_HOSTILE_SEED` for others.
 """
 
 import os
@@ -19,7 +19,7 @@ import pytest
 
 import falaj
 
-SEED = 20_261_121
+SEED = int(os.environ.get("FALAJ_HOSTILE_SEED", "20261121"))
 RUNS = int(os.environ.get("FALAJ_HOSTILE_CALLS", "14"))
 DEADLINE_S = 60.0
 

@@ -215,6 +215,9 @@ def test_damage_ends_a_stream_or_is_skipped_and_told(path: Path) -> None:
         ({"columns": ["key", "key"]}, "twice"),
         ({"batch_rows": 0}, "at least one row"),
         ({"batch_bytes": -1}, "one byte"),
+        ({"batch_rows": 10**10}, "at most 8,388,608, not 10,000,000,000"),
+        ({"batch_rows": sys.maxsize}, "batch_rows is at most 8,388,608"),
+        ({"batch_bytes": 4 << 30}, "batch_bytes is at most 1,073,741,824, not 4,294,967,296"),
         ({"on_corrupt": "ignore"}, "on_corrupt"),
     ],
 )

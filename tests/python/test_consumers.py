@@ -348,6 +348,33 @@ def test_a_stopped_member_keeps_its_partitions_and_the_others_go_on(path: Path) 
             assert b.hear() == f"{its} 0"
 
 
+def test_what_a_killed_member_had_goes_to_who_looks_while_another_is_stopped(path: Path) -> None:
+    with falaj.open(path) as store:
+        orders = store.topic("orders", partitions=6)
+        with child(path, MEMBER) as a, child(path, MEMBER) as b, child(path, MEMBER) as c:
+            assert a.hear() == b.hear() == c.hear() == "in"
+            until(lambda: sorted(map(len, shares(store).values())) == [2, 2, 2])
+            before = shares(store)
+            mine, its, left = (before[member.process.pid] for member in (a, b, c))
+
+            def nobody_loses_any() -> dict[int, list[int]]:
+                now = shares(store)
+                assert set(mine) <= set(now[a.process.pid])
+                assert set(its) <= set(now[b.process.pid])
+                return now
+
+            os.kill(b.process.pid, signal.SIGSTOP)
+            try:
+                c.kill()
+                until(lambda: nobody_loses_any()[a.process.pid] == sorted(mine + left))
+                for p in mine + left:
+                    orders.append(b"x", partition=p)
+                assert sorted(a.hear() for _ in range(4)) == [f"{p} 0" for p in sorted(mine + left)]
+            finally:
+                os.kill(b.process.pid, signal.SIGCONT)
+            until(lambda: [len(n) for n in nobody_loses_any().values()] == [3, 3])
+
+
 def test_a_member_that_lost_a_partition_by_handing_it_over_commits_it_no_more(path: Path) -> None:
     with falaj.open(path) as store:
         filled(store, 4, partitions=2)

@@ -437,6 +437,7 @@ def test_what_asks_past_a_scan_fails_and_does_not_find_it_empty(
     [
         ({"columns": ["values"]}, "no column"),
         ({"batch_rows": 0}, "at least one row"),
+        ({"batch_rows": 10**10}, "at most 8,388,608"),
         ({"on_corrupt": "ignore"}, "on_corrupt"),
     ],
 )

@@ -22,11 +22,17 @@ def harness(behaviour: str, path: Path, seconds: float) -> int:
     if behaviour == "cannot":
         print("NOT RUN: for want of a disk")
         return 77
+    if behaviour == "dies":  # as the fuzzer does, when it finds something
+        print("ERROR: libFuzzer: deadly signal")
+        return 77
     if behaviour == "finds":
         path.write_text(json.dumps(told))
         print("FOUND in round 7: what was acknowledged is gone")
         Path("store").write_bytes(b"\0" * 100)
         return 1
+    if behaviour.startswith("ends"):
+        path.write_text(json.dumps({"counted": 5, "next": 5, "to": 5}))
+        return 0
     if behaviour == "leaves":  # a child that ends neither when asked nor with its parent
         subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=True)
     asked: list[bool] = []
@@ -63,7 +69,14 @@ def main() -> int:
         line = " ".join([*words, f"{turn.kept}.json", str(turn.seconds)])
         return ["sh", "-c", inside + line]
 
-    jobs = [Job(b, b, 1, partial(command, b)) for b in behaviours]
+    # `one>counts`: the second, once the first came to its end; they have a directory in common.
+    parts = [b.split(">") for b in behaviours]
+    behaviours = [first for first, *_ in parts]
+    jobs = [
+        Job(name, first, 1, partial(command, name), seeded=not rest, after=before)
+        for first, *rest in parts
+        for before, name in zip(["", first, *rest], [first, *rest], strict=False)
+    ]
     harnesses = Harnesses(
         jobs, dict.fromkeys(behaviours, counted), [Target(b, b, 1000) for b in behaviours]
     )

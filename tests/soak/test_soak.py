@@ -16,12 +16,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from soak import counts, ledger
+from soak import counts, harnesses, ledger, sources
+from soak.__main__ import programs_in, which
 from soak.harnesses import ROOT, VARIANTS, Turn, everything
 from soak.keeper import descendants, die_with_parent
 from soak.state import Job, State
@@ -126,6 +128,24 @@ def test_what_this_machine_cannot_do_is_told_and_not_tried_again(tmp_path: Path)
     assert state_of(tmp_path)["jobs"]["cannot"]["pieces"] == 1
 
 
+def test_a_code_that_other_programs_end_with_too_hides_no_finding(tmp_path: Path) -> None:
+    code, said = run(tmp_path, 3, "dies")
+    assert code == 1
+    assert "FOUND by dies: it ended with 77" in said
+    assert "libFuzzer: deadly signal" in said
+
+
+def test_of_jobs_that_follow_each_other_one_ends_before_the_next_begins(tmp_path: Path) -> None:
+    code, _ = run(tmp_path, 3, "ends>ends-too", "counts")
+    jobs = state_of(tmp_path)["jobs"]
+    assert code == 0
+    assert [jobs[name]["ended"] for name in ("ends", "ends-too")] == ["done", "done"]
+    assert [jobs[name]["pieces"] for name in ("ends", "ends-too")] == [1, 1]
+    assert jobs["counts"]["pieces"] >= 1
+    logs = sorted((tmp_path / "ends").glob("*.log"), key=lambda log: log.stat().st_mtime_ns)
+    assert [log.name.rpartition("-0-")[0] for log in logs[:2]] == ["ends", "ends-too"]
+
+
 def test_a_soak_does_not_begin_without_room(tmp_path: Path) -> None:
     source = SMALL.read_text().replace("scratch_bytes_min=0", "scratch_bytes_min=1 << 60")
     program = tmp_path / "greedy.py"
@@ -149,12 +169,12 @@ def a_state() -> State:
 def test_a_soak_has_one_row_which_grows_and_the_newest_stands_on_top() -> None:
     page = (ROOT / "docs/RELIABILITY.md").read_text()
     today = datetime.date(2026, 11, 22)
-    done = Counter({"states": 1234567, "flips": 9, "flips in all": 9, "faults": 1})
-    done["faults in all"] = 2
+    done = Counter({"states": 1234567, "flips": 9, "whole variants": 1, "faults": 1})
+    done.update({"faults in all": 2, "schedules": 7})
     one = ledger.row(a_state(), done, today)
     assert one == (
-        "| 2026-11-22 | 0.1.0, abc | 3 h 2 min | 1,234,567 | 0, 0 at points | 0 | not run | all 9 "
-        "| 1 of 2 | 0; with ASan 0 | 0 tests | 77 | 1 by kill |"
+        "| 2026-11-22 | 0.1.0, abc | 3 h 2 min | 1,234,567 | 0, 0 at points | 0 | not run "
+        "| 9; 1 of 4 variants whole | 1 of 2 | 0; with ASan 0 | 7 | 0 tests | 77 | 1 by kill |"
     )
     assert len(one.split(" | ")) == len(ledger.HEADS)
     entered = ledger.enter(page, one)
@@ -194,15 +214,80 @@ def test_what_the_harnesses_keep_is_what_is_counted(tmp_path: Path) -> None:
     assert "|".join(VARIANTS) in (ROOT / "rust/hostile/src/main.rs").read_text()
     (tmp_path / "a.log").write_bytes(b"#5\tINITED\n#90\tNEW\n#123\tDONE\n3 passed in 1 s\n")
     (tmp_path / "b.log").write_bytes(b"#7\tpulse\n")
+    (tmp_path / "c.log").write_bytes(b"5 schedules, S=1\n6 schedules, S=1\ntest result: ok. 2\n")
+    (tmp_path / "d.log").write_bytes(b"5 schedules, S=1\nkilled\n")
+    assert counts.schedules(tmp_path)["schedules"] == 11
     assert counts.sanitized(tmp_path)["sanitized"] == 130
     assert counts.outside(tmp_path)["outside"] == 3
+    (tmp_path / "a.json").write_text('{"cases": 9, "next": 9, "to": 9}')
+    (tmp_path / "b.json").write_text('{"cases": 4, "next": 4, "to": 9}')
+    assert counts.flips(tmp_path) == Counter({"flips": 13, "whole variants": 1})
+    assert counts.sanitized(tmp_path)["sanitized"] == 143
+    decoders = (ROOT / "rust/hostile/src/bytes/decoders.rs").read_text()
+    assert decoders.count("    Target { name:") + 1 == harnesses.TARGETS_OF_BYTES
 
 
 def test_every_job_has_a_command_with_a_seed_of_its_own(tmp_path: Path) -> None:
+    sources.copy(ROOT, tmp_path)
     jobs = everything(tmp_path).jobs
     turn = Turn(4321, 3, 60.0, tmp_path / "kept", tmp_path)
     for job in jobs:
         command = " ".join(job.command(turn))
         assert not job.seeded or "432" in command, command
         assert str(tmp_path) in command
-    assert [job.name for job in jobs if job.missing] == ["sanitized"]
+        assert str(ROOT) not in command.replace(sys.executable, ""), "insulated from builds"
+    assert [job.name for job in jobs if job.missing] == ["sanitized", "asan-stores"]
+
+
+def test_a_soak_is_over_when_something_that_it_runs_changes_and_not_before(tmp_path: Path) -> None:
+    for name in ("rust/log/src/a.rs", "rust/log/tests/b.rs", "python/falaj/c.py", "Cargo.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    before = sources.mark(tmp_path)
+
+    def changed(name: str) -> bool:
+        nonlocal before
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"something else in {name}")
+        was, before = before, sources.mark(tmp_path)
+        return was != before
+
+    runs = ["rust/log/src/a.rs", "rust/storm/src/new.rs", "rust/log/fuzz/fuzz_targets/f.rs"]
+    runs += ["python/falaj/c.py", "python/falaj/cli/new.py", "tests/proof/test_new.py"]
+    runs += ["tests/storm_worker.py", "rust/log/tests/shuttle/main.rs", "Cargo.lock"]
+    assert [name for name in runs if not changed(name)] == []
+    others = ["rust/log/tests/b.rs", "rust/log/src/log_tests.rs", "python/falaj/spark/new.py"]
+    others += ["tests/spark/new.py", "docs/PAGE.md", "benches/core/src/new.rs", "Makefile"]
+    others += ["python/falaj/__pycache__/c.py", "tools/soak/driver.py", "README.md"]
+    assert [name for name in others if changed(name)] == []
+
+
+def test_another_soak_begins_aloud(tmp_path: Path) -> None:
+    said: list[str] = []
+    first = which(tmp_path, False, None, said.append)
+    first.left = 90.0
+    first.save(tmp_path / "state.json")
+    (tmp_path / "explore").mkdir()
+    assert which(tmp_path, False, None, said.append) == first
+    assert said == []
+    (tmp_path / "state.json").write_text(json.dumps({**asdict(first), "source": "others"}))
+    assert which(tmp_path, False, None, said.append).seed != first.seed
+    assert re.search(
+        r"sources changed: another soak .* is over, 0:01:30 of it were left", " ".join(said)
+    )
+    assert not (tmp_path / "explore").exists()
+
+
+def test_what_was_built_takes_the_place_of_what_a_soak_ran(tmp_path: Path) -> None:
+    for name in ("built/falaj-sim", "programs/falaj-sim", "programs/old"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    programs = programs_in(tmp_path)
+    assert (programs / "falaj-sim").read_text() == "built/falaj-sim"
+    assert not (programs / "old").exists()
+    inside = "import falaj, falaj._core as core; print(falaj.__file__, core.__file__)"
+    done = subprocess.run(
+        [*harnesses._with(programs), sys.executable, "-c", inside], capture_output=True, text=True
+    )
+    found = done.stdout.split()
+    assert [Path(path).parent for path in found] == [programs / "python/falaj"] * 2

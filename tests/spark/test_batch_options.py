@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 import falaj
 from falaj.errors import Corrupt, Invalid, NotAStore, OffsetOutOfRange, TopicDeleted
-from falaj.spark import columns
+from falaj.spark import columns, ranges
 from falaj.spark.loss import Loss
 from falaj.spark.options import ReadOptions
 from falaj.spark.source import FalajReader, FalajSource
@@ -221,10 +221,51 @@ def test_damage_fails_with_the_remedy_or_is_skipped_and_told(
     failing = batch(path)
     with pytest.raises(Corrupt) as raised:
         rows(failing)
-    assert str(segment) in str(raised.value)
-    assert "onCorrupt" in raised.value.__notes__[-1]
+    said = str(raised.value)
+    assert said.startswith(f"topic t, partition 0, offset 2: {segment} is corrupt at byte")
+    assert said.endswith("go on behind what is damaged with .option('onCorrupt', 'skip')")
     assert values(batch(path, onCorrupt="skip")) == [b"record %d" % i for i in (0, 1, 3, 4)]
     assert f"topic t, partition 0: offsets (2, 3) are damaged, in {segment}" in caplog.text
+
+
+def test_what_was_handed_out_is_not_read_again_where_a_log_lost_its_end(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with falaj.open(path) as store, store.topic("t") as topic:
+        topic.extend([b"%d" % n for n in range(10)])
+    reader = batch(path, failOnDataLoss="false")
+    [piece] = reader.partitions()
+    whole = columns._reader
+
+    class Losing:
+        """A reader that hands out some records, and then finds the others gone."""
+
+        skipped = ()
+
+        def __init__(self, *given: Any) -> None:
+            self.given = given
+
+        def __iter__(self) -> Any:
+            topic, start, _, *rest = self.given
+            yield from whole(topic, start, 4, *rest)
+            raise OffsetOutOfRange("gone")
+
+    class Short:
+        """A topic that ends at 7 now."""
+
+        name, partitions, first, end = "t", range(1), 0, 7
+
+    def losing(topic: Any, start: int, end: int, *rest: Any) -> Any:
+        return (Losing if end > 7 else whole)(there, start, end, *rest)
+
+    monkeypatch.setattr(columns, "_reader", losing)
+    schema = StructType().add("value", "binary")
+    with falaj.open(path, "r") as store, ranges.open_raw(store, "t") as there:
+        loss = Loss(fails=False, choices="")
+        given: Any = (Short(), piece.start, piece.end, schema, reader.options, loss)
+        found = [row["value"] for part in columns.batches(*given) for row in part.to_pylist()]
+    assert found == [b"%d" % n for n in range(7)]
+    assert "ends at 7 now, before 10: it lost its end" in caplog.text
 
 
 # --- Values ---------------------------------------------------------------------------------------
@@ -402,11 +443,13 @@ FILTERS: list[tuple[list[ds.Filter], list[int]]] = [
     ([ds.EqualTo(("key",), b"k1")], [1, 3, 4]),
     ([ds.In(("key",), (bytearray(b"k0"), b"zz"))], [0, 2, 5]),
     ([ds.EqualTo(("key",), b"k0"), ds.EqualTo(("key",), b"k1")], []),
-    ([ds.GreaterThanOrEqual(("timestamp",), at(2))], [2, 3, 4, 5]),
+    ([ds.GreaterThanOrEqual(("timestamp",), at(2))], [2, 4, 5]),
     ([ds.EqualTo(("timestamp",), at(4))], [5]),
     ([ds.GreaterThan(("timestamp",), at(9))], []),
+    ([ds.LessThanOrEqual(("timestamp",), at(1))], [0, 1, 3]),
+    ([ds.LessThan(("timestamp",), at(1)), ds.EqualTo(("key",), b"k1")], [1, 3]),
+    ([ds.GreaterThan(("timestamp",), at(0)), ds.LessThan(("timestamp",), at(0))], [0]),
     # What is not understood, or says nothing, leaves everything to Spark.
-    ([ds.LessThan(("timestamp",), at(1))], [0, 1, 2, 3, 4, 5]),
     ([ds.EqualNullSafe(("key",), None)], [0, 1, 2, 3, 4, 5]),
     ([ds.Not(ds.EqualTo(("offset",), 2))], [0, 1, 2, 3, 4, 5]),
     ([ds.IsNull(("key",)), ds.EqualTo(("headers", "key"), "x")], [0, 1, 2, 3, 4, 5]),
@@ -421,6 +464,12 @@ def test_filters_leave_out_what_spark_would_and_never_more(
     reader = batch(hours, pushdown="true")
     assert list(reader.pushFilters(filters)) == filters  # which Spark evaluates again
     assert [row["offset"] for row in rows(reader)] == expected
+
+
+def test_filters_choose_by_columns_that_are_not_read(hours: Path) -> None:
+    reader = batch(hours, StructType().add("value", "binary"), pushdown="true")
+    reader.pushFilters([ds.EqualTo(("key",), b"k1"), ds.LessThan(("timestamp",), at(2))])
+    assert rows(reader) == [{"value": b"1"}, {"value": b"1"}]
 
 
 def test_without_the_option_a_reader_takes_no_filters(hours: Path) -> None:

@@ -64,6 +64,14 @@ def test_pieces_cover_every_record_once_and_are_as_many_as_asked_for(
     assert max(lengths) <= -(-sum(sizes) // least) + 1
 
 
+def test_there_are_two_tasks_for_each_core_that_may_be_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 3, 7})
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert len(ranges.split([ranges.Range("t", "g", 0, 0, 10**6)], None)) == 6
+
+
 def test_a_small_topic_is_one_task() -> None:
     assert len(ranges.split(whole([ranges.RECORDS_MIN]), None)) == 1
 
@@ -161,6 +169,17 @@ def test_a_schema_that_no_topic_has_is_refused(
     with pytest.raises(Invalid) as raised:
         FalajSource({"store": str(orders), "subscribe": "plain"}).reader(schema)
     assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["key", "value", "headers"])
+def test_not_null_is_refused_where_nulls_may_be(name: str, orders: Path) -> None:
+    source = FalajSource({"store": str(orders), "subscribe": "plain", "includeHeaders": "true"})
+    whole = source.schema()
+    whole[name].nullable = False
+    with pytest.raises(Invalid, match=f"column {name} may be null: leave NOT NULL away"):
+        source.reader(whole)
+    with pytest.raises(Invalid, match=f"column {name} may be null"):
+        source.streamReader(whole)
 
 
 def test_a_schema_with_a_column_twice_is_refused(orders: Path) -> None:

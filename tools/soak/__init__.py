@@ -4,6 +4,7 @@
 |---|---|
 | `harnesses` | what is run, for which share of the time, towards which target |
 | `counts` | how much of it was done, read from what the harnesses keep themselves |
+| `sources` | what the harnesses are made from, of which a soak is one state; copies of it |
 | `state` | what the soak remembers beyond that, in one file that is there whole or not at all |
 | `pieces` | one harness at work for some minutes, and how it ends |
 | `keeper` | the process above each piece: nothing of the piece outlives it, nor it the driver |

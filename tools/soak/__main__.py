@@ -6,15 +6,13 @@ signal means, and the row.
 
 import argparse
 import datetime
-import hashlib
 import secrets
 import signal
-import subprocess
 import sys
-import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
-from soak import ledger
+from soak import ledger, sources
 from soak.driver import NoRoom, Soak, hold
 from soak.harnesses import ROOT, everything
 from soak.pieces import wipe
@@ -22,44 +20,41 @@ from soak.progress import Progress, clock, line
 from soak.state import State
 
 PAGE = ROOT / "docs/RELIABILITY.md"
-SOURCES = ("rust", "python", "tests", "Cargo.lock")
 
 
-def git(*words: str) -> str:
-    """Ask git about the sources; without git there is no answer."""
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
-
-
-def sources() -> tuple[str, str]:
-    """Say what the sources are, for people and to tell them from others."""
-    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
-    commit = git("log", "-1", "--format=%h", "--", *SOURCES) or "no commit"
-    changes = git("diff", "HEAD", "--", *SOURCES)
-    mark = "+" if changes else ""
-    exact = f"{commit} {hashlib.sha256(changes.encode()).hexdigest()[:16] if changes else ''}"
-    return f"{version}, {commit}{mark}", exact.strip()
-
-
-def which(home: Path, anew: bool, seed: int | None) -> State:
+def which(home: Path, anew: bool, seed: int | None, say: Callable[[str], None]) -> State:
     """Go on with the soak that is there, if it is of these sources; begin another otherwise."""
-    shown, exact = sources()
-    state = None if anew else State.load(home / "state.json")
-    if state is not None and state.source == exact and seed in (None, state.seed):
-        return state
+    version, mark = sources.version(ROOT), sources.mark(ROOT)
+    state = State.load(home / "state.json")
+    if state is not None and not anew:
+        if state.source == mark and seed in (None, state.seed):
+            return state
+        what = "the seed is another" if state.source == mark else "sources changed"
+        left = f", {clock(state.left)} of it were left" if state.left else ""
+        say(f"{what}: another soak begins, of {version}")
+        say(f"soak {state.seed} of {state.version} is over{left}")
     for folder in home.iterdir():
-        if folder.name not in ("found", "programs", "lock"):
+        if folder.name not in ("found", "built", "programs", "lock"):
             wipe(folder) if folder.is_dir() else folder.unlink()
-    return State(secrets.randbelow(1_000_000_000) if seed is None else seed, shown, exact)
+    return State(secrets.randbelow(1_000_000_000) if seed is None else seed, version, mark)
+
+
+def programs_in(home: Path) -> Path:
+    """Name the directory of all that is run; what was built for this call takes its place there."""
+    built, programs = home / "built", home / "programs"
+    if built.exists():
+        sources.copy(ROOT, built)
+        wipe(programs)
+        built.rename(programs)
+    return programs
 
 
 def options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--hours", type=float, required=True)
-    parser.add_argument("--home", type=Path, required=True, help="what outlives a call")
+    parser.add_argument("--home", type=Path, required=True, help="of all that outlives a call")
     parser.add_argument("--scratch", type=Path, required=True, help="stores lie here meanwhile")
-    parser.add_argument("--programs", type=Path, required=True, help="the harnesses, built")
     parser.add_argument("--anew", action="store_true", help="begin another soak in any case")
     parser.add_argument("--seed", type=int, help="of the soak; drawn otherwise")
     return parser.parse_args()
@@ -78,10 +73,11 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
     home = told.home.resolve()
-    harnesses = everything(told.programs.resolve())
     with Progress() as progress:
         lock = hold(home / "lock", progress.say)
-        state = which(home, told.anew, told.seed)
+        # Only now: another call may have been at work with those that are there.
+        harnesses = everything(programs_in(home))
+        state = which(home, told.anew, told.seed, progress.say)
         scratch = told.scratch.resolve() / f"falaj-soak-{state.seed}"
         try:
             soak = Soak(home, scratch, harnesses, state, progress.say, lock)

@@ -18,6 +18,7 @@ BATCH = 64
 Kept = dict[str, Any]
 Reader = Callable[[Path], Counter[str]]
 EXECUTED = re.compile(rb"^#(\d+)\t", re.MULTILINE)
+SCHEDULES = re.compile(rb"^(\d+) schedules, ", re.MULTILINE)
 PASSED = re.compile(rb"\b(\d+) passed")
 
 
@@ -67,14 +68,19 @@ def kill(folder: Path) -> Counter[str]:
 
 
 def power(folder: Path) -> Counter[str]:
-    """Read power cuts."""
-    return Counter(cuts=sum(kept.get("cuts", 0) for kept in kept_in(folder)))
+    """Read power cuts, of each file system too."""
+    found: Counter[str] = Counter()
+    for kept in kept_in(folder):
+        for name in ("cuts", "cuts_ext4", "cuts_xfs"):
+            found[name.replace("_", " ")] += kept.get(name, 0)
+    return found
 
 
 def flips(folder: Path) -> Counter[str]:
-    """Read flipped bits, and how many there are to flip."""
+    """Read flipped bits, and of how many variants all were."""
     kept = kept_in(folder)
-    return Counter({"flips": _sum(kept, "cases"), "flips in all": _sum(kept, "to")})
+    whole = sum(k["next"] >= k["to"] for k in kept)
+    return Counter({"flips": _sum(kept, "cases"), "whole variants": whole})
 
 
 def faults(folder: Path) -> Counter[str]:
@@ -97,8 +103,19 @@ def fuzz(folder: Path) -> Counter[str]:
 
 
 def sanitized(folder: Path) -> Counter[str]:
-    """Read executions of the fuzzer below AddressSanitizer."""
-    return Counter(sanitized=sum(last_number(EXECUTED, log) for log in folder.glob("*.log")))
+    """Read executions of the fuzzer below AddressSanitizer, and cases of campaigns."""
+    executed = sum(last_number(EXECUTED, log) for log in folder.glob("*.log"))
+    return Counter(sanitized=executed + _sum(kept_in(folder), "cases"))
+
+
+def schedules(folder: Path) -> Counter[str]:
+    """Read schedules of models that went well; what was interrupted is not counted."""
+    found = 0
+    for log in folder.glob("*.log"):
+        words = log.read_bytes()
+        if b"test result: ok" in words:
+            found += sum(map(int, SCHEDULES.findall(words)))
+    return Counter(schedules=found)
 
 
 def outside(folder: Path) -> Counter[str]:
@@ -114,5 +131,6 @@ READERS: dict[str, Reader] = {
     "faults": faults,
     "fuzz": fuzz,
     "sanitized": sanitized,
+    "schedules": schedules,
     "outside": outside,
 }

@@ -42,6 +42,7 @@ LOG_BYTES_MAX = 4 << 20
 CORPUS_BYTES_MAX = 256 << 20
 
 FINE, SKIPPED, WRONG = 0, 77, 1
+"""Who could not be run says so, too: other programs end with 77 for reasons of their own."""
 ENDED_BY_US = (72, 130, 128 + 9, 128 + 15)
 """Codes of those that were asked to end; 72 is the fuzzer's."""
 
@@ -130,14 +131,20 @@ class Soak:
             for job in self.harnesses.jobs
             if job.name not in running
             and not self.state.jobs[job.name].ended
+            and (not job.after or self.state.jobs[job.after].ended)
             and left >= job.seconds_min
         ]
         met = self.kinds_that_are_met() if may else set()
 
         def behind(job: Job) -> float:
-            return self.state.jobs[job.name].seconds / (job.share / (5 if job.kind in met else 1))
+            return self.seconds_of(job) / (job.share / (5 if job.kind in met else 1))
 
         return min(may, key=behind, default=None)
+
+    def seconds_of(self, job: Job) -> float:
+        """How much time a job had, with those of whose share it goes on."""
+        before = next((other for other in self.harnesses.jobs if other.name == job.after), None)
+        return self.state.jobs[job.name].seconds + (self.seconds_of(before) if before else 0.0)
 
     # --- A piece -------------------------------------------------------------------------------
 
@@ -170,8 +177,9 @@ class Soak:
         told = self.state.jobs[piece.job]
         job = next(job for job in self.harnesses.jobs if job.name == piece.job)
         told.seconds += piece.lasted
-        if code == SKIPPED:
-            told.ended = f"NOT RUN: {last_line(piece.log, 'NOT RUN')}"
+        not_run = last_line(piece.log, "NOT RUN")
+        if code == SKIPPED and not_run:
+            told.ended = f"NOT RUN: {not_run}"
             self.say(f"{piece.job}: {told.ended}")
         elif code != FINE and not (piece.asked_to_end and code in ENDED_BY_US):
             self.keep(piece, f"it ended with {code}")
@@ -184,6 +192,9 @@ class Soak:
                 self.say(f"{piece.job} gets no more time: {told.ended}")
         elif not job.seeded and is_done(self.home / job.kind / f"{job.name}.json"):
             told.ended = "done"
+        if not_run and not told.ended and not told.lacks:
+            told.lacks = not_run
+            self.say(f"{piece.job}: {not_run}")
         shorten(piece.log)
         wipe(piece.scratch)
 
@@ -299,8 +310,9 @@ def tail(log: Path, lines: int = 12) -> list[str]:
 
 
 def last_line(log: Path, word: str) -> str:
-    """Find the last line with a word in it."""
-    return next((line for line in reversed(tail(log)) if word in line), "it said nothing").strip()
+    """Find the last line with a word in it; empty if there is none."""
+    lines = log.read_text(errors="replace").splitlines()
+    return next((line for line in reversed(lines) if word in line), "").strip()
 
 
 def shorten(log: Path) -> None:

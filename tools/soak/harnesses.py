@@ -7,7 +7,7 @@ command means is said by the harness itself, and in docs/RELIABILITY.md.
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from soak import counts
@@ -15,6 +15,10 @@ from soak.counts import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDLESS = "1_000_000_000_000"
+TARGETS_OF_BYTES = 14
+"""Thirteen decoders and the stores, each of which gets its time."""
+SCHEDULES_IN_A_SECOND = 100
+"""Of each model; alone on a core it goes through two and a half times as many."""
 VARIANTS = ("mapped-closed", "mapped-killed", "pwrite-closed", "pwrite-killed")
 
 
@@ -31,6 +35,9 @@ class Turn:
     scratch: Path
 
 
+Command = Callable[[Turn], list[str]]
+
+
 @dataclass(frozen=True)
 class Job:
     """What gets pieces of the time."""
@@ -39,13 +46,15 @@ class Job:
     kind: str
     share: float
     """Of the time, in proportion to the others'."""
-    command: Callable[[Turn], list[str]]
+    command: Command
     missing: str = ""
     """Why it cannot be run here."""
     seeded: bool = True
     """A finding is left behind with a new seed; without seeds there is only one way to go."""
     seconds_min: float = 0.0
     """Less makes no sense."""
+    after: str = ""
+    """The job that comes first, and of whose share this one goes on."""
 
 
 @dataclass(frozen=True)
@@ -71,89 +80,157 @@ class Harnesses:
 
 
 def everything(programs: Path, python: str = sys.executable) -> Harnesses:
-    """List what there is; `programs` holds those in Rust, and the fuzzer if it was built."""
-    sim, storm, hostile, fuzzer = (
-        str(programs / name) for name in ("falaj-sim", "falaj-storm", "falaj-hostile", "decoders")
-    )
+    """List what there is; `programs` holds all that is run, built or copied (`sources.copy`)."""
+    jobs = [
+        *_of_falaj_sim(str(programs / "falaj-sim")),
+        *_of_falaj_storm(programs, python),
+        *_of_falaj_hostile(str(programs / "falaj-hostile")),
+        *_with_sanitizer(programs),
+        Job("schedules", "schedules", 3, _schedules(programs / "shuttle"), seconds_min=30),
+        Job("outside", "outside", 5, _outside(programs, python), seconds_min=120),
+    ]
+    return Harnesses(jobs, counts.READERS, TARGETS)
 
-    def explore(shard: int) -> Callable[[Turn], list[str]]:
+
+TARGETS = [
+    Target("states", "explore", 200_000_000),
+    Target("kills", "kill", 20_000),
+    Target("records", "kill", 500_000_000),
+    Target("cuts", "power", 1_000),
+    Target("flips", "flips"),
+    Target("whole variants", "flips", 1),
+    Target("faults", "faults", "faults in all"),
+    Target("fuzzed", "fuzz"),
+    Target("sanitized", "sanitized"),
+    Target("schedules", "schedules"),
+    Target("outside", "outside"),
+]
+
+
+def _of_falaj_sim(program: str) -> list[Job]:
+    def explore(shard: int) -> Command:
         return lambda turn: [
-            *(sim, "explore", "--states", ENDLESS, "--seed", str(turn.seed)),
+            *(program, "explore", "--states", ENDLESS, "--seed", str(turn.seed)),
             *("--shard", f"{shard}/2", "--threads", "1", "--progress"),
             *("--seconds", _whole(turn.seconds), "--resume", f"{turn.kept}.json"),
         ]
 
+    return [Job(f"explore-{shard}", "explore", 26, explore(shard)) for shard in (0, 1)]
+
+
+def _of_falaj_storm(programs: Path, python: str) -> list[Job]:
+    program = str(programs / "falaj-storm")
+
     def kill(turn: Turn) -> list[str]:
         return [
-            *(storm, "kill", "--kills", ENDLESS, "--records", ENDLESS, "--seed", str(turn.seed)),
+            *_with(programs),
+            *(program, "kill", "--kills", ENDLESS, "--records", ENDLESS, "--seed", str(turn.seed)),
             *("--dir", str(turn.scratch), "--python", python),
             *("--hours", f"{turn.seconds / 3600:.5f}", "--state", f"{turn.kept}.json"),
         ]
 
     def power(turn: Turn) -> list[str]:
         return [
-            *(storm, "power", "--cuts", ENDLESS, "--seed", str(turn.seed)),
+            *(program, "power", "--cuts", ENDLESS, "--seed", str(turn.seed)),
             *("--dir", str(turn.scratch)),
             *("--hours", f"{turn.seconds / 3600:.5f}", "--state", f"{turn.kept}.json"),
         ]
 
-    def campaign(*words: str) -> Callable[[Turn], list[str]]:
-        return lambda turn: [
-            *(hostile, *words, "--threads", "1"),
-            *("--seconds", _whole(turn.seconds), "--state", f"{turn.kept}.json"),
-        ]
+    return [Job("kill", "kill", 27, kill), Job("power", "power", 4, power)]
 
+
+def _campaign(program: str, *words: str) -> Command:
+    return lambda turn: [
+        *(program, *words, "--threads", "1"),
+        *("--seconds", _whole(turn.seconds), "--state", f"{turn.kept}.json"),
+    ]
+
+
+def _of_falaj_hostile(program: str) -> list[Job]:
     def fuzz(turn: Turn) -> list[str]:
-        # Twelve decoders and the stores, each its time.
-        each = Turn(turn.seed, turn.number, turn.seconds / 13, turn.kept, turn.scratch)
-        return [*campaign("bytes")(each), "--seed", str(turn.seed)]
+        each = replace(turn, seconds=turn.seconds / TARGETS_OF_BYTES)
+        return [*_campaign(program, "bytes")(each), "--seed", str(turn.seed)]
 
-    def sanitized(turn: Turn) -> list[str]:
+    # One variant whole is worth more than four begun.
+    names = [f"flips-{variant}" for variant in VARIANTS]
+    flips = [_campaign(program, "flips", "--all", "--variant", variant) for variant in VARIANTS]
+    chain = zip(names, flips, ["", *names], strict=False)
+    return [
+        *(Job(name, "flips", 22, flip, seeded=False, after=after) for name, flip, after in chain),
+        Job("faults", "faults", 7, _campaign(program, "faults", "--share", "1"), seeded=False),
+        Job("fuzz", "fuzz", 3, fuzz),
+    ]
+
+
+def _with_sanitizer(programs: Path) -> list[Job]:
+    """Decoders below the fuzzer; and in turn stores, flips and scenes, each time other ones."""
+    fuzzer, hostile = programs / "decoders", programs / "falaj-hostile-asan"
+
+    def decoders(turn: Turn) -> list[str]:
         corpus = turn.kept.with_name("corpus")
         corpus.mkdir(exist_ok=True)
+        # By itself it would end as others do that could not be run.
         return [
-            *(fuzzer, str(corpus), f"-seed={turn.seed + turn.number}", "-timeout=60"),
+            *(str(fuzzer), str(corpus), f"-seed={turn.seed + turn.number}", "-timeout=60"),
             *(f"-max_total_time={_whole(turn.seconds)}", f"-artifact_prefix={turn.scratch}/"),
+            "-error_exitcode=1",
         ]
 
-    files = sorted((ROOT / "tests/proof").glob("test_*.py"))
+    def campaigns(turn: Turn) -> list[str]:
+        words = (
+            ("bytes", "--only", "stores", "--seed", str(turn.seed)),
+            ("flips", "--seed", str(turn.seed)),
+            ("faults", "--share", "1"),
+        )[turn.number % 3]
+        kept = turn.kept.with_name(f"{turn.kept.name}-{words[0]}")
+        # Memory that was given back is watched for a while: so much of it, and no more.
+        options = ["env", "ASAN_OPTIONS=quarantine_size_mb=16"]
+        return [*options, *_campaign(str(hostile), *words)(replace(turn, kept=kept))]
+
+    def missing(program: Path) -> str:
+        return "" if program.exists() else "no nightly compiler built it"
+
+    return [
+        Job("sanitized", "sanitized", 3, decoders, missing=missing(fuzzer)),
+        Job("asan-stores", "sanitized", 3, campaigns, missing=missing(hostile)),
+    ]
+
+
+def _schedules(program: Path) -> Command:
+    def schedules(turn: Turn) -> list[str]:
+        many = max(1, int(turn.seconds * SCHEDULES_IN_A_SECOND))
+        seed = turn.seed + turn.number
+        return [
+            *("env", f"FALAJ_SHUTTLE_SEED={seed}", f"FALAJ_SHUTTLE_SCHEDULES={many}"),
+            *(str(program), "--nocapture", "--test-threads", "1"),
+        ]
+
+    return schedules
+
+
+def _outside(programs: Path, python: str) -> Command:
+    folder = programs / "tests"
+    files = [*sorted((folder / "proof").glob("test_*.py"))]
+    files += sorted((folder / "hostile").glob("test_*.py"))
 
     def outside(turn: Turn) -> list[str]:
         # A piece is one file; after the last, all begin again with other seeds.
         again, which = divmod(turn.number, len(files))
         first = turn.seed + again * 100_000
         return [
+            *_with(programs),
+            *(f"FALAJ_HOSTILE_SEED={first}", "FALAJ_HOSTILE_HARMS=1500", "FALAJ_HOSTILE_CALLS=40"),
             *(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(files[which])),
+            *("-c", str(programs / "pyproject.toml"), "--rootdir", str(programs)),
             *("--proof", "--first-seed", str(first), "--basetemp", str(turn.scratch / "pytest")),
         ]
 
-    unbuilt = "" if (programs / "decoders").exists() else "no nightly compiler built the fuzzer"
-    jobs = [
-        Job("explore-0", "explore", 25, explore(0)),
-        Job("explore-1", "explore", 25, explore(1)),
-        Job("kill", "kill", 30, kill),
-        Job("power", "power", 6, power),
-        *(
-            Job(f"flips-{v}", "flips", 4, campaign("flips", "--all", "--variant", v), seeded=False)
-            for v in VARIANTS
-        ),
-        Job("faults", "faults", 4, campaign("faults", "--share", "1"), seeded=False),
-        Job("fuzz", "fuzz", 3, fuzz),
-        Job("sanitized", "sanitized", 4, sanitized, missing=unbuilt),
-        Job("outside", "outside", 5, outside, seconds_min=120),
-    ]
-    targets = [
-        Target("states", "explore", 200_000_000),
-        Target("kills", "kill", 20_000),
-        Target("records", "kill", 500_000_000),
-        Target("cuts", "power", 1_000),
-        Target("flips", "flips", "flips in all"),
-        Target("faults", "faults", "faults in all"),
-        Target("fuzzed", "fuzz"),
-        Target("sanitized", "sanitized"),
-        Target("outside", "outside"),
-    ]
-    return Harnesses(jobs, counts.READERS, targets)
+    return outside
+
+
+def _with(programs: Path) -> list[str]:
+    """Have Python import the package that was copied, not the one that is being worked on."""
+    return ["env", f"PYTHONPATH={programs / 'python'}"]
 
 
 def _whole(seconds: float) -> str:

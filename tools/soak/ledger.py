@@ -6,11 +6,12 @@ A row is found again by the seed of its soak; new ones stand on top. Text in, te
 import datetime
 from collections import Counter
 
+from soak.harnesses import VARIANTS
 from soak.state import State
 
 HEADS = (
     *("date", "version", "time", "states", "kills", "records", "cuts", "flips", "faults"),
-    *("fuzz executions", "from outside", "seed", "found"),
+    *("fuzz executions", "schedules", "from outside", "seed", "found"),
 )
 HEAD = f"| {' | '.join(HEADS)} |"
 RULE = "|" + "---|" * len(HEADS)
@@ -20,17 +21,14 @@ def row(state: State, done: Counter[str], today: datetime.date) -> str:
     """Write the row of a soak."""
     skipped = {name: job for name, job in state.jobs.items() if "NOT RUN" in job.ended}
 
-    def figure(name: str, job: str) -> str:
-        return "not run" if job in skipped else f"{done[name]:,}"
-
-    def share(name: str) -> str:
-        done_, all_ = done[name], done[f"{name} in all"]
+    def share(done_: int, all_: int) -> str:
         if done_ == all_:
             return f"all {all_:,}" if all_ else "0"
         return f"{done_:,} of {all_:,}"
 
     minutes = round(state.seconds / 60)
     sanitizer = "not run" if "sanitized" in skipped else f"{done['sanitized']:,}"
+    cuts = f"{done['cuts']:,}: {done['cuts ext4']:,} ext4, {done['cuts xfs']:,} xfs"
     found = {name: job.found for name, job in state.jobs.items() if job.found}
     cells = (
         f"{today}",
@@ -39,10 +37,11 @@ def row(state: State, done: Counter[str], today: datetime.date) -> str:
         f"{done['states']:,}",
         f"{done['kills']:,}, {done['kills at points']:,} at points",
         f"{done['records']:,}",
-        figure("cuts", "power"),
-        share("flips"),
-        share("faults"),
+        "not run" if "power" in skipped else cuts,
+        f"{done['flips']:,}; {done['whole variants']} of {len(VARIANTS)} variants whole",
+        share(done["faults"], done["faults in all"]),
         f"{done['fuzzed']:,}; with ASan {sanitizer}",
+        f"{done['schedules']:,}",
         f"{done['outside']:,} tests",
         f"{state.seed}",
         ", ".join(f"{count} by {name}" for name, count in found.items()) or "nothing",

@@ -22,6 +22,8 @@ class Job:
     found: int = 0
     ended: str = ""
     """Why it gets no more pieces."""
+    lacks: str = ""
+    """What of it this machine cannot run."""
 
 
 @dataclass
@@ -33,7 +35,7 @@ class State:
     version: str
     """What people read."""
     source: str
-    """What the sources were: a soak is of one version."""
+    """What the sources were (`sources.mark`): a soak is of one version."""
     seconds: float = 0.0
     """Time at work, all calls together."""
     left: float = 0.0

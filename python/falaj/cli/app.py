@@ -152,6 +152,12 @@ def _run(arguments: list[str] | None) -> int:
     except _UsageError as error:
         say(_sentence(error))
         return Exit.USAGE
+    except UnicodeEncodeError as error:
+        # Bytes that are no text reach a program as half of a pair; only a path may have them.
+        if not any(error.object in argument for argument in arguments or sys.argv[1:]):
+            raise
+        say(f"{error.object!a} is not UTF-8, and only a path may be that; see `falaj --help`")
+        return Exit.USAGE
 
 
 def _sentence(error: Exception) -> str:

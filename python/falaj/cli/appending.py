@@ -6,6 +6,7 @@ refused, those before it are in the topic and the sentence says so.
 
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,8 +17,8 @@ import typer
 from falaj.arguments import Sync
 from falaj.cli import options
 from falaj.cli.exits import Exit, Stop, code_of, interrupt_after, say
-from falaj.cli.lines import Lines, chunks_of
-from falaj.cli.opened import NewTopic, raw_topic
+from falaj.cli.lines import Lines, check_readable, chunks_of
+from falaj.cli.opened import NewTopic, check_partition, raw_topic
 from falaj.cli.paint import is_terminal
 from falaj.cli.progress import Advance, bar, no_bar
 from falaj.cli.units import count, size, size_from
@@ -87,19 +88,18 @@ def append(
         sync,
     )
     for source in sources:
-        if source != "-" and not Path(source).exists():
-            raise Stop(f"there is no file {source}: check the path")
+        check_readable(source)
     if codec is not None:
         maker_of(codec, json_lines, key_field)  # before anything is created
     with (
         options.access_of(context).store(store, "w", creates=True) as opened,
-        _topic(opened, topic, wanted, json_lines) as to,
+        _topic(opened, topic, wanted, json_lines, partition) as to,
     ):
         work = _Work(to, maker_of(to.codec, json_lines, key_field), partition, batch)
         try:
             with _progress(topic, sources) as advance:
                 for source in sources:
-                    for chunk in chunks_of(source):
+                    for chunk in work.chunks_of(source):
                         work.take(chunk)
                         advance(work.read, work.records)
         except KeyboardInterrupt:
@@ -111,11 +111,22 @@ def append(
         print(work.summary())
 
 
-def _topic(store: Store, name: str, wanted: NewTopic, json_lines: bool) -> Topic[Any]:
-    """Open it; one that is created from JSON lines holds JSON, unless it is asked otherwise."""
-    if json_lines and wanted.codec is None and name not in store.topics():
-        wanted = replace(wanted, codec="json")
-    return raw_topic(store, name, wanted)
+def _topic(
+    store: Store, name: str, wanted: NewTopic, json_lines: bool, partition: int | None
+) -> Topic[Any]:
+    """Open it; one that is created from JSON lines holds JSON, unless it is asked otherwise.
+
+    A partition that it has not is refused before it is created, and whatever there is to append.
+    """
+    if name not in store.topics():
+        if partition is not None:
+            check_partition(name, wanted.partitions or 1, partition)
+        if json_lines and wanted.codec is None:
+            wanted = replace(wanted, codec="json")
+    topic = raw_topic(store, name, wanted)
+    if partition is not None:
+        check_partition(name, len(topic.partitions), partition)
+    return topic
 
 
 def _progress(topic: str, sources: list[str]) -> AbstractContextManager[Advance]:
@@ -146,6 +157,13 @@ class _Work:
     bytes: int = 0
     read: int = 0
     offsets: dict[int, range] = field(default_factory=dict)
+
+    def chunks_of(self, source: str) -> Iterator[Lines]:
+        """Read a file; where it cannot be read to its end, say what is in the topic."""
+        try:
+            yield from chunks_of(source)
+        except Stop as stop:
+            raise self._stop(str(stop), stop.code) from None
 
     def take(self, chunk: Lines) -> None:
         """Append the lines of a chunk."""

@@ -7,9 +7,11 @@ arrive faster. A line longer than any record can be is refused before memory is 
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
+import stat
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from falaj.cli.exits import Stop, read_failed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LINE_BYTES_MAX", "Lines", "chunks_of"]
+__all__ = ["LINE_BYTES_MAX", "Lines", "check_readable", "chunks_of"]
 
 LINE_BYTES_MAX = 64 << 20  # docs/FORMAT.md: no group of blocks is larger
 _READ = 1 << 20
@@ -41,6 +43,28 @@ class Lines:
     first: int
     file: str
     read: int
+
+
+def check_readable(path: str) -> None:
+    """Check that a file can be read, or "-", without waiting for who writes to a pipe.
+
+    Raises:
+        Stop: It cannot, or is not there.
+    """
+    if path == "-":
+        return
+    try:
+        kind = os.stat(path).st_mode
+        if stat.S_ISDIR(kind):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if stat.S_ISREG(kind):
+            os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        elif not os.access(path, os.R_OK):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    except FileNotFoundError:
+        raise Stop(f"there is no file {path}: check the path") from None
+    except OSError as error:
+        raise read_failed(path, error) from None
 
 
 def chunks_of(path: str) -> Iterator[Lines]:
@@ -100,7 +124,7 @@ def _split_as_it_comes(descriptor: int, file: str, signalled: int) -> Iterator[L
             if begun_bytes > LINE_BYTES_MAX:
                 raise Stop(
                     f"line {number} of {file} is longer than the {LINE_BYTES_MAX} bytes that a "
-                    "record can have; what came before it is in the topic"
+                    "record can have"
                 )
             continue
         lines = b"".join([*begun, head]).split(b"\n")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from falaj.arguments import Sync, Visibility
 
-__all__ = ["Access", "NewTopic", "partitions_of", "raw_topic"]
+__all__ = ["Access", "NewTopic", "check_partition", "partitions_of", "raw_topic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,16 @@ def partitions_of(topic: Topic[Any], only: int | None) -> list[Topic[Any]]:
     numbers = list(topic.partitions)
     if only is None:
         return [topic.partition(number) for number in numbers]
-    if only not in numbers:
-        last = len(numbers) - 1
-        raise Stop(f"topic {topic.name} has no partition {only}: choose one from 0 to {last}")
+    check_partition(topic.name, len(numbers), only)
     return [topic.partition(only)]
+
+
+def check_partition(topic: str, partitions: int, only: int) -> None:
+    """Check that a topic of so many partitions has this one.
+
+    Raises:
+        Stop: There is no such partition.
+    """
+    if only not in range(partitions):
+        last = partitions - 1
+        raise Stop(f"topic {topic} has no partition {only}: choose one from 0 to {last}")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Look", "matcher", "printer", "value_of"]
 
 TIME_FORMS = ("iso", "local", "unix", "ns", "none")
+_SPACE = " \t\r\n"
+_IN_ONE_LINE = str.maketrans("\r\n", "  ")
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -118,14 +120,13 @@ def _as_json(record: Record[Any], form: str, codec: str) -> str:
 
 
 def _document(raw: bytes) -> str | None:
-    """The text of a JSON value in one line, as it was written, so that no number is rounded."""
+    """The text of a JSON value in one line, as it was written; None where it is none."""
     try:
-        text = raw.decode().strip()
-        parsed = json.loads(text, parse_constant=_no_constant)
-    except ValueError:
+        text = raw.decode().strip(_SPACE)
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
         return None
-    # In ASCII, because a lone surrogate, which JSON can hold, is nothing in UTF-8.
-    return json.dumps(parsed, separators=(",", ":")) if "\n" in text or "\r" in text else text
+    return text.translate(_IN_ONE_LINE)  # a line end in JSON is only space: in text it is escaped
 
 
 def _no_constant(name: str) -> None:

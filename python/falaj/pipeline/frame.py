@@ -351,6 +351,11 @@ def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
 
 
 _OURS = re.compile(r"^(?:.*\b)?falaj\.errors\.([A-Z]\w+): (.+)$", re.MULTILINE)
+_SPOKEN = (
+    ".option('onCorrupt', 'skip')",
+    'on_corrupt="skip" (--on-corrupt skip), where the pipeline takes it',
+)
+"""How the connector names what to do, and how a pipeline does."""
 
 
 @contextmanager
@@ -366,4 +371,4 @@ def _told_in_our_words() -> Iterator[None]:
             raise
         name, sentence = found[-1]
         kind = getattr(errors, name, Error)
-        raise kind(sentence.strip()) from error
+        raise kind(sentence.strip().replace(*_SPOKEN)) from error

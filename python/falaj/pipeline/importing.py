@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -239,8 +240,9 @@ class _Run:
                     f"written to topic {entry.bad_to}: put it back as it was, and run it again"
                 )
         config = replace(self._config, on_bad=entry.bad_to)
-        staged, job = self._stage(config, entry.files, number, only_bad=True)
-        self._commit_bad(job, staged, number, entry.bad_to)
+        with self._job(entry.bad_to) as job:
+            staged = self._stage(job, config, entry.files, number, only_bad=True)
+            self._commit_bad(job, staged, number, entry.bad_to)
 
     def go(self, files: Sequence[SourceFile]) -> ImportResult:
         """Import what is new."""
@@ -259,18 +261,16 @@ class _Run:
         if not new:
             return result
         number = self._ledger.number
-        staged, job = self._stage(self._config, new, number)
-        try:
-            self._judge(staged)
-            self._expect_unchanged(new)
-            begun = self._ledger.begin(new, staged.bad.total(), self._config.bad_to)
-            assert begun == number, "others are locked out"
-            offsets = self._commit(job, staged, number)
-        except BaseException:
-            self._abort(job)
-            raise
-        if self._config.bad_to is not None and staged.bad:
-            self._commit_bad(job, staged, number, self._config.bad_to)
+        with self._job(self._config.bad_to) as job:
+            with self._job(self._config.into, job):
+                staged = self._stage(job, self._config, new, number)
+                self._judge(staged)
+                self._expect_unchanged(new)
+                begun = self._ledger.begin(new, staged.bad.total(), self._config.bad_to)
+                assert begun == number, "others are locked out"
+                offsets = self._commit(job, staged, number)
+            if self._config.bad_to is not None and staged.bad:
+                self._commit_bad(job, staged, number, self._config.bad_to)
         notes += [_told(path, staged) for path in sorted(staged.bad)]
         return replace(
             result,
@@ -315,13 +315,13 @@ class _Run:
 
     def _stage(
         self,
+        job: str,
         config: ImportConfig,
         files: Sequence[SourceFile],
         number: int,
         only_bad: bool = False,
-    ) -> tuple[_Staged, str]:
+    ) -> _Staged:
         """Let tasks stage the rows of files."""
-        job = f"import-{uuid.uuid4().hex}"
         text = f"importing {len(files):,} file{'s' if len(files) > 1 else ''}"
         with watched(self._spark, self._progress, text):
             made = sources.frame(self._spark, config, [file.path for file in files])
@@ -331,7 +331,7 @@ class _Run:
             sink_columns.check(whole.schema, options)
             target = Target(replace(options, topic=None), self._store.id)
             work = _Work(target, job, (TOKEN, number), config.into, config.bad_to, only_bad)
-            return collect(made, work), job
+            return collect(made, work)
 
     # --- Commits ---------------------------------------------------------------------------------
 
@@ -352,10 +352,17 @@ class _Run:
         with open_raw(self._store, bad_to) as topic:
             topic.commit_job(job, staged.parts.get(bad_to, []), (self._bad_token, number))
 
-    def _abort(self, job: str) -> None:
-        for name in filter(None, (self._config.into, self._config.bad_to)):
-            with open_raw(self._store, name) as topic:
-                topic.abort_job(job)
+    @contextmanager
+    def _job(self, topic: str | None, name: str | None = None) -> Iterator[str]:
+        """Name a job that stages records for a topic; what it staged goes where the body fails."""
+        job = name or f"import-{uuid.uuid4().hex}"
+        try:
+            yield job
+        except BaseException:
+            if topic is not None:
+                with open_raw(self._store, topic) as opened:
+                    opened.abort_job(job)
+            raise
 
 
 def _told(path: str, staged: _Staged) -> str:

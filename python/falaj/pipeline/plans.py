@@ -96,7 +96,7 @@ class Plans:
                 return self._plan(pending, begun=True)
             ends = lanes(self._source, start if last is None else "earliest", end)
             begin = {} if last is None else {int(p): n for p, (_, n) in last["lanes"].items()}
-            found = {str(p): (min(begin.get(p, first), to), to) for p, first, to in ends}
+            found = {str(p): self._lane(p, begin.get(p, first), to) for p, first, to in ends}
             if all(first == to for first, to in found.values()):
                 return None
             plan = {
@@ -112,6 +112,15 @@ class Plans:
             except Conflict:
                 continue  # somebody planned meanwhile: that plan counts
             return self._plan(plan, begun=False)
+
+    def _lane(self, partition: int, begin: int, end: int) -> tuple[int, int]:
+        """Say what is to be read: nothing where the end asked for lies before the beginning.
+
+        So a place never goes back, but to the end of a log that lost records which were read: what
+        is appended there is new.
+        """
+        begin = min(begin, self._source.partition(partition).end)
+        return begin, max(begin, end)
 
     def _find(self, end: int, number: int) -> tuple[Any, Any]:
         """Find the plan of a number, and the one before it, both if they are there."""

@@ -7,6 +7,7 @@ not read. Batches are bounded in rows and in bytes, whatever the records are.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -21,7 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from falaj.errors import Corrupt, Invalid, LogRewound, OffsetOutOfRange
+from falaj import arrow
+from falaj.errors import Corrupt, Error, Invalid, LogRewound, OffsetOutOfRange
 from falaj.spark import values
 from falaj.spark.loss import out_of_range
 
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     import pyarrow
 
     from falaj import Topic
+    from falaj.arrow import Reader
     from falaj.spark.loss import Loss
     from falaj.spark.options import ReadOptions
+    from falaj.spark.pushdown import Pruning
 
 __all__ = ["BATCH_BYTES_MAX", "BATCH_ROWS_MAX", "batches", "check", "schema"]
 
@@ -52,6 +56,8 @@ _TYPES: dict[str, DataType] = {
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
 }
+# Spark trusts NOT NULL, and answers questions about nulls without looking at them.
+_NULLABLE = ("key", "value", "headers")
 
 
 def schema(options: ReadOptions) -> StructType:
@@ -82,7 +88,8 @@ def check(wanted: StructType, options: ReadOptions) -> None:
         options: What else was asked for.
 
     Raises:
-        Invalid: A column is unknown, has another type, or is there twice.
+        Invalid: A column is unknown, has another type, is there twice, or is NOT NULL and may be
+            null.
     """
     for place, name in enumerate(wanted.names):
         if name in wanted.names[:place]:
@@ -91,6 +98,10 @@ def check(wanted: StructType, options: ReadOptions) -> None:
             raise Invalid(f"a topic has no column {name!r}: it has {', '.join(_TYPES)}")
         if name == "headers" and not options.headers:
             raise Invalid("the column headers needs .option('includeHeaders', 'true')")
+        if name in _NULLABLE and not wanted[name].nullable:
+            raise Invalid(
+                f"the column {name} may be null: leave NOT NULL away from it in the schema"
+            )
         kind, given = _TYPES[name], wanted[name].dataType
         if name == "value" and options.values == "json":
             values.check(given)
@@ -117,7 +128,7 @@ def batches(
     wanted: StructType,
     options: ReadOptions,
     loss: Loss,
-    keys: frozenset[bytes] | None = None,
+    pruning: Pruning | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Read records of one partition as Arrow batches.
 
@@ -128,7 +139,7 @@ def batches(
         wanted: The columns, as `check` allows them.
         options: What else was asked for.
         loss: What decides where records are gone.
-        keys: The keys to read, or None for all records.
+        pruning: What Spark filters away anyway, or None.
 
     Returns:
         An iterator of batches.
@@ -139,19 +150,15 @@ def batches(
         OffsetOutOfRange: Records were trimmed since the range was planned.
     """
     import pyarrow
-    from pyarrow import compute
 
     declared = pyarrow.schema(
         [pyarrow.field(f.name, _arrow_type(f), nullable=f.nullable) for f in wanted.fields]
     )
     decodes = options.values != "binary" and "value" in wanted.names
     names = list(wanted.names)
-    if decodes and "offset" not in names:
-        names.append("offset")  # to name the record that cannot be read
-    chosen = None if keys is None else pyarrow.array(sorted(keys), pyarrow.binary())
-    for batch in _read(topic, start, end, names, options, loss):
-        if chosen is not None:
-            batch = batch.filter(compute.is_in(batch["key"], chosen))
+    if "offset" not in names:
+        names.append("offset")  # to know how far it is, and to name what cannot be read
+    for batch in _read(topic, start, end, names, options, loss, pruning):
         columns = batch.columns
         if decodes:
             columns = _decoded(topic, batch, options, declared.field("value").type, loss)
@@ -159,25 +166,33 @@ def batches(
 
 
 def _read(
-    topic: Topic[Any], start: int, end: int, names: Sequence[str], options: ReadOptions, loss: Loss
+    topic: Topic[Any],
+    start: int,
+    end: int,
+    names: Sequence[str],
+    options: ReadOptions,
+    loss: Loss,
+    pruning: Pruning | None,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Read what is there; go on behind what is damaged or gone, where that is wanted."""
+    """Read what is there; go on behind what is damaged or gone, where that is wanted.
+
+    Invariant: `start` is behind all that was handed out, so nothing comes twice.
+    """
     where = f"topic {topic.name}, partition {topic.partitions[0]}"
     while start < end:
         reader = None
         try:
-            reader = topic.to_reader(
-                start,
-                end,
-                columns=names,
-                batch_rows=BATCH_ROWS_MAX,
-                batch_bytes=BATCH_BYTES_MAX,
-                on_corrupt="skip" if options.skips_damage else "raise",
-            )
-            yield from reader
+            reader = _reader(topic, start, end, names, options.skips_damage, pruning)
+            for batch in reader:
+                if len(batch):
+                    start = batch["offset"][-1].as_py() + 1
+                    yield batch
             return
         except Corrupt as error:
-            error.add_note("go on behind what is damaged with .option('onCorrupt', 'skip')")
+            error.args = (
+                f"{where}, {_damaged(topic, start, end, names)}: {error}: go on behind what is "
+                "damaged with .option('onCorrupt', 'skip')",
+            )
             raise
         except OffsetOutOfRange:
             # What was read lies before what is gone, and that before the new beginning.
@@ -186,7 +201,7 @@ def _read(
                 lost = (
                     f"{where}: records {start} to {min(first, end)} were trimmed while Spark read"
                 )
-                loss.meet(out_of_range(lost, start, first, there))
+                loss.meet(out_of_range(lost, topic, start, first, there))
                 start = first
             elif there < end:
                 loss.meet(LogRewound(f"{where} ends at {there} now, before {end}: it lost its end"))
@@ -199,6 +214,43 @@ def _read(
                     f"{where}: offsets {skipped['offsets']} are damaged, in {skipped['path']}, and "
                     "left out"
                 )
+
+
+def _reader(
+    topic: Topic[Any],
+    start: int,
+    end: int,
+    names: Sequence[str],
+    skips: bool,
+    pruning: Pruning | None = None,
+) -> Reader:
+    return arrow.chosen(
+        topic,
+        start,
+        end,
+        columns=names,
+        batch_rows=BATCH_ROWS_MAX,
+        batch_bytes=BATCH_BYTES_MAX,
+        on_corrupt="skip" if skips else "raise",
+        times=None if pruning is None else pruning.times,
+        keys=None if pruning is None or pruning.keys is None else sorted(pruning.keys),
+    )
+
+
+def _damaged(topic: Topic[Any], start: int, end: int, names: Sequence[str]) -> str:
+    """Say which offsets are damaged: the first that are, of those that were not read."""
+    with suppress(Error):
+        reader = _reader(topic, start, end, names, True)
+        for _ in reader:
+            if reader.skipped:
+                break
+        for skipped in reader.skipped:
+            first, behind = skipped["offsets"]
+            if behind - first == 1:
+                return f"offset {first}"
+            if behind > first:  # not where the damage reaches to the log's end
+                return f"offsets {first} to {behind - 1}"
+    return f"from offset {start} on"
 
 
 def _decoded(

@@ -1,8 +1,8 @@
 """What Spark's filters leave of a batch: fewer ranges, later beginnings, only some keys.
 
 Only prunes: Spark evaluates every filter again, so what is not understood here costs time and
-never a record. Filters on offset, partition, topic and timestamp are cut on the driver; those on
-keys leave rows out in the tasks, before they travel to the JVM.
+never a record. Filters on offset, partition, topic and from a timestamp on are cut on the driver;
+those on keys and timestamps leave records out in the tasks, before anything of them is copied.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Pruning:
         first: Lowest offset.
         end: Offset behind the highest.
         since_ns: Nanoseconds since 1970 before which no record is wanted, or None.
+        until_ns: Nanoseconds since 1970 behind which none is wanted, or None.
         topics: Names of topics, or None for all.
         partitions: Numbers of partitions, or None for all.
         keys: Keys, or None for all.
@@ -50,9 +51,19 @@ class Pruning:
     first: int = 0
     end: int = _BEYOND
     since_ns: int | None = None
+    until_ns: int | None = None
     topics: frozenset[Any] | None = None
     partitions: frozenset[Any] | None = None
     keys: frozenset[Any] | None = field(default=None)
+
+    @property
+    def times(self) -> tuple[int, int] | None:
+        """The first and the last time that is wanted, in microseconds; None for all."""
+        if self.since_ns is None and self.until_ns is None:
+            return None
+        lowest, highest = -_BEYOND, _BEYOND - 1
+        first = lowest if self.since_ns is None else max(lowest, self.since_ns // _US)
+        return first, highest if self.until_ns is None else min(highest, self.until_ns // _US)
 
     def take(self, wanted: Filter) -> None:
         """Learn from one filter, all of which hold."""
@@ -107,16 +118,25 @@ class Pruning:
     def _at_least(self, column: str, value: Any, strictly: bool = False) -> None:
         if column == "offset" and isinstance(value, int):
             self.first = max(self.first, value + strictly)
-        elif column == "timestamp" and isinstance(value, datetime):
+        elif column == "timestamp" and (ns := _ns(value)) is not None:
             # The column is cut to microseconds: one more is looked at on that account.
-            moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-            try:
-                ns = times.to_ns(moment) - _US
-            except Invalid:
-                return
+            ns -= _US
             self.since_ns = ns if self.since_ns is None else max(self.since_ns, ns)
 
     def _at_most(self, column: str, value: Any, strictly: bool = False) -> None:
-        # Times of events go up and down, so a latest one says nothing about where to end.
         if column == "offset" and isinstance(value, int):
             self.end = max(0, min(self.end, value + (not strictly)))
+        elif column == "timestamp" and (ns := _ns(value)) is not None:
+            # Times of events go up and down, so a latest one says nothing about where to end: it
+            # only leaves records out.
+            self.until_ns = ns if self.until_ns is None else min(self.until_ns, ns)
+
+
+def _ns(value: Any) -> int | None:
+    """Turn a time into nanoseconds since 1970; None where that cannot be."""
+    if not isinstance(value, datetime):
+        return None
+    try:
+        return times.to_ns(value if value.tzinfo else value.replace(tzinfo=UTC))
+    except Invalid:
+        return None

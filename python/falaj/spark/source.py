@@ -100,7 +100,6 @@ class FalajReader(DataSourceReader):
         """Read what one task was given."""
         if not isinstance(partition, ranges.Range):
             return  # Spark asks for one empty task where there is no range
-        keys = None if self.pruning is None else self.pruning.keys
         with ranges.opened(self.options, partition, self._loss) as topic:
             if topic is not None:
                 yield from columns.batches(
@@ -110,7 +109,7 @@ class FalajReader(DataSourceReader):
                     self.schema,
                     self.options,
                     self._loss,
-                    keys,
+                    self.pruning,
                 )
 
 

@@ -12,7 +12,7 @@ use arrow_array::{
 };
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, SchemaRef};
-use falaj::error::Result;
+use falaj::error::{Error, Result};
 use falaj::format::Malformed;
 use falaj::format::record::{Walk, headers};
 use falaj::log::DataBlock;
@@ -33,6 +33,32 @@ pub struct Limits {
     /// Bytes of bodies, after which no further record is added; those of records that a filter leaves
     /// out count too, so that a batch of few is told in time.
     pub bytes: usize,
+}
+
+impl Limits {
+    /// Most rows: Arrow counts the bytes of a column by 31 bits, that of the topic's name too.
+    pub const ROWS_MAX: usize = 1 << 23;
+    /// Most bytes, for the same reason: behind them there is room for the last record.
+    pub const BYTES_MAX: usize = 1 << 30;
+
+    /// Refuse what no batch can be made by.
+    ///
+    /// # Errors
+    /// `Invalid` for limits of nothing, and for those above the largest.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |what: String| Err(Error::Invalid { what });
+        let Self { rows, bytes } = *self;
+        if rows == 0 || bytes == 0 {
+            return refuse("a batch holds at least one record and one byte".into());
+        }
+        if rows > Self::ROWS_MAX {
+            return refuse(format!("a batch holds at most {} rows, not {rows}", Self::ROWS_MAX));
+        }
+        if bytes > Self::BYTES_MAX {
+            return refuse(format!("a batch holds at most {} bytes, not {bytes}", Self::BYTES_MAX));
+        }
+        Ok(())
+    }
 }
 
 /// What is still to come of a block.
@@ -79,9 +105,9 @@ pub struct Fill<'a> {
 }
 
 impl<'a> Fill<'a> {
-    /// An empty batch of these columns, for the records that a filter leaves.
-    pub fn new(columns: &Columns, limits: Limits, filter: &'a Filter) -> Self {
-        let rows = limits.rows;
+    /// An empty batch of these columns, for the records that a filter leaves of so many.
+    pub fn new(columns: &Columns, limits: Limits, filter: &'a Filter, records: u64) -> Self {
+        let rows = limits.rows.min(usize::try_from(records).unwrap_or(usize::MAX));
         let bytes = |column| columns.has(column).then(|| Bytes::new(columns.views(), rows));
         let numbers = |column| columns.has(column).then(|| Vec::with_capacity(rows));
         Self {

@@ -66,6 +66,8 @@ pub struct Reader {
 #[derive(Debug)]
 struct Place {
     partition: u32,
+    /// Most records that there are of it.
+    records: u64,
     scan: Scan,
     rest: Option<Rest>,
 }
@@ -74,7 +76,7 @@ impl Reader {
     /// Read these lanes, one after the other: the records that a filter leaves of them.
     ///
     /// # Errors
-    /// `Invalid` for limits of nothing.
+    /// As [`Limits::check`].
     pub fn new(
         topic: Topic,
         lanes: Vec<Lane>,
@@ -83,10 +85,7 @@ impl Reader {
         filter: Filter,
         losses: Option<Losses>,
     ) -> Result<Self> {
-        if limits.rows == 0 || limits.bytes == 0 {
-            let what = "a batch holds at least one record and one byte".into();
-            return Err(Error::Invalid { what });
-        }
+        limits.check()?;
         let (schema, lanes) = (columns.schema(), lanes.into());
         Ok(Self {
             topic,
@@ -141,10 +140,11 @@ impl Reader {
                     continue;
                 }
                 let scan = self.topic.scan(partition, offsets.start, Some(offsets.end))?;
-                self.now = Some(Place { partition, scan, rest: None });
+                let records = offsets.end - offsets.start;
+                self.now = Some(Place { partition, records, scan, rest: None });
             }
             let Some(place) = &mut self.now else { continue };
-            let mut fill = Fill::new(&self.columns, self.limits, &self.filter);
+            let mut fill = Fill::new(&self.columns, self.limits, &self.filter, place.records);
             let ended = place.fill(&mut fill, self.losses.as_ref())?;
             let partition = place.partition;
             if ended {

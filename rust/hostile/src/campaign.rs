@@ -49,6 +49,9 @@ pub struct Plan {
     pub state: Option<PathBuf>,
     /// Where the result goes.
     pub json: Option<PathBuf>,
+    /// What the cases are numbered by, where a later run could not find it out again: it is kept with
+    /// the progress, for [`Plan::kept`].
+    pub basis: Value,
 }
 
 /// Options that every campaign has.
@@ -66,8 +69,24 @@ impl Plan {
             seconds: arguments.maybe("seconds")?,
             state: arguments.path("state"),
             json: arguments.path("json"),
+            basis: Value::Null,
         })
     }
+
+    /// What an earlier run's cases were numbered by, if it left its progress in this file.
+    pub fn kept(state: Option<&Path>) -> Result<Option<Value>, String> {
+        let told = state.map(progress).transpose()?.flatten();
+        Ok(told.map(|mut told| told["basis"].take()).filter(|basis| !basis.is_null()))
+    }
+}
+
+/// What an earlier run left; nothing if there was none.
+fn progress(path: &Path) -> Result<Option<Value>, String> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    serde_json::from_str(&text).map(Some).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// What a case came to: a word for the statistics, or what is wrong.
@@ -87,11 +106,10 @@ impl Tally {
     /// What an earlier run of the same plan left.
     fn resume(plan: &Plan) -> Result<Self, String> {
         let fresh = Self { next: plan.from, ..Self::default() };
-        let Some(path) = plan.state.as_ref().filter(|path| path.exists()) else { return Ok(fresh) };
-        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let told: Value = serde_json::from_str(&text).map_err(|e| format!("{path:?}: {e}"))?;
+        let Some(path) = &plan.state else { return Ok(fresh) };
+        let Some(told) = progress(path)? else { return Ok(fresh) };
         let same = told["name"] == json!(plan.name) && told["from"] == json!(plan.from);
-        if !same || told["to"] != json!(plan.to) {
+        if !same || told["to"] != json!(plan.to) || told["basis"] != plan.basis {
             return Err(format!("{} is of another campaign: {told}", path.display()));
         }
         let outcomes = told["outcomes"].as_object().into_iter().flatten();
@@ -109,7 +127,7 @@ impl Tally {
         json!({
             "name": plan.name, "from": plan.from, "to": plan.to, "next": self.next,
             "cases": self.cases, "seconds": self.seconds, "outcomes": self.outcomes,
-            "findings": self.findings, "peak_bytes": peak(),
+            "findings": self.findings, "peak_bytes": peak(), "basis": plan.basis,
         })
     }
 

@@ -1,13 +1,22 @@
 //! A little of each campaign, so that the harness itself stays whole. `make test-proof` runs more.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::path::PathBuf;
 use std::process::Command;
+
+use serde_json::{Value, json};
 
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let program = env!("CARGO_BIN_EXE_falaj-hostile");
     let done = Command::new(program).args(arguments).output().unwrap();
     let text = [done.stdout, done.stderr].concat();
     (done.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+fn tempdir(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("falaj-hostile-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
 }
 
 fn finds_nothing(arguments: &[&str]) {
@@ -44,8 +53,7 @@ fn a_push_runs_every_target_and_says_what_each_came_to() {
 
 #[test]
 fn a_campaign_goes_on_where_it_was_interrupted() {
-    let dir = std::env::temp_dir().join(format!("falaj-hostile-state-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    let dir = tempdir("state");
     let state = dir.join("state.varint.json");
     let order = ["bytes", "--only", "varint", "--to", "30", "--state"];
     let base = dir.join("state");
@@ -55,6 +63,33 @@ fn a_campaign_goes_on_where_it_was_interrupted() {
     let (_, said) = run(&order);
     assert!(said.contains("30 cases"), "nothing is done twice: {said}");
     assert_eq!(std::fs::read_to_string(&state).unwrap(), first);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Threads of a store make calls too: how many a scene makes is another number each time.
+#[test]
+fn failing_calls_go_on_with_the_numbers_that_they_began_with() {
+    let dir = tempdir("faults");
+    let state = dir.join("state.json");
+    let order = ["faults", "--only", "create", "--seconds", "0.3", "--threads", "1", "--state"];
+    let order = [&order[..], &[state.to_str().unwrap()]].concat();
+    finds_nothing(&order);
+    let told =
+        || -> Value { serde_json::from_str(&std::fs::read_to_string(&state).unwrap()).unwrap() };
+    let mut first = told();
+    first["basis"][0]["total"] = json!(first["basis"][0]["total"].as_u64().unwrap() + 3);
+    // Nine ways to fail, once and for ever.
+    first["to"] = json!(first["to"].as_u64().unwrap() + 3 * 18);
+    std::fs::write(&state, first.to_string()).unwrap();
+    finds_nothing(&order);
+    let then = told();
+    assert_eq!((&then["to"], &then["basis"]), (&first["to"], &first["basis"]));
+    assert!(then["next"].as_u64() > first["next"].as_u64(), "{then}");
+
+    first["basis"][0]["scene"] = json!("another");
+    std::fs::write(&state, first.to_string()).unwrap();
+    let (code, said) = run(&order);
+    assert_eq!(code, Some(2), "{said}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
 

@@ -20,7 +20,7 @@ use falaj::topic::Skipped;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, remedy};
 use crate::retention::shown;
 use crate::store::Store;
 use crate::wait::{ATTEMPT, patiently, seconds};
@@ -76,6 +76,11 @@ pub(crate) fn with_progress<T: Send>(
     }
 }
 
+/// Sentences, and what helps against each.
+pub(crate) fn told(problems: &[Error]) -> (Vec<String>, Vec<&'static str>) {
+    problems.iter().map(|problem| (problem.to_string(), remedy(problem))).unzip()
+}
+
 fn real() -> Arc<dyn Storage> {
     Arc::new(RealStorage::new())
 }
@@ -109,14 +114,17 @@ pub(crate) fn skipped<'py>(
     py: Python<'py>,
     told: &[(u32, Skipped)],
 ) -> PyResult<Bound<'py, PyList>> {
-    list(py, told, |py, (partition, skipped)| {
-        Ok(dict!(py,
-            "path": skipped.path.as_os_str(),
-            "position": skipped.position,
-            "partition": *partition,
-            "offsets": (skipped.offsets.start, skipped.offsets.end),
-        ))
-    })
+    list(py, told, |py, (partition, lost)| skipped_in(py, *partition, lost))
+}
+
+/// The same of one partition.
+pub(crate) fn skipped_in<'py>(py: Python<'py>, partition: u32, lost: &Skipped) -> Object<'py> {
+    Ok(dict!(py,
+        "path": lost.path.as_os_str(),
+        "position": lost.position,
+        "partition": partition,
+        "offsets": (lost.offsets.start, lost.offsets.end),
+    ))
 }
 
 /// See falaj.verify.
@@ -195,13 +203,14 @@ pub(crate) fn _repair(
     let lock_timeout = patience.min(ATTEMPT);
     let options = StoreOptions { force_filesystem: force, lock_timeout, ..StoreOptions::default() };
     let done = patiently(py, patience, || repair(real(), &path, &options, dry_run))?;
-    let problems: Vec<_> = done.problems.iter().map(ToString::to_string).collect();
+    let (problems, remedies) = told(&done.problems);
     Ok(dict!(py,
         "dry_run": done.dry_run,
         "in_use": done.in_use,
         "complete": done.is_complete(),
         "logs": list(py, &done.logs, log_repair)?,
         "problems": problems,
+        "remedies": remedies,
     ))
 }
 
@@ -212,6 +221,7 @@ fn log_repair<'py>(py: Python<'py>, log: &LogRepair) -> Object<'py> {
         "steps": list(py, &log.steps, step)?,
         "ends": &log.ends,
         "problem": log.problem.as_ref().map(ToString::to_string),
+        "remedy": log.problem.as_ref().map(remedy),
     ))
 }
 
@@ -285,6 +295,7 @@ fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {
         "generation": settings.map(|settings| hex(&settings.generation)),
         "created_us": settings.map(|settings| settings.created_us),
         "problem": problem.map(ToString::to_string),
+        "remedy": problem.map(remedy),
     ))
 }
 
@@ -314,6 +325,7 @@ fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'
         "sync_lock": lock(py, &extent.sync_lock, slots)?,
         "retention_problem": &log.retention_problem,
         "problem": log.extent.as_ref().err().map(ToString::to_string),
+        "remedy": log.extent.as_ref().err().map(remedy),
     ))
 }
 

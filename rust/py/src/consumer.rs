@@ -15,6 +15,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
+use crate::admin::{list, skipped_in};
 use crate::batch::Batch;
 use crate::consuming::{Consuming, Moved};
 use crate::errors::{OrRaise, invalid, raise};
@@ -518,6 +519,28 @@ impl Consumer {
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.set_paused(py, topic, partition, false)
+    }
+
+    /// After a `Corrupt`: go on behind the damage. What lies in between is lost to this consumer, and
+    /// counts as handed out: the next commit covers it.
+    ///
+    /// Returns:
+    ///     What that is, for each topic and partition where there was some: the path and position of the
+    ///     damage, and first and behind the last of the offsets. They are equal where nothing was lost,
+    ///     or where nothing sound follows that would tell.
+    ///
+    /// Example:
+    ///     >>> _ = store.topic("orders").append(b"one")
+    ///     >>> billing = store.consumer("billing", ["orders"])
+    ///     >>> billing.skip_damage()
+    ///     []
+    fn skip_damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let told = self.with(py, |state| state.skip_damage(py))?;
+        list(py, told, |py, (topic, partition, lost)| {
+            let lost = skipped_in(py, partition, &lost)?;
+            lost.set_item("topic", topic)?;
+            Ok(lost)
+        })
     }
 
     /// What was handed out and is not committed, for who commits it elsewhere.

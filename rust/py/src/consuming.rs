@@ -11,7 +11,7 @@ use falaj::consumer::{Consumer as Member, Move, Part};
 use falaj::error::Error;
 use falaj::format::address::Address;
 use falaj::log::Log;
-use falaj::topic::Visibility;
+use falaj::topic::{Skipped, Visibility};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -289,6 +289,27 @@ impl Consuming {
             stream.read_all(self.visibility);
         }
         Ok(None)
+    }
+
+    /// After damage: go on behind it. Says what lies in between, which is as good as handed out, with the
+    /// name of the topic.
+    pub(crate) fn skip_damage(&mut self, py: Python<'_>) -> PyResult<Vec<(String, u32, Skipped)>> {
+        self.prepare(py, self.by)?;
+        let mut told = Vec::new();
+        for stream in &mut self.streams {
+            let Reading { merge, shape, .. } = &mut stream.reading;
+            let met = match merge.skip_damage() {
+                Err(_) if !told.is_empty() => break, // it comes again
+                met => met.or_raise(py)?,
+            };
+            told.extend(
+                met.into_iter().map(|(partition, lost)| (shape.name.clone(), partition, lost)),
+            );
+            if self.by == By::Batch {
+                merge.put_back().or_raise(py)?;
+            }
+        }
+        Ok(told)
     }
 
     /// The logs that it reads, and how far it saw of each.

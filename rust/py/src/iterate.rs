@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use falaj::error::Result;
+use falaj::error::{Error, Result};
 use falaj::format::address::Address;
 use falaj::topic::{Places, RecordView, Run, Scan, Skipped, Visibility};
 use pyo3::prelude::*;
@@ -160,13 +160,13 @@ impl Merge {
     pub(crate) fn skip_damage(&mut self) -> Result<Vec<(u32, Skipped)>> {
         let mut told = Vec::new();
         for stream in &mut self.streams {
-            if stream.ahead.is_some() {
+            // What is read of it already lies before its next damage.
+            if stream.ahead.is_some() || stream.head.is_some() {
                 continue;
             }
-            let next = stream.scan.next_record();
-            match next {
-                Ok(found) => stream.head = stream.head.take().or(found),
-                Err(_) => match stream.scan.skip_damage() {
+            match stream.scan.next_record() {
+                Ok(found) => stream.head = found,
+                Err(_) => match step_over(&mut stream.scan) {
                     Ok(skipped) => told.push((stream.lane.partition, skipped)),
                     Err(error) if told.is_empty() => return Err(error),
                     Err(_) => break,
@@ -176,10 +176,36 @@ impl Merge {
         Ok(told)
     }
 
+    /// Have records that were read and not handed out come again, in runs.
+    pub(crate) fn put_back(&mut self) -> Result<()> {
+        for stream in &mut self.streams {
+            if let Some(head) = &stream.head {
+                let lane = Lane { from: head.offset(), ..stream.lane };
+                (stream.scan, stream.head) = (lane.scan(&self.open)?, None);
+            }
+        }
+        Ok(())
+    }
+
     #[inline]
     pub(crate) fn open(&self) -> &Arc<Open> {
         &self.open
     }
+}
+
+/// Step over damage, of several blocks too.
+fn step_over(scan: &mut Scan) -> Result<Skipped> {
+    let (path, first) = (scan.cursor().path().to_path_buf(), scan.cursor().address());
+    let mut before = first;
+    let mut skipped = scan.skip_damage();
+    while matches!(skipped, Err(Error::Corrupt { .. })) && scan.cursor().address() > before {
+        before = scan.cursor().address();
+        let offsets = |more: Skipped| more.offsets;
+        let more = scan.skip_damage().map(offsets);
+        skipped =
+            more.map(|offsets| Skipped { path: path.clone(), position: first.position(), offsets });
+    }
+    skipped
 }
 
 /// What reading needs besides the records: the handle, for a forked child, and what records share.

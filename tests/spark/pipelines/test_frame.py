@@ -109,10 +109,15 @@ def test_a_planning_error_of_falaj_comes_as_it_is(spark: SparkSession, tmp_path:
 
 def test_a_task_that_meets_damage_fails_with_the_place(spark: SparkSession, tmp_path: Path) -> None:
     with falaj.open(tmp_path / "s") as store, store.topic("t") as topic:
-        topic.extend([b"number %03d" % n for n in range(300)])
+        for first in (0, 100, 200):
+            topic.extend([b"number %03d" % n for n in range(first, first + 100)])
     [log] = (tmp_path / "s/logs").glob("t@*/*0.log")
     data = log.read_bytes()
     log.write_bytes(data.replace(b"number 150", b"Number 150"))
     reader = spark.read.format("falaj").options(store=str(tmp_path / "s"), subscribe="t")
-    with pytest.raises(Corrupt, match="is corrupt at byte"), watched(spark, None, "counting"):
+    with pytest.raises(Corrupt) as raised, watched(spark, None, "counting"):
         reader.schema("value BINARY").load().collect()
+    said = str(raised.value)
+    assert said.startswith("topic t, partition 0, offsets 100 to 199: ")
+    assert f"{log} is corrupt at byte" in said
+    assert said.endswith('with on_corrupt="skip" (--on-corrupt skip), where the pipeline takes it')

@@ -237,6 +237,25 @@ def test_a_file_that_changes_while_it_is_read_is_not_imported(
     assert do(schema=SALES).records == 2
 
 
+def test_what_a_failing_import_staged_is_removed(
+    do: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "a.json", '{"shop": "x", "n": 1}\n{"shop": \n')
+    staged: list[Path] = []
+
+    def collect(*given: Any) -> Any:
+        monkeypatch.undo()
+        importing.collect(*given)
+        staged.extend((tmp_path / "s").rglob("*.part"))
+        raise OSError("the test's own")
+
+    monkeypatch.setattr(importing, "collect", collect)
+    with pytest.raises(OSError, match="the test's own"):
+        do(schema=SALES, on_bad="rejected")
+    assert len(staged) == 2
+    assert not list((tmp_path / "s").rglob("*.part"))
+
+
 def test_two_imports_into_a_topic_exclude_each_other(do: Do, tmp_path: Path) -> None:
     put(tmp_path, "a.json", '{"shop": "x", "n": 1}\n')
     with falaj.open(tmp_path / "s") as store:

@@ -64,6 +64,19 @@ def test_a_run_begins_where_the_last_one_that_was_committed_ended(ground: Ground
     assert ground.next() == Plan(1, ((0, 2, 2), (1, 1, 2)), 0, begun=False)
 
 
+def test_an_end_before_where_the_last_run_ended_takes_nothing_back(ground: Ground) -> None:
+    ground.append(0, 0, 0, 1)
+    for end, planned in ((None, ((0, 0, 3), (1, 0, 1))), (1, None)):
+        plan = ground.next(end)
+        assert lanes(plan) == planned
+        assert plan is None or ground.commit(plan)
+    ground.append(1, 1)
+    short = ground.next(end=2)  # of partition 0 all of that was read
+    assert short == Plan(1, ((0, 3, 3), (1, 1, 2)), 0, begun=False)
+    ground.commit(short)
+    assert lanes(ground.next()) == ((0, 3, 3), (1, 2, 3))
+
+
 def test_who_comes_after_a_death_does_the_same_work_under_the_same_number(ground: Ground) -> None:
     ground.append(0)
     died = ground.next()

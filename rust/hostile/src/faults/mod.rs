@@ -7,7 +7,8 @@
 //! | `after` | what must be true then: read, written again, recovered, swept |
 //!
 //! Every scene is run with every number of call, every way to fail and every length of it: nothing is
-//! sampled unless `--share N` asks for each N-th. A case is the number of a scene and of a plan.
+//! sampled unless `--share N` asks for each N-th. A case is the number of a scene and of a plan; what it
+//! is numbered by is kept with `--state`.
 
 mod after;
 mod ledger;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use falaj::storage::Storage;
 use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
 use crate::campaign::{self, OPTIONS, Outcome, Plan};
@@ -72,29 +74,68 @@ impl Planned {
     }
 }
 
-/// All plans for a scene: it makes calls of its own threads too, so that a few more are tried than
-/// were counted.
-fn plans(scene: &Scene) -> Vec<Planned> {
-    let machine = scene.machine();
-    let faulty = FaultyStorage::over_memory(machine);
-    let mut ledger = scene.ledger.clone();
-    let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
-    (scene.act)(&storage, &mut ledger).unwrap_or_else(|e| panic!("{}: {e}", scene.name));
-    drop(ledger);
-    let mut plans = Vec::new();
-    for how in HOWS {
-        for nth in 1..=faulty.total() + 2 {
-            for forever in [false, true] {
-                plans.push(Planned { how, nth, only: None, forever });
-            }
-        }
-        for call in KINDS {
-            for nth in 1..=faulty.count(call) {
-                plans.push(Planned { how, nth, only: Some(call), forever: true });
-            }
-        }
+/// How many calls a scene makes, and how many of each kind.
+struct Counted {
+    total: u64,
+    kinds: Vec<u64>,
+}
+
+impl Counted {
+    fn of(scene: &Scene) -> Self {
+        let machine = scene.machine();
+        let faulty = FaultyStorage::over_memory(machine);
+        let mut ledger = scene.ledger.clone();
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        (scene.act)(&storage, &mut ledger).unwrap_or_else(|e| panic!("{}: {e}", scene.name));
+        drop(ledger);
+        let kinds = KINDS.iter().map(|call| faulty.count(*call)).collect();
+        Self { total: faulty.total(), kinds }
     }
-    plans
+
+    fn to_json(&self, name: &str) -> Value {
+        json!({ "scene": name, "total": self.total, "kinds": self.kinds })
+    }
+
+    /// What was counted before, if it was of this scene.
+    fn from_json(told: &Value, name: &str) -> Option<Self> {
+        let kinds =
+            told["kinds"].as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()?;
+        let is_its = told["scene"] == json!(name) && kinds.len() == KINDS.len();
+        Some(Self { total: told["total"].as_u64()?, kinds }).filter(|_| is_its)
+    }
+
+    /// All plans for a scene: it makes calls of its own threads too, so that a few more are tried than
+    /// were counted.
+    fn plans(&self) -> Vec<Planned> {
+        let mut plans = Vec::new();
+        for how in HOWS {
+            for nth in 1..=self.total + 2 {
+                for forever in [false, true] {
+                    plans.push(Planned { how, nth, only: None, forever });
+                }
+            }
+            for (call, count) in KINDS.into_iter().zip(&self.kinds) {
+                for nth in 1..=*count {
+                    plans.push(Planned { how, nth, only: Some(call), forever: true });
+                }
+            }
+        }
+        plans
+    }
+}
+
+/// How many calls each scene makes. Threads of a store make some of them, so that two runs count a few
+/// more or fewer: a campaign that goes on has the numbers that it began with, or its cases would be
+/// others.
+fn counted(scenes: &[Scene], kept: Option<&Value>) -> Result<Vec<Counted>, String> {
+    let Some(kept) = kept else { return Ok(scenes.iter().map(Counted::of).collect()) };
+    let told = kept.as_array().filter(|told| told.len() == scenes.len());
+    let told = told.into_iter().flatten().zip(scenes);
+    let told: Vec<_> = told.map_while(|(t, scene)| Counted::from_json(t, &scene.name)).collect();
+    if told.len() == scenes.len() {
+        return Ok(told);
+    }
+    Err("the state file is of other scenes".into())
 }
 
 /// The program `faults`.
@@ -107,12 +148,15 @@ pub fn main(words: impl Iterator<Item = String>) -> Result<bool, String> {
     if scenes.is_empty() {
         return Err(format!("there is no scene {}", only.unwrap_or_default()));
     }
-    let cases: Vec<(usize, Planned)> = scenes
+    let kept = Plan::kept(arguments.path("state").as_deref())?;
+    let counted = counted(&scenes, kept.as_ref())?;
+    let cases: Vec<(usize, Planned)> = counted
         .iter()
         .enumerate()
-        .flat_map(|(i, scene)| plans(scene).into_iter().map(move |plan| (i, plan)))
+        .flat_map(|(i, counted)| counted.plans().into_iter().map(move |plan| (i, plan)))
         .collect();
-    let plan = Plan::of("faults".into(), &arguments, cases.len() as u64 / share)?;
+    let mut plan = Plan::of("faults".into(), &arguments, cases.len() as u64 / share)?;
+    plan.basis = scenes.iter().zip(&counted).map(|(s, counted)| counted.to_json(&s.name)).collect();
     campaign::run(
         &plan,
         || (),

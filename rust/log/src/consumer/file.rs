@@ -14,7 +14,7 @@ use super::words::Words;
 use crate::error::{Error, Result};
 use crate::format::consumer::{
     CURSOR_LEN, Cursor, ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, MEMBERS_MAX, Named, Position,
-    SECTOR, at, check_header, encode_cursor, encode_header, encode_named, entries_in, entry,
+    SECTOR, ask, at, check_header, encode_cursor, encode_header, encode_named, entries_in, entry,
     member,
 };
 use crate::format::settings::WriteMode;
@@ -247,7 +247,7 @@ impl ConsumerFile {
         if words.load(at::INCARNATION) == incarnation {
             return Ok(());
         }
-        let rows = (0..MEMBERS_MAX).flat_map(|row| [member(row), member(row) + 8]);
+        let rows = (0..MEMBERS_MAX).flat_map(|row| [member(row), member(row) + 8, ask(row)]);
         let owners = (0..entries).map(|index| entry(index) + at::OWNER);
         for position in rows.chain(owners) {
             if words.load(position) != 0 {

@@ -1,33 +1,27 @@
 //! A member of a consumer: what it reads, what it has, what it commits.
 //!
-//! Owns the order of things: a partition's cursor is read after the partition was taken, and the
-//! partition is let go after its cursor was written. A member gives a partition up at its next
-//! [`Consumer::refresh`] once what it handed out of it is committed; until then it keeps it and reads
-//! no further. Dropped, it lets everything go; its cursors stay.
+//! Owns what is committed, and how: of partitions that are the member's, which it took
+//! ([`super::taking`]). Dropped, it lets everything go; its cursors stay.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::cursors::{self, Pending};
 use super::file::{Attached, ConsumerFile, attach};
 use super::kept;
-use super::members::{self, Who, fate};
+use super::members::{self, Who};
 use super::overview;
 use super::places::Finder;
 use super::seek::Start;
-use super::sharing::Rank;
+use super::sharing::Sharing;
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::checksum::crc32;
 use crate::format::consumer::{Cursor, Named, Position, at, cursor_name, entry, member};
 use crate::format::state::CursorState;
-use crate::lock::Fate;
 use crate::store::gate::Gate;
 use crate::store::{Membership, Store};
 use crate::topic::Topic;
-
-/// How often a member that waits, or waits for a partition, looks whether the others live.
-pub const ASK_EVERY: Duration = Duration::from_millis(20);
 
 /// A partition, as a member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +41,11 @@ pub(super) struct Lane {
     pub(super) topic: usize,
     pub(super) partition: u32,
     pub(super) entry: u64,
-    wanted: bool,
-    /// `None` while it is not this member's.
+    /// It is to be let go once it is settled.
+    pub(super) closing: bool,
+    /// How many this member had taken before it.
+    pub(super) taken: u64,
+    /// `None` while it is not this member's, or could not be read since it was taken.
     pub(super) held: Option<Held>,
 }
 
@@ -73,7 +70,7 @@ impl Held {
         self.next.ok().filter(|next| self.rewound || *next != committed)
     }
 
-    fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.uncommitted().is_none()
     }
 }
@@ -83,8 +80,8 @@ impl Held {
 pub struct Consumer {
     pub(super) name: String,
     pub(super) who: Arc<Membership>,
-    me: u64,
-    row: u64,
+    pub(super) me: u64,
+    pub(super) row: u64,
     pub(super) file: ConsumerFile,
     gate: Arc<Gate>,
     pub(super) topics: Vec<Topic>,
@@ -94,9 +91,15 @@ pub struct Consumer {
     /// Up to where that has to be on the medium before anything is handed out.
     pub(super) unsynced: Option<Address>,
     /// The counter of changes when the rows were last read.
-    seen: Option<u64>,
-    others: usize,
-    asked: Instant,
+    pub(super) seen: Option<u64>,
+    pub(super) others: usize,
+    /// When it last asked whether the others live.
+    pub(super) asked: Option<Instant>,
+    pub(super) sharing: Sharing,
+    /// How many partitions it ever took.
+    pub(super) takes: u64,
+    /// It has other partitions than [`Consumer::refresh`] told of.
+    pub(super) changed: bool,
 }
 
 impl Consumer {
@@ -156,7 +159,8 @@ impl Consumer {
                 let generation = topic.settings().generation;
                 let named = Named { generation, partition, topic: topic.name().to_owned() };
                 wanted.push(named);
-                lanes.push(Lane { topic: number, partition, entry: 0, wanted: false, held: None });
+                let (entry, closing, taken, held) = Default::default();
+                lanes.push(Lane { topic: number, partition, entry, closing, taken, held });
             }
         }
         let begin = |number: usize| {
@@ -193,7 +197,10 @@ impl Consumer {
             unsynced: None,
             seen: None,
             others: 0,
-            asked: Instant::now(),
+            asked: None,
+            sharing: Sharing::default(),
+            takes: 0,
+            changed: false,
         };
         opened.rouse();
         opened.refresh()?;
@@ -219,125 +226,6 @@ impl Consumer {
         self.who.check()
     }
 
-    /// True when others came, went or let a partition go since the last [`Consumer::refresh`]. One load.
-    #[inline]
-    pub fn is_stale(&self) -> bool {
-        self.seen != Some(self.file.words.changes())
-    }
-
-    /// How many other members there are.
-    pub fn others(&self) -> usize {
-        self.others
-    }
-
-    /// Longest time until the next [`Consumer::refresh`] is due, if nothing else happens; `None` where
-    /// there is nobody to look after.
-    pub fn due(&self) -> Option<Duration> {
-        let looks = self.others > 0 || self.lacks();
-        looks.then(|| ASK_EVERY.saturating_sub(self.asked.elapsed()))
-    }
-
-    fn lacks(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.wanted && lane.held.is_none())
-    }
-
-    /// Take what is this member's to have and nobody has, and give up what is not and is settled. True
-    /// when it has other partitions than before, or may hand out of others. Costs two loads where
-    /// nothing changed; every 20 ms, where there are others, it asks whether they live.
-    ///
-    /// # Errors
-    /// `Closed` in a forked child; `Corrupt`, `Io`.
-    pub fn refresh(&mut self) -> Result<bool> {
-        self.who.check()?;
-        self.sync_first()?;
-        let asks = self.due() == Some(Duration::ZERO);
-        if !asks && !self.is_stale() {
-            return self.give_up();
-        }
-        if asks {
-            self.asked = Instant::now();
-            if members::bury(&self.file.words, &self.who)? {
-                self.rouse();
-            }
-        }
-        // The counter first: what is told of behind it is seen by the next look.
-        self.seen = Some(self.file.words.changes());
-        let living = members::living(&self.file.words);
-        let path = &self.file.words.path;
-        let replaced = || Error::LockFileReplaced { path: path.clone() };
-        let rank = Rank::of(self.me, &living).ok_or_else(replaced)?;
-        self.others = living.len() - 1;
-        let mut changed = false;
-        for (number, lane) in self.lanes.iter_mut().enumerate() {
-            let wanted = rank.wants(number);
-            changed |= lane.held.is_some() && wanted != lane.wanted;
-            lane.wanted = wanted;
-        }
-        changed |= self.give_up()?;
-        for number in 0..self.lanes.len() {
-            if self.lanes[number].wanted && self.lanes[number].held.is_none() {
-                changed |= self.take(number)?;
-            }
-        }
-        self.sync_first()?;
-        Ok(changed)
-    }
-
-    /// Have the others look, those who sleep too.
-    fn rouse(&self) {
-        self.topics.iter().for_each(|topic| topic.log().rouse());
-    }
-
-    fn give_up(&mut self) -> Result<bool> {
-        let mut gave = false;
-        for lane in &mut self.lanes {
-            if !lane.wanted && lane.held.as_ref().is_some_and(Held::is_settled) {
-                let owner = entry(lane.entry) + at::OWNER;
-                gave |= self.file.words.replace(owner, self.me, 0, true)?;
-                lane.held = None;
-            }
-        }
-        if gave {
-            self.rouse();
-        }
-        Ok(gave)
-    }
-
-    /// Take a partition that nobody has, or a dead one had.
-    fn take(&mut self, number: usize) -> Result<bool> {
-        let index = self.lanes[number].entry;
-        let owner = entry(index) + at::OWNER;
-        let words = &self.file.words;
-        let before = words.load(owner);
-        let taken = match before {
-            0 => words.replace(owner, 0, self.me, false)?,
-            // Taken at a look that failed after that.
-            _ if before == self.me => true,
-            _ => match fate(&self.who, before)? {
-                Fate::Alive => false,
-                // The proof is held until the word has changed hands.
-                Fate::Dead(_proof) => words.replace(owner, before, self.me, false)?,
-            },
-        };
-        if !taken {
-            return Ok(false);
-        }
-        let cursor = cursors::load(&self.file, index)?;
-        if let Some(home) = self.home.clone() {
-            return self.take_kept(number, &home, cursor).map(|()| true);
-        }
-        let lane = &self.lanes[number];
-        let topic = &self.topics[lane.topic];
-        let standing = cursors::standing(topic, lane.partition, &cursor)?;
-        // Told by whoever wants to read, so that seeking is possible.
-        let next = standing.map(|position| position.offset).ok_or(());
-        // What a power cut took was never committed, for all that is done here.
-        let cursor = Cursor { committed: standing.unwrap_or(cursor.committed), ..cursor };
-        let (rewound, (kept, pending, finder)) = (next.is_err(), Default::default());
-        self.lanes[number].held = Some(Held { cursor, kept, next, rewound, pending, finder });
-        Ok(true)
-    }
-
     /// The partitions that this member has.
     ///
     /// # Errors
@@ -349,7 +237,7 @@ impl Consumer {
             let Some(held) = &lane.held else { continue };
             let next = held.next.or_else(|()| Err(self.rewound(lane, held)?))?;
             let (topic, partition) = (lane.topic, lane.partition);
-            parts.push(Part { topic, partition, next, open: lane.wanted });
+            parts.push(Part { topic, partition, next, open: !lane.closing });
         }
         Ok(parts)
     }

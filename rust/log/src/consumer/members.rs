@@ -13,9 +13,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::sharing::Row;
 use super::words::Words;
 use crate::error::{Error, Result};
-use crate::format::consumer::{MEMBERS_MAX, member};
+use crate::format::consumer::{MEMBERS_MAX, ask, member};
 use crate::lock::{Fate, Holders, Identity};
 use crate::store::{DeadSlot, Membership};
 
@@ -62,10 +63,12 @@ pub(super) fn is_alive(who: &Membership, word: u64) -> bool {
     word != 0 && !matches!(fate(who, word), Ok(Fate::Dead(_)))
 }
 
-/// Words of all members, sorted: everybody who reads the same rows sees the same order.
-pub(super) fn living(words: &Words) -> Vec<u64> {
+/// Rows of all members, sorted by their words.
+pub(super) fn living(words: &Words) -> Vec<Row> {
+    let rows = (0..MEMBERS_MAX).map(|row| (words.load(member(row)), row));
+    let rows = rows.filter(|(word, _)| *word != 0);
     let mut living: Vec<_> =
-        (0..MEMBERS_MAX).map(|row| words.load(member(row))).filter(|word| *word != 0).collect();
+        rows.map(|(word, row)| Row { word, row, ask: words.load(ask(row)) }).collect();
     living.sort_unstable();
     living
 }
@@ -112,6 +115,7 @@ pub(super) fn join(words: &Words, who: &Membership, me: u64, reads: u64) -> Resu
     let row = row.ok_or_else(|| Error::Invalid {
         what: format!("this consumer has {MEMBERS_MAX} members; close one"),
     })?;
+    words.set(ask(row), 0)?;
     words.set(member(row) + 8, reads)?;
     words.set(member(row), me)?;
     words.tell_under_claim()?;

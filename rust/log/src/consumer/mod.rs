@@ -9,11 +9,12 @@
 //! | `file` | the file: made whole, mapped, entries for partitions |
 //! | `words` | the words that processes share in it |
 //! | `members` | rows of members, what became of them, owners |
-//! | `sharing` | which member is to have which partition |
+//! | `sharing` | how many partitions which member is to have |
+//! | `taking` | taking partitions, and letting go of them |
 //! | `cursors` | reading and writing how far a partition was read, in the file |
 //! | `kept` | the same in a log, where cursors move with what is appended |
 //! | `places` | recognising a place in a log |
-//! | `handle` | a member: taking, giving up, committing |
+//! | `handle` | a member: joining, committing, leaving |
 //! | `seek` | where it begins, and going on from elsewhere |
 //! | `overview` | what all consumers of a store say; resetting and deleting |
 //!
@@ -50,6 +51,7 @@ mod overview;
 mod places;
 mod seek;
 mod sharing;
+mod taking;
 mod words;
 
 pub use crate::format::consumer::Position;

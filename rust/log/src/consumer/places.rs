@@ -6,7 +6,7 @@
 //! is a fingerprint here; nothing is older or newer by it. What was compacted has no fingerprint: its
 //! blocks are other ones each time, and all of it was on the medium before, so nothing can take it back.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::consumer::Position;
 use crate::log::Cursor;
@@ -35,10 +35,11 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// The position of an offset, and the address before which all that it stands for lies.
+    /// The position of an offset, and the address before which all that it stands for lies. What is
+    /// damaged has no fingerprint.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` below what is kept and beyond the end; `Corrupt`, `Io`.
+    /// `OffsetOutOfRange` below what is kept and beyond the end; `Io`, `NeedsRecovery`.
     pub(super) fn find(
         &mut self,
         topic: &Topic,
@@ -47,7 +48,15 @@ impl Finder {
     ) -> Result<(Position, Address)> {
         let bare = (Position { offset, ..Position::default() }, Address::default());
         let Some(wanted) = offset.checked_sub(1) else { return Ok(bare) };
-        if let Some(before) = self.block(topic, partition, wanted)? {
+        let block = match self.block(topic, partition, wanted) {
+            Err(Error::Corrupt { .. }) => {
+                (self.cursor, self.last) = (None, None);
+                let end = topic.log().committed().unwrap_or_default();
+                return Ok((bare.0, end));
+            }
+            block => block?,
+        };
+        if let Some(before) = block {
             let Before { crc, time_us, address, .. } = before;
             let (crc, time_us) = if before.is_compacted { (0, 0) } else { (crc, time_us) };
             return Ok((Position { offset, crc, time_us }, address));

@@ -25,7 +25,7 @@ impl Words {
         self.map.load(position)
     }
 
-    /// How often members came, went or let a partition go. One load.
+    /// How often members came, went, asked for a partition or let one go. One load.
     #[inline]
     pub(super) fn changes(&self) -> u64 {
         self.map.load(at::CHANGES)

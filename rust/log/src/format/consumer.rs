@@ -31,8 +31,10 @@ pub const SECTOR: u64 = 512;
 pub mod at {
     /// Incarnation for which words and rows hold.
     pub const INCARNATION: u64 = 64;
-    /// Counter that rises when members come, go, or let a partition go.
+    /// Counter that rises when members come, go, ask for a partition, or let one go.
     pub const CHANGES: u64 = 128;
+    /// For each row, how often its member has asked for a partition; 0 while it does not ask.
+    pub const ASKS: u64 = 2048;
     /// First row of a member: its word, then the checksum of what it reads.
     pub const MEMBERS: u64 = 4096;
     /// In an entry: word of the member that has the partition.
@@ -47,6 +49,7 @@ const LOG: usize = 32;
 const NAMED_LEN: usize = 284;
 
 const _: () = {
+    assert!(at::ASKS + MEMBERS_MAX * 8 == at::MEMBERS);
     assert!(at::MEMBERS + MEMBERS_MAX * MEMBER_LEN == HEAD_LEN);
     assert!(NAMED_LEN as u64 <= at::OWNER && at::OWNER + 8 == SECTOR);
     assert!(24 + MAX_NAME <= NAMED_LEN - 4 && CURSOR_LEN as u64 <= SECTOR);
@@ -60,6 +63,11 @@ pub const fn entry(index: u64) -> u64 {
 /// Where a member's row begins.
 pub const fn member(index: u64) -> u64 {
     at::MEMBERS + index * MEMBER_LEN
+}
+
+/// Where the member of a row asks.
+pub const fn ask(index: u64) -> u64 {
+    at::ASKS + index * 8
 }
 
 /// How many whole entries a file of a length has.

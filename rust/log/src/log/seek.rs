@@ -31,8 +31,9 @@ impl Log {
         })
     }
 
-    /// A cursor at the block that holds an offset of a topic, or at the end. What was trimmed and is
-    /// still there is found: who wants to know asks [`Log::trimmed`].
+    /// A cursor at the block that holds an offset of a topic, or at the end, or at the damage that may have
+    /// held it, of which its next block is the error. What was trimmed and is still there is found: who
+    /// wants to know asks [`Log::trimmed`].
     ///
     /// # Errors
     /// `OffsetOutOfRange` for what retention removed; `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
@@ -170,7 +171,7 @@ impl Log {
     }
 
     /// Offset of the first record of a topic at or after an address: what is committed or durable,
-    /// told in offsets.
+    /// told in offsets. Damage before the last block that tells of it changes nothing.
     ///
     /// # Errors
     /// As [`Log::cursor_at`].
@@ -183,15 +184,22 @@ impl Log {
         cursor.jump(entry.as_ref());
         let mut next = entry.filter(|_| cursor.position > 0).map_or(base, |entry| entry.offset);
         next = next.max(base);
+        let mut damage = None;
         while cursor.position < until && cursor.segment().sequence() == address.sequence() {
             match cursor.next_block() {
                 // In a log of several topics the next one of this topic may lie far behind.
-                Ok(Some(data)) if data.address() <= address => next = data.end(),
+                Ok(Some(data)) if data.address() <= address => {
+                    (next, damage) = (data.end(), None);
+                }
                 Ok(_) | Err(Error::OffsetOutOfRange { .. }) => break,
+                Err(error) if is_damage(&error) && damage.is_none() => {
+                    damage = Some(error);
+                    cursor.skip_damage().ok();
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(next)
+        damage.map_or(Ok(next), Err)
     }
 
     /// Offset behind the last record of a topic that readers find.
@@ -286,6 +294,11 @@ impl Log {
     }
 }
 
+/// Bytes that are not what was written. A segment that is missing is another matter.
+fn is_damage(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { .. }) && !is_missing(error)
+}
+
 /// Whether all that lay before the oldest segment was trimmed, by all that the newest one says. Else
 /// segments are missing.
 pub(super) fn begins_where_trimmed(oldest: &Segment, newest: &Segment) -> Result<bool> {
@@ -355,33 +368,66 @@ impl Cursor {
     }
 
     /// Move to the block that holds an offset, or to the end when it was not written yet. Blocks on
-    /// the way are passed over by their headers.
+    /// the way are passed over by their headers. Where one of those is damaged, and what is wanted is
+    /// not found behind it, the cursor stands at the damage: who reads on is told.
     fn skip_to(&mut self, offset: u64) -> Result<()> {
         let check = std::mem::replace(&mut self.check, Check::Header);
+        let mut reached = self.walk_to(offset);
+        if reached.as_ref().is_err_and(is_damage) {
+            let there = self.clone();
+            let found = self.get_past_damage(offset);
+            if !found {
+                *self = there;
+            }
+            // Without checks what is damaged would be read as if it were sound.
+            if found || check != Check::None {
+                reached = Ok(true);
+            }
+        }
+        self.check = check;
+        reached.map(drop)
+    }
+
+    /// False at the end.
+    fn walk_to(&mut self, offset: u64) -> Result<bool> {
         let mut before = Arc::clone(self.segment());
-        let reached = loop {
+        loop {
             if !Arc::ptr_eq(&before, self.segment()) {
                 before = Arc::clone(self.segment());
             }
             let place = (self.position, self.base, self.limit, self.expected);
-            match self.next_block() {
-                Ok(Some(block)) if block.end() > offset => {
+            match self.next_block()? {
+                Some(block) if block.end() > offset => {
                     // Not to the block itself: it may be within a group, which is entered at its head.
                     self.turn_back(before);
                     (self.position, self.base, self.limit, self.expected) = place;
-                    break Ok(());
+                    return Ok(true);
                 }
-                Ok(Some(_)) => {}
-                Ok(None) => {
+                Some(_) => {}
+                None => {
                     // Not written yet: what comes next is not that offset.
                     self.floor = self.floor.min(self.base.unwrap_or(0));
-                    break Ok(());
+                    return Ok(false);
                 }
-                Err(error) => break Err(error),
             }
-        };
-        self.check = check;
-        reached
+        }
+    }
+
+    /// From damage on, to the block that holds an offset, or the end if that is the next one: then the
+    /// damage took nothing of what is wanted. False where it may have.
+    #[cold]
+    fn get_past_damage(&mut self, offset: u64) -> bool {
+        loop {
+            if !self.skip_damage().is_ok_and(|first| first <= offset) {
+                return false;
+            }
+            self.floor = offset;
+            match self.walk_to(offset) {
+                Ok(found) => return found || self.expected == Some(offset),
+                Err(error) if is_damage(&error) => {}
+                Err(_) => return false,
+            }
+        }
     }
 
     /// As [`Cursor::jump`] and [`Cursor::skip_to`] together, where all is as usual; else false, and

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use falaj::format::consumer::entry;
+
 use super::*;
 
 /// A process of a machine, with the consumer open.
@@ -14,9 +16,13 @@ struct Process {
 
 impl Process {
     fn on(machine: &MemoryStorage, mode: WriteMode) -> Self {
+        Self::on_with(machine, mode, 4)
+    }
+
+    fn on_with(machine: &MemoryStorage, mode: WriteMode, partitions: u32) -> Self {
         let machine = machine.process();
         let store = store_in(&machine, mode);
-        let orders = topic(&store, 4);
+        let orders = topic(&store, partitions);
         let billing = open(&store, &orders);
         Self { machine, store, orders, billing }
     }
@@ -49,6 +55,29 @@ impl Process {
         }
         panic!("has {:?}, not {partitions}", self.has());
     }
+}
+
+/// Have these look, one after the other, until it is so; the others do nothing meanwhile.
+fn look_until(members: &mut [&mut Process], is_so: impl Fn(&[&mut Process]) -> bool) {
+    for _ in 0..1000 {
+        for member in &mut *members {
+            member.billing.refresh().unwrap();
+        }
+        if is_so(members) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1)); // sleep: they ask every 20 ms
+    }
+    panic!("{:?}", members.iter().map(|member| member.has()).collect::<Vec<_>>());
+}
+
+/// Three members that have two partitions of six each.
+fn three_on(machine: &MemoryStorage, mode: WriteMode) -> [Process; 3] {
+    drop(Process::on_with(machine, mode, 6));
+    let mut all = [0; 3].map(|_| Process::on_with(machine, mode, 6));
+    let [a, b, c] = &mut all;
+    look_until(&mut [a, b, c], |all| all.iter().all(|member| member.has().len() == 2));
+    all
 }
 
 fn machine_with_orders(mode: WriteMode) -> MemoryStorage {
@@ -140,6 +169,98 @@ fn what_a_dead_member_had_another_has_soon_and_goes_on_where_that_one_committed(
         assert_eq!(first.billing.next("orders", given).unwrap(), 2);
         assert_eq!(first.billing.others(), 0);
     }
+}
+
+#[test]
+fn what_a_member_leaves_goes_to_who_looks_while_another_is_busy_and_nobody_loses_any() {
+    for (mode, dies) in [
+        (WriteMode::Mapped, true),
+        (WriteMode::Mapped, false),
+        (WriteMode::Pwrite, true),
+        (WriteMode::Pwrite, false),
+    ] {
+        let machine = MemoryStorage::new();
+        for goes in 0..3 {
+            let mut all = Vec::from(three_on(&machine, mode));
+            let gone = all.remove(goes);
+            let (mut idle, mut busy) = (all.remove(0), all.remove(0));
+            let (mine, its, left) = (idle.has(), busy.has(), gone.has());
+            if dies {
+                gone.dies()
+            } else {
+                drop(gone)
+            }
+            look_until(&mut [&mut idle], |all| {
+                let has = all[0].has();
+                assert!(mine.iter().all(|partition| has.contains(partition)), "{has:?} {mine:?}");
+                left.iter().all(|partition| has.contains(partition))
+            });
+            assert_eq!(busy.has(), its, "nobody is robbed");
+            // It comes back, and there is enough for both: only what is too much for one moves.
+            look_until(&mut [&mut busy, &mut idle], |all| {
+                let (its_now, has) = (all[0].has(), all[1].has());
+                assert!(its.iter().all(|partition| its_now.contains(partition)), "{its_now:?}");
+                assert!(mine.iter().all(|partition| has.contains(partition)), "{has:?} {mine:?}");
+                (its_now.len(), has.len()) == (3, 3)
+            });
+        }
+    }
+}
+
+#[test]
+fn who_joins_gets_a_share_of_those_who_look_and_who_asks_and_is_busy_holds_up_nobody() {
+    for mode in MODES {
+        let machine = MemoryStorage::new();
+        let [mut idle, busy, gone] = three_on(&machine, mode);
+        drop(gone);
+        look_until(&mut [&mut idle], |all| all[0].has().len() == 4);
+        let mut late = Process::on_with(&machine, mode, 6);
+        assert!(late.has().is_empty());
+        // Asked at its opening; it does not come for what is let go, and its wish is given up.
+        let asks = idle.has();
+        look_until(&mut [&mut idle], |all| all[0].has() != asks);
+        look_until(&mut [&mut idle], |all| all[0].has() == asks);
+        // Who comes again gets it, however seldom it comes: each time more patience is had with it.
+        for _ in 0..40 {
+            late.billing.refresh().unwrap();
+            for _ in 0..8 {
+                std::thread::sleep(Duration::from_millis(5)); // sleep: it is busy
+                idle.billing.refresh().unwrap();
+            }
+            if late.has().len() == 2 {
+                break;
+            }
+        }
+        assert_eq!((late.has().len(), idle.has().len(), busy.has().len()), (2, 2, 2));
+        let mut all = [idle.has(), late.has(), busy.has()].concat();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4, 5]);
+    }
+}
+
+#[test]
+fn a_partition_whose_taking_failed_is_taken_again_or_let_go_and_never_nobodys() {
+    let machine = MemoryStorage::new();
+    let first = Process::on_with(&machine, WriteMode::Mapped, 2);
+    let mut second = Process::on_with(&machine, WriteMode::Mapped, 2);
+    let file = machine.open(Path::new("/store/consumers/billing"), Open::ReadWrite).unwrap();
+    let sectors: Vec<_> =
+        [entry(0), entry(1)].iter().flat_map(|at| [at + 512, at + 1024]).collect();
+    let mut kept = vec![[0; 512]; 4];
+    for (at, kept) in sectors.iter().zip(&mut kept) {
+        file.read_at(kept, *at).unwrap();
+        file.write_at(&[0xff; 512], *at).unwrap();
+    }
+    drop(first);
+    // Its word is on both, its hands on none.
+    let error = second.billing.refresh().unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    for (at, kept) in sectors.iter().zip(&kept) {
+        file.write_at(kept, *at).unwrap();
+    }
+    let mut third = Process::on_with(&machine, WriteMode::Mapped, 2);
+    assert!(third.has().is_empty());
+    look_until(&mut [&mut second, &mut third], |all| all.iter().all(|all| all.has().len() == 1));
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! What only a native service can append yet: records without a value.
+//! What Python cannot see of batches: records without a value as a native service appends them, the room
+//! that columns take, and limits as they are given from Rust.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use arrow_array::Array as _;
+use falaj::error::Error;
 use falaj::format::record::Record;
 use falaj::store::{Store, StoreOptions, TopicOptions};
 use falaj::topic::Topic;
@@ -29,5 +31,31 @@ fn a_record_without_a_value_is_null_copied_and_viewed() {
         assert_eq!(nulls(0).into_iter().map(null).collect::<Vec<_>>(), [false, true, false]);
         assert_eq!(nulls(1).into_iter().map(null).collect::<Vec<_>>(), [true, false, true]);
         assert!(reader.next_batch().unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_batch_takes_room_for_what_there_is_and_limits_have_a_bound() {
+    let place = tempfile::tempdir().unwrap();
+    let store = Store::open(place.path().join("store"), &StoreOptions::default()).unwrap();
+    let topic = Topic::open(&store, "t", &TopicOptions::default()).unwrap();
+    topic.extend(0, &[Record::value(b"some bytes"); 10], None).unwrap();
+    let open = |views, rows, bytes| {
+        let all = vec![Column::Key, Column::Value, Column::Offset, Column::Timestamp];
+        let columns = Columns::new(all, views).unwrap();
+        let lanes = vec![Lane { partition: 0, offsets: 0..10 }];
+        let limits = Limits { rows, bytes };
+        Reader::new(topic.clone(), lanes, columns, limits, Filter::ALL, None)
+    };
+    for views in [false, true] {
+        let mut reader = open(views, Limits::ROWS_MAX, Limits::BYTES_MAX).unwrap();
+        let batch = reader.next_batch().unwrap().unwrap();
+        assert_eq!(batch.num_rows(), 10);
+        let own = if views { &[0, 2, 3][..] } else { &[0, 1, 2, 3] };
+        let bytes: usize = own.iter().map(|&at| batch.column(at).get_buffer_memory_size()).sum();
+        assert!(bytes < 4096, "{bytes} bytes for ten records");
+    }
+    for (rows, bytes) in [(0, 1), (1, 0), (Limits::ROWS_MAX + 1, 1), (1, Limits::BYTES_MAX + 1)] {
+        assert!(matches!(open(false, rows, bytes), Err(Error::Invalid { .. })));
     }
 }
