@@ -33,7 +33,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 check-tools: ## say what this machine lacks, if anything
-	@tools/check-tools "$(PYTHON)"
+	@tools/check-tools "$(PYTHON)" $(MAKECMDGOALS)
 
 check: ## everything that must be green before a change lands: test, lint, test-proof
 	$(MAKE) --no-print-directory test

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from falaj.cli import options
-from falaj.cli.exits import Exit, Stop, code_of, say
+from falaj.cli.exits import Exit, Stop, code_of, say, worst
 from falaj.cli.opened import raw_topic
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, table
@@ -60,7 +60,7 @@ def queues(
                     rows.append(_row(opened, name, topic))
                 except Error as error:
                     say(f"queue {name}: {error}")
-                    code = max(code, code_of(error))
+                    code = worst(code, code_of(error))
     if as_json:
         for row in rows:
             print(json.dumps(row))
