@@ -268,7 +268,7 @@ impl Queue {
     /// # Errors
     /// As [`Queue::ack`].
     pub fn extend(&self, topic: &Topic, leases: &[Lease], lease: Duration) -> Result<()> {
-        let refused = self.kept(topic, leases, lease)?.into_iter().find_map(Result::err);
+        let refused = self.kept(topic, leases, lease)?.into_iter().find_map(|kept| kept.err());
         self.all_were_ours(refused)
     }
 
