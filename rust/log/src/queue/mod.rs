@@ -268,7 +268,8 @@ impl Queue {
     /// # Errors
     /// As [`Queue::ack`].
     pub fn extend(&self, topic: &Topic, leases: &[Lease], lease: Duration) -> Result<()> {
-        let refused = self.kept(topic, leases, lease)?.into_iter().find_map(|kept| kept.err());
+        let refused =
+            self.kept(topic, leases, lease)?.into_iter().find_map(std::result::Result::err);
         self.all_were_ours(refused)
     }
 
