@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from falaj import _core
 from falaj._core import Job
-from falaj.errors import Invalid
+from falaj.errors import Invalid, TopicDeleted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -24,6 +24,8 @@ __all__ = ["Job", "Jobs", "Queue"]
 T = TypeVar("T")
 
 _FOREVER = 2**32 - 1
+#: Seconds before jobs that could not be given up are tried again.
+_AGAIN = 1.0
 _BUILT_IN = ("bytes", "str", "json", "msgpack", "pickle")
 
 
@@ -122,9 +124,13 @@ class Queue(_core.Queue[T]):
         Its records are those of the jobs with headers more: `falaj-queue`, `falaj-topic`,
         `falaj-offset`, `falaj-attempts`.
         """
-        if self._max_attempts is None:
-            return None
-        if self._dead is None:
+        return None if self._max_attempts is None else self._letters()
+
+    def _is_given(self) -> bool:
+        return not isinstance(self._dead_letter, str)
+
+    def _letters(self) -> Topic[Any]:
+        if self._dead is None or (self._dead.closed and not self._is_given()):
             where = self._dead_letter
             if isinstance(where, str):
                 store = self._topic.store
@@ -188,7 +194,11 @@ class Queue(_core.Queue[T]):
         Raises:
             Invalid: A number makes no sense.
             TopicDeleted: The topic was deleted.
-            Corrupt: A record cannot be read; the jobs were given back.
+            Corrupt: A record cannot be read, and there is no other job; nothing was taken.
+            Error: With `max_attempts=`, also what keeps jobs that are given up from the dead
+                letters, as `NoSpace`, `LockTimeout`, `TooLarge`, `SettingsMismatch`, or
+                `TopicDeleted` of a topic that was given as `dead_letter=`. Nothing was taken then,
+                and these jobs are tried again after a second.
         """
         if n < 1:
             raise Invalid(f"take() takes how many jobs to take, not {n}")
@@ -196,7 +206,7 @@ class Queue(_core.Queue[T]):
         while True:
             jobs, worn = self._take(n, lease, timeout, self._max_attempts or _FOREVER)
             if worn:
-                self._give_up(worn)
+                self._give_up(worn, jobs)
             if jobs or not worn:
                 return Jobs(jobs, self)
             if until is not None:
@@ -239,10 +249,26 @@ class Queue(_core.Queue[T]):
         """
         return self._info()
 
-    def _give_up(self, worn: list[Job[T]]) -> None:
-        dead = self.dead
-        if dead is not None:
-            self._bury(worn, dead)
+    def _give_up(self, worn: list[Job[T]], others: list[Job[T]]) -> None:
+        try:
+            try:
+                self._bury(worn, self._letters())
+            except TopicDeleted:
+                if self._is_given():
+                    raise
+                self._dead = None
+                self._bury(worn, self._letters())
+        except BaseException as error:
+            # Nobody was told of these jobs; and those that cannot go now keep no others from it.
+            self._put_back(others, 0.0)
+            self._put_back(worn, _AGAIN)
+            where = self._dead_letter
+            name = where if isinstance(where, str) else where.name
+            error.add_note(
+                f"Jobs of queue {self.name!r} that were tried too often could not be moved to "
+                f"topic {name!r}: none is lost, and the next try is in a second."
+            )
+            raise
 
     def __enter__(self) -> Queue[T]:
         return self

@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import falaj
 
 PRELUDE = """
 import os, sys, falaj
@@ -101,3 +104,26 @@ def ends_within(limit_s: float, end: Callable[[], float]) -> bool:
     A busy machine holds single ones up; who waits for a clock tick, or for nobody, holds up all.
     """
     return any(end() < limit_s for _ in range(5))
+
+
+def stop_in_the_middle_of_an_append(pid: int, topic: falaj.Topic[Any]) -> None:
+    """Stop a process that appends all the time at a moment at which it holds the lock."""
+    for _ in range(20_000):
+        os.kill(pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+        if _lock_is_held(topic):
+            return
+        os.kill(pid, signal.SIGCONT)
+    raise AssertionError("the process was never caught with the lock")
+
+
+def _lock_is_held(topic: falaj.Topic[Any]) -> bool:
+    """Look at the lock word in the control page."""
+    (control,) = topic.store.path.glob(f"logs/{topic.name}@*/control")
+    with control.open("rb") as page:
+        page.seek(_LOCK_WORD)
+        return bool(page.read(4)[0] & 1)
+
+
+_LOCK_WORD = 128
+"""Where docs/FORMAT.md puts the append lock."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import child, ends_within, run
+from children import child, ends_within, run, stop_in_the_middle_of_an_append
 
 import falaj
 
@@ -290,28 +290,6 @@ say(0.6 <= time.monotonic() - begin < 5)
         assert isinstance(offset, int)
         assert offset >= before
 
-
-def stop_in_the_middle_of_an_append(pid: int, topic: falaj.Topic[memoryview]) -> None:
-    """Stop a process that appends all the time at a moment at which it holds the lock."""
-    for _ in range(20_000):
-        os.kill(pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
-        if lock_is_held(topic):
-            return
-        os.kill(pid, signal.SIGCONT)
-    pytest.fail("the process was never caught with the lock")
-
-
-def lock_is_held(topic: falaj.Topic[memoryview]) -> bool:
-    """Look at the lock word in the control page."""
-    (control,) = topic.store.path.glob("logs/orders@*/control")
-    with control.open("rb") as page:
-        page.seek(LOCK_WORD)
-        return bool(page.read(4)[0] & 1)
-
-
-LOCK_WORD = 128
-"""Where docs/FORMAT.md puts the append lock."""
 
 EXITS = {
     "nothing closed": "",

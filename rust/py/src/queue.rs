@@ -10,14 +10,16 @@ use std::time::Duration;
 use falaj::error::Result;
 use falaj::log::{Reach, Wait};
 use falaj::queue::{Job as Taken, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
-use falaj::topic::{SyncMode, Topic as Engine};
+use falaj::topic::{BodyWriter, SyncMode, Topic as Engine};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
+use crate::collect::rich;
 use crate::errors::{OrRaise, invalid};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::held::Held;
+use crate::input;
 use crate::record::Record;
 use crate::topic::Topic;
 use crate::wait::{patiently, seconds, wait};
@@ -94,6 +96,53 @@ impl Queue {
         }
     }
 
+    /// Give those of jobs back that were not settled.
+    fn back(
+        &self,
+        py: Python<'_>,
+        jobs: &Bound<'_, PyAny>,
+        give_back: impl Fn(&Inner, &Engine, &[Lease]) -> Result<()> + Send + Sync,
+    ) -> PyResult<()> {
+        let jobs = self.ours(py, jobs)?;
+        let open = jobs.iter().filter(|job| !job.get().settled.swap(true, Ordering::Relaxed));
+        let leases: Vec<_> = open.map(|job| job.get().lease).collect();
+        if leases.is_empty() {
+            return Ok(());
+        }
+        match call(py, &self.inner, &self.handle, |q, t| give_back(q, t, &leases)) {
+            // Whose time was over has been given back already.
+            Err(error) if is_late(py, &error)? => Ok(()),
+            given_back => given_back,
+        }
+    }
+
+    /// As many dead letters as go into one append, the first of them in any case.
+    fn letters(
+        &self,
+        py: Python<'_>,
+        jobs: &[Py<Job>],
+        limit: u64,
+    ) -> PyResult<(BodyWriter, usize)> {
+        let text = |text: String| PyBytes::new(py, text.as_bytes());
+        let (mut letters, mut bytes) = (Vec::new(), BLOCK);
+        for job in jobs {
+            let job = job.get();
+            let mut record = Record::incoming(job.record.bind(py))?;
+            record.headers.extend([
+                ("falaj-queue".to_owned(), Some(text(self.inner.name().to_owned()))),
+                ("falaj-topic".to_owned(), Some(text(self.handle.shape.name.clone()))),
+                ("falaj-offset".to_owned(), Some(text(job.lease.offset.to_string()))),
+                ("falaj-attempts".to_owned(), Some(text((job.lease.attempt - 1).to_string()))),
+            ]);
+            bytes += record.len() as u64;
+            if !letters.is_empty() && bytes > limit {
+                break;
+            }
+            letters.push(record);
+        }
+        Ok((rich(&BodyWriter::default(), &letters), letters.len()))
+    }
+
     fn job(&self, py: Python<'_>, taken: Taken) -> PyResult<Py<Job>> {
         let (lease, mark) = taken.to_ack();
         let record = Record::make(py, Held::alone(taken.record, 0, &self.handle.shape))?.unbind();
@@ -110,6 +159,15 @@ fn call<T: Send>(
 ) -> PyResult<T> {
     let open = handle.open_existing(py)?;
     patiently(py, handle.patience, || work(queue, &open.topic))
+}
+
+/// What a block of letters takes beside them, and more.
+const BLOCK: u64 = 256;
+/// For how long jobs are kept while their letters are written.
+const LETTER: Duration = Duration::from_secs(600);
+
+fn is_late(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
+    Ok(error.get_type(py).name()? == "LeaseOver")
 }
 
 fn settle(jobs: &[Py<Job>]) {
@@ -148,7 +206,7 @@ impl Queue {
     fn _take<'py>(
         &self,
         py: Python<'py>,
-        n: usize,
+        #[pyo3(from_py_with = input::most)] n: usize,
         lease: f64,
         timeout: Option<f64>,
         max_attempts: u32,
@@ -189,52 +247,59 @@ impl Queue {
     ///     Invalid: One is of another queue; nothing was acked.
     fn ack(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<()> {
         let jobs = self.ours(py, jobs)?;
-        let to_ack: Vec<_> = jobs.iter().map(|job| (job.get().lease, job.get().mark)).collect();
+        let to_ack: Vec<_> = jobs.iter().map(|job| job.get().to_ack()).collect();
         settle(&jobs);
         self.call(py, |queue, topic| queue.ack(topic, &to_ack))
     }
 
     /// Give jobs back that were not settled.
     fn _release(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<()> {
-        let jobs = self.ours(py, jobs)?;
-        let open = jobs.iter().filter(|job| !job.get().settled.swap(true, Ordering::Relaxed));
-        let leases: Vec<_> = open.map(|job| job.get().lease).collect();
-        if leases.is_empty() {
-            return Ok(());
-        }
-        match call(py, &self.inner, &self.handle, |q, t| q.nack(t, &leases, Duration::ZERO)) {
-            // Whose time was over has been given back already.
-            Err(error) if error.get_type(py).name()? == "LeaseOver" => Ok(()),
-            given_back => given_back,
-        }
+        self.back(py, jobs, |queue, topic, leases| queue.nack(topic, leases, Duration::ZERO))
     }
 
-    /// Append jobs that are given up to another topic, on the medium, and be done with them.
+    /// Give jobs back that nobody was told of, to be handed out at once or after a delay: that was no
+    /// attempt.
+    fn _put_back(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>, delay: f64) -> PyResult<()> {
+        let delay = delay_of(py, delay)?;
+        self.back(py, jobs, |queue, topic, leases| queue.put_back(topic, leases, delay))
+    }
+
+    /// Append jobs that are given up to another topic, on the medium, and be done with them. All are
+    /// buried, or an error is told and those that are not are still out.
     fn _bury(
         &self,
         py: Python<'_>,
         jobs: &Bound<'_, PyAny>,
         dead: &Bound<'_, Topic>,
     ) -> PyResult<()> {
-        let jobs = self.ours(py, jobs)?;
-        let text = |text: String| PyBytes::new(py, text.as_bytes());
-        let target = dead.get().opened.handle().open_existing(py)?;
-        for job in &jobs {
-            let job = job.get();
-            let mut record = Record::incoming(job.record.bind(py))?;
-            record.headers.extend([
-                ("falaj-queue".to_owned(), Some(text(self.inner.name().to_owned()))),
-                ("falaj-topic".to_owned(), Some(text(self.handle.shape.name.clone()))),
-                ("falaj-offset".to_owned(), Some(text(job.lease.offset.to_string()))),
-                ("falaj-attempts".to_owned(), Some(text((job.lease.attempt - 1).to_string()))),
-            ]);
-            record
-                .with_record(|record| target.topic.append(0, record, Some(SyncMode::Durable)))
-                .or_raise(py)?;
+        let mut jobs = self.ours(py, jobs)?;
+        let dead = dead.get().opened.handle();
+        let (target, patience) = (dead.open_existing(py)?, dead.patience);
+        // However long it takes, it is not to be done by another one at the same time.
+        let leases: Vec<_> = jobs.iter().map(|job| job.get().lease).collect();
+        let kept = self.call(py, |queue, topic| queue.keep(topic, &leases, LETTER))?;
+        let mut kept = kept.into_iter();
+        jobs.retain(|_| kept.next() == Some(true));
+        let limit = target.topic.log().max_group_len();
+        let mut rest = jobs.as_slice();
+        while !rest.is_empty() {
+            let (letters, count) = self.letters(py, rest, limit)?;
+            let buried;
+            (buried, rest) = rest.split_at(count);
+            let appended = patiently(py, patience, || {
+                target.topic.commit_bodies(&[(0, &letters)], Some(SyncMode::Durable))
+            })?;
+            let end = appended.1.end;
+            patiently(py, patience, || target.topic.log().sync_to(end))?;
+            let to_ack: Vec<_> = buried.iter().map(|job| job.get().to_ack()).collect();
+            match self.call(py, |queue, topic| queue.bury(topic, &to_ack)) {
+                // Another one has it, who gives it up as well.
+                Err(error) if is_late(py, &error)? => {}
+                ended => ended?,
+            }
+            settle(buried);
         }
-        let to_ack: Vec<_> = jobs.iter().map(|job| (job.get().lease, job.get().mark)).collect();
-        settle(&jobs);
-        self.call(py, |queue, topic| queue.bury(topic, &to_ack))
+        Ok(())
     }
 
     /// Tell the queue in numbers.
@@ -281,12 +346,18 @@ impl Queue {
     /// be settled by themselves.
     fn close(&self, py: Python<'_>) {
         self.closed.store(true, Ordering::Relaxed);
+        // What the last take owes the queue; else it is over with its lease.
+        let _late = call(py, &self.inner, &self.handle, Inner::settle);
         self.inner.rest();
         self.handle.rouse(py);
     }
 }
 
 impl Job {
+    fn to_ack(&self) -> (Lease, u64) {
+        (self.lease, self.mark)
+    }
+
     fn call<T: Send>(
         &self,
         py: Python<'_>,
@@ -304,7 +375,7 @@ impl Job {
     ///     LeaseOver: Its time is over, or it was settled before; somebody else may work on it.
     fn ack(&self, py: Python<'_>) -> PyResult<()> {
         self.settled.store(true, Ordering::Relaxed);
-        self.call(py, |queue, topic| queue.ack(topic, &[(self.lease, self.mark)]))
+        self.call(py, |queue, topic| queue.ack(topic, &[self.to_ack()]))
     }
 
     /// Give it back: it is handed out again, to anybody, at once or after a delay.
@@ -379,7 +450,7 @@ impl Job {
             return Ok(());
         }
         match self.nack(py, 0.0) {
-            Err(error) if error.get_type(py).name()? == "LeaseOver" => Ok(()),
+            Err(error) if is_late(py, &error)? => Ok(()),
             given_back => given_back,
         }
     }

@@ -44,7 +44,7 @@ pub mod at {
     pub const INCARNATION: u64 = 2112;
     /// Not 0 while the lock's owner changes what is derived.
     pub const BUSY: u64 = 2120;
-    /// Not 0 once a larger file has taken this one's place.
+    /// Not 0 once another file has taken this one's place.
     pub const REPLACED: u64 = 2128;
     /// Entries in the heap.
     pub const HEAP: u64 = 2176;

@@ -1,7 +1,8 @@
 //! Jobs: leases with their records.
 //!
 //! Owns reading what was leased, outside of the queue's lock. Invariant: whatever is leased here is
-//! handed to the caller, or given back, or found to be trimmed; an error gives all back.
+//! handed to the caller or [`super::owed`] to the queue, also where an error ends it; and an error is
+//! told only where the caller is handed nothing.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::store::fork;
 use crate::topic::{RecordView, Scan, Topic};
 
-use super::{Lease, Now, Queue};
+use super::owed::How;
+use super::{Lease, Now, Queue, micros};
 
 /// Name of the header that says when a record may be handed out first: microseconds since 1970, in
 /// decimal digits.
@@ -83,37 +85,77 @@ impl Queue {
     ///
     /// # Errors
     /// `Invalid` for a lease of no length; those of the queue's state; those of reading the records:
-    /// then nothing is leased, and the next take meets the same.
+    /// then nothing is leased. An error is told only where no job is to be had beside it.
     pub fn take(&self, topic: &Topic, n: usize, lease: Duration) -> Result<Vec<Job>> {
         if lease < Duration::from_millis(1) {
             return Err(Error::Invalid { what: "a lease lasts a millisecond at least".into() });
         }
         let mut jobs = Vec::new();
+        let ended = self.fill(topic, n, lease, &mut jobs);
+        // Where the lock is not to be had now, the next call does it.
+        let _later = self.settle(topic);
+        match ended {
+            Err(error) if jobs.is_empty() => Err(error),
+            _ => Ok(jobs),
+        }
+    }
+
+    fn fill(&self, topic: &Topic, n: usize, lease: Duration, jobs: &mut Vec<Job>) -> Result<()> {
         while jobs.len() < n {
             let leases = self.lease(topic, n - jobs.len(), lease)?;
             if leases.is_empty() {
                 break;
             }
-            for (i, lease) in leases.iter().enumerate() {
-                match self.reader.read(topic, lease.offset) {
-                    Ok(record) => match not_before(&record, topic) {
-                        None => jobs.push(Job { lease: *lease, record }),
-                        until => self.put_off(topic, &[*lease], until)?,
-                    },
-                    Err(Error::OffsetOutOfRange { first, .. }) if lease.offset < first => {
-                        self.changed(topic, |ring, now| ring.trimmed(first, now))?;
-                    }
-                    Err(Error::Compacted { .. }) => self.ack(topic, &[(*lease, 0)])?,
-                    Err(error) => {
-                        let read = jobs.iter().map(|job| job.lease);
-                        let all: Vec<_> = read.chain(leases[i..].iter().copied()).collect();
-                        self.put_off(topic, &all, None)?;
-                        return Err(error);
-                    }
-                }
-            }
+            self.read(topic, &leases, jobs)?;
         }
-        Ok(jobs)
+        Ok(())
+    }
+
+    /// Read what was leased. What cannot be handed out is owed to the queue.
+    pub(super) fn read(&self, topic: &Topic, leases: &[Lease], jobs: &mut Vec<Job>) -> Result<()> {
+        let mut ended = Ok(());
+        for lease in leases {
+            let how = match self.reader.read(topic, lease.offset) {
+                Ok(record) => match not_before(&record, topic) {
+                    None => {
+                        jobs.push(Job { lease: *lease, record });
+                        continue;
+                    }
+                    until => How::Back(until),
+                },
+                Err(Error::OffsetOutOfRange { first, .. }) if lease.offset < first => {
+                    How::Trimmed(first)
+                }
+                Err(Error::Compacted { .. }) => How::Done,
+                Err(error) => {
+                    ended = ended.and(Err(error));
+                    How::Back(None)
+                }
+            };
+            self.owed.note(*lease, how);
+        }
+        ended
+    }
+
+    /// Give jobs back that nobody was told of, to be handed out again at once or after a delay: that was
+    /// no attempt. Where the lock is not to be had, the next call does it.
+    ///
+    /// # Errors
+    /// `Invalid` for a delay that leads out of the calendar.
+    pub fn put_back(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
+        let delay = micros(delay)?;
+        let until = (delay > 0).then(|| Now::of(topic.store()).wall + delay);
+        leases.iter().for_each(|lease| self.owed.note(*lease, How::Back(until)));
+        let _later = self.settle(topic);
+        Ok(())
+    }
+
+    /// Settle what takes leased and could not hand out, as far as that is not done yet.
+    ///
+    /// # Errors
+    /// Those of the queue's state.
+    pub fn settle(&self, topic: &Topic) -> Result<()> {
+        if self.owed.is_any() { self.changed(topic, |_, _| Ok(())) } else { Ok(()) }
     }
 
     /// Let go of what reading keeps open.

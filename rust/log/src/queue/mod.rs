@@ -22,6 +22,7 @@
 
 mod due;
 mod jobs;
+mod owed;
 mod review;
 mod ring;
 mod shelf;
@@ -128,6 +129,9 @@ pub struct QueueInfo {
     pub capacity: u64,
 }
 
+/// That a lease was kept, or of which job it could not be, and why.
+type Kept = std::result::Result<(), (u64, &'static str)>;
+
 /// What tells that something was given back since, or that the queue was reset.
 type Changes = (u64, u64);
 
@@ -154,6 +158,7 @@ pub struct Queue {
     /// Whether it kept the order of keys when this handle saw its state last.
     was_ordered: AtomicBool,
     reader: jobs::Reader,
+    owed: owed::Owed,
 }
 
 impl Queue {
@@ -182,7 +187,8 @@ impl Queue {
         }
         let (name, was_ordered) = (name.to_owned(), AtomicBool::new(false));
         let (looked, asked, durable, reader) = Default::default();
-        let queue = Self { name, path, options, looked, asked, durable, was_ordered, reader };
+        let owed = owed::Owed::none();
+        let queue = Self { name, path, options, looked, asked, durable, was_ordered, reader, owed };
         queue.locked(topic, |_, _| Ok(()))?;
         Ok(queue)
     }
@@ -197,12 +203,27 @@ impl Queue {
     /// # Errors
     /// `LeaseOver` for the first whose lease is over or is another's: somebody else may have the job.
     pub fn ack(&self, topic: &Topic, jobs: &[(Lease, u64)]) -> Result<()> {
+        self.finish(topic, jobs, false)
+    }
+
+    /// Ack jobs and count them as given up.
+    ///
+    /// # Errors
+    /// As [`Queue::ack`].
+    pub fn bury(&self, topic: &Topic, jobs: &[(Lease, u64)]) -> Result<()> {
+        self.finish(topic, jobs, true)
+    }
+
+    fn finish(&self, topic: &Topic, jobs: &[(Lease, u64)], buries: bool) -> Result<()> {
         let durable = self.durable.load(Ordering::Relaxed);
         let (refused, is_lagging, frees) = self.changed(topic, |ring, now| {
             let mut refused = None;
             for (lease, mark) in jobs {
                 match ring.held(lease, now) {
-                    Ok(found) => ring.done(lease.offset, &found, *mark, now)?,
+                    Ok(found) => {
+                        ring.done(lease.offset, &found, *mark, now)?;
+                        ring.ends.dead += u64::from(buries);
+                    }
                     Err(why) => refused = refused.or(Some((lease.offset, why))),
                 }
             }
@@ -210,8 +231,9 @@ impl Queue {
             let is_lagging = ring.ends.floor >= durable && self.is_due(&self.asked, now.steady);
             Ok((refused, is_lagging, ring.file.parts().ordered))
         })?;
-        if is_lagging {
-            self.durable.fetch_max(topic.durable(0)?, Ordering::Relaxed);
+        // They are acked, whatever becomes of this.
+        if let Some(durable) = is_lagging.then(|| topic.durable(0).ok()).flatten() {
+            self.durable.fetch_max(durable, Ordering::Relaxed);
         }
         if frees {
             topic.log().rouse();
@@ -225,29 +247,12 @@ impl Queue {
     /// As [`Queue::ack`]; `Invalid` for a delay that leads out of the calendar.
     pub fn nack(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
         let delay = micros(delay)?;
-        self.give_back(topic, leases, true, |now| (delay > 0).then_some(now.wall + delay))
-    }
-
-    /// Give jobs back that were not tried at all, until a time in microseconds since 1970 if one is given.
-    ///
-    /// # Errors
-    /// As [`Queue::ack`].
-    pub fn put_off(&self, topic: &Topic, leases: &[Lease], until: Option<u64>) -> Result<()> {
-        self.give_back(topic, leases, false, |_| until)
-    }
-
-    fn give_back(
-        &self,
-        topic: &Topic,
-        leases: &[Lease],
-        counts: bool,
-        until: impl Fn(Now) -> Option<u64>,
-    ) -> Result<()> {
         let refused = self.changed(topic, |ring, now| {
+            let until = (delay > 0).then_some(now.wall + delay);
             let mut refused = None;
             for lease in leases {
                 match ring.held(lease, now) {
-                    Ok(found) => ring.give_back(lease.offset, &found, until(now), counts, now)?,
+                    Ok(found) => ring.give_back(lease.offset, &found, until, true, now)?,
                     Err(why) => refused = refused.or(Some((lease.offset, why))),
                 }
             }
@@ -263,29 +268,26 @@ impl Queue {
     /// # Errors
     /// As [`Queue::ack`].
     pub fn extend(&self, topic: &Topic, leases: &[Lease], lease: Duration) -> Result<()> {
-        let lease = micros(lease)?;
-        let refused = self.changed(topic, |ring, now| {
-            let mut refused = None;
-            for held in leases {
-                match ring.held(held, now) {
-                    Ok(found) => ring.extend(held.offset, &found, now.steady + lease)?,
-                    Err(why) => refused = refused.or(Some((held.offset, why))),
-                }
-            }
-            Ok(refused)
-        })?;
+        let refused = self.kept(topic, leases, lease)?.into_iter().find_map(|kept| kept.err());
         self.all_were_ours(refused)
     }
 
-    /// Count jobs that were given up, of those that are acked for it.
+    /// The same for those that are not over: tells which these are.
     ///
     /// # Errors
-    /// As [`Queue::ack`].
-    pub fn bury(&self, topic: &Topic, jobs: &[(Lease, u64)]) -> Result<()> {
-        self.ack(topic, jobs)?;
-        self.changed(topic, |ring, _| {
-            ring.ends.dead += jobs.len() as u64;
-            Ok(())
+    /// Those of the queue's state.
+    pub fn keep(&self, topic: &Topic, leases: &[Lease], lease: Duration) -> Result<Vec<bool>> {
+        Ok(self.kept(topic, leases, lease)?.iter().map(std::result::Result::is_ok).collect())
+    }
+
+    fn kept(&self, topic: &Topic, leases: &[Lease], lease: Duration) -> Result<Vec<Kept>> {
+        let lease = micros(lease)?;
+        self.changed(topic, |ring, now| {
+            let keep = |held: &Lease| match ring.held(held, now) {
+                Ok(found) => ring.extend(held.offset, &found, now.steady + lease).map(Ok),
+                Err(why) => Ok(Err((held.offset, why))),
+            };
+            leases.iter().map(keep).collect()
         })
     }
 
@@ -314,7 +316,9 @@ impl Queue {
                 let wants = out.is_empty() && ring.ends.head < end;
                 let room = if wants { ring.room() } else { Room::Enough };
                 if room == Room::Full {
-                    ring.grow(topic.store(), topic, now)?;
+                    ring.resize(topic, ring.larger(CAPACITY_MAX, now)?, now)?;
+                } else if out.is_empty() {
+                    self.shrink(topic, ring, now)?;
                 }
                 Ok((out, room))
             })?;
@@ -327,6 +331,21 @@ impl Queue {
                 }
             }
         }
+    }
+
+    /// A long delay may have made the file large, of which little is needed any more. It does no harm
+    /// that it cannot be made smaller.
+    fn shrink(&self, topic: &Topic, ring: &mut Ring<'_>, now: Now) -> Result<()> {
+        let least = self.options.capacity;
+        if ring.file.parts().capacity <= least {
+            return Ok(());
+        }
+        ring.pass(topic.durable(0)?)?;
+        let Some(fewer) = ring.smaller(least) else { return Ok(()) };
+        if ring.resize(topic, fewer, now).is_err() && !ring.file.is_in_place(topic.store()) {
+            ring.file.set(at::REPLACED, 1)?;
+        }
+        Ok(())
     }
 
     /// True every 20 ms.
@@ -471,12 +490,17 @@ impl Queue {
         topic: &Topic,
         work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
     ) -> Result<T> {
-        self.locked(topic, |ring, now| {
+        let (done, frees) = self.locked(topic, |ring, now| {
             ring.begin()?;
+            let frees = self.owed.settle(ring, now)?;
             let done = work(ring, now)?;
             ring.finish()?;
-            Ok(done)
-        })
+            Ok((done, frees))
+        })?;
+        if frees {
+            topic.log().rouse();
+        }
+        Ok(done)
     }
 
     /// Do something under the lock, with what is derived as it should be.

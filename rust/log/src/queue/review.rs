@@ -1,4 +1,4 @@
-//! Looking a state file over: in a new incarnation, after a death, when it is copied into a larger one.
+//! Looking a state file over: in a new incarnation, after a death, when it is copied into one of another size.
 //!
 //! Owns what is believed of a file that nobody has open. After a loss of power the file may be of any
 //! age, each sector of its own, and the log may have lost its tail. So a *done* is believed only if the
@@ -94,20 +94,21 @@ impl Ring<'_> {
         Ok(())
     }
 
-    /// Have a file with more places take this one's place.
-    pub(super) fn grow(&mut self, store: &Store, topic: &Topic, now: Now) -> Result<()> {
-        let capacity = self.larger()?;
+    /// Have a file with more places, or with fewer, take this one's place.
+    pub(super) fn resize(&mut self, topic: &Topic, capacity: u64, now: Now) -> Result<()> {
+        let store = topic.store();
         self.begin()?;
         let parts = Parts { capacity, ..self.file.parts() };
-        let id = self.file.header.id.wrapping_add(1);
+        let doublings = |parts: Parts| u64::from(parts.capacity.trailing_zeros());
+        let id = self.file.lineage().wrapping_add(doublings(parts));
         let header = Header { id, parts, ..self.file.header.clone() };
-        create(store, &self.file.path, header, self.ends, |larger| {
+        create(store, &self.file.path, header, self.ends, |other| {
             for offset in self.ends.floor..self.ends.head {
-                larger.put(offset, &larger.entry(offset), self.file.entry(offset).entry)?;
+                other.put(offset, &other.entry(offset), self.file.entry(offset).entry)?;
             }
-            let mut ring = self.of(larger)?;
+            let mut ring = self.of(other)?;
             ring.mend(topic, now)?;
-            larger.set(at::INCARNATION, self.file.load(at::INCARNATION))
+            other.set(at::INCARNATION, self.file.load(at::INCARNATION))
         })?;
         self.file.set(at::REPLACED, 1)?;
         self.finish()

@@ -6,7 +6,7 @@
 //! asked before the lock is taken, who is dead is found out by [`super::Queue`].
 
 use crate::error::{Error, Result};
-use crate::format::queue::{ATTEMPTS_MAX, CAPACITY_MAX, Ends, Entry, State, at};
+use crate::format::queue::{ATTEMPTS_MAX, Ends, Entry, State, at};
 use crate::lock::Identity;
 
 use super::due::Due;
@@ -134,7 +134,13 @@ impl<'a> Ring<'a> {
         {
             let offset = self.ends.head;
             let found = self.file.entry(offset);
-            let mark = if self.file.parts().ordered { lane(offset)? } else { 0 };
+            let mark = match self.file.parts().ordered.then(|| lane(offset)) {
+                None => 0,
+                Some(Ok(mark)) => mark,
+                // What is leased already must be told; the next take meets the same.
+                Some(Err(_)) if !out.is_empty() => break,
+                Some(Err(error)) => return Err(error),
+            };
             let fresh = Entry { mark, ..Entry::FRESH };
             let place = self.file.parts().place(offset);
             self.ends.head += 1;
@@ -285,18 +291,32 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
-    /// Twice as many places; an error where there are as many as there can be.
-    pub(super) fn larger(&self) -> Result<u64> {
+    /// Twice as many places; an error where there are `most` already.
+    pub(super) fn larger(&self, most: u64, now: Now) -> Result<u64> {
         let capacity = self.file.parts().capacity * 2;
-        if capacity <= CAPACITY_MAX {
+        if capacity <= most {
             return Ok(capacity);
         }
+        let (path, floor) = (self.file.path.display(), self.ends.floor);
+        let entry = self.file.entry(floor).entry;
+        let why = match entry.state {
+            State::Leased => "is out: ack it first".to_owned(),
+            State::Delayed => format!(
+                "is delayed for {} s more: until then nothing new is handed out, unless it is put \
+                 anew and the topic trimmed behind it",
+                entry.when.saturating_sub(now.wall).div_ceil(1_000_000)
+            ),
+            State::Ready | State::Done => "is not done: take and ack it first".to_owned(),
+        };
         let what = format!(
-            "{CAPACITY_MAX} jobs of the queue in {} are out, delayed, or done behind record {}, which \
-             is not: ack that one first",
-            self.file.path.display(),
-            self.ends.floor
+            "{most} jobs of the queue in {path} are out, delayed, or done behind record {floor}, which {why}"
         );
         Err(Error::Invalid { what })
+    }
+
+    /// Fewer places, but no fewer than `least`, where most of them are free.
+    pub(super) fn smaller(&self, least: u64) -> Option<u64> {
+        let (capacity, used) = (self.file.parts().capacity, self.ends.head - self.ends.floor);
+        (used <= capacity / 16).then(|| least.max(capacity / 4))
     }
 }

@@ -84,10 +84,10 @@ impl StateFile {
         now.is_ok_and(|now| (now.device, now.inode) == (self.stat.device, self.stat.inode))
     }
 
-    /// What stays the same while the queue grows, and is another when it was reset.
+    /// What stays the same while the queue grows and shrinks, and is another when it was reset.
     #[inline]
     pub(super) fn lineage(&self) -> u64 {
-        // With each doubling the id rises by one.
+        // With each doubling the id rises by one, with each halving it sinks.
         self.header.id.wrapping_sub(u64::from(self.header.parts.capacity.trailing_zeros()))
     }
 
