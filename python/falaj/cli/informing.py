@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from falaj.cli import consuming, options
+from falaj.cli import consuming, options, queueing
 from falaj.cli.exits import Exit, say
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, facts, rows_of, table
@@ -66,7 +66,7 @@ def info(
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show offsets, sizes, segments, locks, which processes write, and consumers."""
+    """Show offsets, sizes, segments, locks, which processes write, consumers, queues."""
     with options.access_of(context).store(store) as opened:
         told = opened.info()
     if topic is not None:
@@ -79,6 +79,7 @@ def info(
         if log["retention_problem"]:
             say(f"retention of {log['name']}: {log['retention_problem']}")
     problems = [each["problem"] for each in (*told["topics"], *told["logs"]) if each["problem"]]
+    problems += [queue["error"] for queue in told["queues"] if queue["error"]]
     for problem in dict.fromkeys(problems):
         say(str(problem))
     if problems:
@@ -105,6 +106,7 @@ def _keep(told: "StoreInfo", topic: str) -> None:
     for consumer in told["consumers"]:
         consumer["cursors"] = [each for each in consumer["cursors"] if each["topic"] == topic]
     told["consumers"] = [consumer for consumer in told["consumers"] if consumer["cursors"]]
+    told["queues"] = [queue for queue in told["queues"] if queue["topic"] == topic]
 
 
 def _show(told: "StoreInfo") -> None:
@@ -122,6 +124,7 @@ def _show(told: "StoreInfo") -> None:
     logs = [_log_row(log) for log in told["logs"]]
     slots = [_slot_row(slot) for slot in told["slots"]]
     readers = consuming.rows(told["consumers"])
+    queues = queueing.rows([queue for queue in told["queues"] if not queue["error"]])
     limits = [row for each in told["topics"] if (row := _limits_row(each))]
     if not is_terminal(sys.stdout):
         for name, text in about:
@@ -131,6 +134,7 @@ def _show(told: "StoreInfo") -> None:
         rows_of("slot", _SLOTS, slots)
         rows_of("retention", LIMITS, limits)
         rows_of("consumer", consuming.COLUMNS, readers)
+        rows_of("queue", queueing.COLUMNS, queues)
         return
     facts(about)
     for columns, rows in (
@@ -139,6 +143,7 @@ def _show(told: "StoreInfo") -> None:
         (_LOGS, logs),
         (_SLOTS, slots),
         (consuming.COLUMNS, readers),
+        (queueing.COLUMNS, queues),
     ):
         if rows:
             print()
