@@ -33,7 +33,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 check-tools: ## say what this machine lacks, if anything
-	@tools/check-tools "$(PYTHON)"
+	@tools/check-tools "$(PYTHON)" $(MAKECMDGOALS)
 
 check: ## everything that must be green before a change lands: test, lint, test-proof
 	$(MAKE) --no-print-directory test
@@ -98,7 +98,7 @@ proof-power: | check-tools
 
 proof-outside: $(CORE)
 	$(BIN)/python -m pytest tests/proof --proof -p no:cacheprovider --durations=10
-	$(BIN)/python -m pytest tests/spark tests/demo --proof -m proof -p no:cacheprovider --durations=10
+	$(BIN)/python -m pytest tests/spark tests/demo tests/soak --proof -m proof -p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in
 # SOAK_DIR; all that it runs is copied there, so that building something else does not change a soak.

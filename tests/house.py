@@ -466,6 +466,31 @@ def tests_that_are_not_there(files: dict[str, str]) -> Rule:
     return rule
 
 
+def tables_without_heading(path: str, text: str) -> list[str]:
+    """A table begins with a heading row and a rule: what a blank line cuts off is shown as text."""
+    lines = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S).splitlines()
+    return [
+        f"has a table without a heading: {line[:40]}…"
+        for before, line, below in zip(["", *lines], lines, [*lines[1:], ""], strict=False)
+        if line.startswith("|") and not before.startswith("|") and not _TABLE_RULE.fullmatch(below)
+    ]
+
+
+_TABLE_RULE = re.compile(r"\|(?: *:?-+:? *\|)+")
+
+
+def contents_that_differ(path: str, text: str) -> list[str]:
+    """What a page calls its contents are its sections, in their order."""
+    listed = re.search(r"^Contents: (.+?)\n\n", text, re.M | re.S)
+    if listed is None:
+        return []
+    linked = re.findall(r"\[([^]]+)\]\(#", listed[1].replace("\n", " "))
+    headings = re.findall(r"^## (.+)$", text, re.M)
+    if linked == headings:
+        return []
+    return differences(linked, headings, "the contents") or ["lists sections in another order"]
+
+
 def sections_that_are_not_there(files: dict[str, str]) -> Rule:
     """Make the rule: what a header calls a section of a page of docs/ is one."""
     named = re.compile(r"""docs/(\w+\.md)`?,\s"([^"]+)"(?:\sand\s"([^"]+)")?""")

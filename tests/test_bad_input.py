@@ -241,6 +241,20 @@ def test_a_newer_version_says_to_upgrade(shell: Shell, what: str) -> None:
         assert f"{what} needs a newer falaj (format version 9): upgrade" in ended.sentence()
 
 
+def test_what_looks_after_a_store_ends_with_the_code_of_what_helps(shell: Shell) -> None:
+    path = file(shell.folder / "s", "topic.json")
+    newer = path.read_text().replace('"format":1', '"format":9').rpartition(',"checksum"')[0]
+    path.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
+    verbs = (["info", "s"], ["maintain", "s"], ["repair", "s"], ["topics", "s"])
+    for verb in verbs:
+        ended = shell(*verb)
+        assert (ended.code, "upgrade to read it" in ended.sentence()) == (3, True), verb
+    (shell.folder / "s/topics/hurt").mkdir()
+    (shell.folder / "s/topics/hurt/topic.json").write_text("{}")
+    for verb in verbs:
+        assert shell(*verb).code == 1, f"damage counts for more: {verb}"
+
+
 def test_an_unknown_setting_is_not_ignored(shell: Shell) -> None:
     path = file(shell.folder / "s", "topic.json")
     more = path.read_text().rpartition(',"checksum"')[0] + ',"colour":"red"'

@@ -484,6 +484,32 @@ def test_a_header_that_names_a_section_that_is_gone_is_complained_of() -> None:
     assert len(rule("a.rs", '// See `docs/Q.md`, "Roll".')) == 1
 
 
+def pages() -> dict[str, str]:
+    return matching(files(), "**/*.md")
+
+
+def test_every_table_of_a_page_has_its_heading() -> None:
+    assert complaints(house.tables_without_heading, pages()) == []
+
+
+def test_a_table_that_a_blank_line_cuts_in_two_is_complained_of() -> None:
+    table = "| a | b |\n|---|:-:|\n| 1 | 2 |\n"
+    assert house.tables_without_heading("a.md", f"{table}\n```\n| x |\n```\n{table}") == []
+    assert len(house.tables_without_heading("a.md", f"{table}\n| 3 | 4 |\n")) == 1
+
+
+def test_the_contents_of_a_page_are_its_sections() -> None:
+    assert complaints(house.contents_that_differ, pages()) == []
+    assert "Contents: [" in files()["docs/PROTOCOL.md"]
+
+
+def test_contents_that_leave_a_section_out_are_complained_of() -> None:
+    page = "Contents: [One](#one) · [Two\nand more](#two-and-more)\n\n## One\n\n## Two and more\n"
+    assert house.contents_that_differ("a.md", page) == []
+    assert len(house.contents_that_differ("a.md", page + "\n## Three\n")) == 1
+    assert len(house.contents_that_differ("a.md", page.replace("## One\n", "") + "\n## One\n")) == 1
+
+
 def test_decisions_are_short_and_say_what_would_change_our_mind() -> None:
     decisions = matching(files(), "docs/decisions/0*.md")
     assert len(decisions) >= 10

@@ -55,9 +55,9 @@ class Machine:
             command, env={"PATH": str(self.folder)}, capture_output=True, text=True
         )
 
-    def lacks(self) -> list[str]:
+    def lacks(self, *targets: str) -> list[str]:
         """Run the check; return its sentences."""
-        done = self.run(str(ROOT / "tools/check-tools"), "python")
+        done = self.run(str(ROOT / "tools/check-tools"), "python", *targets)
         sentences = done.stderr.splitlines()
         assert done.returncode == (1 if sentences else 0), done
         return sentences
@@ -100,6 +100,16 @@ def test_a_program_that_does_not_do_is_as_good_as_missing(
     machine.has_everything()
     machine.has(name, script)
     assert expected in machine.lacks()[0]
+
+
+def test_what_only_tests_and_lints_use_is_asked_for_where_they_are_made(machine: Machine) -> None:
+    machine.has_everything()
+    machine.has("cargo", '[ "$1" = --version ] && echo cargo 1.99.0')
+    (machine.folder / "git").unlink()
+    assert machine.lacks("demo") == machine.lacks("build", "wheel") == []
+    for target in ("check", "check-tools", "test", "test-rust", "lint", "format"):
+        lacks = "\n".join(machine.lacks("build", target))
+        assert all(what in lacks for what in ("'clippy'", "'fmt'", "no git")), target
 
 
 def test_the_python_that_is_found_is_one_that_runs(machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""The wheel and the source package: what users get, installed without Rust, held to README."""
+"""The wheel, the source package, the crate: what users get, without Rust, held to README."""
 
 import os
 import re
@@ -219,3 +219,26 @@ def test_the_source_package_resolves_with_its_own_lock_file(unpacked: Path) -> N
     done = subprocess.run(command, cwd=unpacked, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert '"name":"falaj-py"' in done.stdout
+
+
+def test_the_package_of_the_crate_holds_its_sources_alone_and_resolves(tmp_path: Path) -> None:
+    # Not compiled either, and nothing is asked of a registry.
+    command = ["cargo", "package", "-p", "falaj", "--offline", "--no-verify", "--allow-dirty"]
+    command += ["--target-dir", os.fspath(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / f"package/falaj-{VERSION}.crate") as archive:
+        archive.extractall(tmp_path, filter="data")
+    crate = tmp_path / f"falaj-{VERSION}"
+    files = {p.relative_to(crate).as_posix() for p in crate.rglob("*") if p.is_file()}
+    own = {
+        path.removeprefix("rust/log/") for path in tracked_files() if path.startswith("rust/log/")
+    }
+    wanted = {path for path in own if path.startswith(("src/", "examples/"))}
+    wanted |= {"README.md", "LICENSE-MIT", "LICENSE-APACHE"}
+    assert wanted - files == set()
+    made = {"Cargo.toml", "Cargo.toml.orig", "Cargo.lock", ".cargo_vcs_info.json"}
+    assert files - wanted <= made
+    command = ["cargo", "metadata", "--offline", "--locked", "--format-version=1"]
+    done = subprocess.run(command, cwd=crate, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

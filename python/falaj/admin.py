@@ -1,7 +1,9 @@
 """Looking after stores: `verify`, `repair`, and what they, `Store.info` and `skip_damage` return.
 
-All of it is plain dicts and lists, as for JSON. Verification and repair take a path, because the
-stores that need them may not open; `Store.backup`, `Store.verify` and `Store.info` stand beside.
+All of it is plain dicts and lists, as for JSON. Beside a sentence that says what
+is wrong stands a remedy, what helps against it: a word of those that `falaj.Error.remedy` has.
+Verification and repair take a path, because the stores that need them may not open; `Store.backup`,
+`Store.verify` and `Store.info` stand beside.
 """
 
 from __future__ import annotations
@@ -155,6 +157,7 @@ class LogRepair(TypedDict):
     steps: list[Step]
     ends: list[tuple[str, int, int]]
     problem: str | None
+    remedy: str | None
 
 
 class RepairReport(TypedDict):
@@ -165,6 +168,7 @@ class RepairReport(TypedDict):
     complete: bool
     logs: list[LogRepair]
     problems: list[str]
+    remedies: list[str]
 
 
 class SlotInfo(TypedDict):
@@ -200,6 +204,7 @@ class TopicInfo(TypedDict):
     generation: str | None
     created_us: int | None
     problem: str | None
+    remedy: str | None
 
 
 class SegmentInfo(TypedDict):
@@ -241,6 +246,7 @@ class LogInfo(TypedDict):
     sync_lock: LockInfo
     retention_problem: str | None
     problem: str | None
+    remedy: str | None
 
 
 class MemberInfo(TypedDict):
@@ -278,6 +284,7 @@ class ConsumerInfo(TypedDict):
     members: list[MemberInfo]
     cursors: list[CursorInfo]
     error: str | None
+    remedy: str | None
 
 
 class QueueState(TypedDict):
@@ -300,6 +307,7 @@ class QueueState(TypedDict):
     dead: int
     holders: dict[str, int]
     error: str | None
+    remedy: str | None
 
 
 class StoreInfo(TypedDict):

@@ -14,18 +14,19 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from falaj.errors import Error
+from falaj.errors import Error, LockTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
-    from falaj._core import Bell, Follower, Record, Watch
+    from falaj._core import Batch, Bell, Follower, Record, Watch
     from falaj.consumers import Consumer
     from falaj.queues import Jobs, Queue
 
 __all__ = ["AsyncConsumer", "AsyncFollower"]
 
 T = TypeVar("T")
+Found = TypeVar("Found")
 Waiter = asyncio.Future[None]
 
 _RECORDS_A_TURN = 256
@@ -63,6 +64,8 @@ class AsyncFollower(Generic[T]):
                 while record is None and not self._follower.closed:
                     await self._news()
                     record = self._follower.poll()
+        except LockTimeout:
+            raise
         except TimeoutError:
             pass
         if record is None:
@@ -131,38 +134,69 @@ class AsyncConsumer(Generic[T]):
         self._read += 1
         if self._read % _RECORDS_A_TURN == 0:
             await asyncio.sleep(0)
-        record = self._consumer._next()
-        try:
-            async with asyncio.timeout(self._timeout):
-                while record is None:
-                    await self._news()
-                    if self._consumer.closed:
-                        break
-                    record = self._consumer._next()
-        except TimeoutError:
-            pass
+        record = await _look(self._consumer, self._consumer._next, self._timeout)
         if record is None:
             raise StopAsyncIteration
         return record
 
-    async def _news(self) -> None:
-        """Wait until one of its logs has more, or it is time to look after the others."""
-        loop = asyncio.get_running_loop()
-        waiter: Waiter = loop.create_future()
-        due = self._consumer._due()
-        timer = loop.call_later(_LONGEST_S if due is None else due, _settle, [waiter], None)
-        joined: list[tuple[Watch, _Watcher]] = []
-        try:
-            for watch, seen in self._consumer._watches():
-                watcher = _watcher_of(watch)
-                joined.append((watch, watcher))
-                watcher.add(watch, waiter, seen)
-            await waiter
-        finally:
-            timer.cancel()
-            for watch, watcher in joined:
-                watcher.discard(watch, waiter)
-                watcher.leave()
+
+async def poll(consumer: Consumer[T], records: int, timeout: float | None) -> list[Record[T]]:
+    """Return the next records as `Consumer.poll` does; `Consumer.apoll` calls this."""
+    # First: what is found is returned, whoever cancels it.
+    await asyncio.sleep(0)
+    found = await _look(consumer, lambda: consumer._poll(records, 0.0) or None, timeout)
+    return found or []
+
+
+async def batches(
+    consumer: Consumer[T], size: int, timeout: float | None
+) -> AsyncIterator[Batch[T]]:
+    """Go through batches as `Consumer.batches` does; `Consumer.abatches` calls this."""
+    await asyncio.sleep(0)
+    while (batch := await _look(consumer, lambda: consumer._batch(size, 0.0), timeout)) is not None:
+        yield batch
+        await asyncio.sleep(0)
+
+
+async def _look(
+    consumer: Consumer[Any], look: Callable[[], Found | None], timeout: float | None
+) -> Found | None:
+    """What there is, waiting for it; None when the time is over or the consumer was closed."""
+    found = look()
+    if found is not None or timeout == 0:
+        return found
+    try:
+        async with asyncio.timeout(timeout):
+            while found is None:
+                await _news(consumer)
+                if consumer.closed:
+                    break
+                found = look()
+    except LockTimeout:
+        raise
+    except TimeoutError:
+        pass
+    return found
+
+
+async def _news(consumer: Consumer[Any]) -> None:
+    """Wait until one of its logs has more, or it is time to look after the others."""
+    loop = asyncio.get_running_loop()
+    waiter: Waiter = loop.create_future()
+    due = consumer._due()
+    timer = loop.call_later(_LONGEST_S if due is None else due, _settle, [waiter], None)
+    joined: list[tuple[Watch, _Watcher]] = []
+    try:
+        for watch, seen in consumer._watches():
+            watcher = _watcher_of(watch)
+            joined.append((watch, watcher))
+            watcher.add(watch, waiter, seen)
+        await waiter
+    finally:
+        timer.cancel()
+        for watch, watcher in joined:
+            watcher.discard(watch, waiter)
+            watcher.leave()
 
 
 async def take(queue: Queue[T], n: int, lease: float, timeout: float | None) -> Jobs[T]:
@@ -177,6 +211,8 @@ async def take(queue: Queue[T], n: int, lease: float, timeout: float | None) -> 
             while not jobs:
                 await _jobs_due(queue, watch, watcher)
                 jobs = queue.take(n, lease, 0)
+    except LockTimeout:
+        raise
     except TimeoutError:
         pass
     finally:

@@ -13,7 +13,7 @@ from falaj.lean import T
 TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
     from typing import Any
 
     from falaj._core import Batch, Consumed, Record
@@ -110,6 +110,9 @@ class Consumer(_core.Consumer[T]):
     def afollow(self, timeout: float | None = None) -> AsyncConsumer[T]:
         """Follow from asyncio: `async for`. Nothing polls but for members that died.
 
+        What waits for the medium or for a lock would hold up the event loop: call `commit` with
+        `sync="durable"`, and with `cursor_in` always, as `await asyncio.to_thread(billing.commit)`.
+
         Args:
             timeout: Seconds without a record after which it ends; by default it does not.
 
@@ -125,6 +128,42 @@ class Consumer(_core.Consumer[T]):
         from falaj.aio import AsyncConsumer  # asyncio takes as long to import as all of falaj
 
         return AsyncConsumer(self, timeout)
+
+    def apoll(
+        self, max_records: int = 500, timeout: float | None = None
+    ) -> Coroutine[Any, Any, list[Record[T]]]:
+        """Return the next records, waiting for the first from asyncio; else as `poll`.
+
+        To end the wait, give it a `timeout`, or cancel it: then it took nothing.
+
+        Example:
+            >>> import asyncio
+            >>> _ = store.topic("orders").append(b"one")
+            >>> billing = store.consumer("billing", ["orders"])
+            >>> asyncio.run(billing.apoll(timeout=1))
+            [<Record orders[0] b'one'>]
+        """
+        from falaj import aio
+
+        _expect_some("apoll", "to return", max_records)
+        return aio.poll(self, max_records, timeout)
+
+    def abatches(self, size: int = _BATCH, timeout: float | None = None) -> AsyncIterator[Batch[T]]:
+        """Iterate over batches from asyncio: `async for`; else as `batches`.
+
+        Example:
+            >>> import asyncio
+            >>> _ = store.topic("orders").extend([b"one", b"two"])
+            >>> billing = store.consumer("billing", ["orders"])
+            >>> async def read():
+            ...     return [batch.to_list() async for batch in billing.abatches(timeout=0)]
+            >>> asyncio.run(read())
+            [[b'one', b'two']]
+        """
+        from falaj import aio
+
+        _expect_some("abatches", "a batch has", size)
+        return aio.batches(self, size, timeout)
 
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Record[T]]:
         """Return the next records, waiting for the first of them.
@@ -143,8 +182,7 @@ class Consumer(_core.Consumer[T]):
             LogRewound: The log does not know the cursor any more: `seek` somewhere.
             OffsetOutOfRange: Retention took what it needs: `seek` somewhere.
         """
-        if max_records < 1:
-            raise Invalid(f"poll() takes how many records to return, at least 1, not {max_records}")
+        _expect_some("poll", "to return", max_records)
         return self._poll(max_records, timeout)
 
     def batches(self, size: int = _BATCH, timeout: float | None = 0.0) -> Iterator[Batch[T]]:
@@ -162,8 +200,7 @@ class Consumer(_core.Consumer[T]):
             >>> [(batch.topic, batch.to_list()) for batch in billing.batches()]
             [('orders', [b'one', b'two'])]
         """
-        if size < 1:
-            raise Invalid(f"batches() takes how many records a batch has, at least 1, not {size}")
+        _expect_some("batches", "a batch has", size)
         while (batch := self._batch(size, timeout)) is not None:
             yield batch
 
@@ -196,6 +233,11 @@ class Consumer(_core.Consumer[T]):
         if kind is None and self._automatic and not self.closed:
             self.commit()
         self.close()
+
+
+def _expect_some(verb: str, what: str, records: int) -> None:
+    if records < 1:
+        raise Invalid(f"{verb}() takes how many records {what}, at least 1, not {records}")
 
 
 def position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, int]:
@@ -231,6 +273,8 @@ def start_of(start: Start) -> tuple[str, int]:
     if start in ("earliest", "latest"):
         return str(start), 0
     if isinstance(start, int) and not isinstance(start, bool):
+        if not -(1 << 63) <= start < 1 << 63:
+            raise Invalid(f"no record of any topic has the offset {start}")
         return "offset", start
     from falaj import times  # few need it, and datetime takes its time to import
 

@@ -47,7 +47,10 @@ class Cut(TypedDict):
 
 
 class LogMaintenance(TypedDict):
-    """What went of a log: files, and bytes that they took; `problem` says why not all of it."""
+    """What went of a log: files, and bytes that they took; `problem` says why not all of it.
+
+    `remedy` says what helps against it, as that of `falaj.Error` does.
+    """
 
     name: str
     path: str
@@ -56,16 +59,21 @@ class LogMaintenance(TypedDict):
     segments: int
     bytes: int
     problem: str | None
+    remedy: str | None
 
 
 class Maintenance(TypedDict):
-    """What was done in a store, or would be; `bytes` is what all of its logs take."""
+    """What was done in a store, or would be; `bytes` is what all of its logs take.
+
+    `remedies` says what helps against each of the `problems`.
+    """
 
     dry_run: bool
     retention_bytes: int | None
     bytes: int
     logs: list[LogMaintenance]
     problems: list[str]
+    remedies: list[str]
 
 
 def changes(given: Mapping[str, Any]) -> Changes:

@@ -531,8 +531,8 @@ class Store(_core.Store):
         info["queues"] = []
         for queue in _core._queue_overview(self):
             end, head = ends.get((queue["topic"], queue["generation"], 0)), queue.pop("head")
-            waiting = None if end is None else max(0, end - head)
-            info["queues"].append({**queue, "waiting": waiting})
+            queue["waiting"] = None if end is None else max(0, end - head)
+            info["queues"].append(queue)
         return info
 
     def metrics(self) -> Metrics:

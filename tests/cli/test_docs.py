@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import typer
 
+import falaj as library
 from cli.shell import PROGRAM, Shell
 from falaj.cli.app import app
 from falaj.cli.exits import Exit
@@ -102,6 +103,15 @@ def test_the_page_lists_the_options_in_front_of_the_verb() -> None:
 def test_the_page_lists_the_exit_codes_that_there_are() -> None:
     codes = re.findall(r"^\| (\d+) \|", section("Exit codes"), re.M)
     assert [int(code) for code in codes] == [code.value for code in Exit]
+
+
+def test_the_page_lists_the_rows_that_info_prints(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s") as store:
+        topic = store.topic("t")
+        topic.configure(retention_records=1)
+        store.consumer("c", [topic]).close()
+    printed = dict.fromkeys(line.split("\t")[0] for line in falaj.ok("info", "s").splitlines())
+    assert re.findall(r"^\| `(\w+)` \|", section("info"), re.M) == list(printed)
 
 
 def test_every_remedy_has_an_exit_code() -> None:

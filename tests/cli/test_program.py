@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import falaj as library
-from cli.shell import Shell
+from cli.shell import PROGRAM, Shell
 from cli.test_docs import VERBS
 
 
@@ -106,6 +106,22 @@ BEYOND = {
         ["verify", "s", BYTE],
     ],
 }
+
+
+def test_a_process_without_standard_streams_does_its_work_and_says_nothing(falaj: Shell) -> None:
+    script = """
+        falaj() { "$0" "$@"; echo "$?" >> codes; }
+        echo one | falaj append s t >&- 2>&-
+        falaj append s t <&- >&- 2>&-
+        falaj cat s t >&-
+        falaj cat s nothing <&- 2>&-
+    """
+    done = subprocess.run(
+        ["bash", "-c", script, PROGRAM], cwd=falaj.folder, capture_output=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
+    assert (falaj.folder / "codes").read_text().split() == ["0", "0", "0", "2"]
+    assert falaj.ok("cat", "s", "t") == "one\n"
 
 
 def test_a_path_that_is_not_utf_8_is_printed_as_it_is(falaj: Shell) -> None:

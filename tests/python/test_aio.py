@@ -10,7 +10,10 @@ import pytest
 from children import child, ends_within
 
 import falaj
-from falaj.errors import TopicDeleted
+from falaj.aio import AsyncFollower
+from falaj.consumers import Consumer
+from falaj.errors import Closed, Invalid, LockTimeout, TopicDeleted
+from falaj.queues import Queue
 
 SOON_S = 5.0
 
@@ -232,3 +235,111 @@ def test_a_loop_with_a_waiting_task_sleeps(topic: falaj.Topic[memoryview]) -> No
         return used
 
     assert asyncio.run(main()) < 0.02
+
+
+def test_a_poll_from_asyncio_waits_for_the_first_record_and_takes_nothing_when_cancelled(
+    store: falaj.Store,
+) -> None:
+    orders = store.topic("orders")
+    orders.extend([b"0", b"1", b"2"])
+    billing = store.consumer("billing", ["orders"])
+
+    async def main() -> None:
+        assert [record.bytes() for record in await billing.apoll(2)] == [b"0", b"1"]
+        assert [record.bytes() for record in await billing.apoll()] == [b"2"]
+        assert await billing.apoll(timeout=0) == await billing.apoll(timeout=0.01) == []
+        cancelled = asyncio.create_task(billing.apoll())
+        await asyncio.sleep(0.05)  # sleep: it is to be waiting
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        threading.Timer(0.05, orders.append, (b"3",)).start()
+        assert [record.bytes() for record in await billing.apoll(timeout=SOON_S)] == [b"3"]
+        threading.Timer(0.05, billing.close).start()
+        assert await billing.apoll(timeout=SOON_S) == []
+
+    asyncio.run(main())
+    with pytest.raises(Closed):
+        asyncio.run(billing.apoll())
+    with pytest.raises(Invalid, match=r"apoll\(\)"):
+        asyncio.run(billing.apoll(0))
+
+
+def test_batches_from_asyncio_go_on_with_what_comes_and_give_others_turns(
+    store: falaj.Store,
+) -> None:
+    orders = store.topic("orders")
+    orders.extend([b"x"] * 1000)
+    billing = store.consumer("billing", ["orders"])
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)  # sleep: hands the turn on at once
+
+    async def main() -> int:
+        counter = asyncio.create_task(count())
+        seen = 0
+        async for batch in billing.abatches(size=10, timeout=SOON_S):
+            seen += len(batch)
+            billing.commit()
+            if seen == 1000:
+                assert turns >= 100 or len(batch) > 10
+                orders.append(b"x")
+            if seen == 1001:
+                break
+        counter.cancel()
+        return seen
+
+    assert asyncio.run(main()) == 1001
+    assert billing.lag == 0
+    with pytest.raises(Invalid, match=r"abatches\(\)"):
+        billing.abatches(0)
+
+
+class Locked:
+    """A follower that cannot have a lock when it looks again."""
+
+    closed = False
+
+    def __init__(self, follower: Any) -> None:
+        self._watch, self._seen, self.close = follower._watch, 0, follower.close
+        self.looks = 0
+
+    def poll(self) -> None:
+        self.looks += 1
+        if self.looks > 1:
+            raise LockTimeout("process 1 has it")
+
+
+def test_a_lock_that_is_not_had_is_told_and_is_not_the_end_of_the_wait(
+    store: falaj.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = store.topic("orders")
+    topic.append(b"x")
+    looks = 0
+
+    def look(*_arguments: Any) -> None:
+        nonlocal looks
+        looks += 1
+        if looks % 2 == 0:
+            raise LockTimeout("process 1 has it")
+
+    monkeypatch.setattr(Consumer, "_next", look)
+    monkeypatch.setattr(Queue, "take", look)
+    store.queue("jobs").put(b"x")
+    billing = store.consumer("billing", ["orders"])
+
+    async def waits() -> None:
+        locked: Any = Locked(topic.follow())
+        follower = AsyncFollower[Any](locked, None)
+        for wait in (anext(follower), anext(billing.afollow()), take()):
+            with pytest.raises(LockTimeout):
+                await wait
+
+    async def take() -> Any:
+        return await store.queue("jobs").atake()
+
+    asyncio.run(waits())

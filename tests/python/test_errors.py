@@ -157,6 +157,29 @@ def test_a_newer_store_says_to_upgrade(path: Path) -> None:
     assert (caught.value.remedy, caught.value.path) == ("upgrade", os.fspath(settings))
 
 
+def test_reports_say_what_helps_beside_what_is_wrong(path: Path) -> None:
+    with falaj.open(path) as store:
+        with store.topic("hurt") as topic:
+            topic.append(b"x")
+            store.consumer("c", [topic]).close()
+        store.topic("newer")
+        assert [each["remedy"] for each in store.info()["topics"]] == [None, None]
+    settings = path / "topics/newer/topic.json"
+    newer = settings.read_text().replace('"format":1', '"format":9').rpartition(',"checksum"')[0]
+    settings.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
+    (path / "topics/hurt/topic.json").write_text("{}")
+    (consumer,) = (path / "consumers").iterdir()
+    consumer.write_bytes(b"")
+    wanted = ["repair", "upgrade"]
+    with falaj.open(path) as store:
+        info = store.info()
+        assert [each["remedy"] for each in info["topics"]] == wanted
+        assert [each["remedy"] for each in info["consumers"]] == ["repair"]
+        assert store.maintain()["remedies"] == wanted
+    repair = falaj.repair(path)
+    assert (repair["remedies"], len(repair["problems"])) == (wanted, 2)
+
+
 @pytest.mark.parametrize("text", ["", "{}", "null", "\0" * 100, '{"format":1}'])
 def test_a_damaged_settings_file_is_named(path: Path, text: str) -> None:
     falaj.open(path).close()
@@ -338,10 +361,10 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "partitions": lambda store, _: store.topic("new", partitions=-1),
     "segment": lambda store, _: store.topic("new", segment_bytes=2**70),
     "interval": lambda store, _: store.topic("new", sync_interval_ms=-(2**70)),
-    "sync": lambda store, _: store.topic("new", sync="often"),  # type: ignore[arg-type]
+    "sync": lambda store, _: store.topic("new", sync="often"),  # type: ignore[call-overload]
     "visibility": lambda _, topic: topic.follow(visibility="all"),  # type: ignore[arg-type]
     "append": lambda _, topic: topic.append(b"x", partition=-1),
-    "mode": lambda _, topic: topic.append(b"x", sync="soon"),  # type: ignore[arg-type]
+    "mode": lambda _, topic: topic.append(b"x", sync="soon"),  # type: ignore[call-overload]
     "extend": lambda _, topic: topic.extend([b"x"], partition=2**32),
     "tombstone": lambda _, topic: topic.tombstone(b"x", partition=-1),
     "expect": lambda _, topic: topic.append(b"x", expect=2**64),
@@ -349,10 +372,16 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "transaction": lambda store, topic: store.transaction().append(topic, b"x", partition=-1),
     "token": lambda _, topic: topic.commit_job("j", [], token=("t", -1)),
     "view": lambda _, topic: topic.partition(10**5000),
-    "position": lambda _, topic: topic[-1, 0],
+    "position": lambda _, topic: topic[falaj.Position(-1, 0)],
     "offset": lambda _, topic: topic[2**200],
     "wait": lambda _, topic: topic.wait_durable(-1),
     "batches": lambda _, topic: topic.batches(2**70),
+    "start": lambda store, topic: store.consumer("c", [topic], start=2**63),
+    "seek": lambda store, topic: store.consumer("c", [topic]).seek(-(2**64)),
+    "commit": lambda store, topic: store.consumer("c", [topic]).commit(-1),
+    "consumed": lambda store, topic: store.consumer("c", [topic]).position(partition=-1),
+    "poll": lambda store, topic: store.consumer("c", [topic]).poll(2**64),
+    "take": lambda store, topic: store.queue("q", topic).take(2**64),
     "slice": lambda _, topic: topic[::2].batches(),
 }
 

@@ -219,6 +219,6 @@ def test_behind_damage_at_the_end_it_goes_on_with_what_comes(path: Path, how: An
         seen, _ = read_over_damage(billing, how)
         assert [n for *_, n in seen] == list(range(299))
         store.topic("orders").append(b"next")
-        seen, lost = read_over_damage(billing, how)
+        seen, _ = read_over_damage(billing, how)
         assert [n for *_, n in seen] == [300]
         assert billing.lag == 0

@@ -175,7 +175,12 @@ def test_queues_are_told_by_who_only_reads_with_what_waits_is_out_back_done_and_
             assert holder.hear() == "has two"
             reader = falaj.open(path, "r")
             [told] = reader.info()["queues"]
-            assert told == {**queue.info(), "generation": told["generation"], "error": None}
+            assert told == {
+                **queue.info(),
+                "generation": told["generation"],
+                "error": None,
+                "remedy": None,
+            }
             assert list(told["holders"].values()) == [2]
             holder.kill()
         [dead] = reader.info()["queues"]

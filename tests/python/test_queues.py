@@ -258,7 +258,7 @@ def test_what_cannot_be_right_is_refused_and_changes_nothing(
         store.queue("jobs", topic="other")
     wrong: dict[str, Any]
     for wrong in ({"n": 0}, {"n": -1}, {"lease": 0}, {"lease": -1.0}, {"lease": float("nan")}):
-        with pytest.raises((Invalid, OverflowError)):
+        with pytest.raises(Invalid):
             queue.take(**wrong)
     for attempts in (0, 2**24):
         with pytest.raises(Invalid, match="max_attempts"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,6 @@ from falaj.spark.stream import HAS_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -33,6 +33,14 @@ TIME_NS = 1_385_000_000_123_456_789
 def limited(most: int) -> dict[str, str]:
     """Bound micro-batches, with a PySpark that can; PySpark 4.1 takes all there is as one."""
     return {"maxOffsetsPerTrigger": str(most)} if HAS_LIMITS else {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is here."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker("spark")
 
 
 @pytest.fixture(scope="session")

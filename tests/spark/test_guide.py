@@ -1,9 +1,14 @@
-"""docs/guide/spark.md tells the options and columns that there are."""
+"""docs/guide/spark.md tells the options and columns that there are, pipelines.md the pipelines."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
+
 import pytest
 
+from falaj.cli import pipelines
 from falaj.errors import Invalid
 from falaj.spark import sink_columns, sink_options
 from falaj.spark.columns import schema
@@ -30,3 +35,14 @@ def test_the_guide_lists_the_columns_that_there_are() -> None:
 
 def test_the_guide_lists_what_writing_takes() -> None:
     assert table_keys(GUIDE, "Writing") == [*sink_columns.NAMES, *sink_options.NAMES]
+
+
+def test_the_guide_lists_the_pipelines_that_there_are() -> None:
+    guide = (ROOT / "docs/guide/pipelines.md").read_text()
+    listed = re.findall(r"^\| \[(\w+)\]\(#(\w+)\) \|", guide, re.M)
+    rooms = (room.name for room in pkgutil.iter_modules(pipelines.__path__))
+    verbs = {importlib.import_module(f"{pipelines.__name__}.{room}").NAME for room in rooms}
+    assert {name for name, _ in listed} == verbs
+    for name, anchor in listed:
+        assert anchor == name
+        assert f"\n## {name.capitalize()}\n" in guide

@@ -51,6 +51,12 @@ def test_names_may_come_in_any_case_and_topics_with_spaces() -> None:
         (GIVEN | {"maxRows": "1"}, "there is no option 'maxrows': format('falaj') takes store, "),
         (GIVEN | {"path": "x"}, "load() takes no path: name the store with .option('store'"),
         (GIVEN | {"startOffsets": "x"}, "option 'startoffsets': did you mean startingOffsets or "),
+        (GIVEN | {"assign": '{"a": [0]}'}, "option assign is not there: name the topic with"),
+        (GIVEN | {"minOffsetsPerTrigger": "9"}, "minOffsetsPerTrigger is not there, for no batch"),
+        (GIVEN | {"maxTriggerDelay": "1m"}, "maxTriggerDelay is not there, for no batch waits"),
+        (GIVEN | {"maxRecordsPerPartition": "9"}, "say into how many tasks to cut with minPart"),
+        (GIVEN | {"store": "file:///data"}, "not a URL: 'file:///data' begins with 'file:///'"),
+        (GIVEN | {"store": "s3://b/k"}, "option store is a directory that this machine sees, not"),
         (GIVEN | {"subscribePattern": "a.*"}, "subscribe and subscribePattern exclude each other"),
         ({"store": "s", "subscribePattern": "a("}, "subscribePattern is no expression: missing )"),
         ({"store": "s", "subscribePattern": ""}, "option subscribePattern is missing: add .option"),
@@ -121,10 +127,20 @@ def test_a_time_is_milliseconds_or_an_iso_time_and_goes_before_offsets() -> None
 
 def test_options_for_brokers_get_one_warning_that_names_them() -> None:
     brokers = {"kafka.bootstrap.servers": "x:9092", "Kafka.security.protocol": "SSL"}
+    asking = {
+        "kafkaConsumer.pollTimeoutMs": "1",
+        "fetchOffset.numRetries": "1",
+        "groupIdPrefix": "g",
+    }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        options = ReadOptions.parse(GIVEN | brokers | {"maxOffsetsPerTrigger": "5"}, "batch")
+        options = ReadOptions.parse(
+            GIVEN | brokers | asking | {"maxOffsetsPerTrigger": "5"}, "batch"
+        )
         assert not caught
         options.warn_of_ignored()
     (warning,) = caught
-    assert "kafka.bootstrap.servers, kafka.security.protocol, maxOff" in str(warning.message)
+    assert str(warning.message).endswith(
+        "fetchoffset.numretries, groupidprefix, kafka.bootstrap.servers, kafka.security.protocol, "
+        "kafkaconsumer.polltimeoutms, maxOffsetsPerTrigger"
+    )

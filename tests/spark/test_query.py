@@ -120,6 +120,46 @@ def test_values_are_text_or_json_and_what_is_neither_is_left_out_where_asked_for
     assert latest.astimezone(UTC) == datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
+@pytest.mark.proof
+def test_a_topic_of_a_thousand_segments_is_read_whole(spark: SparkSession, path: Path) -> None:
+    with (
+        falaj.open(path) as store,
+        store.topic("t", segment_bytes=65_536, sync="none") as topic,
+    ):
+        for n in range(4_000):
+            topic.append(bytes(14_000), key=b"%d" % n)
+    assert len(list(path.glob("logs/t@*/*.log"))) >= 1_000
+    whole = spark.read.format("falaj").options(store=str(path), subscribe="t").load()
+    told = whole.selectExpr("sum(CAST(CAST(key AS STRING) AS INT))", "sum(length(value))").first()
+    assert told == (sum(range(4_000)), 4_000 * 14_000)
+
+
+def test_huge_records_are_read_in_a_time_zone_whose_clocks_change(
+    spark: SparkSession, path: Path
+) -> None:
+    huge = bytes(range(256)) * (15 << 12)
+    with falaj.open(path) as store, store.topic("t") as topic:
+        topic.append(huge, time="2026-03-08T06:59:59.999999Z")
+        topic.append(huge[::-1], time="2026-03-08T07:00:00.000001Z")
+    settings = {
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.sql.python.filterPushdown.enabled": "true",
+    }
+    before = {name: spark.conf.get(name) or "" for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        reader = spark.read.format("falaj").options(store=str(path), pushdown="true")
+        frame = reader.option("subscribe", "t").load()
+        chosen = "timestamp >= '2026-03-08 01:59:59.999999' AND timestamp <= '2026-03-08 03:00:00'"
+        [row] = frame.where(chosen).selectExpr("*", "CAST(timestamp AS STRING) AS told").collect()
+        assert (row.offset, row.value == huge) == (0, True)
+        assert row.told == "2026-03-08 01:59:59.999999"
+    finally:
+        for name, kept in before.items():
+            spark.conf.set(name, kept)
+
+
 def test_an_empty_topic_is_an_empty_table(load: Load) -> None:
     assert load("empty").count() == 0
 

@@ -49,6 +49,7 @@ def test_what_spark_hands_over_of_its_own_is_passed_over() -> None:
     [
         ({"topic": "a"}, "batch", "option store is missing: add .option('store', 'events')"),
         (GIVEN | {"topic": " "}, "batch", "option topic is missing"),
+        (GIVEN | {"store": "hdfs://n/s"}, "batch", "option store is a directory that this machine"),
         (GIVEN | {"txnAppID2": "x"}, "batch", "option 'txnappid2': did you mean txnAppId"),
         (GIVEN | {"ack": "1"}, "batch", "takes store, topic, partitions, txnAppId, txnVersion"),
         (GIVEN | {"path": "x"}, "batch", "save() and start() take no path: name the store"),

@@ -128,6 +128,55 @@ def test_the_default_mode_is_refused_by_spark_with_the_remedy(
         spark.range(1).write.format("falaj").options(store=str(path), topic="out").save()
 
 
+def test_a_job_as_one_writes_it_for_kafka_runs_with_another_format_a_store_and_a_mode(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    with falaj.open(path) as store:
+        store.topic("topic1").extend([(b"k1", b"one"), (b"k2", b"two")])
+        store.topic("topic2"), store.topic("topic3")
+    brokers = ("kafka.bootstrap.servers", "host1:port1,host2:port2")
+    frame = (
+        spark.readStream.format("falaj")
+        .option("store", str(path))
+        .option(*brokers)
+        .option("subscribe", "topic1")
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "false")
+        .option("kafka.group.id", "group")
+        .option("groupIdPrefix", "group")
+        .load()
+    )
+    query = (
+        frame.selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)")
+        .writeStream.format("falaj")
+        .option("store", str(path))
+        .option(*brokers)
+        .option("topic", "topic2")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(100)
+    (
+        spark.read.format("falaj")
+        .option("store", str(path))
+        .option(*brokers)
+        .option("subscribe", "topic1,topic2")
+        .option("startingOffsets", '{"topic1": {"0": 1}, "topic2": {"0": -2}}')
+        .option("endingOffsets", "latest")
+        .load()
+        .selectExpr("'topic3' AS topic", "key", "value")
+        .write.format("falaj")
+        .mode("append")
+        .option("store", str(path))
+        .option(*brokers)
+        .save()
+    )
+    with falaj.open(path, "r") as store:
+        found = Counter((record.key, record.bytes()) for record in store.topic("topic3"))
+    assert found == {(b"k1", b"one"): 1, (b"k2", b"two"): 2}
+
+
 def unlucky(name: str, happens: Callable[[], None], *, late: bool = False) -> Any:
     """Make a source in whose writer something happens: in the midst of a task or after a commit."""
 

@@ -13,7 +13,7 @@ import typer
 
 from falaj import admin
 from falaj.cli import options
-from falaj.cli.exits import Exit, say
+from falaj.cli.exits import Exit, told
 from falaj.cli.paint import Paint, is_terminal
 from falaj.cli.progress import bar
 from falaj.cli.tables import Column, rows_of, table
@@ -143,11 +143,9 @@ def repair(
             for step in log["steps"]:
                 cells = (step["action"], step["path"], step["position"], step["bytes"], step["why"])
                 print(*cells, sep="\t")
-    problems = [*done["problems"], *(log["problem"] for log in done["logs"] if log["problem"])]
-    for problem in problems:
-        say(str(problem))
-    if not done["complete"]:
-        raise typer.Exit(Exit.DAMAGE)
+    of_logs = ((log["problem"], log["remedy"]) for log in done["logs"])
+    if code := told((*zip(done["problems"], done["remedies"], strict=True), *of_logs)):
+        raise typer.Exit(code)
 
 
 def _tell_steps(done: "RepairReport") -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from falaj.cli import options
-from falaj.cli.exits import Exit, Stop, say
+from falaj.cli.exits import Stop, told
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, rows_of, table
 from falaj.cli.units import place
@@ -65,11 +65,8 @@ def consumers(
         table(COLUMNS, rows(found))
     else:
         rows_of(None, COLUMNS, rows(found))
-    problems = [consumer["error"] for consumer in found if consumer["error"]]
-    for problem in problems:
-        say(problem)
-    if problems:
-        raise typer.Exit(Exit.DAMAGE)
+    if code := told((consumer["error"], consumer["remedy"]) for consumer in found):
+        raise typer.Exit(code)
 
 
 def rows(found: "list[ConsumerInfo]") -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from falaj.cli.paint import Paint
 from falaj.errors import NeedsRecovery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import NoReturn
 
     from falaj.errors import Error
@@ -31,6 +31,8 @@ __all__ = [
     "read_failed",
     "say",
     "swallow_output",
+    "told",
+    "worst",
 ]
 
 
@@ -55,6 +57,9 @@ _BY_REMEDY = {
 }
 
 
+_BY_WEIGHT = (Exit.DONE, Exit.AGAIN, Exit.USAGE, Exit.MACHINE, Exit.DAMAGE)
+
+
 class Stop(Exception):
     """End the verb with a sentence and an exit code."""
 
@@ -74,6 +79,25 @@ def code_of(error: Error) -> Exit:
     if isinstance(error, NeedsRecovery):
         return Exit.AGAIN  # a crash is no damage: the next writer recovers it
     return _BY_REMEDY[error.remedy]
+
+
+def worst(one: Exit, other: Exit) -> Exit:
+    """Code of a verb in which both were met: trying again helps nobody while there is damage."""
+    return max(one, other, key=_BY_WEIGHT.index)
+
+
+def told(problems: Iterable[tuple[str | None, str | None]]) -> Exit:
+    """Say what is wrong, each thing once, and return the code for what helps.
+
+    Args:
+        problems: Sentences and their remedies; None where nothing is wrong.
+    """
+    code = Exit.DONE
+    for sentence, remedy in dict.fromkeys(problems):
+        if sentence is not None and remedy is not None:
+            say(sentence)
+            code = worst(code, _BY_REMEDY[remedy])
+    return code
 
 
 def read_failed(path: str, error: OSError) -> Stop:

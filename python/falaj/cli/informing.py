@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from falaj.cli import consuming, options, queueing
-from falaj.cli.exits import Exit, say
+from falaj.cli import consuming, exits, options, queueing
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, facts, rows_of, table
 from falaj.cli.units import show_time, size, span
@@ -77,13 +76,11 @@ def info(
         _show(told)
     for log in told["logs"]:
         if log["retention_problem"]:
-            say(f"retention of {log['name']}: {log['retention_problem']}")
-    problems = [each["problem"] for each in (*told["topics"], *told["logs"]) if each["problem"]]
-    problems += [queue["error"] for queue in told["queues"] if queue["error"]]
-    for problem in dict.fromkeys(problems):
-        say(str(problem))
-    if problems:
-        raise typer.Exit(Exit.DAMAGE)
+            exits.say(f"retention of {log['name']}: {log['retention_problem']}")
+    problems = [(each["problem"], each["remedy"]) for each in (*told["topics"], *told["logs"])]
+    problems += [(queue["error"], queue["remedy"]) for queue in told["queues"]]
+    if code := exits.told(problems):
+        raise typer.Exit(code)
 
 
 def metrics(

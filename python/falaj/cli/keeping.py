@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from falaj.cli import options
-from falaj.cli.exits import Exit, Stop, say
+from falaj.cli.exits import Stop, told
 from falaj.cli.informing import LIMITS, limits_row
 from falaj.cli.opened import raw_topic
 from falaj.cli.paint import is_terminal
@@ -127,11 +127,9 @@ def maintain(
         print(json.dumps(done))
     else:
         _tell(done)
-    problems = [*done["problems"], *(log["problem"] for log in done["logs"] if log["problem"])]
-    for problem in problems:
-        say(str(problem))
-    if problems:
-        raise typer.Exit(Exit.DAMAGE)
+    of_logs = ((log["problem"], log["remedy"]) for log in done["logs"])
+    if code := told((*zip(done["problems"], done["remedies"], strict=True), *of_logs)):
+        raise typer.Exit(code)
 
 
 _CUTS = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from falaj.cli import options
-from falaj.cli.exits import Exit, Stop, say
+from falaj.cli.exits import Stop, say, told
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, table
 
@@ -62,14 +62,22 @@ def queues(
         if not found and is_terminal(sys.stdout):
             print(f"{store} has no queues yet")
     for queue in found:
-        name = queue["name"]
-        forget = f"`falaj queues --reset {name}` forgets it"
-        if queue["error"]:
-            say(f"queue {name}: {queue['error']}; {forget}")
-        elif queue["waiting"] is None:
-            say(f"queue {name}: its topic {queue['topic']!r} is not there; {forget}")
-    if len(whole) < len(found):
-        raise typer.Exit(Exit.DAMAGE)
+        if not queue["error"] and queue["waiting"] is None:
+            gone = f"its topic {queue['topic']!r} is not there"
+            say(f"queue {queue['name']}: {gone}; {_forget(queue)}")
+    problems = [
+        (
+            queue["error"] and f"queue {queue['name']}: {queue['error']}; {_forget(queue)}",
+            queue["remedy"],
+        )
+        for queue in found
+    ]
+    if code := told(problems):
+        raise typer.Exit(code)
+
+
+def _forget(queue: "QueueState") -> str:
+    return f"`falaj queues --reset {queue['name']}` forgets it"
 
 
 def rows(found: "list[QueueState]") -> list[dict[str, Any]]:

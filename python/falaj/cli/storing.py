@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from falaj.cli import options
-from falaj.cli.exits import Exit, Stop, code_of, say
+from falaj.cli.exits import Exit, Stop, code_of, say, worst
 from falaj.cli.opened import Access, raw_topic
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, table
@@ -36,7 +36,7 @@ def topics(
             except Error as error:
                 # One that cannot be read must not hide the others.
                 say(f"topic {name}: {error}")
-                code = max(code, code_of(error))
+                code = worst(code, code_of(error))
     if as_json:
         for row in rows:
             print(json.dumps(row))

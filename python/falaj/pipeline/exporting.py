@@ -366,7 +366,7 @@ def _cores(spark: SparkSession) -> int:
     try:
         return spark.sparkContext.defaultParallelism
     except PySparkException:  # Spark Connect does not tell
-        return os.cpu_count() or 1
+        return len(os.sched_getaffinity(0))
 
 
 def _opened(store: falaj.Store, config: ExportConfig) -> falaj.Topic[Any]:

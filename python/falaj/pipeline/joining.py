@@ -214,7 +214,8 @@ def _at_once(run: Run, config: JoinConfig, work: _Work) -> None:
     """Write all of it as one batch, if that was not done."""
     if run.job.done:
         return
-    start, end = run.job.start, run.ends(config.end)
+    end = run.ends(config.end)
+    start = {part: run.job.start.get(part, 0) for part in end}
     run.records = sum(end.values()) - sum(start.values())
     work.write(part_rows(run.spark, config, start, end), 0)
     run.job.finish()

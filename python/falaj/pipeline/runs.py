@@ -57,7 +57,7 @@ class Batch:
     @property
     def records(self) -> int:
         """How many offsets it passes over."""
-        return sum(end - self.start[part] for part, end in self.end.items())
+        return sum(end - self.start.get(part, 0) for part, end in self.end.items())
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Run:
             end: An offset of each partition, or a time; None for all there is.
         """
         found = _look(self.config, "latest" if end is None else end)
-        return {part: max(offset, self.job.start[part]) for part, offset in found.items()}
+        return {part: max(offset, self.job.start.get(part, 0)) for part, offset in found.items()}
 
     def follow(self, writer: DataStreamWriter) -> None:
         """Run a query to its end, or until it is stopped.
@@ -163,14 +163,34 @@ class Run:
             if told.batchId <= self._last or "addBatch" not in told.durationMs:
                 continue  # known, or a look that found nothing new
             source = told.sources[0]
-            start = _offsets(source.startOffset, self.config.topic) or self.job.start
-            batch = Batch(told.batchId, start, _offsets(source.endOffset, self.config.topic), told)
+            start, end = self._bounds(source.startOffset, source.endOffset)
+            batch = Batch(told.batchId, start, end, told)
             if self._last < 0 and not self.config.continuous:
-                self.progress.total(sum(max(0, e - start[n]) for n, e in self.ends().items()))
+                ends = self.ends().items()
+                self.progress.total(sum(max(0, e - start.get(n, 0)) for n, e in ends))
             self._last = batch.number
             self.records += batch.records
             self.progress.advance(batch.records)
             self.seen(batch)
+
+    def _bounds(self, start: Any, end: Any) -> tuple[dict[int, int], dict[int, int]]:
+        """Find in what Spark kept where a batch began and ended in the topic.
+
+        One that was made anew in between was read from its beginning.
+        """
+        before, until = _kept(start), _kept(end)
+        ended = places.decode(until).get(self.config.topic) if until else None
+        if ended is None:
+            return {}, {}
+        last = {number: place.offset for number, place in ended.partitions.items()}
+        begun = places.decode(before) if before else places.beginning(until)
+        if begun is None:
+            return {number: self.job.start.get(number, 0) for number in last}, last
+        known = begun.get(self.config.topic)
+        if known is None or known.generation != ended.generation:
+            return dict.fromkeys(last, 0), last
+        first = {number: place.offset for number, place in known.partitions.items()}
+        return {number: first.get(number, 0) for number in last}, last
 
 
 def _look(config: FlowConfig, moment: Moment) -> dict[int, int]:
@@ -198,12 +218,9 @@ def settings(config: FlowConfig) -> dict[str, Any]:
     return json.loads(json.dumps(chosen))  # type: ignore[no-any-return]
 
 
-def _offsets(kept: Any, topic: str) -> dict[int, int]:
-    document = json.loads(kept) if isinstance(kept, str) else kept
-    if not document:
-        return {}
-    standing = places.decode(document).get(topic)
-    return {} if standing is None else {n: p.offset for n, p in standing.partitions.items()}
+def _kept(told: Any) -> Any:
+    """Read what Spark tells of a place, which some versions tell as text."""
+    return json.loads(told) if isinstance(told, str) else told
 
 
 def _refuse_remote(spark: SparkSession) -> None:

@@ -201,7 +201,7 @@ def _read(
                 lost = (
                     f"{where}: records {start} to {min(first, end)} were trimmed while Spark read"
                 )
-                loss.meet(out_of_range(lost, start, first, there))
+                loss.meet(out_of_range(lost, topic, start, first, there))
                 start = first
             elif there < end:
                 loss.meet(LogRewound(f"{where} ends at {there} now, before {end}: it lost its end"))

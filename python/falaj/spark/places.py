@@ -134,5 +134,5 @@ def decode(kept: dict[str, Any]) -> Places:
             raise
         raise Invalid(
             f"the checkpoint does not hold places of a falaj stream ({kept!r}): it is another "
-            "source's; start with a new checkpointLocation"
+            "source's; start with a new checkpointLocation, and startingTimestamp where it stood"
         ) from None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Range", "open_raw", "opened", "plan", "split"]
 
-# Without `minPartitions`: tasks for all cores of the driver's machine, none too small to be worth
+# Without `minPartitions`: tasks for all cores that the driver may use, none too small to be worth
 # its start.
 TASKS_PER_CORE = 2
 RECORDS_MIN = 10_000
@@ -96,7 +96,7 @@ def split(whole: list[Range], partitions_min: int | None) -> list[Range]:
         return []
     if partitions_min is None:
         enough = -(-records // RECORDS_MIN)
-        partitions_min = min(enough, TASKS_PER_CORE * (os.cpu_count() or 1))
+        partitions_min = min(enough, TASKS_PER_CORE * len(os.sched_getaffinity(0)))
     pieces = []
     for bounds in whole:
         # Rounded up, so that the sum reaches the minimum.

@@ -39,7 +39,8 @@ def local(app: str, *, cores: int | str = "*", **settings: str) -> SparkSession:
     Args:
         app: Name of the application.
         cores: How many tasks run at a time; "*" for one a core.
-        settings: Further settings of Spark, with `_` for `.`: `spark_driver_memory="2g"`.
+        settings: Further settings of Spark: `spark_driver_memory="2g"`, with `_` for `.`; names
+            with a dot stay as they are, `**{"spark.sql.catalog.spark_catalog": …}`.
 
     Returns:
         The session; `stop()` ends it.
@@ -58,8 +59,18 @@ def local(app: str, *, cores: int | str = "*", **settings: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # whatever the machine's name resolves to
     builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
-    for name, value in (_SETTINGS | {k.replace("_", "."): v for k, v in settings.items()}).items():
+    for name, value in (_SETTINGS | {_spelled(name): v for name, v in settings.items()}).items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _spelled(name: str) -> str:
+    """Spell a setting as Spark does: some have `_` of their own, and all have a dot.
+
+    Example:
+        >>> _spelled("spark_driver_memory"), _spelled("spark.executorEnv.MY_VAR")
+        ('spark.driver.memory', 'spark.executorEnv.MY_VAR')
+    """
+    return name if "." in name else name.replace("_", ".")

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from falaj.errors import Invalid
 from falaj.spark import options
-from falaj.spark.given import boolean, positive, refuse_unknown, required
+from falaj.spark.given import boolean, directory, positive, refuse_unknown, required
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from falaj.spark.options import Kind
 
@@ -79,7 +79,7 @@ class WriteOptions:
             for name in _OF_SPARK:
                 options.pop(name.lower(), None)
         ignored = refuse_unknown(options, NAMES, _ADVICE)
-        store = Path(required(options, "store", "'events'")).absolute()
+        store = directory(options)
         topic = required(options, "topic", "'orders'") if "topic" in options else None
         partitions = positive(options, "partitions")
         if partitions is not None and topic is None:

@@ -64,9 +64,10 @@
 //!
 //! # Features and platform
 //!
-//! There is nothing to choose: no dependencies, and two cargo features, `failpoints` and `canaries`,
-//! which are for our own tests and let them end a process at named points or plant bugs. Linux, 64-bit, little-endian: words are
-//! mapped and waits are futexes; anything else refuses to compile. Threads may share every handle;
+//! There is nothing to choose: no optional dependencies, and two cargo features, `failpoints` and
+//! `canaries`, which are for our own tests and let them end a process at named points or plant bugs.
+//! Linux, 64-bit, little-endian: words are mapped and waits are futexes; anything else refuses to
+//! compile. Threads may share every handle;
 //! after a `fork` the child opens anew ([`Closed`](error::Error::Closed) reminds it). Local file
 //! systems only: network ones and FUSE are refused.
 #![deny(unsafe_code)]

@@ -20,7 +20,7 @@ use falaj::topic::Skipped;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, remedy};
 use crate::retention::shown;
 use crate::store::Store;
 use crate::wait::{ATTEMPT, patiently, seconds};
@@ -74,6 +74,11 @@ pub(crate) fn with_progress<T: Send>(
         (Err(_), Some(raised)) => Err(raised),
         (ended, _) => ended.or_raise(py),
     }
+}
+
+/// Sentences, and what helps against each.
+pub(crate) fn told(problems: &[Error]) -> (Vec<String>, Vec<&'static str>) {
+    problems.iter().map(|problem| (problem.to_string(), remedy(problem))).unzip()
 }
 
 fn real() -> Arc<dyn Storage> {
@@ -198,13 +203,14 @@ pub(crate) fn _repair(
     let lock_timeout = patience.min(ATTEMPT);
     let options = StoreOptions { force_filesystem: force, lock_timeout, ..StoreOptions::default() };
     let done = patiently(py, patience, || repair(real(), &path, &options, dry_run))?;
-    let problems: Vec<_> = done.problems.iter().map(ToString::to_string).collect();
+    let (problems, remedies) = told(&done.problems);
     Ok(dict!(py,
         "dry_run": done.dry_run,
         "in_use": done.in_use,
         "complete": done.is_complete(),
         "logs": list(py, &done.logs, log_repair)?,
         "problems": problems,
+        "remedies": remedies,
     ))
 }
 
@@ -215,6 +221,7 @@ fn log_repair<'py>(py: Python<'py>, log: &LogRepair) -> Object<'py> {
         "steps": list(py, &log.steps, step)?,
         "ends": &log.ends,
         "problem": log.problem.as_ref().map(ToString::to_string),
+        "remedy": log.problem.as_ref().map(remedy),
     ))
 }
 
@@ -288,6 +295,7 @@ fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {
         "generation": settings.map(|settings| hex(&settings.generation)),
         "created_us": settings.map(|settings| settings.created_us),
         "problem": problem.map(ToString::to_string),
+        "remedy": problem.map(remedy),
     ))
 }
 
@@ -317,6 +325,7 @@ fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'
         "sync_lock": lock(py, &extent.sync_lock, slots)?,
         "retention_problem": &log.retention_problem,
         "problem": log.extent.as_ref().err().map(ToString::to_string),
+        "remedy": log.extent.as_ref().err().map(remedy),
     ))
 }
 

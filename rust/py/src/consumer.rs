@@ -21,7 +21,7 @@ use crate::consuming::{Consuming, Moved};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Watch;
 use crate::handle::Handle;
-use crate::input::sync_mode;
+use crate::input::{self, sync_mode};
 use crate::opened::Opened;
 use crate::record::Record;
 use crate::store::Store;
@@ -313,7 +313,7 @@ impl Consumer {
     fn _poll<'py>(
         &self,
         py: Python<'py>,
-        records: usize,
+        #[pyo3(from_py_with = input::most)] records: usize,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let timeout = seconds(py, timeout)?;
@@ -322,7 +322,12 @@ impl Consumer {
     }
 
     /// The next batch, waiting for it; None where none came.
-    fn _batch(&self, py: Python<'_>, size: usize, timeout: Option<f64>) -> PyResult<Option<Batch>> {
+    fn _batch(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::most)] size: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Batch>> {
         let timeout = seconds(py, timeout)?;
         self.wait_for(py, timeout, |state| state.next_batch(py, size))
     }
@@ -356,9 +361,9 @@ impl Consumer {
     fn commit(
         &self,
         py: Python<'_>,
-        offset: Option<u64>,
+        #[pyo3(from_py_with = input::offset)] offset: Option<u64>,
         topic: Option<&str>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let durable = sync_mode(sync)? == Some(SyncMode::Durable);
@@ -401,7 +406,7 @@ impl Consumer {
         start: &str,
         number: i64,
         topic: Option<&str>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.with(py, |state| {
             let named = topic.is_some() || partition.is_some() || start == "offset";
@@ -433,7 +438,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         topic: Option<&str>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<u64> {
         self.with(py, |state| {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
@@ -452,7 +457,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         topic: Option<&str>,
-        partition: Option<u32>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<u64> {
         self.with(py, |state| {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
@@ -492,7 +497,12 @@ impl Consumer {
     ///     topic: Of this topic alone.
     ///     partition: Of this partition of it alone.
     #[pyo3(signature = (topic=None, partition=None))]
-    fn pause(&self, py: Python<'_>, topic: Option<&str>, partition: Option<u32>) -> PyResult<()> {
+    fn pause(
+        &self,
+        py: Python<'_>,
+        topic: Option<&str>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
+    ) -> PyResult<()> {
         self.set_paused(py, topic, partition, true)
     }
 
@@ -502,7 +512,12 @@ impl Consumer {
     ///     topic: Of this topic alone.
     ///     partition: Of this partition of it alone.
     #[pyo3(signature = (topic=None, partition=None))]
-    fn resume(&self, py: Python<'_>, topic: Option<&str>, partition: Option<u32>) -> PyResult<()> {
+    fn resume(
+        &self,
+        py: Python<'_>,
+        topic: Option<&str>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
+    ) -> PyResult<()> {
         self.set_paused(py, topic, partition, false)
     }
 

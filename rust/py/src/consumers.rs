@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::consumer::start_of;
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, remedy};
 use crate::store::Store;
 use crate::topic::Topic;
 use crate::wait::patiently;
@@ -30,8 +30,9 @@ fn tell<'py>(py: Python<'py>, found: &ConsumerInfo) -> PyResult<Bound<'py, PyDic
     let members: PyResult<Vec<_>> = found.members.iter().map(|m| member(py, m)).collect();
     dict.set_item("members", members?)?;
     dict.set_item("cursor_in", &found.cursor_in)?;
-    let error = found.cursors.as_ref().err().map(ToString::to_string);
-    dict.set_item("error", error)?;
+    let error = found.cursors.as_ref().err();
+    dict.set_item("error", error.map(ToString::to_string))?;
+    dict.set_item("remedy", error.map(remedy))?;
     let cursors: PyResult<Vec<_>> =
         found.cursors.iter().flatten().map(|found| cursor(py, found)).collect();
     dict.set_item("cursors", cursors?)?;

@@ -42,7 +42,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
 
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let exception = classes(py)?.getattr(class(error))?.call1((error.to_string(),))?;
-    exception.setattr("remedy", remedy(error.remedy()))?;
+    exception.setattr("remedy", remedy(error))?;
     if let Some(number) = error.os_error() {
         exception.setattr("errno", number)?;
         exception.setattr("strerror", std::io::Error::from_raw_os_error(number).to_string())?;
@@ -130,8 +130,9 @@ fn class(error: &Error) -> &'static str {
     }
 }
 
-fn remedy(remedy: Remedy) -> &'static str {
-    match remedy {
+/// What helps against an error, in the words that `falaj.Error.remedy` has.
+pub(crate) fn remedy(error: &Error) -> &'static str {
+    match error.remedy() {
         Remedy::Retry => "retry",
         Remedy::FixInput => "fix the input",
         Remedy::FixMachine => "fix the machine",

@@ -194,9 +194,9 @@ pub(crate) fn offset(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     numbered(given, "an offset")
 }
 
-/// How many records a batch has.
-pub(crate) fn size(given: &Bound<'_, PyAny>) -> PyResult<usize> {
-    number(given, "the size of a batch")
+/// How many are handed out at once.
+pub(crate) fn most(given: &Bound<'_, PyAny>) -> PyResult<usize> {
+    number(given, "how many there are to be")
 }
 
 /// Name and number of a job.

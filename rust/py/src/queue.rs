@@ -17,10 +17,11 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::admin::{dict, list};
 use crate::collect::rich;
-use crate::errors::{OrRaise, invalid};
+use crate::errors::{OrRaise, invalid, remedy};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::held::Held;
+use crate::input;
 use crate::record::Record;
 use crate::topic::Topic;
 use crate::wait::{patiently, seconds, wait};
@@ -207,7 +208,7 @@ impl Queue {
     fn _take<'py>(
         &self,
         py: Python<'py>,
-        n: usize,
+        #[pyo3(from_py_with = input::most)] n: usize,
         lease: f64,
         timeout: Option<f64>,
         max_attempts: u32,
@@ -491,6 +492,7 @@ pub(crate) fn _queue_overview<'py>(
             "dead": number(|counts| counts.dead),
             "holders": holders,
             "error": counts.err().map(ToString::to_string),
+            "remedy": counts.err().map(remedy),
         ))
     })
 }

@@ -712,7 +712,7 @@ impl Topic {
         py: Python<'_>,
         start: u64,
         stop: u64,
-        #[pyo3(from_py_with = input::size)] size: usize,
+        #[pyo3(from_py_with = input::most)] size: usize,
     ) -> PyResult<Batches> {
         Batches::new(py, &self.opened.handle, self.range(py, start, stop)?, size)
     }

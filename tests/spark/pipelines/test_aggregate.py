@@ -309,6 +309,37 @@ def test_what_has_no_time_or_is_no_json_is_counted_or_fails(
         )
 
 
+@pytest.mark.proof
+def test_a_topic_that_was_made_anew_is_counted_from_its_beginning(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    config = AggregateConfig(
+        store=path,
+        topic="t",
+        checkpoint=tmp_path / "checkpoint",
+        schema="at TIMESTAMP, n INT",
+        into="sums",
+        time="at",
+        window="1 minute",
+        watermark="1 day",
+        aggregates=("sum(n) AS n",),
+        mode="update",
+        on_loss="continue",
+    )
+    for partitions, records in ((1, 9), (3, 5), (3, 7)):
+        with falaj.open(path) as store:
+            if "t" in store.topics():
+                store.delete("t")
+            with store.topic("t", partitions=partitions) as topic:
+                for n in range(records):
+                    row = b'{"at": "2026-11-20T08:%02d:00Z", "n": 1}' % n
+                    topic.append(row, partition=n % partitions)
+                topic.flush()
+        assert aggregate(spark, config).records == records
+    with falaj.open(path, "r") as store:
+        assert max(record.value["n"] for record in store.topic("sums")) == 3
+
+
 def test_a_checkpoint_and_a_folder_are_one_jobs(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:

@@ -149,6 +149,27 @@ def named(n: int, name: str = "new") -> dict[str, Any]:
 
 
 @pytest.mark.proof
+def test_one_batch_of_a_topic_that_was_made_anew_is_all_of_it(
+    spark: SparkSession, shop: Flown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = sold(shop, tmp_path, trigger="batch", on_loss="continue", parquet=None)
+
+    def fails(*_: Any) -> None:
+        raise OSError("the test's own")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Outputs, "_append", fails)
+        with pytest.raises(OSError, match="the test's own"):
+            join(spark, config)
+    with falaj.open(shop.store) as store:
+        store.delete("sales")
+        sales = store.topic("sales", codec="json", partitions=3)
+        sales.extend([(b"%d" % n, {"n": n, "item": "a"}) for n in range(7)])
+    assert join(spark, config).records == 7
+    assert sorted(row["n"] for row in in_topic(config)) == list(range(7))
+
+
+@pytest.mark.proof
 def test_a_topic_is_a_table_of_last_values_which_is_read_anew_when_it_changed(
     spark: SparkSession, shop: Flown, tmp_path: Path
 ) -> None:

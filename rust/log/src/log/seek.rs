@@ -31,8 +31,9 @@ impl Log {
         })
     }
 
-    /// A cursor at the block that holds an offset of a topic, or at the end. What was trimmed and is
-    /// still there is found: who wants to know asks [`Log::trimmed`].
+    /// A cursor at the block that holds an offset of a topic, or at the end, or at the damage that may have
+    /// held it, of which its next block is the error. What was trimmed and is still there is found: who
+    /// wants to know asks [`Log::trimmed`].
     ///
     /// # Errors
     /// `OffsetOutOfRange` for what retention removed; `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.

@@ -2,6 +2,7 @@
 //! comes afterwards.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::common::place::Place;
@@ -137,6 +138,62 @@ fn damage_in_any_header_never_makes_an_offset_be_given_again() {
     }
 }
 
+/// Where each block of records lies: topic, offsets, position, and whether it is alone, in no group.
+fn places(p: &Place, log: &Arc<Log>, sequence: u64) -> Vec<(u32, Range<u64>, u64, bool)> {
+    let segment =
+        Segment::open_to_read(&*p.storage, &p.dir, LOG, sequence, 0, Reading::Pread).unwrap();
+    let mut found = Vec::new();
+    for topic in 0..TOPICS {
+        let mut cursor = log.cursor_at(topic, 0, Check::Full).unwrap();
+        while let Some(data) = cursor.next_block().unwrap() {
+            if data.path().ends_with(names::segment(sequence)) {
+                let header = segment.block(data.position(), Check::Full).unwrap().unwrap().header;
+                let alone = header.group_len == 0 && !header.is_member();
+                found.push((topic, data.first()..data.end(), data.position(), alone));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn damage_in_a_header_hides_what_is_in_that_block_and_nothing_behind_it() {
+    let (p, ends) = closed(WriteMode::Mapped);
+    let whole = open_to_read(&p.storage, &p.dir).unwrap();
+    let tail = whole.committed().unwrap();
+    let places = places(&p, &whole, 1);
+    for (damaged, how) in places.iter().flat_map(|place| HURTS.map(|how| (place, how))) {
+        let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
+        hurt(&image, &p, 1, damaged.2 + how.1, how.2);
+        let log = open_to_read(&image, &p.dir).unwrap();
+        for (topic, offsets, position, _) in &places {
+            let what = format!("{} at {}: topic {topic}, {offsets:?}", how.0, damaged.2);
+            // With its first record a topic begins, and where that lies only the way there tells.
+            for offset in offsets.clone().filter(|offset| *offset > 0) {
+                let cursor = log.cursor_at(*topic, offset, Check::Full);
+                match cursor.and_then(|mut cursor| Ok(cursor.next_block()?.cloned())) {
+                    Ok(found) => {
+                        let found = found.unwrap();
+                        assert_eq!((found.first(), found.position()), (offsets.start, *position));
+                        assert_ne!(*position, damaged.2, "{what}");
+                    }
+                    Err(Error::Corrupt { .. }) => {
+                        assert!(*position == damaged.2 || !damaged.3, "{what}");
+                    }
+                    Err(other) => panic!("{what}: {other}"),
+                }
+            }
+        }
+        for (topic, end) in &ends {
+            let is_told = places.iter().any(|place| place.0 == *topic && place.2 > damaged.2);
+            match log.offset_at(*topic, tail) {
+                Ok(found) => assert_eq!(found, *end, "{} at {}", how.0, damaged.2),
+                Err(error) => assert!(!is_told || !damaged.3, "{error}: {} {damaged:?}", how.0),
+            }
+        }
+    }
+}
+
 #[test]
 fn damage_in_any_body_costs_no_offset_at_all() {
     let (p, mut ends) = closed(WriteMode::Mapped);
@@ -229,7 +286,8 @@ fn a_leap_over_what_may_be_lost_is_told_to_readers() {
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     assert_eq!(cursor.skip_damage().unwrap(), first);
     assert_eq!(cursor.next_block().unwrap().unwrap().first(), first);
-    let lost = log.cursor_at(0, first - 1, Check::Full).map(drop).unwrap_err();
+    let lost =
+        log.cursor_at(0, first - 1, Check::Full).unwrap().next_block().map(drop).unwrap_err();
     assert!(
         matches!(lost, Error::Corrupt { .. }),
         "what was never there is no other record: {lost}"
