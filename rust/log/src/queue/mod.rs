@@ -22,6 +22,7 @@
 
 mod due;
 mod jobs;
+mod overview;
 mod owed;
 mod review;
 mod ring;
@@ -44,6 +45,7 @@ use crate::store::{Membership, Store};
 use crate::topic::Topic;
 
 pub use jobs::{Job, NOT_BEFORE};
+pub use overview::{Counts, Overview, overview};
 use ring::{Ring, Room};
 pub use shelf::{delete, list};
 use state::StateFile;
@@ -268,7 +270,8 @@ impl Queue {
     /// # Errors
     /// As [`Queue::ack`].
     pub fn extend(&self, topic: &Topic, leases: &[Lease], lease: Duration) -> Result<()> {
-        let refused = self.kept(topic, leases, lease)?.into_iter().find_map(|kept| kept.err());
+        let refused =
+            self.kept(topic, leases, lease)?.into_iter().find_map(std::result::Result::err);
         self.all_were_ours(refused)
     }
 
