@@ -98,7 +98,7 @@ proof-power: | check-tools
 
 proof-outside: $(CORE)
 	$(BIN)/python -m pytest tests/proof --proof -p no:cacheprovider --durations=10
-	$(BIN)/python -m pytest tests/spark tests/demo --proof -m proof -p no:cacheprovider --durations=10
+	$(BIN)/python -m pytest tests/spark tests/demo tests/soak --proof -m proof -p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in
 # SOAK_DIR; all that it runs is copied there, so that building something else does not change a soak.

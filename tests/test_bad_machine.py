@@ -132,7 +132,7 @@ def test_a_read_only_disk_can_be_read_and_refuses_appends(bash: Bash) -> None:
         """,
     )
     assert ended.out.splitlines() == ["one", "one", "append: 3", "one"]
-    assert "Read-only file system" in Ended(3, "", ended.err).sentence()
+    assert "Read-only file system (os error 30); remount it" in Ended(3, "", ended.err).sentence()
 
 
 @needs_mount
@@ -191,7 +191,8 @@ def test_a_limit_on_descriptors_is_told(tmp_path: Path) -> None:
         codes.append(done.returncode)
         told = done.stderr.partition("now\n")[2]
         if done.returncode:
-            assert "Too many open files (os error 24)" in Ended(3, "", told).sentence()
+            refused = "Too many open files (os error 24); raise the limit `ulimit -n`"
+            assert refused in Ended(3, "", told).sentence()
     assert set(codes) == {0, 3}
     assert shell.ok("cat", "s", "t") == "first\n" + "more\n" * codes.count(0)
 
@@ -245,12 +246,24 @@ def as_nobody(folder: Path, *arguments: str) -> Ended:
     return Ended(done.returncode, done.stdout, done.stderr.partition("now\n")[2])
 
 
+def test_a_path_to_nowhere_and_one_in_circles_say_what_helps(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    ended = shell("append", "gone/s", "t")
+    assert (ended.code, "; check the path: it, or a directory" in ended.sentence()) == (3, True)
+    shell.ok("append", "s", "t", given=b"x\n")
+    (log,) = tmp_path.glob("s/logs/t@*/*.log")
+    log.rename(tmp_path / "log")
+    log.symlink_to(tmp_path / "log")
+    ended = shell("cat", "s", "t")
+    assert (ended.code, "; a link stands where" in ended.sentence()) == (3, True), ended
+
+
 def test_a_directory_one_may_not_write_to_is_named(open_to_all: Path) -> None:
     os.chmod(open_to_all, 0o555)
     ended = as_nobody(open_to_all, "append", "s", "t")
     os.chmod(open_to_all, 0o755)
     assert ended.code == 3
-    assert "s: Permission denied (os error 13)" in ended.sentence()
+    assert "s: Permission denied (os error 13); give this user the right to it" in ended.sentence()
     assert list(open_to_all.iterdir()) == []
 
 

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,9 @@ def shard_of(text: str) -> tuple[int, int]:
     return part, whole
 
 
-def cargo(room: Room, *arguments: str) -> list[str]:
-    """Name a command of cargo-mutants about a room."""
-    files = (part for path in room.paths() for part in ("--file", path))
+def cargo(paths: Iterable[str], *arguments: str) -> list[str]:
+    """Name a command of cargo-mutants about some files."""
+    files = (part for path in sorted(set(paths)) for part in ("--file", path))
     return ["cargo", "mutants", "--package", "falaj", "--colors", "never", *files, *arguments]
 
 
@@ -62,6 +62,7 @@ class Mutant:
 
     name: str
     """What cargo-mutants calls it: by line and column."""
+    path: str
     key: str
     """What it is known by."""
     lot: int
@@ -70,7 +71,7 @@ class Mutant:
 
 def all_of(room: Room) -> list[Mutant]:
     """List all mutants of a room, as the code is now."""
-    command = cargo(room, "--list", "--json")
+    command = cargo(room.paths(), "--list", "--json")
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return named(json.loads(listed), lambda file: (ROOT / file).read_text())
 
@@ -90,7 +91,7 @@ def named(listed: list[dict[str, Any]], text_of: Callable[[str], str]) -> list[M
         number = before[what, where, print_]
         before[what, where, print_] += 1
         place = f"{where}: {what}, {number}"
-        found.append(Mutant(whole, f"{place}, {print_}", zlib.crc32(place.encode())))
+        found.append(Mutant(whole, where, f"{place}, {print_}", zlib.crc32(place.encode())))
     return found
 
 
@@ -124,7 +125,7 @@ class Verdicts:
             tried = [keys[name] for name in lines if name in keys]
             # Who survived an early round has yet to meet the next.
             if verdict != "missed" or last_round:
-                # Some kinds are tried again unasked; what one round killed may hang another.
+                # What one round killed may hang another.
                 new = (key for key in tried if self.known.get(key) != "caught")
                 self.known |= dict.fromkeys(new, verdict)
         aside = self.file.with_suffix(".new")
@@ -150,7 +151,10 @@ def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
             continue
         verdicts.begin(chosen)
         targets, _, only = tests.partition(":")
-        command = cargo(room, "--no-shuffle", "--jobs", "1", "--output", str(verdicts.directory))
+        # Some kinds are tried unasked in each file that is named: none is named without need.
+        command = cargo((mutant.path for mutant in chosen), "--no-shuffle", "--jobs", "1")
+        # The tree is copied in each round: without what is built in it.
+        command += ["--output", str(verdicts.directory), "--gitignore=true"]
         command += ["--timeout", str(TEST_SECONDS), "--build-timeout", str(BUILD_SECONDS)]
         command += [f"--re=^{re.escape(mutant.name)}$" for mutant in chosen]
         # Said to every cargo command, so that nothing else is built.

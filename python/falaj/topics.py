@@ -7,7 +7,6 @@ read.
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import chain, islice
 
 from falaj import _core
@@ -615,6 +614,8 @@ class Topic(_core.Topic[T]):
 
     def _back(self, first: int, end: int, n: int) -> int:
         """Offset of the nth record before an end; `first` where there are fewer."""
+        from collections import deque  # few need it
+
         begin, n = end, min(n, end - first)
         span = min(n, _BATCH)
         while n and begin > first:

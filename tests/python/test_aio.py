@@ -262,7 +262,7 @@ def test_a_poll_from_asyncio_waits_for_the_first_record_and_takes_nothing_when_c
     with pytest.raises(Closed):
         asyncio.run(billing.apoll())
     with pytest.raises(Invalid, match=r"apoll\(\)"):
-        billing.apoll(0)
+        asyncio.run(billing.apoll(0))
 
 
 def test_batches_from_asyncio_go_on_with_what_comes_and_give_others_turns(
@@ -333,7 +333,8 @@ def test_a_lock_that_is_not_had_is_told_and_is_not_the_end_of_the_wait(
     billing = store.consumer("billing", ["orders"])
 
     async def waits() -> None:
-        follower = AsyncFollower(Locked(topic.follow()), None)  # type: ignore[arg-type]
+        locked: Any = Locked(topic.follow())
+        follower = AsyncFollower[Any](locked, None)
         for wait in (anext(follower), anext(billing.afollow()), take()):
             with pytest.raises(LockTimeout):
                 await wait

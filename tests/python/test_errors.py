@@ -361,10 +361,10 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "partitions": lambda store, _: store.topic("new", partitions=-1),
     "segment": lambda store, _: store.topic("new", segment_bytes=2**70),
     "interval": lambda store, _: store.topic("new", sync_interval_ms=-(2**70)),
-    "sync": lambda store, _: store.topic("new", sync="often"),  # type: ignore[arg-type]
+    "sync": lambda store, _: store.topic("new", sync="often"),  # type: ignore[call-overload]
     "visibility": lambda _, topic: topic.follow(visibility="all"),  # type: ignore[arg-type]
     "append": lambda _, topic: topic.append(b"x", partition=-1),
-    "mode": lambda _, topic: topic.append(b"x", sync="soon"),  # type: ignore[arg-type]
+    "mode": lambda _, topic: topic.append(b"x", sync="soon"),  # type: ignore[call-overload]
     "extend": lambda _, topic: topic.extend([b"x"], partition=2**32),
     "tombstone": lambda _, topic: topic.tombstone(b"x", partition=-1),
     "expect": lambda _, topic: topic.append(b"x", expect=2**64),
@@ -372,7 +372,7 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "transaction": lambda store, topic: store.transaction().append(topic, b"x", partition=-1),
     "token": lambda _, topic: topic.commit_job("j", [], token=("t", -1)),
     "view": lambda _, topic: topic.partition(10**5000),
-    "position": lambda _, topic: topic[-1, 0],
+    "position": lambda _, topic: topic[falaj.Position(-1, 0)],
     "offset": lambda _, topic: topic[2**200],
     "wait": lambda _, topic: topic.wait_durable(-1),
     "batches": lambda _, topic: topic.batches(2**70),

@@ -19,6 +19,7 @@ TARGETS_OF_BYTES = 14
 """Thirteen decoders and the stores, each of which gets its time."""
 SCHEDULES_IN_A_SECOND = 100
 """Of each model; alone on a core it goes through two and a half times as many."""
+SANITIZED_S_MAX = 120.0
 VARIANTS = ("mapped-closed", "mapped-killed", "pwrite-closed", "pwrite-killed")
 
 
@@ -86,8 +87,8 @@ def everything(programs: Path, python: str = sys.executable) -> Harnesses:
         *_of_falaj_storm(programs, python),
         *_of_falaj_hostile(str(programs / "falaj-hostile")),
         *_with_sanitizer(programs),
-        Job("schedules", "schedules", 3, _schedules(programs / "shuttle"), seconds_min=30),
-        Job("outside", "outside", 5, _outside(programs, python), seconds_min=120),
+        _schedules(programs / "shuttle"),
+        Job("outside", "outside", 4, _outside(programs, python), seconds_min=120),
     ]
     return Harnesses(jobs, counts.READERS, TARGETS)
 
@@ -115,7 +116,7 @@ def _of_falaj_sim(program: str) -> list[Job]:
             *("--seconds", _whole(turn.seconds), "--resume", f"{turn.kept}.json"),
         ]
 
-    return [Job(f"explore-{shard}", "explore", 26, explore(shard)) for shard in (0, 1)]
+    return [Job(f"explore-{shard}", "explore", 30, explore(shard)) for shard in (0, 1)]
 
 
 def _of_falaj_storm(programs: Path, python: str) -> list[Job]:
@@ -136,7 +137,7 @@ def _of_falaj_storm(programs: Path, python: str) -> list[Job]:
             *("--hours", f"{turn.seconds / 3600:.5f}", "--state", f"{turn.kept}.json"),
         ]
 
-    return [Job("kill", "kill", 27, kill), Job("power", "power", 4, power)]
+    return [Job("kill", "kill", 24, kill), Job("power", "power", 3, power)]
 
 
 def _campaign(program: str, *words: str) -> Command:
@@ -156,8 +157,8 @@ def _of_falaj_hostile(program: str) -> list[Job]:
     flips = [_campaign(program, "flips", "--all", "--variant", variant) for variant in VARIANTS]
     chain = zip(names, flips, ["", *names], strict=False)
     return [
-        *(Job(name, "flips", 22, flip, seeded=False, after=after) for name, flip, after in chain),
-        Job("faults", "faults", 7, _campaign(program, "faults", "--share", "1"), seeded=False),
+        *(Job(name, "flips", 18, flip, seeded=False, after=after) for name, flip, after in chain),
+        Job("faults", "faults", 6, _campaign(program, "faults", "--share", "1"), seeded=False),
         Job("fuzz", "fuzz", 3, fuzz),
     ]
 
@@ -185,18 +186,21 @@ def _with_sanitizer(programs: Path) -> list[Job]:
         kept = turn.kept.with_name(f"{turn.kept.name}-{words[0]}")
         # Memory that was given back is watched for a while: so much of it, and no more.
         options = ["env", "ASAN_OPTIONS=quarantine_size_mb=16"]
-        return [*options, *_campaign(str(hostile), *words)(replace(turn, kept=kept))]
+        # For how long is known that it stays within the memory that a campaign may take.
+        seconds = min(turn.seconds, SANITIZED_S_MAX)
+        told = replace(turn, kept=kept, seconds=seconds)
+        return [*options, *_campaign(str(hostile), *words)(told)]
 
     def missing(program: Path) -> str:
         return "" if program.exists() else "no nightly compiler built it"
 
     return [
-        Job("sanitized", "sanitized", 3, decoders, missing=missing(fuzzer)),
-        Job("asan-stores", "sanitized", 3, campaigns, missing=missing(hostile)),
+        Job("sanitized", "sanitized", 2, decoders, missing=missing(fuzzer)),
+        Job("asan-stores", "sanitized", 2, campaigns, missing=missing(hostile)),
     ]
 
 
-def _schedules(program: Path) -> Command:
+def _schedules(program: Path) -> Job:
     def schedules(turn: Turn) -> list[str]:
         many = max(1, int(turn.seconds * SCHEDULES_IN_A_SECOND))
         seed = turn.seed + turn.number
@@ -205,7 +209,8 @@ def _schedules(program: Path) -> Command:
             *(str(program), "--nocapture", "--test-threads", "1"),
         ]
 
-    return schedules
+    missing = "" if program.exists() else "nobody built it"
+    return Job("schedules", "schedules", 2, schedules, missing=missing, seconds_min=30)
 
 
 def _outside(programs: Path, python: str) -> Command:
@@ -223,6 +228,7 @@ def _outside(programs: Path, python: str) -> Command:
             *(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(files[which])),
             *("-c", str(programs / "pyproject.toml"), "--rootdir", str(programs)),
             *("--proof", "--first-seed", str(first), "--basetemp", str(turn.scratch / "pytest")),
+            *("--timeout", "600"),  # beside another lane, on a machine that may be busy
         ]
 
     return outside

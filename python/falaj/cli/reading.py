@@ -69,6 +69,7 @@ def cat(
     """
     look = Look(as_json, raw, offsets, keys, time)
     wanted = Range(start, stop, since, until, partition)
+    most = None if limit is None else min(limit, sys.maxsize)
     matches = matcher(grep)
     damage: list[Corrupt] = []
 
@@ -85,7 +86,7 @@ def cat(
             return
         records = in_order(parts, on_damage if skip_damage else None)
         show = printer(look, paint, opened.codec, len(opened.partitions) > 1)
-        _write(islice(_matching(records, matches), limit), show)
+        _write(islice(_matching(records, matches), most), show)
     if damage:
         raise typer.Exit(Exit.DAMAGE)
 

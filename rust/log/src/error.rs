@@ -208,11 +208,35 @@ impl Error {
     }
 }
 
+/// What helps where the operating system refused.
+fn hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => {
+            "check the path: it, or a directory on the way to it, is not there"
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            "give this user the right to it, or be the user who has it"
+        }
+        Some(libc::EROFS) => "remount it for writing, or open the store for reading alone",
+        Some(libc::EMFILE) => "raise the limit `ulimit -n`, or close what this process has open",
+        Some(libc::ENFILE) => {
+            "raise the machine's limit `fs.file-max`, or close what others have open"
+        }
+        Some(libc::ELOOP) => {
+            "a link stands where falaj wants the file itself: put that in its place"
+        }
+        Some(libc::ENOMEM) => "free memory, or raise the limits `ulimit -v` and `vm.max_map_count`",
+        Some(libc::ENAMETOOLONG) => "choose a shorter path",
+        Some(libc::EIO) => "the disk may be failing: save what is on it, as by `falaj backup`",
+        _ => "mend that, then go on",
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io { what, path, source } => {
-                write!(f, "cannot {what} {}: {source}", path.display())
+                write!(f, "cannot {what} {}: {source}; {}", path.display(), hint(source))
             }
             Error::NoSpace { what, path, source } => write!(
                 f,
@@ -381,6 +405,37 @@ impl std::error::Error for Error {
             Error::Io { source, .. } | Error::NoSpace { source, .. } => Some(source),
             Error::DurabilityUnknown { source, .. } => Some(source.as_ref()),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_operating_system_refused_is_told_with_what_helps() {
+        let said = |errno| {
+            let refused = io::Error::from_raw_os_error(errno);
+            Error::io("open", Path::new("/s/control"), refused).to_string()
+        };
+        for (errno, helps) in [
+            (libc::ENOENT, "check the path"),
+            (libc::EACCES, "give this user the right"),
+            (libc::EROFS, "remount it"),
+            (libc::EMFILE, "ulimit -n"),
+            (libc::ENFILE, "fs.file-max"),
+            (libc::ELOOP, "a link stands"),
+            (libc::ENOMEM, "vm.max_map_count"),
+            (libc::ENAMETOOLONG, "a shorter path"),
+            (libc::EIO, "falaj backup"),
+            (libc::ENOSPC, "make room"),
+            (libc::EBUSY, "mend that, then go on"),
+        ] {
+            let (sentence, number) = (said(errno), format!("(os error {errno}); "));
+            let (situation, remedy) = sentence.split_once(&number).unwrap();
+            assert!(situation.starts_with("cannot open /s/control: "), "{sentence}");
+            assert!(remedy.contains(helps), "{sentence}");
         }
     }
 }

@@ -29,6 +29,8 @@ pub mod history;
 pub mod hostile;
 pub mod look;
 pub mod machine;
+#[cfg(any(test, feature = "canaries"))]
+mod noticed;
 pub mod op;
 pub mod pick;
 pub mod plan;

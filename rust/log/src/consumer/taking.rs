@@ -205,7 +205,7 @@ impl Consumer {
             let lane = &self.lanes[number];
             if lane.held.is_none() && self.owner(lane.entry) == self.me {
                 let read = self.read(number);
-                self.changed |= read.is_ok();
+                self.changed |= self.lanes[number].held.is_some();
                 told = told.and(read);
             }
         }

@@ -262,12 +262,18 @@ fn come_and_go(path: &Path) {
 
 /// Asks until the answer is that it is dead: the kernel takes a moment to close a dead one's files.
 fn await_death(store: &Store, identity: Identity) -> Duration {
+    dies(store, identity).expect("still alive")
+}
+
+/// As [`await_death`]; nothing when it is still alive after a long time.
+fn dies(store: &Store, identity: Identity) -> Option<Duration> {
     let member = store.membership().unwrap();
     let began = Instant::now();
     loop {
         match member.fate(identity).unwrap() {
-            Fate::Dead(_) => return began.elapsed(),
-            Fate::Alive => assert!(began.elapsed() < LONG, "still alive"),
+            Fate::Dead(_) => return Some(began.elapsed()),
+            Fate::Alive if began.elapsed() > LONG => return None,
+            Fate::Alive => {}
         }
         // sleep: asks again until the kernel has let go, with a bound above
         std::thread::sleep(Duration::from_millis(1));
@@ -319,8 +325,12 @@ fn a_killed_holder_is_dead_and_stays_dead_when_its_slot_is_taken_again() {
     await_death(&store, dead);
     let mut next = Actor::start("hold", &path);
     let alive = Place::heard(&next.line()).identity;
-    assert_eq!((alive.slot(), alive.generation()), (dead.slot(), dead.generation() + 1));
-    assert!(matches!(store.membership().unwrap().fate(dead), Ok(Fate::Dead(_))));
+    assert_eq!(alive.slot(), dead.slot());
+    // What counts comes first: the number is only how it is done.
+    let fate = store.membership().unwrap().fate(dead);
+    let is_dead = matches!(fate, Ok(Fate::Dead(_)));
+    assert!(is_dead, "who took the slot of a dead one is taken for that");
+    assert_eq!(alive.generation(), dead.generation() + 1);
     assert!(matches!(store.membership().unwrap().fate(alive), Ok(Fate::Alive)));
 }
 
@@ -333,7 +343,12 @@ fn an_idle_child_of_a_killed_parent_does_not_keep_its_slot() {
     let dead = Place::heard(&said).identity;
     let child: libc::pid_t = said[2].parse().unwrap();
     parent.kill();
-    await_death(&store, dead);
+    if dies(&store, dead).is_none() {
+        kill(child);
+        // A machine that is only slow is another thing.
+        await_death(&store, dead);
+        panic!("an idle child kept the slot of its parent");
+    }
     // And it was the child's doing, not its end.
     assert!(Path::new(&format!("/proc/{child}")).exists());
     drop(store);

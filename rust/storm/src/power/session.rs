@@ -27,6 +27,9 @@ use crate::worker::now_us;
 
 /// Nothing here takes so long, on a busy machine either.
 const LONG: Duration = Duration::from_secs(60);
+/// A record of interval mode that is older was forgotten: intervals are 100 ms at most, and a busy machine
+/// was half a second late.
+const INTERVAL_LOST_MS: u64 = 10_000;
 
 /// A store and what is known of it.
 pub struct Session<'a> {
@@ -247,6 +250,12 @@ impl<'a> Session<'a> {
         self.totals.add("records_lost_as_allowed", found.lost);
         self.totals.add("checks", 1);
         self.totals.raise("oldest_interval_record_lost_ms", found.lost_age_ms);
+        if found.lost_age_ms > INTERVAL_LOST_MS {
+            return Err(format!(
+                "a record of interval mode was lost that was {} ms old, with an interval of {} ms",
+                found.lost_age_ms, self.layout.interval_ms
+            ));
+        }
         for id in std::mem::take(&mut self.writers).into_keys() {
             let _ = std::fs::remove_file(self.dir.join("accounts").join(id.to_string()));
         }

@@ -187,7 +187,7 @@ fn members_that_see_all_at_different_moments_come_to_fair_shares_and_then_nothin
             match random(100) {
                 0 if world.members.len() < 8 => world.joins([0, 0, 1, 30, 400][random(5) as usize]),
                 1 if world.members.len() > 1 => {
-                    world.leaves(random(world.members.len() as u64) as usize)
+                    world.leaves(random(world.members.len() as u64) as usize);
                 }
                 _ => world.step(random(world.members.len() as u64) as usize),
             }

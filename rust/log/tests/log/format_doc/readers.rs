@@ -92,7 +92,11 @@ fn the_file_of_a_consumer_is_as_its_tables_say() {
     );
     let rows = table("consumer words");
     let documented: Vec<_> = rows.iter().map(|row| (number(&row[0]), row[1].as_str())).collect();
-    let words = [(consumer::at::INCARNATION, "INCARNATION"), (consumer::at::CHANGES, "CHANGES")];
+    let words = [
+        (consumer::at::INCARNATION, "INCARNATION"),
+        (consumer::at::CHANGES, "CHANGES"),
+        (consumer::at::ASKS, "ASKS"),
+    ];
     assert_eq!(documented, words);
     let (generation, partition) = ([7; 16], 3);
     let named = consumer::Named { generation, partition, topic: "orders".into() };

@@ -186,9 +186,9 @@ fn what_a_member_leaves_goes_to_who_looks_while_another_is_busy_and_nobody_loses
             let (mut idle, mut busy) = (all.remove(0), all.remove(0));
             let (mine, its, left) = (idle.has(), busy.has(), gone.has());
             if dies {
-                gone.dies()
+                gone.dies();
             } else {
-                drop(gone)
+                drop(gone);
             }
             look_until(&mut [&mut idle], |all| {
                 let has = all[0].has();

@@ -1,0 +1,51 @@
+"""Each real harness goes on with what it kept, and finds nothing by being interrupted.
+
+Wants the programs of `make proof-programs`: the harnesses' own tests run a little of each without.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from soak import sources
+from soak.harnesses import ROOT, Job, Turn, everything
+
+RELEASE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+PROGRAMS = ("falaj-sim", "falaj-storm", "falaj-hostile")
+# One of each kind. The others have a test of their own.
+JOBS = ("explore-0", "kill", "power", "flips-mapped-closed", "faults")
+SECONDS = 0.5
+
+
+def pieces(job: Job, home: Path) -> list[tuple[int, str]]:
+    """Run a job twice, from one state file."""
+    ended = []
+    for number in range(2):
+        scratch = home / f"{job.name}-{number}"
+        scratch.mkdir()
+        turn = Turn(77, number, SECONDS, home / job.name, scratch)
+        done = subprocess.run(job.command(turn), capture_output=True, text=True, timeout=250)
+        ended.append((done.returncode, done.stdout + done.stderr))
+    return ended
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+def test_every_harness_goes_on_with_what_it_kept(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    sources.copy(ROOT, programs)
+    for name in PROGRAMS:
+        shutil.copy2(RELEASE / name, programs)
+    jobs = [job for job in everything(programs).jobs if job.name in JOBS]
+    assert len(jobs) == len(JOBS)
+    with ThreadPoolExecutor(3) as pool:
+        for job, ended in zip(jobs, pool.map(lambda job: pieces(job, tmp_path), jobs), strict=True):
+            assert all(code == 0 or "NOT RUN" in said for code, said in ended), (job.name, ended)
+    counts = json.loads((tmp_path / "faults.json").read_text())
+    assert counts["next"] > 0
+    assert not counts["findings"]
