@@ -121,11 +121,13 @@ def test_a_finding_is_told_and_kept_and_the_others_go_on(tmp_path: Path) -> None
     assert len(list((tmp_path / "finds").glob("*.json"))) == 3
 
 
-def test_what_this_machine_cannot_do_is_told_and_not_tried_again(tmp_path: Path) -> None:
+def test_what_this_machine_cannot_do_is_told_and_tried_once_in_each_call(tmp_path: Path) -> None:
     code, said = run(tmp_path, 1, "cannot", "counts")
     assert code == 0
     assert "cannot: NOT RUN: NOT RUN: for want of a disk" in said
     assert state_of(tmp_path)["jobs"]["cannot"]["pieces"] == 1
+    run(tmp_path, 1, "cannot")
+    assert state_of(tmp_path)["jobs"]["cannot"]["pieces"] == 2
 
 
 def test_a_code_that_other_programs_end_with_too_hides_no_finding(tmp_path: Path) -> None:
