@@ -27,6 +27,7 @@ __all__ = [
     "LogRepair",
     "LogReport",
     "MemberInfo",
+    "QueueState",
     "RepairReport",
     "Skipped",
     "SkippedOfTopic",
@@ -286,6 +287,29 @@ class ConsumerInfo(TypedDict):
     remedy: str | None
 
 
+class QueueState(TypedDict):
+    """A work queue, as `Queue.info` tells it; `error` where its file is damaged, and all numbers 0.
+
+    Nobody is asked for it and no lock is taken. Jobs of dead holders count as `returned`. `waiting`
+    is None where the topic is gone, made anew, or cannot be read.
+    """
+
+    name: str
+    topic: str | None
+    generation: str | None
+    order: Literal["key"] | None
+    waiting: int | None
+    leased: int
+    returned: int
+    done: int
+    floor: int
+    trimmed: int
+    dead: int
+    holders: dict[str, int]
+    error: str | None
+    remedy: str | None
+
+
 class StoreInfo(TypedDict):
     """A store as it is now."""
 
@@ -301,6 +325,7 @@ class StoreInfo(TypedDict):
     topics: list[TopicInfo]
     logs: list[LogInfo]
     consumers: list[ConsumerInfo]
+    queues: list[QueueState]
 
 
 def verify(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from falaj.admin import ConsumerInfo, LogInfo, StoreInfo, TopicInfo
+    from falaj.admin import ConsumerInfo, LogInfo, QueueState, StoreInfo, TopicInfo
 
 __all__ = [
     "ConsumerMetrics",
@@ -20,6 +20,7 @@ __all__ = [
     "LogMetrics",
     "Metrics",
     "PartitionMetrics",
+    "QueueMetrics",
     "TopicMetrics",
     "exposition",
     "of",
@@ -77,8 +78,27 @@ class ConsumerMetrics(TypedDict):
     cursors: list[CursorMetrics]
 
 
+class QueueMetrics(TypedDict):
+    """A work queue: jobs in each state. `waiting` is None where the topic is gone.
+
+    All numbers are 0 where its file is damaged.
+    """
+
+    readable: bool
+    topic: str | None
+    waiting: int | None
+    leased: int
+    returned: int
+    done: int
+    dead: int
+    trimmed: int
+
+
 class Metrics(TypedDict):
-    """A store, its topics, logs and consumers by name. `writers` are processes that may write."""
+    """A store, its topics, logs, consumers and queues by name.
+
+    `writers` are processes that may write.
+    """
 
     path: str
     id: str
@@ -88,6 +108,7 @@ class Metrics(TypedDict):
     topics: dict[str, TopicMetrics]
     logs: dict[str, LogMetrics]
     consumers: dict[str, ConsumerMetrics]
+    queues: dict[str, QueueMetrics]
 
 
 def of(info: StoreInfo) -> Metrics:
@@ -101,6 +122,20 @@ def of(info: StoreInfo) -> Metrics:
         "topics": {topic["name"]: _topic(topic) for topic in info["topics"]},
         "logs": {log["name"]: _log(log) for log in info["logs"]},
         "consumers": {each["name"]: _consumer(each) for each in info["consumers"]},
+        "queues": {each["name"]: _queue(each) for each in info["queues"]},
+    }
+
+
+def _queue(queue: QueueState) -> QueueMetrics:
+    return {
+        "readable": queue["error"] is None,
+        "topic": queue["topic"],
+        "waiting": queue["waiting"],
+        "leased": queue["leased"],
+        "returned": queue["returned"],
+        "done": queue["done"],
+        "dead": queue["dead"],
+        "trimmed": queue["trimmed"],
     }
 
 
@@ -207,6 +242,7 @@ def _families(metrics: Metrics) -> Iterator[_Family]:
     durable = [(labels, part["durable"]) for labels, part in parts]
     yield _Family("falaj_topic_durable_offset", "gauge", about, durable)
     yield from _consumer_families(metrics["consumers"].items())
+    yield from _queue_families(metrics["queues"].items())
     yield from _log_families(logs)
 
 
@@ -227,6 +263,34 @@ def _consumer_families(consumers: Iterable[tuple[str, ConsumerMetrics]]) -> Iter
     lags = [(labels, at["lag"]) for labels, at in cursors]
     lag = [(labels, lag) for labels, lag in lags if lag is not None]
     yield _Family("falaj_consumer_lag_records", "gauge", "Records behind it.", lag)
+
+
+def _queue_families(queues: Iterable[tuple[str, QueueMetrics]]) -> Iterator[_Family]:
+    about = "Whether the queue can be read; 0 where its file is damaged."
+    readable = [({"queue": name}, int(each["readable"])) for name, each in queues]
+    yield _Family("falaj_queue_readable", "gauge", about, readable)
+    each = [
+        ({"queue": name, "topic": queue["topic"] or ""}, queue)
+        for name, queue in queues
+        if queue["readable"]
+    ]
+    known = [(labels, queue["waiting"]) for labels, queue in each]
+    waiting = [(labels, jobs) for labels, jobs in known if jobs is not None]
+    yield _Family("falaj_queue_waiting_jobs", "gauge", "Jobs that nobody had yet.", waiting)
+    leased = [(labels, queue["leased"]) for labels, queue in each]
+    yield _Family("falaj_queue_leased_jobs", "gauge", "Jobs that are out.", leased)
+    about = "Jobs that came back and wait for their time, their turn or a taker."
+    returned = [(labels, queue["returned"]) for labels, queue in each]
+    yield _Family("falaj_queue_returned_jobs", "gauge", about, returned)
+    about = "Jobs that are done, those given up and trimmed ones included."
+    done = [(labels, queue["done"]) for labels, queue in each]
+    yield _Family("falaj_queue_done_jobs_total", "counter", about, done)
+    about = "Jobs that were given up."
+    dead = [(labels, queue["dead"]) for labels, queue in each]
+    yield _Family("falaj_queue_dead_jobs_total", "counter", about, dead)
+    about = "Records that were trimmed before they were done."
+    trimmed = [(labels, queue["trimmed"]) for labels, queue in each]
+    yield _Family("falaj_queue_trimmed_jobs_total", "counter", about, trimmed)
 
 
 def _log_families(logs: Iterable[tuple[str, LogMetrics]]) -> Iterator[_Family]:

@@ -510,7 +510,7 @@ class Store(_core.Store):
         return _core._verify(self.path, topic, progress)
 
     def info(self) -> StoreInfo:
-        """Tell what there is: topics, offsets, logs with sizes and locks, processes, consumers.
+        """Tell what there is: topics, offsets, logs, locks, processes, consumers, work queues.
 
         Example:
             >>> _ = store.topic("orders").append(b"first", sync="durable")
@@ -528,6 +528,11 @@ class Store(_core.Store):
             for cursor in consumer["cursors"]:
                 end = ends.get((cursor["topic"], cursor["generation"], cursor["partition"]))
                 cursor["lag"] = None if end is None else max(0, end - cursor["committed"])
+        info["queues"] = []
+        for queue in _core._queue_overview(self):
+            end, head = ends.get((queue["topic"], queue["generation"], 0)), queue.pop("head")
+            queue["waiting"] = None if end is None else max(0, end - head)
+            info["queues"].append(queue)
         return info
 
     def metrics(self) -> Metrics:

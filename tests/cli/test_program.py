@@ -76,10 +76,12 @@ BEYOND = {
         ["trim", "s", "t", "--before", "1", "--partition", "-1"],
         ["seek", "s", "c", "t", "--to", "1", "--partition", "-1"],
     ],
-    "a number on the command line is larger than it can be": [
+    "is a number from 0 to": [
         ["append", "s", "t", "--partitions", "9" * 20],
         ["append", "s", "t", "--sync-interval", "9" * 20],
         ["trim", "s", "t", "--before", "1", "--partition", "9" * 20],
+    ],
+    "a number on the command line is larger than it can be": [
         ["seek", "s", "c", "t", "--to", "1", "--partition", "9" * 20],
     ],
     "is larger than any offset, time or size": [

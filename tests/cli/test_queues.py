@@ -21,7 +21,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_queues_are_listed_with_what_is_waiting_back_done_and_dead(shell: Shell) -> None:
-    assert shell.ok("queues", "s") == "work\tjobs\t5\t0\t1\t3\t1\t0\n"
+    assert shell.ok("queues", "s") == "work\tjobs\t5\t0\t1\t3\t1\t0\t\n"
     told = json.loads(shell.ok("queues", "s", "--json"))
     assert (told["name"], told["dead"], told["holders"]) == ("work", 1, {})
     assert shell.ok("cat", "s", "jobs.dead").strip() == "0"
@@ -43,3 +43,19 @@ def test_damage_to_one_queue_does_not_hide_the_others(shell: Shell) -> None:
     ended = shell("queues", "s")
     assert (ended.code, ended.out.startswith("work\tjobs")) == (1, True)
     assert "broken" in ended.err
+
+
+def test_queues_are_listed_by_who_may_only_read_with_who_has_what_and_stand_in_info(
+    shell: Shell,
+) -> None:
+    with library.open(shell.folder / "s") as store:
+        jobs = store.queue("work", topic="jobs").take(2)
+        row = shell.ok("queues", "s")
+        assert row.startswith("work\tjobs\t3\t2\t1\t3\t1\t0\tprocess ")
+        assert row.endswith("): 2\n")
+        assert "queue\t" + row in shell.ok("info", "s")
+        assert "queue\t" not in shell.ok("info", "s", "jobs.dead")
+        jobs.ack()
+    for path in (shell.folder / "s").rglob("*"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    assert shell.ok("queues", "s").startswith("work\tjobs\t3\t0\t1\t5\t1\t0")

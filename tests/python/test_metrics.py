@@ -114,6 +114,7 @@ def test_a_path_that_is_no_text_breaks_nothing() -> None:
         "topics": {},
         "logs": {},
         "consumers": {},
+        "queues": {},
     }
     text = exposition(nothing)
     assert text.encode().decode() == text
@@ -152,3 +153,64 @@ def test_consumers_are_told_with_their_lag(path: Path) -> None:
     assert list(found["falaj_consumer_members"].values()) == [1]
     assert list(found["falaj_consumer_committed_offset"].values()) == [1]
     assert list(found["falaj_consumer_lag_records"].values()) == [2]
+
+
+HOLDS = """
+queue = falaj.open(path).queue("work", topic="jobs")
+queue.take(2)
+say("has two")
+hear()
+"""
+
+
+def test_queues_are_told_by_who_only_reads_with_what_waits_is_out_back_done_and_dead(
+    path: Path,
+) -> None:
+    with falaj.open(path) as store:
+        queue = store.queue("work", topic="jobs", max_attempts=1)
+        queue.topic.extend([b"%d" % i for i in range(9)])
+        queue.take()[0].nack()
+        queue.take(3).ack()
+        with child(path, HOLDS) as holder:
+            assert holder.hear() == "has two"
+            reader = falaj.open(path, "r")
+            [told] = reader.info()["queues"]
+            assert told == {
+                **queue.info(),
+                "generation": told["generation"],
+                "error": None,
+                "remedy": None,
+            }
+            assert list(told["holders"].values()) == [2]
+            holder.kill()
+        [dead] = reader.info()["queues"]
+        assert (dead["leased"], dead["returned"], dead["holders"]) == (0, 2, {})
+    found = samples(exposition(reader.metrics()))
+    states = ("waiting_jobs", "returned_jobs", "done_jobs_total", "dead_jobs_total", "leased_jobs")
+    counts = [found["falaj_queue_" + state][("work", "jobs")] for state in states]
+    assert counts == [4, 2, 3, 1, 0]
+
+
+def test_queues_that_nobody_has_open_or_whose_topic_or_file_is_gone_are_told_too(
+    path: Path,
+) -> None:
+    with falaj.open(path) as store:
+        for name in ("whole", "gone", "torn"):
+            queue = store.queue(name, topic=name)
+            queue.topic.extend([b"a", b"b", b"c", b"d"])
+            jobs = queue.take(3)
+            jobs[1].ack()
+        store.delete("gone")
+    state = path / "queues/torn"
+    state.write_bytes(b"\xff" * 600 + state.read_bytes()[600:])
+    # As after a restart of the machine: what is derived is of another time.
+    whole = bytearray((path / "queues/whole").read_bytes())
+    whole[2112:2120] = bytes(8)
+    (path / "queues/whole").write_bytes(whole)
+    found = {queue["name"]: queue for queue in falaj.open(path, "r").info()["queues"]}
+    expected = {"waiting": 1, "leased": 0, "returned": 2, "done": 1, "floor": 0, "error": None}
+    assert {name: found["whole"][name] for name in expected} == expected  # type: ignore[literal-required]
+    assert (found["gone"]["waiting"], found["gone"]["topic"]) == (None, "gone")
+    assert "not the state of a queue" in str(found["torn"]["error"])
+    readable = samples(exposition(falaj.open(path, "r").metrics()))["falaj_queue_readable"]
+    assert readable == {("gone",): 1, ("torn",): 0, ("whole",): 1}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from falaj.cli import consuming, exits, options
+from falaj.cli import consuming, exits, options, queueing
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, facts, rows_of, table
 from falaj.cli.units import show_time, size, span
@@ -65,7 +65,7 @@ def info(
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show offsets, sizes, segments, locks, which processes write, and consumers."""
+    """Show offsets, sizes, segments, locks, which processes write, consumers, queues."""
     with options.access_of(context).store(store) as opened:
         told = opened.info()
     if topic is not None:
@@ -77,9 +77,9 @@ def info(
     for log in told["logs"]:
         if log["retention_problem"]:
             exits.say(f"retention of {log['name']}: {log['retention_problem']}")
-    if code := exits.told(
-        (each["problem"], each["remedy"]) for each in (*told["topics"], *told["logs"])
-    ):
+    problems = [(each["problem"], each["remedy"]) for each in (*told["topics"], *told["logs"])]
+    problems += [(queue["error"], queue["remedy"]) for queue in told["queues"]]
+    if code := exits.told(problems):
         raise typer.Exit(code)
 
 
@@ -103,6 +103,7 @@ def _keep(told: "StoreInfo", topic: str) -> None:
     for consumer in told["consumers"]:
         consumer["cursors"] = [each for each in consumer["cursors"] if each["topic"] == topic]
     told["consumers"] = [consumer for consumer in told["consumers"] if consumer["cursors"]]
+    told["queues"] = [queue for queue in told["queues"] if queue["topic"] == topic]
 
 
 def _show(told: "StoreInfo") -> None:
@@ -120,6 +121,7 @@ def _show(told: "StoreInfo") -> None:
     logs = [_log_row(log) for log in told["logs"]]
     slots = [_slot_row(slot) for slot in told["slots"]]
     readers = consuming.rows(told["consumers"])
+    queues = queueing.rows([queue for queue in told["queues"] if not queue["error"]])
     limits = [row for each in told["topics"] if (row := _limits_row(each))]
     if not is_terminal(sys.stdout):
         for name, text in about:
@@ -129,6 +131,7 @@ def _show(told: "StoreInfo") -> None:
         rows_of("slot", _SLOTS, slots)
         rows_of("retention", LIMITS, limits)
         rows_of("consumer", consuming.COLUMNS, readers)
+        rows_of("queue", queueing.COLUMNS, queues)
         return
     facts(about)
     for columns, rows in (
@@ -137,6 +140,7 @@ def _show(told: "StoreInfo") -> None:
         (_LOGS, logs),
         (_SLOTS, slots),
         (consuming.COLUMNS, readers),
+        (queueing.COLUMNS, queues),
     ):
         if rows:
             print()

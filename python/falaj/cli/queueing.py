@@ -2,21 +2,21 @@
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from falaj.cli import options
-from falaj.cli.exits import Exit, Stop, code_of, say, worst
-from falaj.cli.opened import raw_topic
+from falaj.cli.exits import Stop, say, told
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, table
-from falaj.errors import Corrupt, Error
-from falaj.stores import Store
 
-__all__ = ["queues"]
+if TYPE_CHECKING:
+    from falaj.admin import QueueState
 
-_COLUMNS = (
+__all__ = ["COLUMNS", "queues", "rows"]
+
+COLUMNS = (
     Column("name", "queue"),
     Column("topic", "topic"),
     Column("waiting", "waiting", number=True),
@@ -25,6 +25,7 @@ _COLUMNS = (
     Column("done", "done", number=True),
     Column("dead", "dead", number=True),
     Column("trimmed", "trimmed", number=True),
+    Column("holders", "holders"),
 )
 
 
@@ -41,43 +42,48 @@ def queues(
     """List the work queues of a store.
 
     In a pipe: name, topic, jobs that nobody had yet, that are out, that came back, that are done,
-    dead and trimmed, separated by tabs.
+    dead and trimmed, and who has them, separated by tabs.
     """
     access = options.access_of(context)
     with access.store(store) as opened:
-        known = opened.queues()
+        found = opened.info()["queues"]
     if reset is not None:
-        if reset in known and not yes:
+        if not yes and any(queue["name"] == reset for queue in found):
             raise Stop(f"forgetting queue {reset} cannot be undone: add --yes if you mean it")
         with access.store(store, "w") as opened:
             opened.delete_queue(reset)
         return
-    code, rows = Exit.DONE, []
-    if known:
-        with access.store(store, "w") as opened:
-            for name, topic in known.items():
-                try:
-                    rows.append(_row(opened, name, topic))
-                except Error as error:
-                    say(f"queue {name}: {error}")
-                    code = worst(code, code_of(error))
+    whole = [queue for queue in found if not queue["error"]]
     if as_json:
-        for row in rows:
-            print(json.dumps(row))
+        for queue in whole:
+            print(json.dumps(queue))
     else:
-        table(_COLUMNS, rows)
-        if not known and is_terminal(sys.stdout):
+        table(COLUMNS, rows(whole))
+        if not found and is_terminal(sys.stdout):
             print(f"{store} has no queues yet")
-    if code:
+    for queue in found:
+        if not queue["error"] and queue["waiting"] is None:
+            gone = f"its topic {queue['topic']!r} is not there"
+            say(f"queue {queue['name']}: {gone}; {_forget(queue)}")
+    problems = [
+        (
+            queue["error"] and f"queue {queue['name']}: {queue['error']}; {_forget(queue)}",
+            queue["remedy"],
+        )
+        for queue in found
+    ]
+    if code := told(problems):
         raise typer.Exit(code)
 
 
-def _row(store: Store, name: str, topic: str) -> dict[str, Any]:
-    if not topic:
-        damaged = Corrupt(f"its state cannot be read; `falaj queues --reset {name}` forgets it")
-        damaged.remedy = "repair"
-        raise damaged
-    if topic not in store.topics():
-        raise Error(f"its topic {topic!r} is not there; `falaj queues --reset {name}` forgets it")
-    with raw_topic(store, topic) as found, store.queue(name, found) as queue:
-        return dict(queue.info())
+def _forget(queue: "QueueState") -> str:
+    return f"`falaj queues --reset {queue['name']}` forgets it"
+
+
+def rows(found: "list[QueueState]") -> list[dict[str, Any]]:
+    """Make a row for each queue."""
+    return [{**queue, "holders": _holders(queue["holders"])} for queue in found]
+
+
+def _holders(holders: dict[str, int]) -> str:
+    return ", ".join(f"{holder}: {jobs}" for holder, jobs in holders.items())

@@ -54,7 +54,7 @@ mod _core {
         iterate::Records,
         job::Part,
         opened::Opened,
-        queue::{_delete_queue, _queues, Job, Queue},
+        queue::{_delete_queue, _queue_overview, _queues, Job, Queue},
         record::Record,
         retention::{_configure_store, _configure_topic, _maintain},
         store::Store,

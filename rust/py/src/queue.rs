@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use falaj::error::Result;
+use falaj::format::names::hex;
 use falaj::log::{Reach, Wait};
-use falaj::queue::{Job as Taken, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
+use falaj::queue::{Counts, Job as Taken, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
 use falaj::topic::{BodyWriter, SyncMode, Topic as Engine};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
+use crate::admin::{dict, list};
 use crate::collect::rich;
-use crate::errors::{OrRaise, invalid};
+use crate::errors::{OrRaise, invalid, remedy};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::held::Held;
@@ -459,6 +461,40 @@ impl Job {
         let record = self.record.bind(py).repr()?;
         Ok(format!("<Job of {:?}, attempt {}: {record}>", self.queue.name(), self.lease.attempt))
     }
+}
+
+/// What the files of all queues of a store say, as dicts; how far their topics reach is not looked at.
+#[pyfunction]
+pub(crate) fn _queue_overview<'py>(
+    py: Python<'py>,
+    store: &crate::store::Store,
+) -> PyResult<Bound<'py, PyList>> {
+    let inner = store.inner(py)?;
+    let found = py.detach(|| falaj::queue::overview(&inner)).or_raise(py)?;
+    list(py, &found, |py, found| {
+        let counts = found.counts.as_ref();
+        let number = |of: fn(&Counts) -> u64| counts.map_or(0, of);
+        let holders = PyDict::new(py);
+        for (holder, jobs) in counts.map_or(&[][..], |counts| &counts.holders) {
+            holders.set_item(holder, jobs)?;
+        }
+        Ok(dict!(py,
+            "name": &found.name,
+            "topic": counts.ok().map(|counts| &counts.topic),
+            "generation": counts.ok().map(|counts| hex(&counts.generation)),
+            "order": counts.ok().and_then(|counts| counts.ordered.then_some("key")),
+            "head": number(|counts| counts.head),
+            "leased": number(|counts| counts.leased),
+            "returned": number(|counts| counts.returned),
+            "done": number(|counts| counts.floor.saturating_add(counts.done)),
+            "floor": number(|counts| counts.floor),
+            "trimmed": number(|counts| counts.trimmed),
+            "dead": number(|counts| counts.dead),
+            "holders": holders,
+            "error": counts.err().map(ToString::to_string),
+            "remedy": counts.err().map(remedy),
+        ))
+    })
 }
 
 /// Names of all queues of a store, sorted.

@@ -231,7 +231,8 @@ impl Cursor {
     fn pass(&mut self, block: &Block) -> Result<()> {
         // What the log says of itself is never believed by its header alone.
         let speaks = matches!(block.header.kind, Kind::End | Kind::Meta | Kind::Snapshot);
-        if speaks && let Err(bad) = self.segment().block(block.position, Check::Full) {
+        let checked = speaks.then(|| self.segment().block(block.position, Check::Full));
+        if let Some(Err(bad)) = checked {
             return self.at_damage(bad);
         }
         match block.header.kind {

@@ -22,6 +22,7 @@
 
 mod due;
 mod jobs;
+mod overview;
 mod owed;
 mod review;
 mod ring;
@@ -44,6 +45,7 @@ use crate::store::{Membership, Store};
 use crate::topic::Topic;
 
 pub use jobs::{Job, NOT_BEFORE};
+pub use overview::{Counts, Overview, overview};
 use ring::{Ring, Room};
 pub use shelf::{delete, list};
 use state::StateFile;

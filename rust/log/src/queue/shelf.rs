@@ -5,6 +5,7 @@
 
 use std::sync::PoisonError;
 
+use super::overview::{Counts, overview};
 use super::state::StateFile;
 use crate::error::{Error, Result};
 use crate::store::Store;
@@ -53,14 +54,6 @@ pub fn delete(store: &Store, name: &str) -> Result<()> {
 /// # Errors
 /// When the directory cannot be read.
 pub fn list(store: &Store) -> Result<Vec<(String, String)>> {
-    let names = store.queues()?;
-    let topic_of = |name: &str| {
-        let file = StateFile::open(store, &store.layout().queue(name)?)?;
-        Ok::<_, Error>(file.map_or_else(String::new, |file| file.header.topic))
-    };
-    let both = |name: String| {
-        let topic = topic_of(&name).unwrap_or_default();
-        (name, topic)
-    };
-    Ok(names.into_iter().map(both).collect())
+    let topic_of = |counts: Result<Counts>| counts.map_or_else(|_| String::new(), |it| it.topic);
+    Ok(overview(store)?.into_iter().map(|found| (found.name, topic_of(found.counts))).collect())
 }

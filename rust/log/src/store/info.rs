@@ -87,6 +87,11 @@ impl Store {
         Slots::new(self.storage(), self.layout()).look()
     }
 
+    /// As [`StoreInfo::incarnation`].
+    pub(crate) fn incarnation(&self) -> Option<u64> {
+        membership::incarnation_now(&**self.storage(), self.layout())
+    }
+
     /// Look at everything: topics, logs, locks, slots.
     ///
     /// ```

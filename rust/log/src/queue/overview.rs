@@ -1,0 +1,179 @@
+//! What all queues of a store say, for people and for what watches them.
+//!
+//! Owns no state. Looking takes no lock and changes nothing, and a store that was opened for reading is
+//! enough. So counts that others change meanwhile may be of two moments; and jobs whose holders are
+//! dead count as given back, which they are as soon as somebody takes or waits.
+
+use std::io;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::format::queue::{
+    ENTRY_LEN, Ends, Entry, Header, Parts, SLOTS, State, VERSION_LEN, at, serial,
+};
+use crate::format::u64_at;
+use crate::lock::Identity;
+use crate::storage::{File, Open};
+use crate::store::{SlotInfo, Store};
+
+/// How often a file is read anew that somebody is changing.
+const TRIES: usize = 64;
+/// Bytes before the entries.
+const FRONT: usize = Parts::HOLDERS as usize + 8 * SLOTS as usize;
+
+/// A queue as its file says.
+#[derive(Debug)]
+pub struct Overview {
+    /// Its name.
+    pub name: String,
+    /// What became of its jobs; an error where its file is damaged.
+    pub counts: Result<Counts>,
+}
+
+/// What became of the jobs of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Its topic.
+    pub topic: String,
+    /// Generation of that topic: another one of its name has all to be done.
+    pub generation: [u8; 16],
+    /// True when records of one key keep their order.
+    pub ordered: bool,
+    /// All records before it are done.
+    pub floor: u64,
+    /// No record from here on was ever handed out.
+    pub head: u64,
+    /// Jobs that are out.
+    pub leased: u64,
+    /// Jobs that came back.
+    pub returned: u64,
+    /// Jobs that are done, but not passed by the floor yet.
+    pub done: u64,
+    /// Records that were trimmed before they were done.
+    pub trimmed: u64,
+    /// Jobs that were given up.
+    pub dead: u64,
+    /// Processes that have jobs, as [`super::QueueInfo`] has them.
+    pub holders: Vec<(String, u64)>,
+}
+
+/// All queues of a store, by name.
+///
+/// # Errors
+/// When the directory cannot be read. What is wrong with one stands beside its name.
+pub fn overview(store: &Store) -> Result<Vec<Overview>> {
+    let names = store.queues()?;
+    let (slots, incarnation) = (store.slots(), store.incarnation());
+    let look = |name: String| match look(store, &name, &slots, incarnation) {
+        Ok(None) => None,
+        Ok(Some(counts)) => Some(Overview { name, counts: Ok(counts) }),
+        Err(error) => Some(Overview { name, counts: Err(error) }),
+    };
+    Ok(names.into_iter().filter_map(look).collect())
+}
+
+fn look(
+    store: &Store,
+    name: &str,
+    slots: &[SlotInfo],
+    incarnation: Option<u64>,
+) -> Result<Option<Counts>> {
+    let path = store.layout().queue(name)?;
+    let file = match store.storage().open(&path, Open::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("open", &path, error)),
+    };
+    let (header, front, ends) = front(&*file, &path)?;
+    let word = |position: u64| u64_at(&front, position as usize);
+    // Of another incarnation all who had jobs are dead, and what is derived is not believed.
+    let is_current = incarnation == Some(word(at::INCARNATION));
+    let (holders, done) = if is_current {
+        (holders(&front, slots), word(at::DONE))
+    } else {
+        (Vec::new(), done_of(&*file, &path, &header, &ends)?)
+    };
+    let leased = holders.iter().map(|(_, jobs)| jobs).sum();
+    Ok(Some(Counts {
+        topic: header.topic,
+        generation: header.generation,
+        ordered: header.parts.ordered,
+        floor: ends.floor,
+        head: ends.head,
+        leased,
+        returned: (ends.head - ends.floor).saturating_sub(leased + done),
+        done,
+        trimmed: ends.trimmed,
+        dead: ends.dead,
+        holders,
+    }))
+}
+
+/// All before the entries, at a moment at which nobody changes it, if there is one soon.
+fn front(file: &dyn File, path: &Path) -> Result<(Header, Vec<u8>, Ends)> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut front = vec![0; FRONT];
+        let got = file.read_at(&mut front, 0).map_err(|error| Error::io("read", path, error))?;
+        let header = Header::decode(&front[..got]);
+        let header = header.map_err(|what| Error::malformed(path, 0, what))?;
+        let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
+        if len < header.parts.file_len() {
+            let what = "the state of the queue was cut off";
+            return Err(Error::Corrupt { path: path.to_path_buf(), position: len, what });
+        }
+        let ends = Ends::newest(Ends::in_page(&front, header.id));
+        let is_quiet = ends.is_ok() && u64_at(&front, at::BUSY as usize) == 0;
+        if !is_quiet && tries < TRIES {
+            std::thread::yield_now();
+            continue;
+        }
+        let ends = ends.map_err(|what| Error::malformed(path, at::ENDS[0], what))?;
+        return Ok((header, front, ends.0));
+    }
+}
+
+/// Who has jobs, and how many, but for the dead.
+fn holders(front: &[u8], slots: &[SlotInfo]) -> Vec<(String, u64)> {
+    let holder = |slot: u64| {
+        let word = u64_at(front, (Parts::HOLDERS + 8 * slot) as usize);
+        let (identity, jobs) = (Identity::from_bits((word >> 32) as u32)?, word & 0xffff_ffff);
+        let slot = slots.iter().find(|known| known.slot == identity.slot());
+        let same = slot.filter(|known| known.generation == Some(identity.generation()));
+        let is_dead = slot.is_some() && same.is_none_or(|known| known.alive == Some(false));
+        let number = identity.slot();
+        let told = match same.and_then(|known| known.process) {
+            Some(process) => format!("process {process} (slot {number})"),
+            None => format!("an unknown process (slot {number})"),
+        };
+        (!is_dead && jobs > 0).then_some((told, jobs))
+    };
+    (0..SLOTS).filter_map(holder).collect()
+}
+
+/// How many are done, by the entries themselves.
+fn done_of(file: &dyn File, path: &Path, header: &Header, ends: &Ends) -> Result<u64> {
+    let (parts, mut done, mut offset) = (header.parts, 0, ends.floor);
+    while offset < ends.head {
+        let first = parts.place(offset);
+        let count = (ends.head - offset).min(parts.capacity - first).min(4096);
+        let mut bytes = vec![0; (count * ENTRY_LEN) as usize];
+        let read = file.read_at(&mut bytes, parts.entry(first));
+        read.map_err(|error| Error::io("read", path, error))?;
+        for (entry, offset) in bytes.chunks_exact(ENTRY_LEN as usize).zip(offset..) {
+            done += u64::from(state_of(entry, header.id, offset) == Some(State::Done));
+        }
+        offset += count;
+    }
+    Ok(done)
+}
+
+/// What the version says that holds.
+fn state_of(entry: &[u8], id: u64, offset: u64) -> Option<State> {
+    let versions = [0, VERSION_LEN as usize]
+        .map(|half| std::array::from_fn(|word| u64_at(entry, half + 8 * word)));
+    let is_second = (serial(&versions[1]).wrapping_sub(serial(&versions[0])) as i32) > 0;
+    let newest = if is_second { [1, 0] } else { [0, 1] };
+    newest.into_iter().find_map(|half| Entry::decode(&versions[half], id, offset)).map(|e| e.state)
+}

@@ -1,0 +1,141 @@
+//! What a take leased and does not hand out goes back; and a file is as large as it has to be.
+
+use super::*;
+use crate::storage::faulty::Call;
+
+/// A topic of four records, of which one is not to be had yet, and calls to lock that fail as planned.
+fn with_a_delayed_job(machine: &MemoryStorage) -> (FaultyStorage, Topic) {
+    let faulty = FaultyStorage::over_memory(machine.process());
+    let store = Store::open_on(Arc::new(faulty.clone()), "/store", &StoreOptions::default());
+    let topic = Topic::open(&store.unwrap(), "jobs", &small_segments()).unwrap();
+    let until = (NOW + 7_000_000).to_string();
+    for i in 0..4 {
+        let headers = [(NOT_BEFORE, Some(until.as_bytes()))];
+        let headers = if i == 1 { &headers[..] } else { &[] };
+        topic.append(0, &Record { headers, ..Record::value(b"job") }, None).unwrap();
+    }
+    (faulty, topic)
+}
+
+#[test]
+fn a_take_that_does_not_get_the_lock_strands_no_job() {
+    for lasts in [false, true] {
+        for k in 1.. {
+            let machine = machine().on(Filesystem::CopyOnWrite("btrfs"));
+            let (faulty, topic) = with_a_delayed_job(&machine);
+            let work = queue(&topic, SMALL);
+            let fault = Fault::at(faulty.count(Call::Lock) + k, How::Errno(libc::EIO));
+            let fault = fault.only(Call::Lock);
+            faulty.plan(if lasts { fault.forever() } else { fault });
+            let first = work.take(&topic, 9, LEASE);
+            if faulty.failed() == 0 {
+                assert!(k > 3, "no lock behind the first jobs was tried");
+                break;
+            }
+            faulty.heal();
+            let mut all = first.as_ref().map(|jobs| offsets(jobs)).unwrap_or_default();
+            let jobs = take(&work, &topic, 9);
+            all.extend(offsets(&jobs));
+            assert_eq!(all, [0, 2, 3], "lock {k} failed: {first:?}");
+            assert!(jobs.iter().all(|job| job.lease.attempt == 1), "lock {k}: {jobs:?}");
+            machine.set_now_us(NOW + 7_000_001);
+            let jobs = take(&work, &topic, 9);
+            assert_eq!((offsets(&jobs), jobs[0].lease.attempt), (vec![1], 1), "lock {k}");
+        }
+    }
+}
+
+#[test]
+fn jobs_are_buried_whole_or_not_at_all() {
+    for k in 1.. {
+        let machine = machine().on(Filesystem::CopyOnWrite("btrfs"));
+        let (faulty, topic) = with_a_delayed_job(&machine);
+        let work = queue(&topic, SMALL);
+        let jobs: Vec<_> = take(&work, &topic, 2).iter().map(Job::to_ack).collect();
+        let fault = Fault::at(faulty.count(Call::Lock) + k, How::Errno(libc::EIO));
+        faulty.plan(fault.only(Call::Lock));
+        let buried = work.bury(&topic, &jobs);
+        if faulty.failed() == 0 {
+            assert!(k > 1 && buried.is_ok(), "{buried:?}");
+            break;
+        }
+        work.bury(&topic, &jobs).unwrap();
+        assert_eq!(work.info(&topic).unwrap().dead, 2, "lock {k} failed");
+        assert!(work.bury(&topic, &jobs).is_err());
+        assert_eq!(work.info(&topic).unwrap().dead, 2, "what is over does not count");
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_keeps_no_other_from_being_had() {
+    for options in [SMALL, KEYED] {
+        let machine = machine();
+        let topic = filled(&machine, 3, SyncMode::Durable);
+        let work = queue(&topic, options);
+        work.nack(&topic, &leases(&take(&work, &topic, 1)), Duration::ZERO).unwrap();
+        // What was read once is not checked again.
+        let record = topic_on(&machine.process()).unwrap().get(0, 1).unwrap();
+        let (path, position) = (record.block().path().to_owned(), record.block().position());
+        drop(record);
+        let file = machine.open(&path, Open::ReadWrite).unwrap();
+        let mut byte = [0];
+        file.read_at(&mut byte, position + 40).unwrap();
+        file.write_at(&[byte[0] ^ 1], position + 40).unwrap();
+        // Where keys keep an order it is not known what the ones behind it wait for.
+        let (had, rest) =
+            if options == SMALL { (vec![0, 2], vec![1]) } else { (vec![0], vec![1, 2]) };
+        assert_eq!(offsets(&take(&work, &topic, 9)), had);
+        let told = work.take(&topic, 9, LEASE);
+        assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
+        assert_eq!(work.info(&topic).unwrap().leased, had.len() as u64, "{options:?}");
+        file.write_at(&byte, position + 40).unwrap();
+        let jobs = take(&work, &topic, 9);
+        assert!(jobs.iter().all(|job| job.lease.attempt == 1), "{jobs:?}");
+        assert_eq!(offsets(&jobs), rest);
+    }
+}
+
+#[test]
+fn a_file_that_a_delay_made_large_is_small_again_when_it_is_over() {
+    for options in [SMALL, KEYED] {
+        let machine = machine();
+        let topic = filled(&machine, 2000, SyncMode::Durable);
+        let second = topic_on(&machine.process()).unwrap();
+        let (a, b) = (queue(&topic, options), queue(&second, options));
+        let first = take(&a, &topic, 1);
+        a.nack(&topic, &leases(&first), Duration::from_secs(5)).unwrap();
+        let held = take(&a, &topic, 1);
+        drain(&b, &second);
+        assert!(a.info(&topic).unwrap().capacity >= 1024);
+        assert!(topic.store().storage().stat(&a.path).unwrap().len > 100_000);
+        machine.set_now_us(NOW + 5_000_000);
+        drain(&b, &second);
+        let info = a.info(&topic).unwrap();
+        assert_eq!((info.leased, info.capacity), (1, 2048), "all behind the one that is out count");
+        ack(&a, &topic, &held).unwrap();
+        drain(&b, &second);
+        // Each take that finds nothing makes it smaller by one step.
+        assert!((0..4).all(|_| take(&b, &second, 1).is_empty()));
+        // A lease that is out stays one, through any size.
+        topic.append(0, &Record::value(b"new"), Some(SyncMode::Durable)).unwrap();
+        let late = take(&b, &second, 1);
+        assert_eq!((b.info(&second).unwrap().capacity, offsets(&late)), (64, vec![2000]));
+        ack(&b, &second, &late).unwrap();
+        assert!(topic.store().storage().stat(&a.path).unwrap().len < 50_000);
+    }
+}
+
+#[test]
+fn a_queue_that_can_grow_no_more_says_what_keeps_it() {
+    let machine = machine();
+    let topic = filled(&machine, 2, SyncMode::Durable);
+    let work = queue(&topic, SMALL);
+    let told = || work.changed(&topic, |ring, now| ring.larger(64, now)).unwrap_err().to_string();
+    let jobs = take(&work, &topic, 1);
+    assert!(told().contains("record 0, which is out: ack it"), "{}", told());
+    work.nack(&topic, &leases(&jobs), Duration::from_secs(9)).unwrap();
+    assert!(told().contains("which is delayed for 9 s more"), "{}", told());
+    machine.set_now_us(NOW + 9_000_001);
+    work.nack(&topic, &leases(&take(&work, &topic, 1)), Duration::ZERO).unwrap();
+    assert!(told().contains("is not done: take and ack it"), "{}", told());
+}
