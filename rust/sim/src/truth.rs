@@ -317,7 +317,7 @@ impl Truth {
         allowed: RangeInclusive<usize>,
         gone: Gone<'_>,
     ) -> Result<[u64; TOPICS as usize], String> {
-        let mut durable = [0; TOPICS as usize];
+        let (mut durable, mut found) = ([0; TOPICS as usize], [0; TOPICS as usize]);
         let end = log.durable();
         let (_, most_trimmed) = gone.trimmed;
         for topic in 0..TOPICS {
@@ -342,10 +342,27 @@ impl Truth {
             if seen.first > self.count(topic, most_trimmed.min(self.0.len())) {
                 return Err(format!("before recovery topic {topic} begins at {}", seen.first));
             }
-            durable[topic as usize] = seen.durable;
+            (durable[topic as usize], found[topic as usize]) = (seen.durable, seen.records);
         }
+        self.check_whole(found, *allowed.end())?;
         self.check_cursor(log, allowed, BEFORE)?;
         Ok(durable)
+    }
+
+    /// Checks that no group is there for one topic and not for another, of which all before it was found.
+    fn check_whole(&self, found: [u64; TOPICS as usize], most: usize) -> Result<(), String> {
+        for number in 0..most.min(self.0.len()) {
+            let topics = || (0..TOPICS).filter(|topic| self.0[number].of(*topic).next().is_some());
+            let has = |topic: u32, groups| found[topic as usize] >= self.count(topic, groups);
+            let with = topics().find(|topic| has(*topic, number + 1));
+            let without = topics().find(|topic| has(*topic, number) && !has(*topic, number + 1));
+            if let (Some(with), Some(without)) = (with, without) {
+                return Err(format!(
+                    "{BEFORE} group {number} is there for topic {with}, and not for topic {without}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Checks that a log holds so many groups, or says what is wrong with it: whatever it gives is as
