@@ -110,6 +110,7 @@ def test_the_page_lists_the_rows_that_info_prints(falaj: Shell) -> None:
         topic = store.topic("t")
         topic.configure(retention_records=1)
         store.consumer("c", [topic]).close()
+        store.queue("q", topic=topic).close()
     printed = dict.fromkeys(line.split("\t")[0] for line in falaj.ok("info", "s").splitlines())
     assert re.findall(r"^\| `(\w+)` \|", section("info"), re.M) == list(printed)
 

@@ -417,10 +417,14 @@ impl Cursor {
     /// damage took nothing of what is wanted. False where it may have.
     #[cold]
     fn get_past_damage(&mut self, offset: u64) -> bool {
+        let mut met = None;
         loop {
-            if !self.skip_damage().is_ok_and(|first| first <= offset) {
+            // Damage that reaches to the end of what there is does not lie behind who steps over it.
+            let here = Some(self.address());
+            if here == met || !self.skip_damage().is_ok_and(|first| first <= offset) {
                 return false;
             }
+            met = here;
             self.floor = offset;
             match self.walk_to(offset) {
                 Ok(found) => return found || self.expected == Some(offset),
