@@ -274,23 +274,25 @@ def _queue_families(queues: Iterable[tuple[str, QueueMetrics]]) -> Iterator[_Fam
         for name, queue in queues
         if queue["readable"]
     ]
-    known = [(labels, queue["waiting"]) for labels, queue in each]
-    waiting = [(labels, jobs) for labels, jobs in known if jobs is not None]
-    yield _Family("falaj_queue_waiting_jobs", "gauge", "Jobs that nobody had yet.", waiting)
-    leased = [(labels, queue["leased"]) for labels, queue in each]
-    yield _Family("falaj_queue_leased_jobs", "gauge", "Jobs that are out.", leased)
+
+    def family(name: str, about: str, values: Iterable[int | None]) -> _Family:
+        known = ((labels, value) for (labels, _), value in zip(each, values, strict=True))
+        samples = [(labels, value) for labels, value in known if value is not None]
+        kind = "counter" if name.endswith("_total") else "gauge"
+        return _Family("falaj_queue_" + name, kind, about, samples)
+
+    found = [queue for _, queue in each]
+    about = "Jobs that nobody had yet."
+    yield family("waiting_jobs", about, (queue["waiting"] for queue in found))
+    yield family("leased_jobs", "Jobs that are out.", (queue["leased"] for queue in found))
     about = "Jobs that came back and wait for their time, their turn or a taker."
-    returned = [(labels, queue["returned"]) for labels, queue in each]
-    yield _Family("falaj_queue_returned_jobs", "gauge", about, returned)
+    yield family("returned_jobs", about, (queue["returned"] for queue in found))
     about = "Jobs that are done, those given up and trimmed ones included."
-    done = [(labels, queue["done"]) for labels, queue in each]
-    yield _Family("falaj_queue_done_jobs_total", "counter", about, done)
+    yield family("done_jobs_total", about, (queue["done"] for queue in found))
     about = "Jobs that were given up."
-    dead = [(labels, queue["dead"]) for labels, queue in each]
-    yield _Family("falaj_queue_dead_jobs_total", "counter", about, dead)
+    yield family("dead_jobs_total", about, (queue["dead"] for queue in found))
     about = "Records that were trimmed before they were done."
-    trimmed = [(labels, queue["trimmed"]) for labels, queue in each]
-    yield _Family("falaj_queue_trimmed_jobs_total", "counter", about, trimmed)
+    yield family("trimmed_jobs_total", about, (queue["trimmed"] for queue in found))
 
 
 def _log_families(logs: Iterable[tuple[str, LogMetrics]]) -> Iterator[_Family]:

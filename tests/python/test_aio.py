@@ -191,26 +191,27 @@ def test_it_ends_quietly_after_its_timeout(topic: falaj.Topic[memoryview]) -> No
     assert 0.1 <= time.monotonic() - begin < SOON_S
 
 
+async def count(turns: list[int]) -> None:
+    """Count how often somebody else in the loop has a turn."""
+    while True:
+        turns[0] += 1
+        await asyncio.sleep(0)  # sleep: hands the turn on at once
+
+
 def test_other_tasks_have_turns_while_there_is_plenty_to_read(
     topic: falaj.Topic[memoryview],
 ) -> None:
     topic.extend([b"x"] * 10_000)
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)  # sleep: hands the turn on at once
+    turns: list[int] = [0]
 
     async def main() -> None:
-        counter = asyncio.create_task(count())
+        counter = asyncio.create_task(count(turns))
         async for _ in topic.afollow(timeout=0):
             pass
         counter.cancel()
 
     asyncio.run(main())
-    assert turns > 10
+    assert turns[0] > 10
 
 
 def test_it_works_again_in_another_loop(topic: falaj.Topic[memoryview]) -> None:
@@ -271,22 +272,16 @@ def test_batches_from_asyncio_go_on_with_what_comes_and_give_others_turns(
     orders = store.topic("orders")
     orders.extend([b"x"] * 1000)
     billing = store.consumer("billing", ["orders"])
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)  # sleep: hands the turn on at once
+    turns: list[int] = [0]
 
     async def main() -> int:
-        counter = asyncio.create_task(count())
+        counter = asyncio.create_task(count(turns))
         seen = 0
         async for batch in billing.abatches(size=10, timeout=SOON_S):
             seen += len(batch)
             billing.commit()
             if seen == 1000:
-                assert turns >= 100 or len(batch) > 10
+                assert turns[0] >= 100 or len(batch) > 10
                 orders.append(b"x")
             if seen == 1001:
                 break

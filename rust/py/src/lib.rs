@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod admin;
+mod appending;
 mod arrow;
 mod attached;
 mod batch;

@@ -1,0 +1,165 @@
+//! How a record gets into a topic: where it goes, and what is waited for.
+//!
+//! An append of plain `bytes` is tried without giving up the GIL; only what may have to wait detaches.
+//! Invariant: once a record was committed, no error says that nothing was appended.
+
+use std::sync::atomic::Ordering;
+
+use falaj::error::Error;
+use falaj::log::Appended;
+use falaj::topic::{Record as Outgoing, SyncMode};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBytes;
+
+use crate::errors::{OrRaise, invalid};
+use crate::handle::Open;
+use crate::input::{self, Incoming};
+use crate::only_if::If;
+use crate::topic::Topic;
+use crate::wait::{patiently, patiently_after};
+
+/// The keyword arguments of append() and extend() that say where and how.
+#[derive(Debug)]
+pub(crate) struct Where {
+    pub(crate) partition: Option<u32>,
+    pub(crate) sync: SyncMode,
+}
+
+impl Topic {
+    pub(crate) fn target(
+        &self,
+        py: Python<'_>,
+        partition: Option<u32>,
+        sync: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Where> {
+        let sync = input::sync_mode(sync)?.unwrap_or(self.opened.sync);
+        let partition = partition.or(self.opened.only);
+        if let Some(wrong) = partition.filter(|p| !self.lanes().contains(p)) {
+            let lanes = self.lanes();
+            let (name, last) = (&self.opened.handle.shape.name, lanes.end - 1);
+            let what = format!(
+                "{name:?} has no partition {wrong}: they are numbered {} to {last}",
+                lanes.start
+            );
+            return Err(invalid(py, what));
+        }
+        Ok(Where { partition, sync })
+    }
+
+    /// Where a record went, as `append` returns it.
+    pub(crate) fn told<'py>(
+        &self,
+        py: Python<'py>,
+        went: (u32, u64),
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if self.opened.only.is_some() {
+            return Ok(went.1.into_pyobject(py)?.into_any());
+        }
+        static POSITION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        POSITION.import(py, "falaj.records", "Position")?.call1(went)
+    }
+
+    fn turn(&self) -> u32 {
+        self.turn.fetch_add(1, Ordering::Relaxed) % self.opened.partitions
+    }
+
+    /// The append that everybody waits for: `bytes`, nothing else. `None` when it has to be done the
+    /// long way.
+    #[inline(always)]
+    pub(crate) fn append_at_once(&self, value: &Bound<'_, PyAny>) -> Option<u64> {
+        let partition = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)?;
+        let (Ok(value), None) = (value.cast_exact::<PyBytes>(), &self.opened.handle.shape.encode)
+        else {
+            return None;
+        };
+        let (py, value) = (value.py(), value.as_bytes());
+        let number = self.opened.first_number + partition;
+        let interval = self.opened.sync == SyncMode::Interval;
+        self.opened.handle.try_append(py, |topic| topic.try_append_value(number, value, interval))
+    }
+
+    pub(crate) fn append_record(
+        &self,
+        py: Python<'_>,
+        record: &Incoming<'_>,
+        to: &Where,
+        only_if: Option<&If>,
+    ) -> PyResult<(u32, u64)> {
+        let partition = to.partition.unwrap_or_else(|| match &record.key {
+            Some(key) => falaj::format::checksum::crc32(key.as_bytes()) % self.opened.partitions,
+            None => self.keyless(only_if),
+        });
+        let offset = record.with_record(|record| match only_if {
+            None => self.append_to(py, partition, record, to.sync),
+            Some(only_if) => self.append_if(py, partition, record, only_if, to.sync),
+        })?;
+        Ok((partition, offset))
+    }
+
+    /// Where a record without a key goes. A producer's go to one partition: a repeat has to find the
+    /// one that it repeats.
+    pub(crate) fn keyless(&self, only_if: Option<&If>) -> u32 {
+        match only_if.and_then(|only_if| only_if.producer.as_ref()) {
+            Some((name, _)) => {
+                falaj::format::checksum::crc32(name.as_bytes()) % self.opened.partitions
+            }
+            None => self.turn(),
+        }
+    }
+
+    fn append_if(
+        &self,
+        py: Python<'_>,
+        partition: u32,
+        record: &Outgoing<'_>,
+        only_if: &If,
+        sync: SyncMode,
+    ) -> PyResult<u64> {
+        let open = self.opened.handle.open(py)?;
+        let commit = || open.topic.commit_if(partition, record, &only_if.condition(), Some(sync));
+        let appended = patiently(py, self.opened.handle.patience, commit)?;
+        self.settle(py, &open, appended, sync)
+    }
+
+    fn append_to(
+        &self,
+        py: Python<'_>,
+        partition: u32,
+        record: &Outgoing<'_>,
+        sync: SyncMode,
+    ) -> PyResult<u64> {
+        let handle = &self.opened.handle;
+        if sync != SyncMode::Durable {
+            let tried = handle.at_once(py, |topic| topic.try_append(partition, record, Some(sync)));
+            let tried = tried.unwrap_or(Ok(None));
+            if let Some(appended) = tried.or_raise(py)? {
+                return Ok(appended.first);
+            }
+        }
+        let open = handle.open(py)?;
+        let commit = || open.topic.commit(partition, record, Some(sync));
+        let appended = patiently(py, handle.patience, commit)?;
+        self.settle(py, &open, appended, sync)
+    }
+
+    /// Wait for what the mode promises; returns the first offset. Given what it was appended through:
+    /// the handle may have been closed since.
+    #[inline]
+    pub(crate) fn settle(
+        &self,
+        py: Python<'_>,
+        open: &Open,
+        appended: Appended,
+        sync: SyncMode,
+    ) -> PyResult<u64> {
+        let offset = appended.first;
+        if sync == SyncMode::Durable {
+            let log = open.topic.log();
+            let visible = |error: Error| error.after_append(offset);
+            let sync = || log.sync_to(appended.end);
+            patiently_after(py, self.opened.handle.patience, visible, sync)?;
+        }
+        Ok(offset)
+    }
+}
