@@ -1,12 +1,13 @@
 //! Opening and closing again and again: one object for a log at a time, and nothing that stays behind.
 //!
-//! A program of its own: it counts the threads of its process, and other tests have such ones too.
+//! A program of its own, and one test of it at a time: one counts the threads of its process, and the
+//! others have such ones too.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stores;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use falaj::format::settings::WriteMode;
 use falaj::storage::Storage;
@@ -18,12 +19,19 @@ use falaj::topic::{Record, SyncMode};
 
 use stores::{on_both, open, topic};
 
+/// Until it is dropped no other test of this program has a store open.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn pwrite() -> StoreOptions {
     StoreOptions { write_mode: Some(WriteMode::Pwrite), ..StoreOptions::default() }
 }
 
 #[test]
 fn a_process_has_one_object_for_a_log_at_a_time_also_while_one_is_being_dropped() {
+    let _alone = alone();
     on_both(|storage, root| {
         let store = open(storage, &root.join("store")).unwrap();
         drop(topic(&store, "orders"));
@@ -55,6 +63,7 @@ fn keepers() -> usize {
 /// store had mapped in its hands: whoever opened and closed many had as many of them.
 #[test]
 fn the_thread_that_keeps_a_stores_logs_ends_with_the_store() {
+    let _alone = alone();
     const STORES: usize = 200;
     let machine: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let mut most = 0;
@@ -64,14 +73,16 @@ fn the_thread_that_keeps_a_stores_logs_ends_with_the_store() {
         drop(store);
         most = most.max(keepers());
     }
-    // Each has its own moment to end in.
-    assert!(most <= 10, "{most} keepers of {STORES} stores at once");
+    // Each has its own moment to end in, which is what the scheduler makes it. Were they to sleep their
+    // nap out, as many would live as stores are opened in a tenth of a second.
+    assert!(most <= STORES / 8, "{most} keepers of {STORES} stores at once");
 }
 
 /// A disk that fails every sync and is full besides: a process that tries again keeps nothing open of
 /// what it tried.
 #[test]
 fn syncs_that_fail_on_a_full_disk_keep_no_descriptors() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let faulty = FaultyStorage::new(Arc::new(RealStorage::new()));
     let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
