@@ -328,7 +328,8 @@ impl Cursor {
             return;
         }
         let own = head.header.kind == Kind::Data && head.header.topic == self.topic;
-        let in_group = head.header.flags & flag::GROUP != 0;
+        // Of a topic that began in this segment the base stands on the way: that has to be walked.
+        let in_group = head.header.flags & flag::GROUP != 0 && self.base.is_some();
         let first = self.base.map(|base| base + u64::from(head.header.offset));
         if (own && first == Some(entry.offset)) || (!own && in_group) {
             self.position = entry.position;

@@ -86,6 +86,32 @@ fn topics_of_a_log_have_offsets_of_their_own_and_one_directory() {
     }
 }
 
+/// The index leads to the head of the group, behind the entry that says where the topic begins.
+#[test]
+fn a_topic_whose_first_records_came_in_a_group_is_read_by_whoever_opens_it_later() {
+    let machine = machine();
+    let store = open(&machine);
+    let many = TopicOptions { partitions: Some(2), ..in_shop() };
+    let (orders, late) = (shop(&store, "orders"), Topic::open(&store, "late", &many).unwrap());
+    let (a, b) = ([Record::value(b"a")], [Record::value(b"b"), Record::value(b"c")]);
+    for _ in 0..3 {
+        late.extend_partitions(&[(0, &a), (1, &b)], None).unwrap();
+    }
+    let time = late.get(1, 0).unwrap().timestamp_ns();
+    drop((orders, late, store));
+    let machine = machine.restart();
+    for access in [StoreOptions::reading(), StoreOptions::default()] {
+        let store = open_on(Arc::new(machine.clone()), &access).unwrap();
+        let late = shop(&store, "late");
+        let ends = [0, 1].map(|p| (late.end(p).unwrap(), late.durable(p).unwrap()));
+        assert_eq!(ends, [(3, 3), (6, 6)]);
+        assert_eq!(late.get(1, 5).unwrap().value(), Some(&b"c"[..]));
+        assert_eq!(late.offset_at_time(1, time + 1).unwrap(), None);
+        let mut scan = late.scan(1, 3, None).unwrap();
+        assert_eq!(scan.next_record().unwrap().unwrap().value(), Some(&b"c"[..]));
+    }
+}
+
 #[test]
 fn what_a_log_has_in_common_is_taken_from_it_or_refused_by_name() {
     let machine = machine();
