@@ -23,12 +23,14 @@ from proof.forks import forked
 
 SEGMENT_BYTES = 1 << 16
 LARGEST = SEGMENT_BYTES // 4 - 1600
-APPEND_LOCK, DIRTY, TAIL, FLAGS = 128, 256, 264, 384
+APPEND_LOCK, DIRTY, TAIL, DURABLE, FLAGS = 128, 256, 264, 320, 384
 LATCHED = 1
 PAGE = 4096
 
-Record = tuple[bytes, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]
+Given = tuple[bytes, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]
 """Value, key, headers, and event time in ns."""
+Record = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]
+"""The same; a tombstone has no value."""
 
 
 @dataclass
@@ -36,10 +38,36 @@ class Expected:
     """What a topic must hold, per partition."""
 
     codec: str
-    partitions: list[list[Record]] = field(default_factory=list)
+    partitions: list[dict[int, Record]]
+    """By offset."""
+    log: str
+    compacted: bool
+    tokens: dict[str, int] = field(default_factory=dict)
+    """The last job of each series."""
+    trimmed: dict[tuple[int, int], Record] = field(default_factory=dict)
+    """What was trimmed, by partition and offset: a loss of power may bring it back."""
 
 
-Model = dict[str, Expected]
+Topics = dict[str, Expected]
+Places = list[tuple[str, int, int]]
+"""Topics, partitions and offsets of what was appended as one."""
+
+
+@dataclass
+class Model:
+    """What a store must hold."""
+
+    topics: Topics = field(default_factory=dict)
+    cursors: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Those that were moved by transactions, by log and name."""
+    consumed: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """Those of consumers, by consumer, topic and partition."""
+    queued: dict[str, tuple[str, set[int]]] = field(default_factory=dict)
+    """For each queue its topic, and what is done of it."""
+    whole: list[Places] = field(default_factory=list)
+    """What was appended as one: all of it is there, or nothing."""
+    cut: bool = False
+    """Power was lost, or a sync failed: jobs that were done may be to be done again."""
 
 
 class Maker:
@@ -48,7 +76,7 @@ class Maker:
     def __init__(self, path: Path, seed: int) -> None:
         self.path = path
         self.random = random.Random(seed)
-        self.model: Model = {}
+        self.model = Model()
         self.store: falaj.Store | None = None
         self.held: list[falaj.Topic[Any]] = []
         """Handles, whose last one would sync when it goes."""
@@ -56,7 +84,7 @@ class Maker:
 
     # --- Values ----------------------------------------------------------------------------------
 
-    def record(self) -> Record:
+    def record(self) -> Given:
         pick = self.random.random()
         size = (
             0
@@ -111,12 +139,22 @@ class Maker:
 
     def create(self) -> None:
         name = self.random.choice(["a", "b", "long" * 60, "..x", "-", "x.tmp", "y.deleted"])
-        if name in self.model:
+        if name in self.model.topics:
             return
         codec = self.random.choice(["bytes", "bytes", "str", "json"])
         partitions = self.random.choice([1, 1, 1, 2, 5])
-        self.opened().topic(name, codec=codec, partitions=partitions, segment_bytes=SEGMENT_BYTES)
-        self.model[name] = Expected(codec, [[] for _ in range(partitions)])
+        log = self.random.choice([name, name, "shop"])
+        compacted = log == name and self.random.random() < 0.3
+        self.opened().topic(
+            name,
+            codec=codec,
+            log=None if log == name else log,
+            partitions=partitions,
+            segment_bytes=SEGMENT_BYTES,
+            compacted=compacted,
+        )
+        held: list[dict[int, Record]] = [{} for _ in range(partitions)]
+        self.model.topics[name] = Expected(codec, held, log, compacted)
 
     def append(self) -> None:
         name, expected = self.any_topic()
@@ -124,8 +162,18 @@ class Maker:
         value, payload = self.value(expected.codec, given)
         seconds = None if time is None else time // 10**9
         partition = self.random.randrange(len(expected.partitions))
-        self.topic(name).append(value, key, headers, seconds, partition=partition)
-        expected.partitions[partition].append((payload, key, headers, time))
+        self.note(
+            expected,
+            partition,
+            self.topic(name).append(value, key, headers, seconds, partition=partition),
+            (payload, key, headers, time),
+        )
+
+    def note(self, to: Expected, partition: int, at: Any, record: Record) -> None:
+        """Note what was acknowledged."""
+        offset = at if isinstance(at, int) else at[1]
+        assert offset not in to.partitions[partition], f"offset {offset} a second time"
+        to.partitions[partition][offset] = record
 
     def extend(self) -> None:
         """Append several as one, over the partitions where there are some: a group."""
@@ -154,8 +202,15 @@ class Maker:
         for p in topic.partitions:
             for read in topic.partition(p)[before[p] :]:
                 found = next(n for n, r in enumerate(left) if self.same(read, r))
-                expected.partitions[p].append(left.pop(found))
+                expected.partitions[p][read.offset] = left.pop(found)
         assert not left
+        self.model.whole.append(
+            [
+                (name, p, n)
+                for p in topic.partitions
+                for n in range(before[p], topic.partition(p).end)
+            ]
+        )
 
     def same(self, read: Any, record: Record) -> bool:
         value, key, headers, time = record
@@ -169,23 +224,182 @@ class Maker:
         for n in range(self.random.randrange(1, 12)):
             given = bytes([n]) * LARGEST
             value, payload = self.value(expected.codec, given)
-            self.topic(name).append(value, partition=0)
-            expected.partitions[0].append((payload, None, (), None))
+            at = self.topic(name).append(value, partition=0)
+            self.note(expected, 0, at, (payload, None, (), None))
 
     def flush(self) -> None:
         self.topic(self.any_topic()[0]).flush()
 
     def delete(self) -> None:
-        if len(self.model) > 1:
-            name, _ = self.any_topic()
+        if len(self.model.topics) > 1:
+            name, gone = self.any_topic()
             self.opened().delete(name)
-            del self.model[name]
+            del self.model.topics[name]
+            if all(topic.log != gone.log for topic in self.model.topics.values()):
+                self.model.cursors.pop(gone.log, None)
+            for key in [key for key in self.model.consumed if key[1] == name]:
+                del self.model.consumed[key]
+            for queue in [queue for queue, (of, _) in self.model.queued.items() if of == name]:
+                self.opened().delete_queue(queue)
+                del self.model.queued[queue]
+            self.model.whole = [places for places in self.model.whole if places[0][0] != name]
 
     def any_topic(self) -> tuple[str, Expected]:
-        while not self.model:
+        while not self.model.topics:
             self.create()
-        name = self.random.choice(sorted(self.model))
-        return name, self.model[name]
+        name = self.random.choice(sorted(self.model.topics))
+        return name, self.model.topics[name]
+
+    def tombstone(self) -> None:
+        """Append a tombstone, or the record of a producer."""
+        name, expected = self.any_topic()
+        p = self.random.randrange(len(expected.partitions))
+        topic, key = self.topic(name), b"%d" % self.random.randrange(9)
+        if self.random.random() < 0.5:
+            self.note(expected, p, topic.tombstone(key, partition=p), (None, key, (), None))
+            return
+        value, payload = self.value(expected.codec, b"by a producer")
+        last = topic.last_sequence("till")
+        sequence = 0 if last is None else last + 1
+        at = topic.append(value, key, partition=p, producer="till", sequence=sequence)
+        self.note(expected, p, at, (payload, key, (), None))
+
+    def trim(self) -> None:
+        name, expected = self.any_topic()
+        p = self.random.randrange(len(expected.partitions))
+        part = self.topic(name).partition(p)
+        first = self.random.randrange(part.first, part.end + 1)
+        part.trim(first)
+        for offset in [offset for offset in expected.partitions[p] if offset < first]:
+            expected.trimmed[p, offset] = expected.partitions[p].pop(offset)
+
+    def compact(self) -> None:
+        """Compact; what went had a key that comes again later, or was a tombstone."""
+        several = [name for name, topic in self.model.topics.items() if topic.compacted]
+        if not several:
+            return
+        name = self.random.choice(sorted(several))
+        topic, expected = self.topic(name), self.model.topics[name]
+        for n in range(self.random.choice([0, 40])):
+            value, payload = self.value(expected.codec, bytes([n]) * 900)
+            key = b"%d" % self.random.randrange(9)
+            self.note(expected, 0, topic.append(value, key, partition=0), (payload, key, (), None))
+        retention = self.random.choice([0, 86_400])
+        topic.compact(seal=self.random.random() < 0.7, delete_retention=retention)
+        for p, held in enumerate(expected.partitions):
+            left = {read.offset: read for read in topic.partition(p)}
+            assert left.keys() <= held.keys()
+            last = {held[offset][1]: offset for offset in sorted(held)}
+            for offset in [offset for offset in held if offset not in left]:
+                deleted, of, _, _ = held.pop(offset)
+                assert of is not None, f"{offset} had no key"
+                assert last[of] > offset or (deleted is None and not retention), f"{offset} went"
+
+    def transaction(self) -> None:
+        """Append to several topics of a log and move a cursor, at once."""
+        shop = [name for name, topic in self.model.topics.items() if topic.log == "shop"]
+        names = sorted(shop) or [self.any_topic()[0]]
+        log = self.model.topics[names[0]].log
+        before = {
+            name: [self.topic(name).partition(p).end for p in self.topic(name).partitions]
+            for name in names
+        }
+        given = []
+        cursor = self.random.choice(["one", "two"])
+        with self.opened().transaction() as tx:
+            for name in self.random.choices(names, k=self.random.randrange(4)):
+                expected = self.model.topics[name]
+                p = self.random.randrange(len(expected.partitions))
+                value, payload = self.value(expected.codec, self.random.randbytes(60))
+                tx.append(name, value, b"k", partition=p)
+                given.append((name, p, payload))
+            offset = self.random.randrange(2**40)
+            tx.commit_cursor(falaj.Cursor(cursor, offset), into=self.topic(names[0]))
+        self.model.cursors.setdefault(log, {})[cursor] = offset
+        places = []
+        for name, p, payload in given:
+            at = before[name][p]
+            before[name][p] += 1
+            self.note(self.model.topics[name], p, at, (payload, b"k", (), None))
+            places.append((name, p, at))
+        if places:
+            self.model.whole.append(places)
+
+    def job(self) -> None:
+        """Commit a job with a token, now and then of a segment of its own; or leave it staged."""
+        name, expected = self.any_topic()
+        topic, series = self.topic(name), self.random.choice(["day", "night"])
+        assert topic.last_token(series) == expected.tokens.get(series)
+        if self.random.random() < 0.2:
+            part = topic.stage("left", "0")
+            part.append(self.value(expected.codec, b"never seen")[0])
+            part.finish()
+            return
+        number = expected.tokens.get(series, 0) + self.random.choice([0, 1, 5])
+        size, records = self.random.choice([(100, 3), (100, 3), (5000, 30)]), []
+        with topic.job("job", token=(series, number)) as job:
+            for _ in range(size[1]):
+                p = self.random.randrange(len(expected.partitions))
+                value, payload = self.value(expected.codec, self.random.randbytes(size[0]))
+                job.append(value, key=b"j", partition=p)
+                records.append((p, payload))
+        assert job.committed == (number > expected.tokens.get(series, -1))
+        if not job.committed:
+            return
+        expected.tokens[series] = number
+        ends = {p: offsets.start for p, offsets in job.offsets.items()}
+        places = []
+        for p, payload in records:
+            self.note(expected, p, ends[p], (payload, b"j", (), None))
+            places.append((name, p, ends[p]))
+            ends[p] += 1
+        self.model.whole.append(places)
+
+    def consume(self) -> None:
+        """Read on as a consumer, with its cursors in a file or in the log `shop`, and commit."""
+        name, expected = self.any_topic()
+        home = next((n for n, of in sorted(self.model.topics.items()) if of.log == "shop"), None)
+        kept = home is not None and self.random.random() < 0.5
+        called = f"{'kept' if kept else 'own'}.{name[:100]}"
+        if kept and not self.is_kept_there(called, home):
+            return
+        with self.opened().consumer(called, [name], cursor_in="shop" if kept else None) as consumer:
+            seen = {p: consumer.committed(name, p) for p in range(len(expected.partitions))}
+            for p, committed in seen.items():
+                assert committed == self.model.consumed.get((called, name, p), committed)
+                if committed < self.topic(name).partition(p).first:  # it was trimmed
+                    consumer.seek("earliest", topic=name, partition=p)
+            for record in consumer.poll(self.random.randrange(1, 200)):
+                held, behind = expected.partitions[record.partition], seen[record.partition]
+                assert record.offset == min(n for n in held if n >= behind), f"{called}: {record}"
+                seen[record.partition] = record.offset + 1
+            consumer.commit(sync=self.random.choice([None, "durable"]))
+            for p in seen:
+                self.model.consumed[called, name, p] = consumer.committed(name, p)
+
+    def is_kept_there(self, called: str, home: str | None) -> bool:
+        """Whether there is a log that keeps its cursors; a consumer goes with its log."""
+        told = {one["name"]: one for one in self.opened().info()["consumers"]}.get(called)
+        if told is not None and told["error"]:
+            self.opened().delete_consumer(called)
+        return home is not None
+
+    def queue(self) -> None:
+        """Take jobs from a queue, do some of them, and leave others."""
+        name, expected = self.any_topic()
+        if len(expected.partitions) > 1 or expected.compacted:
+            return
+        called = f"q.{name[:100]}"
+        _, done = self.model.queued.setdefault(called, (name, set()))
+        with self.opened().queue(called, name) as queue:
+            taken = queue.take(self.random.randrange(1, 40), timeout=0)
+            assert {job.offset for job in taken}.isdisjoint(done)
+            for job in taken:
+                if self.random.random() < 0.6:
+                    job.ack()
+                    done.add(job.offset)
+                elif self.random.random() < 0.5:
+                    job.nack(delay=self.random.choice([0, 10**6]))
 
     def moves(self, count: int) -> None:
         weights: dict[Callable[[], None], int] = {
@@ -196,6 +410,13 @@ class Maker:
             self.close: 3,
             self.create: 3,
             self.delete: 1,
+            self.tombstone: 6,
+            self.trim: 1,
+            self.compact: 2,
+            self.transaction: 5,
+            self.job: 2,
+            self.consume: 3,
+            self.queue: 2,
         }
         for move in self.random.choices(list(weights), list(weights.values()), k=count):
             move()
@@ -219,13 +440,13 @@ class Maker:
         """Die in the middle of an append while another process has the store open."""
         name, expected = self.any_topic()
         value, payload = self.value(expected.codec, b"before")
-        self.topic(name).append(value, partition=0)
-        expected.partitions[0].append((payload, None, (), None))
+        at = self.topic(name).append(value, partition=0)
+        self.note(expected, 0, at, (payload, None, (), None))
         self.die(self.leave_half_a_block)
-        for name, expected in self.model.items():
+        for name, expected in self.model.topics.items():
             value, payload = self.value(expected.codec, b"after")
-            self.topic(name).append(value, partition=0)
-            expected.partitions[0].append((payload, None, (), None))
+            at = self.topic(name).append(value, partition=0)
+            self.note(expected, 0, at, (payload, None, (), None))
 
     def leave_half_a_block(self) -> None:
         """Leave a log as who is killed between the first store of an append and the last."""
@@ -246,13 +467,53 @@ class Maker:
         """Die, and lose or spoil sectors of what no mark says is on the medium."""
         self.close()
         self.die()
-        for name in self.model:
+        self.model.cut = True
+        for log in sorted({self.log(name) for name in self.model.topics}):
             if self.random.random() < 0.7:
-                self.spoil(self.log(name))
-        for name, expected in self.model.items():
+                self.spoil(log)
+        before = {
+            (name, p, offset)
+            for name, expected in self.model.topics.items()
+            for p, records in enumerate(expected.partitions)
+            for offset in records
+        }
+        lost = set()
+        for name, expected in self.model.topics.items():
             topic = self.topic(name)
             for p, records in enumerate(expected.partitions):
-                del records[topic.partition(p).end :]
+                gone = [offset for offset in records if offset >= topic.partition(p).end]
+                lost |= {(name, p, offset) for offset in gone}
+                for offset in gone:
+                    del records[offset]
+                first, end = topic.partition(p).first, topic.partition(p).end
+                back = [key for key in expected.trimmed if key[0] == p and key[1] >= first]
+                untrimmed = {key[1]: expected.trimmed.pop(key) for key in sorted(back)}
+                records.update({n: of for n, of in untrimmed.items() if n < end})
+        for places in self.model.whole:
+            there = before.intersection(places)
+            assert lost.isdisjoint(there) or lost >= there, "a part of a group was lost"
+        self.model.whole = [of for of in self.model.whole if lost.isdisjoint(of)]
+        self.go_back()
+
+    def go_back(self) -> None:
+        """What stands beside the records may be older after a loss of power, never newer."""
+        for log, cursors in self.model.cursors.items():
+            name = next(n for n, of in self.model.topics.items() if of.log == log)
+            for cursor in [*cursors]:
+                known = self.topic(name).cursor(cursor)
+                del cursors[cursor]
+                if known is not None:
+                    cursors[cursor] = known.offset
+        for name, expected in self.model.topics.items():
+            for series, number in [*expected.tokens.items()]:
+                found = self.topic(name).last_token(series)
+                assert found is None or found <= number
+                del expected.tokens[series]
+                if found is not None:
+                    expected.tokens[series] = found
+        self.model.consumed.clear()
+        for name, done in self.model.queued.values():
+            done &= self.model.topics[name].partitions[0].keys()
 
     def spoil(self, log: Path) -> None:
         """Change a sector behind the newest mark."""
@@ -260,9 +521,19 @@ class Maker:
         marked = max(
             (n for n, s in enumerate(links) if s.mark is not None and s.mark.position), default=0
         )
+        # Marks lag behind what was synced. Topics come into a shared log on the medium: what goes
+        # bad there is no loss of power.
+        durable = 0
+        if log.name.startswith("shop@"):
+            with (log / "control").open("rb") as control:
+                durable = word(control, DURABLE)
+            synced = (n for n, s in enumerate(links) if s.header.sequence == durable >> 32)
+            marked = max(marked, *synced, 0)
         n = self.random.randrange(marked, len(links))
         segment = links[n]
         begin = PAGE if n > marked or segment.mark is None else segment.mark.position
+        if durable >> 32 == segment.header.sequence:
+            begin = max(begin, (durable & 0xFFFFFFFF) * 8)
         end = len(segment.data.rstrip(b"\0")) + 600
         at = self.random.randrange(begin, max(end, begin + 1))
         sector = self.random.choice([bytes(512), self.random.randbytes(512)])
@@ -274,7 +545,8 @@ class Maker:
         """Leave a log as whose sync failed and whose processes all ended."""
         self.close()
         self.die()
-        for name in self.model:
+        self.model.cut = True
+        for name in self.model.topics:
             with (self.log(name) / "control").open("r+b") as control:
                 store_word(control, FLAGS, LATCHED)
 
@@ -343,8 +615,11 @@ def make(path: Path, seed: int) -> Model:
             maker.leave_an_orphan()
     maker.moves(3)
     # Whoever opens last recovers what the dead left; so every log is sound and closed.
-    for name in maker.model:
+    for name in maker.model.topics:
         maker.topic(name)
+    for queue, (name, _) in maker.model.queued.items():
+        # What a loss of power made of its topic is looked at by whoever opens it.
+        maker.opened().queue(queue, name).close()
     maker.close()
     if maker.random.random() < 0.2:
         maker.leave_an_orphan()

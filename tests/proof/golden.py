@@ -73,6 +73,55 @@ def answers(path: Path, mode: Any, **options: Any) -> dict[str, Any]:
         return {name: of_topic(store, name) for name in store.topics()}
 
 
+COUNTED: tuple[Any, ...] = (
+    *(
+        "topic",
+        "order",
+        "waiting",
+        "leased",
+        "returned",
+        "done",
+        "floor",
+        "trimmed",
+        "dead",
+        "error",
+    ),
+)
+"""What is kept of a queue."""
+
+
+def beside(path: Path, mode: Any, asked: dict[str, Any]) -> dict[str, Any]:
+    """Tell what stands beside the records; tokens and cursors of these topics and names."""
+    with falaj.open(path, mode) as store:
+        told = store.info()
+        topics = {name: store.topic(name) for name in store.topics()}
+        return {
+            "consumers": {
+                one["name"]: [
+                    one["cursor_in"],
+                    [
+                        [c["topic"], c["partition"], c["committed"], c["lag"]]
+                        for c in one["cursors"]
+                    ],
+                    one["error"],
+                ]
+                for one in told["consumers"]
+            },
+            "queues": {
+                one["name"]: [dict(one)[name] for name in COUNTED] for one in told["queues"]
+            },
+            "tokens": [topics[topic].last_token(name) for topic, name in asked["tokens"]],
+            "cursors": [
+                found and found.offset
+                for found in (topics[topic].cursor(name) for topic, name in asked["cursors"])
+            ],
+            "producers": {
+                name: [[p.id, p.sequence, p.partition, p.offset] for p in topic.producers()]
+                for name, topic in topics.items()
+            },
+        }
+
+
 def of_topic(store: falaj.Store, name: str) -> Any:
     try:
         topic = store.topic(name)

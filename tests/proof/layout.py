@@ -240,7 +240,8 @@ def block(data: bytes, at: int, salt: int) -> Block | None:
 
 def _extensions(read: Block, data: bytes, at: int) -> None:
     flags = read.flags
-    if read.kind != DATA and (read.offset or read.count or flags):
+    allowed = MEMBER if read.kind == META else 0
+    if read.kind != DATA and (read.offset or read.count or flags & ~allowed):
         raise Damage("a block that is not data, with what only data has")
     if flags & GROUP and flags & MEMBER:
         raise Damage("first and later block of a group at once")
@@ -334,7 +335,28 @@ class TopicEntry(NamedTuple):
     last_crc: int
 
 
-def entries(body: bytes) -> Iterator[tuple[int, tuple[int, ...] | TopicEntry | bytes]]:
+class TokenEntry(NamedTuple):
+    """What a series of jobs came to."""
+
+    topic: int
+    version: int
+    time_ms: int
+    name: bytes
+
+
+class CursorEntry(NamedTuple):
+    """A cursor that a log keeps."""
+
+    offset: int
+    checksum: int
+    turn: int
+    name: bytes
+
+
+Entry = tuple[int, ...] | TopicEntry | TokenEntry | CursorEntry
+
+
+def entries(body: bytes) -> Iterator[tuple[int, Entry]]:
     """Read the entries of a snapshot or meta block: type, and what it says."""
     at = 0
     while at < len(body):
@@ -343,7 +365,7 @@ def entries(body: bytes) -> Iterator[tuple[int, tuple[int, ...] | TopicEntry | b
         yield kind, _entry(kind, payload)
 
 
-def _entry(kind: int, payload: bytes) -> tuple[int, ...] | TopicEntry | bytes:
+def _entry(kind: int, payload: bytes) -> Entry:
     length = len(payload)
     if kind == 1 and length == 56:
         return TopicEntry(*struct.unpack("<II16sQQqI4x", payload))
@@ -353,8 +375,12 @@ def _entry(kind: int, payload: bytes) -> tuple[int, ...] | TopicEntry | bytes:
         return struct.unpack("<IQ", payload)
     if kind == 4 and length >= 12 and (length - 12) % 16 == 0 and length <= 92:
         return struct.unpack(f"<IQ{(length - 12) // 8}Q", payload)
-    if kind in (5, 6) and length >= 16:
-        return payload
+    if kind == 5 and 21 <= length <= 532:
+        topic, version, time_ms = struct.unpack_from("<IQq", payload)
+        return TokenEntry(topic, version, time_ms, payload[20:])
+    if kind == 6 and 17 <= length <= 528:
+        offset, checksum, turn = struct.unpack_from("<QII", payload)
+        return CursorEntry(offset, checksum, turn, payload[16:])
     if 1 <= kind <= 6 or kind == 0:
         raise Damage(f"an entry of type {kind} with {length} bytes")
     raise Newer(f"entry type {kind}")

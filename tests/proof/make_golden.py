@@ -16,7 +16,7 @@ import falaj
 from proof import generate, layout, reader
 from proof.craft import Craft, change_settings, counted, entry, varint
 from proof.forks import forked
-from proof.golden import FOLDER, answers, pack
+from proof.golden import FOLDER, answers, beside, pack
 from proof.layout import Record
 
 SEGMENT_BYTES = 1 << 16
@@ -93,7 +93,8 @@ def tombstones(store: Path) -> None:
     made.next += 1
     made.records([Record(0, b"of a producer", None, (), None)], 0, producer=(77, 1))
     kinds = entry(4, struct.pack("<IQQQ", 0, 77, 1, made.next - 1))
-    kinds += entry(5, struct.pack("<QQ", 1, 2) + b"token")
+    # The store that is kept has this one as `<QQ` and "token": it opens all the same.
+    kinds += entry(5, struct.pack("<IQq", 0, 2, 1_790_000_000_000) + b"token")
     kinds += entry(6, struct.pack("<QQ", 3, 4) + b"consumer")
     made.block(layout.META, kinds)
     made.records([Record(0, b"after", None, (("h", None),), 2**62)], RICH)
@@ -124,6 +125,145 @@ def trimmed(store: Path) -> None:
     made.finish()
     for path in made.log.glob("00000000000000000000.*"):
         path.unlink()
+
+
+# --- Written by what compacts, trims, stages, consumes and commits -------------------------------
+
+
+def tombstoned(store: Path) -> None:
+    """Compacted twice, tombstones among it, with a producer's records, then written to again."""
+    with falaj.open(store) as opened:
+        prices = opened.topic(
+            "prices", partitions=2, segment_bytes=SEGMENT_BYTES, compacted=True, sync="none"
+        )
+        for n in range(300):
+            prices.append(b"price %d" % n + bytes(300), b"%d" % (n % 17))
+        for n in range(5):
+            prices.append(b"by a producer", b"%d" % n, {"n": b"h"}, producer="till", sequence=n)
+        prices.tombstone(b"3")
+        prices.append(b"no key", partition=1)
+        prices.compact(seal=True)
+        prices.extend([(b"%d" % n, b"again") for n in range(9)])
+        prices.tombstone(b"4")
+        prices.compact(seal=True, delete_retention=0)
+        prices.append(b"last", b"3", time=1_790_000_000)
+
+
+def cut_off(store: Path) -> None:
+    """Trimmed: within a segment, of one partition alone, of everything; and written to again."""
+    with falaj.open(store) as opened:
+        topic = topic_in(opened)
+        for n in range(12):
+            topic.append(b"value %d" % n + bytes(12_000))
+        topic.trim(6)
+        topic.trim(7)
+        topic.append(b"behind it")
+        parts = opened.topic("parts", partitions=2, segment_bytes=SEGMENT_BYTES)
+        for n in range(20):
+            parts.append(b"part %d" % n, partition=n % 2)
+        parts.partition(1).trim(4)
+        everything = opened.topic("everything", segment_bytes=SEGMENT_BYTES)
+        everything.extend([b"gone"] * 3)
+        everything.trim(3)
+
+
+def jobs(store: Path) -> None:
+    """Committed jobs, small and of a segment of its own; tokens; parts that nobody committed."""
+    with falaj.open(store) as opened:
+        orders = opened.topic("orders", partitions=3, segment_bytes=SEGMENT_BYTES)
+        for night in range(3):
+            with orders.job("import", token=("nightly", 20_261_120 + night)) as job:
+                for n in range(5):
+                    job.append(b"order %d" % n, key=b"%d" % n, headers={"night": b"%d" % night})
+        with orders.job("large", token=("large", 1)) as job:
+            for n in range(40):
+                job.append(b"large %d" % n + bytes(3000), partition=n % 3, time=n)
+            job.append(None, key=b"3")
+        with orders.job("once", token=("forgotten", 7)) as job:
+            job.append(b"once")
+        orders.forget_token("forgotten")
+        orders.append(b"by a producer", producer="till", sequence=3, partition=1)
+        part = orders.stage("left", "0", ("nightly", 20_261_123))
+        part.append(b"staged", key=b"k")
+        part.append(b"staged, too", partition=2, time=5)
+        part.finish()
+
+
+def consumers(store: Path) -> None:
+    """Consumers with cursors in their files, durable and not, and of a topic that is gone."""
+    with falaj.open(store) as opened:
+        first = opened.topic("first", partitions=3, segment_bytes=SEGMENT_BYTES)
+        first.extend([(b"%d" % n, b"value %d" % n) for n in range(30)])
+        second = opened.topic("second", codec="str", segment_bytes=SEGMENT_BYTES)
+        second.extend(["text"] * 8)
+        gone = opened.topic("gone", segment_bytes=SEGMENT_BYTES)
+        gone.extend([b"gone"] * 3)
+        with opened.consumer("both", ["first", "second"]) as both:
+            both.poll(20)
+            both.commit(sync="durable")
+            both.poll(5)
+            both.commit()
+        with opened.consumer("late", [second], start=-2) as late:
+            late.poll(1)
+            late.commit()
+        with opened.consumer("lost", [gone, second], auto_commit=True) as lost:
+            lost.poll(2)
+        opened.delete("gone")
+        opened.topic("gone", segment_bytes=SEGMENT_BYTES).append(b"another of this name")
+
+
+def queues(store: Path) -> None:
+    """Queues, one with an order: jobs that are done, leased, given back, delayed, given up."""
+    with falaj.open(store) as opened:
+        work = opened.topic("work", segment_bytes=SEGMENT_BYTES)
+        work.extend([(b"%d" % (n % 4), b"job %d" % n) for n in range(50)])
+        with opened.queue("plain", work, max_attempts=2) as plain:
+            taken = plain.take(25, lease=3600)
+            for job in taken[:10]:
+                job.ack()
+            for job in taken[20:]:
+                job.ack()
+            taken[10].nack()
+            taken[11].nack(delay=10**9)
+            for _ in range(2):
+                for job in plain.take(1, lease=3600):
+                    job.nack()
+            plain.take(9, lease=3600)
+        with opened.queue("ordered", work, order="key") as ordered:
+            for job in ordered.take(3, lease=3600):
+                job.ack()
+            ordered.take(2, lease=3600)
+        opened.queue("untouched", work).close()
+
+
+def shared(store: Path) -> None:
+    """A log of several topics, transactions over them that move cursors, and one topic deleted."""
+    with falaj.open(store) as opened:
+        orders = opened.topic("orders", partitions=2, segment_bytes=SEGMENT_BYTES)
+        orders.extend([(b"%d" % n, b"%d" % n) for n in range(20)])
+        sums = opened.topic("sums", log="shop", segment_bytes=SEGMENT_BYTES)
+        parts = opened.topic("parts", log="shop", partitions=3, codec="str")
+        gone = opened.topic("gone", log="shop")
+        gone.append(b"gone")
+        adder = opened.consumer("adder", [orders], cursor_in="shop")
+        for n in range(4):
+            handed = adder.poll(4)
+            with opened.transaction() as tx:
+                tx.append(sums, b"%d" % len(handed), key=b"sum")
+                tx.extend(parts, [f"part {n}", f"{n}" * 9000])
+                tx.append(gone, b"too")
+                tx.commit_cursor(adder)
+                tx.commit_cursor(falaj.Cursor("by hand", n * 10))
+        with opened.transaction() as tx:
+            tx.commit_cursor(falaj.Cursor("alone", 5), into=sums)
+        adder.close()
+        with opened.consumer("unmoved", [orders], cursor_in=sums):
+            pass
+        opened.consumer("deleted", [orders], cursor_in=sums).close()
+        opened.delete_consumer("deleted")
+        opened.delete("gone")
+        with sums.job("bulk", token=("bulk", 1)) as job:
+            job.append(b"of a job")
 
 
 # --- Damaged, and newer --------------------------------------------------------------------------
@@ -202,6 +342,12 @@ STORES: dict[str, Callable[[Path], None]] = {
     "tombstones": tombstones,
     "compacted": compacted,
     "trimmed": trimmed,
+    "tombstoned": tombstoned,
+    "cutoff": cut_off,
+    "jobs": jobs,
+    "consumers": consumers,
+    "queues": queues,
+    "shared": shared,
     "damaged-value": bad_value,
     "damaged-header": bad_header,
     "damaged-settings": bad_settings,
@@ -221,6 +367,15 @@ STORES: dict[str, Callable[[Path], None]] = {
 }
 
 
+BESIDE = {"tombstoned", "cutoff", "jobs", "consumers", "queues", "shared"}
+"""Stores of which it is kept, too, what stands beside their records."""
+TOKENS = {
+    "jobs": [["orders", name] for name in ("nightly", "large", "forgotten", "never")],
+    "shared": [["sums", "bulk"]],
+}
+CURSORS = {"shared": [["parts", "by hand"], ["sums", "alone"], ["sums", "never"]]}
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, make in STORES.items():
@@ -234,6 +389,9 @@ def main() -> None:
                 "about": (make.__doc__ or "").strip(),
                 "reading": answers(store, "r"),
             }
+            if name in BESIDE:
+                told["tokens"], told["cursors"] = TOKENS.get(name, []), CURSORS.get(name, [])
+                told["beside"] = beside(store, "r", told)
             told["worst"] = falaj.verify(store)["worst"]
             told["writing"] = answers(store, "w")
             (FOLDER / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")

@@ -46,7 +46,9 @@ TOPIC_MEMBERS = {
 
 NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 TOPICS = 10_000
-TOPIC_DELETED, TRIMMED = 2, 3
+TOPIC_DELETED, TRIMMED, PRODUCER = 2, 3, 4
+FORGOTTEN = 2**64 - 1
+SEQUENCES = 5
 
 
 class Read(NamedTuple):
@@ -103,6 +105,50 @@ class Segment:
 
 
 @dataclass
+class Facts:
+    """What a log knows beside its topics."""
+
+    tokens: dict[tuple[int, bytes], tuple[int, int]] = field(default_factory=dict)
+    """By topic number and name: version and time."""
+    cursors: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
+    """By name: offset, checksum, turn."""
+    producers: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
+    """By topic number and id: sequences and first offsets, oldest first."""
+
+    def apply(self, kind: int, entry: layout.Entry) -> None:
+        """Learn what an entry says."""
+        if isinstance(entry, layout.TokenEntry):
+            if entry.version == FORGOTTEN:
+                self.tokens.pop((entry.topic, entry.name), None)
+            else:
+                self.tokens[entry.topic, entry.name] = entry.version, entry.time_ms
+        elif isinstance(entry, layout.CursorEntry):
+            if entry.offset == FORGOTTEN:
+                self.cursors.pop(entry.name, None)
+            else:
+                self.cursors[entry.name] = entry.offset, entry.checksum, entry.turn
+        elif isinstance(entry, TopicEntry):
+            pass
+        elif kind == PRODUCER:
+            number, of, *pairs = entry
+            if pairs:
+                self.producers[number, of] = list(zip(pairs[::2], pairs[1::2], strict=True))
+            else:
+                self.producers.pop((number, of), None)
+        elif kind == TOPIC_DELETED:
+            self.tokens = {k: of for k, of in self.tokens.items() if k[0] != entry[0]}
+            self.producers = {k: of for k, of in self.producers.items() if k[0] != entry[0]}
+
+    def produced(self, block: Block, first: int) -> None:
+        """Learn from a block of a producer."""
+        if block.producer is not None:
+            of, sequence = block.producer
+            pairs = self.producers.setdefault((block.topic, of), [])
+            pairs.append((sequence, first))
+            del pairs[:-SEQUENCES]
+
+
+@dataclass
 class Log:
     """A log that was replayed."""
 
@@ -111,6 +157,7 @@ class Log:
     chain: list[Segment]
     orphans: list[Path]
     partitions: dict[int, Partition] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
 
     @property
     def newest(self) -> Segment:
@@ -263,6 +310,8 @@ def chain(log: Path) -> tuple[list[Segment], list[Path]]:
     while not found[-1].header.is_first:
         header = found[-1].header
         before = among.get(header.previous_sequence)
+        if before is None and header.previous_sequence in among:
+            raise Damage(f"{log}: the header of segment {header.previous_sequence}")
         if before is None or before.header.salt != header.previous_salt:
             break
         before.end = header.previous_end
@@ -290,6 +339,8 @@ def read_log(path: Path, seen: Counter[str]) -> Log:
             _check_index(segment, seen)
         except (Damage, struct.error) as error:
             raise Damage(f"{segment.path}: {error}") from error
+    for partition in log.partitions.values():
+        partition.records = [r for r in partition.records if r.offset >= partition.first]
     seen["segments"] += len(links)
     seen["orphans"] += len(orphans)
     seen["supersedes"] += sum(segment.header.supersedes for segment in links)
@@ -322,14 +373,19 @@ def _replay(log: Log, segment: Segment, seen: Counter[str]) -> None:
         raise Damage("a segment that begins with no snapshot")
     bases: dict[int, int] = {}
     told: dict[int, TopicEntry] = {}
+    facts = Facts()
     for block in segment.blocks[:first_other]:
-        for _, entry in layout.entries(block.body):
+        for kind, entry in layout.entries(block.body):
+            facts.apply(kind, entry)
             if isinstance(entry, TopicEntry):
                 told[entry.number] = entry
     if segment is log.chain[0]:
         log.partitions = {number: Partition(entry) for number, entry in told.items()}
+        log.facts = facts
     elif told != {n: p.entry for n, p in log.partitions.items()}:
         raise Damage(f"a snapshot of {told}, where {log.partitions} was written")
+    elif facts != log.facts:
+        raise Damage(f"a snapshot that knows {facts}, where {log.facts} was written")
     bases = {number: entry.next for number, entry in told.items()}
     _check_groups(segment.blocks)
     for block in segment.blocks:
@@ -343,7 +399,11 @@ def _replay(log: Log, segment: Segment, seen: Counter[str]) -> None:
         elif block.kind == layout.DATA:
             if block.topic not in bases:
                 raise Damage(f"topic number {block.topic} that nobody introduced")
-            _append(log.partitions[block.topic], bases[block.topic], segment, block, seen)
+            first = bases[block.topic] + block.offset
+            log.facts.produced(block, first)
+            _append(log.partitions[block.topic], first, segment, block, seen)
+            seen["compacted"] += segment.header.is_compacted
+            seen["producers"] += block.producer is not None
 
 
 def _check_groups(blocks: list[Block]) -> None:
@@ -361,21 +421,21 @@ def _check_groups(blocks: list[Block]) -> None:
 def _apply(log: Log, bases: dict[int, int], block: Block) -> None:
     """Apply a meta block, or a snapshot in the middle of a segment."""
     for kind, entry in layout.entries(block.body):
+        log.facts.apply(kind, entry)
         if isinstance(entry, TopicEntry):
             if entry.number >= TOPICS:
                 raise Damage(f"topic number {entry.number}")
             log.partitions.setdefault(entry.number, Partition(entry)).entry = entry
             bases[entry.number] = entry.next
-        elif kind == TOPIC_DELETED and isinstance(entry, tuple):
+        elif kind == TOPIC_DELETED:
             del log.partitions[entry[0]]
-        elif kind == TRIMMED and isinstance(entry, tuple):
+        elif kind == TRIMMED:
             trimmed = log.partitions[entry[0]]
             trimmed.entry = trimmed.entry._replace(first=max(trimmed.first, entry[1]))
 
 
-def _append(to: Partition, base: int, segment: Segment, block: Block, seen: Counter[str]) -> None:
+def _append(to: Partition, first: int, segment: Segment, block: Block, seen: Counter[str]) -> None:
     """Apply a data block."""
-    first = base + block.offset
     if first != to.end:
         raise Damage(f"offset {first} where {to.end} is next")
     head = segment.head if block.flags & layout.MEMBER else block.position

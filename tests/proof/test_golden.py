@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 import falaj
-from proof import golden, reader
+from proof import beside, golden, reader
 
 SOUND = [name for name in golden.names() if "-" not in name]
+BESIDE = [name for name in SOUND if "beside" in golden.expected(name)]
 KIB_MAX = 64
 
 
 def test_golden_stores_are_small_and_of_every_kind() -> None:
     assert {"plain", "rolled", "pwrite", "recovered", "unrecovered", "compacted"} <= {*SOUND}
+    assert {"tombstoned", "cutoff", "jobs", "consumers", "queues", "shared"} <= {*BESIDE}
     assert sum(name.startswith("damaged-") for name in golden.names()) >= 6
     assert sum(name.startswith("newer-") for name in golden.names()) >= 8
     for path in golden.FOLDER.iterdir():
@@ -49,6 +51,103 @@ def test_the_other_reader_reads_the_same(name: str, place: Path) -> None:
             assert shown == partition["records"]
     if name == "recovered":
         assert min(other.seen[kind] for kind in ("void", "supersedes", "group")) > 0
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_stands_beside_the_records_is_as_it_was_kept(name: str, place: Path) -> None:
+    """Read only, by the other reader, and opened for writing."""
+    path = golden.unpack(name, place)
+    kept = golden.expected(name)
+    assert golden.beside(path, "r", kept) == kept["beside"]
+    other = reader.read_store(path)
+    assert [told_by(other, *asked) for asked in kept["tokens"]] == kept["beside"]["tokens"]
+    for asked, offset in zip(kept["cursors"], kept["beside"]["cursors"], strict=True):
+        cursor = log_of(other, asked[0]).facts.cursors.get(asked[1].encode())
+        assert (cursor and cursor[0]) == offset
+    for consumer, (_, cursors, _) in kept["beside"]["consumers"].items():
+        assert cursors_of(other, path, consumer) == [told[:3] for told in cursors]
+    for queue, numbers in kept["beside"]["queues"].items():
+        found = beside.queue(path / "queues" / queue)
+        told = dict(zip(golden.COUNTED, numbers, strict=True))
+        ends = (found.topic, found.floor, found.floor + found.done, found.trimmed, found.dead)
+        assert ends == tuple(told[of] for of in ("topic", "floor", "done", "trimmed", "dead"))
+        assert found.ordered == (told["order"] == "key")
+        assert found.head + told["waiting"] == len(other.topics[found.topic].partitions[0].records)
+    assert golden.beside(path, "w", kept) == kept["beside"]
+
+
+def log_of(store: reader.Store, topic: str) -> reader.Log:
+    told = store.topics[topic].settings["log_generation"]
+    return next(log for log in store.logs if log.generation.hex() == told)
+
+
+def told_by(store: reader.Store, topic: str, token: str) -> int | None:
+    number = store.topics[topic].settings["number"]
+    found = log_of(store, topic).facts.tokens.get((number, token.encode()))
+    return found and found[0]
+
+
+def cursors_of(store: reader.Store, path: Path, name: str) -> list[list[Any]]:
+    """Topic, partition and offset of a consumer's cursors, wherever they are kept."""
+    file = beside.consumer(path / "consumers" / name, store.settings["store"])
+    if not any(file.log):
+        return sorted([c.topic, c.partition, c.committed] for c in file.cursors)
+    log = next(log for log in store.logs if log.generation == file.log)
+    kept = {
+        (c.topic, c.partition): f"{name}\0{c.generation.hex()}\0{c.partition}".encode()
+        for c in file.cursors
+    }
+    return sorted([*of, log.facts.cursors[key][0]] for of, key in kept.items())
+
+
+def test_consumers_queues_jobs_and_transactions_of_kept_stores_go_on(place: Path) -> None:
+    for name in ("consumers", "queues", "jobs", "shared"):
+        golden.unpack(name, place / name)
+    with falaj.open(place / "consumers/store") as store:
+        both = store.consumer("both", ["first", "second"])
+        assert sorted(record.topic for record in both) == ["first"] * 5 + ["second"] * 8
+        both.commit(sync="durable")
+        late = store.consumer("late", ["second"])
+        assert [record.offset for record in late] == [7]
+        lost = store.consumer("lost", ["gone", "second"])
+        assert [record.topic for record in lost] == ["gone"] + ["second"] * 8
+    with falaj.open(place / "queues/store") as store:
+        plain = store.queue("plain", "work")
+        taken = plain.take(100)
+        done = {*range(10), *range(20, 25), plain.info()["floor"] - 1}
+        assert {job.offset for job in taken}.isdisjoint(done)
+        assert plain.info()["waiting"] == 0
+        taken.ack()
+        assert [job.offset for job in store.queue("ordered", "work").take(3)] == [3, 4, 5]
+    with falaj.open(place / "jobs/store") as store:
+        orders = store.topic("orders")
+        with orders.job("again", token=("nightly", 20_261_122)) as job:
+            job.append(b"twice")
+        assert (job.done, job.committed) == (True, False)
+        with orders.job("next", token=("nightly", 20_261_123)) as job:
+            job.append(b"once")
+        assert job.committed
+        assert orders.append(b"again", producer="till", sequence=3, partition=1) == (1, 23)
+    with falaj.open(place / "shared/store") as store:
+        adder = store.consumer("adder", ["orders"], cursor_in="shop")
+        assert [(record.partition, record.offset) for record in adder] == [
+            (1, n) for n in range(8, 12)
+        ]
+        with store.transaction() as tx:
+            tx.append("sums", b"4")
+            tx.append("parts", "new")
+            tx.commit_cursor(adder)
+        assert (adder.lag, store.topic("sums").end) == (0, 6)
+
+
+def test_a_part_that_was_staged_and_kept_is_read_by_the_other_reader(place: Path) -> None:
+    path = golden.unpack("jobs", place)
+    [log] = reader.read_store(path).logs
+    [file] = log.path.glob("staging/*/*")
+    staged = beside.part(file, log.generation)
+    assert (staged.whole, staged.token_version) == (True, 20_261_123)
+    shown = [(p, record.key, record.value) for p, record in staged.records]
+    assert shown == [(1, b"k", b"staged"), (2, None, b"staged, too")]
 
 
 @pytest.mark.parametrize("name", SOUND)

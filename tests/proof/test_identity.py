@@ -61,7 +61,7 @@ import random
 from proof.generate import Maker
 maker = Maker(Path(path), seed=1)
 maker.opened().topic("t").append(b"before")
-maker.model = {"t": None}
+maker.model.topics = {"t": None}
 maker.leave_half_a_block()
 say(os.getpid())
 hear()

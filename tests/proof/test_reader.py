@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import falaj
-from proof import generate, reader
+from proof import beside, generate, reader
 from proof.layout import Damage, Newer
 
 Contents = dict[str, list[list[reader.Read]]]
@@ -19,7 +19,8 @@ Contents = dict[str, list[list[reader.Read]]]
 RICH = {
     *("void", "supersedes", "group", "segments", "orphans", "quarantined", "backups"),
     *("keys", "headers", "event times", "empty", "index entries", "clean ends", "controls"),
-    *("succeeded", "pwrite"),
+    *("succeeded", "pwrite", "tombstones", "compacted", "producers", "trimmed", "shared"),
+    *("tokens", "cursors", "consumers", "kept cursors", "queues", "done", "staged"),
 }
 """What a corpus must have had in it."""
 
@@ -47,12 +48,71 @@ def by_the_other(store: reader.Store) -> Contents:
 
 
 def is_expected(model: generate.Model, found: Contents) -> None:
-    assert found.keys() == model.keys()
-    for name, topic in model.items():
+    assert found.keys() == model.topics.keys()
+    for name, topic in model.topics.items():
         for records, expected in zip(found[name], topic.partitions, strict=True):
-            assert [(r.value, r.key, r.headers) for r in records] == [r[:3] for r in expected]
-            for read, (*_, time) in zip(records, expected, strict=True):
+            assert {r.offset: (r.value, r.key, r.headers) for r in records} == {
+                offset: r[:3] for offset, r in expected.items()
+            }
+            for read in records:
+                time = expected[read.offset][3]
                 assert time is None or time == read.timestamp_ns
+
+
+def stands_beside(path: Path, model: generate.Model, other: reader.Store) -> None:
+    """Hold what stands beside the records against what was acknowledged, as both read it."""
+    seen = other.seen
+    logs = {log.generation.hex(): log for log in other.logs}
+    homes = {name: topic.settings for name, topic in other.topics.items()}
+    with falaj.open(path, "r") as store:
+        told = store.info()
+        for name, expected in model.topics.items():
+            opened, home = store.topic(name), homes[name]
+            facts = logs[home["log_generation"]].facts
+            seen["shared"] += home["log"] != name
+            seen["trimmed"] += any(p.first for p in other.topics[name].partitions)
+            for series, number in expected.tokens.items():
+                found = facts.tokens[home["number"], series.encode()]
+                assert number == opened.last_token(series) == found[0]
+                seen["tokens"] += 1
+            for cursor, offset in model.cursors.get(expected.log, {}).items():
+                known = opened.cursor(cursor)
+                assert known is not None
+                assert offset == known.offset == facts.cursors[cursor.encode()][0]
+                seen["cursors"] += 1
+    for one in told["consumers"]:
+        file = beside.consumer(path / "consumers" / one["name"], told["id"])
+        assert one["error"] is None or any(file.log)
+        for place in one["cursors"]:
+            key = (one["name"], place["topic"], place["partition"])
+            if place["topic"] not in homes or homes[key[1]]["generation"] != place["generation"]:
+                continue
+            own = (place["generation"], key[2])
+            [held] = [c for c in file.cursors if (c.generation.hex(), c.partition) == own]
+            read = held.committed
+            if any(file.log):
+                kept = f"{key[0]}\0{place['generation']}\0{key[2]}".encode()
+                read = logs[file.log.hex()].facts.cursors.get(kept, (held.safe,))[0]
+                seen["kept cursors"] += 1
+            seen["consumers"] += 1
+            # After a loss of power it goes on where the topic still has what was read.
+            assert read == place["committed"] or (model.cut and place["committed"] < read)
+            assert read == model.consumed.get(key, read)
+    for queue in told["queues"]:
+        state = beside.queue(path / "queues" / queue["name"])
+        assert (state.floor, state.floor + state.done) == (queue["floor"], queue["done"])
+        topic, done = model.queued[queue["name"]]
+        there = model.topics[topic].partitions[0].keys() & state.states.keys()
+        for offset, (what, _) in ((offset, state.states[offset]) for offset in there):
+            told_done = what == beside.DONE
+            assert told_done == (offset in done) or (model.cut and not told_done), (
+                f"{queue} {offset}"
+            )
+        seen["queues"] += 1
+        seen["done"] += state.done
+    for log in other.logs:
+        for file_ in log.path.glob("staging/*/*"):
+            seen["staged"] += len(beside.part(file_, log.generation).records)
 
 
 def agree(path: Path, seed: int) -> Counter[str]:
@@ -62,6 +122,7 @@ def agree(path: Path, seed: int) -> Counter[str]:
     found = by_the_other(other)
     assert found == by_falaj(path)
     is_expected(model, found)
+    stands_beside(path, model, other)
     other.seen["pwrite"] += other.settings["write_mode"] == "pwrite"
     if seed % 5 == 0:
         with falaj.open(path, "r") as store:
