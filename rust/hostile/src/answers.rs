@@ -14,6 +14,7 @@ use falaj::storage::Storage;
 use falaj::store::{Severity, Store, StoreOptions, TopicOptions, verify};
 use falaj::topic::{RecordView, Topic};
 
+use crate::beside::Beside;
 use crate::example::{Example, ROOT, Written};
 
 /// More records than the bytes of any example can be taken for.
@@ -22,8 +23,8 @@ const MOST_STEPS: u64 = 1 << 21;
 /// What a partition holds.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
-    /// Each record, and its timestamp, by offset.
-    pub records: Vec<(Written, i64)>,
+    /// Each record, and its timestamp, by offset; `None` for what was compacted away.
+    pub records: Vec<Option<(Written, i64)>>,
     /// The answer to `at` the timestamp of each record, by its offset.
     pub at: Vec<u64>,
     /// How many of them no loss of power may take.
@@ -60,15 +61,22 @@ pub fn truths(example: &Example) -> Truths {
         let mut scan = topic.scan(*partition, 0, None).unwrap();
         let mut truth =
             Truth { synced: example.synced[&(name.clone(), *partition)], ..Truth::default() };
-        for record in written {
-            let found = scan.next_record().unwrap().expect("as many records as were written");
+        let mut next = scan.next_record().unwrap();
+        for (offset, record) in written.iter().enumerate() {
+            let Some(found) = next.take_if(|found| found.offset() == offset as u64) else {
+                let newer = written[offset + 1..].iter().any(|other| other.key == record.key);
+                assert!(record.key.is_some() && newer, "{name} {partition}: {offset} is not there");
+                truth.records.push(None);
+                continue;
+            };
             assert!(same(&found, record), "{name} {partition}: {found:?} is not {record:?}");
-            truth.records.push((record.clone(), found.timestamp_ns()));
+            truth.records.push(Some((record.clone(), found.timestamp_ns())));
+            next = scan.next_record().unwrap();
         }
-        assert!(scan.next_record().unwrap().is_none());
-        let times: Vec<i64> = truth.records.iter().map(|(_, time)| *time).collect();
-        let first = |time| times.iter().position(|other| *other >= time).unwrap() as u64;
-        truth.at = times.iter().map(|time| first(*time)).collect();
+        assert!(next.is_none(), "{name} {partition}: {next:?} was not written");
+        let times = || truth.records.iter().map(|record| record.as_ref().map(|(_, time)| *time));
+        let first = |time| times().position(|other| other >= Some(time)).unwrap() as u64;
+        truth.at = times().map(|time| time.map_or(0, first)).collect();
         truths.entry(name.clone()).or_default().push(truth);
     }
     truths
@@ -100,11 +108,13 @@ pub struct Asking<'a> {
     pub trust: Trust,
     /// `repair` was there, which may cut what cannot be read.
     pub mended: bool,
+    /// What stands beside the topics, where that is asked for.
+    pub beside: Option<&'a Beside>,
 }
 
 impl Asking<'_> {
     /// Something is wrong, if this much is asked for.
-    fn wrong(&self, needs: Trust, what: impl FnOnce() -> String) -> Judged<()> {
+    pub fn wrong(&self, needs: Trust, what: impl FnOnce() -> String) -> Judged<()> {
         if self.trust >= needs { Err(what()) } else { Ok(()) }
     }
 
@@ -123,11 +133,18 @@ impl Asking<'_> {
 pub struct Told {
     /// Errors, by kind.
     pub errors: BTreeMap<&'static str, u64>,
+    /// Errors about what stands beside the topics.
+    pub beside: BTreeMap<&'static str, u64>,
 }
 
 impl Told {
     pub fn is_same(&self) -> bool {
         self.errors.is_empty()
+    }
+
+    /// True where nothing beside the topics was told of, either.
+    pub fn is_all_same(&self) -> bool {
+        self.is_same() && self.beside.is_empty()
     }
 
     /// Take an error for an answer, if it is one that may be given for bytes nobody wrote.
@@ -188,6 +205,9 @@ pub fn ask_reader(storage: &Arc<dyn Storage>, asking: &Asking<'_>) -> Judged<Tol
     match Store::open_on(Arc::clone(storage), ROOT, &options) {
         Ok(store) => {
             ask(&store, asking, &mut told)?;
+            if let Some(beside) = asking.beside {
+                told.beside = beside.ask(&store, asking)?.errors;
+            }
         }
         Err(error) => asking.error(&mut told, &error, "open for reading")?,
     }
@@ -279,11 +299,13 @@ fn scan(
                 if offset < next {
                     return Err(format!("{}: {offset} behind {next}", named("scan")));
                 }
-                if !right.is_some_and(|right| is_right(record, right)) {
+                if !right.and_then(Option::as_ref).is_some_and(|right| is_right(record, right)) {
                     let what = || format!("{}: a wrong record {offset}", named("scan"));
                     asking.wrong(Trust::Values, what)?;
                 }
-                if offset > next && told.is_same() {
+                let passed = truth.records.get(next as usize..(offset as usize).max(next as usize));
+                let is_there = |passed: &[Option<_>]| passed.iter().any(Option::is_some);
+                if passed.is_none_or(is_there) && told.is_same() {
                     let what = || format!("{}: {next}..{offset} passed over", named("scan"));
                     asking.wrong(Trust::All, what)?;
                 }
@@ -329,11 +351,13 @@ fn look_up(
                 if record.offset() != offset {
                     return Err(format!("[{offset}] of {} is {}", topic.name(), record.offset()));
                 }
-                if !is_right(record, &truth.records[offset as usize]) {
+                let right = truth.records[offset as usize].as_ref();
+                if !right.is_some_and(|right| is_right(record, right)) {
                     let what = || format!("[{offset}] of {} {partition} is wrong", topic.name());
                     asking.wrong(Trust::Values, what)?;
                 }
             }
+            Err(Error::Compacted { .. }) if truth.records[offset as usize].is_none() => {}
             // What nobody recovered may be there or not.
             Err(Error::OffsetOutOfRange { .. }) if asking.may_be_cut && offset >= truth.synced => {}
             Err(error) => asking.error(told, error, &format!("[{offset}] of {}", topic.name()))?,
@@ -360,7 +384,8 @@ fn look_up_times(
     let there = &truth.records[..end as usize];
     let stride = (asking.stride * 4).max(1);
     for offset in (asking.phase % stride..end).step_by(stride as usize) {
-        let (time, right) = (there[offset as usize].1, Some(truth.at[offset as usize]));
+        let Some((_, time)) = there[offset as usize] else { continue };
+        let right = Some(truth.at[offset as usize]);
         let asked = || format!("at({time}) of {} {partition}", topic.name());
         match topic.offset_at_time(partition, time) {
             Ok(found) if asking.may_be_cut && found.is_none() => {}

@@ -1,6 +1,6 @@
 //! Small stores with one of everything in them: what is harmed later, and what was written into it.
 //!
-//! Owns four topics, made by the same calls from the same seed each time:
+//! Owns five topics, made by the same calls from the same seed each time:
 //!
 //! | topic | log | what is special |
 //! |---|---|---|
@@ -8,6 +8,9 @@
 //! | `eu` | `shop` | three partitions, groups over them; keys, headers, event times, tombstones |
 //! | `us` | its own | rarely written: one segment, mostly empty |
 //! | `bulk` | its own | large blocks in segments of 128 KiB |
+//! | `prices` | its own | compacted, then written to again |
+//!
+//! Beside them stand two consumers, a queue and a job ([`crate::beside`]).
 //!
 //! A store is left *closed*, or *killed*: everything stored, nothing recovered, part of it synced.
 
@@ -19,8 +22,9 @@ use falaj::format::settings::WriteMode;
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage};
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{CompactOptions, Record, SyncMode, Topic};
 
+use crate::beside::{self, Beside};
 use crate::random::Random;
 
 /// Where the store lies in the twin.
@@ -113,6 +117,8 @@ pub struct Example {
     pub files: Vec<(PathBuf, u64)>,
     /// Logs, by topic.
     pub logs: BTreeMap<String, PathBuf>,
+    /// What stands beside them.
+    pub beside: Beside,
 }
 
 /// How much is written.
@@ -148,6 +154,7 @@ impl Example {
         for _ in 0..rounds {
             maker.round(&topics);
         }
+        let beside = maker.beside(&store, &topics);
         topics.flush();
         let synced: BTreeMap<_, _> =
             maker.written.iter().map(|(place, all)| (place.clone(), all.len() as u64)).collect();
@@ -167,7 +174,7 @@ impl Example {
         let mut files = Vec::new();
         walk(&disk, Path::new(ROOT), &mut files);
         let written = maker.written;
-        Self { disk, variant, written, synced, files, logs }
+        Self { disk, variant, written, synced, files, logs, beside }
     }
 
     /// Bits of all files.
@@ -189,6 +196,10 @@ impl Example {
 
     /// Topics that a file has to do with; all, where it is the store's own.
     pub fn topics_of(&self, file: &Path) -> Vec<&str> {
+        if is_beside(file) {
+            let name = file.file_name().and_then(|name| name.to_str());
+            return name.and_then(beside::topic_of).into_iter().collect();
+        }
         let of_topic = |name: &str, log: &Path| {
             file.starts_with(log) || file.starts_with(Path::new(ROOT).join("topics").join(name))
         };
@@ -196,6 +207,11 @@ impl Example {
         let own: Vec<&str> = own.map(|(name, _)| name.as_str()).collect();
         if own.is_empty() { self.logs.keys().map(String::as_str).collect() } else { own }
     }
+}
+
+/// Whether a file is a consumer's or a queue's.
+pub fn is_beside(file: &Path) -> bool {
+    ["consumers", "queues"].iter().any(|dir| file.starts_with(Path::new(ROOT).join(dir)))
 }
 
 /// All files below a directory with their lengths, sorted.
@@ -224,6 +240,7 @@ struct Topics {
     eu: Topic,
     us: Topic,
     bulk: Topic,
+    prices: Topic,
 }
 
 impl Topics {
@@ -234,6 +251,7 @@ impl Topics {
                 partitions: Some(partitions),
                 segment_bytes: Some(segment_bytes),
                 sync_interval_ms: Some(3_600_000),
+                compacted: Some(name == "prices"),
                 ..TopicOptions::default()
             };
             Topic::open(store, name, &options).unwrap().with_sync(SyncMode::None)
@@ -243,11 +261,12 @@ impl Topics {
             eu: open("eu", Some("shop"), 3, SEGMENT),
             us: open("us", None, 1, SEGMENT),
             bulk: open("bulk", None, 1, 2 * SEGMENT),
+            prices: open("prices", None, 1, SEGMENT),
         }
     }
 
-    fn all(&self) -> [&Topic; 4] {
-        [&self.orders, &self.eu, &self.us, &self.bulk]
+    fn all(&self) -> [&Topic; 5] {
+        [&self.orders, &self.eu, &self.us, &self.bulk, &self.prices]
     }
 
     fn flush(&self) {
@@ -281,6 +300,28 @@ impl Maker {
         }
         self.many(&topics.bulk, 0, 60, false);
         self.many(&topics.bulk, 0, 90, true);
+        for _ in 0..30 {
+            self.one(&topics.prices, 0, true);
+        }
+    }
+
+    /// Compact, and make what stands beside the records.
+    fn beside(&mut self, store: &Store, topics: &Topics) -> Beside {
+        let compact = || {
+            topics.prices.compact(
+                &CompactOptions { seal: true, ..CompactOptions::default() },
+                &mut |_, _| Ok(()),
+            )
+        };
+        assert!(compact().unwrap().removed > 0);
+        for i in 0..6 {
+            self.one(&topics.prices, 0, i % 2 == 0);
+        }
+        topics.flush();
+        let made = self.make(4, true);
+        with_records(&made, |records| Beside::job(store, records).unwrap());
+        self.note(&topics.us, 0, made);
+        Beside::make(store).unwrap()
     }
 
     /// A little more, which is not synced.

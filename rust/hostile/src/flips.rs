@@ -15,7 +15,7 @@ use falaj::storage::{Open, Storage};
 use crate::answers::{Asking, Trust, Truths, ask_reader, ask_verify, truths};
 use crate::arguments::Arguments;
 use crate::campaign::{self, OPTIONS, Outcome, Plan};
-use crate::example::{Example, Size, VARIANTS, Variant};
+use crate::example::{Example, Size, VARIANTS, Variant, is_beside};
 use crate::random::{Random, mix};
 use crate::writing::{mend, write_on};
 
@@ -127,6 +127,7 @@ fn judge(
     let chance = mix(77, bit);
     let topics = example.topics_of(path);
     let own = topics.len() < example.logs.len();
+    let is_small = !own || is_beside(path);
     let asking = Asking {
         truths,
         topics: &topics,
@@ -136,14 +137,17 @@ fn judge(
         may_be_cut: example.variant.killed,
         trust: Trust::All,
         mended: false,
+        // What its logs tell of it, and its own files.
+        beside: (is_small || path.ends_with("control") || chance >> 40 & 7 == 0)
+            .then_some(&example.beside),
     };
     let told = ask_reader(&storage, &asking)?;
-    let mut word = String::from(if told.is_same() { "harmless" } else { "detected" });
+    let mut word = String::from(if told.is_all_same() { "harmless" } else { "detected" });
     if chance >> 16 & 7 == 0 {
         ask_verify(&storage, &told, own.then(|| topics[0]), &asking)?;
     }
     // What is small decides much: the store's files, the page that processes share.
-    let often = if own && !path.ends_with("control") { 16 } else { 3 };
+    let often = if is_small || path.ends_with("control") { 3 } else { 16 };
     if (chance >> 24) % often == 0 {
         let fresh: Arc<dyn Storage> = Arc::new(disk.restart());
         let mended = chance >> 32 & 3 == 0;

@@ -23,6 +23,7 @@
 
 pub mod answers;
 pub mod arguments;
+pub mod beside;
 pub mod bytes;
 pub mod campaign;
 pub mod example;

@@ -45,6 +45,9 @@ pub fn write_on(
     match Store::open_on(Arc::clone(storage), ROOT, &options(example.variant.mode)) {
         Ok(store) => {
             ask(&store, asking, &mut told)?;
+            if let Some(beside) = asking.beside {
+                beside.go_on(&store, asking, &mut told)?;
+            }
             for name in asking.topics {
                 appended.extend(append(&store, name, (asking, twice), &mut told)?);
             }

@@ -64,6 +64,7 @@ fn one(examples: &[(Example, Truths)], random: &mut Random) -> Outcome {
         may_be_cut: example.variant.killed,
         trust,
         mended: false,
+        beside: None,
     };
     let asked = ask(&disk, example, &asking, random);
     let word = match trust {

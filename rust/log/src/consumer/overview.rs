@@ -15,9 +15,10 @@ use super::places::Finder;
 use super::seek::Start;
 use crate::error::{Error, Result};
 use crate::format::consumer::{
-    CURSOR_LEN, Cursor, Named, SECTOR, at, cursor_name, encode_cursor, entry, fingerprint,
+    CURSOR_LEN, Cursor, SECTOR, at, cursor_name, encode_cursor, entry, fingerprint,
 };
 use crate::format::names::hex;
+use crate::format::settings::TopicSettings;
 use crate::format::state::CursorState;
 use crate::log::CursorMove;
 use crate::store::{Access, SlotInfo, Store, TopicOptions};
@@ -115,15 +116,22 @@ impl Looks<'_> {
         let members: Vec<_> = image.members().filter_map(|word| self.member(word)).collect();
         let is_in_file = image.log == [0; 16];
         let mut cursors = Vec::new();
-        for entry in (0..image.entries()).map(|index| image.entry(index)) {
-            let (cursor, Some(named)) = (entry.cursor(), entry.named) else { continue };
-            let Some(cursor) = cursor else { continue };
+        let mut torn = None;
+        for (index, entry) in (0..image.entries()).map(|index| (index, image.entry(index))) {
+            let Some(cursor) = entry.cursor() else {
+                // One that was never begun is none.
+                torn = torn.or(entry.torn.then_some(index));
+                continue;
+            };
+            // The name is for people, and may be damaged: the cursor says as well of what it is.
+            let topic = entry.named.map(|named| named.topic);
+            let topic = topic.unwrap_or_else(|| self.name_of(&cursor.generation));
             let committed = match is_in_file {
-                true => self.told(&named.topic, &cursor),
+                true => self.told(&topic, &cursor),
                 false => cursor.committed.offset,
             };
             cursors.push(CursorInfo {
-                topic: named.topic,
+                topic,
                 generation: cursor.generation,
                 partition: cursor.partition,
                 committed,
@@ -132,6 +140,16 @@ impl Looks<'_> {
             });
         }
         cursors.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
+        if let Some(index) = torn {
+            let cursors =
+                self.store.layout().consumer(&name).and_then(|path| Err(torn_at(path, index)));
+            return ConsumerInfo {
+                name,
+                members,
+                cursor_in: (!is_in_file).then(|| hex(&image.log)),
+                cursors,
+            };
+        }
         if is_in_file {
             return ConsumerInfo { name, members, cursor_in: None, cursors: Ok(cursors) };
         }
@@ -140,6 +158,15 @@ impl Looks<'_> {
         let cursor_in = Some(log.unwrap_or_else(|_| hex(&image.log)));
         let cursors = home.and_then(|home| kept_in(&home, &name, cursors));
         ConsumerInfo { name, members, cursor_in, cursors }
+    }
+
+    /// Name of the topic of a generation; the generation where there is none.
+    #[cold]
+    fn name_of(&self, generation: &[u8; 16]) -> String {
+        let mut topics = self.store.topics().unwrap_or_default().into_iter();
+        let is_it = |settings: &TopicSettings| settings.generation == *generation;
+        let found = topics.find(|(_, settings)| settings.as_ref().is_ok_and(is_it));
+        found.map_or_else(|| hex(generation), |(name, _)| name)
     }
 
     /// `None` for nobody, and for one that is known to be dead.
@@ -165,6 +192,12 @@ impl Looks<'_> {
         });
         told.map_or(written, |told| told.offset)
     }
+}
+
+/// Neither of the cursors of an entry is whole.
+fn torn_at(path: PathBuf, index: u64) -> Error {
+    let what = "neither of the two cursors is whole; `falaj seek` sets it anew";
+    Error::Corrupt { path, position: entry(index) + at::CURSORS, what }
 }
 
 /// A topic of the log that keeps the cursors of a consumer.
@@ -233,10 +266,9 @@ pub fn reset_cursor(
         }
         expect_nobody(store, name, &image)?;
         let generation = topic.settings().generation;
-        let named = Named { generation, partition, topic: topic.name().to_owned() };
         let found = (0..image.entries())
             .map(|index| (index, image.entry(index)))
-            .find(|(_, entry)| entry.named.as_ref() == Some(&named));
+            .find(|(_, entry)| entry.of() == Some((generation, partition)));
         let (index, found) = found.ok_or_else(|| Error::Invalid {
             what: format!(
                 "consumer {name:?} never read partition {partition} of topic {:?}; `falaj consumers` \

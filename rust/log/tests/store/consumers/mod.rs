@@ -276,8 +276,36 @@ fn damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_e
     file.write_at(&[0xff; 8], newest + 512).unwrap();
     let hurt = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap_err();
     assert!(matches!(hurt, Error::Corrupt { position: 8704, .. }), "{hurt}");
+    let listed = list_consumers(&store).unwrap().remove(0).cursors.unwrap_err();
+    assert!(matches!(listed, Error::Corrupt { position: 8704, .. }), "{listed}");
     reset_cursor(&store, "billing", &orders, 0, Start::Offset(3)).unwrap();
     assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 3);
+}
+
+/// The name is for people: what an entry is of the cursors say as well.
+#[test]
+fn damage_to_the_name_of_what_is_read_hides_no_cursor() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 10);
+    let mut billing = open(&store, &orders);
+    billing.commit("orders", 0, 5, true).unwrap();
+    drop(billing);
+    let hurt = || {
+        let file = machine.open(Path::new("/store/consumers/billing"), Open::ReadWrite).unwrap();
+        file.write_at(&[0xff; 3], 8192 + 24).unwrap();
+    };
+    let listed = || {
+        let cursors = list_consumers(&store).unwrap().remove(0).cursors.unwrap();
+        cursors.into_iter().map(|c| (c.topic, c.committed)).collect::<Vec<_>>()
+    };
+    hurt();
+    assert_eq!(listed(), [("orders".to_owned(), 5)]);
+    reset_cursor(&store, "billing", &orders, 0, Start::Offset(3)).unwrap();
+    assert_eq!(listed(), [("orders".to_owned(), 3)]);
+    let latest = Consumer::open(&store, "billing", from_ref(&orders), Start::Latest).unwrap();
+    assert_eq!(latest.next("orders", 0).unwrap(), 3);
 }
 
 #[test]

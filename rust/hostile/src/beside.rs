@@ -1,0 +1,256 @@
+//! What stands in a store beside records: consumers, a queue, a job's token, a cursor by hand.
+//!
+//! Owns what an [`Example`](crate::example::Example) has of them, and what may be said of it once a bit
+//! was flipped. A cursor or a job that is done may be as it was before its last change, as after a loss
+//! of power: then work is done twice. Nothing may be further on than it was: that work would be lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use falaj::consumer::{Consumer, Start, list_consumers};
+use falaj::error::Error;
+use falaj::queue::{Queue, QueueOptions, overview};
+use falaj::sink::{Job, last_token};
+use falaj::store::{Store, TopicOptions};
+use falaj::topic::{CursorMove, CursorState, Group, Topic};
+
+use crate::answers::{Asking, Told, Trust};
+
+/// Whose cursors are in its file, and what it reads.
+const READER: (&str, &str) = ("reader", "eu");
+/// Whose cursors are in the log of [`HOME`], and what it reads.
+const KEPT: (&str, &str) = ("kept", "orders");
+const QUEUE: (&str, &str) = ("work", "orders");
+const HOME: &str = "eu";
+const TOKEN: (&str, &str, u64) = ("us", "nightly", 7);
+const BY_HAND: (&[u8], u64) = (b"by hand", 4711);
+
+/// Topics that something beside the logs has to do with, by the file's name.
+pub fn topic_of(file: &str) -> Option<&'static str> {
+    [READER, KEPT, QUEUE].into_iter().find(|(name, _)| *name == file).map(|(_, topic)| topic)
+}
+
+/// What is known of it.
+#[derive(Clone, Debug, Default)]
+pub struct Beside {
+    /// Cursors by consumer, topic and partition: where one was, and where it was before.
+    cursors: BTreeMap<(&'static str, &'static str, u32), [u64; 2]>,
+    /// Offsets that are done.
+    done: BTreeSet<u64>,
+}
+
+/// A topic of a store that is open.
+fn topic(store: &Store, name: &str) -> Result<Topic, Error> {
+    Topic::open(store, name, &TopicOptions::default())
+}
+
+impl Beside {
+    /// Make all of it but the job, and note how it was left.
+    pub fn make(store: &Store) -> Result<Self, Error> {
+        let mut made = Self::default();
+        let (eu, orders) = (topic(store, READER.1)?, topic(store, KEPT.1)?);
+        let mut reader =
+            Consumer::open(store, READER.0, std::slice::from_ref(&eu), Start::Earliest)?;
+        for (partition, durable) in [(0, false), (1, true), (2, false)] {
+            for offset in [10, 20] {
+                reader.commit(READER.1, partition, offset, durable)?;
+            }
+            made.cursors.insert((READER.0, READER.1, partition), [20, 10]);
+        }
+        reader.close()?;
+        let from = std::slice::from_ref(&orders);
+        let mut kept = Consumer::open_in(store, KEPT.0, from, Start::Earliest, &eu)?;
+        kept.commit(KEPT.1, 0, 30, true)?;
+        kept.close()?;
+        made.cursors.insert((KEPT.0, KEPT.1, 0), [30, 30]);
+        let to = CursorState { offset: BY_HAND.1, ..CursorState::default() };
+        let cursors = [CursorMove { name: BY_HAND.0, to, from: None }];
+        Group { home: &eu, parts: &[], cursors: &cursors }.commit(None)?;
+        made.work(&orders)?;
+        Ok(made)
+    }
+
+    /// Jobs that are done, out, given back, and delayed.
+    fn work(&mut self, orders: &Topic) -> Result<(), Error> {
+        let queue =
+            Queue::open(orders, QUEUE.0, QueueOptions { capacity: 64, ..QueueOptions::default() })?;
+        let jobs = queue.take(orders, 40, Duration::from_secs(3600))?;
+        let acked: Vec<_> = jobs[..20].iter().chain(&jobs[25..35]).collect();
+        queue.ack(orders, &acked.iter().map(|job| job.to_ack()).collect::<Vec<_>>())?;
+        self.done = acked.iter().map(|job| job.lease.offset).collect();
+        queue.nack(orders, &[jobs[20].lease], Duration::ZERO)?;
+        queue.nack(orders, &[jobs[21].lease], Duration::from_secs(1))
+    }
+
+    /// Commit a job of these records with a token, and leave another one staged.
+    pub fn job(store: &Store, records: &[falaj::topic::Record<'_>]) -> Result<(), Error> {
+        let us = topic(store, TOKEN.0)?;
+        for (name, is_committed) in [("import", true), ("left", false)] {
+            let job = Job::new(&us, name)?;
+            let token = Some((TOKEN.1, TOKEN.2));
+            let mut part = job.stage("0", token.filter(|_| is_committed))?;
+            for record in records {
+                part.append(record, Some(0))?;
+            }
+            let manifest = part.finish()?;
+            if is_committed {
+                job.commit(&[manifest], token)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ask an open store what it says of all this.
+    pub fn ask(&self, store: &Store, asking: &Asking<'_>) -> Result<Told, String> {
+        let mut told = Told::default();
+        match list_consumers(store) {
+            Ok(found) => {
+                for (name, of) in [READER, KEPT] {
+                    let one = found.iter().find(|one| one.name == name);
+                    let Some(one) = one else {
+                        asking.wrong(Trust::All, || format!("no consumer {name} is listed"))?;
+                        continue;
+                    };
+                    match &one.cursors {
+                        Ok(cursors) => {
+                            for partition in 0..asking.truths[of].len() as u32 {
+                                let is_it = |c: &&falaj::consumer::CursorInfo| {
+                                    (c.topic.as_str(), c.partition) == (of, partition)
+                                };
+                                let at = cursors.iter().find(is_it).map(|c| c.committed);
+                                self.judge((name, of, partition), at, "listed", asking)?;
+                            }
+                        }
+                        Err(error) => asking.error(&mut told, error, name)?,
+                    }
+                }
+            }
+            Err(error) => asking.error(&mut told, &error, "consumers")?,
+        }
+        self.ask_queue(store, asking, &mut told)?;
+        let known = topic(store, TOKEN.0).and_then(|us| last_token(&us, TOKEN.1));
+        self.right(
+            known.map(|known| known.map(|known| known.version)),
+            TOKEN.2,
+            "token",
+            asking,
+            &mut told,
+        )?;
+        let by_hand = topic(store, HOME).and_then(|eu| eu.cursor(BY_HAND.0));
+        let by_hand = by_hand.map(|found| found.map(|found| found.offset));
+        self.right(by_hand, BY_HAND.1, "cursor by hand", asking, &mut told)?;
+        Ok(told)
+    }
+
+    fn right(
+        &self,
+        found: Result<Option<u64>, Error>,
+        right: u64,
+        what: &str,
+        asking: &Asking<'_>,
+        told: &mut Told,
+    ) -> Result<(), String> {
+        match found {
+            Ok(found) if found == Some(right) => Ok(()),
+            Ok(found) => {
+                asking.wrong(Trust::All, || format!("{what}: {found:?} instead of {right}"))
+            }
+            Err(error) => asking.error(told, &error, what),
+        }
+    }
+
+    fn judge(
+        &self,
+        of: (&'static str, &'static str, u32),
+        found: Option<u64>,
+        how: &str,
+        asking: &Asking<'_>,
+    ) -> Result<(), String> {
+        let right = &self.cursors[&of];
+        if found.is_some_and(|found| right.contains(&found)) {
+            return Ok(());
+        }
+        asking.wrong(Trust::All, || format!("cursor {of:?} {how} at {found:?}, not {right:?}"))
+    }
+
+    fn ask_queue(&self, store: &Store, asking: &Asking<'_>, told: &mut Told) -> Result<(), String> {
+        let found = match overview(store) {
+            Ok(found) => found,
+            Err(error) => return asking.error(told, &error, "queues"),
+        };
+        let Some(queue) = found.into_iter().find(|one| one.name == QUEUE.0) else {
+            return asking.wrong(Trust::All, || "the queue is not listed".into());
+        };
+        match queue.counts {
+            // The first that is not done.
+            Ok(counts) if counts.topic == QUEUE.1 && !counts.ordered && counts.floor <= 20 => {
+                Ok(())
+            }
+            Ok(counts) => asking.wrong(Trust::All, || format!("the queue is {counts:?}")),
+            Err(error) => asking.error(told, &error, "queue"),
+        }
+    }
+
+    /// Go on with it: what was not done is handed out, and a consumer reads on where it was.
+    pub fn go_on(&self, store: &Store, asking: &Asking<'_>, told: &mut Told) -> Result<(), String> {
+        if asking.topics.contains(&QUEUE.1) {
+            self.take_all(store, asking, told)?;
+        }
+        for (name, of) in [READER, KEPT] {
+            if !asking.topics.contains(&of) {
+                continue;
+            }
+            // Who begins anew at the end would pass over what nobody has read.
+            let open = || {
+                let (from, home) = ([topic(store, of)?], topic(store, HOME)?);
+                match name {
+                    "kept" => Consumer::open_in(store, name, &from, Start::Latest, &home),
+                    _ => Consumer::open(store, name, &from, Start::Latest),
+                }
+            };
+            let member = match open() {
+                Ok(member) => member,
+                Err(error) => {
+                    asking.error(told, &error, name)?;
+                    continue;
+                }
+            };
+            for partition in 0..asking.truths[of].len() as u32 {
+                match member.committed(of, partition) {
+                    Ok(at) => {
+                        self.judge((name, of, partition), Some(at), "gone on with", asking)?
+                    }
+                    Err(error) => asking.error(told, &error, name)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_all(&self, store: &Store, asking: &Asking<'_>, told: &mut Told) -> Result<(), String> {
+        let take = || {
+            let orders = topic(store, QUEUE.1)?;
+            let options = QueueOptions { capacity: 64, ..QueueOptions::default() };
+            let queue = Queue::open(&orders, QUEUE.0, options)?;
+            let mut taken = BTreeSet::new();
+            loop {
+                let jobs = queue.take(&orders, 500, Duration::from_secs(3600))?;
+                taken.extend(jobs.iter().map(|job| job.lease.offset));
+                if jobs.is_empty() {
+                    return Ok((taken, orders.end(0)?));
+                }
+            }
+        };
+        match take() {
+            Ok((taken, end)) => {
+                // One of them is not handed out again before a second is over.
+                let undone = |n: &u64| !self.done.contains(n) && *n != 21 && !taken.contains(n);
+                match (0..end).find(undone) {
+                    None => Ok(()),
+                    Some(n) => asking.wrong(Trust::All, || format!("job {n} is not handed out")),
+                }
+            }
+            Err(error) => asking.error(told, &error, "take"),
+        }
+    }
+}
