@@ -218,7 +218,7 @@ impl Beside {
             for partition in 0..asking.truths[of].len() as u32 {
                 match member.committed(of, partition) {
                     Ok(at) => {
-                        self.judge((name, of, partition), Some(at), "gone on with", asking)?
+                        self.judge((name, of, partition), Some(at), "gone on with", asking)?;
                     }
                     Err(error) => asking.error(told, &error, name)?,
                 }
