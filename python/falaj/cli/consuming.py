@@ -92,7 +92,7 @@ def _rows_of(consumer: "ConsumerInfo") -> "Iterator[dict[str, Any]]":
 
 
 def idle(consumer: "ConsumerInfo") -> "list[MemberInfo]":
-    """The members that have no partition: more are there than partitions, or one waits for its share."""
+    """The members that have no partition: there are too many, or one waits for its share."""
     owners = [cursor["owner"] for cursor in consumer["cursors"]]
     return [member for member in consumer["members"] if member not in owners]
 
