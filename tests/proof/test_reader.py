@@ -12,6 +12,7 @@ import pytest
 import falaj
 from proof import beside, generate, reader
 from proof.layout import Damage, Newer
+from proof.model import Model
 
 Contents = dict[str, list[list[reader.Read]]]
 """The records of each topic and partition."""
@@ -47,7 +48,7 @@ def by_the_other(store: reader.Store) -> Contents:
     return {name: [p.records for p in topic.partitions] for name, topic in store.topics.items()}
 
 
-def is_expected(model: generate.Model, found: Contents) -> None:
+def is_expected(model: Model, found: Contents) -> None:
     assert found.keys() == model.topics.keys()
     for name, topic in model.topics.items():
         for records, expected in zip(found[name], topic.partitions, strict=True):
@@ -59,7 +60,7 @@ def is_expected(model: generate.Model, found: Contents) -> None:
                 assert time is None or time == read.timestamp_ns
 
 
-def stands_beside(path: Path, model: generate.Model, other: reader.Store) -> None:
+def stands_beside(path: Path, model: Model, other: reader.Store) -> None:
     """Hold what stands beside the records against what was acknowledged, as both read it."""
     seen = other.seen
     logs = {log.generation.hex(): log for log in other.logs}
