@@ -10,6 +10,7 @@ from pathlib import Path
 from types import GenericAlias
 from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, final, overload
 
+import pyarrow
 from typing_extensions import Buffer, disjoint_base
 
 from falaj.admin import (
@@ -58,6 +59,7 @@ __all__ = [
     "Watch",
     "__version__",
     "_arrow",
+    "_arrow_of",
     "_backup",
     "_compact",
     "_configure_store",
@@ -490,6 +492,9 @@ class Batch(Generic[_T]):
     @property
     def topic(self) -> str: ...
     def to_list(self) -> list[bytes | None]: ...
+    def to_arrow(
+        self, *, columns: Sequence[str] | None = None, views: bool = False
+    ) -> pyarrow.Table: ...
     def __iter__(self) -> BatchRecords[_T]: ...
     def __len__(self) -> int: ...
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
@@ -550,6 +555,9 @@ def _arrow(
     keys: Sequence[bytes | None] | None,
     threads: int,
 ) -> ArrowStream: ...
+def _arrow_of(
+    batch: Batch[Any], columns: Sequence[str], views: bool, batch_rows: int, batch_bytes: int
+) -> list[ArrowBatch]: ...
 def _backup(store: Store, path: object, progress: Progress | None = None) -> BackupReport: ...
 def _verify(
     path: object, topic: str | None = None, progress: Progress | None = None
