@@ -2,7 +2,7 @@
 
 Owns which records a run exports: what came since the run before, as a stream of the connector finds
 it, with its rules for records that are gone. How a run survives its death is in `folders`, what its
-tasks write in `pieces`, and other tables than files are in `lakes`.
+tasks write in `pieces`.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class ExportConfig(Config):
         topic: Name of the topic.
         into: The folder: empty, not there yet, or of an export; on a file system that all executors
             see under the same path.
-        format: "parquet". "delta" and "iceberg" are refused: they have no release for the PySpark
-            that falaj is tested with.
+        format: "parquet". "delta" and "iceberg" are refused, whichever packages are there: they
+            have no release for the newest PySpark.
         columns: Which of the topic's columns, as `format("falaj")` has them.
         values: As what values are exported: "binary", "string" or "json".
         schema: With "json" the members of `value`, as Spark writes types: `id BIGINT, name STRING`.
