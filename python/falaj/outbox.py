@@ -83,7 +83,8 @@ class Outbox:
             is one, the key; in a topic of bytes, text is encoded as UTF-8.
         name: Name of the producer in the topic: "outbox:" and the table's name without one. Two
             outboxes that share a topic need two names.
-        delete: Delete rows when they are in the topic. Needs the `AUTOINCREMENT`.
+        delete: Delete rows when they are in the topic. Needs the `AUTOINCREMENT`, and a table that
+            has no other outbox: that one gets what is left when it comes.
         limit: Most rows of one batch.
         timeout: Seconds to wait where others hold the database's lock.
 

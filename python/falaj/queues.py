@@ -195,6 +195,7 @@ class Queue(_core.Queue[T]):
             Invalid: A number makes no sense.
             TopicDeleted: The topic was deleted.
             Corrupt: A record cannot be read, and there is no other job; nothing was taken.
+                `skip_damage()` gives such jobs up.
             Error: With `max_attempts=`, also what keeps jobs that are given up from the dead
                 letters, as `NoSpace`, `LockTimeout`, `TooLarge`, `SettingsMismatch`, or
                 `TopicDeleted` of a topic that was given as `dead_letter=`. Nothing was taken then,

@@ -364,3 +364,28 @@ def test_trim_of_what_is_not_there_changes_nothing_and_makes_no_store(shell: She
     assert shell("trim", "new", "t", "--before", "1").code == 2
     assert not (shell.folder / "new").exists()
     assert shell.ok("cat", "s", "t").count("\n") == RECORDS
+
+
+def test_members_without_a_partition_are_shown(shell: Shell) -> None:
+    with library.open(shell.folder / "shared") as store:
+        store.topic("one").append(b"x")
+        store.topic("two").append(b"x")
+        with store.consumer("c", topics=["one"]) as first, store.consumer("c", topics=["one"]):
+            assert [record.bytes() for record in first.poll(10, timeout=5)] == [b"x"]
+            first.commit()
+            rows = [line.split("\t") for line in shell.ok("consumers", "shared").splitlines()]
+            here = f"process {os.getpid()}"
+            assert rows == [["c", "one", "0", "1", "0", here], ["c", "", "", "", "", here]]
+            told = shell.ok("info", "shared", "one").splitlines()
+            assert sum(line.startswith("consumer\tc\t") for line in told) == 2
+
+
+def test_info_says_where_a_consumer_is_damaged(shell: Shell) -> None:
+    with library.open(shell.folder / "hurt") as store:
+        store.topic("t").append(b"x")
+        store.consumer("c", topics=["t"]).close()
+    (damaged,) = (shell.folder / "hurt" / "consumers").iterdir()
+    damaged.write_bytes(b"\0" * damaged.stat().st_size)
+    told = shell("info", "hurt")
+    assert told.code == shell("consumers", "hurt").code != 0
+    assert damaged.name in told.err

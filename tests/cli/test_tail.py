@@ -217,6 +217,21 @@ def test_a_consumer_can_be_looked_at_without_moving_it(tmp_path: Path) -> None:
     assert falaj("tail", "s", "t", "--no-commit").code == 2
 
 
+def test_a_consumer_goes_on_behind_damage_for_good_when_told_to(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s") as store:
+        for n in range(5):
+            store.topic("t").append(b"value-%d" % n)
+    flip_bit(falaj.folder, "t", b"value-2")
+    stopped = falaj("tail", "s", "t", "--consumer", "c")
+    assert (stopped.code, stopped.out) == (1, "value-0\nvalue-1\n")
+    passed = falaj("tail", "s", "t", "--consumer", "c", "--skip-damage")
+    assert (passed.code, passed.out) == (1, "value-3\nvalue-4\n")
+    assert "t" in passed.sentence()
+    assert falaj.ok("tail", "s", "t", "--consumer", "c", "--skip-damage") == ""
+    for unfit in ([], ["--consumer", "c", "--no-commit"]):
+        assert falaj("tail", "s", "t", *unfit, "--skip-damage").code == 2
+
+
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_the_last_records_are_found_beyond_what_compaction_took(
     falaj: Shell, partitions: int

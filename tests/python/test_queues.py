@@ -14,7 +14,15 @@ from children import child, stop_in_the_middle_of_an_append
 
 import falaj
 from falaj import queues
-from falaj.errors import Closed, Invalid, LeaseOver, SettingsMismatch, TooLarge, TopicDeleted
+from falaj.errors import (
+    Closed,
+    Corrupt,
+    Invalid,
+    LeaseOver,
+    SettingsMismatch,
+    TooLarge,
+    TopicDeleted,
+)
 from falaj.queues import Job, Queue
 
 
@@ -385,3 +393,28 @@ def test_who_waits_in_another_process_goes_on_with_the_new_queue_after_a_reset(
             worker.tell()
             store.delete_queue("work")
             assert worker.hear() == "a True"
+
+
+@pytest.mark.parametrize("order", [None, "key"])
+def test_a_worker_goes_on_without_a_damaged_job_when_it_says_so(path: Path, order: Any) -> None:
+    with falaj.open(path) as store:
+        queue = store.queue("jobs", order=order)
+        for n in range(4):
+            queue.put(b"value-%d" % n, key=b"%d" % n)
+    (log,) = path.glob("logs/jobs@*/*.log")
+    data = log.read_bytes()
+    with log.open("r+b") as file:
+        file.seek(data.index(b"value-1"))
+        file.write(b"w")
+    with falaj.open(path) as store:
+        queue = store.queue("jobs")
+        had = values(queue.take(9))
+        assert had == ([b"value-0"] if order else [b"value-0", b"value-2", b"value-3"])
+        with pytest.raises(Corrupt):
+            queue.take(timeout=0)
+        (lost,) = queue.skip_damage()
+        assert (lost["topic"], lost["partition"], lost["offsets"]) == ("jobs", 0, (1, 2))
+        assert lost["path"] == str(log)
+        rest = values(queue.take(9, timeout=0))
+        assert had + rest == [b"value-0", b"value-2", b"value-3"]
+        assert (queue.info()["dead"], queue.skip_damage()) == (1, [])

@@ -241,6 +241,25 @@ def test_every_job_has_a_command_with_a_seed_of_its_own(tmp_path: Path) -> None:
     assert [job.name for job in jobs if job.missing] == ["sanitized", "asan-stores", "schedules"]
 
 
+def test_the_fuzzers_corpus_begins_anew_when_it_is_large_and_only_between_its_pieces(
+    tmp_path: Path,
+) -> None:
+    sources.copy(ROOT, tmp_path)
+    jobs = {job.name: job for job in everything(tmp_path).jobs}
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for bytes_in_it, other, left in (
+        (1 << 20, "sanitized", 1),
+        (300 << 20, "asan-stores", 1),
+        (0, "sanitized", 0),
+    ):
+        if bytes_in_it:
+            with (corpus / "case").open("wb") as file:
+                file.truncate(bytes_in_it)
+        jobs[other].command(Turn(1, 0, 60.0, tmp_path / "kept", tmp_path))
+        assert len(list(corpus.iterdir())) == left, other
+
+
 def test_a_soak_is_over_when_something_that_it_runs_changes_and_not_before(tmp_path: Path) -> None:
     for name in ("rust/log/src/a.rs", "rust/log/tests/b.rs", "python/falaj/c.py", "Cargo.toml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,6 @@ KEPT_BYTES_MAX = 1 << 30
 SCRATCH_BYTES_MIN = 4 << 30
 HOME_BYTES_MIN = 2 << 30
 LOG_BYTES_MAX = 4 << 20
-CORPUS_BYTES_MAX = 256 << 20
 
 FINE, SKIPPED, WRONG = 0, 77, 1
 """Who could not be run says so, too: other programs end with 77 for reasons of their own."""
@@ -160,9 +159,6 @@ class Soak:
         turn = Turn(seed, told.pieces, seconds, kept, scratch)
         log = folder / f"{job.name}-{told.turn}-{told.pieces:04}.log"
         told.pieces += 1
-        corpus = folder / "corpus"
-        if corpus.exists() and sum(f.stat().st_size for f in corpus.iterdir()) > CORPUS_BYTES_MAX:
-            wipe(corpus)
         return Piece.start(job.name, job.command(turn), log, scratch, seconds, self.lock)
 
     def settle(self, lane: int, piece: Piece, left: float) -> None:

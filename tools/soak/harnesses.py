@@ -12,6 +12,7 @@ from pathlib import Path
 
 from soak import counts
 from soak.counts import Reader
+from soak.pieces import bytes_in, wipe
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDLESS = "1_000_000_000_000"
@@ -20,6 +21,8 @@ TARGETS_OF_BYTES = 14
 SCHEDULES_IN_A_SECOND = 100
 """Of each model; alone on a core it goes through two and a half times as many."""
 SANITIZED_S_MAX = 120.0
+CORPUS_BYTES_MAX = 256 << 20
+"""What the fuzzer may have kept; with more it begins anew."""
 VARIANTS = ("mapped-closed", "mapped-killed", "pwrite-closed", "pwrite-killed")
 
 
@@ -169,6 +172,9 @@ def _with_sanitizer(programs: Path) -> list[Job]:
 
     def decoders(turn: Turn) -> list[str]:
         corpus = turn.kept.with_name("corpus")
+        # Only its own pieces touch it: others of this kind begin while the fuzzer is at work.
+        if corpus.exists() and bytes_in(corpus) > CORPUS_BYTES_MAX:
+            wipe(corpus)
         corpus.mkdir(exist_ok=True)
         # By itself it would end as others do that could not be run.
         return [

@@ -74,6 +74,11 @@ def wipe(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def bytes_in(folder: Path) -> int:
+    """How much the files of a directory hold."""
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
 def free_bytes(folder: Path) -> int:
     """How much room there is for what this user writes there."""
     stat = os.statvfs(folder)

@@ -17,9 +17,11 @@ from falaj.cli.units import place
 from falaj.errors import NoSuchConsumer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from falaj.admin import ConsumerInfo, MemberInfo
 
-__all__ = ["COLUMNS", "consumers", "rows", "seek"]
+__all__ = ["COLUMNS", "consumers", "idle", "rows", "seek"]
 
 COLUMNS = (
     Column("consumer", "consumer"),
@@ -70,9 +72,13 @@ def consumers(
 
 
 def rows(found: "list[ConsumerInfo]") -> list[dict[str, Any]]:
-    """Make a row for each partition of each consumer."""
-    return [
-        {
+    """Make a row for each partition of each consumer, and for each member that has none."""
+    return [row for consumer in found for row in _rows_of(consumer)]
+
+
+def _rows_of(consumer: "ConsumerInfo") -> "Iterator[dict[str, Any]]":
+    for cursor in consumer["cursors"]:
+        yield {
             "consumer": consumer["name"],
             "topic": cursor["topic"],
             "partition": cursor["partition"],
@@ -80,9 +86,15 @@ def rows(found: "list[ConsumerInfo]") -> list[dict[str, Any]]:
             "lag": cursor["lag"],
             "owner": _owner(cursor["owner"]),
         }
-        for consumer in found
-        for cursor in consumer["cursors"]
-    ]
+    for member in idle(consumer):
+        nothing = dict.fromkeys(column.member for column in COLUMNS)
+        yield nothing | {"consumer": consumer["name"], "owner": _owner(member)}
+
+
+def idle(consumer: "ConsumerInfo") -> "list[MemberInfo]":
+    """The members that have no partition: there are too many, or one waits for its share."""
+    owners = [cursor["owner"] for cursor in consumer["cursors"]]
+    return [member for member in consumer["members"] if member not in owners]
 
 
 def _owner(owner: "MemberInfo | None") -> str:

@@ -78,7 +78,7 @@ def info(
         if log["retention_problem"]:
             exits.say(f"retention of {log['name']}: {log['retention_problem']}")
     problems = [(each["problem"], each["remedy"]) for each in (*told["topics"], *told["logs"])]
-    problems += [(queue["error"], queue["remedy"]) for queue in told["queues"]]
+    problems += [(each["error"], each["remedy"]) for each in (*told["consumers"], *told["queues"])]
     if code := exits.told(problems):
         raise typer.Exit(code)
 
@@ -101,7 +101,10 @@ def _keep(told: "StoreInfo", topic: str) -> None:
         )
     told["logs"] = [log for log in told["logs"] if topic in log["topics"]]
     for consumer in told["consumers"]:
+        without = consuming.idle(consumer)
         consumer["cursors"] = [each for each in consumer["cursors"] if each["topic"] == topic]
+        owners = [each["owner"] for each in consumer["cursors"]]
+        consumer["members"] = [each for each in consumer["members"] if each in (*owners, *without)]
     told["consumers"] = [consumer for consumer in told["consumers"] if consumer["cursors"]]
     told["queues"] = [queue for queue in told["queues"] if queue["topic"] == topic]
 

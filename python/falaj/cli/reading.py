@@ -127,6 +127,13 @@ def tail(
     offsets: options.OffsetsOption = None,
     keys: options.KeysOption = None,
     time: options.TimeOption = None,
+    skip_damage: Annotated[
+        bool,
+        typer.Option(
+            "--skip-damage",
+            help="With --consumer: go on behind damage for good, and exit with 1.",
+        ),
+    ] = False,
 ) -> None:
     """Print the last records, and with -f those that come."""
     look = Look(as_json, raw, offsets, keys, time)
@@ -137,6 +144,8 @@ def tail(
         raise Stop("--idle is for following: add -f")
     matches = matcher(grep)
     access = options.access_of(context)
+    if skip_damage and (consumer is None or commit is False):
+        raise Stop("--skip-damage moves a consumer's place: add --consumer, or use `falaj cat`")
     if consumer is not None:
         if (last, start, since, partition) != (None, None, None, None):
             raise Stop("--consumer says where to begin: leave out -n, --from, --since, --partition")
@@ -145,8 +154,14 @@ def tail(
         if places is None:
             timeout = idle if follow else 0.0
             with access.store(store, "w") as opened_store:
-                _consume(opened_store, consumer, topic, durable, timeout, look, matches)
+                damaged = _consume(
+                    opened_store, consumer, topic, durable, timeout, skip_damage, look, matches
+                )
+            if damaged:
+                raise typer.Exit(Exit.DAMAGE)
             return
+        if skip_damage:
+            raise Stop("the place of a consumer whose cursors are in a log is not moved from here")
     elif commit is not None:
         raise Stop("--commit and --no-commit are about a consumer: add --consumer")
     else:
@@ -204,11 +219,13 @@ def _consume(
     topic: str,
     durable: bool,
     timeout: float | None,
+    skip_damage: bool,
     look: Look,
     matches: "Match | None",
-) -> None:
-    """Write what a consumer comes to; what was written is committed."""
+) -> bool:
+    """Write what a consumer comes to, and commit it; whether damage was stepped over."""
     out = sys.stdout.buffer
+    damaged = False
     visibility: Visibility = "durable" if durable else "committed"
     store._expect_topic(topic)
     with (
@@ -216,7 +233,19 @@ def _consume(
         store.consumer(name, [opened], visibility=visibility) as reader,
     ):
         show = printer(look, Paint.of(sys.stdout), opened.codec, len(opened.partitions) > 1)
-        while records := reader.poll(timeout=timeout):
+        while True:
+            try:
+                records = reader.poll(timeout=timeout)
+            except Corrupt as damage:
+                if not skip_damage:
+                    raise
+                damaged = True
+                say(str(damage))
+                reader.skip_damage()
+                reader.commit()
+                continue
+            if not records:
+                return damaged
             for record in _matching(records, matches):
                 out.write(show(record))
             out.flush()

@@ -15,7 +15,7 @@ use falaj::topic::{BodyWriter, SyncMode, Topic as Engine};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use crate::admin::{dict, list};
+use crate::admin::{dict, list, skipped_in};
 use crate::collect::rich;
 use crate::errors::{OrRaise, invalid, remedy};
 use crate::follow::Watch;
@@ -302,6 +302,34 @@ impl Queue {
             settle(buried);
         }
         Ok(())
+    }
+
+    /// Give up the jobs that stand in the way because their records are damaged.
+    ///
+    /// These are the jobs that came back since they cannot be read, and the next ones that nobody had
+    /// yet. They count as dead; a dead letter is not written, as there is nothing to write. With
+    /// `order="key"` it is not known of which key they were: what follows goes on without them.
+    ///
+    /// Costs reading what came back.
+    ///
+    /// Returns:
+    ///     For each damaged place `topic`, `partition`, `offsets` (the first that was given up, and the
+    ///     one behind the last), `path` and `position`; empty where nothing is damaged.
+    ///
+    /// Raises:
+    ///     TopicDeleted: The topic was deleted.
+    ///
+    /// Example:
+    ///     >>> queue = store.queue("jobs")
+    ///     >>> queue.skip_damage()
+    ///     []
+    fn skip_damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let told = self.call(py, Inner::skip_damage)?;
+        list(py, told, |py, lost| {
+            let lost = skipped_in(py, 0, &lost)?;
+            lost.set_item("topic", &self.handle.shape.name)?;
+            Ok(lost)
+        })
     }
 
     /// Tell the queue in numbers.

@@ -43,6 +43,11 @@ impl Due<'_> {
         (self.len() > 0).then(|| self.at(0))
     }
 
+    /// Whether a place comes up at some time.
+    pub(super) fn has(self, place: u64) -> bool {
+        self.0.load(self.parts().link(place)) != 0
+    }
+
     /// Have a place come up at a time, whether it is there already or not.
     pub(super) fn put(self, place: u64, time: u64) -> Result<()> {
         let index = match self.0.load(self.parts().link(place)) {

@@ -20,8 +20,10 @@
 //! becomes of jobs that were tried too often is left to who takes them. Bytes: `docs/FORMAT.md`,
 //! "Queue".
 
+mod damage;
 mod due;
 mod jobs;
+mod lane;
 mod overview;
 mod owed;
 mod review;
@@ -38,7 +40,6 @@ use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
-use crate::format::checksum::crc32;
 use crate::format::queue::{CAPACITY_MAX, CAPACITY_MIN, Ends, Header, Parts, at};
 use crate::lock::{Fate, Holders};
 use crate::log::{Interrupt, Wait};
@@ -46,6 +47,7 @@ use crate::store::{Membership, Store};
 use crate::topic::Topic;
 
 pub use jobs::{Job, NOT_BEFORE};
+use lane::lane_of;
 pub use overview::{Counts, Overview, overview};
 use ring::{Ring, Room};
 pub use shelf::{delete, list};
@@ -636,16 +638,6 @@ impl Queue {
             stored: file.header.topic.clone(),
             asked: topic.name().to_owned(),
         })
-    }
-}
-
-/// The lane of a record: never 0 for one with a key.
-fn lane_of(topic: &Topic, offset: u64) -> Result<u64> {
-    match topic.get(0, offset) {
-        Ok(record) => Ok(record.key().map_or(0, |key| 1 << 32 | u64::from(crc32(key)))),
-        // It is found to be gone when it is read to be handed out.
-        Err(Error::OffsetOutOfRange { .. } | Error::Compacted { .. }) => Ok(0),
-        Err(error) => Err(error),
     }
 }
 

@@ -11,9 +11,10 @@ use crate::format::queue::{Ends, Entry, Header, Parts, State, at};
 use crate::store::Store;
 use crate::topic::Topic;
 
+use super::Now;
+use super::lane::lane_or;
 use super::ring::Ring;
 use super::state::StateFile;
-use super::{Now, lane_of};
 
 impl Ring<'_> {
     /// Go by nothing but entries and ends, of an incarnation before.
@@ -40,13 +41,13 @@ impl Ring<'_> {
                 State::Ready | State::Delayed if !self.file.parts().ordered => {}
                 State::Ready | State::Delayed => {
                     // The record may be another, of another key.
-                    let mark = lane_of(topic, offset)?;
+                    let mark = lane_or(topic, offset, entry.mark)?;
                     self.file.put(offset, &found, Entry { mark, ..entry })?;
                 }
                 State::Done => self.file.put(offset, &found, Entry::FRESH)?,
                 State::Leased => {
                     let ordered = self.file.parts().ordered;
-                    let mark = if ordered { lane_of(topic, offset)? } else { 0 };
+                    let mark = if ordered { lane_or(topic, offset, entry.mark)? } else { 0 };
                     let entry = Entry { state: State::Ready, holder: 0, when: 0, mark, ..entry };
                     self.file.put(offset, &found, entry)?;
                 }
@@ -79,7 +80,7 @@ impl Ring<'_> {
             }
             if self.file.parts().ordered && entry.mark == 0 {
                 // What is not believed has lost its key, too; what has none is looked at in vain.
-                entry.mark = lane_of(topic, offset)?;
+                entry.mark = lane_or(topic, offset, 0)?;
                 self.file.put(offset, &found, entry)?;
             }
             if StateFile::is_leased(&entry) {

@@ -66,6 +66,19 @@ fn jobs_are_buried_whole_or_not_at_all() {
     }
 }
 
+/// Flip a bit of a record; what sets it right again. What was read once is not checked again, so whoever
+/// is to meet the damage has not read the record.
+fn damage(machine: &MemoryStorage, offset: u64) -> impl FnOnce() {
+    let record = topic_on(&machine.process()).unwrap().get(0, offset).unwrap();
+    let (path, position) = (record.block().path().to_owned(), record.block().position() + 40);
+    drop(record);
+    let file = machine.open(&path, Open::ReadWrite).unwrap();
+    let mut byte = [0];
+    file.read_at(&mut byte, position).unwrap();
+    file.write_at(&[byte[0] ^ 1], position).unwrap();
+    move || file.write_at(&byte, position).unwrap()
+}
+
 #[test]
 fn a_record_that_cannot_be_read_keeps_no_other_from_being_had() {
     for options in [SMALL, KEYED] {
@@ -73,14 +86,7 @@ fn a_record_that_cannot_be_read_keeps_no_other_from_being_had() {
         let topic = filled(&machine, 3, SyncMode::Durable);
         let work = queue(&topic, options);
         work.nack(&topic, &leases(&take(&work, &topic, 1)), Duration::ZERO).unwrap();
-        // What was read once is not checked again.
-        let record = topic_on(&machine.process()).unwrap().get(0, 1).unwrap();
-        let (path, position) = (record.block().path().to_owned(), record.block().position());
-        drop(record);
-        let file = machine.open(&path, Open::ReadWrite).unwrap();
-        let mut byte = [0];
-        file.read_at(&mut byte, position + 40).unwrap();
-        file.write_at(&[byte[0] ^ 1], position + 40).unwrap();
+        let heal = damage(&machine, 1);
         // Where keys keep an order it is not known what the ones behind it wait for.
         let (had, rest) =
             if options == SMALL { (vec![0, 2], vec![1]) } else { (vec![0], vec![1, 2]) };
@@ -88,11 +94,87 @@ fn a_record_that_cannot_be_read_keeps_no_other_from_being_had() {
         let told = work.take(&topic, 9, LEASE);
         assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
         assert_eq!(work.info(&topic).unwrap().leased, had.len() as u64, "{options:?}");
-        file.write_at(&byte, position + 40).unwrap();
+        heal();
         let jobs = take(&work, &topic, 9);
         assert!(jobs.iter().all(|job| job.lease.attempt == 1), "{jobs:?}");
         assert_eq!(offsets(&jobs), rest);
     }
+}
+
+#[test]
+fn jobs_whose_records_are_damaged_are_given_up_when_told_to() {
+    for options in [SMALL, KEYED] {
+        let machine = machine();
+        let topic = filled(&machine, 200, SyncMode::Durable);
+        let work = queue(&topic, options);
+        // Some came back, others nobody had yet; one of those is behind what the ring has room for at first.
+        let held = take(&work, &topic, 1);
+        work.nack(&topic, &leases(&take(&work, &topic, 2)), Duration::ZERO).unwrap();
+        for offset in [1, 2, 3, 64, 120] {
+            drop(damage(&machine, offset));
+        }
+        let topic = topic_on(&machine.process()).unwrap();
+        let other = queue(&topic, options);
+        let (mut told, mut had) = (Vec::new(), Vec::new());
+        loop {
+            match other.take(&topic, 7, LEASE) {
+                Ok(jobs) if jobs.is_empty() => break,
+                Ok(jobs) => {
+                    had.extend(offsets(&jobs));
+                    ack(&other, &topic, &jobs).unwrap();
+                }
+                Err(Error::Corrupt { .. }) => {
+                    let skipped = other.skip_damage(&topic).unwrap();
+                    assert!(skipped.iter().all(|lost| machine.stat(&lost.path).is_ok()));
+                    told.extend(skipped.into_iter().flat_map(|lost| lost.offsets));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        told.sort_unstable();
+        had.sort_unstable();
+        assert_eq!(told, [1, 2, 3, 64, 120], "{options:?}");
+        // What has the key of the one that is out waits for it.
+        let waits = |offset: &u64| options == KEYED && offset % 3 == 0;
+        let all = (1..200).filter(|offset| !told.contains(offset) && !waits(offset));
+        assert_eq!(had, all.collect::<Vec<_>>(), "{options:?}");
+        assert_eq!(other.info(&topic).unwrap().dead, 5);
+        assert!(other.skip_damage(&topic).unwrap().is_empty());
+        drop(held);
+    }
+}
+
+#[test]
+fn a_damaged_record_that_is_out_is_its_holders() {
+    let machine = machine();
+    let topic = filled(&machine, 3, SyncMode::Durable);
+    let work = queue(&topic, SMALL);
+    let held = take(&work, &topic, 2);
+    drop(damage(&machine, 1));
+    let topic = topic_on(&machine.process()).unwrap();
+    let other = queue(&topic, SMALL);
+    assert!(other.skip_damage(&topic).unwrap().is_empty());
+    assert_eq!(other.info(&topic).unwrap().leased, held.len() as u64);
+}
+
+#[test]
+fn a_queue_opens_anew_although_a_job_that_came_back_is_damaged() {
+    let machine = machine();
+    let topic = filled(&machine, 4, SyncMode::Durable);
+    let work = queue(&topic, KEYED);
+    work.nack(&topic, &leases(&take(&work, &topic, 2)), Duration::ZERO).unwrap();
+    let state = machine.open(std::path::Path::new("/store/queues/work"), Open::ReadWrite).unwrap();
+    state.sync_all().unwrap();
+    let crash = machine.journal().crash_at_end();
+    let image = crash.image(&crash.nothing());
+    image.set_now_us(NOW + 1);
+    drop(damage(&image, 1));
+    let topic = topic_on(&image.process()).unwrap();
+    let work = queue(&topic, KEYED);
+    assert_eq!(offsets(&take(&work, &topic, 9)), [0, 2]);
+    assert!(matches!(work.take(&topic, 9, LEASE), Err(Error::Corrupt { .. })));
+    let skipped = work.skip_damage(&topic).unwrap();
+    assert_eq!((skipped.len(), &skipped[0].offsets), (1, &(1..2)));
 }
 
 #[test]

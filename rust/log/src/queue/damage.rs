@@ -1,0 +1,123 @@
+//! Giving up jobs whose record is damaged, when somebody says so.
+//!
+//! Owns which jobs these are. Invariant: a job is given up here only if its record was found damaged
+//! by this call, is nobody's, and is the first of its key where keys keep an order: what waits behind
+//! it goes on in its order.
+
+use crate::error::{Error, Result};
+use crate::format::queue::{CAPACITY_MAX, Entry, State};
+use crate::topic::{Skipped, Topic};
+
+use super::ring::{Ring, Room};
+use super::{Now, Queue};
+
+impl Queue {
+    /// Give up the jobs that stand in the way because their records are damaged: those that came back
+    /// since they cannot be read, and the next ones that nobody had yet. They count as dead.
+    ///
+    /// # Returns
+    /// Where the damage is, and which offsets were given up; empty where there was none.
+    ///
+    /// # Errors
+    /// Those of the queue's state, and of reading but for `Corrupt`; told only where nothing was given up.
+    pub fn skip_damage(&self, topic: &Topic) -> Result<Vec<Skipped>> {
+        let mut told = Vec::new();
+        match self.give_up_damaged(topic, &mut told) {
+            Err(error) if told.is_empty() => Err(error),
+            _ => Ok(joined(told)),
+        }
+    }
+
+    /// Round after round: behind each there may be more.
+    fn give_up_damaged(&self, topic: &Topic, told: &mut Vec<Skipped>) -> Result<()> {
+        self.settle(topic)?;
+        loop {
+            let mut damaged = Vec::new();
+            for offset in self.in_the_way(topic)? {
+                damaged.extend(damage_at(topic, offset)?);
+            }
+            if damaged.is_empty() {
+                return Ok(());
+            }
+            let durable = topic.durable(0)?;
+            let (given_up, is_new_file) = self.changed(topic, |ring, now| {
+                ring.pass(durable)?;
+                let mut given_up = Vec::new();
+                for found in &damaged {
+                    let offset = found.offsets.start;
+                    if offset == ring.ends.head && ring.room() != Room::Enough {
+                        ring.resize(topic, ring.larger(CAPACITY_MAX, now)?, now)?;
+                        return Ok((given_up, true));
+                    }
+                    if give_up(ring, offset, now)? {
+                        given_up.push(found.clone());
+                    }
+                }
+                ring.pass(durable)?;
+                Ok((given_up, false))
+            })?;
+            topic.log().rouse();
+            // Others may have them meanwhile: then they are told of the damage.
+            if given_up.is_empty() && !is_new_file {
+                return Ok(());
+            }
+            told.extend(given_up);
+        }
+    }
+
+    /// Offsets of the jobs that could be handed out, or will be when their time comes, and of the first
+    /// that nobody had yet.
+    fn in_the_way(&self, topic: &Topic) -> Result<Vec<u64>> {
+        let end = topic.end(0)?;
+        self.locked(topic, |ring, _| {
+            let old = (ring.ends.floor..ring.ends.head).filter(|offset| is_first(ring, *offset));
+            let new = (ring.ends.head < end).then_some(ring.ends.head);
+            Ok(old.chain(new).collect())
+        })
+    }
+}
+
+/// Nobody has it, and nothing of its key comes before it.
+fn is_first(ring: &Ring<'_>, offset: u64) -> bool {
+    let state = ring.file.entry(offset).entry.state;
+    matches!(state, State::Ready | State::Delayed) && ring.due.has(ring.file.parts().place(offset))
+}
+
+fn damage_at(topic: &Topic, offset: u64) -> Result<Option<Skipped>> {
+    match topic.get(0, offset) {
+        Err(Error::Corrupt { path, position, .. }) => {
+            Ok(Some(Skipped { path, position, offsets: offset..offset + 1 }))
+        }
+        // What is gone is found to be gone by the next take.
+        Ok(_) | Err(Error::OffsetOutOfRange { .. } | Error::Compacted { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// True unless somebody else was faster.
+fn give_up(ring: &mut Ring<'_>, offset: u64, now: Now) -> Result<bool> {
+    if offset == ring.ends.head {
+        ring.file.put(offset, &ring.file.entry(offset), Entry::FRESH)?;
+        ring.ends.head += 1;
+    } else if !(ring.ends.floor..ring.ends.head).contains(&offset) || !is_first(ring, offset) {
+        return Ok(false);
+    }
+    let found = ring.file.entry(offset);
+    ring.done(offset, &found, 0, now)?;
+    ring.ends.dead += 1;
+    Ok(true)
+}
+
+/// Neighbours in the same damage told as one.
+fn joined(mut told: Vec<Skipped>) -> Vec<Skipped> {
+    told.sort_by_key(|found| found.offsets.start);
+    told.dedup_by(|next, before| {
+        let is_same = (&next.path, next.position, next.offsets.start)
+            == (&before.path, before.position, before.offsets.end);
+        if is_same {
+            before.offsets.end = next.offsets.end;
+        }
+        is_same
+    });
+    told
+}
