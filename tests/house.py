@@ -60,7 +60,7 @@ ROOMS: dict[str, set[str]] = {
         "topic",
     },
     "sink": {"format", "error", "failpoints", "storage", "log", "store", "topic"},
-    "queue": {"format", "error", "lock", "storage", "log", "store", "topic"},
+    "queue": {"canary", "format", "error", "lock", "storage", "log", "store", "topic"},
 }
 
 # Rooms of the Python package above the core, and what each must not know.

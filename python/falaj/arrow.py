@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow
 
-    from falaj import Topic
+    from falaj import Batch, Topic
     from falaj.admin import Skipped
     from falaj.arguments import Start
     from falaj.scans import Scan
@@ -33,6 +33,7 @@ __all__ = [
     "Reader",
     "chosen",
     "lanes",
+    "of_batch",
     "read",
     "scan",
     "table",
@@ -297,6 +298,29 @@ def table(topic: Topic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:
         Invalid: pyarrow is not installed.
     """
     return _pyarrow().table(read(topic, *arguments, **named))
+
+
+def of_batch(
+    batch: Batch[Any], columns: Sequence[str] | None = None, views: bool = False
+) -> pyarrow.Table:
+    """Make a pyarrow table of what `batches()` hands out; `batch.to_arrow(…)` is the same.
+
+    Args:
+        batch: The records.
+        columns: Which of `COLUMNS`, in this order; None for those that `read` has.
+        views: As for `read`.
+
+    Returns:
+        A table of one chunk, or of several where one has no room for all bytes.
+
+    Raises:
+        Invalid: pyarrow is not installed; an unknown column, one named twice.
+        Corrupt: A record is damaged.
+    """
+    pyarrow = _pyarrow()
+    names = list(USUAL if columns is None else columns)
+    made = _core._arrow_of(batch, names, views, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
+    return pyarrow.Table.from_batches([pyarrow.record_batch(chunk) for chunk in made])
 
 
 def _stop(part: Topic[Any], end: int | Time | None) -> int:

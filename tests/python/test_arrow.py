@@ -170,6 +170,78 @@ def test_a_stream_goes_on_after_its_topic_was_closed_and_trimmed(store: falaj.St
             pass
 
 
+@pytest.mark.parametrize("views", [False, True])
+@pytest.mark.parametrize("read", ["map", "pread"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_batch_of_records_is_the_table_of_its_offsets(
+    path: Path, views: bool, read: Any, size: int
+) -> None:
+    with falaj.open(path) as store:
+        topic = store.topic("orders", partitions=2, segment_bytes=65_536)
+        for part in range(2):
+            fill(topic.partition(part), 300)
+    with falaj.open(path, "r", read=read) as store:
+        topic, seen = store.topic("orders"), 0
+        for batch in topic.batches(size):
+            found = batch.to_arrow(columns=arrow.COLUMNS, views=views)
+            of = topic.partition(batch.partition)
+            start, stop = batch.offsets.start, batch.offsets.stop
+            wanted = of.to_arrow(start, stop, columns=arrow.COLUMNS, views=views)
+            found.validate(full=True)
+            assert found.equals(wanted)
+            assert found.schema.equals(wanted.schema, check_metadata=True)
+            seen += len(found)
+        assert seen == 600
+        assert batch.to_arrow().schema.equals(topic.to_arrow().schema)
+        assert batch.to_arrow(columns=[]).num_columns == 0
+        # Blocks of which something is wanted, from their middle.
+        [cut] = topic.partition(0)[2:5].batches()
+        assert cut.to_arrow(columns=["offset"])["offset"].to_pylist() == [2, 3, 4]
+
+
+def test_a_batch_is_a_table_also_when_its_records_are_gone(path: Path) -> None:
+    values = [b"%05d" % i * 20 for i in range(2000)]
+    with falaj.open(path) as store:
+        topic = store.topic("orders", segment_bytes=65_536)
+        for at in range(0, len(values), 100):
+            topic.extend(values[at : at + 100])
+        batches = list(topic.batches())
+        assert len(batches) > 2
+        topic.delete()
+    tables = [
+        batch.to_arrow(columns=["value"], views=views)
+        for batch in batches
+        for views in (False, True)
+    ]
+    assert [row for table in tables[::2] for row in table["value"].to_pylist()] == values
+    assert [row for table in tables[1::2] for row in table["value"].to_pylist()] == values
+
+
+def test_a_batch_of_a_consumer_and_of_a_compacted_topic_is_a_table(store: falaj.Store) -> None:
+    topic = store.topic("orders", segment_bytes=65_536, compacted=True)
+    for i in range(4000):
+        topic.append(b"%05d" % i * 5, key=b"k%d" % (i % 500))
+    topic.compact()
+    with store.consumer("billing", topics=["orders"], start="earliest") as billing:
+        batches = list(billing.batches())
+    tables = [batch.to_arrow(columns=["offset", "key", "value"]) for batch in batches]
+    assert [len(table) for table in tables] == [len(batch) for batch in batches]
+    found = [row for table in tables for row in table.to_pylist()]
+    assert found == [
+        {"offset": r.offset, "key": r.key, "value": r.bytes()} for r in topic.read(0, 10_000)
+    ]
+    assert len(found) < 4000
+
+
+def test_a_batch_that_is_no_table_says_what_is_wrong(topic: falaj.Topic[memoryview]) -> None:
+    topic.append(b"x")
+    [batch] = topic.batches()
+    with pytest.raises(Invalid, match="nobody"):
+        batch.to_arrow(columns=["nobody"])
+    with pytest.raises(Invalid, match="twice"):
+        batch.to_arrow(columns=["key", "key"])
+
+
 def test_only_what_is_visible_is_read(store: falaj.Store) -> None:
     topic = store.topic("orders", sync="none")
     topic.append(b"kept", sync="durable")
@@ -251,8 +323,11 @@ def test_without_pyarrow_the_error_says_how_to_get_it(path: Path) -> None:
         "import sys; sys.modules['pyarrow'] = None; import falaj\n"
         f"topic = falaj.open({str(path)!r}).topic('t'); topic.append(b'x')\n"
         "print(type(topic.to_reader().__arrow_c_stream__()).__name__)\n"
-        "topic.to_arrow()\n"
+        "[batch] = topic.batches()\n"
+        "for table in (topic.to_arrow, batch.to_arrow):\n"
+        "    try: table()\n"
+        "    except falaj.Error as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "PyCapsule\n"
-    assert "pip install 'falaj[arrow]'" in done.stderr
+    says = "this needs pyarrow: pip install 'falaj[arrow]'\n"
+    assert (done.stdout, done.stderr) == (f"PyCapsule\n{says}{says}", "")

@@ -93,6 +93,25 @@ say(part.finish().hex())
     assert topic[0].key == b"k"
 
 
+def test_a_part_says_what_it_holds_back_and_lets_it_go(path: Path, store: falaj.Store) -> None:
+    orders = store.topic("orders")
+    part = orders.stage("import", "0")
+    assert part.held == 0
+    part.append(b"x" * 100_000)
+    assert 100_000 <= part.held < 300_000
+    assert staged(path) == []
+    part.spill()
+    assert part.held == 0
+    [name] = staged(path)
+    assert next(path.glob(f"logs/*/staging/*/{name}")).stat().st_size > 100_000
+    part.append(b"second")
+    orders.commit_job("import", [part.finish()])
+    assert [len(record) for record in orders] == [100_000, 6]
+    assert part.held == 0
+    with pytest.raises(errors.Closed):
+        part.spill()
+
+
 def test_what_cannot_be_committed_is_told_by_an_exception_of_its_own(
     store: falaj.Store, topic: falaj.Topic[Any]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -16,7 +17,7 @@ from falaj.errors import Invalid, NoSuchTopic, NotAStore, SettingsMismatch
 from falaj.spark.source import FalajSource
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from falaj.spark.sink import FalajStreamWriter, FalajWriter
 
@@ -282,16 +283,40 @@ def test_a_partition_that_there_is_not_fails_the_task(orders: Path, partition: i
     assert staged(orders) == []
 
 
+def test_several_topics_without_a_version_are_refused_by_the_first_task_that_knows(
+    path: Path,
+) -> None:
+    with falaj.open(path) as store:
+        for name in ("a", "b"):
+            store.topic(name)
+    several = r"names several topics, a, b, .*'txnAppId'"
+    seen = []
+
+    def batches() -> Iterator[pyarrow.RecordBatch]:
+        for number, name in enumerate("aabab"):
+            seen.append(name)
+            yield values(number, topic=[name]).to_batches()[0]
+
+    rows = values(1, 2, topic=["a", "b"])
+    with pytest.raises(Invalid, match=several):
+        batch(path, rows, topic="").write(batches())
+    assert seen == ["a", "a", "b"], "a task that writes on what nobody will see"
+    assert staged(path) == []
+    # Where no task has two, none can know.
+    writer = batch(path, rows, topic="")
+    messages = work(writer, rows.slice(0, 1), rows.slice(1))
+    with pytest.raises(Invalid, match=several):
+        writer.commit(messages)
+    writer.abort(messages)
+    assert staged(path) == []
+    assert written(path, "a") == written(path, "b") == []
+
+
 def test_a_column_names_the_topic_of_each_record(path: Path) -> None:
     with falaj.open(path) as store:
         for name in ("a", "b"):
             store.topic(name)
     rows = values(1, 2, 3, 4, topic=["a", "b", "a", "b"])
-    writer = batch(path, rows, topic="")
-    messages = work(writer, rows)
-    with pytest.raises(Invalid, match=r"names 2 topics, a, b, .*'txnAppId'"):
-        writer.commit(messages)
-    writer.abort(messages)
     for _ in range(2):
         writer = batch(path, rows, topic="", txnAppId="x", txnVersion="1")
         writer.commit(work(writer, rows, rows.slice(2)))
@@ -313,3 +338,37 @@ def test_an_option_goes_before_the_column(orders: Path) -> None:
     writer = batch(orders, rows)
     writer.commit(work(writer, rows))
     assert written(orders) == [b"1"]
+
+
+_MANY = 150
+_BATCHES = 60
+
+
+@pytest.mark.parametrize("many", ["topics", "partitions"])
+def test_a_task_of_many_topics_or_partitions_holds_no_more_memory_than_one_of_few(
+    path: Path, many: str
+) -> None:
+    names = [f"t{n}" for n in range(_MANY if many == "topics" else 1)]
+    with falaj.open(path) as store:
+        for name in names:
+            store.topic(name, log="shared", segment_bytes=4 << 20, partitions=_MANY // len(names))
+    status = Path("/proc/self/status")
+    held: list[int] = []
+
+    def batches() -> Iterator[pyarrow.RecordBatch]:
+        """Give 140 MB: to all topics in turns, or to one partition after the other."""
+        for at in range(_BATCHES if many == "topics" else _MANY):
+            lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+            held.append(int(lines["RssAnon"].split()[0]) << 10)
+            count = _MANY if many == "topics" else _BATCHES
+            where = names if many == "topics" else names * count
+            partition = pyarrow.array([0 if many == "topics" else at] * count, pyarrow.int32())
+            rows = {"value": [b"x" * 16_384] * count, "topic": where, "partition": partition}
+            yield pyarrow.table(rows).to_batches()[0]
+
+    like = values(0, topic=["t0"], partition=pyarrow.array([0], pyarrow.int32()))
+    writer = batch(path, like, topic="", txnAppId="x", txnVersion="1")
+    writer.commit([writer.write(batches())])
+    grown = (max(held) - held[1]) >> 20
+    assert grown < 64, f"{grown} MiB more for 140 MB of records of {_MANY} {many}"
+    assert sum(len(written(path, name)) for name in names) == _MANY * _BATCHES

@@ -2,7 +2,7 @@
 
 Owns which records a run exports: what came since the run before, as a stream of the connector finds
 it, with its rules for records that are gone. How a run survives its death is in `folders`, what its
-tasks write in `pieces`, and other tables than files are in `lakes`.
+tasks write in `pieces`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from pyspark.sql.types import (
 
 import falaj
 from falaj import arrow
-from falaj.errors import Invalid
+from falaj.errors import Invalid, OffsetOutOfRange
 from falaj.pipeline import steps
 from falaj.pipeline.folders import Commit, Folder, Plan
 from falaj.pipeline.frame import Config, Result, struct_of, watched
 from falaj.pipeline.pieces import NO_DATE, Work
 from falaj.spark import columns, places, ranges
 from falaj.spark.options import ReadOptions
-from falaj.spark.places import place_of
+from falaj.spark.places import Place, place_of
 from falaj.spark.stream import FalajStreamReader
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class ExportConfig(Config):
         topic: Name of the topic.
         into: The folder: empty, not there yet, or of an export; on a file system that all executors
             see under the same path.
-        format: "parquet". "delta" and "iceberg" are refused: they have no release for the PySpark
-            that falaj is tested with.
+        format: "parquet". "delta" and "iceberg" are refused, whichever packages are there: they
+            have no release for the newest PySpark.
         columns: Which of the topic's columns, as `format("falaj")` has them.
         values: As what values are exported: "binary", "string" or "json".
         schema: With "json" the members of `value`, as Spark writes types: `id BIGINT, name STRING`.
@@ -89,7 +89,8 @@ class ExportConfig(Config):
             append; "run", when it is exported; or a time or date in JSON, as "value.sold_at".
         zone: The time zone of dates, as "Europe/Paris".
         start: Where the first run begins: "earliest", "latest", an offset, or a time.
-        end: Where this run ends at the latest: an offset or a time; None for all there is.
+        end: Where this run ends at the latest: an offset that each partition has, or a time; None
+            for all there is.
         visibility: "durable": no loss of power takes back what is exported; or "committed".
         on_loss: What to do where records are gone that were not exported, or the topic is another:
             "fail", or "continue" and report it.
@@ -335,14 +336,32 @@ class _Run:
         begun, until = places.decode(start), places.decode(end)
         name = self._config.topic
         with falaj.open(self._config.store, "r") as store, _opened(store, self._config) as topic:
-            for number, _, stop in arrow.lanes(topic, "earliest", self._config.end):
-                place = until[name].partitions[number]
-                least = begun[name].partitions[number].offset if name in begun else 0
+            standing = until.get(name)
+            if standing is None or standing.generation != topic.generation:
+                return end  # it was made anew this moment: planning meets that
+            before = begun.get(name)
+            # What was exported of a topic that had the name before says nothing of this one.
+            is_same = before is not None and before.generation == topic.generation
+            exported = before.partitions if before is not None and is_same else {}
+            for number, _, stop in _bounds(topic, self._config.end):
+                place, least = standing.partitions[number], exported.get(number, Place(0))
                 if stop < place.offset:
-                    until[name].partitions[number] = place_of(
-                        topic.partition(number), max(stop, min(least, place.offset))
+                    standing.partitions[number] = place_of(
+                        topic.partition(number), max(stop, min(least.offset, place.offset))
                     )
         return places.encode(until)
+
+
+def _bounds(topic: falaj.Topic[Any], end: int | str | datetime) -> list[arrow.Lane]:
+    """Find where a run is to end, in each partition."""
+    try:
+        return arrow.lanes(topic, "earliest", end)
+    except OffsetOutOfRange as error:
+        error.args = (
+            f"{error}: end={end} is an offset of each partition. Name one that all have, or a "
+            "time, or leave it away for all there is",
+        )
+        raise
 
 
 def run_tasks(spark: SparkSession, work: Work, tasks: list[int], progress: Progress | None) -> None:

@@ -32,7 +32,7 @@ from falaj.spark import sink_columns
 from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     import pyarrow
     from pyspark.sql.types import StructType
@@ -47,6 +47,10 @@ logger = logging.getLogger("falaj.spark")
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of a task, as Spark names them."""
+
+HELD = 16 << 20
+"""Bytes of memory that the parts of a task hold back between two batches of Spark's: as many topics
+as its rows name."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,9 @@ class Target:
 
         Returns:
             Topics, and the manifest of what was staged for each.
+
+        Raises:
+            Invalid: The records name several topics, and the job has no token.
         """
         context = TaskContext.get()
         name = f"{context.partitionId()}-{context.taskAttemptId()}" if context else "0-0"
@@ -167,9 +174,11 @@ class Target:
                 for batch in batches:
                     for topic, records in sink_columns.by_topic(batch, self.options.topic):
                         if topic not in parts:
+                            _refuse_several([*parts, topic], token)
                             opened = held.enter_context(_topic(store, topic))
                             parts[topic] = opened.stage(job, name, token)
                         parts[topic].append_arrow(records)
+                    _spill(parts.values())
                 return {topic: part.finish() for topic, part in parts.items()}
             except BaseException:
                 for part in parts.values():
@@ -183,13 +192,8 @@ class Target:
         does not come again.
         """
         topics = _topics(staged, self.options)
-        if len(topics) > 1 and token is None:
-            raise Invalid(
-                f"the frame names {len(topics)} topics, {', '.join(topics)}, and each is committed "
-                "on its own: so that a write that fails in between can be repeated, name it with "
-                ".option('txnAppId', 'nightly').option('txnVersion', '1'), or write each topic by "
-                "itself"
-            )
+        # No task knows which topics the others have.
+        _refuse_several(topics, token)
         with self._opened(f"the driver on {socket.gethostname()}") as store:
             for name in topics:
                 parts = [each.parts[name] for each in staged if name in each.parts]
@@ -244,6 +248,36 @@ def _topics(staged: list[Staged], options: WriteOptions) -> list[str]:
     """List what is written to; a topic that is named is, also where there are no records."""
     named = {options.topic} if options.topic is not None else set()
     return sorted(named.union(*(each.parts for each in staged)))
+
+
+def _refuse_several(topics: list[str], token: tuple[str, int] | None) -> None:
+    """Refuse to write to several topics what could not be repeated.
+
+    Raises:
+        Invalid: There are several, and no token.
+    """
+    if len(topics) > 1 and token is None:
+        raise Invalid(
+            f"the frame names several topics, {', '.join(topics)}, and each is committed on its "
+            "own: so that a write that fails in between can be repeated, name it with "
+            ".option('txnAppId', 'nightly').option('txnVersion', '1'), or write each topic by "
+            "itself"
+        )
+
+
+def _spill(parts: Collection[Any]) -> None:
+    """Have the parts of a task hold back no more than `HELD`: the largest give first.
+
+    Half of that stays free then, so that blocks do not become small.
+    """
+    held = sum(part.held for part in parts)
+    if held <= HELD:
+        return
+    for part in sorted(parts, key=lambda part: part.held, reverse=True):
+        held -= part.held
+        part.spill()
+        if held <= HELD // 2:
+            break
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged]:

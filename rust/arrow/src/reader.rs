@@ -15,7 +15,7 @@ use arrow_array::{Array as _, RecordBatch, RecordBatchReader, StructArray};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{ArrowError, SchemaRef};
 use falaj::error::{Error, Result};
-use falaj::topic::{Scan, Skipped, Topic};
+use falaj::topic::{Run, Scan, Skipped, Topic};
 
 use crate::ahead::Ahead;
 use crate::columns::Columns;
@@ -41,6 +41,39 @@ pub type Batch = RecordBatch;
 pub fn c_batch(batch: &Batch) -> Result<(FFI_ArrowArray, FFI_ArrowSchema)> {
     let rows = StructArray::from(batch.clone());
     to_ffi(&rows.into_data()).map_err(|error| Error::Invalid { what: error.to_string() })
+}
+
+/// The records of a run, which holds them: so this needs nothing of their topic but its name. As many
+/// batches as the limits make of them.
+///
+/// # Errors
+/// `Corrupt` where a record is damaged, `Newer`; as [`Limits::check`].
+pub fn of_run(
+    run: &Run,
+    (topic, partition): (&str, u32),
+    columns: &Columns,
+    limits: Limits,
+) -> Result<Vec<Batch>> {
+    limits.check()?;
+    let (filter, mut batches, mut told) = (Filter::ALL, Vec::new(), 0);
+    let begin = |told| Fill::new(columns, limits, &filter, (run.len() - told) as u64);
+    let finish = |fill: Fill<'_>| {
+        let batch = fill.finish(columns, &columns.schema(), topic, partition);
+        batch.map_err(|error| Error::Invalid { what: error.to_string() })
+    };
+    let mut fill = begin(told);
+    for piece in run.blocks() {
+        let (block, wanted) = piece?;
+        let mut rest = Rest::new(block, wanted)?;
+        while !fill.add(&mut rest)? {
+            told += fill.rows();
+            batches.push(finish(std::mem::replace(&mut fill, begin(told)))?);
+        }
+    }
+    if fill.rows() > 0 {
+        batches.push(finish(fill)?);
+    }
+    Ok(batches)
 }
 
 /// What was stepped over, as it is found.

@@ -61,11 +61,27 @@ pub enum Canary {
     CursorPastDurable,
     /// A cursor that is kept in a log moves wherever it was before.
     UnfencedCursor,
+    /// A reader is shown a part of a group before it is known that all of the group is there.
+    HalfGroup,
+    /// The offset that an append expects is looked at before the lock, and not under it.
+    ExpectBeforeLock,
+    /// An ack counts although the job was handed out again.
+    LostLeaseAcked,
+    /// A living process is taken for dead, and its jobs are handed out to others.
+    HolderRobbed,
+    /// A job that was extended is handed out again when its first time is over.
+    ExtensionForgotten,
+    /// A queue's floor passes a job that is not done.
+    FloorPastJob,
+    /// A queue's floor passes what is done and not on the medium.
+    FloorPastDurable,
+    /// A member takes a partition that it saw free, without looking who took it since.
+    TwoOwners,
 }
 
 impl Canary {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 26] = [
+    pub const ALL: [(Self, &'static str); 34] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -92,6 +108,14 @@ impl Canary {
         (Self::CursorInPlace, "cursor-in-place"),
         (Self::CursorPastDurable, "cursor-past-durable"),
         (Self::UnfencedCursor, "unfenced-cursor"),
+        (Self::HalfGroup, "half-group"),
+        (Self::ExpectBeforeLock, "expect-before-lock"),
+        (Self::LostLeaseAcked, "lost-lease-acked"),
+        (Self::HolderRobbed, "holder-robbed"),
+        (Self::ExtensionForgotten, "extension-forgotten"),
+        (Self::FloorPastJob, "floor-past-job"),
+        (Self::FloorPastDurable, "floor-past-durable"),
+        (Self::TwoOwners, "two-owners"),
     ];
 
     /// Its name.

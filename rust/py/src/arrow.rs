@@ -9,12 +9,13 @@ use falaj::error::Result;
 use falaj_arrow::columns::{Column, Columns};
 use falaj_arrow::fill::Limits;
 use falaj_arrow::filter::Filter;
-use falaj_arrow::reader::{Batch, Lane, Losses, Reader, c_batch};
+use falaj_arrow::reader::{self, Batch, Lane, Losses, Reader, c_batch};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 
 use crate::admin::skipped;
 use crate::attached::Attached;
+use crate::batch;
 use crate::errors::{OrRaise, invalid};
 use crate::topic::Topic;
 
@@ -118,8 +119,7 @@ pub(crate) fn _arrow(
     keys: Option<Vec<Option<Vec<u8>>>>,
     threads: usize,
 ) -> PyResult<ArrowStream> {
-    let columns: Result<Vec<Column>> = columns.iter().map(|name| name.parse()).collect();
-    let columns = columns.and_then(|columns| Columns::new(columns, views)).or_raise(py)?;
+    let columns = chosen(&columns, views).or_raise(py)?;
     let open = topic.opened.handle.open_existing(py)?;
     let seen = topic.seen(&open).clone();
     let lanes =
@@ -133,4 +133,28 @@ pub(crate) fn _arrow(
     let reader = reader.and_then(|r| if threads > 1 { r.ahead(threads) } else { Ok(r) });
     let reader = reader.or_raise(py)?;
     Ok(ArrowStream { reader: Attached::new(Some(reader)), columns, losses })
+}
+
+/// The records of a batch as record batches, of which one is enough but for very large ones.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value, reason = "lists of Python's come as vectors")]
+pub(crate) fn _arrow_of(
+    py: Python<'_>,
+    batch: &Bound<'_, batch::Batch>,
+    columns: Vec<String>,
+    views: bool,
+    batch_rows: usize,
+    batch_bytes: usize,
+) -> PyResult<Vec<ArrowBatch>> {
+    let columns = chosen(&columns, views).or_raise(py)?;
+    let limits = Limits { rows: batch_rows, bytes: batch_bytes };
+    let batch = batch.get();
+    let named = (batch.shape.name.as_str(), batch.partition);
+    let made = py.detach(|| reader::of_run(&batch.run, named, &columns, limits));
+    Ok(made.or_raise(py)?.into_iter().map(|batch| ArrowBatch { batch }).collect())
+}
+
+fn chosen(names: &[String], views: bool) -> Result<Columns> {
+    let columns: Result<Vec<Column>> = names.iter().map(|name| name.parse()).collect();
+    columns.and_then(|columns| Columns::new(columns, views))
 }

@@ -72,6 +72,36 @@ impl Batch {
         damage.map_or(Ok(list), Err).or_raise(py)
     }
 
+    /// Read the batch into a pyarrow table, which has the columns of `Topic.to_arrow`. Nothing is read
+    /// again: the batch holds its records, also after they were trimmed.
+    ///
+    /// Args:
+    ///     columns: Which of `falaj.arrow.COLUMNS`, in this order; None for partition, offset, timestamp,
+    ///         key and value.
+    ///     views: Keys and values are not copied: the columns are of the type `binary_view`, and show the
+    ///         mapped files.
+    ///
+    /// Returns:
+    ///     A table of as many rows as the batch has records; of one chunk, but for very large ones.
+    ///
+    /// Raises:
+    ///     Invalid: pyarrow is not installed; an unknown column, or one named twice.
+    ///     Corrupt: A record is damaged.
+    ///
+    /// Example:
+    ///     >>> orders = store.topic("orders")
+    ///     >>> _ = orders.extend([b"a", b"b"])
+    ///     >>> next(orders.batches()).to_arrow(columns=["offset", "value"]).to_pylist()
+    ///     [{'offset': 0, 'value': b'a'}, {'offset': 1, 'value': b'b'}]
+    #[pyo3(signature = (*, columns=None, views=false))]
+    fn to_arrow<'py>(
+        slf: Bound<'py, Self>,
+        columns: Option<Bound<'py, PyAny>>,
+        views: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("falaj.arrow")?.call_method1("of_batch", (slf, columns, views))
+    }
+
     fn __iter__(slf: Bound<'_, Self>) -> BatchRecords {
         BatchRecords { batch: slf.unbind(), places: Places::default() }
     }

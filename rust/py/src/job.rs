@@ -154,6 +154,22 @@ impl Part {
         py.detach(|| drop(self.inner().take()));
     }
 
+    /// Write what is held back to the part's file, and give its memory back. Blocks end there, so not to be
+    /// done after each record: it is for who writes many parts at once.
+    ///
+    /// Raises:
+    ///     NoSpace: The disk is full.
+    ///     Closed: The part was finished or aborted.
+    fn spill(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.with(sink::Part::spill)).or_raise(py)
+    }
+
+    /// Bytes of memory that it holds back: up to 16 MiB, but for its last record; 0 once it is over.
+    #[getter]
+    fn held(&self) -> usize {
+        self.inner().as_ref().map_or(0, sink::Part::held)
+    }
+
     /// Name of the part.
     #[getter]
     fn name(&self) -> &str {

@@ -43,7 +43,7 @@ mod _core {
     #[pymodule_export]
     use super::{
         admin::{_backup, _info, _repair, _verify},
-        arrow::{_arrow, ArrowBatch, ArrowStream},
+        arrow::{_arrow, _arrow_of, ArrowBatch, ArrowStream},
         batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
         buffer::{BatchView, View},
         compact::{_compact, _mark_compacted, _tombstone},

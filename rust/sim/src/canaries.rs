@@ -18,11 +18,16 @@ use crate::hostile::{changed_bytes, foreign_blocks};
 use crate::noticed::noticed;
 use crate::plan::STATES_OF_A_ROUND;
 use crate::replay;
+use crate::shared::{self, Shared};
 
 /// Longest time that the explorer gets for one canary.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Different states that must be without fault while no canary is alive.
 const SOUND: u64 = 4_000;
+
+/// Rounds of processes that share something, in each of which another seed decides: for one canary at
+/// most, and while none is alive.
+const SHARED: (u64, u64) = (4_000, 400);
 
 /// Who catches a canary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +35,10 @@ enum Catcher {
     Explorer,
     ChangedBytes,
     ForeignBlocks,
+    /// Processes that share a queue.
+    Jobs,
+    /// Processes that share a consumer.
+    Members,
     /// A test of crate `falaj`: its program, its name, and what it says when it notices. That it fails
     /// is not enough: a busy machine can do that too.
     Test(&'static str, &'static str, &'static str),
@@ -75,6 +84,12 @@ fn catcher(canary: Canary) -> Catcher {
             "consumers::kept::a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended",
             "called `Result::unwrap_err()` on an `Ok` value",
         ),
+        Canary::LostLeaseAcked
+        | Canary::HolderRobbed
+        | Canary::ExtensionForgotten
+        | Canary::FloorPastJob
+        | Canary::FloorPastDurable => Catcher::Jobs,
+        Canary::TwoOwners => Catcher::Members,
         _ => Catcher::Explorer,
     }
 }
@@ -85,6 +100,8 @@ impl Catcher {
             Self::Explorer => "explorer".into(),
             Self::ChangedBytes => "changed bytes".into(),
             Self::ForeignBlocks => "foreign blocks".into(),
+            Self::Jobs => "shared queue".into(),
+            Self::Members => "shared consumer".into(),
             Self::Test(program, name, _) => format!("{program}::{name}"),
             Self::Loom(name, _) => format!("loom {name}"),
         }
@@ -149,10 +166,13 @@ fn attempt(
 ) -> Result<Outcome, String> {
     let began = Instant::now();
     let sound = canary.is_empty();
+    let rounds = if sound { SHARED.1 } else { SHARED.0 };
     let (judged, noticed) = match catcher {
         Catcher::Explorer => explore(sound, seed, threads)?,
         Catcher::ChangedBytes => judge(changed_bytes),
         Catcher::ForeignBlocks => judge(foreign_blocks),
+        Catcher::Jobs => shared::rounds(Shared::Queue, seed, rounds),
+        Catcher::Members => shared::rounds(Shared::Consumer, seed, rounds),
         Catcher::Test(program, name, says) => {
             (1, noticed(says, &test(program, name, canary, false)?)?)
         }

@@ -1,17 +1,15 @@
 //! Processes at once: two or three write to one log, and change places after any store or call.
 //!
-//! Owns the *turns*. Each process is a thread, but only the one whose turn it is runs; the storage asks
-//! after each step whether it still is. So a seed decides the interleaving, and time does not. One of
-//! the processes may die at a step: it never runs again while anybody looks. What came of all that is
-//! a [`History`]: the order of the groups is what the log holds in the end, and everything that was
-//! acknowledged must be there, where it was said to be.
+//! Owns what each process does, and what must have come of it. Whose turn it is [`Turns`] say. What came
+//! of all that is a [`History`]: the order of the groups is what the log holds in the end, and everything
+//! that was acknowledged must be there, where it was said to be.
 
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use falaj::error::{Error, Result};
 use falaj::format::control::at as word;
-use falaj::log::Log;
+use falaj::log::{Appended, Log};
 use falaj::segment::Check;
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage};
@@ -19,12 +17,13 @@ use falaj::storage::{Open, Storage};
 use crate::actor::Actor;
 use crate::explore::guarded;
 use crate::history::{Compactions, History, Moments, Trims, at};
-use crate::machine::{CONTROL, Machine, append, compact, group, open, open_to_read};
+use crate::machine::{CONTROL, Machine, append, append_at, compact, group, open, open_to_read};
 use crate::op::Op;
 use crate::random::Random;
 use crate::truth::{Gone, Group, NOTHING, Truth};
+use crate::turns::{Mortal, Turns, lock};
 
-const STEPS: [Op; 11] = [
+const STEPS: [Op; 12] = [
     Op::Append,
     Op::Extend,
     Op::Group,
@@ -36,12 +35,8 @@ const STEPS: [Op; 11] = [
     Op::Seal,
     Op::Compact,
     Op::Append,
+    Op::Expect,
 ];
-/// Steps of a process that goes round without an end.
-const ENDLESS: usize = 100_000;
-/// Steps after which a turn may end.
-const TURNS: [usize; 8] = [1, 1, 2, 3, 5, 8, 20, 60];
-
 /// Processes that write at once.
 #[derive(Clone, Debug)]
 pub struct Crew {
@@ -87,13 +82,16 @@ impl Crew {
         let seats: Vec<_> = (1..=self.scripts.len() as u16)
             .map(|slot| Seat { storage: storage.process(), actor: first.beside(slot) })
             .collect();
-        let turns = Arc::new(Turns::new(self, &seats));
+        let mortals = seats.iter().map(Seat::mortal).collect();
+        let turns = Arc::new(Turns::new(self.seed, mortals, self.death));
         let gate = Arc::clone(&turns);
         storage.watch(move |process| gate.step(process));
         let notes = Mutex::new(Notes::default());
+        let actors: Vec<_> = seats.iter().map(|seat| seat.actor.clone()).collect();
         std::thread::scope(|scope| {
             for (me, seat) in seats.iter().enumerate() {
-                let hand = Hand { me, seat, turns: &turns, notes: &notes, machine: &machine };
+                let (turns, notes, machine, actors) = (&turns, &notes, &machine, &actors[..]);
+                let hand = Hand { me, seat, turns, notes, machine, actors };
                 let (ops, closes) = &self.scripts[me];
                 scope.spawn(move || hand.play(ops, *closes));
             }
@@ -112,136 +110,10 @@ struct Seat {
     actor: Actor,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
-    Runs,
-    Dead,
-    Done,
-}
-
-struct Turn {
-    /// Whose it is; nobody's when all are done, or when everybody may run.
-    whose: Option<usize>,
-    left: usize,
-    steps: Vec<usize>,
-    status: Vec<Status>,
-    released: bool,
-    random: Random,
-}
-
-/// Whose turn it is.
-struct Turns {
-    turn: Mutex<Turn>,
-    changed: Condvar,
-    /// By number of the process, less the first one's.
-    seats: Vec<(u64, MemoryStorage, Actor)>,
-    death: Option<(usize, usize)>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Turns {
-    fn new(crew: &Crew, seats: &[Seat]) -> Self {
-        let count = seats.len();
-        let turn = Turn {
-            whose: Some(0),
-            left: 1,
-            steps: vec![0; count],
-            status: vec![Status::Runs; count],
-            released: false,
-            random: Random::new(!crew.seed),
-        };
-        let number = |seat: &Seat| seat.storage.process_number();
-        let seats = seats.iter().map(|s| (number(s), s.storage.clone(), s.actor.clone())).collect();
-        Self { turn: Mutex::new(turn), changed: Condvar::new(), seats, death: crew.death }
-    }
-
-    /// A process did a step, or is about to: perhaps it is another's turn now.
-    fn step(&self, process: u64) {
-        let seat = self.seats.iter().position(|(number, ..)| *number == process);
-        let Some(me) = seat else { return };
-        let mut turn = lock(&self.turn);
-        if turn.released || turn.status[me] != Status::Runs {
-            return;
-        }
-        turn.steps[me] += 1;
-        if turn.steps[me] % ENDLESS == 0 && !std::thread::panicking() {
-            drop(turn);
-            panic!("no end after {ENDLESS} calls");
-        }
-        if self.death == Some((me, turn.steps[me])) {
-            turn.status[me] = Status::Dead;
-            let (_, storage, actor) = &self.seats[me];
-            storage.kill();
-            actor.dies();
-            self.pass(&mut turn);
-        } else {
-            turn.left = turn.left.saturating_sub(1);
-            if turn.left == 0 {
-                self.pass(&mut turn);
-            }
-        }
-        self.wait(me, turn);
-    }
-
-    /// Give the turn to one of those that run.
-    fn pass(&self, turn: &mut Turn) {
-        let runs = |i: &usize| turn.status[*i] == Status::Runs;
-        let ready: Vec<_> = (0..turn.status.len()).filter(runs).collect();
-        turn.whose = if ready.is_empty() { None } else { Some(*turn.random.pick(&ready)) };
-        turn.left = *turn.random.pick(&TURNS);
-        self.changed.notify_all();
-    }
-
-    fn wait(&self, me: usize, mut turn: MutexGuard<'_, Turn>) {
-        while !turn.released && turn.whose != Some(me) {
-            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn await_turn(&self, me: usize) {
-        self.wait(me, lock(&self.turn));
-    }
-
-    /// Somebody else has what this process needs.
-    fn step_aside(&self, me: usize) {
-        let mut turn = lock(&self.turn);
-        let others = (0..turn.status.len()).filter(|i| *i != me);
-        let others: Vec<_> = others.filter(|i| turn.status[*i] == Status::Runs).collect();
-        if turn.released || turn.status[me] != Status::Runs || others.is_empty() {
-            return;
-        }
-        turn.whose = Some(*turn.random.pick(&others));
-        turn.left = *turn.random.pick(&TURNS);
-        self.changed.notify_all();
-        self.wait(me, turn);
-    }
-
-    fn is_dead(&self, me: usize) -> bool {
-        lock(&self.turn).status[me] == Status::Dead
-    }
-
-    fn leave(&self, me: usize) {
-        let mut turn = lock(&self.turn);
-        if turn.status[me] == Status::Runs {
-            turn.status[me] = Status::Done;
-            self.pass(&mut turn);
-        }
-    }
-
-    /// Until nobody runs any more.
-    fn await_all(&self) {
-        let mut turn = lock(&self.turn);
-        while turn.whose.is_some() {
-            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn release(&self) {
-        lock(&self.turn).released = true;
-        self.changed.notify_all();
+impl Seat {
+    fn mortal(&self) -> Mortal {
+        let actor = self.actor.clone();
+        Mortal::new(&self.storage, move || actor.dies())
     }
 }
 
@@ -273,11 +145,13 @@ struct Hand<'a> {
     turns: &'a Turns,
     notes: &'a Mutex<Notes>,
     machine: &'a Machine,
+    /// All of them.
+    actors: &'a [Actor],
 }
 
 impl Hand<'_> {
     fn play(&self, ops: &[Op], closes: bool) {
-        self.turns.await_turn(self.me);
+        self.turns.sit_down(self.me);
         let played = guarded(|| self.try_to_play(ops, closes).map_err(|e| e.to_string()));
         // Who died is not asked.
         if let (Err(what), false) = (played, self.turns.is_dead(self.me)) {
@@ -298,16 +172,8 @@ impl Hand<'_> {
         Ok(())
     }
 
-    /// Until nobody who lives is in the way.
-    fn patiently<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
-        loop {
-            match call() {
-                Err(Error::LockTimeout { .. }) if !self.turns.is_dead(self.me) => {
-                    self.turns.step_aside(self.me);
-                }
-                done => return done,
-            }
-        }
+    fn patiently<T>(&self, call: impl FnMut() -> Result<T>) -> Result<T> {
+        self.turns.patiently(self.me, call)
     }
 
     fn step(&self, log: &Arc<Log>, op: Op) -> Result<()> {
@@ -331,8 +197,7 @@ impl Hand<'_> {
                     number
                 };
                 let new = group(plain(op), number);
-                let interval = op == Op::Interval;
-                let (appended, firsts) = self.patiently(|| append(log, &new, interval))?;
+                let (appended, firsts) = self.patiently(|| self.append(log, op, &new))?;
                 if self.turns.is_dead(self.me) {
                     return Ok(());
                 }
@@ -342,6 +207,24 @@ impl Hand<'_> {
                     Op::Durable => self.sync(Promise::Group(number), || log.sync_to(appended.end)),
                     _ => Ok(()),
                 }
+            }
+        }
+    }
+
+    fn append(&self, log: &Arc<Log>, op: Op, new: &Group) -> Result<(Appended, Vec<u64>)> {
+        if op != Op::Expect {
+            return append(log, new, op == Op::Interval);
+        }
+        loop {
+            let expected = log.end_offset(0)?;
+            match append_at(log, new, expected) {
+                // Somebody was faster: looked at anew.
+                Err(Error::Conflict { .. }) => {}
+                Ok((_, first)) if first != expected => {
+                    let what = format!("an append that expected offset {expected} went to {first}");
+                    return Err(Error::Invalid { what });
+                }
+                done => return done.map(|(appended, first)| (appended, vec![first])),
             }
         }
     }
@@ -367,8 +250,7 @@ impl Hand<'_> {
         read.map_err(|e| Error::io("read", path, e))?;
         let owner = falaj::lock::decode(u64::from_le_bytes(held)).ok().flatten();
         let lives = owner.is_some_and(|held| {
-            let seats = &self.turns.seats;
-            let whose = seats.iter().position(|(.., actor)| actor.is(held.owner));
+            let whose = self.actors.iter().position(|actor| actor.is(held.owner));
             whose.is_some_and(|whose| whose != self.me && !self.turns.is_dead(whose))
         });
         if !lives {

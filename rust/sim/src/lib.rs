@@ -4,7 +4,10 @@
 //! | module | owns |
 //! |---|---|
 //! | [`op`], [`machine`] | workloads of one process after the other, on a machine in memory |
-//! | [`crew`] | processes at once, switched after any store |
+//! | [`crew`] | processes at once that write to one log, switched after any store |
+//! | [`jobs`], [`members`] | processes at once that share the jobs of a queue, and the partitions of a consumer |
+//! | [`shared`], [`stores`] | rounds of these, and the stores that they share |
+//! | [`turns`] | which of them runs |
 //! | [`history`] | what happened, frozen, and what was promised when |
 //! | [`truth`], [`look`] | the oracle, and what is done to each machine after a crash |
 //! | [`pick`] | what of the pending things reached the medium |
@@ -27,8 +30,10 @@ pub mod crew;
 pub mod explore;
 pub mod history;
 pub mod hostile;
+pub mod jobs;
 pub mod look;
 pub mod machine;
+pub mod members;
 #[cfg(any(test, feature = "canaries"))]
 mod noticed;
 pub mod op;
@@ -38,5 +43,8 @@ pub mod pool;
 pub mod random;
 pub mod replay;
 pub mod seen;
+pub mod shared;
 pub mod site;
+pub mod stores;
 pub mod truth;
+pub mod turns;

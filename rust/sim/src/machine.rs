@@ -180,7 +180,7 @@ impl Machine {
     /// Those of the engine: none is to be expected.
     pub fn run(&mut self, op: Op) -> Result<()> {
         match op {
-            Op::Append | Op::Extend | Op::Group | Op::Large => {
+            Op::Append | Op::Expect | Op::Extend | Op::Group | Op::Large => {
                 let log = self.log()?;
                 self.append(&log, group(op, self.truth.0.len()), false).map(drop)
             }
@@ -450,6 +450,17 @@ pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> 
     let block = outgoing(group.0[0].0, &body, false);
     let producer = Some(Sequenced::new(PRODUCER, sequence, 0..1));
     log.append_if(&Demands { producer, expect: None }, &[block], &mut [0])
+}
+
+/// Append a group if its first record gets an offset; returns where it went and the offset that it got.
+///
+/// # Errors
+/// Those of the engine: `Conflict` where somebody was faster.
+pub fn append_at(log: &Log, group: &Group, expected: u64) -> Result<(Appended, u64)> {
+    let body = encode(&group.0[0].1);
+    let block = outgoing(group.0[0].0, &body, false);
+    let (demands, mut first) = (Demands { producer: None, expect: Some(expected) }, [0]);
+    log.append_if(&demands, &[block], &mut first).map(|appended| (appended, first[0]))
 }
 
 /// Commit a group as the job with this version of its token; `None` where that is spent, else where it

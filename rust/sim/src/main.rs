@@ -1,9 +1,10 @@
-//! The harness as a program: explores crash states, lets planted bugs loose.
+//! The harness as a program: explores crash states, has processes share work, lets planted bugs loose.
 //!
 //! ```text
 //! falaj-sim explore [--states N] [--seed S] [--shard I/N] [--threads T] [--seconds S]
 //!                   [--progress] [--json FILE] [--resume FILE]
 //! falaj-sim explore --replay SITE
+//! falaj-sim share [--rounds N] [--seed S]
 //! falaj-sim canaries [--only WORD] [--seed S] [--threads T] [--json FILE]
 //! ```
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to people")]
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use falaj_sim::campaign::{self, Order};
 use falaj_sim::replay::replay;
+use falaj_sim::shared::{self, Shared};
 
 #[global_allocator]
 static POOL: falaj_sim::pool::Pool = falaj_sim::pool::Pool;
@@ -20,16 +22,19 @@ static POOL: falaj_sim::pool::Pool = falaj_sim::pool::Pool;
 /// What a push tries.
 const STATES: u64 = 2_000_000;
 const SEED: u64 = 20_260_101;
+/// Rounds of sharing, of which each takes some ten milliseconds.
+const ROUNDS: u64 = 2_000;
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let done = match words.next().as_deref() {
         Some("explore") => explore(words),
+        Some("share") => share(words),
         #[cfg(feature = "canaries")]
         Some("canaries") => canaries(words),
         #[cfg(not(feature = "canaries"))]
         Some("canaries") => Err("built without --features canaries: there are none".into()),
-        _ => Err("say what to do: falaj-sim explore, or falaj-sim canaries".into()),
+        _ => Err("say what to do: falaj-sim explore, share, or canaries".into()),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -103,6 +108,31 @@ fn explore(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
         );
     }
     Ok(summary.violations.is_empty())
+}
+
+fn share(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
+    let (mut rounds, mut seed) = (ROUNDS, SEED);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} wants a value"));
+        match word.as_str() {
+            "--rounds" => rounds = number(&value()?)?,
+            "--seed" => seed = number(&value()?)?,
+            other => return Err(format!("share knows no {other}")),
+        }
+    }
+    // The dead run on when a round is judged, and trip over what others did since; what a panic of the
+    // living says is part of the violation.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut good = true;
+    for what in [Shared::Queue, Shared::Consumer] {
+        let (done, wrong) = shared::rounds(what, seed, rounds);
+        println!("share: {done} rounds of a shared {what} from seed {seed}");
+        if let Some(wrong) = wrong {
+            eprintln!("VIOLATION ({what}): {wrong}");
+            good = false;
+        }
+    }
+    Ok(good)
 }
 
 #[cfg(feature = "canaries")]

@@ -14,6 +14,8 @@ pub enum Op {
     Group,
     /// Append a record that spans sectors.
     Large,
+    /// Append one small record, only where the log is seen to end.
+    Expect,
     /// Append as interval mode does, and let the interval's turn come.
     Interval,
     /// Append as durable mode does: on the medium before it returns.
@@ -126,11 +128,12 @@ pub const COMPACTING: [Op; 8] =
 /// Sixteenths in [`Op::Die`].
 pub const PARTS: u8 = 16;
 
-const NAMES: [(Op, &str); 18] = [
+const NAMES: [(Op, &str); 19] = [
     (Op::Append, "append"),
     (Op::Extend, "extend"),
     (Op::Group, "group"),
     (Op::Large, "large"),
+    (Op::Expect, "expect"),
     (Op::Interval, "interval"),
     (Op::Durable, "durable"),
     (Op::Job, "job"),

@@ -7,13 +7,15 @@
 //! After a power cut ([`Loss::Suffix`]) acknowledged records may be missing, but only a suffix, and
 //! none that was said to be on the medium. What was checked once must read the same ever after.
 
+mod before;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use falaj::error::Error;
 use falaj::log::Reading;
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::Topic;
+use falaj::topic::{RecordView, Topic};
 
 use crate::acks::{Acks, BARE, Line, Seen, State};
 use crate::payload::{BLOCK, Made, Pool, crc_on, who};
@@ -154,52 +156,6 @@ impl Checker {
         Ok(compared)
     }
 
-    /// Read after a power cut, before anybody recovered: everything that was said to be durable is
-    /// there, and behind it nothing worse is said than that somebody should recover. Returns how
-    /// often that was said.
-    pub fn look_before_recovery(
-        &self,
-        writers: &BTreeMap<u32, Acks>,
-        told: &Told,
-        loss: Loss,
-        reading: Reading,
-    ) -> Result<u64, String> {
-        let mut asked = 0;
-        let topics = self.open(reading).map_err(|e| format!("before recovery: {e}"))?;
-        for place in self.layout.places() {
-            let told = told.get(&place).copied().unwrap_or_default();
-            let durable = durable_by(writers, place, loss).max(self.end(place)).max(told);
-            let failed = |e: String| format!("before recovery, {place:?}: {e}");
-            let Some(topic) = &topics[usize::from(place.0)] else {
-                if durable > 0 {
-                    return Err(failed("the topic is gone".into()));
-                }
-                continue;
-            };
-            let mut next = 0;
-            let stopped = match topic.scan(place.1.into(), 0, None) {
-                Ok(mut scan) => loop {
-                    match scan.next_record() {
-                        Ok(Some(record)) if record.offset() == next => next += 1,
-                        Ok(Some(_)) => return Err(failed("a gap".into())),
-                        Ok(None) => break None,
-                        Err(error) => break Some(error),
-                    }
-                },
-                Err(error) => Some(error),
-            };
-            match stopped {
-                None => {}
-                Some(Error::NeedsRecovery { .. }) => asked += 1,
-                Some(error) => return Err(failed(error.to_string())),
-            }
-            if next < durable {
-                return Err(failed(format!("only {next} of {durable} durable records")));
-            }
-        }
-        Ok(asked)
-    }
-
     /// Allow to trim what was checked, but for the last record of each partition.
     pub fn may_trim(&mut self) -> Vec<(u16, u16, u64)> {
         let limits = self.known.iter_mut().map(|(place, known)| {
@@ -207,10 +163,6 @@ impl Checker {
             (place.0, place.1, known.may_trim)
         });
         limits.collect()
-    }
-
-    fn end(&self, place: (u16, u16)) -> u64 {
-        self.known.get(&place).map_or(0, |known| known.next)
     }
 
     fn open(&self, reading: Reading) -> Result<Vec<Option<Topic>>, String> {
@@ -248,18 +200,6 @@ fn is_durable(line: &Line, loss: Loss) -> bool {
         Loss::Suffix(cut_us) => line.time_us < cut_us,
     };
     line.state == State::Acknowledged && line.mode == 2 && in_time
-}
-
-/// Up to where the appends in durable mode say so.
-fn durable_by(writers: &BTreeMap<u32, Acks>, place: (u16, u16), loss: Loss) -> u64 {
-    let mut durable = 0;
-    for acks in writers.values() {
-        let lines = (0..).map_while(|i| acks.line(i));
-        let told = lines.filter(|line| is_durable(line, loss));
-        let ends = told.filter(|line| line.place == place);
-        durable = ends.map(|line| line.offset + u64::from(line.count)).fold(durable, u64::max);
-    }
-    durable
 }
 
 /// Records without content: offsets that were acknowledged, and how many might be there beside them.
@@ -317,18 +257,9 @@ impl Check<'_> {
             if offset != self.known.next {
                 return Err(format!("offset {offset} where {} was due", self.known.next));
             }
-            let told = who(key, value).map_err(|()| format!("a strange record at {offset}"))?;
-            let acknowledged = match told {
+            let acknowledged = match written_by(&record, self.pool, &mut made)? {
                 None => self.take_bare(offset)?,
-                Some((writer, seq, len, rich)) => {
-                    made.fill(self.pool, writer, seq, len, rich);
-                    let header = record.headers().next().and_then(|(_, value)| value);
-                    if made.value != value
-                        || made.key.as_deref() != key
-                        || made.header.as_deref() != header
-                    {
-                        return Err(format!("the record at {offset} is not as it was written"));
-                    }
+                Some((writer, seq)) => {
                     let account = accounts.get_mut(&writer).ok_or_else(|| {
                         format!("at {offset} a record of writer {writer}, who is long gone")
                     })?;
@@ -376,6 +307,24 @@ impl Check<'_> {
         self.bare.pending = left.ok_or_else(|| format!("an empty record at {offset} too many"))?;
         Ok(false)
     }
+}
+
+/// The writer of a record and its number, if it is what that one made; `None` for one without content.
+fn written_by(
+    record: &RecordView,
+    pool: &Pool,
+    made: &mut Made,
+) -> Result<Option<(u32, u64)>, String> {
+    let (offset, key) = (record.offset(), record.key());
+    let value = record.value().ok_or_else(|| format!("a tombstone at {offset}"))?;
+    let told = who(key, value).map_err(|()| format!("a strange record at {offset}"))?;
+    let Some((writer, seq, len, rich)) = told else { return Ok(None) };
+    made.fill(pool, writer, seq, len, rich);
+    let header = record.headers().next().and_then(|(_, value)| value);
+    if made.value != value || made.key.as_deref() != key || made.header.as_deref() != header {
+        return Err(format!("the record at {offset} is not as it was written"));
+    }
+    Ok(Some((writer, seq)))
 }
 
 /// Goes into the call's checksum.

@@ -28,6 +28,7 @@ from falaj.errors import (
 )
 from falaj.pipeline import ExportConfig, export, exported_files, exporting, read_exported
 from falaj.pipeline.folders import Folder
+from falaj.spark.stream import FalajStreamReader
 from spark.pipelines.conftest import TOPIC
 
 if TYPE_CHECKING:
@@ -306,6 +307,51 @@ def test_records_that_are_gone_fail_the_run_or_are_reported(
     assert any(said in note for note in result.notes)
     assert committed(tmp_path / "lake") == sorted([*range(20), *left])
     assert small().notes == ()
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+def test_an_end_in_a_topic_that_was_made_anew_is_one_of_that(
+    small: Small, tmp_path: Path, partitions: int
+) -> None:
+    small()
+    with falaj.open(tmp_path / "s") as store:
+        store.topic("t").delete()
+        with store.topic("t", partitions=partitions) as topic:
+            for n in range(12 * partitions):
+                topic.append(b"%d" % (100 + n), time=BEGIN, partition=n % partitions)
+    with pytest.raises(TopicDeleted, match=r"made anew.*on_loss='continue'"):
+        small(end=50)
+    with pytest.raises(
+        OffsetOutOfRange, match=r"up to, not including, 12: end=50 .* leave it away"
+    ):
+        small(end=50, on_loss="continue")
+    assert committed(tmp_path / "lake") == seen(tmp_path / "lake") == list(range(20))
+    # It is before what was exported of the old one, whose offsets count no more.
+    result = small(end=4, on_loss="continue")
+    assert result.partitions == dict.fromkeys(range(partitions), (0, 4))
+    assert small(end=2).records == 0
+    assert small().records == 8 * partitions
+    assert committed(tmp_path / "lake")[20:] == [*range(100, 100 + 12 * partitions)]
+
+
+def test_a_topic_that_is_made_anew_while_a_run_is_planned_is_a_loss(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small()
+    latest = FalajStreamReader.latestOffset
+
+    def meanwhile(*arguments: Any) -> dict[str, Any]:
+        found = latest(*arguments)
+        with falaj.open(tmp_path / "s") as store:
+            store.topic("t").delete()
+            store.topic("t", partitions=5).close()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FalajStreamReader, "latestOffset", meanwhile)
+        with pytest.raises(TopicDeleted, match="made anew"):
+            small(end=4)
+    assert committed(tmp_path / "lake") == list(range(20))
 
 
 def test_a_log_that_lost_its_end_is_noticed(small: Small, tmp_path: Path) -> None:

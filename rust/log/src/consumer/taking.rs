@@ -12,6 +12,7 @@ use super::cursors;
 use super::handle::{Consumer, Held};
 use super::members::{self, fate};
 use super::sharing::{Plan, Row};
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::format::consumer::{Cursor, ask, at, entry};
 use crate::lock::Fate;
@@ -129,6 +130,7 @@ impl Consumer {
         let words = &self.file.words;
         let before = words.load(owner);
         let taken = match before {
+            _ if planted(Canary::TwoOwners) => words.set(owner, self.me).map(|()| true)?,
             0 => words.replace(owner, 0, self.me, false)?,
             _ => match fate(&self.who, before)? {
                 Fate::Alive => false,

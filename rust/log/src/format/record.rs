@@ -193,6 +193,12 @@ impl BodyWriter {
         (self.highest_ns, self.plain)
     }
 
+    /// Bytes of memory that it holds, whether they are filled or not.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.body.capacity()
+    }
+
     /// Free memory beyond this many bytes that one large block left behind.
     pub fn shrink(&mut self, keep: usize) {
         if self.body.capacity() > keep {

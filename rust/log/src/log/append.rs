@@ -180,6 +180,11 @@ impl Log {
             if let Some(of) = producer {
                 writer.expect_producer(self, blocks, of)?;
             }
+            if let (true, Err(refusal)) =
+                (planted(Canary::ExpectBeforeLock), writer.expect_offset(demands, blocks))
+            {
+                return Ok(Err(refusal));
+            }
             let guard = self.lock(Which::Append)?;
             pass(Point::AppendLocked);
             let outcome = writer

@@ -11,6 +11,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::block::Producer;
@@ -240,12 +241,22 @@ impl Writer {
                 Standing::Early(next) => return Err(Obstacle::Refused(Refusal::Early { next })),
             }
         }
+        if planted(Canary::ExpectBeforeLock) {
+            return Ok(None);
+        }
+        self.expect_offset(demands, blocks).map(|()| None).map_err(Obstacle::Refused)
+    }
+
+    /// Whether the first record gets the offset that is expected, by what is known here.
+    pub(super) fn expect_offset(
+        &self,
+        demands: &Demands,
+        blocks: &[Outgoing<'_>],
+    ) -> std::result::Result<(), Refusal> {
         let next = blocks.first().and_then(|block| self.walk.state.topic(block.topic));
         match (demands.expect, next.map(|topic| topic.next)) {
-            (Some(expected), Some(next)) if expected != next => {
-                Err(Obstacle::Refused(Refusal::Conflict { next }))
-            }
-            _ => Ok(None),
+            (Some(expected), Some(next)) if expected != next => Err(Refusal::Conflict { next }),
+            _ => Ok(()),
         }
     }
 

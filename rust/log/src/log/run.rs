@@ -13,7 +13,7 @@ use crate::format::Malformed;
 use crate::format::block::flag;
 use crate::format::record::{Parts, Spot, Walk as Records};
 use crate::segment::walk::ns_of;
-use crate::segment::{Bad, Extent, Segment};
+use crate::segment::{Bad, Check, Extent, Segment};
 
 use super::DataBlock;
 
@@ -124,6 +124,27 @@ impl Run {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.records == 0
+    }
+
+    /// The blocks that it is made of, and which offsets are wanted of each. A header is read again for that.
+    ///
+    /// # Errors
+    /// `Corrupt` where a file that is not mapped cannot be read any more.
+    pub fn blocks(&self) -> impl Iterator<Item = Result<(DataBlock, Range<u64>)>> {
+        self.pieces.iter().map(|piece| {
+            let position = piece.body.block();
+            // It was checked before it became part of this.
+            let found = match self.segment.block(position, Check::None) {
+                Ok(Some(block)) => Ok(block),
+                Ok(None) => Err(Bad { position, what: Malformed::Damaged("a block that is gone") }),
+                Err(bad) => Err(bad),
+            };
+            let block = found.map_err(|bad| self.segment.error(bad))?;
+            let segment = Arc::clone(&self.segment);
+            let block = DataBlock { segment, block, first: piece.first };
+            let wanted = block.first().max(self.offsets.start)..block.end().min(self.offsets.end);
+            Ok((block, wanted))
+        })
     }
 
     /// The `n`-th record: a walk through its block, by lengths alone where values are plain.

@@ -5,6 +5,7 @@
 //! a power cut takes back lies below it; of one record at most one lease is out. What the clock says is
 //! asked before the lock is taken, who is dead is found out by [`super::Queue`].
 
+use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::format::queue::{ATTEMPTS_MAX, Ends, Entry, State, at};
 use crate::lock::Identity;
@@ -180,7 +181,10 @@ impl<'a> Ring<'a> {
         match entry.state {
             State::Done => Err("the job is done"),
             State::Ready | State::Delayed => Err("it was given back, or taken back"),
-            State::Leased if (entry.holder, entry.attempts) != (lease.holder, lease.attempt) => {
+            State::Leased
+                if (entry.holder, entry.attempts) != (lease.holder, lease.attempt)
+                    && !planted(Canary::LostLeaseAcked) =>
+            {
                 Err("its time was over, and the job was handed out again")
             }
             State::Leased if entry.when <= now.steady => Err("its time is over"),
@@ -233,6 +237,9 @@ impl<'a> Ring<'a> {
     /// Let a lease end later, or earlier.
     pub(super) fn extend(&self, offset: u64, found: &Found, deadline: u64) -> Result<()> {
         self.file.put(offset, found, Entry { when: deadline, ..found.entry })?;
+        if planted(Canary::ExtensionForgotten) {
+            return Ok(());
+        }
         self.due.put(self.file.parts().place(offset), deadline)
     }
 
@@ -252,9 +259,14 @@ impl<'a> Ring<'a> {
     /// Move the floor over what is done, as far as that is on the medium.
     pub(super) fn pass(&mut self, durable: u64) -> Result<()> {
         let from = self.ends.floor;
+        let durable = if planted(Canary::FloorPastDurable) { u64::MAX } else { durable };
+        let passes = |state| state == State::Done || planted(Canary::FloorPastJob);
         while self.ends.floor < self.ends.head.min(durable)
-            && self.file.entry(self.ends.floor).entry.state == State::Done
+            && passes(self.file.entry(self.ends.floor).entry.state)
         {
+            if planted(Canary::FloorPastJob) {
+                self.due.remove(self.file.parts().place(self.ends.floor))?;
+            }
             self.ends.floor += 1;
         }
         let passed = (self.ends.floor - from) as i64;

@@ -1,7 +1,8 @@
 //! A part of a job while it is written: records into frames, frames into a file.
 //!
 //! Invariant: the file has its lasting name only when it is whole and on the medium; until then it is locked,
-//! so that nobody takes it for left behind. Its name carries a random id, so nobody else's attempt at
+//! so that nobody takes it for left behind. What it holds in memory has a bound, however many partitions
+//! there are; who writes many parts at once holds that over all of them ([`Part::held`]). Its name carries a random id, so nobody else's attempt at
 //! the same part is ever meant. What becomes of it then is told in [`super::commit`].
 
 use std::io::ErrorKind;
@@ -22,7 +23,7 @@ use crate::topic::Topic;
 
 /// Bytes of a body after which a block ends.
 const BLOCK: usize = 256 << 10;
-/// Bytes that a part holds back at most, over all partitions.
+/// Bytes of memory that a part holds at most, over all partitions, but for its last record.
 const HELD: usize = 16 << 20;
 /// How often a directory is made that somebody sweeps meanwhile.
 const TRIES: u32 = 16;
@@ -35,7 +36,7 @@ pub struct Part {
     lanes: Vec<BodyWriter>,
     /// Records of each partition.
     records: Vec<u64>,
-    /// Bytes in all lanes.
+    /// Bytes of memory of all lanes: what was filled once stays until it is given back.
     held: usize,
     /// Bytes of a body after which a block ends, in this log.
     block: usize,
@@ -110,16 +111,15 @@ impl Part {
         let is_timed = record.event_time_ns.is_some();
         let takes = lane.takes(record.is_rich(), is_timed) && lane.body().len() + len <= self.block;
         if lane.count() > 0 && !takes {
-            self.held = self.held.saturating_sub(lane.body().len());
             self.out.put(partition, lane)?;
         }
+        let before = lane.room();
         if lane.count() == 0 {
             // As what came before: a plain record among others does not begin a block of its own.
             lane.begin(record.is_rich() || lane.is_rich(), record.event_time_ns);
         }
-        let before = lane.body().len();
         lane.push(record);
-        self.held += lane.body().len() - before;
+        self.held += lane.room() - before;
         self.records[partition as usize] += 1;
         if self.held > HELD { self.flush() } else { Ok(()) }
     }
@@ -143,13 +143,35 @@ impl Part {
         }
     }
 
-    /// Write the blocks that are held back.
+    /// Write the blocks that are held back, and give their memory back.
     fn flush(&mut self) -> Result<()> {
-        for (partition, lane) in (0..).zip(&mut self.lanes).filter(|(_, lane)| lane.count() > 0) {
-            self.out.put(partition, lane)?;
+        for (partition, lane) in (0..).zip(&mut self.lanes) {
+            if lane.count() > 0 {
+                self.out.put(partition, lane)?;
+            }
+            lane.shrink(0);
         }
         self.held = 0;
         Ok(())
+    }
+
+    /// Bytes of memory that it holds, for blocks that it has not written yet: up to 16 MiB, but for its
+    /// last record.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Write the blocks that are held back, as they are, and give their memory back: for whoever writes
+    /// many parts at once. Blocks of many records are read faster: not to be done after each.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`; `Closed` in a forked child.
+    pub fn spill(&mut self) -> Result<()> {
+        if fork::epoch() != self.epoch {
+            return Err(Error::Closed { what: "part" });
+        }
+        self.flush()
     }
 
     /// Have the part on the medium, whole, and return its manifest, for [`Job::commit`].
@@ -305,5 +327,35 @@ fn make_dir(storage: &dyn Storage, path: &std::path::Path, mode: u32) -> Result<
     match storage.create_dir(path, mode) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made.map_err(|e| Error::io("create", path, e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Store, StoreOptions, TopicOptions};
+
+    #[test]
+    fn a_part_of_many_partitions_holds_what_it_says_and_no_more_than_its_bound() {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::open(place.path().join("store"), &StoreOptions::default()).unwrap();
+        let options = TopicOptions { partitions: Some(80), ..TopicOptions::default() };
+        let topic = Topic::open(&store, "t", &options).unwrap();
+        let mut part = Job::new(&topic, "j").unwrap().stage("p", None).unwrap();
+        let value = vec![7; 30_000];
+        // One after the other, each with more than a block: what was filled once would stay.
+        for partition in 0..80 {
+            for _ in 0..10 {
+                part.append(&Record::value(&value), Some(partition)).unwrap();
+                let room: usize = part.lanes.iter().map(BodyWriter::room).sum();
+                assert_eq!(part.held(), room);
+                assert!(room <= HELD, "{room} bytes");
+            }
+        }
+        part.spill().unwrap();
+        assert_eq!(part.held(), 0);
+        assert!(part.lanes.iter().all(|lane| lane.room() == 0));
+        assert_eq!(part.count(), 800);
+        part.finish().unwrap();
     }
 }

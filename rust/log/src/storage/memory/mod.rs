@@ -66,6 +66,8 @@ type Gate = Box<dyn Fn(u64) + Send + Sync>;
 struct Shared {
     world: Mutex<World>,
     gate: OnceLock<Gate>,
+    /// Asked after changes alone.
+    event_gate: OnceLock<Gate>,
     random: AtomicU64,
     processes: AtomicU64,
     /// The real process that the machine is in. A forked child has a copy of the machine, whose
@@ -88,6 +90,9 @@ impl Shared {
         drop(world);
         if changed {
             self.pause(process);
+            if let Some(gate) = self.event_gate.get() {
+                gate(process.number);
+            }
         }
         done
     }
@@ -163,6 +168,7 @@ impl MemoryStorage {
         let shared = Shared {
             world: Mutex::new(world),
             gate: OnceLock::new(),
+            event_gate: OnceLock::new(),
             random: AtomicU64::new(journal.random),
             processes: AtomicU64::new(1),
             made_by: std::process::id(),
@@ -213,6 +219,13 @@ impl MemoryStorage {
     /// its number: who does not return from it has stopped there. The first one given stays.
     pub fn watch(&self, gate: impl Fn(u64) + Send + Sync + 'static) {
         let _ = self.shared.gate.set(Box::new(gate));
+    }
+
+    /// As [`MemoryStorage::watch`], after each event alone. Who stops there is in the middle of what others
+    /// see, but never in a call that has changed nothing, which may keep threads waiting that are no
+    /// process of the machine.
+    pub fn watch_events(&self, gate: impl Fn(u64) + Send + Sync + 'static) {
+        let _ = self.shared.event_gate.set(Box::new(gate));
     }
 
     /// How many events have happened: the crash point "now".

@@ -1,0 +1,236 @@
+//! Processes at once that share a consumer: who has which partition, and where each goes on.
+//!
+//! Owns a model of what a consumer promises, which knows nothing but what the calls answered: a partition
+//! has one living owner, who keeps it until it lets go; what was committed is not handed out again by who
+//! comes next; and in the end whoever is left gets all. A seed decides what each process does, whose turn
+//! it is, and who dies where.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use falaj::consumer::{Consumer, Part, Start};
+use falaj::error::{Error, Result};
+use falaj::format::settings::WriteMode;
+use falaj::storage::memory::MemoryStorage;
+use falaj::topic::{Record, SyncMode, Topic};
+
+use crate::explore::guarded;
+use crate::random::{Random, mix};
+use crate::stores::{machine, settled, topic};
+use crate::turns::{Mortal, Turns, lock};
+
+/// Records of each partition.
+const RECORDS: u64 = 4;
+
+#[derive(Clone, Copy)]
+enum Step {
+    Look,
+    Commit,
+    Rejoin,
+}
+
+const STEPS: [Step; 6] =
+    [Step::Look, Step::Look, Step::Look, Step::Commit, Step::Commit, Step::Rejoin];
+
+/// Let the processes of a seed read; how often they were seen to have a partition.
+///
+/// # Errors
+/// What was promised and is not so.
+pub fn run(seed: u64, mode: WriteMode) -> std::result::Result<u64, String> {
+    let failed = |error: Error| format!("make a topic: {error}");
+    let machine = machine(seed);
+    let mut random = Random::new(seed);
+    let (count, partitions) = (2 + random.below(2), 2 + random.below(3) as u32);
+    let owner = filled(&machine, mode, partitions).map_err(failed)?;
+    let seats: Vec<_> = (0..count).map(|_| machine.process()).collect();
+    let opened: Result<Vec<_>> = seats.iter().map(|seat| topic(seat, mode, partitions)).collect();
+    let opened = opened.map_err(failed)?;
+    let mortals = seats.iter().map(|seat| Mortal::new(seat, || ())).collect();
+    let death = (random.below(3) > 0).then(|| (random.below(count), 1 + random.below(80)));
+    let turns = Arc::new(Turns::new(seed, mortals, death));
+    let gate = Arc::clone(&turns);
+    machine.watch_events(move |process| gate.step(process));
+    let notes = Mutex::new(Notes { has: vec![Vec::new(); count], ..Notes::default() });
+    std::thread::scope(|scope| {
+        for (me, topic) in opened.into_iter().enumerate() {
+            let random = Random::new(mix(seed, me as u64));
+            let (turns, notes) = (&turns, &notes);
+            let hand = Hand { me, topic, turns, notes, random };
+            scope.spawn(move || hand.play());
+        }
+        turns.await_all();
+        let judged = guarded(|| judge(&machine, mode, &lock(&notes), partitions));
+        // The dead may run on now, with nobody looking: each call of theirs fails.
+        turns.release();
+        judged
+    })?;
+    drop(owner);
+    let notes = lock(&notes);
+    Ok(notes.seen)
+}
+
+fn filled(machine: &MemoryStorage, mode: WriteMode, partitions: u32) -> Result<Topic> {
+    let topic = topic(machine, mode, partitions)?;
+    for partition in (0..partitions).cycle().take(partitions as usize * RECORDS as usize) {
+        let record = Record::value(b"something");
+        settled(|| topic.append(partition, &record, Some(SyncMode::Durable)))?;
+    }
+    Ok(topic)
+}
+
+fn join(topic: &Topic) -> Result<Consumer> {
+    Consumer::open(topic.store(), "readers", std::slice::from_ref(topic), Start::Earliest)
+}
+
+/// Once nobody runs any more: what was seen, and what the next one finds.
+fn judge(
+    machine: &MemoryStorage,
+    mode: WriteMode,
+    notes: &Notes,
+    partitions: u32,
+) -> std::result::Result<(), String> {
+    if let Some(wrong) = &notes.wrong {
+        return Err(wrong.clone());
+    }
+    let heir = topic(&machine.process(), mode, partitions);
+    let parts = heir.and_then(|topic| settled(|| join(&topic))).and_then(|heir| heir.parts());
+    let parts = parts.map_err(|error| format!("who comes when all are gone: {error}"))?;
+    if parts.len() != partitions as usize {
+        return Err(format!("who comes when all are gone has {parts:?} of {partitions}"));
+    }
+    parts.iter().try_for_each(|part| notes.expect_place(part))
+}
+
+/// What all have seen.
+#[derive(Default)]
+struct Notes {
+    /// Which partitions each has for certain.
+    has: Vec<Vec<u32>>,
+    /// Where each partition was committed.
+    committed: BTreeMap<u32, u64>,
+    seen: u64,
+    wrong: Option<String>,
+}
+
+impl Notes {
+    fn say(&mut self, wrong: String) {
+        self.wrong.get_or_insert(wrong);
+    }
+
+    /// A process is about to do what may take partitions from it: nothing of its is certain meanwhile.
+    fn may_change(&mut self, me: usize) -> Vec<u32> {
+        std::mem::take(&mut self.has[me])
+    }
+
+    /// A process has these now, and had those before.
+    fn has(&mut self, me: usize, before: &[u32], parts: &[Part], turns: &Turns) {
+        for Part { partition, .. } in parts {
+            let others = (0..self.has.len()).filter(|other| *other != me && !turns.is_dead(*other));
+            let owner = others.into_iter().find(|other| self.has[*other].contains(partition));
+            if let Some(owner) = owner {
+                self.say(format!("partition {partition} is owned by processes {owner} and {me}"));
+            }
+        }
+        for part in parts.iter().filter(|part| !before.contains(&part.partition)) {
+            let placed = self.expect_place(part);
+            placed.err().into_iter().for_each(|wrong| self.say(wrong));
+        }
+        self.seen += parts.len() as u64;
+        self.has[me] = parts.iter().map(|part| part.partition).collect();
+    }
+
+    /// Who takes a partition goes on behind what was committed of it, and not beyond its end.
+    fn expect_place(&self, part: &Part) -> std::result::Result<(), String> {
+        let committed = self.committed.get(&part.partition).copied().unwrap_or(0);
+        if (committed..=RECORDS).contains(&part.next) {
+            return Ok(());
+        }
+        let Part { partition, next, .. } = part;
+        Err(format!("partition {partition} goes on at {next}, and was committed up to {committed}"))
+    }
+}
+
+/// A process at work.
+struct Hand<'a> {
+    me: usize,
+    topic: Topic,
+    turns: &'a Turns,
+    notes: &'a Mutex<Notes>,
+    random: Random,
+}
+
+impl Hand<'_> {
+    fn play(mut self) {
+        self.turns.sit_down(self.me);
+        let (me, turns, notes) = (self.me, self.turns, self.notes);
+        let played = guarded(|| self.try_to_play().map_err(|error| error.to_string()));
+        let gone = guarded(|| {
+            drop(self);
+            Ok(())
+        });
+        // Who died is not asked.
+        if let (Err(what), false) = (played.and(gone), turns.is_dead(me)) {
+            lock(notes).say(format!("process {me}: {what}"));
+        }
+        turns.leave(me);
+    }
+
+    fn try_to_play(&mut self) -> Result<()> {
+        let mut consumer = self.rejoin()?;
+        for _ in 0..3 + self.random.below(6) {
+            match *self.random.pick(&STEPS) {
+                Step::Look => {
+                    let before = lock(self.notes).may_change(self.me);
+                    self.turns.patiently(self.me, || consumer.refresh())?;
+                    self.tell(&consumer, &before)?;
+                }
+                Step::Commit => self.commit(&mut consumer)?,
+                Step::Rejoin => {
+                    lock(self.notes).may_change(self.me);
+                    drop(consumer);
+                    consumer = self.rejoin()?;
+                }
+            }
+        }
+        // It is gone with its consumer.
+        lock(self.notes).may_change(self.me);
+        Ok(())
+    }
+
+    fn rejoin(&self) -> Result<Consumer> {
+        let consumer = self.turns.patiently(self.me, || join(&self.topic))?;
+        self.tell(&consumer, &[])?;
+        Ok(consumer)
+    }
+
+    fn tell(&self, consumer: &Consumer, before: &[u32]) -> Result<()> {
+        let parts = consumer.parts()?;
+        if !self.turns.is_dead(self.me) {
+            lock(self.notes).has(self.me, before, &parts, self.turns);
+        }
+        Ok(())
+    }
+
+    /// Commit a record more of one of its partitions, which it must have still.
+    fn commit(&mut self, consumer: &mut Consumer) -> Result<()> {
+        let parts = consumer.parts()?;
+        let unread: Vec<_> = parts.iter().filter(|part| part.next < RECORDS).collect();
+        if unread.is_empty() {
+            return Ok(());
+        }
+        let Part { partition, next, .. } = **self.random.pick(&unread);
+        let done =
+            self.turns.patiently(self.me, || consumer.commit("jobs", partition, next + 1, false));
+        if self.turns.is_dead(self.me) {
+            return Ok(());
+        }
+        if let Err(Error::NotOwner { .. }) = &done {
+            let what =
+                format!("partition {partition} was taken from process {}, who lives", self.me);
+            lock(self.notes).say(what);
+        }
+        done?;
+        lock(self.notes).committed.insert(partition, next + 1);
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! Whose turn it is, of processes at once.
+//!
+//! Each process is a thread, but only the one whose turn it is runs; the storage asks after each step
+//! whether it still is. So a seed decides the interleaving, and time does not. One of the processes may
+//! die at a step: it never runs again while anybody looks. Threads that are none of these processes' run
+//! as they like.
+
+use std::cell::Cell;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use falaj::error::{Error, Result};
+use falaj::storage::Storage;
+use falaj::storage::memory::MemoryStorage;
+
+use crate::random::Random;
+
+/// Steps of a process that goes round without an end.
+const ENDLESS: usize = 100_000;
+/// Steps after which a turn may end.
+const TURNS: [usize; 8] = [1, 1, 2, 3, 5, 8, 20, 60];
+
+thread_local! {
+    /// Which of the processes this thread plays.
+    static SEATED: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Runs,
+    Dead,
+    Done,
+}
+
+struct Turn {
+    /// Whose it is; nobody's when all are done, or when everybody may run.
+    whose: Option<usize>,
+    left: usize,
+    steps: Vec<usize>,
+    status: Vec<Status>,
+    released: bool,
+    random: Random,
+}
+
+/// A process that may die.
+pub struct Mortal {
+    storage: MemoryStorage,
+    told: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Mortal {
+    /// The process of a storage; `told` is called when it dies.
+    pub fn new(storage: &MemoryStorage, told: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { storage: storage.clone(), told: Box::new(told) }
+    }
+}
+
+/// Whose turn it is.
+pub struct Turns {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+    mortals: Vec<Mortal>,
+    /// Who dies, and after how many steps of its own.
+    death: Option<(usize, usize)>,
+}
+
+/// Lock a mutex, whoever has panicked with it.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Turns {
+    /// The turns of so many processes, by the numbers of a seed. One may die after a step of its own.
+    pub fn new(seed: u64, mortals: Vec<Mortal>, death: Option<(usize, usize)>) -> Self {
+        let count = mortals.len();
+        let turn = Turn {
+            whose: Some(0),
+            left: 1,
+            steps: vec![0; count],
+            status: vec![Status::Runs; count],
+            released: false,
+            random: Random::new(!seed),
+        };
+        Self { turn: Mutex::new(turn), changed: Condvar::new(), mortals, death }
+    }
+
+    /// A process did a step, or is about to: perhaps it is another's turn now.
+    ///
+    /// # Panics
+    /// In the thread of a process that does steps without an end.
+    pub fn step(&self, process: u64) {
+        let number = |mortal: &Mortal| mortal.storage.process_number();
+        let seat = self.mortals.iter().position(|mortal| number(mortal) == process);
+        let Some(me) = seat.filter(|seat| SEATED.get() == Some(*seat)) else { return };
+        let mut turn = lock(&self.turn);
+        if turn.released || turn.status[me] != Status::Runs {
+            return;
+        }
+        turn.steps[me] += 1;
+        if turn.steps[me] % ENDLESS == 0 && !std::thread::panicking() {
+            drop(turn);
+            panic!("no end after {ENDLESS} calls");
+        }
+        if self.death == Some((me, turn.steps[me])) {
+            turn.status[me] = Status::Dead;
+            self.mortals[me].storage.kill();
+            (self.mortals[me].told)();
+            self.pass(&mut turn);
+        } else {
+            turn.left = turn.left.saturating_sub(1);
+            if turn.left == 0 {
+                self.pass(&mut turn);
+            }
+        }
+        self.wait(me, turn);
+    }
+
+    /// Give the turn to one of those that run.
+    fn pass(&self, turn: &mut Turn) {
+        let runs = |i: &usize| turn.status[*i] == Status::Runs;
+        let ready: Vec<_> = (0..turn.status.len()).filter(runs).collect();
+        turn.whose = if ready.is_empty() { None } else { Some(*turn.random.pick(&ready)) };
+        turn.left = *turn.random.pick(&TURNS);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, me: usize, mut turn: MutexGuard<'_, Turn>) {
+        while !turn.released && turn.whose != Some(me) {
+            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// This thread plays a process from here on, when it is that one's turn.
+    pub fn sit_down(&self, me: usize) {
+        SEATED.set(Some(me));
+        self.wait(me, lock(&self.turn));
+    }
+
+    /// Call until nobody who lives is in the way.
+    ///
+    /// # Errors
+    /// Those of the call, but for `LockTimeout`.
+    pub fn patiently<T>(&self, me: usize, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match call() {
+                Err(Error::LockTimeout { .. }) if !self.is_dead(me) => self.step_aside(me),
+                done => return done,
+            }
+        }
+    }
+
+    /// Somebody else has what this process needs.
+    fn step_aside(&self, me: usize) {
+        let mut turn = lock(&self.turn);
+        let others = (0..turn.status.len()).filter(|i| *i != me);
+        let others: Vec<_> = others.filter(|i| turn.status[*i] == Status::Runs).collect();
+        if turn.released || turn.status[me] != Status::Runs || others.is_empty() {
+            return;
+        }
+        turn.whose = Some(*turn.random.pick(&others));
+        turn.left = *turn.random.pick(&TURNS);
+        self.changed.notify_all();
+        self.wait(me, turn);
+    }
+
+    /// Whether a process died.
+    pub fn is_dead(&self, me: usize) -> bool {
+        lock(&self.turn).status[me] == Status::Dead
+    }
+
+    /// A process is done.
+    pub fn leave(&self, me: usize) {
+        let mut turn = lock(&self.turn);
+        if turn.status[me] == Status::Runs {
+            turn.status[me] = Status::Done;
+            self.pass(&mut turn);
+        }
+    }
+
+    /// Until nobody runs any more.
+    pub fn await_all(&self) {
+        let mut turn = lock(&self.turn);
+        while turn.whose.is_some() {
+            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Everybody may run as he likes from here on.
+    pub fn release(&self) {
+        lock(&self.turn).released = true;
+        self.changed.notify_all();
+    }
+}

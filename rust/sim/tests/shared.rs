@@ -1,0 +1,21 @@
+//! Processes at once that share a queue or a consumer: some rounds of those that canaries are let loose on.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use falaj_sim::shared::{Shared, one};
+
+/// How much was handed out in all.
+fn rounds(what: Shared) -> u64 {
+    (0..100)
+        .map(|seed| one(what, seed).map_err(|wrong| format!("seed {seed}: {wrong}")).unwrap())
+        .sum()
+}
+
+#[test]
+fn processes_that_share_a_queue_have_each_job_alone_and_lose_none() {
+    assert!(rounds(Shared::Queue) > 400);
+}
+
+#[test]
+fn processes_that_share_a_consumer_have_each_partition_alone() {
+    assert!(rounds(Shared::Consumer) > 400);
+}

@@ -1,0 +1,174 @@
+"""Spark on a standalone cluster: a master and two workers, each a process of its own, on loopback.
+
+What `docs/guide/spark.md` says of a standalone cluster and one machine can show: both workers read
+and stage, and a worker that dies with all its processes changes nothing of what is written. Five
+Javas have to start, so `make test-proof` runs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+import pytest
+
+import falaj
+from falaj.spark import java
+from house import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.proof
+
+HOME = Path(pyspark.__file__).parent
+LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+RECORDS = 4_000
+
+DRIVER = """
+import json, os, sys, time
+from pathlib import Path
+import falaj.spark.session
+master, store, folder = sys.argv[1:]
+spark = falaj.spark.session.local("standalone", cores=2, **{
+    "spark_master": master,
+    "spark_cores_max": "2",
+    "spark_executor_cores": "1",
+    "spark_executor_memory": "512m",
+    "spark_executor_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark_scheduler_minRegisteredResourcesRatio": "1.0",
+    "spark_scheduler_maxRegisteredResourcesWaitingTime": "60s",
+})
+
+def worker():
+    "Name of the worker that this task runs on: executors run in folders below its own."
+    return Path.cwd().relative_to(folder).parts[0]
+
+def named(batches):
+    "Says where each record was read."
+    import pyarrow
+    for batch in batches:
+        # Both workers get a task, however fast one is: each waits for the other's.
+        Path(folder, "at-" + worker()).touch()
+        while len(list(Path(folder).glob("at-*"))) < 2:
+            time.sleep(0.01)  # sleep: for another process
+        yield pyarrow.record_batch([[worker()] * len(batch)], ["worker"])
+
+def fatal(batches):
+    "Kills the worker that it runs on, once, and the executor with it: one group of processes."
+    for batch in batches:
+        yield batch
+        if b"3999" in batch["value"].to_pylist():
+            try:
+                Path(folder, "killed").symlink_to(worker())
+            except FileExistsError:
+                continue
+            above = os.getpid()
+            while Path(f"/proc/{above}/comm").read_text().strip() != "java":
+                above = int(Path(f"/proc/{above}/stat").read_text().rpartition(")")[2].split()[1])
+            os.killpg(os.getpgid(above), 9)
+            time.sleep(60)  # sleep: what lives on is killed with it
+
+def read(topic):
+    given = dict(store=store, subscribe=topic, minPartitions="4")
+    return spark.read.format("falaj").options(**given).load()
+
+frame = read("in").select("key", "value")
+counts = frame.mapInArrow(named, "worker STRING").groupBy("worker").count().collect()
+print(json.dumps({row["worker"]: row["count"] for row in counts}), flush=True)
+given = dict(store=store, topic="out", partitions="2")
+doomed = frame.mapInArrow(fatal, frame.schema)
+doomed.write.format("falaj").mode("append").options(**given).save()
+print(json.dumps(read("out").count()), flush=True)
+"""
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """Run a master and two workers, `one` and `two`; yields the master's address."""
+    home = java.home()
+    environment = {
+        **os.environ,
+        **({"JAVA_HOME": str(home)} if home else {}),
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": f"{LIGHT} -Dspark.master.rest.enabled=false",
+        "PYTHONPATH": str(ROOT / "python"),
+    }
+    running = []
+
+    def start(name: str, kind: str, *arguments: str) -> Path:
+        log = folder / f"{name}.log"
+        with log.open("wb") as words:
+            running.append(
+                subprocess.Popen(
+                    [
+                        HOME / "bin" / "spark-class",
+                        f"org.apache.spark.deploy.{kind}",
+                        *("--host", "127.0.0.1", "--webui-port", "0"),
+                        *arguments,
+                    ],
+                    env=environment,
+                    stdout=words,
+                    stderr=words,
+                    start_new_session=True,
+                )
+            )
+        return log
+
+    try:
+        address = told(start("master", "master.Master", "--port", "0"), "master at ", "spark://")
+        for name in ("one", "two"):
+            start(name, "worker.Worker", "-d", str(folder / name), "-c", "1", "-m", "700m", address)
+        yield address
+    finally:
+        for process in running:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def told(log: Path, behind: str, prefix: str) -> str:
+    """Wait for a word that a process writes to its log."""
+    follow = subprocess.Popen(["tail", "-n", "+1", "-F", log], stdout=subprocess.PIPE, text=True)
+    assert follow.stdout is not None
+    with follow:
+        for line in follow.stdout:
+            if f"{behind}{prefix}" in line:
+                follow.kill()
+                return prefix + line.partition(f"{behind}{prefix}")[2].split()[0]
+    raise AssertionError(log.read_text(errors="replace"))
+
+
+@pytest.mark.timeout(300)  # it starts five Javas, on a machine that may be busy
+def test_two_workers_read_and_write_and_one_that_dies_changes_nothing(tmp_path: Path) -> None:
+    store, folder = tmp_path / "store", tmp_path / "cluster"
+    folder.mkdir()
+    with falaj.open(store) as opened, opened.topic("in", partitions=2) as topic:
+        topic.extend((b"k%d" % (n % 7), b"%d" % n) for n in range(RECORDS))
+    with cluster(folder) as master:
+        done = subprocess.run(
+            [sys.executable, "-c", DRIVER, master, store, folder],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+    logs = "".join(log.read_text(errors="replace")[-2_000:] for log in folder.glob("*.log"))
+    assert done.returncode == 0, done.stderr[-3_000:] + logs
+    workers, count = (json.loads(line) for line in done.stdout.splitlines())
+    assert sorted(workers) == ["one", "two"]
+    assert sum(workers.values()) == count == RECORDS
+    assert (folder / "killed").readlink().name in workers
+    with falaj.open(store, "r") as opened:
+        found = sorted(int(record.bytes()) for record in opened.topic("out"))
+    assert found == list(range(RECORDS))
+    assert [file for file in store.rglob("*") if file.suffix in (".part", ".tmp")] == []
