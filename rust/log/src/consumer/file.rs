@@ -79,6 +79,12 @@ impl Image {
         (0..MEMBERS_MAX).map(|row| u64_in(&self.bytes, member(row))).filter(|word| *word != 0)
     }
 
+    /// Whether there is an entry of which neither cursor is whole, though one was begun.
+    pub(super) fn is_torn(&self) -> bool {
+        let mut entries = (0..self.entries()).map(|index| self.entry(index));
+        entries.any(|entry| entry.torn && entry.cursor().is_none())
+    }
+
     /// What an entry says; nothing where there is none.
     pub(super) fn entry(&self, index: u64) -> Entry {
         let start = entry(index) as usize;

@@ -5,7 +5,7 @@
 //! written by its owner, and a reset that a member did not hear of would be written over by it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::cursors;
 use super::file::{Image, UNFINISHED};
@@ -26,6 +26,8 @@ use crate::topic::Topic;
 
 /// Ending of the file of a consumer that is being deleted while its cursors are in a log.
 const GONE: &str = "@gone";
+/// How often a file is read anew in which a cursor is torn.
+const TRIES: u32 = 3;
 
 /// A consumer as it is now.
 #[derive(Debug)]
@@ -83,9 +85,9 @@ pub fn list_consumers(store: &Store) -> Result<Vec<ConsumerInfo>> {
     };
     let mut found = Vec::new();
     for name in names(store)? {
-        match Image::read(store, &store.layout().consumer(&name)?) {
+        match read_settled(store, &store.layout().consumer(&name)?) {
             Ok(None) => {}
-            Ok(Some((_, image))) => found.push(looks.at(name, &image)),
+            Ok(Some(image)) => found.push(looks.at(name, &image)),
             Err(error) => {
                 let (members, cursor_in) = (Vec::new(), None);
                 found.push(ConsumerInfo { name, members, cursor_in, cursors: Err(error) });
@@ -93,6 +95,17 @@ pub fn list_consumers(store: &Store) -> Result<Vec<ConsumerInfo>> {
         }
     }
     Ok(found)
+}
+
+/// Read a file while its members store cursors: what is torn time after time is damaged.
+fn read_settled(store: &Store, path: &Path) -> Result<Option<Image>> {
+    for _ in 0..TRIES {
+        match Image::read(store, path)? {
+            Some((_, image)) if image.is_torn() => std::thread::yield_now(),
+            settled => return Ok(settled.map(|(_, image)| image)),
+        }
+    }
+    Ok(Image::read(store, path)?.map(|(_, image)| image))
 }
 
 fn names(store: &Store) -> Result<Vec<String>> {

@@ -8,6 +8,7 @@ mod sharing;
 use std::path::Path;
 use std::slice::from_ref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use falaj::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
 use falaj::error::Error;
@@ -306,6 +307,48 @@ fn damage_to_the_name_of_what_is_read_hides_no_cursor() {
     assert_eq!(listed(), [("orders".to_owned(), 3)]);
     let latest = Consumer::open(&store, "billing", from_ref(&orders), Start::Latest).unwrap();
     assert_eq!(latest.next("orders", 0).unwrap(), 3);
+}
+
+#[test]
+fn a_cursor_that_is_being_stored_is_not_told_as_damage_and_one_that_stays_torn_is() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 10);
+    let mut billing = open(&store, &orders);
+    billing.commit("orders", 0, 5, true).unwrap();
+    drop(billing);
+    let path = Path::new("/store/consumers/billing");
+    // Its member, another process.
+    let file = machine.process().open(path, Open::ReadWrite).unwrap();
+    let at = 8192 + 512;
+    let mut cursors = [0; 1024];
+    file.read_at(&mut cursors, at).unwrap();
+    let mut torn = cursors;
+    for half in torn.chunks_exact_mut(512).filter(|half| half.iter().any(|byte| *byte != 0)) {
+        half[8] ^= 1;
+    }
+    assert_ne!(torn, cursors);
+    file.write_at(&torn, at).unwrap();
+    let listed = || list_consumers(&store).unwrap().remove(0).cursors;
+    assert!(matches!(listed(), Err(Error::Corrupt { position: 8704, .. })));
+    // With its first call behind those that a look at whole cursors takes, the look lets the member end.
+    let calls = Arc::new(AtomicU32::new(0));
+    let last = Arc::new(AtomicU32::new(u32::MAX));
+    let (counted, ends) = (Arc::clone(&calls), Arc::clone(&last));
+    file.write_at(&cursors, at).unwrap();
+    let member = Arc::clone(&file);
+    machine.watch(move |_| {
+        if counted.fetch_add(1, Ordering::Relaxed) == ends.load(Ordering::Relaxed) {
+            member.write_at(&cursors, at).unwrap();
+        }
+    });
+    listed().unwrap();
+    let needed = calls.load(Ordering::Relaxed);
+    file.write_at(&torn, at).unwrap();
+    calls.store(0, Ordering::Relaxed);
+    last.store(needed, Ordering::Relaxed);
+    assert_eq!(listed().unwrap()[0].committed, 5);
 }
 
 #[test]
