@@ -154,7 +154,7 @@ impl Example {
         for _ in 0..rounds {
             maker.round(&topics);
         }
-        let beside = maker.beside(&store, &topics, matches!(size, Size::Full));
+        let beside = maker.beside(&store, &topics);
         topics.flush();
         let synced: BTreeMap<_, _> =
             maker.written.iter().map(|(place, all)| (place.clone(), all.len() as u64)).collect();
@@ -306,16 +306,9 @@ impl Maker {
     }
 
     /// Compact, and make what stands beside the records.
-    fn beside(&mut self, store: &Store, topics: &Topics, compacted: bool) -> Beside {
-        let compact = || {
-            topics.prices.compact(
-                &CompactOptions { seal: true, ..CompactOptions::default() },
-                &mut |_, _| Ok(()),
-            )
-        };
-        if compacted {
-            assert!(compact().unwrap().removed > 0);
-        }
+    fn beside(&mut self, store: &Store, topics: &Topics) -> Beside {
+        let options = CompactOptions { seal: true, ..CompactOptions::default() };
+        assert!(topics.prices.compact(&options, &mut |_, _| Ok(())).unwrap().removed > 0);
         for i in 0..6 {
             self.one(&topics.prices, 0, i % 2 == 0);
         }

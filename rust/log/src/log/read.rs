@@ -420,6 +420,7 @@ impl Cursor {
     /// # Errors
     /// As [`Cursor::next_block`], also when nothing sound follows.
     pub fn skip_damage(&mut self) -> Result<u64> {
+        let before = (self.expected, self.floor);
         self.floor = self.expected.take().unwrap_or(self.floor);
         let from = self.position;
         let limit = self.limit.unwrap_or(self.segment().map().len());
@@ -428,6 +429,14 @@ impl Cursor {
         } else if let Next::Segment { sequence, .. } = self.log.chain.next(self.segment())? {
             self.enter_sound(sequence)?;
         } else if let Some(tail) = self.log.committed() {
+            // Where the end lies elsewhere the way there is what is damaged. Going to its place in this
+            // segment would be going back, over and over.
+            let is_here = tail.sequence() == self.segment().sequence();
+            if !is_here || tail.position() < from {
+                (self.expected, self.floor) = before;
+                let what = Malformed::Damaged("nothing that can be read follows here");
+                return Err(self.doubt(Bad { position: from, what }));
+            }
             self.position = tail.position();
         }
         let next = self.clone().next_block()?.map(DataBlock::first);
