@@ -315,7 +315,10 @@ def test_a_stream_is_written_once_also_when_what_spark_knows_of_its_end_is_lost(
     for kept in (commits / f"{last}", commits / f".{last}.crc"):
         kept.unlink()
     put(path, range(250, 300))
-    assert ended(start()) == 2
+    if HAS_LIMITS:
+        assert ended(start()) == 2
+    else:  # `availableNow` is one batch there, and the batch that was under way comes first
+        assert [ended(start()), ended(start())] == [1, 1]
     assert written(path) == once(range(300))
     assert staged(path) == []
     with falaj.open(path, "r") as store:
