@@ -10,11 +10,12 @@ ring it, so that the thread need not be woken for that.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from falaj.errors import Error, LockTimeout
+from falaj.errors import Error, Invalid, LockTimeout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -33,6 +34,22 @@ _RECORDS_A_TURN = 256
 _LONGEST_S = 1.0
 
 
+def checked(timeout: float | None) -> float | None:
+    """Check a timeout as the calls that block do: asyncio takes anything, and NaN for ever.
+
+    Raises:
+        Invalid: It is negative, or no number at all.
+        TypeError: It is of another type.
+    """
+    if timeout is None:
+        return None
+    if not isinstance(timeout, int | float):
+        raise TypeError(f"a timeout is a number of seconds, or None, not {timeout!r}")
+    if not 0 <= timeout < math.inf:
+        raise Invalid(f"{timeout} is no timeout in seconds")
+    return float(timeout)
+
+
 class AsyncFollower(Generic[T]):
     """Records of a topic for `async for`, present and future; `Topic.afollow` makes it.
 
@@ -44,7 +61,7 @@ class AsyncFollower(Generic[T]):
 
     def __init__(self, follower: Follower[T], timeout: float | None) -> None:
         self._follower = follower
-        self._timeout = timeout
+        self._timeout = checked(timeout)
         self._watch: Watch | None = None
         self._watcher: _Watcher | None = None
         self._read = 0
@@ -124,7 +141,7 @@ class AsyncConsumer(Generic[T]):
 
     def __init__(self, consumer: Consumer[T], timeout: float | None) -> None:
         self._consumer = consumer
-        self._timeout = timeout
+        self._timeout = checked(timeout)
         self._read = 0
 
     def __aiter__(self) -> AsyncConsumer[T]:
@@ -162,6 +179,7 @@ async def _look(
     consumer: Consumer[Any], look: Callable[[], Found | None], timeout: float | None
 ) -> Found | None:
     """What there is, waiting for it; None when the time is over or the consumer was closed."""
+    timeout = checked(timeout)
     found = look()
     if found is not None or timeout == 0:
         return found
@@ -201,6 +219,7 @@ async def _news(consumer: Consumer[Any]) -> None:
 
 async def take(queue: Queue[T], n: int, lease: float, timeout: float | None) -> Jobs[T]:
     """Take jobs as `Queue.take` does; `Queue.atake` calls this."""
+    timeout = checked(timeout)
     jobs = queue.take(n, lease, 0)
     if jobs or timeout == 0:
         return jobs

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from falaj.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["Changes", "Cut", "LogMaintenance", "Maintenance", "TopicRetention", "changes"]
 
@@ -76,6 +76,17 @@ class Maintenance(TypedDict):
     remedies: list[str]
 
 
+def check_names(given: Iterable[str], verb: str) -> None:
+    """Refuse keyword arguments of a call that are no settings.
+
+    Raises:
+        TypeError: There is no such setting.
+    """
+    for name in given:
+        if name not in _LIMITS and name not in _FLAGS and name != "retention_age":
+            raise TypeError(f"{verb} has no setting {name!r}")
+
+
 def changes(given: Mapping[str, Any]) -> Changes:
     """Turn the keyword arguments of `Topic.configure` into what the engine takes.
 
@@ -88,14 +99,13 @@ def changes(given: Mapping[str, Any]) -> Changes:
         >>> changes({"retention_age": timedelta(days=7), "retention_bytes": None})
         {'age_ms': 604800000, 'bytes': None}
     """
+    check_names(given, "configure()")
     told: Changes = {}
     for name, value in given.items():
         if name in _LIMITS:
             told[_LIMITS[name]] = limit(name, value)
         elif name == "retention_age":
             told["age_ms"] = _age_ms(value)
-        elif name not in _FLAGS:
-            raise TypeError(f"configure() changes retention_…, and knows no {name!r}")
         elif isinstance(value, bool):
             told[_FLAGS[name]] = value
         else:

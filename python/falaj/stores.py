@@ -197,8 +197,10 @@ class Store(_core.Store):
         codec_name, resolve = resolver(codec)
         limits = None
         if retention:
-            from falaj.retention import changes  # few need it, and datetime takes its time
+            # few need it, and datetime takes its time
+            from falaj.retention import changes, check_names
 
+            check_names(retention, "topic()")
             limits = changes({name: each for name, each in retention.items() if each is not None})
         opened = self._open_topic(
             name,

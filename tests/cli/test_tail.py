@@ -2,6 +2,7 @@
 
 import json
 import select
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -215,6 +216,19 @@ def test_a_consumer_can_be_looked_at_without_moving_it(tmp_path: Path) -> None:
     look = ("tail", "s", "t", "--consumer", "c", "--no-commit", "-f", "--idle", "0")
     assert [falaj.ok(*look) for _ in range(2)] == ["b\n"] * 2
     assert falaj("tail", "s", "t", "--no-commit").code == 2
+
+
+def test_looking_at_a_consumer_of_a_newer_version_is_no_damage(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s") as store:
+        store.topic("t").append(b"x")
+        store.consumer("c", topics=["t"]).close()
+    (file,) = (falaj.folder / "s" / "consumers").iterdir()
+    image = bytearray(file.read_bytes())
+    image[8:12] = (99).to_bytes(4, "little")
+    image[60:64] = zlib.crc32(image[:60]).to_bytes(4, "little")
+    file.write_bytes(image)
+    for looks in (["consumers", "s"], ["tail", "s", "t", "--consumer", "c", "--no-commit"]):
+        assert falaj(*looks).code == 3, looks
 
 
 def test_a_consumer_goes_on_behind_damage_for_good_when_told_to(falaj: Shell) -> None:

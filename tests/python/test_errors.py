@@ -1,5 +1,6 @@
 """Misuse and damage: a typed error that names the path, the place and what to do next."""
 
+import asyncio
 import copy
 import inspect
 import os
@@ -413,3 +414,47 @@ except PermissionError as error:
         said = run(Path(place) / "store", program).split()
     assert said[:-1] == ["NotPermitted", "fix", "the", "machine", "13"]
     assert said[-1].startswith(place)
+
+
+def test_a_setting_that_there_is_not_is_refused_by_the_name_of_the_call(
+    store: falaj.Store,
+) -> None:
+    for value in (3, None):
+        wrong: Any = {"partitons": value}
+        with pytest.raises(TypeError, match=r"^topic\(\) has no setting 'partitons'$"):
+            store.topic("t", **wrong)
+    assert "t" not in store.topics()
+    wrong = {"partitions": 3}
+    with pytest.raises(TypeError, match=r"^configure\(\) has no setting 'partitions'$"):
+        store.topic("t").configure(**wrong)
+
+
+def test_an_expected_offset_needs_a_partition_to_be_of(store: falaj.Store) -> None:
+    topic = store.topic("t", partitions=4)
+    with pytest.raises(Invalid, match="expected of several partitions"):
+        topic.append(b"x", expect=0)
+    assert len(topic) == 0
+    assert topic.append(b"x", expect=0, partition=2) is not None
+    assert topic.append(b"x", expect=0, producer="p", sequence=0) is not None
+    assert store.topic("one").append(b"x", expect=0) == 0
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
+def test_a_timeout_that_is_none_is_refused_from_asyncio_too(
+    store: falaj.Store, timeout: float
+) -> None:
+    topic = store.topic("t")
+
+    async def wait() -> None:
+        with pytest.raises(Invalid, match="no timeout in seconds"):
+            await anext(aiter(topic.afollow(timeout=timeout)))
+        with pytest.raises(Invalid, match="no timeout in seconds"):
+            await store.queue("jobs").atake(timeout=timeout)
+        with store.consumer("c", topics=[topic]) as consumer:
+            with pytest.raises(Invalid, match="no timeout in seconds"):
+                await consumer.apoll(1, timeout=timeout)
+            wrong: Any = "x"
+            with pytest.raises(TypeError, match="number of seconds"):
+                await consumer.apoll(1, timeout=wrong)
+
+    asyncio.run(wait())

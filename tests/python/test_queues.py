@@ -418,3 +418,24 @@ def test_a_worker_goes_on_without_a_damaged_job_when_it_says_so(path: Path, orde
         rest = values(queue.take(9, timeout=0))
         assert had + rest == [b"value-0", b"value-2", b"value-3"]
         assert (queue.info()["dead"], queue.skip_damage()) == (1, [])
+
+
+def test_a_job_that_could_not_be_settled_goes_back_at_the_end_of_its_block(
+    queue: Queue[Any], store: falaj.Store
+) -> None:
+    queue.put(b"a")
+    queue.put(b"b")
+    with queue.take(1, lease=3600) as (job,), pytest.raises(Invalid):
+        job.nack(delay=1e12)
+    with queue.take(2, lease=3600) as jobs:
+        assert sorted(job.offset for job in jobs) == [0, 1]
+        jobs[0].ack()
+        assert [job.settled for job in jobs] == [True, False]
+    [job] = queue.take(2, lease=3600, timeout=0)
+    queue.close()
+    with pytest.raises(Closed):
+        queue.ack(job)
+    settled = job.settled
+    job.ack()
+    assert (settled, job.settled) == (False, True)
+    assert store.queue("jobs").take(timeout=0) == []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from falaj.cli import options
-from falaj.cli.exits import Exit, Stop, say
+from falaj.cli.exits import Exit, Stop, say, told
 from falaj.cli.opened import raw_topic
 from falaj.cli.paint import Paint, escaped
 from falaj.cli.ranges import Part, Range, in_order
@@ -199,8 +199,8 @@ def _places(store: "Store", name: str, topic: str, commit: bool | None) -> "dict
         raise NoSuchConsumer(
             f"there is no consumer {name!r} in {store.path}; `falaj consumers` lists what there is"
         )
-    if found[0]["error"] is not None:
-        raise Stop(found[0]["error"], Exit.DAMAGE)
+    if code := told([(found[0]["error"], found[0]["remedy"])]):
+        raise typer.Exit(code)
     own = [each for each in found[0]["cursors"] if each["topic"] == topic]
     return {each["partition"]: each["committed"] for each in own}
 

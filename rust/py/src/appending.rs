@@ -90,6 +90,13 @@ impl Topic {
             Some(key) => falaj::format::checksum::crc32(key.as_bytes()) % self.opened.partitions,
             None => self.keyless(only_if),
         });
+        let is_anywhere = to.partition.is_none() && record.key.is_none();
+        let is_free = |only_if: &If| only_if.producer.is_none() && only_if.expect.is_some();
+        if is_anywhere && only_if.is_some_and(is_free) && self.opened.partitions > 1 {
+            let what =
+                "an offset is expected of several partitions: name one by partition= or a key";
+            return Err(invalid(py, what));
+        }
         let offset = record.with_record(|record| match only_if {
             None => self.append_to(py, partition, record, to.sync),
             Some(only_if) => self.append_if(py, partition, record, only_if, to.sync),

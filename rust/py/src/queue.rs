@@ -106,16 +106,19 @@ impl Queue {
         give_back: impl Fn(&Inner, &Engine, &[Lease]) -> Result<()> + Send + Sync,
     ) -> PyResult<()> {
         let jobs = self.ours(py, jobs)?;
-        let open = jobs.iter().filter(|job| !job.get().settled.swap(true, Ordering::Relaxed));
-        let leases: Vec<_> = open.map(|job| job.get().lease).collect();
+        let open: Vec<_> =
+            jobs.iter().filter(|job| !job.get().settled.swap(true, Ordering::Relaxed)).collect();
+        let leases: Vec<_> = open.iter().map(|job| job.get().lease).collect();
         if leases.is_empty() {
             return Ok(());
         }
-        match call(py, &self.inner, &self.handle, |q, t| give_back(q, t, &leases)) {
-            // Whose time was over has been given back already.
-            Err(error) if is_late(py, &error)? => Ok(()),
-            given_back => given_back,
+        let given_back = call(py, &self.inner, &self.handle, |q, t| give_back(q, t, &leases));
+        if !is_over(py, &given_back)? {
+            open.iter().for_each(|job| job.get().settled.store(false, Ordering::Relaxed));
+            return given_back;
         }
+        // Whose time was over has been given back already.
+        Ok(())
     }
 
     /// As many dead letters as go into one append, the first of them in any case.
@@ -170,6 +173,12 @@ const LETTER: Duration = Duration::from_secs(600);
 
 fn is_late(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
     Ok(error.get_type(py).name()? == "LeaseOver")
+}
+
+/// True where jobs need nothing more: it was done, or they are another's. After any other error they are
+/// as they were.
+fn is_over(py: Python<'_>, done: &PyResult<()>) -> PyResult<bool> {
+    done.as_ref().err().map_or(Ok(true), |error| is_late(py, error))
 }
 
 fn settle(jobs: &[Py<Job>]) {
@@ -250,8 +259,11 @@ impl Queue {
     fn ack(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<()> {
         let jobs = self.ours(py, jobs)?;
         let to_ack: Vec<_> = jobs.iter().map(|job| job.get().to_ack()).collect();
-        settle(&jobs);
-        self.call(py, |queue, topic| queue.ack(topic, &to_ack))
+        let acked = self.call(py, |queue, topic| queue.ack(topic, &to_ack));
+        if is_over(py, &acked)? {
+            settle(&jobs);
+        }
+        acked
     }
 
     /// Give jobs back that were not settled.
@@ -404,8 +416,9 @@ impl Job {
     /// Raises:
     ///     LeaseOver: Its time is over, or it was settled before; somebody else may work on it.
     fn ack(&self, py: Python<'_>) -> PyResult<()> {
-        self.settled.store(true, Ordering::Relaxed);
-        self.call(py, |queue, topic| queue.ack(topic, &[self.to_ack()]))
+        let acked = self.call(py, |queue, topic| queue.ack(topic, &[self.to_ack()]));
+        self.settled.fetch_or(is_over(py, &acked)?, Ordering::Relaxed);
+        acked
     }
 
     /// Give it back: it is handed out again, to anybody, at once or after a delay.
@@ -418,8 +431,9 @@ impl Job {
     #[pyo3(signature = (delay=0.0))]
     fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
         let delay = delay_of(py, delay)?;
-        self.settled.store(true, Ordering::Relaxed);
-        self.call(py, |queue, topic| queue.nack(topic, &[self.lease], delay))
+        let given_back = self.call(py, |queue, topic| queue.nack(topic, &[self.lease], delay));
+        self.settled.fetch_or(is_over(py, &given_back)?, Ordering::Relaxed);
+        given_back
     }
 
     /// Keep it for longer.

@@ -215,12 +215,18 @@ fn torn_at(path: PathBuf, index: u64) -> Error {
 
 /// A topic of the log that keeps the cursors of a consumer.
 fn home_of(store: &Store, name: &str, log: &[u8; 16]) -> Result<Topic> {
-    let topic = store.topic_in_generation(log)?.ok_or_else(|| Error::Invalid {
+    if let Some(topic) = store.topic_in_generation(log)? {
+        return Topic::open(store, &topic.name, &TopicOptions::default());
+    }
+    // Where a topic cannot be read it may be that one's log.
+    for (_, settings) in store.topics()? {
+        settings?;
+    }
+    Err(Error::Invalid {
         what: format!(
             "consumer {name:?} kept its cursors in a log that was deleted; delete the consumer to begin anew"
         ),
-    })?;
-    Topic::open(store, &topic.name, &TopicOptions::default())
+    })
 }
 
 /// What the log says that keeps them; what the file says of them may be older.

@@ -18,6 +18,9 @@ use super::{Lease, Now, Queue, micros};
 /// decimal digits.
 pub const NOT_BEFORE: &str = "falaj-not-before";
 
+/// So many records that cannot be read end a take, which reads them all each time.
+const UNREAD_MAX: usize = 4096;
+
 /// How many records are walked over rather than looked up.
 const NEAR: u64 = 1024;
 
@@ -100,19 +103,32 @@ impl Queue {
         }
     }
 
+    /// Damaged ones are leased until all others were looked for: given back before, they would be the
+    /// next ones again.
     fn fill(&self, topic: &Topic, n: usize, lease: Duration, jobs: &mut Vec<Job>) -> Result<()> {
-        while jobs.len() < n {
-            let leases = self.lease(topic, n - jobs.len(), lease)?;
-            if leases.is_empty() {
-                break;
+        let (mut unread, mut ended) = (Vec::new(), Ok(()));
+        while jobs.len() < n && unread.len() < UNREAD_MAX {
+            match self.lease(topic, n - jobs.len(), lease) {
+                Ok(leases) if leases.is_empty() => break,
+                Ok(leases) => ended = ended.and(self.read(topic, &leases, jobs, &mut unread)),
+                Err(error) => {
+                    ended = ended.and(Err(error));
+                    break;
+                }
             }
-            self.read(topic, &leases, jobs)?;
         }
-        Ok(())
+        unread.into_iter().for_each(|lease| self.owed.note(lease, How::Back(None)));
+        ended
     }
 
-    /// Read what was leased. What cannot be handed out is owed to the queue.
-    pub(super) fn read(&self, topic: &Topic, leases: &[Lease], jobs: &mut Vec<Job>) -> Result<()> {
+    /// Read what was leased. What cannot be handed out is owed to the queue, or cannot be read.
+    fn read(
+        &self,
+        topic: &Topic,
+        leases: &[Lease],
+        jobs: &mut Vec<Job>,
+        unread: &mut Vec<Lease>,
+    ) -> Result<()> {
         let mut ended = Ok(());
         for lease in leases {
             let how = match self.reader.read(topic, lease.offset) {
@@ -129,7 +145,8 @@ impl Queue {
                 Err(Error::Compacted { .. }) => How::Done,
                 Err(error) => {
                     ended = ended.and(Err(error));
-                    How::Back(None)
+                    unread.push(*lease);
+                    continue;
                 }
             };
             self.owed.note(*lease, how);

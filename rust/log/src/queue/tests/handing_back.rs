@@ -102,6 +102,25 @@ fn a_record_that_cannot_be_read_keeps_no_other_from_being_had() {
 }
 
 #[test]
+fn more_damaged_jobs_than_are_taken_keep_no_other_from_being_had() {
+    let machine = machine();
+    drop(filled(&machine, 8, SyncMode::Durable));
+    for offset in [0, 1, 2, 5] {
+        drop(damage(&machine, offset));
+    }
+    let topic = topic_on(&machine.process()).unwrap();
+    let work = queue(&topic, SMALL);
+    let had: Vec<_> = (0..4).flat_map(|_| offsets(&take(&work, &topic, 1))).collect();
+    assert_eq!(had, [3, 4, 6, 7]);
+    let info = work.info(&topic).unwrap();
+    assert_eq!((info.leased, info.returned), (4, 4));
+    assert!(matches!(work.take(&topic, 1, LEASE), Err(Error::Corrupt { .. })));
+    let skipped = work.skip_damage(&topic).unwrap();
+    assert_eq!(skipped.into_iter().flat_map(|lost| lost.offsets).collect::<Vec<_>>(), [0, 1, 2, 5]);
+    assert!(take(&work, &topic, 1).is_empty());
+}
+
+#[test]
 fn jobs_whose_records_are_damaged_are_given_up_when_told_to() {
     for options in [SMALL, KEYED] {
         let machine = machine();
