@@ -43,9 +43,7 @@ def checked(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
-    if not isinstance(timeout, int | float):
-        raise TypeError(f"a timeout is a number of seconds, or None, not {timeout!r}")
-    if not 0 <= timeout < math.inf:
+    if not math.isfinite(timeout) or timeout < 0:
         raise Invalid(f"{timeout} is no timeout in seconds")
     return float(timeout)
 

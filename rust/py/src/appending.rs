@@ -86,17 +86,13 @@ impl Topic {
         to: &Where,
         only_if: Option<&If>,
     ) -> PyResult<(u32, u64)> {
-        let partition = to.partition.unwrap_or_else(|| match &record.key {
-            Some(key) => falaj::format::checksum::crc32(key.as_bytes()) % self.opened.partitions,
-            None => self.keyless(only_if),
-        });
-        let is_anywhere = to.partition.is_none() && record.key.is_none();
-        let is_free = |only_if: &If| only_if.producer.is_none() && only_if.expect.is_some();
-        if is_anywhere && only_if.is_some_and(is_free) && self.opened.partitions > 1 {
-            let what =
-                "an offset is expected of several partitions: name one by partition= or a key";
-            return Err(invalid(py, what));
-        }
+        let partition = match (to.partition, &record.key) {
+            (Some(partition), _) => partition,
+            (None, Some(key)) => {
+                falaj::format::checksum::crc32(key.as_bytes()) % self.opened.partitions
+            }
+            (None, None) => self.keyless(py, only_if)?,
+        };
         let offset = record.with_record(|record| match only_if {
             None => self.append_to(py, partition, record, to.sync),
             Some(only_if) => self.append_if(py, partition, record, only_if, to.sync),
@@ -104,14 +100,19 @@ impl Topic {
         Ok((partition, offset))
     }
 
-    /// Where a record without a key goes. A producer's go to one partition: a repeat has to find the
-    /// one that it repeats.
-    pub(crate) fn keyless(&self, only_if: Option<&If>) -> u32 {
-        match only_if.and_then(|only_if| only_if.producer.as_ref()) {
-            Some((name, _)) => {
-                falaj::format::checksum::crc32(name.as_bytes()) % self.opened.partitions
+    /// Where a record without a key goes, if the topic has several partitions. A producer's go to one:
+    /// a repeat has to find the one that it repeats. An offset is expected of one that is named.
+    pub(crate) fn keyless(&self, py: Python<'_>, only_if: Option<&If>) -> PyResult<u32> {
+        match only_if {
+            Some(If { producer: Some((name, _)), .. }) => {
+                Ok(falaj::format::checksum::crc32(name.as_bytes()) % self.opened.partitions)
             }
-            None => self.turn(),
+            Some(If { expect: Some(_), .. }) => {
+                let what =
+                    "an offset is expected of several partitions: name one by partition= or a key";
+                Err(invalid(py, what))
+            }
+            _ => Ok(self.turn()),
         }
     }
 

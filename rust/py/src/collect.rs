@@ -98,12 +98,11 @@ impl<'a> Collector<'a> {
         Ok(true)
     }
 
-    /// All of an iterable, by key; what has none goes to `keyless`.
+    /// All of an iterable, by partition, as its keys decide.
     pub(crate) fn spread(
         &self,
         items: &Bound<'_, PyAny>,
-        partition_of: impl Fn(&[u8]) -> u32,
-        keyless: u32,
+        mut partition_of: impl FnMut(Option<&[u8]>) -> PyResult<u32>,
     ) -> PyResult<Bodies> {
         let mut by_partition: BTreeMap<u32, Vec<Incoming<'_>>> = BTreeMap::new();
         let mut bytes = 0;
@@ -111,8 +110,7 @@ impl<'a> Collector<'a> {
             let record = self.incoming(&item?)?;
             bytes += record.len();
             self.check(items.py(), bytes)?;
-            let key = record.key.as_ref();
-            let partition = key.map_or(keyless, |key| partition_of(key.as_bytes()));
+            let partition = partition_of(record.key.as_ref().map(PyBytesMethods::as_bytes))?;
             by_partition.entry(partition).or_default().push(record);
         }
         let none = BodyWriter::default();

@@ -162,8 +162,12 @@ impl Topic {
         let bodies = match to.partition {
             Some(partition) => collector.single(records, partition)?,
             None => {
-                let keyless = self.keyless(only_if.as_ref());
-                collector.spread(records, |key| open.topic.partition_of(key), keyless)?
+                let mut keyless = None;
+                collector.spread(records, |key| match (key, keyless) {
+                    (Some(key), _) => Ok(open.topic.partition_of(key)),
+                    (None, Some(known)) => Ok(known),
+                    (None, None) => Ok(*keyless.insert(self.keyless(py, only_if.as_ref())?)),
+                })?
             }
         };
         let Bodies(parts) = &bodies;

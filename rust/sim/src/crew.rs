@@ -15,7 +15,6 @@ use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage};
 
 use crate::actor::Actor;
-use crate::explore::guarded;
 use crate::history::{Compactions, History, Moments, Trims, at};
 use crate::machine::{CONTROL, Machine, append, append_at, compact, group, open, open_to_read};
 use crate::op::Op;
@@ -151,13 +150,11 @@ struct Hand<'a> {
 
 impl Hand<'_> {
     fn play(&self, ops: &[Op], closes: bool) {
-        self.turns.sit_down(self.me);
-        let played = guarded(|| self.try_to_play(ops, closes).map_err(|e| e.to_string()));
-        // Who died is not asked.
-        if let (Err(what), false) = (played, self.turns.is_dead(self.me)) {
+        let says = |what| {
             lock(self.notes).wrong.push(format!("process {} of the crew: {what}", self.me));
-        }
-        self.turns.leave(self.me);
+        };
+        let play = |hand: &mut &Self| hand.try_to_play(ops, closes).map_err(|e| e.to_string());
+        self.turns.play(self.me, self, play, says);
     }
 
     fn try_to_play(&self, ops: &[Op], closes: bool) -> Result<()> {

@@ -331,20 +331,19 @@ struct Hand<'a> {
 }
 
 impl Hand<'_> {
-    fn play(mut self) {
-        self.turns.sit_down(self.me);
+    fn play(self) {
         let (me, turns, notes) = (self.me, self.turns, self.notes);
-        let played = guarded(|| self.try_to_play().map_err(|error| error.to_string()));
-        lock(notes).goes(me);
-        let gone = guarded(|| {
-            drop(self);
-            Ok(())
-        });
-        // Who died is not asked.
-        if let (Err(what), false) = (played.and(gone), turns.is_dead(me)) {
-            lock(notes).say(format!("process {me}: {what}"));
-        }
-        turns.leave(me);
+        let says = |what| lock(notes).say(format!("process {me}: {what}"));
+        turns.play(
+            me,
+            self,
+            |hand| {
+                let played = guarded(|| hand.try_to_play().map_err(|error| error.to_string()));
+                lock(notes).goes(me);
+                played
+            },
+            says,
+        );
     }
 
     fn try_to_play(&mut self) -> Result<()> {

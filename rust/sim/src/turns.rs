@@ -12,6 +12,7 @@ use falaj::error::{Error, Result};
 use falaj::storage::Storage;
 use falaj::storage::memory::MemoryStorage;
 
+use crate::explore::guarded;
 use crate::random::Random;
 
 /// Steps of a process that goes round without an end.
@@ -165,6 +166,27 @@ impl Turns {
     /// Whether a process died.
     pub fn is_dead(&self, me: usize) -> bool {
         lock(&self.turn).status[me] == Status::Dead
+    }
+
+    /// Let a process have its turns, until it ends or dies and lets go of all that it holds. Who died is
+    /// not asked; what went wrong otherwise is what `says` is told.
+    pub fn play<H>(
+        &self,
+        me: usize,
+        mut hand: H,
+        play: impl FnOnce(&mut H) -> std::result::Result<(), String>,
+        says: impl FnOnce(String),
+    ) {
+        self.sit_down(me);
+        let played = guarded(|| play(&mut hand));
+        let gone = guarded(|| {
+            drop(hand);
+            Ok(())
+        });
+        if let (Err(what), false) = (played.and(gone), self.is_dead(me)) {
+            says(what);
+        }
+        self.leave(me);
     }
 
     /// A process is done.

@@ -153,23 +153,19 @@ impl Looks<'_> {
             });
         }
         cursors.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
-        if let Some(index) = torn {
-            let cursors =
-                self.store.layout().consumer(&name).and_then(|path| Err(torn_at(path, index)));
-            return ConsumerInfo {
-                name,
-                members,
-                cursor_in: (!is_in_file).then(|| hex(&image.log)),
-                cursors,
-            };
-        }
+        let cursors = match torn {
+            Some(index) => {
+                self.store.layout().consumer(&name).and_then(|path| Err(torn_at(path, index)))
+            }
+            None => Ok(cursors),
+        };
         if is_in_file {
-            return ConsumerInfo { name, members, cursor_in: None, cursors: Ok(cursors) };
+            return ConsumerInfo { name, members, cursor_in: None, cursors };
         }
         let home = home_of(self.store, &name, &image.log);
         let log = home.as_ref().map(|home| home.settings().log.clone());
         let cursor_in = Some(log.unwrap_or_else(|_| hex(&image.log)));
-        let cursors = home.and_then(|home| kept_in(&home, &name, cursors));
+        let cursors = cursors.and_then(|cursors| kept_in(&home?, &name, cursors));
         ConsumerInfo { name, members, cursor_in, cursors }
     }
 
