@@ -26,7 +26,7 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools check build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
-	proof-power proof-crashes proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
+	proof-power proof-guest proof-crashes proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python test-rust test-loom test-shuttle test-python test-spark test-spark-all bench bench-spark bench-plots demo wheel format clean
 
 help: ## list the targets
@@ -61,6 +61,11 @@ proof-explore: | check-tools
 # A target directory of its own: nothing that has canaries in it lies where something else is taken from.
 proof-canaries: | check-tools
 	CARGO_TARGET_DIR="$(TARGET)/canaries" cargo run --release --locked -p falaj-sim --features canaries -- canaries
+
+# A kernel in a process, whose disk drops, fails or tears writes: btrfs too.
+proof-guest: | check-tools ## power cuts in a guest, where user-mode-linux and its tools are installed
+	cargo build --release --locked -p falaj-storm
+	$(BIN)/python tools/guest.py $(TARGET)/release/falaj-storm --cuts $(or $(CUTS),12) --dir $(PROOF_DIR) || [ $$? = 77 ]
 
 # Another seed is other schedules: FALAJ_SHUTTLE_SEED=…; a failure is seen again with the seed it prints.
 proof-models: | check-tools

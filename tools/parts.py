@@ -96,6 +96,7 @@ PROOF: dict[str, Callable[[str], str]] = {
     "proof-canaries": canaries,
     "proof-models": MODELS,
     "proof-power": told(r'"cuts":(\d+)', "{} power cuts"),
+    "proof-guest": told(r'"cuts":(\d+)', "{} power cuts in a guest"),
 }
 SUITES = {"test": TEST, "lint": LINT, "proof": PROOF}
 SKIPS = re.compile(r"^(?:(?:\*\*\* )?NOT RUN|SKIPPED \[).*$", re.MULTILINE)

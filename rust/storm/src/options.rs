@@ -26,12 +26,15 @@ pub struct Options {
     pub python: Option<PathBuf>,
     /// The file systems to cut.
     pub filesystems: Vec<String>,
+    /// A block device of the storm's own, for file systems that are cut off by the device mapper.
+    pub device: Option<PathBuf>,
 }
 
 /// What can be said on the command line.
 pub const USAGE: &str = "\
 usage: falaj-storm kill  [--kills N] [--records N] [options]
        falaj-storm power [--cuts N] [--filesystems ext4,xfs] [options]
+       falaj-storm power --device DEV [--filesystems btrfs,…] …   all of DEV is written over
 
 options: --seed S      draw everything from it (default: drawn, and printed)
          --round R     run this round of the seed alone
@@ -58,6 +61,7 @@ impl Options {
             time: None,
             python: None,
             filesystems: vec!["ext4".into(), "xfs".into()],
+            device: None,
         };
         let mut seed = None;
         while let Some(name) = args.next() {
@@ -77,6 +81,7 @@ impl Options {
                     let hours: f64 = value.parse().map_err(|e| format!("{name}: {e}"))?;
                     options.time = Some(Duration::from_secs_f64(hours * 3600.0));
                 }
+                "--device" => options.device = Some(value.into()),
                 "--filesystems" => options.filesystems = value.split(',').map(Into::into).collect(),
                 _ => return Err(format!("{name} is not known")),
             }

@@ -81,19 +81,10 @@ pub fn interrupted() -> bool {
 /// `EXT4_IOC_SHUTDOWN`, `XFS_IOC_GOINGDOWN`: `_IOR('X', 125, __u32)`.
 const SHUTDOWN: libc::c_ulong = 0x8004_587d;
 
-/// How a file system is cut off from its device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// Its journal is written out first: names and sizes are there, data may be missing.
-    LogFlushed = 1,
-    /// Nothing more is written: as if the power were gone.
-    NoLogFlush = 2,
-}
-
-/// Cut the file system off on which an open directory lies. Nothing reaches its device any more, and
-/// every call on it fails.
-pub fn shut_down(directory: &File, cut: Cut) -> io::Result<()> {
-    let flags = cut as u32;
+/// Cut the file system off on which an open directory lies, with its journal written out first or not.
+/// Nothing reaches its device any more, and every call on it fails.
+pub fn shut_down(directory: &File, flush_journal: bool) -> io::Result<()> {
+    let flags: u32 = if flush_journal { 1 } else { 2 };
     // SAFETY: the call reads four bytes at the address given, which are `flags`.
     let done = unsafe { libc::ioctl(directory.as_raw_fd(), SHUTDOWN, &raw const flags) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -154,7 +154,7 @@ impl Opening<'_> {
         let kind = match (found, writes) {
             (Filesystem::Remote(kind), _) => kind.to_owned(),
             (Filesystem::CopyOnWrite(kind), Some(WriteMode::Mapped)) => {
-                format!("{kind}, where a store made for mapped writing can crash its writers,")
+                format!("{kind}, and was made to be written through maps, not with `pwrite`,")
             }
             (Filesystem::Unknown(kind), Some(WriteMode::Mapped)) => {
                 format!("an unknown file system ({kind:#x})")

@@ -1,5 +1,6 @@
 //! Real power cuts: file systems on loop devices, cut off while processes append.
 
+mod device;
 mod mount;
 mod session;
 
@@ -54,8 +55,9 @@ fn inside(options: &Options) -> ExitCode {
     let dir = options.dir.join(format!("falaj-power-{}", std::process::id()));
     let mut skipped = serde_json::Map::new();
     let mut images = Vec::new();
-    for kind in &options.filesystems {
-        match Image::make(kind, &dir) {
+    for (part, kind) in options.filesystems.iter().enumerate() {
+        let device = options.device.as_deref().map(|at| (at, (part, options.filesystems.len())));
+        match Image::make(kind, &dir, device) {
             Ok(image) => images.push(image),
             Err(why) => {
                 println!("*** NOT RUN: power cuts on {kind}: {why} ***");

@@ -1,7 +1,9 @@
-//! A file system in a file, mounted where nobody else sees it, and always put away.
+//! A file system in a file or on a part of a device, mounted where nobody else sees it, and always put
+//! away.
 //!
 //! The mounts live in a namespace of this process's own, the loop devices let go of their file with
-//! the last mount: however this process ends, the kernel takes both back.
+//! the last mount: however this process ends, the kernel takes both back. What is mapped of a device
+//! ends with the machine, which is a guest ([`super::device`]).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::system::{Cut, interrupted, shut_down};
+use super::device::Mapped;
+use crate::random::Random;
+use crate::system::{interrupted, shut_down};
 
 /// Bytes of an image; sparse.
 const LEN: u64 = 1 << 30;
@@ -43,24 +47,62 @@ pub fn enter() -> Result<i32, String> {
     }
 }
 
+/// How a file system is cut off from its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// By its own shutdown, its journal written out first: names and sizes are there, data may be missing.
+    LogFlushed,
+    /// By its own shutdown; nothing more is written: as if the power were gone.
+    NoLogFlush,
+    /// The device drops all writes, and says that it wrote.
+    Dropped,
+    /// The device fails all writes.
+    Failed,
+    /// The same, but for a moment it only fails those to some sectors, and no flush arrives.
+    Torn,
+}
+
+impl Cut {
+    /// Its name in the summary.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cut::LogFlushed => "cuts_with_journal_flushed",
+            Cut::NoLogFlush => "cuts_without_journal",
+            Cut::Dropped => "cuts_with_writes_dropped",
+            Cut::Failed => "cuts_with_writes_failed",
+            Cut::Torn => "cuts_with_writes_torn",
+        }
+    }
+}
+
 /// One image, mounted or not.
 pub struct Image {
     kind: String,
     file: PathBuf,
     at: PathBuf,
     mounted: bool,
+    device: Option<Mapped>,
 }
 
 impl Image {
-    /// Make the file, the file system and the mount; the error is why this machine cannot.
-    pub fn make(kind: &str, dir: &Path) -> Result<Self, String> {
-        let (file, at) = (dir.join(format!("{kind}.img")), dir.join(format!("on-{kind}")));
+    /// Make the file system and the mount, on one of the parts of a device or else in a file; the error
+    /// is why this machine cannot.
+    pub fn make(
+        kind: &str,
+        dir: &Path,
+        device: Option<(&Path, (usize, usize))>,
+    ) -> Result<Self, String> {
+        let at = dir.join(format!("on-{kind}"));
         let failed = |e: std::io::Error| format!("{}: {e}", dir.display());
         std::fs::create_dir_all(&at).map_err(failed)?;
-        File::create(&file).and_then(|made| made.set_len(LEN)).map_err(failed)?;
-        let quiet = if kind == "xfs" { ["-q", "-f"] } else { ["-q", "-F"] };
+        let device = device.map(|(below, part)| Mapped::make(below, part, kind)).transpose()?;
+        let file = device.as_ref().map_or_else(|| dir.join(format!("{kind}.img")), Mapped::path);
+        if device.is_none() {
+            File::create(&file).and_then(|made| made.set_len(LEN)).map_err(failed)?;
+        }
+        let quiet = if kind == "ext4" { ["-q", "-F"] } else { ["-q", "-f"] };
         run(Command::new(format!("mkfs.{kind}")).args(quiet).arg(&file))?;
-        let mut image = Self { kind: kind.to_owned(), file, at, mounted: false };
+        let mut image = Self { kind: kind.to_owned(), file, at, mounted: false, device };
         image.mount()?;
         Ok(image)
     }
@@ -77,17 +119,33 @@ impl Image {
 
     /// Mount it; the file system goes through its journal.
     pub fn mount(&mut self) -> Result<(), String> {
-        let options = ["-o", "loop", "-t", &self.kind];
+        if let Some(device) = &mut self.device {
+            device.renew()?;
+        }
+        let options = ["-o", if self.device.is_some() { "rw" } else { "loop" }, "-t", &self.kind];
         run(Command::new("mount").args(options).arg(&self.file).arg(&self.at))?;
         self.mounted = true;
         Ok(())
     }
 
+    /// A way to cut it.
+    pub fn a_cut(&self, random: &mut Random) -> Cut {
+        let rare = random.chance(1, 4);
+        match &self.device {
+            None if rare => Cut::LogFlushed,
+            None => Cut::NoLogFlush,
+            Some(_) => *random.pick(&[Cut::Dropped, Cut::Failed, Cut::Torn, Cut::Torn]),
+        }
+    }
+
     /// Cut it off from its device.
-    pub fn cut(&self, how: Cut) -> Result<(), String> {
+    pub fn cut(&self, how: Cut, random: &mut Random) -> Result<(), String> {
+        if let Some(device) = &self.device {
+            return device.cut(how, random);
+        }
         let failed = |e: std::io::Error| format!("shutdown of {}: {e}", self.kind);
         let directory = File::open(&self.at).map_err(failed)?;
-        shut_down(&directory, how).map_err(failed)
+        shut_down(&directory, how == Cut::LogFlushed).map_err(failed)
     }
 
     /// Unmount it. All who used it are gone, the kernel may still be closing their files.
@@ -113,7 +171,7 @@ impl Drop for Image {
     }
 }
 
-fn run(command: &mut Command) -> Result<(), String> {
+pub(super) fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.output().map_err(|e| format!("{name}: {e}"))?;
     if done.status.success() {
