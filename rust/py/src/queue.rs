@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::admin::{dict, list, skipped_in};
 use crate::collect::rich;
-use crate::errors::{OrRaise, invalid, remedy};
+use crate::errors::{OrRaise, invalid, is, remedy};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::held::Held;
@@ -113,7 +113,7 @@ impl Queue {
             return Ok(());
         }
         let given_back = call(py, &self.inner, &self.handle, |q, t| give_back(q, t, &leases));
-        if !is_over(py, &given_back)? {
+        if !is_over(py, &given_back) {
             open.iter().for_each(|job| job.get().settled.store(false, Ordering::Relaxed));
             return given_back;
         }
@@ -171,14 +171,14 @@ const BLOCK: u64 = 256;
 /// For how long jobs are kept while their letters are written.
 const LETTER: Duration = Duration::from_secs(600);
 
-fn is_late(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
-    Ok(error.get_type(py).name()? == "LeaseOver")
+fn is_late(py: Python<'_>, error: &PyErr) -> bool {
+    is(py, error, "LeaseOver")
 }
 
 /// True where jobs need nothing more: it was done, or they are another's. After any other error they are
 /// as they were.
-fn is_over(py: Python<'_>, done: &PyResult<()>) -> PyResult<bool> {
-    done.as_ref().err().map_or(Ok(true), |error| is_late(py, error))
+fn is_over(py: Python<'_>, done: &PyResult<()>) -> bool {
+    done.as_ref().err().is_none_or(|error| is_late(py, error))
 }
 
 fn settle(jobs: &[Py<Job>]) {
@@ -260,7 +260,7 @@ impl Queue {
         let jobs = self.ours(py, jobs)?;
         let to_ack: Vec<_> = jobs.iter().map(|job| job.get().to_ack()).collect();
         let acked = self.call(py, |queue, topic| queue.ack(topic, &to_ack));
-        if is_over(py, &acked)? {
+        if is_over(py, &acked) {
             settle(&jobs);
         }
         acked
@@ -308,7 +308,7 @@ impl Queue {
             let to_ack: Vec<_> = buried.iter().map(|job| job.get().to_ack()).collect();
             match self.call(py, |queue, topic| queue.bury(topic, &to_ack)) {
                 // Another one has it, who gives it up as well.
-                Err(error) if is_late(py, &error)? => {}
+                Err(error) if is_late(py, &error) => {}
                 ended => ended?,
             }
             settle(buried);
@@ -417,7 +417,7 @@ impl Job {
     ///     LeaseOver: Its time is over, or it was settled before; somebody else may work on it.
     fn ack(&self, py: Python<'_>) -> PyResult<()> {
         let acked = self.call(py, |queue, topic| queue.ack(topic, &[self.to_ack()]));
-        self.settled.fetch_or(is_over(py, &acked)?, Ordering::Relaxed);
+        self.settled.fetch_or(is_over(py, &acked), Ordering::Relaxed);
         acked
     }
 
@@ -432,7 +432,7 @@ impl Job {
     fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
         let delay = delay_of(py, delay)?;
         let given_back = self.call(py, |queue, topic| queue.nack(topic, &[self.lease], delay));
-        self.settled.fetch_or(is_over(py, &given_back)?, Ordering::Relaxed);
+        self.settled.fetch_or(is_over(py, &given_back), Ordering::Relaxed);
         given_back
     }
 
@@ -494,7 +494,7 @@ impl Job {
             return Ok(());
         }
         match self.nack(py, 0.0) {
-            Err(error) if is_late(py, &error)? => Ok(()),
+            Err(error) if is_late(py, &error) => Ok(()),
             given_back => given_back,
         }
     }
