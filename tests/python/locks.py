@@ -1,4 +1,4 @@
-"""What stands in the way of who needs a lock: stores that are written to by pwrite, files that are locked."""
+"""What keeps others waiting: stores that are written to by pwrite, files that are locked."""
 
 import fcntl
 import zlib

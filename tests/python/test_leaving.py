@@ -1,4 +1,4 @@
-"""The end of a consumer: it lets go of everything, whoever is at work in it, and loops over it end."""
+"""The end of a consumer: it lets go, whoever is at work in it, and loops over it end."""
 
 import asyncio
 import threading
@@ -45,7 +45,8 @@ class Thread(threading.Thread):
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
-        self.work, self.error = work, None
+        self.work = work
+        self.error: BaseException | None = None
         self.start()
 
     def run(self) -> None:

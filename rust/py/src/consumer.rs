@@ -193,11 +193,11 @@ impl Consumer {
         }
         let home = home.map(|home| home.get().clone());
         let home_open = home.as_ref().map(|home| home.handle.open_existing(py)).transpose()?;
+        let automatic = seconds(py, automatic)?;
         let member = patiently(py, patience, || match &home_open {
             None => Member::open(&inner, &name, &read, start),
             Some(home) => Member::open_in(&inner, &name, &read, start, &home.topic),
         })?;
-        let automatic = seconds(py, automatic)?;
         let first = handles.first().map(Arc::clone);
         let first = first.ok_or_else(|| invalid(py, "a consumer reads at least one topic"))?;
         let moved = Arc::<Moved>::default();
@@ -413,7 +413,8 @@ impl Consumer {
         })
     }
 
-    /// How many records lie behind the cursors, in all partitions of its topics, whoever has them.
+    /// How many records that are kept lie behind the cursors, in all partitions of its topics, whoever has
+    /// them.
     #[getter]
     fn lag(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |state| {

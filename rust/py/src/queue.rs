@@ -3,6 +3,7 @@
 //! What runs for each job is here; what becomes of jobs that were tried too often, and all words about
 //! it, are Python's.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -121,15 +122,18 @@ impl Queue {
         Ok(())
     }
 
-    /// As many dead letters as go into one append, the first of them in any case.
+    /// As many dead letters as go into one append, the first of them in any case: a body for each
+    /// partition of those that their keys choose, and how many letters there are.
     fn letters(
         &self,
         py: Python<'_>,
         jobs: &[Py<Job>],
+        dead: &Topic,
         limit: u64,
-    ) -> PyResult<(BodyWriter, usize)> {
+    ) -> PyResult<(Vec<(u32, BodyWriter)>, usize)> {
         let text = |text: String| PyBytes::new(py, text.as_bytes());
-        let (mut letters, mut bytes) = (Vec::new(), BLOCK);
+        let (mut letters, mut bytes, mut count) = (BTreeMap::<u32, Vec<_>>::new(), 0, 0);
+        let mut partition_of = dead.spreading(py, None);
         for job in jobs {
             let job = job.get();
             let mut record = Record::incoming(job.record.bind(py))?;
@@ -139,13 +143,17 @@ impl Queue {
                 ("falaj-offset".to_owned(), Some(text(job.lease.offset.to_string()))),
                 ("falaj-attempts".to_owned(), Some(text((job.lease.attempt - 1).to_string()))),
             ]);
-            bytes += record.len() as u64;
-            if !letters.is_empty() && bytes > limit {
+            let partition = partition_of(record.key.as_ref().map(PyBytesMethods::as_bytes))?;
+            let block = if letters.contains_key(&partition) { 0 } else { BLOCK };
+            bytes += block + record.len() as u64;
+            if count > 0 && bytes > limit {
                 break;
             }
-            letters.push(record);
+            letters.entry(partition).or_default().push(record);
+            count += 1;
         }
-        Ok((rich(&BodyWriter::default(), &letters), letters.len()))
+        let none = BodyWriter::default();
+        Ok((letters.iter().map(|(partition, of)| (*partition, rich(&none, of))).collect(), count))
     }
 
     fn job(&self, py: Python<'_>, taken: Taken) -> PyResult<Py<Job>> {
@@ -168,8 +176,6 @@ fn call<T: Send>(
 
 /// What a block of letters takes beside them, and more.
 const BLOCK: u64 = 256;
-/// For how long jobs are kept while their letters are written.
-const LETTER: Duration = Duration::from_secs(600);
 
 fn is_late(py: Python<'_>, error: &PyErr) -> bool {
     is(py, error, "LeaseOver")
@@ -278,6 +284,20 @@ impl Queue {
         self.back(py, jobs, |queue, topic, leases| queue.put_back(topic, leases, delay))
     }
 
+    /// Have the leases of jobs end so long after now. Returns the jobs whose leases were not over.
+    fn _keep<'py>(
+        &self,
+        py: Python<'py>,
+        jobs: &Bound<'py, PyAny>,
+        lease: f64,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (mut jobs, lease) = (self.ours(py, jobs)?, delay_of(py, lease)?);
+        let leases: Vec<_> = jobs.iter().map(|job| job.get().lease).collect();
+        let mut kept = self.call(py, |queue, topic| queue.keep(topic, &leases, lease))?.into_iter();
+        jobs.retain(|_| kept.next() == Some(true));
+        PyList::new(py, jobs)
+    }
+
     /// Append jobs that are given up to another topic, on the medium, and be done with them. All are
     /// buried, or an error is told and those that are not are still out.
     fn _bury(
@@ -286,22 +306,19 @@ impl Queue {
         jobs: &Bound<'_, PyAny>,
         dead: &Bound<'_, Topic>,
     ) -> PyResult<()> {
-        let mut jobs = self.ours(py, jobs)?;
-        let dead = dead.get().opened.handle();
-        let (target, patience) = (dead.open_existing(py)?, dead.patience);
-        // However long it takes, it is not to be done by another one at the same time.
-        let leases: Vec<_> = jobs.iter().map(|job| job.get().lease).collect();
-        let kept = self.call(py, |queue, topic| queue.keep(topic, &leases, LETTER))?;
-        let mut kept = kept.into_iter();
-        jobs.retain(|_| kept.next() == Some(true));
+        let (jobs, dead) = (self.ours(py, jobs)?, dead.get());
+        let handle = dead.opened.handle();
+        let (target, patience) = (handle.open_existing(py)?, handle.patience);
         let limit = target.topic.log().max_group_len();
         let mut rest = jobs.as_slice();
         while !rest.is_empty() {
-            let (letters, count) = self.letters(py, rest, limit)?;
+            let (letters, count) = self.letters(py, rest, dead, limit)?;
+            let parts: Vec<_> =
+                letters.iter().map(|(partition, body)| (*partition, body)).collect();
             let buried;
             (buried, rest) = rest.split_at(count);
             let appended = patiently(py, patience, || {
-                target.topic.commit_bodies(&[(0, &letters)], Some(SyncMode::Durable))
+                target.topic.commit_bodies(&parts, Some(SyncMode::Durable))
             })?;
             let end = appended.1.end;
             patiently(py, patience, || target.topic.log().sync_to(end))?;

@@ -83,7 +83,11 @@ impl Shared {
         };
         drop(state);
         // Who closes it is attached, as this thread is: it found the turn taken, or it is seen here.
-        if self.is_closed() { self.let_go(py).and(done) } else { done }
+        if !self.is_closed() {
+            return done;
+        }
+        let left = self.let_go(py);
+        done.and_then(|done| left.map(|()| done))
     }
 
     /// What was found, or nothing where it was closed on the way.
@@ -124,7 +128,9 @@ impl Shared {
         patiently(py, self.first.patience, || member.leave())?;
         let state = guard.take();
         drop(guard);
-        drop(state);
+        if let Some(Consuming { member, .. }) = state {
+            py.detach(|| drop(member));
+        }
         Ok(())
     }
 }

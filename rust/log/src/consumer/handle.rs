@@ -446,14 +446,15 @@ impl Consumer {
         cursors::told(topic, partition, &cursor, now).map(|told| told.offset)
     }
 
-    /// How many records lie behind the cursor of a partition, whoever has it.
+    /// How many records that are kept lie behind the cursor of a partition, whoever has it.
     ///
     /// # Errors
     /// As [`Consumer::committed`].
     pub fn lag(&self, topic: &str, partition: u32) -> Result<u64> {
         let lane = &self.lanes[self.number(topic, partition)?];
-        let end = self.topics[lane.topic].end(partition)?;
-        Ok(end.saturating_sub(self.committed(topic, partition)?))
+        let (first, end) =
+            (self.topics[lane.topic].first(partition)?, self.topics[lane.topic].end(partition)?);
+        Ok(end.saturating_sub(self.committed(topic, partition)?.max(first)))
     }
 
     /// What was handed out and is not committed, for who commits it elsewhere: the cursor's name

@@ -116,7 +116,7 @@ pub struct QueueInfo {
     pub floor: u64,
     /// No record from here on was ever handed out.
     pub head: u64,
-    /// Records that were never handed out.
+    /// Records that are kept and were never handed out.
     pub waiting: u64,
     /// Jobs that are out.
     pub leased: u64,
@@ -460,7 +460,7 @@ impl Queue {
     /// # Errors
     /// Those of the queue's state and of the topic.
     pub fn info(&self, topic: &Topic) -> Result<QueueInfo> {
-        let (end, member) = (topic.end(0)?, topic.store().membership()?);
+        let (first, end, member) = (topic.first(0)?, topic.end(0)?, topic.store().membership()?);
         let me = member.identity();
         self.locked(topic, |ring, _| {
             let load = |position| ring.file.load(position);
@@ -478,7 +478,7 @@ impl Queue {
                 ordered: ring.file.parts().ordered,
                 floor,
                 head,
-                waiting: end.saturating_sub(head),
+                waiting: end.saturating_sub(head.max(first)),
                 leased,
                 returned: (head - floor).saturating_sub(leased + done),
                 done,
