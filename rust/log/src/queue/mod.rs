@@ -234,7 +234,11 @@ impl Queue {
             }
             ring.pass(durable)?;
             let is_lagging = ring.ends.floor >= durable && self.is_due(&self.asked, now.steady);
-            Ok((refused, is_lagging, ring.file.parts().ordered))
+            let frees = ring.file.parts().ordered;
+            if frees {
+                ring.tell()?;
+            }
+            Ok((refused, is_lagging, frees))
         })?;
         // They are acked, whatever becomes of this.
         if let Some(durable) = is_lagging.then(|| topic.durable(0).ok()).flatten() {
@@ -261,7 +265,7 @@ impl Queue {
                     Err(why) => refused = refused.or(Some((lease.offset, why))),
                 }
             }
-            ring.file.set(at::CHANGES, ring.file.load(at::CHANGES).wrapping_add(1))?;
+            ring.tell()?;
             Ok(refused)
         })?;
         topic.log().rouse();
@@ -383,7 +387,7 @@ impl Queue {
             if matches!(fate, Fate::Dead(_)) || planted(Canary::HolderRobbed) {
                 self.changed(topic, |ring, now| {
                     ring.reclaim(holder, now)?;
-                    ring.file.set(at::CHANGES, ring.file.load(at::CHANGES).wrapping_add(1))
+                    ring.tell()
                 })?;
                 topic.log().rouse();
             }
