@@ -68,7 +68,7 @@ def test_what_is_closed_while_a_thread_is_at_work_in_it_is_let_go_when_that_is_d
 ) -> None:
     with falaj.open(written_through) as watcher:
         store = falaj.open(written_through)
-        filled(store, sync="none", sync_interval_ms=3_600_000)
+        orders = filled(store, sync="none", sync_interval_ms=3_600_000)
         billing = store.consumer("billing", ["orders"])
         assert len(list(billing)) == 10
         (sync_lock,) = written_through.glob("logs/orders@*/lock.sync")
@@ -84,7 +84,20 @@ def test_what_is_closed_while_a_thread_is_at_work_in_it_is_let_go_when_that_is_d
         closer.end()
         assert members(watcher) == 0
         (cursor,) = watcher.info()["consumers"][0]["cursors"]
-        assert (cursor["safe"], cursor["owner"]) == (10, None)
+        assert (cursor["safe"], cursor["owner"], orders.closed) == (10, None, closed == "store")
+
+
+def test_a_durable_commit_has_the_patience_of_the_store(written_through: Path) -> None:
+    with falaj.open(written_through) as store:
+        orders = filled(store, sync="none", sync_interval_ms=3_600_000)
+        billing = store.consumer("billing", ["orders"])
+        list(billing)
+        (sync_lock,) = written_through.glob("logs/orders@*/lock.sync")
+        with locked(sync_lock):
+            worker = Thread(lambda: billing.commit(sync="durable"))
+            time.sleep(0.12)  # sleep: longer than the engine waits for a lock at a time
+        worker.end()
+        assert (billing.committed(), orders.durable) == (10, 10)
 
 
 def test_closing_has_the_patience_of_the_store_and_can_be_tried_again(

@@ -132,14 +132,11 @@ impl Consuming {
         self.committed_at = Instant::now();
         let patience = self.patience();
         let member = &mut self.member;
-        if member.home().is_some() {
-            // An append to a log, whose lock others may have.
+        if durable || member.home().is_some() {
+            // A sync of a log, or an append to one, whose lock others may have.
             return patiently(py, patience, || member.commit_all(durable));
         }
-        match durable {
-            true => py.detach(|| member.commit_all(true)).or_raise(py),
-            false => member.commit_all(false).or_raise(py),
-        }
+        member.commit_all(false).or_raise(py)
     }
 
     /// Commit up to an offset. Where that lies ahead of what was handed out, it goes on from there.
