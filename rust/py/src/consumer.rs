@@ -596,6 +596,7 @@ impl Consumed {
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         let consumer = self.consumer.get();
         let found = match consumer.with(py, |state| state.next(py)) {
+            Ok(Some(record)) => return Ok(Some(record)),
             Ok(None) => consumer.wait_for(py, self.timeout, |state| state.next(py)),
             found => found,
         };

@@ -73,19 +73,18 @@ impl Shared {
         work: impl FnOnce(&mut Consuming) -> PyResult<T>,
     ) -> PyResult<T> {
         self.expect_open(py)?;
-        let Some(mut state) = self.try_state() else {
-            let what = "another thread is using this consumer; give each its own: they share the partitions";
-            return Err(PyRuntimeError::new_err(what));
-        };
+        let Some(mut state) = self.try_state() else { return Err(in_use()) };
         let done = match state.as_mut() {
             Some(state) => work(state),
             None => Err(raise(py, &Error::Closed { what: "consumer" })),
         };
         drop(state);
         // Who closes it is attached, as this thread is: it found the turn taken, or it is seen here.
-        if !self.is_closed() {
-            return done;
-        }
+        if self.is_closed() { self.end(py, done) } else { done }
+    }
+
+    #[cold]
+    fn end<T>(&self, py: Python<'_>, done: PyResult<T>) -> PyResult<T> {
         let left = self.let_go(py);
         done.and_then(|done| left.map(|()| done))
     }
@@ -133,4 +132,11 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+#[cold]
+fn in_use() -> PyErr {
+    let what =
+        "another thread is using this consumer; give each its own: they share the partitions";
+    PyRuntimeError::new_err(what)
 }
