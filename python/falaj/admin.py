@@ -262,7 +262,8 @@ class CursorInfo(TypedDict):
     """How far a consumer has read a partition, and who has it.
 
     `safe` is where it goes on after a loss of power that took what lies before `committed`. `lag`
-    is how many records lie behind `committed`, None where the topic is gone or cannot be read.
+    is how many records that are kept lie behind `committed`, None where the topic is gone or cannot
+    be read.
     """
 
     topic: str

@@ -15,7 +15,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from falaj.errors import Error, Invalid, LockTimeout
+from falaj.errors import Closed, Error, Invalid, LockTimeout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -176,7 +176,7 @@ async def batches(
 async def _look(
     consumer: Consumer[Any], look: Callable[[], Found | None], timeout: float | None
 ) -> Found | None:
-    """What there is, waiting for it; None when the time is over or the consumer was closed."""
+    """What there is, waiting for it; None when the time is over or it was closed meanwhile."""
     timeout = checked(timeout)
     found = look()
     if found is not None or timeout == 0:
@@ -192,6 +192,9 @@ async def _look(
         raise
     except TimeoutError:
         pass
+    except Closed:
+        if not consumer.closed:
+            raise
     return found
 
 

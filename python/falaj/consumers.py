@@ -42,7 +42,9 @@ class Consumer(_core.Consumer[T]):
     `cursor_in` and a transaction, work is done exactly once: see `Transaction.commit_cursor`.
 
     A plain `for` ends when there is nothing more now; `follow` goes on. One thread at a time may
-    use it; `close` may be called from any. A forked child opens its own.
+    use it; `close` may be called from any. Where it is closed in a loop over it, or beside it, the
+    loop ends; everything else that one asks of a closed one raises `Closed`. A forked child opens
+    its own.
 
     Example:
         >>> orders = store.topic("orders")
@@ -127,6 +129,7 @@ class Consumer(_core.Consumer[T]):
         """
         from falaj.aio import AsyncConsumer  # asyncio takes as long to import as all of falaj
 
+        self._expect_open()
         return AsyncConsumer(self, timeout)
 
     def apoll(
@@ -163,6 +166,7 @@ class Consumer(_core.Consumer[T]):
         from falaj import aio
 
         _expect_some("abatches", "a batch has", size)
+        self._expect_open()
         return aio.batches(self, size, timeout)
 
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Record[T]]:
@@ -201,6 +205,10 @@ class Consumer(_core.Consumer[T]):
             [('orders', [b'one', b'two'])]
         """
         _expect_some("batches", "a batch has", size)
+        self._expect_open()
+        return self._each(size, timeout)
+
+    def _each(self, size: int, timeout: float | None) -> Iterator[Batch[T]]:
         while (batch := self._batch(size, timeout)) is not None:
             yield batch
 

@@ -62,7 +62,10 @@ class LogMetrics(TypedDict):
 
 
 class CursorMetrics(TypedDict):
-    """How far a consumer is in a partition; `lag` is None where the topic is gone."""
+    """How far a consumer is in a partition; `lag` is None where the topic is gone.
+
+    It counts what is kept, as `waiting` of queues does.
+    """
 
     topic: str
     partition: int

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from falaj import _core
 from falaj._core import Job
-from falaj.errors import Invalid, TopicDeleted
+from falaj.errors import Invalid, LockTimeout, TopicDeleted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -26,6 +26,8 @@ T = TypeVar("T")
 _FOREVER = 2**32 - 1
 #: Seconds before jobs that could not be given up are tried again.
 _AGAIN = 1.0
+#: For how many seconds jobs are kept while letters are written.
+_LETTER_S = 600.0
 _BUILT_IN = ("bytes", "str", "json", "msgpack", "pickle")
 
 
@@ -100,6 +102,11 @@ class Queue(_core.Queue[T]):
             raise Invalid("dead_letter= is where jobs go after max_attempts=: give that as well")
         if max_attempts is not None and not 1 <= max_attempts < 2**24:
             raise Invalid(f"max_attempts is 1 to {2**24 - 1}, or None, not {max_attempts}")
+        if dead_letter is not None and _is(topic, dead_letter):
+            raise Invalid(
+                f"dead_letter= is topic {topic.name!r}, the queue's own: what is given up would "
+                "come back as a job, for ever; name another topic"
+            )
         queue = super().__new__(cls, topic, name, True if order == "key" else None)
         queue._topic = topic
         queue._max_attempts = max_attempts
@@ -207,7 +214,7 @@ class Queue(_core.Queue[T]):
         while True:
             jobs, worn = self._take(n, lease, timeout, self._max_attempts or _FOREVER)
             if worn:
-                self._give_up(worn, jobs)
+                jobs = self._give_up(worn, jobs, lease)
             if jobs or not worn:
                 return Jobs(jobs, self)
             if until is not None:
@@ -218,6 +225,11 @@ class Queue(_core.Queue[T]):
 
         `jobs = await queue.atake(10)`, or `async with queue.atake(10) as jobs:`, which gives back
         what was not settled. Cancelling it takes nothing.
+
+        It waits for jobs without holding up the event loop; but for the queue's lock, where another
+        process has it, and for the medium, where jobs are given up (`max_attempts=`), it waits in
+        the loop. Where that would harm, `await asyncio.to_thread(queue.take, 10, timeout=0)`: who
+        is cancelled in that may have taken jobs, which others get when their leases are over.
 
         Example:
             >>> import asyncio
@@ -235,10 +247,10 @@ class Queue(_core.Queue[T]):
     def info(self) -> QueueInfo:
         """Tell the queue in numbers.
 
-        `waiting` records were never handed out, `leased` ones are out (`holders` says with whom),
-        `returned` ones came back and wait for their time, their turn or a taker. `done` counts from
-        the beginning of the topic. What was trimmed before it was done is in `trimmed`, what was
-        given up in `dead`; both count as done.
+        `waiting` records are kept and were never handed out, `leased` ones are out (`holders` says
+        with whom), `returned` ones came back and wait for their time, their turn or a taker. `done`
+        counts from the beginning of the topic. What was trimmed before it was done is in `trimmed`,
+        what was given up in `dead`; both count as done.
 
         Example:
             >>> queue = store.queue("jobs")
@@ -250,15 +262,19 @@ class Queue(_core.Queue[T]):
         """
         return self._info()
 
-    def _give_up(self, worn: list[Job[T]], others: list[Job[T]]) -> None:
+    def _give_up(self, worn: list[Job[T]], others: list[Job[T]], lease: float) -> list[Job[T]]:
+        """Write the letters of some jobs, and tell which of the others can be worked on."""
         try:
+            # However long it takes: nobody else writes the same meanwhile, or gets the others, of
+            # which nobody was told yet.
+            worn, others = self._keep(worn, _LETTER_S), self._keep(others, _LETTER_S)
             try:
                 self._bury(worn, self._letters())
             except TopicDeleted:
                 if self._is_given():
                     raise
                 self._dead = None
-                self._bury(worn, self._letters())
+                self._bury(self._keep(worn, _LETTER_S), self._letters())
         except BaseException as error:
             # Nobody was told of these jobs; and those that cannot go now keep no others from it.
             self._put_back(others, 0.0)
@@ -269,6 +285,13 @@ class Queue(_core.Queue[T]):
                 f"Jobs of queue {self.name!r} that were tried too often could not be moved to "
                 f"topic {name!r}: none is lost, and the next try is in a second."
             )
+            raise
+        try:
+            return self._keep(others, lease) if others else others
+        except LockTimeout:
+            return others  # they are had for longer than was asked for
+        except BaseException:
+            self._put_back(others, 0.0)
             raise
 
     def __enter__(self) -> Queue[T]:
@@ -286,6 +309,12 @@ class Queue(_core.Queue[T]):
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
         return f"<falaj.Queue {self.name!r} over {self._topic.name!r}{state}>"
+
+
+def _is(topic: Topic[Any], other: str | Topic[Any]) -> bool:
+    if isinstance(other, str):
+        return other == topic.name
+    return (other.name, other.store.path) == (topic.name, topic.store.path)
 
 
 class Taking(Generic[T]):

@@ -369,7 +369,8 @@ class Store(_core.Store):
             topic: The topic, or its name, by default the queue's; with one partition.
             max_attempts: After how many hand-outs without an ack a job is given up, moved to
                 `dead_letter`; None tries forever. Each handle goes by its own.
-            dead_letter: Where to, a topic or its name; by default the topic's name and `.dead`.
+            dead_letter: Where to, a topic or its name, not the queue's own; by default the topic's
+                name and `.dead`. Letters go to the partitions that their keys say.
             order: "key": of records with the same key one is out at a time, and in the order of
                 offsets. It is the queue's for ever; None takes it as the queue has it.
 
@@ -520,20 +521,25 @@ class Store(_core.Store):
             [{'partition': 0, 'first': 0, 'end': 1, 'durable': 1}]
         """
         info = _core._info(self)
-        ends = {
-            (topic["name"], topic["generation"], part["partition"]): part["end"]
+        parts = {
+            (topic["name"], topic["generation"], part["partition"]): part
             for topic in info["topics"]
             for part in topic["partitions"]
         }
+
+        def kept_behind(offset: int, *of: Any) -> int | None:
+            part = parts.get(of)
+            return None if part is None else max(0, part["end"] - max(part["first"], offset))
+
         info["consumers"] = _core._consumers(self)
         for consumer in info["consumers"]:
             for cursor in consumer["cursors"]:
-                end = ends.get((cursor["topic"], cursor["generation"], cursor["partition"]))
-                cursor["lag"] = None if end is None else max(0, end - cursor["committed"])
+                of = cursor["topic"], cursor["generation"], cursor["partition"]
+                cursor["lag"] = kept_behind(cursor["committed"], *of)
         info["queues"] = []
         for queue in _core._queue_overview(self):
-            end, head = ends.get((queue["topic"], queue["generation"], 0)), queue.pop("head")
-            queue["waiting"] = None if end is None else max(0, end - head)
+            head = queue.pop("head")
+            queue["waiting"] = kept_behind(head, queue["topic"], queue["generation"], 0)
             info["queues"].append(queue)
         return info
 

@@ -244,6 +244,7 @@ def test_what_is_trimmed_rewound_or_deleted_is_told_with_the_choices(path: Path)
         orders = filled(store, 10)
         billing = store.consumer("billing", ["orders"])
         orders.trim(4)
+        assert (billing.lag, store.info()["consumers"][0]["cursors"][0]["lag"]) == (6, 6)
         with pytest.raises(OffsetOutOfRange) as trimmed:
             list(billing)
         assert "seek" in trimmed.value.__notes__[0]

@@ -211,6 +211,47 @@ def test_a_busy_log_of_dead_letters_is_waited_for_as_long_as_any_other_lock(path
         assert queue.info()["dead"] == 3
 
 
+def test_who_takes_beside_slow_letters_has_its_jobs_for_as_long_as_it_asked(path: Path) -> None:
+    with falaj.open(path, timeout=30) as store, child(path, BUSY) as busy:
+        dead = store.topic("dead")
+        queue = store.queue("jobs", max_attempts=1, dead_letter=dead)
+        worn(queue)
+        queue.put(b"good")
+        busy.hear()
+        stop_in_the_middle_of_an_append(busy.process.pid, dead)
+        threading.Timer(0.5, lambda: os.kill(busy.process.pid, signal.SIGCONT)).start()
+        # Its lease would be over before the letter is written, and it would be given up untried.
+        [good] = queue.take(9, lease=0.3, timeout=0)
+        assert (good.bytes(), good.attempt) == (b"good", 1)
+        good.ack()
+        queue.put(b"late")
+        [late] = queue.take(lease=0.05)
+        queue.put(b"early")
+        [early] = queue.take(lease=30)
+        time.sleep(0.06)  # sleep: until a lease is over
+        assert queue._keep([late, early], 30) == [early]
+
+
+def test_letters_go_to_the_partitions_that_their_keys_say(store: falaj.Store) -> None:
+    dead = store.topic("dead", partitions=4)
+    plain = store.topic("plain", partitions=4)
+    queue = store.queue("jobs", max_attempts=1, dead_letter=dead)
+    keys = [b"key %d" % n for n in range(20)]
+    queue.topic.extend([(key, b"x") for key in keys])
+    with queue.take(99):
+        pass
+    assert queue.take(99, timeout=0) == []
+    plain.extend([(key, b"x") for key in keys])
+    assert {r.key: r.partition for r in dead} == {r.key: r.partition for r in plain}
+    assert len({r.partition for r in dead}) == 4
+    assert (len(dead), queue.info()["dead"]) == (20, 20)
+    one = store.queue("one", "jobs", max_attempts=1, dead_letter=dead.partition(3))
+    with one.take(99):
+        pass
+    assert one.take(99, timeout=0) == []
+    assert len(dead.partition(3)) == 20 + sum(r.partition == 3 for r in plain)
+
+
 def test_of_one_key_one_job_is_out_and_an_ack_wakes_who_waits(
     store: falaj.Store,
 ) -> None:
@@ -273,6 +314,11 @@ def test_what_cannot_be_right_is_refused_and_changes_nothing(
             store.queue("jobs", max_attempts=attempts)
     with pytest.raises(Invalid, match="max_attempts"):
         store.queue("jobs", dead_letter="dead")
+    for own in ("jobs", queue.topic, store.topic("jobs")):
+        with pytest.raises(Invalid, match="queue's own"):
+            store.queue("other", queue.topic, max_attempts=1, dead_letter=own)
+    assert store.info()["queues"][0]["name"] == "jobs"
+    assert len(store.info()["queues"]) == 1
     with pytest.raises(Invalid, match="delay"):
         queue.put(b"x", delay=-1)
     with pytest.raises(falaj.errors.BadName):
@@ -296,6 +342,8 @@ def test_a_topic_that_was_deleted_ends_the_wait_and_a_new_one_begins_anew(
 def test_what_was_trimmed_counts_as_done_and_is_told(store: falaj.Store, queue: Queue[Any]) -> None:
     queue.topic.extend([b"%d" % i for i in range(5)])
     queue.topic.trim(3)
+    assert queue.info()["waiting"] == 2
+    assert store.info()["queues"][0]["waiting"] == 2
     assert [job.offset for job in queue.take(9)] == [3, 4]
     assert queue.info()["trimmed"] == 3
 

@@ -88,9 +88,7 @@ impl Topic {
     ) -> PyResult<(u32, u64)> {
         let partition = match (to.partition, &record.key) {
             (Some(partition), _) => partition,
-            (None, Some(key)) => {
-                falaj::format::checksum::crc32(key.as_bytes()) % self.opened.partitions
-            }
+            (None, Some(key)) => self.partition_of(key.as_bytes()),
             (None, None) => self.keyless(py, only_if)?,
         };
         let offset = record.with_record(|record| match only_if {
@@ -104,9 +102,7 @@ impl Topic {
     /// a repeat has to find the one that it repeats. An offset is expected of one that is named.
     pub(crate) fn keyless(&self, py: Python<'_>, only_if: Option<&If>) -> PyResult<u32> {
         match only_if {
-            Some(If { producer: Some((name, _)), .. }) => {
-                Ok(falaj::format::checksum::crc32(name.as_bytes()) % self.opened.partitions)
-            }
+            Some(If { producer: Some((name, _)), .. }) => Ok(self.partition_of(name.as_bytes())),
             Some(If { expect: Some(_), .. }) => {
                 let what =
                     "an offset is expected of several partitions: name one by partition= or a key";
@@ -114,6 +110,26 @@ impl Topic {
             }
             _ => Ok(self.turn()),
         }
+    }
+
+    /// Where each of many records goes that are appended at once, by its key; those without one go to
+    /// the same.
+    pub(crate) fn spreading<'a>(
+        &'a self,
+        py: Python<'a>,
+        only_if: Option<&'a If>,
+    ) -> impl FnMut(Option<&[u8]>) -> PyResult<u32> + 'a {
+        let mut keyless = None;
+        move |key| match (self.opened.only, key, keyless) {
+            (Some(only), ..) => Ok(only),
+            (None, Some(key), _) => Ok(self.partition_of(key)),
+            (None, None, Some(known)) => Ok(known),
+            (None, None, None) => Ok(*keyless.insert(self.keyless(py, only_if)?)),
+        }
+    }
+
+    fn partition_of(&self, key: &[u8]) -> u32 {
+        falaj::format::checksum::crc32(key) % self.opened.partitions
     }
 
     fn append_if(

@@ -2,87 +2,31 @@
 //!
 //! What is called once a record is here; what it reads is in [`crate::consuming`].
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use falaj::consumer::{Consumer as Member, Move, Start};
-use falaj::error::{Error, Result};
-use falaj::format::address::Address;
-use falaj::log::{Bell, Wait};
+use falaj::error::Result;
+use falaj::log::Wait;
 use falaj::topic::{SyncMode, Visibility};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::admin::{list, skipped_in};
 use crate::batch::Batch;
 use crate::consuming::{Consuming, Moved};
-use crate::errors::{OrRaise, invalid, raise};
+use crate::errors::{OrRaise, invalid};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::input::{self, sync_mode};
 use crate::opened::Opened;
 use crate::record::Record;
 use crate::store::Store;
+use crate::turn::Shared;
 use crate::wait::{patiently, seconds, wait};
 
 /// Longest sleep where nothing has to be looked after.
 const LONGEST: Duration = Duration::from_secs(1);
-
-/// What a consumer and those who close it share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// Only tried, never waited for, as a follower's: see [`crate::follow`].
-    state: Mutex<Option<Consuming>>,
-    stopped: AtomicBool,
-    bell: Bell,
-    first: Arc<Handle>,
-    /// What transactions committed for it since it was used last.
-    moved: Arc<Moved>,
-}
-
-impl Shared {
-    #[inline]
-    fn turn(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<Consuming>>> {
-        let state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let what = "another thread is using this consumer; give each its own: they share \
-                            the partitions";
-                return Err(PyRuntimeError::new_err(what));
-            }
-        };
-        if state.is_none() || self.stopped.load(Ordering::Relaxed) {
-            return Err(raise(py, &Error::Closed { what: "consumer" }));
-        }
-        Ok(state)
-    }
-
-    /// Note what a transaction committed: at once, or where another thread is using the consumer before
-    /// that commits.
-    pub(crate) fn moved(&self, moves: Vec<Move>, end: Address) {
-        self.moved.note(moves, end);
-        if let Ok(mut state) = self.state.try_lock() {
-            state.iter_mut().for_each(Consuming::settle_moved);
-        }
-    }
-
-    /// Let everything go, from any thread: who waits ends, and lets go for itself.
-    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.stopped.store(true, Ordering::Relaxed);
-        self.first.rouse(py);
-        self.bell.rouse();
-        let state = match self.state.try_lock() {
-            Ok(mut state) => state.take(),
-            Err(TryLockError::Poisoned(state)) => state.into_inner().take(),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        let Some(Consuming { member, .. }) = state else { return Ok(()) };
-        py.detach(|| member.close()).or_raise(py)
-    }
-}
 
 /// A named reader; see falaj.Consumer.
 #[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
@@ -108,51 +52,47 @@ pub(crate) fn start_of(kind: &str, number: i64) -> Start {
 
 impl Consumer {
     #[inline]
-    fn turn(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<Consuming>>> {
-        self.shared.turn(py)
-    }
-
     fn with<T>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&mut Consuming) -> PyResult<T>,
     ) -> PyResult<T> {
-        let mut state = self.turn(py)?;
-        match state.as_mut() {
-            Some(state) => work(state),
-            None => Err(raise(py, &Error::Closed { what: "consumer" })),
-        }
+        self.shared.in_turn(py, work)
     }
 
     /// Do something that may find nothing now, until it finds something or the time is over. `None`
-    /// too once it was closed.
+    /// too where it was closed meanwhile.
     fn wait_for<T>(
         &self,
         py: Python<'_>,
         timeout: Option<Duration>,
+        look: impl FnMut(&mut Consuming) -> PyResult<Option<T>>,
+    ) -> PyResult<Option<T>> {
+        self.with(py, |state| {
+            let found = self.look_until(py, state, timeout, look);
+            self.shared.unless_closed(py, found)
+        })
+    }
+
+    fn look_until<T>(
+        &self,
+        py: Python<'_>,
+        state: &mut Consuming,
+        timeout: Option<Duration>,
         mut look: impl FnMut(&mut Consuming) -> PyResult<Option<T>>,
     ) -> PyResult<Option<T>> {
-        let mut guard = self.turn(py)?;
         let mut waiting: Option<Instant> = None;
-        let mut idle_turns = 0;
-        loop {
-            let Some(state) = guard.as_mut() else { return Ok(None) };
+        for idle_turns in 0.. {
             if let Some(found) = look(state)? {
                 return Ok(Some(found));
             }
             state.commit_if_automatic(py)?;
             let since = *waiting.get_or_insert_with(Instant::now);
             let left = timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
-            if left == Some(Duration::ZERO) {
-                return Ok(None);
-            }
-            if !self.sleep(py, state, left, idle_turns)? {
+            if left == Some(Duration::ZERO) || !self.sleep(py, state, left, idle_turns)? {
                 break;
             }
-            idle_turns += 1;
         }
-        drop(guard);
-        self.shared.close(py)?;
         Ok(None)
     }
 
@@ -166,7 +106,7 @@ impl Consumer {
     ) -> PyResult<bool> {
         let (logs, member) = (state.logs(), &state.member);
         let reach = member.topics()[0].visibility();
-        let stopped = || self.shared.stopped.load(Ordering::Relaxed);
+        let stopped = || self.shared.is_closed();
         let open = self.shared.first.open(py)?;
         let due = member.due().unwrap_or(LONGEST).max(Duration::from_millis(1));
         let left = Some(left.unwrap_or(due).min(due));
@@ -253,18 +193,16 @@ impl Consumer {
         }
         let home = home.map(|home| home.get().clone());
         let home_open = home.as_ref().map(|home| home.handle.open_existing(py)).transpose()?;
+        let automatic = seconds(py, automatic)?;
         let member = patiently(py, patience, || match &home_open {
             None => Member::open(&inner, &name, &read, start),
             Some(home) => Member::open_in(&inner, &name, &read, start, &home.topic),
         })?;
-        let automatic = seconds(py, automatic)?;
         let first = handles.first().map(Arc::clone);
         let first = first.ok_or_else(|| invalid(py, "a consumer reads at least one topic"))?;
         let moved = Arc::<Moved>::default();
         let consuming = Consuming::new(member, handles, visibility, automatic, Arc::clone(&moved));
-        let state = Mutex::new(Some(consuming));
-        let (stopped, bell) = (AtomicBool::new(false), inner.bell());
-        let shared = Arc::new(Shared { state, stopped, bell, first, moved });
+        let shared = Shared::new(consuming, inner.bell(), first, moved);
         store.note_consumer(&shared);
         let mut topics: Vec<_> = topics.iter().map(|t| t.get().handle.shape.name.clone()).collect();
         topics.sort();
@@ -286,26 +224,34 @@ impl Consumer {
     /// True once it was closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.shared.stopped.load(Ordering::Relaxed)
+        self.shared.is_closed()
     }
 
     /// Iterate over what there is now, from where it stands on.
-    fn __iter__(slf: Bound<'_, Self>) -> Consumed {
-        Consumed { consumer: slf.unbind(), timeout: Some(Duration::ZERO) }
+    fn __iter__(slf: Bound<'_, Self>) -> PyResult<Consumed> {
+        slf.get().shared.expect_open(slf.py())?;
+        Ok(Consumed { consumer: slf.unbind(), timeout: Some(Duration::ZERO) })
     }
 
-    /// The next record if there is one now, else None.
+    /// Complain once it was closed.
+    fn _expect_open(&self, py: Python<'_>) -> PyResult<()> {
+        self.shared.expect_open(py)
+    }
+
+    /// The next record if there is one now, else None; also once it was closed.
     fn _next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
-        self.with(py, |state| match state.next(py)? {
+        let found = self.with(py, |state| match state.next(py)? {
             None => state.commit_if_automatic(py).map(|()| None),
             found => Ok(found),
-        })
+        });
+        self.shared.unless_closed(py, found)
     }
 
     /// An iterator that goes on, until nothing came for so many seconds.
     #[pyo3(signature = (timeout))]
     fn _follow(slf: Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Consumed> {
         let timeout = seconds(slf.py(), timeout)?;
+        slf.get().shared.expect_open(slf.py())?;
         Ok(Consumed { consumer: slf.unbind(), timeout })
     }
 
@@ -321,7 +267,7 @@ impl Consumer {
         Ok(found.unwrap_or_else(|| PyList::empty(py)))
     }
 
-    /// The next batch, waiting for it; None where none came.
+    /// The next batch, waiting for it; None where none came, and once it was closed.
     fn _batch(
         &self,
         py: Python<'_>,
@@ -329,7 +275,8 @@ impl Consumer {
         timeout: Option<f64>,
     ) -> PyResult<Option<Batch>> {
         let timeout = seconds(py, timeout)?;
-        self.wait_for(py, timeout, |state| state.next_batch(py, size))
+        let found = self.wait_for(py, timeout, |state| state.next_batch(py, size));
+        self.shared.unless_closed(py, found)
     }
 
     /// Commit how far was read: what was handed out, or up to (not including) an offset.
@@ -466,7 +413,8 @@ impl Consumer {
         })
     }
 
-    /// How many records lie behind the cursors, in all partitions of its topics, whoever has them.
+    /// How many records that are kept lie behind the cursors, in all partitions of its topics, whoever has
+    /// them.
     #[getter]
     fn lag(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |state| {
@@ -574,7 +522,13 @@ impl Consumer {
     /// Let go of all partitions, so that others have them, and end every wait on it, in any thread.
     ///
     /// What was handed out and is not committed is handed out again, to whoever has the partition
-    /// next. Again does nothing.
+    /// next. Loops over it end. Where another thread is at work in it, as in a `commit` that waits for
+    /// the medium, that one lets go when its call ends. Again does nothing, or what the time before
+    /// could not do.
+    ///
+    /// Raises:
+    ///     LockTimeout: A store that is written with `pwrite` was busy for longer than its `timeout`; call
+    ///         it again.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.close(py)
     }
@@ -641,14 +595,11 @@ impl Consumed {
     #[inline]
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         let consumer = self.consumer.get();
-        {
-            let mut state = consumer.turn(py)?;
-            if let Some(state) = state.as_mut() {
-                if let Some(record) = state.next(py)? {
-                    return Ok(Some(record));
-                }
-            }
-        }
-        consumer.wait_for(py, self.timeout, |state| state.next(py))
+        let found = match consumer.with(py, |state| state.next(py)) {
+            Ok(Some(record)) => return Ok(Some(record)),
+            Ok(None) => consumer.wait_for(py, self.timeout, |state| state.next(py)),
+            found => found,
+        };
+        consumer.shared.unless_closed(py, found)
     }
 }

@@ -116,6 +116,11 @@ impl Consuming {
         }
     }
 
+    /// How long to wait for a lock.
+    fn patience(&self) -> Duration {
+        self.handles.first().map_or(Duration::MAX, |handle| handle.patience)
+    }
+
     /// Read from other places than before: of what was handed out the member knows.
     pub(crate) fn forget_streams(&mut self) {
         self.streams.clear();
@@ -125,16 +130,13 @@ impl Consuming {
     pub(crate) fn commit_all(&mut self, py: Python<'_>, durable: bool) -> PyResult<()> {
         self.settle();
         self.committed_at = Instant::now();
+        let patience = self.patience();
         let member = &mut self.member;
-        if member.home().is_some() {
-            // An append to a log, whose lock others may have.
-            let patience = self.handles.first().map_or(Duration::MAX, |handle| handle.patience);
+        if durable || member.home().is_some() {
+            // A sync of a log, or an append to one, whose lock others may have.
             return patiently(py, patience, || member.commit_all(durable));
         }
-        match durable {
-            true => py.detach(|| member.commit_all(true)).or_raise(py),
-            false => member.commit_all(false).or_raise(py),
-        }
+        member.commit_all(false).or_raise(py)
     }
 
     /// Commit up to an offset. Where that lies ahead of what was handed out, it goes on from there.
@@ -148,7 +150,7 @@ impl Consuming {
     ) -> PyResult<()> {
         self.settle();
         let before = self.member.next(topic, partition).ok();
-        let patience = self.handles.first().map_or(Duration::MAX, |handle| handle.patience);
+        let patience = self.patience();
         let member = &mut self.member;
         let done = patiently(py, patience, || member.commit(topic, partition, offset, durable));
         if self.member.next(topic, partition).ok() != before {
@@ -200,8 +202,9 @@ impl Consuming {
     /// Take and give up what is due.
     pub(crate) fn tend(&mut self, py: Python<'_>) -> PyResult<()> {
         self.settle();
+        let patience = self.patience();
         let member = &mut self.member;
-        self.stale |= py.detach(|| member.refresh()).or_raise(py)?;
+        self.stale |= patiently(py, patience, || member.refresh())?;
         Ok(())
     }
 

@@ -29,6 +29,12 @@ pub(crate) fn invalid(py: Python<'_>, what: impl Into<String>) -> PyErr {
     raise(py, &Error::Invalid { what: what.into() })
 }
 
+/// True for an exception of this class of `falaj.errors`.
+#[cold]
+pub(crate) fn is(py: Python<'_>, error: &PyErr, class: &str) -> bool {
+    error.get_type(py).name().is_ok_and(|name| name == class)
+}
+
 /// The exception for an error.
 #[cold]
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {

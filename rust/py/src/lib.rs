@@ -35,6 +35,7 @@ mod signals;
 mod store;
 mod topic;
 mod transaction;
+mod turn;
 mod wait;
 
 /// The compiled half of falaj; import `falaj` instead.

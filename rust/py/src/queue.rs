@@ -3,6 +3,7 @@
 //! What runs for each job is here; what becomes of jobs that were tried too often, and all words about
 //! it, are Python's.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::admin::{dict, list, skipped_in};
 use crate::collect::rich;
-use crate::errors::{OrRaise, invalid, remedy};
+use crate::errors::{OrRaise, invalid, is, remedy};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::held::Held;
@@ -113,7 +114,7 @@ impl Queue {
             return Ok(());
         }
         let given_back = call(py, &self.inner, &self.handle, |q, t| give_back(q, t, &leases));
-        if !is_over(py, &given_back)? {
+        if !is_over(py, &given_back) {
             open.iter().for_each(|job| job.get().settled.store(false, Ordering::Relaxed));
             return given_back;
         }
@@ -121,15 +122,18 @@ impl Queue {
         Ok(())
     }
 
-    /// As many dead letters as go into one append, the first of them in any case.
+    /// As many dead letters as go into one append, the first of them in any case: a body for each
+    /// partition of those that their keys choose, and how many letters there are.
     fn letters(
         &self,
         py: Python<'_>,
         jobs: &[Py<Job>],
+        dead: &Topic,
         limit: u64,
-    ) -> PyResult<(BodyWriter, usize)> {
+    ) -> PyResult<(Vec<(u32, BodyWriter)>, usize)> {
         let text = |text: String| PyBytes::new(py, text.as_bytes());
-        let (mut letters, mut bytes) = (Vec::new(), BLOCK);
+        let (mut letters, mut bytes, mut count) = (BTreeMap::<u32, Vec<_>>::new(), 0, 0);
+        let mut partition_of = dead.spreading(py, None);
         for job in jobs {
             let job = job.get();
             let mut record = Record::incoming(job.record.bind(py))?;
@@ -139,13 +143,17 @@ impl Queue {
                 ("falaj-offset".to_owned(), Some(text(job.lease.offset.to_string()))),
                 ("falaj-attempts".to_owned(), Some(text((job.lease.attempt - 1).to_string()))),
             ]);
-            bytes += record.len() as u64;
-            if !letters.is_empty() && bytes > limit {
+            let partition = partition_of(record.key.as_ref().map(PyBytesMethods::as_bytes))?;
+            let block = if letters.contains_key(&partition) { 0 } else { BLOCK };
+            bytes += block + record.len() as u64;
+            if count > 0 && bytes > limit {
                 break;
             }
-            letters.push(record);
+            letters.entry(partition).or_default().push(record);
+            count += 1;
         }
-        Ok((rich(&BodyWriter::default(), &letters), letters.len()))
+        let none = BodyWriter::default();
+        Ok((letters.iter().map(|(partition, of)| (*partition, rich(&none, of))).collect(), count))
     }
 
     fn job(&self, py: Python<'_>, taken: Taken) -> PyResult<Py<Job>> {
@@ -168,17 +176,15 @@ fn call<T: Send>(
 
 /// What a block of letters takes beside them, and more.
 const BLOCK: u64 = 256;
-/// For how long jobs are kept while their letters are written.
-const LETTER: Duration = Duration::from_secs(600);
 
-fn is_late(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
-    Ok(error.get_type(py).name()? == "LeaseOver")
+fn is_late(py: Python<'_>, error: &PyErr) -> bool {
+    is(py, error, "LeaseOver")
 }
 
 /// True where jobs need nothing more: it was done, or they are another's. After any other error they are
 /// as they were.
-fn is_over(py: Python<'_>, done: &PyResult<()>) -> PyResult<bool> {
-    done.as_ref().err().map_or(Ok(true), |error| is_late(py, error))
+fn is_over(py: Python<'_>, done: &PyResult<()>) -> bool {
+    done.as_ref().err().is_none_or(|error| is_late(py, error))
 }
 
 fn settle(jobs: &[Py<Job>]) {
@@ -260,7 +266,7 @@ impl Queue {
         let jobs = self.ours(py, jobs)?;
         let to_ack: Vec<_> = jobs.iter().map(|job| job.get().to_ack()).collect();
         let acked = self.call(py, |queue, topic| queue.ack(topic, &to_ack));
-        if is_over(py, &acked)? {
+        if is_over(py, &acked) {
             settle(&jobs);
         }
         acked
@@ -278,6 +284,20 @@ impl Queue {
         self.back(py, jobs, |queue, topic, leases| queue.put_back(topic, leases, delay))
     }
 
+    /// Have the leases of jobs end so long after now. Returns the jobs whose leases were not over.
+    fn _keep<'py>(
+        &self,
+        py: Python<'py>,
+        jobs: &Bound<'py, PyAny>,
+        lease: f64,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (mut jobs, lease) = (self.ours(py, jobs)?, delay_of(py, lease)?);
+        let leases: Vec<_> = jobs.iter().map(|job| job.get().lease).collect();
+        let mut kept = self.call(py, |queue, topic| queue.keep(topic, &leases, lease))?.into_iter();
+        jobs.retain(|_| kept.next() == Some(true));
+        PyList::new(py, jobs)
+    }
+
     /// Append jobs that are given up to another topic, on the medium, and be done with them. All are
     /// buried, or an error is told and those that are not are still out.
     fn _bury(
@@ -286,29 +306,26 @@ impl Queue {
         jobs: &Bound<'_, PyAny>,
         dead: &Bound<'_, Topic>,
     ) -> PyResult<()> {
-        let mut jobs = self.ours(py, jobs)?;
-        let dead = dead.get().opened.handle();
-        let (target, patience) = (dead.open_existing(py)?, dead.patience);
-        // However long it takes, it is not to be done by another one at the same time.
-        let leases: Vec<_> = jobs.iter().map(|job| job.get().lease).collect();
-        let kept = self.call(py, |queue, topic| queue.keep(topic, &leases, LETTER))?;
-        let mut kept = kept.into_iter();
-        jobs.retain(|_| kept.next() == Some(true));
+        let (jobs, dead) = (self.ours(py, jobs)?, dead.get());
+        let handle = dead.opened.handle();
+        let (target, patience) = (handle.open_existing(py)?, handle.patience);
         let limit = target.topic.log().max_group_len();
         let mut rest = jobs.as_slice();
         while !rest.is_empty() {
-            let (letters, count) = self.letters(py, rest, limit)?;
+            let (letters, count) = self.letters(py, rest, dead, limit)?;
+            let parts: Vec<_> =
+                letters.iter().map(|(partition, body)| (*partition, body)).collect();
             let buried;
             (buried, rest) = rest.split_at(count);
             let appended = patiently(py, patience, || {
-                target.topic.commit_bodies(&[(0, &letters)], Some(SyncMode::Durable))
+                target.topic.commit_bodies(&parts, Some(SyncMode::Durable))
             })?;
             let end = appended.1.end;
             patiently(py, patience, || target.topic.log().sync_to(end))?;
             let to_ack: Vec<_> = buried.iter().map(|job| job.get().to_ack()).collect();
             match self.call(py, |queue, topic| queue.bury(topic, &to_ack)) {
                 // Another one has it, who gives it up as well.
-                Err(error) if is_late(py, &error)? => {}
+                Err(error) if is_late(py, &error) => {}
                 ended => ended?,
             }
             settle(buried);
@@ -417,7 +434,7 @@ impl Job {
     ///     LeaseOver: Its time is over, or it was settled before; somebody else may work on it.
     fn ack(&self, py: Python<'_>) -> PyResult<()> {
         let acked = self.call(py, |queue, topic| queue.ack(topic, &[self.to_ack()]));
-        self.settled.fetch_or(is_over(py, &acked)?, Ordering::Relaxed);
+        self.settled.fetch_or(is_over(py, &acked), Ordering::Relaxed);
         acked
     }
 
@@ -432,7 +449,7 @@ impl Job {
     fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
         let delay = delay_of(py, delay)?;
         let given_back = self.call(py, |queue, topic| queue.nack(topic, &[self.lease], delay));
-        self.settled.fetch_or(is_over(py, &given_back)?, Ordering::Relaxed);
+        self.settled.fetch_or(is_over(py, &given_back), Ordering::Relaxed);
         given_back
     }
 
@@ -494,7 +511,7 @@ impl Job {
             return Ok(());
         }
         match self.nack(py, 0.0) {
-            Err(error) if is_late(py, &error)? => Ok(()),
+            Err(error) if is_late(py, &error) => Ok(()),
             given_back => given_back,
         }
     }

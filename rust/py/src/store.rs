@@ -13,12 +13,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::consumer::Shared;
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
 use crate::input::{self, sync_mode, visibility as parse_visibility};
 use crate::opened::{Asked, Opened};
 use crate::retention::change;
+use crate::turn::Shared;
 use crate::wait::{ATTEMPT, patiently, seconds};
 
 /// An open store; see falaj.Store.

@@ -161,14 +161,7 @@ impl Topic {
         let collector = Collector { shape: &self.opened.handle.shape, limit };
         let bodies = match to.partition {
             Some(partition) => collector.single(records, partition)?,
-            None => {
-                let mut keyless = None;
-                collector.spread(records, |key| match (key, keyless) {
-                    (Some(key), _) => Ok(open.topic.partition_of(key)),
-                    (None, Some(known)) => Ok(known),
-                    (None, None) => Ok(*keyless.insert(self.keyless(py, only_if.as_ref())?)),
-                })?
-            }
+            None => collector.spread(records, self.spreading(py, only_if.as_ref()))?,
         };
         let Bodies(parts) = &bodies;
         let parts: Vec<_> = parts.iter().map(|(partition, body)| (*partition, body)).collect();

@@ -20,13 +20,14 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyRange, PyString, PyTuple};
 
 use crate::collect::{Collector, rich};
-use crate::consumer::{Consumer, Shared};
+use crate::consumer::Consumer;
 use crate::errors::{OrRaise, invalid};
 use crate::handle::Open;
 use crate::input::{self, Incoming};
 use crate::opened::Opened;
 use crate::store::Store;
 use crate::topic::Topic;
+use crate::turn::Shared;
 use crate::wait::{patiently, patiently_after};
 
 /// Where the next record without a key goes.

@@ -20,6 +20,7 @@ use crate::format::checksum::crc32;
 use crate::format::consumer::{Cursor, Named, Position, at, cursor_name, entry, member};
 use crate::format::state::CursorState;
 use crate::store::gate::Gate;
+use crate::store::handles::Numbered;
 use crate::store::{Membership, Store};
 use crate::topic::Topic;
 
@@ -81,7 +82,10 @@ pub struct Consumer {
     pub(super) name: String,
     pub(super) who: Arc<Membership>,
     pub(super) me: u64,
-    pub(super) row: u64,
+    /// That there is such a member, for its own process.
+    _number: Numbered,
+    /// `None` once it left.
+    pub(super) row: Option<u64>,
     pub(super) file: ConsumerFile,
     gate: Arc<Gate>,
     pub(super) topics: Vec<Topic>,
@@ -151,7 +155,8 @@ impl Consumer {
         topics.sort_by_key(|topic| topic.settings().generation);
         expect_topics(store, name, &topics)?;
         let who = store.membership()?;
-        let me = Who::new(who.identity()).word();
+        let number = who.number();
+        let me = Who { process: who.identity(), handle: number.number }.word();
         let mut wanted = Vec::new();
         let mut lanes = Vec::new();
         for (number, topic) in topics.iter().enumerate() {
@@ -188,7 +193,8 @@ impl Consumer {
             name: name.to_owned(),
             who,
             me,
-            row,
+            _number: number,
+            row: Some(row),
             file,
             gate,
             topics,
@@ -217,13 +223,19 @@ impl Consumer {
         &self.topics
     }
 
-    /// Make sure that this is still the process that opened it. One load.
+    /// Make sure that this is still the process that opened it, and that it did not leave. One load.
     ///
     /// # Errors
-    /// `Closed` in a forked child, which opens the consumer anew.
+    /// `Closed` in a forked child, which opens the consumer anew, and once it left.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        self.who.check()
+        self.row().map(drop)
+    }
+
+    #[inline]
+    pub(super) fn row(&self) -> Result<u64> {
+        self.who.check()?;
+        self.row.ok_or(Error::Closed { what: "consumer" })
     }
 
     /// The partitions that this member has.
@@ -334,7 +346,7 @@ impl Consumer {
     /// # Errors
     /// As [`Consumer::commit`]; what was committed before the error stays.
     pub fn commit_all(&mut self, durable: bool) -> Result<()> {
-        self.who.check()?;
+        self.check()?;
         if self.home.is_some() {
             let moves = self.moves()?;
             return self.commit_moves(&moves, durable);
@@ -365,7 +377,7 @@ impl Consumer {
         offset: u64,
         durable: bool,
     ) -> Result<()> {
-        self.who.check()?;
+        self.check()?;
         let number = self.number(topic, partition)?;
         let reads = &self.topics[self.lanes[number].topic];
         if offset > reads.end(partition)? {
@@ -434,14 +446,15 @@ impl Consumer {
         cursors::told(topic, partition, &cursor, now).map(|told| told.offset)
     }
 
-    /// How many records lie behind the cursor of a partition, whoever has it.
+    /// How many records that are kept lie behind the cursor of a partition, whoever has it.
     ///
     /// # Errors
     /// As [`Consumer::committed`].
     pub fn lag(&self, topic: &str, partition: u32) -> Result<u64> {
         let lane = &self.lanes[self.number(topic, partition)?];
-        let end = self.topics[lane.topic].end(partition)?;
-        Ok(end.saturating_sub(self.committed(topic, partition)?))
+        let (first, end) =
+            (self.topics[lane.topic].first(partition)?, self.topics[lane.topic].end(partition)?);
+        Ok(end.saturating_sub(self.committed(topic, partition)?.max(first)))
     }
 
     /// What was handed out and is not committed, for who commits it elsewhere: the cursor's name
@@ -468,16 +481,20 @@ impl Consumer {
     /// Let go of everything. The cursors stay where they were committed.
     ///
     /// # Errors
-    /// Those of `pwrite`, where the store is written so; `LockTimeout`.
+    /// As [`Consumer::leave`]; then what is left goes with the process, or when that looks next at the
+    /// members of the consumer.
     pub fn close(mut self) -> Result<()> {
         self.leave()
     }
 
-    fn leave(&mut self) -> Result<()> {
+    /// Let go of everything; again, where that failed, of the rest. It commits nothing more then, and
+    /// hands out nothing. Nothing happens in a forked child, and once it left.
+    ///
+    /// # Errors
+    /// Those of `pwrite`, where the store is written so; `LockTimeout` there: it is a member still.
+    pub fn leave(&mut self) -> Result<()> {
         // In a forked child they are the parent's.
-        if self.row == u64::MAX || self.who.check().is_err() {
-            return Ok(());
-        }
+        let Some(row) = self.row.filter(|_| self.who.check().is_ok()) else { return Ok(()) };
         let words = &self.file.words;
         for lane in &mut self.lanes {
             lane.held = None;
@@ -486,8 +503,8 @@ impl Consumer {
                 words.replace(owner, self.me, 0, false)?;
             }
         }
-        words.replace(member(self.row), self.me, 0, true)?;
-        self.row = u64::MAX;
+        words.replace(member(row), self.me, 0, true)?;
+        self.row = None;
         self.rouse();
         Ok(())
     }
@@ -495,7 +512,7 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        // Where it cannot be said, the end of the process says it.
+        // Where it cannot be said, this process sees that its number is nobody's, and others its end.
         let _ = self.leave();
     }
 }

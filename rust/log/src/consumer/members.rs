@@ -2,7 +2,8 @@
 //!
 //! A member is a handle of a process: `identity of the process | number of the handle`. Invariant: the
 //! word of a member that lives is taken away by itself alone; that of a dead one by anybody who holds
-//! the proof, which is the flock of its slot. No clock decides, and no process number.
+//! the proof, which is the flock of its slot; that of a handle that is gone, and could not take its word
+//! with it, by its own process. No clock decides, and no process number.
 //!
 //! ```text
 //!  63 62 61                 32 31             0
@@ -11,16 +12,12 @@
 //! └─────┴─────────────────────┴────────────────┘
 //! ```
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use super::sharing::Row;
 use super::words::Words;
 use crate::error::{Error, Result};
 use crate::format::consumer::{MEMBERS_MAX, ask, member};
 use crate::lock::{Fate, Holders, Identity};
 use crate::store::{DeadSlot, Membership};
-
-static HANDLES: AtomicU32 = AtomicU32::new(1);
 
 /// A member, as its word names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +27,6 @@ pub(super) struct Who {
 }
 
 impl Who {
-    /// A member of this process.
-    pub(super) fn new(process: Identity) -> Self {
-        Self { process, handle: HANDLES.fetch_add(1, Ordering::Relaxed) }
-    }
-
     pub(super) fn word(self) -> u64 {
         (u64::from(self.process.bits()) << 32) | u64::from(self.handle)
     }
@@ -49,6 +41,10 @@ impl Who {
 /// What became of a member. A word that nobody writes is nobody's.
 pub(super) fn fate(who: &Membership, word: u64) -> Result<Fate<Option<DeadSlot>>> {
     let Some(member) = Who::of(word) else { return Ok(Fate::Dead(None)) };
+    if member.process == who.identity() && who.check().is_ok() && !who.has(member.handle) {
+        // Numbers are given out once, so nobody comes back as this one: that is the proof.
+        return Ok(Fate::Dead(None));
+    }
     let asked = who.fate(member.process);
     let asked =
         asked.map_err(|error| Error::io("find out about a member in", &who.slots(), error))?;
@@ -78,8 +74,7 @@ pub(super) fn bury(words: &Words, who: &Membership) -> Result<bool> {
     let mut buried = false;
     for row in 0..MEMBERS_MAX {
         let word = words.load(member(row));
-        let is_other = Who::of(word).is_none_or(|other| other.process != who.identity());
-        if word == 0 || !is_other {
+        if word == 0 {
             continue;
         }
         if let Fate::Dead(_proof) = fate(who, word)? {

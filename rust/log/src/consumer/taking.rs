@@ -48,10 +48,10 @@ impl Consumer {
     /// there are others, it asks whether they live.
     ///
     /// # Errors
-    /// `Closed` in a forked child; `Corrupt`, `Io`. What it has read of others stays, and what could not
+    /// `Closed` in a forked child, and once it left; `Corrupt`, `Io`, `LockTimeout`. What it has read of others stays, and what could not
     /// be read is tried again.
     pub fn refresh(&mut self) -> Result<bool> {
-        self.who.check()?;
+        self.check()?;
         self.sync_first()?;
         if self.is_stale() || self.due() == Some(Duration::ZERO) {
             self.look()?;
@@ -147,10 +147,10 @@ impl Consumer {
 
     /// Ask for what is lacking, or say that nothing is.
     fn say(&mut self, lacks: bool) -> Result<()> {
-        let words = &self.file.words;
-        let said = words.load(ask(self.row));
+        let (words, row) = (&self.file.words, self.row()?);
+        let said = words.load(ask(row));
         if let Some(ask_now) = self.sharing.says(lacks, said) {
-            if words.replace(ask(self.row), said, ask_now, lacks)? && lacks {
+            if words.replace(ask(row), said, ask_now, lacks)? && lacks {
                 self.rouse();
             }
         }

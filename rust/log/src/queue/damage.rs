@@ -54,6 +54,7 @@ impl Queue {
                     }
                 }
                 ring.pass(durable)?;
+                ring.tell()?;
                 Ok((given_up, false))
             })?;
             topic.log().rouse();

@@ -116,7 +116,7 @@ pub struct QueueInfo {
     pub floor: u64,
     /// No record from here on was ever handed out.
     pub head: u64,
-    /// Records that were never handed out.
+    /// Records that are kept and were never handed out.
     pub waiting: u64,
     /// Jobs that are out.
     pub leased: u64,
@@ -234,7 +234,11 @@ impl Queue {
             }
             ring.pass(durable)?;
             let is_lagging = ring.ends.floor >= durable && self.is_due(&self.asked, now.steady);
-            Ok((refused, is_lagging, ring.file.parts().ordered))
+            let frees = ring.file.parts().ordered;
+            if frees {
+                ring.tell()?;
+            }
+            Ok((refused, is_lagging, frees))
         })?;
         // They are acked, whatever becomes of this.
         if let Some(durable) = is_lagging.then(|| topic.durable(0).ok()).flatten() {
@@ -261,7 +265,7 @@ impl Queue {
                     Err(why) => refused = refused.or(Some((lease.offset, why))),
                 }
             }
-            ring.file.set(at::CHANGES, ring.file.load(at::CHANGES).wrapping_add(1))?;
+            ring.tell()?;
             Ok(refused)
         })?;
         topic.log().rouse();
@@ -383,7 +387,7 @@ impl Queue {
             if matches!(fate, Fate::Dead(_)) || planted(Canary::HolderRobbed) {
                 self.changed(topic, |ring, now| {
                     ring.reclaim(holder, now)?;
-                    ring.file.set(at::CHANGES, ring.file.load(at::CHANGES).wrapping_add(1))
+                    ring.tell()
                 })?;
                 topic.log().rouse();
             }
@@ -460,7 +464,7 @@ impl Queue {
     /// # Errors
     /// Those of the queue's state and of the topic.
     pub fn info(&self, topic: &Topic) -> Result<QueueInfo> {
-        let (end, member) = (topic.end(0)?, topic.store().membership()?);
+        let (first, end, member) = (topic.first(0)?, topic.end(0)?, topic.store().membership()?);
         let me = member.identity();
         self.locked(topic, |ring, _| {
             let load = |position| ring.file.load(position);
@@ -478,7 +482,7 @@ impl Queue {
                 ordered: ring.file.parts().ordered,
                 floor,
                 head,
-                waiting: end.saturating_sub(head),
+                waiting: end.saturating_sub(head.max(first)),
                 leased,
                 returned: (head - floor).saturating_sub(leased + done),
                 done,

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::Result;
-use crate::format::queue::at;
 use crate::store::fork;
 
 use super::ring::Ring;
@@ -77,7 +76,7 @@ impl Owed {
         }
         self.is_any.store(false, Ordering::Relaxed);
         if is_any {
-            ring.file.set(at::CHANGES, ring.file.load(at::CHANGES).wrapping_add(1))?;
+            ring.tell()?;
         }
         Ok(is_any)
     }

@@ -57,6 +57,11 @@ impl<'a> Ring<'a> {
         (self.file.lineage(), self.file.load(at::CHANGES))
     }
 
+    /// Have who waits look again, once it is roused.
+    pub(super) fn tell(&self) -> Result<()> {
+        self.file.set(at::CHANGES, self.file.load(at::CHANGES).wrapping_add(1))
+    }
+
     /// Change what is derived, from here on until [`Ring::finish`].
     pub(super) fn begin(&self) -> Result<()> {
         self.file.set(at::BUSY, 1)

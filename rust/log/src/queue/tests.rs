@@ -1,6 +1,7 @@
 //! Queues in memory: what is handed out to whom, power cuts and deaths at every event, harmed files.
 
 mod handing_back;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -283,6 +284,7 @@ fn what_was_trimmed_counts_as_done_and_is_told() {
     let jobs = take(&queue, &topic, 3);
     queue.nack(&topic, &leases(&jobs[..1]), Duration::ZERO).unwrap();
     topic.trim(&[(0, 10)]).unwrap();
+    assert_eq!(queue.info(&topic).unwrap().waiting, 10);
     assert_eq!(offsets(&take(&queue, &topic, 2)), [10, 11]);
     assert!(ack(&queue, &topic, &jobs[1..]).is_err());
     assert_eq!(queue.info(&topic).unwrap().trimmed, 10);

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use super::claim::{Claim, Patience};
 use super::doors::Doors;
 use super::gate::{Gate, Gates};
+use super::handles::{Handles, Numbered};
 use super::layout::Layout;
 use super::lockfile::LockFile;
 use super::logs::OpenLogs;
@@ -49,6 +50,7 @@ pub struct Membership {
     logs: Arc<OpenLogs>,
     gates: Gates,
     doors: Doors,
+    handles: Handles,
 }
 
 /// What a process finds when it joins.
@@ -87,7 +89,7 @@ impl Membership {
         // Whoever had a replaced claim meanwhile cannot have been kept out.
         claim.verify()?;
         let (storage, incarnation) = (storage.clone(), here.incarnation);
-        let (logs, gates, doors) = Default::default();
+        let (logs, gates, doors, handles) = Default::default();
         let member = Self {
             storage,
             slots,
@@ -99,6 +101,7 @@ impl Membership {
             logs,
             gates,
             doors,
+            handles,
         };
         Ok(Joined { member: Arc::new(member), alone: here.alone })
     }
@@ -186,6 +189,16 @@ impl Membership {
     /// What stands before a file that processes lock by a word: one for each path, whoever asks.
     pub(super) fn doors(&self) -> &Doors {
         &self.doors
+    }
+
+    /// A number by which others know something of this process.
+    pub(crate) fn number(&self) -> Numbered {
+        self.handles.number()
+    }
+
+    /// Whether what got a number of this process is still there.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.handles.is_there(number)
     }
 
     /// The process behind an identity, for people: `process 4711 (slot 3)`.

@@ -34,6 +34,7 @@ mod doors;
 mod files;
 pub mod fork;
 pub(crate) mod gate;
+pub(crate) mod handles;
 mod info;
 pub mod layout;
 mod lockfile;

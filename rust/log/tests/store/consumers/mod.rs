@@ -222,6 +222,7 @@ fn what_was_trimmed_is_told_by_the_reader_and_retention_can_ask_before() {
     drop(billing);
     orders.trim(&[(0, 6)]).unwrap();
     let billing = open(&store, &orders);
+    assert_eq!(billing.lag("orders", 0).unwrap(), 4);
     let next = billing.next("orders", 0).unwrap();
     let error = orders.scan(0, next, None).unwrap_err();
     assert!(matches!(error, Error::OffsetOutOfRange { offset: 4, first: 6, end: 10, .. }));

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use falaj::format::consumer::entry;
+use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::{File, LockKind};
 
 use super::*;
 
@@ -315,4 +317,91 @@ fn words_of_an_earlier_incarnation_name_nobody() {
     // All are gone, and the next process has the same slot and, in a copy, perhaps the same generation.
     let store = store(&machine.survivor());
     assert_eq!(open(&store, &topic(&store, 4)).parts().unwrap().len(), 4);
+}
+
+/// Somebody who has the store's claim, until dropped.
+fn claimed(machine: &MemoryStorage) -> Arc<dyn File> {
+    let claim = machine.process().open(Path::new("/store/claim"), Open::ReadWrite).unwrap();
+    assert!(claim.try_lock(LockKind::Exclusive).unwrap());
+    claim
+}
+
+fn hurried(storage: Arc<dyn Storage>) -> Store {
+    let (write_mode, lock_timeout) = (Some(WriteMode::Pwrite), Duration::from_millis(1));
+    let options = StoreOptions { write_mode, lock_timeout, ..StoreOptions::default() };
+    Store::open_on(storage, ROOT, &options).unwrap()
+}
+
+#[test]
+fn who_cannot_leave_while_the_claim_is_busy_leaves_when_it_is_free() {
+    let machine = machine_with_orders(WriteMode::Pwrite);
+    let store = hurried(Arc::new(machine.process()));
+    let mut billing = open(&store, &topic(&store, 4));
+    let mut other = Process::on(&machine, WriteMode::Pwrite);
+    let claim = claimed(&machine);
+    for _ in 0..2 {
+        assert!(matches!(billing.leave().unwrap_err(), Error::LockTimeout { .. }));
+    }
+    drop(claim);
+    assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 2);
+    billing.leave().unwrap();
+    billing.leave().unwrap();
+    assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 1);
+    for refused in [billing.commit("orders", 0, 1, false), billing.commit_all(true)] {
+        assert!(matches!(refused.unwrap_err(), Error::Closed { .. }));
+    }
+    assert!(matches!(billing.refresh().unwrap_err(), Error::Closed { .. }));
+    other.waits_for(4);
+}
+
+#[test]
+fn who_is_gone_and_could_not_leave_is_nobody_to_its_own_process() {
+    let machine = machine_with_orders(WriteMode::Pwrite);
+    let store = hurried(Arc::new(machine.process()));
+    let orders = topic(&store, 4);
+    let (gone, mut stays) = (open(&store, &orders), open(&store, &orders));
+    stays.refresh().unwrap();
+    assert_eq!(stays.parts().unwrap(), []);
+    let claim = claimed(&machine);
+    drop(gone);
+    drop(claim);
+    assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 2);
+    for _ in 0..1000 {
+        stays.refresh().unwrap();
+        if stays.parts().unwrap().len() == 4 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1)); // sleep: it looks every 20 ms
+    }
+    assert_eq!(stays.parts().unwrap().len(), 4);
+    assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 1);
+    // Whoever comes next sees it too.
+    let claim = claimed(&machine);
+    drop(stays);
+    drop(claim);
+    let other = open(&store, &orders);
+    assert_eq!(other.parts().unwrap().len(), 4);
+    drop(other);
+    reset_cursor(&store, "billing", &orders, 0, Start::Latest).unwrap();
+}
+
+#[test]
+fn an_opening_that_fails_anywhere_leaves_no_member_that_nobody_is() {
+    for nth in 1.. {
+        let machine = machine_with_orders(WriteMode::Pwrite);
+        let faulty = FaultyStorage::over_memory(machine.process());
+        let store = hurried(Arc::new(faulty.clone()));
+        let orders = topic(&store, 4);
+        let locks = faulty.count(Call::Lock);
+        faulty.plan(Fault::at(locks + nth, How::Errno(5)).only(Call::Lock).forever());
+        let opened = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest);
+        faulty.heal();
+        if opened.is_ok() {
+            assert!(nth > 5, "the row and four partitions take the claim, not {nth} times");
+            break;
+        }
+        let opened = open(&store, &orders);
+        assert_eq!(opened.parts().unwrap().len(), 4, "the {nth}. lock failed");
+        assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 1);
+    }
 }
