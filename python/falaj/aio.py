@@ -15,7 +15,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from falaj.errors import Error, Invalid, LockTimeout
+from falaj.errors import Error, Invalid, LockTimeout, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -43,9 +43,12 @@ def checked(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
-    if not math.isfinite(timeout) or timeout < 0:
-        raise Invalid(f"{timeout} is no timeout in seconds")
-    return float(timeout)
+    try:
+        if math.isfinite(timeout) and timeout >= 0:
+            return float(timeout)
+    except OverflowError:
+        pass
+    raise Invalid(f"{shown(timeout)} is no timeout in seconds")
 
 
 class AsyncFollower(Generic[T]):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from falaj._core import NewRecord
-from falaj.errors import Closed, DuplicateUnknownOffset, Invalid, TooLarge
+from falaj.errors import Closed, DuplicateUnknownOffset, Invalid, TooLarge, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +122,7 @@ class Outbox:
         timeout: float = 30.0,
     ) -> None:
         if limit < 1:
-            raise Invalid(f"an outbox moves one row or more at a time, not {limit}")
+            raise Invalid(f"an outbox moves one row or more at a time, not {shown(limit)}")
         self.topic = topic
         self.name = name or f"outbox:{table}"
         self._row = row or self._columns

@@ -29,8 +29,7 @@ def test_bytes_that_are_no_text_are_a_mistake_except_in_a_path(falaj: Shell) -> 
     for arguments in (["append", "s", "\udcfforders"], ["cat", "s", "\udcfforders"]):
         ended = falaj(*arguments, given=b"x")
         assert ended.code == 2, ended
-        assert "'\\udcff" in ended.sentence()
-        assert "is not UTF-8" in ended.sentence()
+        assert "orders\" cannot name a topic: '�' is not among" in ended.sentence()
     assert falaj("append", "\udcffs", "t", given=b"x").code == 0
 
 
@@ -80,8 +79,6 @@ BEYOND = {
         ["append", "s", "t", "--partitions", "9" * 20],
         ["append", "s", "t", "--sync-interval", "9" * 20],
         ["trim", "s", "t", "--before", "1", "--partition", "9" * 20],
-    ],
-    "a number on the command line is larger than it can be": [
         ["seek", "s", "c", "t", "--to", "1", "--partition", "9" * 20],
     ],
     "is larger than any offset, time or size": [
@@ -98,15 +95,13 @@ BEYOND = {
         ["cat", "s", "t", "--grep", "(" * 5000],
         ["tail", "s", "t", "--grep", "x{99999999999}"],
     ],
-    "is not UTF-8": [
-        ["append", "s", BYTE],
-        ["cat", "s", BYTE],
+    "cannot name a topic": [["append", "s", BYTE], ["cat", "s", BYTE], ["verify", "s", BYTE]],
+    "cannot name a consumer": [
         ["consumers", "s", BYTE, "--delete"],
-        ["producers", "s", "t", "--forget", BYTE],
-        ["queues", "s", "--reset", BYTE],
         ["seek", "s", BYTE, "t", "--to", "1"],
-        ["verify", "s", BYTE],
     ],
+    "cannot name a queue": [["queues", "s", "--reset", BYTE, "--yes"]],
+    "is not UTF-8": [["producers", "s", "t", "--forget", BYTE]],
 }
 
 

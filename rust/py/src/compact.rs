@@ -66,7 +66,7 @@ pub(crate) fn _compact<'py>(
     py: Python<'py>,
     topic: &Topic,
     tombstones_us: u64,
-    memory: u64,
+    #[pyo3(from_py_with = input::bytes_of_memory)] memory: u64,
     seal: bool,
     last: Option<Vec<Told<'py>>>,
     progress: Option<Py<PyAny>>,

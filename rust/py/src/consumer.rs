@@ -13,7 +13,7 @@ use falaj::log::{Bell, Wait};
 use falaj::topic::{SyncMode, Visibility};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyString};
 
 use crate::admin::{list, skipped_in};
 use crate::batch::Batch;
@@ -194,9 +194,9 @@ impl Consumer {
     }
 
     /// Which of its topics is meant, where that need not be said.
-    fn topic_of(&self, py: Python<'_>, topic: Option<&str>) -> PyResult<String> {
+    fn topic_of(&self, py: Python<'_>, topic: Option<&Bound<'_, PyString>>) -> PyResult<String> {
         match (topic, self.topics.as_slice()) {
-            (Some(topic), _) => Ok(topic.to_owned()),
+            (Some(topic), _) => Ok(topic.to_string_lossy().into_owned()),
             (None, [only]) => Ok(only.clone()),
             _ => Err(invalid(py, "this consumer reads several topics: say which, with topic=")),
         }
@@ -206,7 +206,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         state: &Consuming,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         partition: Option<u32>,
     ) -> PyResult<(String, u32)> {
         let name = self.topic_of(py, topic)?;
@@ -234,14 +234,14 @@ impl Consumer {
     fn new(
         py: Python<'_>,
         store: &Bound<'_, Store>,
-        name: String,
+        name: &Bound<'_, PyString>,
         topics: Vec<Bound<'_, Opened>>,
         start: &str,
         number: i64,
-        automatic: Option<f64>,
+        #[pyo3(from_py_with = input::timeout)] automatic: Option<f64>,
         home: Option<Bound<'_, Opened>>,
     ) -> PyResult<Self> {
-        let store = store.get();
+        let (store, name) = (store.get(), name.to_string_lossy().into_owned());
         let (inner, patience, start) =
             (store.inner(py)?, store.patience(), start_of(start, number));
         let mut handles: Vec<_> = topics.iter().map(|t| Arc::clone(&t.get().handle)).collect();
@@ -304,7 +304,10 @@ impl Consumer {
 
     /// An iterator that goes on, until nothing came for so many seconds.
     #[pyo3(signature = (timeout))]
-    fn _follow(slf: Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Consumed> {
+    fn _follow(
+        slf: Bound<'_, Self>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
+    ) -> PyResult<Consumed> {
         let timeout = seconds(slf.py(), timeout)?;
         Ok(Consumed { consumer: slf.unbind(), timeout })
     }
@@ -314,7 +317,7 @@ impl Consumer {
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = input::most)] records: usize,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let timeout = seconds(py, timeout)?;
         let found = self.wait_for(py, timeout, |state| state.next_few(py, records))?;
@@ -326,7 +329,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = input::most)] size: usize,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<Option<Batch>> {
         let timeout = seconds(py, timeout)?;
         self.wait_for(py, timeout, |state| state.next_batch(py, size))
@@ -362,7 +365,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = input::offset)] offset: Option<u64>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
@@ -405,22 +408,22 @@ impl Consumer {
         py: Python<'_>,
         start: &str,
         number: i64,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.with(py, |state| {
             let named = topic.is_some() || partition.is_some() || start == "offset";
-            let topic = named.then(|| self.topic_of(py, topic)).transpose()?;
+            let name = named.then(|| self.topic_of(py, topic)).transpose()?;
             let one = start == "offset" && number >= 0 && partition.is_none();
-            let one = match &topic {
-                Some(topic) if one => Some(self.one_of(py, state, Some(topic), None)?.1),
-                _ => partition,
+            let one = match one {
+                true => Some(self.one_of(py, state, topic, None)?.1),
+                false => partition,
             };
             state.settle();
             state.forget_streams();
             let member = &mut state.member;
             let to = start_of(start, number);
-            py.detach(|| member.seek_all(topic.as_deref(), one, to)).or_raise(py)
+            py.detach(|| member.seek_all(name.as_deref(), one, to)).or_raise(py)
         })
     }
 
@@ -437,7 +440,7 @@ impl Consumer {
     fn position(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<u64> {
         self.with(py, |state| {
@@ -456,7 +459,7 @@ impl Consumer {
     fn committed(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<u64> {
         self.with(py, |state| {
@@ -500,7 +503,7 @@ impl Consumer {
     fn pause(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.set_paused(py, topic, partition, true)
@@ -515,7 +518,7 @@ impl Consumer {
     fn resume(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.set_paused(py, topic, partition, false)
@@ -601,7 +604,7 @@ impl Consumer {
     fn set_paused(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         partition: Option<u32>,
         paused: bool,
     ) -> PyResult<()> {
