@@ -74,6 +74,11 @@ BEYOND = {
         ["append", "s", "t", "--sync-interval", "-1"],
         ["trim", "s", "t", "--before", "1", "--partition", "-1"],
         ["seek", "s", "c", "t", "--to", "1", "--partition", "-1"],
+        *(["tail", "s", "t", "-f", "--idle", idle] for idle in ("inf", "nan", "-1", "1e300")),
+        *(["--timeout", wait, "topics", "s"] for wait in ("inf", "nan", "-1", "1e300")),
+    ],
+    "the producers take from 0 to 600 seconds, not ": [
+        *(["demo", "here", "--seconds", pace] for pace in ("inf", "nan", "-5", "2000")),
     ],
     "is a number from 0 to": [
         ["append", "s", "t", "--partitions", "9" * 20],
@@ -89,6 +94,13 @@ BEYOND = {
         ["trim", "s", "t", "--before=-" + "9" * 5000],
         ["seek", "s", "c", "t", "--to", "9" * 23],
         ["configure", "s", "--bytes", "9" * 5000],
+        ["configure", "s", "t", "--age", "9" * 400 + "d"],
+        ["configure", "s", "t", "--age", "9" * 400],
+    ],
+    "ago is before all that a record can keep": [
+        ["cat", "s", "t", "--since", "9" * 400 + "m"],
+        ["cat", "s", "t", "--until", "9" * 12 + "d"],
+        ["producers", "s", "t", "--forget-before", "9" * 400 + "s"],
     ],
     "there is no offset": [["cat", "s", "t", "--from", "9" * 46]],
     "takes a regular expression": [

@@ -27,6 +27,7 @@ from falaj.cli.producing import producers
 from falaj.cli.queueing import queues
 from falaj.cli.reading import cat, tail
 from falaj.cli.storing import delete, demo, topics, trim
+from falaj.cli.units import SECONDS_MAX
 from falaj.errors import Error
 
 if TYPE_CHECKING:
@@ -111,7 +112,13 @@ def options_in_front(
     ] = False,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Wait so long for a lock."),
+        typer.Option(
+            "--timeout",
+            min=0.0,
+            max=SECONDS_MAX,
+            metavar="SECONDS",
+            help="Wait so long for a lock.",
+        ),
     ] = 10.0,
 ) -> None:
     """Keep what stands in front of the verb."""

@@ -1,13 +1,13 @@
 //! `Store`: a directory of topics.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use falaj::error::Error;
 use falaj::log::Reading;
-use falaj::store::{Access, Store as Inner, StoreOptions, TopicOptions};
+use falaj::store::{Access, Layout, Store as Inner, StoreOptions, TopicOptions};
 use falaj::topic::SyncMode;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -201,6 +201,29 @@ impl Store {
         let opened = Opened::open(py, &self.inner(py)?, &name.to_string_lossy(), &asked)?;
         self.note(opened.handle());
         Ok(opened)
+    }
+
+    /// Complain of a name and of settings that no topic can have, before there is a store.
+    #[staticmethod]
+    #[pyo3(signature = (name, *, codec, partitions, segment_bytes, sync_interval_ms))]
+    fn _check_topic(
+        py: Python<'_>,
+        name: &Bound<'_, PyString>,
+        codec: Option<&Bound<'_, PyString>>,
+        #[pyo3(from_py_with = input::partitions)] partitions: Option<u32>,
+        #[pyo3(from_py_with = input::segment_bytes)] segment_bytes: Option<u64>,
+        #[pyo3(from_py_with = input::sync_interval_ms)] sync_interval_ms: Option<u64>,
+    ) -> PyResult<()> {
+        let codec = codec.map(|codec| codec.to_string_lossy().into_owned());
+        let asked = TopicOptions {
+            codec,
+            partitions,
+            segment_bytes,
+            sync_interval_ms,
+            ..TopicOptions::default()
+        };
+        asked.validate().or_raise(py)?;
+        Layout::new(Path::new(".")).topic(&name.to_string_lossy()).or_raise(py).map(drop)
     }
 
     /// Complain when there is no such topic.
