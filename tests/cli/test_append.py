@@ -145,6 +145,18 @@ def test_a_line_that_is_refused_is_named_and_those_before_are_there(
     assert values(falaj.folder, "t") == [b'{"k":1}', b'{"k":2}']
 
 
+def test_a_number_of_thousands_of_digits_is_json_as_any_other(falaj: Shell) -> None:
+    digits = b"1234567890" * 500
+    line = b'{"k": %s, "n": [-%s, 0.%s]}' % (digits, digits, digits)
+    falaj.ok("append", "s", "t", "--key-field", "k", given=line)
+    assert values(falaj.folder, "t") == [line]
+    with library.open(falaj.folder / "s", "r") as store:
+        assert store.topic("t")[0].key == digits
+    ended = falaj("append", "s", "packed", "--codec", "msgpack", given=line)
+    assert ended.code == 2
+    assert "does not fit msgpack (a number of thousands of digits)" in ended.sentence()
+
+
 def test_a_topic_of_text_takes_only_utf_8(falaj: Shell) -> None:
     ended = falaj("append", "s", "t", "--codec", "str", given="é\n".encode() + b"\xff\n")
     assert ended.code == 2
