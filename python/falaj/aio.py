@@ -124,6 +124,9 @@ class AsyncFollower(Generic[T]):
         if getattr(self, "_watcher", None) is not None:
             self.close()
 
+    def __repr__(self) -> str:
+        return repr(self._follower).replace("Follower", "AsyncFollower", 1)
+
     async def __aenter__(self) -> AsyncFollower[T]:
         return self
 
@@ -144,6 +147,9 @@ class AsyncConsumer(Generic[T]):
         self._consumer = consumer
         self._timeout = checked(timeout)
         self._read = 0
+
+    def __repr__(self) -> str:
+        return f"<falaj.AsyncConsumer of {self._consumer!r}>"
 
     def __aiter__(self) -> AsyncConsumer[T]:
         return self

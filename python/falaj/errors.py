@@ -197,7 +197,11 @@ class OutOfSequence(Error, ValueError):
 
 
 class DuplicateUnknownOffset(Error, ValueError):
-    """A repeat of an append of which the offset is not known any more; it is not appended again."""
+    """A sequence before those that are remembered of the producer. Nothing was appended.
+
+    Remembered are the last five. It is the repeat of an append of which the offset is not known any
+    more, or comes before the producer's first.
+    """
 
 
 class LogRewound(Error, LookupError):

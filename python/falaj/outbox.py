@@ -66,9 +66,10 @@ class Outbox:
 
     The table has an `INTEGER PRIMARY KEY AUTOINCREMENT`, and SQLite gives the ids, so that they
     only rise; a row is not changed once it is committed. A key without `AUTOINCREMENT` will do
-    where rows stay in the table: of deleted ones SQLite uses the ids again. Several relays of one
-    table may run at once: they help each other out. A topic that is deleted and created anew gets
-    the rows anew.
+    where rows stay in the table: of deleted ones SQLite uses the ids again, and rows that get them
+    are passed over, which is noticed only while the highest is below what was moved. Several relays
+    of one table may run at once: they help each other out. A topic that is deleted and created anew
+    gets the rows anew.
 
     A batch costs three syncs, two of the database and one of the log: its number is committed with
     `synchronous=EXTRA`, whatever the service's own connections do, and it is appended durably.

@@ -227,7 +227,7 @@ def test_an_extra_that_cannot_be_shown_costs_no_line(
     for _ in range(100_000):
         deep = [deep]
     lists: list[object] = []
-    for _ in range(700):
+    for _ in range(600):
         lists = [lists]
     extra = {
         "order": Broken(),
@@ -248,7 +248,7 @@ def test_an_extra_that_cannot_be_shown_costs_no_line(
         "orders": [1, {"of": broken}, {broken: 2}],
         "row": "<Gone that cannot be shown>",
         "deep": "<list that cannot be shown>",
-        "lists": "[" * 701 + "]" * 701,
+        "lists": "[" * 601 + "]" * 601,
         "many": "18446744073709551616",
         "digits": "<int that cannot be shown>",
         "most": [2**64 - 1, -(2**63)],

@@ -80,8 +80,9 @@ pub enum Error {
     /// A producer left sequences out: `next` has to come first. Nothing was appended. Next: append what
     /// is missing.
     OutOfSequence { producer: String, sequence: u64, next: u64 },
-    /// A repeat of so old an append that its offset is not known any more. Nothing was appended. Next:
-    /// go on with the sequence that comes next.
+    /// A sequence before those that are remembered of its producer: the repeat of so old an append that
+    /// its offset is not known any more, or one from before the first. Nothing was appended. Next: go on
+    /// with the sequence behind the last one.
     DuplicateUnknownOffset { producer: String, sequence: u64 },
     /// What a consumer had read is not what its log holds there now: the log lost its end, or is an
     /// older copy. Next: choose where to go on, by seeking.
@@ -367,8 +368,9 @@ impl fmt::Display for Error {
             ),
             Error::DuplicateUnknownOffset { producer, sequence } => write!(
                 f,
-                "producer {producer:?} appended sequence {sequence} before, and more than five since: it \
-                 is not appended again, and its offset is not known any more"
+                "sequence {sequence} of producer {producer:?} comes before those that are remembered of \
+                 it, the last five: it was appended before and its offset is not known any more, or the \
+                 producer began with a later one; nothing was appended now"
             ),
             Error::LogRewound { consumer, topic, partition, offset, end } => write!(
                 f,

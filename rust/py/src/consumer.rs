@@ -584,6 +584,7 @@ impl Consumer {
 
     fn __repr__(&self, py: Python<'_>) -> String {
         let what = match self.with(py, |state| Ok(state.member.held_parts().len())) {
+            Ok(1) => "1 partition".to_owned(),
             Ok(parts) => format!("{parts} partitions"),
             Err(_) if self.closed() => "closed".to_owned(),
             Err(_) => "in use".to_owned(),
@@ -639,6 +640,10 @@ pub struct Consumed {
 impl Consumed {
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("<falaj.Consumed of {}>", self.consumer.get().__repr__(py))
     }
 
     #[inline]

@@ -67,7 +67,8 @@ impl Topic {
     /// Raises:
     ///     Conflict: Somebody was faster, and the offset that was expected is taken.
     ///     OutOfSequence: The producer left a sequence out.
-    ///     DuplicateUnknownOffset: A repeat of an older append than the last five.
+    ///     DuplicateUnknownOffset: A repeat of an older append than the last five, or a sequence before
+    ///         the producer's first.
     ///     TooLarge: It is larger than one append may be; the limit is named.
     ///     NoSpace, LockTimeout, Latched, TopicDeleted, ReadOnly, Closed: Nothing was appended.
     ///     DurabilityUnknown: It is visible, and perhaps not on the medium.
@@ -395,7 +396,8 @@ impl Topic {
         Ok(Record::make(py, held)?.into_any())
     }
 
-    /// How many records there are.
+    /// `end - first`, of all its partitions: how many records there are. In a compacted topic those that
+    /// were taken count too, as their offsets stay.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let open = self.opened.handle.open_existing(py)?;
         let topic = self.seen(&open);
