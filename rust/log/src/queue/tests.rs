@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::*;
-use crate::storage::faulty::{Call, Fault, FaultyStorage, How};
+use crate::storage::faulty::{Fault, FaultyStorage, How};
 use crate::storage::memory::{MemoryStorage, every};
 use crate::storage::{Filesystem, Open, Storage};
 use crate::store::{StoreOptions, TopicOptions};
@@ -428,31 +428,6 @@ fn the_death_of_all_at_any_event_keeps_what_was_acked_and_loses_nothing() {
         }
         assert!(kept > 30, "{kept}");
     }
-}
-
-/// What was not on the medium when a sync failed is carried over: another segment, another mark.
-#[test]
-fn behind_a_failed_sync_what_was_acked_before_may_come_again_and_nothing_is_lost() {
-    let machine = machine();
-    let faulty = FaultyStorage::over_memory(machine.clone());
-    let options = StoreOptions::default();
-    let store = Store::open_on(Arc::new(faulty.clone()), "/store", &options).unwrap();
-    let topic = Topic::open(&store, "jobs", &small_segments()).unwrap();
-    for _ in 0..4 {
-        topic.append(0, &Record::value(b"job"), Some(SyncMode::None)).unwrap();
-    }
-    let work = queue(&topic, SMALL);
-    let jobs = take(&work, &topic, 4);
-    // The first stays, so that nothing below it is forgotten.
-    ack(&work, &topic, &jobs[1..3]).unwrap();
-    let next = faulty.count(Call::SyncData) + 1;
-    faulty.plan(Fault::at(next, How::Errno(libc::EIO)).only(Call::SyncData));
-    topic.flush().unwrap();
-    assert_eq!(faulty.failed(), 1);
-    ack(&work, &topic, &jobs[3..]).unwrap();
-    drop((work, topic, store));
-    let topic = topic_on(&machine).unwrap();
-    assert_eq!(drain(&queue(&topic, SMALL), &topic), [0, 1, 2, 3]);
 }
 
 #[test]
