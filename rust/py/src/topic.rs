@@ -350,8 +350,8 @@ impl Topic {
         mut ids: Vec<u64>,
     ) -> PyResult<usize> {
         let topic = &self.opened.handle.open_existing(py)?.topic;
-        for name in &names {
-            ids.push(Producer::id_of(&producer_name(name)?));
+        for name in names {
+            ids.push(Producer::id_of(&producer_name(&name)?));
         }
         patiently(py, self.opened.handle.patience, || topic.forget_producers(&ids))
     }
