@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["CompactReport", "Last", "compact"]
 
 _MICROSECOND = timedelta(microseconds=1)
+_MOST = 2**63 - 1
 
 
 class CompactReport(TypedDict):
@@ -92,4 +93,4 @@ def _microseconds(span: object) -> int:
         ) from None
     if told < timedelta(0):
         raise Invalid(f"delete_retention is not below 0, and {shown(span)} is")
-    return told // _MICROSECOND
+    return min(told // _MICROSECOND, _MOST)

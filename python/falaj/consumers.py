@@ -305,10 +305,13 @@ def open_consumer(
         )
     opened = []
     for topic in topics:
-        handle = topic
+        handle: Any = topic
         if isinstance(handle, str):
             store._expect_topic(handle)
             handle = store.topic(handle)
+        if not isinstance(handle, _core.Topic):
+            kind = type(handle).__name__
+            raise TypeError(f"a consumer reads topics, or names of topics, not {kind}")
         opened.append(handle._whole_as(visibility))
     return Consumer(
         store,

@@ -126,4 +126,5 @@ class Transaction(_core.Transaction):
                 raise Invalid("a consumer knows which log keeps its cursors: leave out into=")
             self._move_consumer(cursors)
             return
-        self._move([cursors] if isinstance(cursors, Cursor) else list(cursors), into)
+        each = [cursors] if isinstance(cursors, Cursor) else cursors
+        self._move([it if isinstance(it, Cursor) else Cursor(*it) for it in each], into)

@@ -9,7 +9,9 @@ import shutil
 import stat
 import tempfile
 import zlib
+from array import array
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from children import run
 
 import falaj
 from falaj import errors
+from falaj.compaction import Last
 from falaj.consumers import position_of
 from falaj.errors import (
     BadName,
@@ -30,6 +33,7 @@ from falaj.errors import (
     SettingsMismatch,
     TopicDeleted,
 )
+from falaj.producers import Producer
 
 CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, falaj.Error)]
 
@@ -360,6 +364,11 @@ def test_permission_bits_that_make_no_store_are_refused(path: Path, mode: int) -
     assert not path.exists()
 
 
+def moved(store: falaj.Store, topic: falaj.Topic[Any], *cursors: Any) -> None:
+    with store.transaction() as tx:
+        tx.commit_cursor(cursors, into=topic)
+
+
 WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "partitions": lambda store, _: store.topic("new", partitions=-1),
     "segment": lambda store, _: store.topic("new", segment_bytes=2**70),
@@ -408,6 +417,12 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "age": lambda store, _: store.topic("new", retention_age=10**5000),
     "moment": lambda _, topic: topic.append(b"x", time=10**5000),
     "memory": lambda _, topic: topic.compact(memory=2**64),
+    "lasts": lambda _, topic: topic.compact(last={-1: Last(0, array("Q"))}),
+    "last end": lambda _, topic: topic.compact(last={0: Last(2**64, array("Q"))}),
+    "known id": lambda _, topic: topic.forget_producer(Producer("f" * 17, 0, 0, 0, None)),
+    "cursors": lambda store, topic: moved(store, topic, ("c", 2**64, 0)),
+    "checksum": lambda store, topic: moved(store, topic, (b"c", 0, -1)),
+    "nameless": lambda _, topic: topic.job("").__enter__(),
     "rows": lambda _, topic: topic.to_reader(batch_rows=10**5000),
     "producer": lambda _, topic: topic.append(b"x", producer="\ud800", sequence=0),
     "known": lambda _, topic: topic.last_sequence("\udcff"),
@@ -435,6 +450,32 @@ def test_an_argument_that_cannot_be_is_an_error_of_falaj(
     with pytest.raises(Invalid):
         WRONG[what](store, topic)
     assert (store.topics(), topic.end) == (["orders"], 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda store, _: store.consumer("c", [5]), "reads topics, or names of topics, not int"),
+        (lambda _, topic: topic.stage("j", "p", token=("a",)), "a token is a pair of the name"),
+        (lambda _, topic: topic.stage("j", "p", token=5), "a token is a pair of the name"),
+        (
+            lambda _, topic: topic.compact(last={0: Last(0, array("q", [1]))}),
+            "unsigned 64-bit numbers, as array",
+        ),
+    ],
+)
+def test_an_argument_of_another_type_is_a_type_error_that_says_what_it_is(
+    store: falaj.Store, topic: falaj.Topic[Any], call: Callable[[Any, Any], object], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        call(store, topic)
+
+
+def test_the_longest_span_there_is_is_as_good_as_for_ever(store: falaj.Store) -> None:
+    topic = store.topic("t", compacted=True)
+    assert topic.tombstone(b"key") == 0
+    kept = topic.compact(delete_retention=timedelta.max, seal=True)
+    assert (kept["records"], kept["removed"]) == (1, 0)
 
 
 NOWHERE: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {

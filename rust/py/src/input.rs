@@ -288,7 +288,9 @@ pub(crate) fn token(given: &Bound<'_, PyAny>) -> PyResult<Option<(String, u64)>>
     if given.is_none() {
         return Ok(None);
     }
-    let (name, given): (Bound<'_, PyString>, Bound<'_, PyAny>) = given.extract()?;
+    let wrong =
+        |_: PyErr| PyTypeError::new_err("a token is a pair of the name of a series and a number");
+    let (name, given): (Bound<'_, PyString>, Bound<'_, PyAny>) = given.extract().map_err(wrong)?;
     Ok(Some((text(&name, SERIES)?, number(&given, "the number of a job")?)))
 }
 
