@@ -26,6 +26,7 @@ def test_without_a_verb_it_shows_its_help(falaj: Shell) -> None:
 
 
 def test_bytes_that_are_no_text_are_a_mistake_except_in_a_path(falaj: Shell) -> None:
+    library.open(falaj.folder / "s").close()
     for arguments in (["append", "s", "\udcfforders"], ["cat", "s", "\udcfforders"]):
         ended = falaj(*arguments, given=b"x")
         assert ended.code == 2, ended
