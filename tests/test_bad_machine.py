@@ -162,7 +162,8 @@ def test_a_limit_on_the_size_of_files_is_told_and_kills_nobody(bash: Bash) -> No
     )
     assert ended.out.splitlines() == ["limit: 3", "whole", "after"]
     sentence = Ended(3, "", ended.err).sentence()
-    assert "File too large (os error 27); nothing committed is lost, make room" in sentence
+    assert "File too large (os error 27); nothing committed is lost, raise the limit" in sentence
+    assert "`ulimit -f`, and go on" in sentence
 
 
 # Everything is imported before the limit comes: it is the store that has to do with little.

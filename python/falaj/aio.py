@@ -15,7 +15,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from falaj.errors import Closed, Error, Invalid, LockTimeout
+from falaj.errors import Closed, Error, Invalid, LockTimeout, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -43,9 +43,12 @@ def checked(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
-    if not math.isfinite(timeout) or timeout < 0:
-        raise Invalid(f"{timeout} is no timeout in seconds")
-    return float(timeout)
+    try:
+        if math.isfinite(timeout) and timeout >= 0:
+            return float(timeout)
+    except OverflowError:
+        pass
+    raise Invalid(f"{shown(timeout)} is no timeout in seconds")
 
 
 class AsyncFollower(Generic[T]):
@@ -121,6 +124,9 @@ class AsyncFollower(Generic[T]):
         if getattr(self, "_watcher", None) is not None:
             self.close()
 
+    def __repr__(self) -> str:
+        return repr(self._follower).replace("Follower", "AsyncFollower", 1)
+
     async def __aenter__(self) -> AsyncFollower[T]:
         return self
 
@@ -141,6 +147,9 @@ class AsyncConsumer(Generic[T]):
         self._consumer = consumer
         self._timeout = checked(timeout)
         self._read = 0
+
+    def __repr__(self) -> str:
+        return f"<falaj.AsyncConsumer of {self._consumer!r}>"
 
     def __aiter__(self) -> AsyncConsumer[T]:
         return self

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from falaj import _core
-from falaj.errors import Invalid
+from falaj.errors import Invalid, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -284,9 +284,9 @@ def check(batch_rows: int, batch_bytes: int, on_corrupt: str) -> None:
     if batch_rows < 1 or batch_bytes < 1:
         raise Invalid("a batch has at least one row and one byte")
     if batch_rows > BATCH_ROWS_MAX:
-        raise Invalid(f"batch_rows is at most {BATCH_ROWS_MAX:,}, not {batch_rows:,}")
+        raise Invalid(f"batch_rows is at most {BATCH_ROWS_MAX:,}, not {shown(batch_rows, ',')}")
     if batch_bytes > BATCH_BYTES_MAX:
-        raise Invalid(f"batch_bytes is at most {BATCH_BYTES_MAX:,}, not {batch_bytes:,}")
+        raise Invalid(f"batch_bytes is at most {BATCH_BYTES_MAX:,}, not {shown(batch_bytes, ',')}")
 
 
 def table(topic: Topic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from falaj import _core
-from falaj.errors import Invalid
+from falaj.errors import Invalid, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["CompactReport", "Last", "compact"]
 
 _MICROSECOND = timedelta(microseconds=1)
+_MOST = 2**63 - 1
 
 
 class CompactReport(TypedDict):
@@ -71,7 +72,7 @@ def compact(
             for partition, of in last.items()
         ]
     if memory < 1:
-        raise Invalid(f"compaction takes at least a byte of memory, not {memory}")
+        raise Invalid(f"compaction takes at least a byte of memory, not {shown(memory)}")
     return _core._compact(topic, _microseconds(delete_retention), memory, seal, told, progress)
 
 
@@ -87,7 +88,9 @@ def _microseconds(span: object) -> int:
     try:
         told = span if isinstance(span, timedelta) else timedelta(seconds=span)
     except (OverflowError, ValueError):
-        raise Invalid(f"delete_retention is at most {timedelta.max}, not {span} seconds") from None
+        raise Invalid(
+            f"delete_retention is at most {timedelta.max}, not {shown(span)} seconds"
+        ) from None
     if told < timedelta(0):
-        raise Invalid(f"delete_retention is not below 0, and {span} is")
-    return told // _MICROSECOND
+        raise Invalid(f"delete_retention is not below 0, and {shown(span)} is")
+    return min(told // _MICROSECOND, _MOST)

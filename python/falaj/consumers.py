@@ -7,7 +7,7 @@ what is called once a read.
 from __future__ import annotations
 
 from falaj import _core
-from falaj.errors import Invalid
+from falaj.errors import Invalid, shown
 from falaj.lean import T
 
 TYPE_CHECKING = False  # see falaj.lean
@@ -245,7 +245,7 @@ class Consumer(_core.Consumer[T]):
 
 def _expect_some(verb: str, what: str, records: int) -> None:
     if records < 1:
-        raise Invalid(f"{verb}() takes how many records {what}, at least 1, not {records}")
+        raise Invalid(f"{verb}() takes how many records {what}, at least 1, not {shown(records)}")
 
 
 def position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, int]:
@@ -282,7 +282,7 @@ def start_of(start: Start) -> tuple[str, int]:
         return str(start), 0
     if isinstance(start, int) and not isinstance(start, bool):
         if not -(1 << 63) <= start < 1 << 63:
-            raise Invalid(f"no record of any topic has the offset {start}")
+            raise Invalid(f"no record of any topic has the offset {shown(start)}")
         return "offset", start
     from falaj import times  # few need it, and datetime takes its time to import
 
@@ -313,17 +313,20 @@ def open_consumer(
         )
     opened = []
     for topic in topics:
-        handle = topic
+        handle: Any = topic
         if isinstance(handle, str):
             store._expect_topic(handle)
             handle = store.topic(handle)
+        if not isinstance(handle, _core.Topic):
+            kind = type(handle).__name__
+            raise TypeError(f"a consumer reads topics, or names of topics, not {kind}")
         opened.append(handle._whole_as(visibility))
     return Consumer(
         store,
         name,
         opened,
         start_of(start),
-        None if automatic is False else float(automatic),
+        None if automatic is False else automatic,
         None if cursor_in is None else _home(store, cursor_in),
     )
 

@@ -49,6 +49,14 @@ __all__ = [
 ]
 
 
+def shown(number: object, form: str = "") -> str:
+    """Write a number into a sentence: of one with thousands of digits Python makes no text."""
+    try:
+        return format(number, form)
+    except ValueError:
+        return "a number of thousands of digits"
+
+
 class Error(Exception):
     """Anything that falaj raises on purpose, but for `TypeError`.
 
@@ -83,7 +91,7 @@ class NotPermitted(IOFailed, PermissionError):
 
 
 class NoSpace(Error, OSError):
-    """Disk, quota or inode table are full, or a file-size limit was hit; make room and go on."""
+    """Disk, quota or inode table are full, or a file-size limit was hit; what helps is said."""
 
 
 class NotAStore(Error, OSError):
@@ -123,7 +131,7 @@ class FilesystemRefused(Error, OSError):
 
 
 class BadName(Error, ValueError):
-    """No topic can have this name."""
+    """No topic, log, consumer or queue can have this name."""
 
 
 class Invalid(Error, ValueError):
@@ -189,7 +197,11 @@ class OutOfSequence(Error, ValueError):
 
 
 class DuplicateUnknownOffset(Error, ValueError):
-    """A repeat of an append of which the offset is not known any more; it is not appended again."""
+    """A sequence before those that are remembered of the producer. Nothing was appended.
+
+    Remembered are the last five. It is the repeat of an append of which the offset is not known any
+    more, or comes before the producer's first.
+    """
 
 
 class LogRewound(Error, LookupError):

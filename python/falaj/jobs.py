@@ -81,6 +81,8 @@ class BulkJob:
         """Begin the job."""
         if self._part is not None or self.committed is not None:
             raise Invalid("this job was begun before: make another")
+        if not self._name:
+            raise Invalid("the name of a job needs at least one character")
         if self._token is not None:
             last = self._topic.last_token(self._token[0])
             self.done = last is not None and self._token[1] <= last

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Handler"]
 
+_DEPTH_MAX = 100
 #: What a record has without `extra=`; the last two a formatter adds.
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 
@@ -25,7 +26,8 @@ class Handler(logging.Handler):
 
     The value is a dict where the topic has a codec for that, such as "json": `level`, `logger`,
     `message`, `process`, `thread`, and if there are any `exception`, `stack` and `extra`, a dict of
-    what came as `extra=`, where JSON has no value for something as its `str`. Else it is the
+    what came as `extra=`, where JSON has no value for something as its `str`, and where that fails
+    as a placeholder that names its type; whole numbers beyond 64 bits are text. Else it is the
     formatted line. What UTF-8 cannot tell, half a surrogate pair, is escaped with a backslash. The
     key is the logger's name, so that a logger's records stay in order; the event time is when it
     was logged.
@@ -86,28 +88,44 @@ class Handler(logging.Handler):
         if record.stack_info:
             value["stack"] = formatter.formatStack(record.stack_info)
         if extra := {key: each for key, each in vars(record).items() if key not in _OWN}:
-            value["extra"] = {str(key): _told(each) for key, each in extra.items()}
+            value["extra"] = {_text(key): _told(each) for key, each in extra.items()}
         return _plain(value)
 
 
 def _told(value: object) -> object:
+    """Whatever somebody's own class does there, the line is not lost."""
     try:
         return _plain(value)
-    except RecursionError:  # it holds itself
-        return _utf8(str(value))
+    except RecursionError:  # it holds itself, or lists in lists without an end
+        return _text(value)
+    except Exception:  # noqa: BLE001  # a dict or list whose items cannot be had
+        return _placeholder(value)
 
 
-def _plain(value: object) -> object:
-    """Make of a value one that JSON has, too."""
-    if value is None or isinstance(value, int):
+def _plain(value: object, depth: int = 0) -> object:
+    """Make of a value one that JSON has, too, and no deeper than codecs take."""
+    if depth > _DEPTH_MAX:
+        raise RecursionError
+    if value is None or (isinstance(value, int) and -(1 << 63) <= value < 1 << 64):
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
     if isinstance(value, dict):
-        return {_utf8(str(key)): _plain(each) for key, each in value.items()}
+        return {_text(key): _plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return _utf8(str(value))
+        return [_plain(each, depth + 1) for each in value]
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    try:
+        return _utf8(str(value))
+    except Exception:  # noqa: BLE001  # what a class of somebody's raises there
+        return _placeholder(value)
+
+
+def _placeholder(value: object) -> str:
+    return f"<{_utf8(type(value).__qualname__)} that cannot be shown>"
 
 
 def _utf8(text: str) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from falaj._core import NewRecord
-from falaj.errors import Closed, DuplicateUnknownOffset, Invalid, TooLarge
+from falaj.errors import Closed, DuplicateUnknownOffset, Invalid, TooLarge, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Outbox"]
 
 LOWEST = -(2**63)
+_LIMIT_MAX = 2**31
+_SECONDS_MAX = 1_000_000
 #: What of a statement is no keyword: strings, quoted names, comments.
 NO_KEYWORD = re.compile(
     r"""'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*\]|--[^\n]*|/\*.*?(?:\*/|$)""", re.DOTALL
@@ -66,9 +68,10 @@ class Outbox:
 
     The table has an `INTEGER PRIMARY KEY AUTOINCREMENT`, and SQLite gives the ids, so that they
     only rise; a row is not changed once it is committed. A key without `AUTOINCREMENT` will do
-    where rows stay in the table: of deleted ones SQLite uses the ids again. Several relays of one
-    table may run at once: they help each other out. A topic that is deleted and created anew gets
-    the rows anew.
+    where rows stay in the table: of deleted ones SQLite uses the ids again, and rows that get them
+    are passed over, which is noticed only while the highest is below what was moved. Several relays
+    of one table may run at once: they help each other out. A topic that is deleted and created anew
+    gets the rows anew.
 
     A batch costs three syncs, two of the database and one of the log: its number is committed with
     `synchronous=EXTRA`, whatever the service's own connections do, and it is appended durably.
@@ -90,7 +93,7 @@ class Outbox:
 
     Raises:
         Invalid: The table is not there, or its primary key is none of those above, or the database
-            is none.
+            is none; or an argument cannot be right.
 
     Example:
         >>> import sqlite3
@@ -122,16 +125,18 @@ class Outbox:
         timeout: float = 30.0,
     ) -> None:
         if limit < 1:
-            raise Invalid(f"an outbox moves one row or more at a time, not {limit}")
+            raise Invalid(f"an outbox moves one row or more at a time, not {shown(limit)}")
+        for what, text in (("table", table), ("id", id), ("name", name or "")):
+            _expect_utf8(what, text)
         self.topic = topic
         self.name = name or f"outbox:{table}"
         self._row = row or self._columns
         self._names = (table, id)
         self._table, self._id = _quoted(table), _quoted(id)
-        self._delete, self._limit = delete, limit
+        self._delete, self._limit = delete, min(limit, _LIMIT_MAX)
         self._stop = threading.Event()
         self._turn = threading.Lock()
-        self._database = self._connect(os.fspath(database), timeout)
+        self._database = self._connect(os.fspath(database), _seconds("timeout", timeout))
 
     def relay(self) -> int:
         """Move what is committed now, durably.
@@ -166,6 +171,7 @@ class Outbox:
         Raises:
             TooLarge, Invalid, sqlite3.Error: As `relay`.
         """
+        poll = _seconds("poll", poll)
         seen: int | None = None
         while True:
             with self._turn:
@@ -204,8 +210,12 @@ class Outbox:
 
     def _connect(self, database: str, timeout: float) -> sqlite3.Connection:
         try:
+            place = quote(os.fsencode(database))
+        except UnicodeEncodeError:
+            raise Invalid(f"no path is {database!r}: it holds half a character") from None
+        try:
             connection = sqlite3.connect(
-                f"file:{quote(database)}?mode=rw",  # a database that is not there is not made
+                f"file:{place}?mode=rw",  # a database that is not there is not made
                 uri=True,
                 timeout=timeout,
                 isolation_level=None,
@@ -401,6 +411,23 @@ class Outbox:
             self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
+
+
+def _expect_utf8(what: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Invalid(
+            f"{what} is text, and {text!r} is not UTF-8: it holds half a character"
+        ) from None
+
+
+def _seconds(what: str, seconds: float) -> float:
+    """Check a span of time: SQLite and Python count some of them in 32 bits."""
+    if not 0 <= seconds <= _SECONDS_MAX:
+        limits = f"from 0 to {_SECONDS_MAX:,} seconds"
+        raise Invalid(f"{what} is {limits}, not {shown(seconds)}")
+    return float(seconds)
 
 
 def _quoted(name: str) -> str:

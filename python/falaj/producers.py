@@ -5,6 +5,7 @@ What they are for stands in `docs/guide/once.md`.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj.errors import Invalid
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 __all__ = ["Producer"]
+
+_ID = re.compile(r"[0-9a-f]{16}")
 
 
 class Producer(NamedTuple):
@@ -57,6 +60,8 @@ def split(producers: tuple[object, ...]) -> tuple[list[str], list[int]]:
     names, ids = [], []
     for each in producers:
         if isinstance(each, Producer):
+            if not _ID.fullmatch(each.id):
+                raise Invalid(f"{each.id!r} is no id of a producer: take one of topic.producers()")
             ids.append(int(each.id, 16))
         elif isinstance(each, str):
             names.append(each)

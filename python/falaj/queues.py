@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from falaj import _core
 from falaj._core import Job
-from falaj.errors import Invalid, LockTimeout, TopicDeleted
+from falaj.errors import Invalid, LockTimeout, TopicDeleted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -101,7 +101,7 @@ class Queue(_core.Queue[T]):
         if max_attempts is None and dead_letter is not None:
             raise Invalid("dead_letter= is where jobs go after max_attempts=: give that as well")
         if max_attempts is not None and not 1 <= max_attempts < 2**24:
-            raise Invalid(f"max_attempts is 1 to {2**24 - 1}, or None, not {max_attempts}")
+            raise Invalid(f"max_attempts is 1 to {2**24 - 1}, or None, not {shown(max_attempts)}")
         if dead_letter is not None and _is(topic, dead_letter):
             raise Invalid(
                 f"dead_letter= is topic {topic.name!r}, the queue's own: what is given up would "
@@ -177,7 +177,7 @@ class Queue(_core.Queue[T]):
         """
         told: dict[str, bytes | None] = dict(headers or {})
         if not 0 <= delay < 2**32:
-            raise Invalid(f"a delay is a number of seconds from 0 on, not {delay}")
+            raise Invalid(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
         if delay:
             told[self._NOT_BEFORE] = str((time.time_ns() + int(delay * 1e9)) // 1000).encode()
         offset = self._topic.append(value, key, told or None, sync=sync)
@@ -209,16 +209,16 @@ class Queue(_core.Queue[T]):
                 and these jobs are tried again after a second.
         """
         if n < 1:
-            raise Invalid(f"take() takes how many jobs to take, not {n}")
-        until = None if timeout is None else time.monotonic() + timeout
+            raise Invalid(f"take() takes how many jobs to take, not {shown(n)}")
+        given, begun = timeout, time.monotonic()
         while True:
             jobs, worn = self._take(n, lease, timeout, self._max_attempts or _FOREVER)
             if worn:
                 jobs = self._give_up(worn, jobs, lease)
             if jobs or not worn:
                 return Jobs(jobs, self)
-            if until is not None:
-                timeout = max(0.0, until - time.monotonic())
+            if given is not None:
+                timeout = max(0.0, begun + given - time.monotonic())
 
     def atake(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Taking[T]:
         """Take jobs from asyncio; arguments as for `take`.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from falaj.errors import Invalid
+from falaj.errors import Invalid, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -126,7 +126,7 @@ def limit(name: str, value: object) -> int | None:
         raise TypeError(f"{name} is a whole number, or None for no limit, not {value!r}")
     if 1 <= value <= _MOST:
         return value
-    raise Invalid(f"{name} is 1 to 2**63 - 1, or None for no limit, not {value}")
+    raise Invalid(f"{name} is 1 to 2**63 - 1, or None for no limit, not {shown(value)}")
 
 
 def _age_ms(age: object) -> int | None:
@@ -137,8 +137,12 @@ def _age_ms(age: object) -> int | None:
     try:
         span = age if isinstance(age, timedelta) else timedelta(seconds=age)
     except (OverflowError, ValueError):
-        raise Invalid(f"retention_age is at most {timedelta.max}, not {age} seconds") from None
+        raise Invalid(
+            f"retention_age is at most {timedelta.max}, not {shown(age)} seconds"
+        ) from None
     ms = span // _MILLISECOND
     if ms < 1:
-        raise Invalid(f"retention_age is at least a millisecond, or None for no limit, not {age}")
+        raise Invalid(
+            f"retention_age is at least a millisecond, or None for no limit, not {shown(age)}"
+        )
     return ms

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from falaj.errors import Invalid
+from falaj.errors import Invalid, shown
 
 __all__ = ["Time", "from_ns", "to_ns"]
 
@@ -78,4 +78,4 @@ def _from_float(seconds: float) -> int:
 def _checked(time: Time, ns: int) -> int:
     if -_NS_MAX <= ns <= _NS_MAX:
         return ns
-    raise Invalid(f"{time!s} lies beyond the years 1677 to 2262 that a record can keep")
+    raise Invalid(f"{shown(time)} lies beyond the years 1677 to 2262 that a record can keep")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import chain, islice
 
 from falaj import _core
-from falaj.errors import Invalid
+from falaj.errors import Invalid, shown
 from falaj.lean import T
 from falaj.slices import Slice
 
@@ -164,7 +164,7 @@ class Topic(_core.Topic[T]):
         if start < 0:
             start += end
         if n < 0:
-            raise Invalid(f"read() takes how many records to read, not {n}")
+            raise Invalid(f"read() takes how many records to read, not {shown(n)}")
         if not self.first <= start <= end:
             raise self._out_of_range(start)
         return list(islice(self._records(start, end), min(n, end - start)))
@@ -173,7 +173,7 @@ class Topic(_core.Topic[T]):
         """Read the last `n` records, oldest first; fewer where there are fewer."""
         first, end = self.first, self.end
         if n < 0:
-            raise Invalid(f"last() takes how many records to read, not {n}")
+            raise Invalid(f"last() takes how many records to read, not {shown(n)}")
         begin = max(first, end - n)
         records = list(self._records(begin, end))
         if len(records) < n and begin > first:  # compaction took some
@@ -223,7 +223,7 @@ class Topic(_core.Topic[T]):
         """
         from falaj.transactions import Cursor  # few need it, and it imports contextvars
 
-        key = name.encode() if isinstance(name, str) else bytes(name)
+        key = Cursor(name, 0).name
         found = _core._cursor(self, key)
         return None if found is None else Cursor(key, *found)
 
@@ -293,7 +293,7 @@ class Topic(_core.Topic[T]):
             [b'one', b'two']
         """
         if size < 1:
-            raise Invalid(f"a batch has at least one record, not {size}")
+            raise Invalid(f"a batch has at least one record, not {shown(size)}")
         return chain.from_iterable([part._whole(size) for part in self._parts()])
 
     def follow(
@@ -608,6 +608,8 @@ class Topic(_core.Topic[T]):
     def _first_kept(self, before: int | Time) -> int:
         first, end = self.first, self.end
         if isinstance(before, int) and not isinstance(before, bool):
+            if before > self.committed:
+                raise self._out_of_range(before)
             return max(first, before if before >= 0 else end + before)
         offset = self._first_at(before)
         return end if offset is None else offset

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 from falaj import _core
-from falaj.errors import Invalid
+from falaj.errors import Invalid, shown
 
 TYPE_CHECKING = False  # see falaj.lean
 
@@ -24,6 +24,16 @@ __all__ = ["Cursor", "Transaction"]
 
 #: The transaction that a thread or task is in, or was begun in: those of one do not nest.
 _CURRENT: ContextVar[_core.Transaction] = ContextVar("falaj transaction")
+
+
+def _encoded(name: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise Invalid(
+            f"the name of a cursor is bytes or text, and {name!r} is not UTF-8: it holds half a "
+            "character"
+        ) from None
 
 
 class Cursor(tuple[bytes, int, int]):
@@ -44,9 +54,10 @@ class Cursor(tuple[bytes, int, int]):
 
     def __new__(cls, name: str | bytes, offset: int, checksum: int = 0) -> Cursor:
         """Make one."""
-        name = name.encode() if isinstance(name, str) else bytes(name)
+        name = _encoded(name) if isinstance(name, str) else bytes(name)
         if not 0 <= offset < 1 << 64 or not 0 <= checksum < 1 << 32:
-            raise Invalid(f"a cursor has an offset and 32 bits beside it, not {offset}, {checksum}")
+            given = f"{shown(offset)}, {shown(checksum)}"
+            raise Invalid(f"a cursor has an offset and 32 bits beside it, not {given}")
         return super().__new__(cls, (name, offset, checksum))
 
     @property
@@ -115,4 +126,5 @@ class Transaction(_core.Transaction):
                 raise Invalid("a consumer knows which log keeps its cursors: leave out into=")
             self._move_consumer(cursors)
             return
-        self._move([cursors] if isinstance(cursors, Cursor) else list(cursors), into)
+        each = [cursors] if isinstance(cursors, Cursor) else cursors
+        self._move([it if isinstance(it, Cursor) else Cursor(*it) for it in each], into)

@@ -145,6 +145,18 @@ def test_a_line_that_is_refused_is_named_and_those_before_are_there(
     assert values(falaj.folder, "t") == [b'{"k":1}', b'{"k":2}']
 
 
+def test_a_number_of_thousands_of_digits_is_json_as_any_other(falaj: Shell) -> None:
+    digits = b"1234567890" * 500
+    line = b'{"k": %s, "n": [-%s, 0.%s]}' % (digits, digits, digits)
+    falaj.ok("append", "s", "t", "--key-field", "k", given=line)
+    assert values(falaj.folder, "t") == [line]
+    with library.open(falaj.folder / "s", "r") as store:
+        assert store.topic("t")[0].key == digits
+    ended = falaj("append", "s", "packed", "--codec", "msgpack", given=line)
+    assert ended.code == 2
+    assert "does not fit msgpack (a number of thousands of digits)" in ended.sentence()
+
+
 def test_a_topic_of_text_takes_only_utf_8(falaj: Shell) -> None:
     ended = falaj("append", "s", "t", "--codec", "str", given="é\n".encode() + b"\xff\n")
     assert ended.code == 2
@@ -205,13 +217,20 @@ def test_settings_that_differ_are_refused_by_name(falaj: Shell) -> None:
         (["missing.txt"], "there is no file missing.txt"),
         (["--partition", "1"], "has no partition 1: choose one from 0 to 0"),
         (["--partitions", "3", "--partition", "3"], "choose one from 0 to 2"),
+        (["--partitions", "9" * 9], "a topic has 1 to 10000 partitions"),
+        (["--sync-interval", "9" * 9], "the sync interval is 1 to 3600000"),
     ],
 )
-def test_a_wrong_option_creates_no_topic(falaj: Shell, options: list[str], why: str) -> None:
-    ended = falaj("append", "s", "t", *options, given=b"x\n")
-    assert ended.code == 2
-    assert why in ended.sentence()
-    assert not (falaj.folder / "s/topics/t").exists()
+def test_a_wrong_option_creates_neither_store_nor_topic(
+    falaj: Shell, options: list[str], why: str
+) -> None:
+    library.open(falaj.folder / "there").close()
+    for store in ("s", "there"):
+        ended = falaj("append", store, "t", *options, given=b"x\n")
+        assert ended.code == 2
+        assert why in ended.sentence()
+    assert not (falaj.folder / "s").exists()
+    assert not (falaj.folder / "there/topics/t").exists()
 
 
 def test_a_codec_whose_package_is_missing_creates_no_topic(falaj: Shell) -> None:

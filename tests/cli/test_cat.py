@@ -304,6 +304,23 @@ def test_a_full_disk_under_the_output_is_told(falaj: Shell, size: int) -> None:
     assert done.returncode == 3
 
 
+def test_a_limit_on_the_size_of_the_output_is_told_as_one(falaj: Shell) -> None:
+    fill(falaj, b"x" * 5000)
+    limited = 'ulimit -f 1; "$0" cat s t > here'
+    done = subprocess.run(
+        ["bash", "-c", limited, PROGRAM],
+        cwd=falaj.folder,
+        env=falaj.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert Ended(done.returncode, "", done.stderr).sentence() == (
+        "cannot write the output: File too large; raise `ulimit -f` or send it elsewhere"
+    )
+    assert done.returncode == 3
+
+
 # --- Damage --------------------------------------------------------------------------------------
 
 

@@ -81,6 +81,10 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
         falaj.demo.run(tmp_path / "thesis.tex")
     with pytest.raises(Invalid, match="at least one flight, not 0"):
         falaj.demo.run(tmp_path / "demo", flights=0)
+    for pace in (float("inf"), float("nan"), -5.0, 2000.0, 10**5000):
+        with pytest.raises(Invalid, match="from 0 to 600 seconds, not "):
+            falaj.demo.run(tmp_path / "demo", seconds=pace)
+    assert not (tmp_path / "demo").exists()
 
 
 def test_without_its_packages_the_demo_says_how_to_get_them(

@@ -26,6 +26,7 @@ def test_what_is_missing_is_null_and_numbers_are_numbers() -> None:
     assert (first["carrier"], first["tailnum"], first["dep_delay"]) == ("UA", "N14228", 2)
     assert (last["tailnum"], last["dep_delay"], last["hour"]) == ("N3EHAA", None, 19)
     assert json.loads(flights.encode(last))["dep_delay"] is None
+    assert next(flights.flights(limit=10**30)) == first
 
 
 @pytest.mark.parametrize("origin", flights.ORIGINS)

@@ -39,6 +39,16 @@ def test_silence_is_told_and_ends_those_who_are_silent(
     assert not processes_of(silent)
 
 
+def test_who_appends_slowly_may_be_silent_for_as_long_as_that_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "SILENCE_SECONDS_MAX", 0.0)
+    (tmp_path / "message").write_text("{}")
+    with Crew(quiet_seconds=60.0) as crew:
+        slow = crew.start("EWR", "json.tool", tmp_path / "message")
+        assert list(crew.messages()) == [(slow, {})]
+
+
 def test_one_that_is_killed_on_purpose_is_no_news(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "silent")
     (tmp_path / "message").write_text("{}")

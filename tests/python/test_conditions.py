@@ -4,6 +4,7 @@ import random
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from children import child
@@ -55,10 +56,16 @@ def test_a_gap_and_an_old_repeat_are_refused_and_nothing_is_appended(store: fala
     with pytest.raises(OutOfSequence, match="10 comes next") as early:
         topic.append(b"x", producer="p", sequence=11)
     assert early.value.next == 10
-    with pytest.raises(DuplicateUnknownOffset, match="sequence 4 before"):
+    unknown = (
+        "sequence 4 of producer .* comes before those that are remembered of it, the last five"
+    )
+    with pytest.raises(DuplicateUnknownOffset, match=unknown):
         topic.append(b"x", producer="p", sequence=4)
+    topic.append(b"x", producer="late", sequence=10)
+    with pytest.raises(DuplicateUnknownOffset, match="or the producer began with a later one"):
+        topic.append(b"x", producer="late", sequence=4)
     assert topic.append(b"x", producer="p", sequence=5) == 5
-    assert topic.end == 10
+    assert topic.end == 11
 
 
 def test_an_append_that_expects_another_offset_is_a_conflict(store: falaj.Store) -> None:
@@ -85,6 +92,10 @@ def test_half_a_condition_is_refused(store: falaj.Store) -> None:
         topic.append(b"x", producer="p")
     with pytest.raises(Invalid, match="go together"):
         topic.extend([b"x"], sequence=1)
+    wrong: Any = 5
+    for call in (topic.last_sequence, lambda name: topic.append(b"x", producer=name, sequence=1)):
+        with pytest.raises(TypeError, match="producer= is the name of who appends, a str, not int"):
+            call(wrong)
     with pytest.raises(Invalid, match="1 to 1024 bytes"):
         topic.append(b"x", producer="", sequence=1)
     with pytest.raises(Invalid, match=r"a sequence is a number from 0 to .*, not -1"):

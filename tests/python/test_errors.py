@@ -9,7 +9,9 @@ import shutil
 import stat
 import tempfile
 import zlib
+from array import array
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from children import run
 
 import falaj
 from falaj import errors
+from falaj.compaction import Last
+from falaj.consumers import position_of
 from falaj.errors import (
     BadName,
     Corrupt,
@@ -29,6 +33,7 @@ from falaj.errors import (
     SettingsMismatch,
     TopicDeleted,
 )
+from falaj.producers import Producer
 
 CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, falaj.Error)]
 
@@ -55,7 +60,8 @@ def test_every_error_is_told_in_its_own_words_and_crosses_processes(
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "a/b", "../a", "a\0b", "a b", "é", "x" * 250, "/", "-\n"]
+    "name",
+    ["", ".", "..", "a/b", "../a", "a\0b", "a b", "é", "x" * 250, "/", "-\n", "\ud800", "a\udcff"],
 )
 def test_a_name_that_no_topic_can_have_is_refused_before_a_path_is_made(
     store: falaj.Store, path: Path, name: str
@@ -358,6 +364,11 @@ def test_permission_bits_that_make_no_store_are_refused(path: Path, mode: int) -
     assert not path.exists()
 
 
+def moved(store: falaj.Store, topic: falaj.Topic[Any], *cursors: Any) -> None:
+    with store.transaction() as tx:
+        tx.commit_cursor(cursors, into=topic)
+
+
 WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "partitions": lambda store, _: store.topic("new", partitions=-1),
     "segment": lambda store, _: store.topic("new", segment_bytes=2**70),
@@ -384,6 +395,51 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "poll": lambda store, topic: store.consumer("c", [topic]).poll(2**64),
     "take": lambda store, topic: store.queue("q", topic).take(2**64),
     "slice": lambda _, topic: topic[::2].batches(),
+    "reset": lambda store, _: store.reset_consumer("c", "orders", "latest", partition=-1),
+    "reset far": lambda store, _: store.reset_consumer("c", "orders", 0, partition=2**70),
+    "reset to": lambda store, _: store.reset_consumer("c", "orders", 10**5000),
+    "trim": lambda _, topic: topic.trim(2**127),
+    "read": lambda _, topic: topic.read(2**127, 1),
+    "read back": lambda _, topic: topic.read(-(2**128), 1),
+    "follow": lambda _, topic: topic.follow(2**127),
+    "end": lambda _, topic: topic.to_reader(end=2**127),
+    "place": lambda _, topic: position_of(topic, 0, -1),
+    "place of": lambda _, topic: position_of(topic, 2**32, 0),
+    "cursor": lambda _, topic: topic.cursor("\ud800"),
+    "cursor at": lambda _, topic: falaj.Cursor("c", 10**5000),
+    "lease": lambda store, topic: store.queue("q", topic).take(lease=10**5000, timeout=0),
+    "patience": lambda store, topic: store.queue("q", topic).take(timeout=10**5000),
+    "attempts": lambda store, topic: store.queue("q", topic, max_attempts=10**5000),
+    "silence": lambda _, topic: topic.follow(timeout=10**5000),
+    "lock": lambda store, _: falaj.open(store.path, timeout=10**5000),
+    "automatic": lambda store, topic: store.consumer("c", [topic], auto_commit=10**5000),
+    "kept": lambda store, _: store.topic("new", retention_records=10**5000),
+    "age": lambda store, _: store.topic("new", retention_age=10**5000),
+    "moment": lambda _, topic: topic.append(b"x", time=10**5000),
+    "memory": lambda _, topic: topic.compact(memory=2**64),
+    "lasts": lambda _, topic: topic.compact(last={-1: Last(0, array("Q"))}),
+    "last end": lambda _, topic: topic.compact(last={0: Last(2**64, array("Q"))}),
+    "known id": lambda _, topic: topic.forget_producer(Producer("f" * 17, 0, 0, 0, None)),
+    "cursors": lambda store, topic: moved(store, topic, ("c", 2**64, 0)),
+    "checksum": lambda store, topic: moved(store, topic, (b"c", 0, -1)),
+    "nameless": lambda _, topic: topic.job("").__enter__(),
+    "rows": lambda _, topic: topic.to_reader(batch_rows=10**5000),
+    "producer": lambda _, topic: topic.append(b"x", producer="\ud800", sequence=0),
+    "known": lambda _, topic: topic.last_sequence("\udcff"),
+    "forgotten": lambda _, topic: topic.forget_producer("\udcff"),
+    "header": lambda _, topic: topic.append(b"x", headers={"\ud800": b""}),
+    "pair": lambda _, topic: topic.append(b"x", headers=[("\ud800", b"")]),
+    "series": lambda _, topic: topic.commit_job("j", [], token=("\ud800", 1)),
+    "last": lambda _, topic: topic.last_token("\ud800"),
+    "job": lambda _, topic: topic.stage("\ud800", "p"),
+    "codec": lambda store, _: store.topic("new", codec="\ud800"),
+    "column": lambda _, topic: topic.to_reader(columns=["\ud800"]),
+    "path": lambda *_: falaj.open("\ud800"),
+    "no path": lambda *_: falaj.open(""),
+    "nul": lambda *_: falaj.open("a\0b", "r"),
+    "verified": lambda *_: falaj.verify(""),
+    "repaired": lambda *_: falaj.repair("a\0b"),
+    "backup": lambda store, _: store.backup(""),
 }
 
 
@@ -394,6 +450,77 @@ def test_an_argument_that_cannot_be_is_an_error_of_falaj(
     with pytest.raises(Invalid):
         WRONG[what](store, topic)
     assert (store.topics(), topic.end) == (["orders"], 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda store, _: store.consumer("c", [5]), "reads topics, or names of topics, not int"),
+        (lambda _, topic: topic.stage("j", "p", token=("a",)), "a token is a pair of the name"),
+        (lambda _, topic: topic.stage("j", "p", token=5), "a token is a pair of the name"),
+        (
+            lambda _, topic: topic.compact(last={0: Last(0, array("q", [1]))}),
+            "unsigned 64-bit numbers, as array",
+        ),
+    ],
+)
+def test_an_argument_of_another_type_is_a_type_error_that_says_what_it_is(
+    store: falaj.Store, topic: falaj.Topic[Any], call: Callable[[Any, Any], object], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        call(store, topic)
+
+
+def test_the_longest_span_there_is_is_as_good_as_for_ever(store: falaj.Store) -> None:
+    topic = store.topic("t", compacted=True)
+    assert topic.tombstone(b"key") == 0
+    kept = topic.compact(delete_retention=timedelta.max, seal=True)
+    assert (kept["records"], kept["removed"]) == (1, 0)
+
+
+NOWHERE: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
+    "trim": lambda _, topic: topic.trim(2**64),
+    "trim by hand": lambda _, topic: topic.trim(1, dry_run=True),
+    "read": lambda _, topic: topic.read(2**64, 1),
+    "read back": lambda _, topic: topic.read(1 - 2**127, 1),
+    "follow": lambda _, topic: topic.follow(2**127 - 1),
+    "durable": lambda _, topic: topic.wait_durable(2**64 - 1),
+}
+
+
+@pytest.mark.parametrize("what", NOWHERE)
+def test_an_offset_that_no_record_has_is_out_of_range_however_large_it_is(
+    store: falaj.Store, topic: falaj.Topic[str], what: str
+) -> None:
+    with pytest.raises(OffsetOutOfRange):
+        NOWHERE[what](store, topic)
+
+
+def test_a_refused_name_is_told_with_what_it_was_to_name(
+    store: falaj.Store, topic: falaj.Topic[str]
+) -> None:
+    for name in ("a b", "", "\udcff"):
+        with pytest.raises(BadName, match="cannot name a consumer: "):
+            store.consumer(name, [topic])
+        with pytest.raises(BadName, match="cannot name a consumer: "):
+            store.delete_consumer(name)
+        with pytest.raises(BadName, match="cannot name a queue: "):
+            store.queue(name, topic)
+        with pytest.raises(BadName, match="cannot name a log: "):
+            store.topic("new", log=name)
+        with pytest.raises(BadName, match="cannot name a topic: "):
+            falaj.verify(store.path, topic=name)
+
+
+def test_a_record_that_is_waited_for_and_is_not_there_is_the_one_that_is_named(
+    topic: falaj.Topic[memoryview],
+) -> None:
+    topic.extend([b"x"] * 3)
+    assert topic.wait_durable(2)
+    for missing in (3, 7, 2**64 - 1):
+        with pytest.raises(OffsetOutOfRange, match=f"has no record {missing}: ") as caught:
+            topic.wait_durable(missing)
+        assert (caught.value.offset, caught.value.end) == (missing, 3)
 
 
 NOBODY = 65534

@@ -202,6 +202,59 @@ def test_all_that_a_record_tells_is_in_the_dict(
     assert sorted(plain) == ["level", "logger", "message", "process", "thread"]
 
 
+class Broken:
+    """A class of somebody's that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise OSError("no such row")
+
+    __repr__ = __str__
+
+
+class Gone(dict[str, object]):
+    """A row whose columns are not there any more."""
+
+    def items(self) -> Any:
+        raise OSError("no such row")
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack"])
+def test_an_extra_that_cannot_be_shown_costs_no_line(
+    store: falaj.Store, log: Callable[..., logging.Logger], codec: str
+) -> None:
+    topic = store.topic("log", codec=codec)
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    lists: list[object] = []
+    for _ in range(600):
+        lists = [lists]
+    extra = {
+        "order": Broken(),
+        "orders": [1, {"of": Broken()}, {Broken(): 2}],
+        "row": Gone(a=1),
+        "deep": deep,
+        "lists": lists,
+        "many": 2**64,
+        "digits": -(10**5000),
+        "most": [2**64 - 1, -(2**63)],
+    }
+    log(topic).warning("it is there", extra=extra)
+    (told,) = (record.value for record in topic)
+    broken = "<Broken that cannot be shown>"
+    assert told["message"] == "it is there"
+    assert told["extra"] == {
+        "order": broken,
+        "orders": [1, {"of": broken}, {broken: 2}],
+        "row": "<Gone that cannot be shown>",
+        "deep": "<list that cannot be shown>",
+        "lists": "[" * 601 + "]" * 601,
+        "many": "18446744073709551616",
+        "digits": "<int that cannot be shown>",
+        "most": [2**64 - 1, -(2**63)],
+    }
+
+
 @pytest.mark.parametrize("codec", ["bytes", "str"])
 def test_a_line_that_utf_8_cannot_tell_is_escaped_and_not_lost(
     store: falaj.Store, log: Callable[..., logging.Logger], codec: str

@@ -289,6 +289,18 @@ def test_what_is_no_outbox_is_refused(store: falaj.Store, database: Path, tmp_pa
         Outbox(database, topic, table="again", delete=True)
     with pytest.raises(Invalid, match="one row or more"):
         Outbox(database, topic, limit=0)
+    for name in ("table", "id", "name"):
+        half: Any = {name: "\ud800"}
+        with pytest.raises(Invalid, match=f"^{name} is text, .* is not UTF-8"):
+            Outbox(database, topic, **half)
+    with pytest.raises(Invalid, match="half a character"):
+        Outbox("\ud800", topic)
+    for seconds in (-1.0, float("nan"), float("inf"), 10**5000):
+        with pytest.raises(Invalid, match=r"^timeout is from 0 to 1,000,000 seconds"):
+            Outbox(database, topic, timeout=seconds)
+        with pytest.raises(Invalid, match=r"^poll is from 0 to 1,000,000 seconds"):
+            next(Outbox(database, topic).run(poll=seconds))
+    assert Outbox(database, topic, limit=10**5000).relay() == 0
     outbox = Outbox(database, topic)
     assert repr(outbox) == '<Outbox "outbox" to t>'
     outbox.close()

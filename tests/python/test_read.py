@@ -1,5 +1,6 @@
 """Offsets are positions in history: what reading by offset, slice, time and batch promises."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -176,6 +177,40 @@ def test_reprs_tell_what_a_thing_is(filled: falaj.Topic[memoryview], store: fala
     store.close()
     assert "closed" in repr(store)
     assert repr(filled) == '<falaj.Topic "filled", codec bytes, closed>'
+
+
+def test_a_reader_tells_where_it_stands(
+    filled: falaj.Topic[memoryview], store: falaj.Store
+) -> None:
+    records = filled[2:5]
+    iterator = iter(records)
+    assert repr(iterator) == '<falaj.Records of "filled", offsets 2 up to 5>'
+    next(iterator)
+    assert repr(iterator) == '<falaj.Records of "filled", offsets 3 up to 5>'
+    with filled.follow(7) as follower:
+        next(follower)
+        assert repr(follower) == '<falaj.Follower of "filled", from offset 8 on>'
+    assert repr(follower) == '<falaj.Follower of "filled", closed>'
+    assert repr(filled.afollow(3)) == '<falaj.AsyncFollower of "filled", from offset 3 on>'
+    several = store.topic("several", partitions=2)
+    several.extend([b"x"] * 3, partition=1)
+    assert repr(iter(several)) == '<falaj.Records of "several" 2 partitions, 3 records left>'
+    assert (
+        repr(several.follow()) == '<falaj.Follower of "several" 2 partitions, from offsets 0, 0 on>'
+    )
+    waiting = filled.follow("latest")
+    thread = threading.Thread(target=list, args=(waiting,))
+    thread.start()
+    while repr(waiting) != '<falaj.Follower of "filled", in use>':
+        pass
+    waiting.close()
+    thread.join()
+    part = several.partition(1).follow("latest")
+    assert repr(part) == '<falaj.Follower of "several" partition 1, from offset 3 on>'
+    consumer = store.consumer("c", [filled])
+    consumers = '<falaj.Consumer "c" of filled, 1 partition>'
+    assert repr(consumer.follow()) == f"<falaj.Consumed of {consumers}>"
+    assert repr(consumer.afollow()) == f"<falaj.AsyncConsumer of {consumers}>"
 
 
 @pytest.mark.parametrize("verify", [True, False])

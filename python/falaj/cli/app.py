@@ -4,6 +4,7 @@ A verb raises: `Stop` for a mistake on the command line, falaj's errors as they 
 for a code of its own. Nothing else decides how the process ends.
 """
 
+import errno
 import sys
 from functools import wraps
 from importlib import import_module
@@ -26,6 +27,7 @@ from falaj.cli.producing import producers
 from falaj.cli.queueing import queues
 from falaj.cli.reading import cat, tail
 from falaj.cli.storing import delete, demo, topics, trim
+from falaj.cli.units import SECONDS_MAX
 from falaj.errors import Error
 
 if TYPE_CHECKING:
@@ -64,16 +66,13 @@ def _verb(of: typer.Typer, do: "Callable[..., None]", name: str | None = None) -
             raise _NobodyReads from None
         except Error:
             raise
-        except OverflowError:
-            sentence = "a number on the command line is larger than it can be: choose a smaller one"
-            raise Stop(sentence) from None
-        except UnicodeEncodeError as error:
-            raise Stop(f"{error.object!r} is not UTF-8, as every name is") from None
         except OSError as error:
             if error.filename is not None:
                 raise Stop(f"cannot use {error.filename}: {error.strerror}") from None
             swallow_output()
-            sentence = f"cannot write the output: {error.strerror}; make room or send it elsewhere"
+            limited = error.errno == errno.EFBIG
+            helps = "raise `ulimit -f`" if limited else "make room"
+            sentence = f"cannot write the output: {error.strerror}; {helps} or send it elsewhere"
             raise Stop(sentence, Exit.MACHINE) from None
 
     of.command(name)(verb)
@@ -113,7 +112,13 @@ def options_in_front(
     ] = False,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Wait so long for a lock."),
+        typer.Option(
+            "--timeout",
+            min=0.0,
+            max=SECONDS_MAX,
+            metavar="SECONDS",
+            help="Wait so long for a lock.",
+        ),
     ] = 10.0,
 ) -> None:
     """Keep what stands in front of the verb."""

@@ -87,12 +87,17 @@ def append(
         sync_interval,
         sync,
     )
+    access = options.access_of(context)
+    # All of this before anything is created.
     for source in sources:
         check_readable(source)
+    wanted.check(topic)
     if codec is not None:
-        maker_of(codec, json_lines, key_field)  # before anything is created
+        maker_of(codec, json_lines, key_field)
+    if partition is not None and not access.finds(store):
+        check_partition(topic, partitions or 1, partition)
     with (
-        options.access_of(context).store(store, "w", creates=True) as opened,
+        access.store(store, "w", creates=True) as opened,
         _topic(opened, topic, wanted, json_lines, partition) as to,
     ):
         work = _Work(to, maker_of(to.codec, json_lines, key_field), partition, batch)

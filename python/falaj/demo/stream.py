@@ -52,7 +52,8 @@ def stream(
     Raises:
         Failed: A process ended badly or all fell silent.
     """
-    with Crew() as crew:
+    # A few flights spread over minutes leave pauses of minutes.
+    with Crew(quiet_seconds=seconds) as crew:
         running = _Stream(crew, store, live, limit, seconds, changed)
         running.run()
     return Streamed(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Crew", "Worker"]
 
-# With 336,776 flights nobody is silent for longer than a few seconds.
+# With 336,776 flights in 15 seconds nobody is silent for longer than a few seconds.
 SILENCE_SECONDS_MAX = 60.0
 
 
@@ -75,9 +75,14 @@ class Worker:
 
 
 class Crew:
-    """All processes of one step; a context manager that ends them."""
+    """All processes of one step; a context manager that ends them.
 
-    def __init__(self) -> None:
+    Args:
+        quiet_seconds: For how long more than usual all of them may have nothing to say.
+    """
+
+    def __init__(self, quiet_seconds: float = 0.0) -> None:
+        self._silence_seconds_max = SILENCE_SECONDS_MAX + quiet_seconds
         self._inbox: queue.Queue[tuple[Worker, Any]] = queue.Queue()
         self._hired: list[Worker] = []
         self._running: set[Worker] = set()
@@ -116,11 +121,11 @@ class Crew:
 
     def _next(self) -> tuple[Worker, dict[str, Any]]:
         try:
-            return self._inbox.get(timeout=SILENCE_SECONDS_MAX)
+            return self._inbox.get(timeout=self._silence_seconds_max)
         except queue.Empty:
             names = ", ".join(sorted(worker.name for worker in self._running))
             raise Failed(
-                f"nothing was heard of {names} for {SILENCE_SECONDS_MAX:.0f} seconds"
+                f"nothing was heard of {names} for {self._silence_seconds_max:.0f} seconds"
             ) from None
 
     def __enter__(self) -> Crew:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 
 import falaj
 from falaj.arrow import lanes
-from falaj.errors import Compacted, Invalid, OffsetOutOfRange
+from falaj.errors import Compacted, Invalid, OffsetOutOfRange, shown
 from falaj.pipeline import copies, places
 from falaj.pipeline.frame import Config, Result, watched
 from falaj.pipeline.plans import Plans
@@ -46,6 +46,7 @@ _COLUMNS = (
 _BUCKET = 32_768
 """Bits of one of Spark's bitmaps."""
 _US = 1_000_000
+_WINDOW_MAX = 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +89,11 @@ class DedupeConfig(Config):
         super().__post_init__()
         places.expect_two(self.topic, self.into)
         copies.check(self.by)
-        if self.window is not None and not self.window > 0:
-            raise Invalid(f"window is a number of seconds above 0, not {self.window}")
+        if self.window is not None and not 0 < self.window <= _WINDOW_MAX:
+            raise Invalid(
+                f"window is a number of seconds above 0, and at most {_WINDOW_MAX:,}, not "
+                f"{shown(self.window)}"
+            )
         if self.top < 0:
             raise Invalid(f"top is how many ids are told, 0 or more, not {self.top}")
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import falaj
 from falaj import times
 from falaj.arrow import lanes
-from falaj.errors import Invalid, NotOwner, TooLarge
+from falaj.errors import Invalid, NotOwner, TooLarge, shown
 from falaj.pipeline import places
 from falaj.pipeline.frame import SILENT, Config, Progress, Result
 from falaj.pipeline.pacing import WALL, Clock, Pace
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReplayConfig", "ReplayResult", "replay"]
 
+_PAUSE_MAX = 10**9
 _RECORDS_MAX = 1_000
 _BYTES_MAX = 1 << 20
 """Of one transaction, which takes a quarter of a segment at most."""
@@ -89,8 +90,11 @@ class ReplayConfig(Config):
         places.expect_two(self.topic, self.into)
         if self.speed != "max" and not 0 < self.speed < float("inf"):
             raise Invalid(f'speed is a number above 0, or "max", not {self.speed}')
-        if self.longest_pause is not None and not self.longest_pause >= 0:
-            raise Invalid(f"longest_pause is a number of seconds, not {self.longest_pause}")
+        if self.longest_pause is not None and not 0 <= self.longest_pause <= _PAUSE_MAX:
+            raise Invalid(
+                f"longest_pause is a number of seconds from 0 to {_PAUSE_MAX:,}, not "
+                f"{shown(self.longest_pause)}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

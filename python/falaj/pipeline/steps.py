@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["make_folder", "move", "remove", "sync", "told", "write"]
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room within this user's quota, or have it raised,",
+    errno.EFBIG: "raise the limit on the size of files, `ulimit -f`,",
+}
 
 
 @contextmanager
@@ -41,7 +45,7 @@ def told(folder: Path) -> Iterator[None]:
         path = error.filename or folder
         said = f"{path}: {error.strerror or error}"
         if error.errno in _FULL:
-            raise NoSpace(f"{said}; make room and run it again") from error
+            raise NoSpace(f"{said}; {_FULL[error.errno]} and run it again") from error
         kind = NotPermitted if isinstance(error, PermissionError) else IOFailed
         refused = kind(f"{said}; mend it and run it again")
         refused.errno, refused.filename, refused.remedy = error.errno, path, "fix the machine"

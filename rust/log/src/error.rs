@@ -24,7 +24,8 @@ pub enum Error {
     /// The operating system refused. Next: what its message says.
     Io { what: &'static str, path: PathBuf, source: io::Error },
     /// Disk, quota or inode table are full, or a file-size limit was hit. Nothing that was
-    /// committed is lost. Next: make room, then go on; no reopening is needed.
+    /// committed is lost. Next: make room or raise the limit, as the message says, then go on; no
+    /// reopening is needed.
     NoSpace { what: &'static str, path: PathBuf, source: io::Error },
     /// The path is not a falaj store. Next: check the path, or open it for writing to create one.
     NotAStore { path: PathBuf, why: String },
@@ -47,8 +48,9 @@ pub enum Error {
     NoSlot { path: PathBuf, limit: u32 },
     /// The file system cannot keep falaj's promises. Next: use a local one, or force it knowingly.
     Filesystem { path: PathBuf, kind: String },
-    /// A name that no topic can have. Next: choose another.
-    BadName { name: String, why: String },
+    /// A name that nothing of its kind can have: no topic, log, consumer or queue. Next: choose
+    /// another.
+    BadName { what: &'static str, name: String, why: String },
     /// An argument that cannot be right. Next: what the message says.
     Invalid { what: String },
     /// A record or batch is larger than a block may be. Next: split it, or choose larger segments.
@@ -78,8 +80,9 @@ pub enum Error {
     /// A producer left sequences out: `next` has to come first. Nothing was appended. Next: append what
     /// is missing.
     OutOfSequence { producer: String, sequence: u64, next: u64 },
-    /// A repeat of so old an append that its offset is not known any more. Nothing was appended. Next:
-    /// go on with the sequence that comes next.
+    /// A sequence before those that are remembered of its producer: the repeat of so old an append that
+    /// its offset is not known any more, or one from before the first. Nothing was appended. Next: go on
+    /// with the sequence behind the last one.
     DuplicateUnknownOffset { producer: String, sequence: u64 },
     /// What a consumer had read is not what its log holds there now: the log lost its end, or is an
     /// older copy. Next: choose where to go on, by seeking.
@@ -232,6 +235,15 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
+/// What helps where there is no room.
+fn room(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EFBIG) => "raise the limit on the size of files, `ulimit -f`,",
+        Some(libc::EDQUOT) => "make room within this user's quota, or have it raised,",
+        _ => "make room",
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -240,8 +252,9 @@ impl fmt::Display for Error {
             }
             Error::NoSpace { what, path, source } => write!(
                 f,
-                "cannot {what} {}: {source}; nothing committed is lost, make room and go on",
-                path.display()
+                "cannot {what} {}: {source}; nothing committed is lost, {} and go on",
+                path.display(),
+                room(source)
             ),
             Error::NotAStore { path, why } => write!(
                 f,
@@ -297,7 +310,9 @@ impl fmt::Display for Error {
                  it if only one machine uses the store",
                 path.display()
             ),
-            Error::BadName { name, why } => write!(f, "{name:?} cannot name a topic: {why}"),
+            Error::BadName { what, name, why } => {
+                write!(f, "{name:?} cannot name a {what}: {why}")
+            }
             Error::Invalid { what } => f.write_str(what),
             Error::TooLarge { bytes, limit } => write!(
                 f,
@@ -353,8 +368,9 @@ impl fmt::Display for Error {
             ),
             Error::DuplicateUnknownOffset { producer, sequence } => write!(
                 f,
-                "producer {producer:?} appended sequence {sequence} before, and more than five since: it \
-                 is not appended again, and its offset is not known any more"
+                "sequence {sequence} of producer {producer:?} comes before those that are remembered of \
+                 it, the last five: it was appended before and its offset is not known any more, or the \
+                 producer began with a later one; nothing was appended now"
             ),
             Error::LogRewound { consumer, topic, partition, offset, end } => write!(
                 f,
@@ -429,7 +445,9 @@ mod tests {
             (libc::ENOMEM, "vm.max_map_count"),
             (libc::ENAMETOOLONG, "a shorter path"),
             (libc::EIO, "falaj backup"),
-            (libc::ENOSPC, "make room"),
+            (libc::ENOSPC, "is lost, make room and go on"),
+            (libc::EDQUOT, "within this user's quota"),
+            (libc::EFBIG, "is lost, raise the limit on the size of files, `ulimit -f`, and go on"),
             (libc::EBUSY, "mend that, then go on"),
         ] {
             let (sentence, number) = (said(errno), format!("(os error {errno}); "));

@@ -18,9 +18,10 @@ use falaj::store::{
 };
 use falaj::topic::Skipped;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::errors::{OrRaise, remedy};
+use crate::input;
 use crate::retention::shown;
 use crate::store::Store;
 use crate::wait::{ATTEMPT, patiently, seconds};
@@ -96,7 +97,7 @@ fn place(address: Address) -> (u64, u64) {
 pub(crate) fn _backup<'py>(
     py: Python<'py>,
     store: &Store,
-    path: PathBuf,
+    #[pyo3(from_py_with = input::path)] path: PathBuf,
     progress: Option<Py<PyAny>>,
 ) -> Object<'py> {
     let inner = store.inner(py)?;
@@ -133,10 +134,11 @@ pub(crate) fn skipped_in<'py>(py: Python<'py>, partition: u32, lost: &Skipped) -
 #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes values of what it is given")]
 pub(crate) fn _verify<'py>(
     py: Python<'py>,
-    path: PathBuf,
-    topic: Option<String>,
+    #[pyo3(from_py_with = input::path)] path: PathBuf,
+    topic: Option<&Bound<'_, PyString>>,
     progress: Option<Py<PyAny>>,
 ) -> Object<'py> {
+    let topic = topic.map(PyStringMethods::to_string_lossy);
     let topic = topic.as_deref();
     let found = with_progress(py, progress.as_ref(), |tell| verify(&real(), &path, topic, tell))?;
     Ok(dict!(py,
@@ -194,9 +196,9 @@ fn log_report<'py>(py: Python<'py>, log: &LogReport) -> Object<'py> {
 #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
 pub(crate) fn _repair(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = input::path)] path: PathBuf,
     dry_run: bool,
-    timeout: f64,
+    #[pyo3(from_py_with = input::seconds)] timeout: f64,
     force: bool,
 ) -> Object<'_> {
     let patience = seconds(py, Some(timeout))?.unwrap_or(Duration::MAX);

@@ -11,7 +11,7 @@ use falaj_arrow::fill::Limits;
 use falaj_arrow::filter::Filter;
 use falaj_arrow::reader::{self, Batch, Lane, Losses, Reader, c_batch};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyList};
+use pyo3::types::{PyCapsule, PyList, PyString};
 
 use crate::admin::skipped;
 use crate::attached::Attached;
@@ -110,7 +110,7 @@ pub(crate) fn _arrow(
     py: Python<'_>,
     topic: PyRef<'_, Topic>,
     lanes: Vec<(u32, u64, u64)>,
-    columns: Vec<String>,
+    columns: Vec<Bound<'_, PyString>>,
     views: bool,
     batch_rows: usize,
     batch_bytes: usize,
@@ -141,7 +141,7 @@ pub(crate) fn _arrow(
 pub(crate) fn _arrow_of(
     py: Python<'_>,
     batch: &Bound<'_, batch::Batch>,
-    columns: Vec<String>,
+    columns: Vec<Bound<'_, PyString>>,
     views: bool,
     batch_rows: usize,
     batch_bytes: usize,
@@ -154,7 +154,8 @@ pub(crate) fn _arrow_of(
     Ok(made.or_raise(py)?.into_iter().map(|batch| ArrowBatch { batch }).collect())
 }
 
-fn chosen(names: &[String], views: bool) -> Result<Columns> {
-    let columns: Result<Vec<Column>> = names.iter().map(|name| name.parse()).collect();
+fn chosen(names: &[Bound<'_, PyString>], views: bool) -> Result<Columns> {
+    let columns: Result<Vec<Column>> =
+        names.iter().map(|name| name.to_string_lossy().parse()).collect();
     columns.and_then(|columns| Columns::new(columns, views))
 }

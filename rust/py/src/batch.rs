@@ -11,6 +11,7 @@ use crate::buffer::{BatchView, View, memoryview};
 use crate::errors::OrRaise;
 use crate::handle::{Handle, Open, Shape};
 use crate::held::Held;
+use crate::input;
 use crate::iterate::Lane;
 use crate::record::Record;
 
@@ -158,7 +159,11 @@ impl Values {
     }
 
     /// One payload; costs a walk through its block.
-    fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = input::index)] index: isize,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let run = &self.batch.get().run;
         let from_start = if index < 0 { index + run.len() as isize } else { index };
         let place = match usize::try_from(from_start) {

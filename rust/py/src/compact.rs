@@ -5,6 +5,7 @@ use std::time::Instant;
 use falaj::error::Error;
 use falaj::topic::{CompactOptions, Last};
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -15,7 +16,7 @@ use crate::topic::Topic;
 
 /// Where a partition's last records are, as Python tells it: up to which offset was looked, and two
 /// buffers of unsigned 64-bit numbers.
-type Told<'py> = (u32, u64, Bound<'py, PyAny>, Bound<'py, PyAny>);
+type Told<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// See falaj.Topic.configure.
 #[pyfunction]
@@ -66,7 +67,7 @@ pub(crate) fn _compact<'py>(
     py: Python<'py>,
     topic: &Topic,
     tombstones_us: u64,
-    memory: u64,
+    #[pyo3(from_py_with = input::bytes_of_memory)] memory: u64,
     seal: bool,
     last: Option<Vec<Told<'py>>>,
     progress: Option<Py<PyAny>>,
@@ -100,7 +101,15 @@ pub(crate) fn _compact<'py>(
 }
 
 fn lasts((partition, end, offsets, alone): &Told<'_>) -> PyResult<(u32, Last)> {
-    let numbers = |buffer: &Bound<'_, PyAny>| PyBuffer::<u64>::get(buffer)?.to_vec(buffer.py());
+    let numbers = |given: &Bound<'_, PyAny>| {
+        let buffer = PyBuffer::<u64>::get(given).map_err(|_| {
+            PyTypeError::new_err(
+                "the offsets of a Last are unsigned 64-bit numbers, as array(\"Q\")",
+            )
+        });
+        buffer?.to_vec(given.py())
+    };
     let (offsets, alone) = (numbers(offsets)?, numbers(alone)?);
-    Ok((*partition, Last { end: *end, offsets, alone }))
+    let (partition, end) = (input::partition_number(partition)?, input::offset_number(end)?);
+    Ok((partition, Last { end, offsets, alone }))
 }

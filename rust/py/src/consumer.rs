@@ -10,7 +10,7 @@ use falaj::error::Result;
 use falaj::log::Wait;
 use falaj::topic::{SyncMode, Visibility};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyString};
 
 use crate::admin::{list, skipped_in};
 use crate::batch::Batch;
@@ -134,9 +134,9 @@ impl Consumer {
     }
 
     /// Which of its topics is meant, where that need not be said.
-    fn topic_of(&self, py: Python<'_>, topic: Option<&str>) -> PyResult<String> {
+    fn topic_of(&self, py: Python<'_>, topic: Option<&Bound<'_, PyString>>) -> PyResult<String> {
         match (topic, self.topics.as_slice()) {
-            (Some(topic), _) => Ok(topic.to_owned()),
+            (Some(topic), _) => Ok(topic.to_string_lossy().into_owned()),
             (None, [only]) => Ok(only.clone()),
             _ => Err(invalid(py, "this consumer reads several topics: say which, with topic=")),
         }
@@ -146,7 +146,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         state: &Consuming,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         partition: Option<u32>,
     ) -> PyResult<(String, u32)> {
         let name = self.topic_of(py, topic)?;
@@ -174,14 +174,14 @@ impl Consumer {
     fn new(
         py: Python<'_>,
         store: &Bound<'_, Store>,
-        name: String,
+        name: &Bound<'_, PyString>,
         topics: Vec<Bound<'_, Opened>>,
         start: &str,
         number: i64,
-        automatic: Option<f64>,
+        #[pyo3(from_py_with = input::timeout)] automatic: Option<f64>,
         home: Option<Bound<'_, Opened>>,
     ) -> PyResult<Self> {
-        let store = store.get();
+        let (store, name) = (store.get(), name.to_string_lossy().into_owned());
         let (inner, patience, start) =
             (store.inner(py)?, store.patience(), start_of(start, number));
         let mut handles: Vec<_> = topics.iter().map(|t| Arc::clone(&t.get().handle)).collect();
@@ -249,7 +249,10 @@ impl Consumer {
 
     /// An iterator that goes on, until nothing came for so many seconds.
     #[pyo3(signature = (timeout))]
-    fn _follow(slf: Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Consumed> {
+    fn _follow(
+        slf: Bound<'_, Self>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
+    ) -> PyResult<Consumed> {
         let timeout = seconds(slf.py(), timeout)?;
         slf.get().shared.expect_open(slf.py())?;
         Ok(Consumed { consumer: slf.unbind(), timeout })
@@ -260,7 +263,7 @@ impl Consumer {
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = input::most)] records: usize,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let timeout = seconds(py, timeout)?;
         let found = self.wait_for(py, timeout, |state| state.next_few(py, records))?;
@@ -272,7 +275,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = input::most)] size: usize,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<Option<Batch>> {
         let timeout = seconds(py, timeout)?;
         let found = self.wait_for(py, timeout, |state| state.next_batch(py, size));
@@ -309,7 +312,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = input::offset)] offset: Option<u64>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
@@ -352,22 +355,22 @@ impl Consumer {
         py: Python<'_>,
         start: &str,
         number: i64,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.with(py, |state| {
             let named = topic.is_some() || partition.is_some() || start == "offset";
-            let topic = named.then(|| self.topic_of(py, topic)).transpose()?;
+            let name = named.then(|| self.topic_of(py, topic)).transpose()?;
             let one = start == "offset" && number >= 0 && partition.is_none();
-            let one = match &topic {
-                Some(topic) if one => Some(self.one_of(py, state, Some(topic), None)?.1),
-                _ => partition,
+            let one = match one {
+                true => Some(self.one_of(py, state, topic, None)?.1),
+                false => partition,
             };
             state.settle();
             state.forget_streams();
             let member = &mut state.member;
             let to = start_of(start, number);
-            py.detach(|| member.seek_all(topic.as_deref(), one, to)).or_raise(py)
+            py.detach(|| member.seek_all(name.as_deref(), one, to)).or_raise(py)
         })
     }
 
@@ -384,7 +387,7 @@ impl Consumer {
     fn position(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<u64> {
         self.with(py, |state| {
@@ -403,7 +406,7 @@ impl Consumer {
     fn committed(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<u64> {
         self.with(py, |state| {
@@ -448,7 +451,7 @@ impl Consumer {
     fn pause(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.set_paused(py, topic, partition, true)
@@ -463,7 +466,7 @@ impl Consumer {
     fn resume(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.set_paused(py, topic, partition, false)
@@ -535,6 +538,7 @@ impl Consumer {
 
     fn __repr__(&self, py: Python<'_>) -> String {
         let what = match self.with(py, |state| Ok(state.member.held_parts().len())) {
+            Ok(1) => "1 partition".to_owned(),
             Ok(parts) => format!("{parts} partitions"),
             Err(_) if self.closed() => "closed".to_owned(),
             Err(_) => "in use".to_owned(),
@@ -555,7 +559,7 @@ impl Consumer {
     fn set_paused(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        topic: Option<&Bound<'_, PyString>>,
         partition: Option<u32>,
         paused: bool,
     ) -> PyResult<()> {
@@ -590,6 +594,10 @@ pub struct Consumed {
 impl Consumed {
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("<falaj.Consumed of {}>", self.consumer.get().__repr__(py))
     }
 
     #[inline]

@@ -4,10 +4,11 @@ use falaj::consumer::{self, ConsumerInfo, CursorInfo, MemberInfo};
 use falaj::format::names::hex;
 use falaj::store::Store as Inner;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::consumer::start_of;
 use crate::errors::{OrRaise, remedy};
+use crate::input;
 use crate::store::Store;
 use crate::topic::Topic;
 use crate::wait::patiently;
@@ -63,10 +64,11 @@ fn cursor<'py>(py: Python<'py>, found: &CursorInfo) -> PyResult<Bound<'py, PyDic
 pub(crate) fn _topic_in_log(
     py: Python<'_>,
     store: &Bound<'_, Store>,
-    log: &str,
+    log: &Bound<'_, PyString>,
 ) -> PyResult<Option<String>> {
     let inner = store.get().inner(py)?;
-    let found = py.detach(|| inner.topic_in_log(log)).or_raise(py)?;
+    let log = log.to_string_lossy();
+    let found = py.detach(|| inner.topic_in_log(&log)).or_raise(py)?;
     Ok(found.map(|topic| topic.name))
 }
 
@@ -76,20 +78,21 @@ pub(crate) fn _topic_in_log(
 pub(crate) fn _reset_cursor(
     py: Python<'_>,
     store: &Bound<'_, Store>,
-    name: &str,
-    topic: &str,
-    partition: u32,
+    name: &Bound<'_, PyString>,
+    topic: &Bound<'_, PyString>,
+    #[pyo3(from_py_with = input::partition_number)] partition: u32,
     start: (String, i64),
 ) -> PyResult<u64> {
     let (inner, patience) = (store.get().inner(py)?, store.get().patience());
+    let (name, topic) = (name.to_string_lossy(), topic.to_string_lossy());
     let to = start_of(&start.0, start.1);
     let options = falaj::store::TopicOptions::default();
     let topic = py.detach(|| {
-        inner.topic_settings(topic)?;
-        falaj::topic::Topic::open(&inner, topic, &options)
+        inner.topic_settings(&topic)?;
+        falaj::topic::Topic::open(&inner, &topic, &options)
     });
     let topic = topic.or_raise(py)?;
-    patiently(py, patience, || consumer::reset_cursor(&inner, name, &topic, partition, to))
+    patiently(py, patience, || consumer::reset_cursor(&inner, &name, &topic, partition, to))
 }
 
 /// The fingerprint of what lies before an offset: (checksum, time), both 0 where nothing does.
@@ -97,8 +100,8 @@ pub(crate) fn _reset_cursor(
 pub(crate) fn _position_of(
     py: Python<'_>,
     topic: &Bound<'_, Topic>,
-    partition: u32,
-    offset: u64,
+    #[pyo3(from_py_with = input::partition_number)] partition: u32,
+    #[pyo3(from_py_with = input::offset_number)] offset: u64,
 ) -> PyResult<(u32, i64)> {
     let open = topic.get().opened.handle.open_existing(py)?;
     let found = consumer::position_of(&open.topic, partition, offset).or_raise(py)?;
@@ -110,8 +113,9 @@ pub(crate) fn _position_of(
 pub(crate) fn _delete_consumer(
     py: Python<'_>,
     store: &Bound<'_, Store>,
-    name: &str,
+    name: &Bound<'_, PyString>,
 ) -> PyResult<()> {
     let (inner, patience) = (store.get().inner(py)?, store.get().patience());
-    patiently(py, patience, || consumer::delete_consumer(&inner, name))
+    let name = name.to_string_lossy();
+    patiently(py, patience, || consumer::delete_consumer(&inner, &name))
 }

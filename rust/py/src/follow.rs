@@ -197,6 +197,16 @@ impl Follower {
         self.handle.rouse(py);
     }
 
+    fn __repr__(&self) -> String {
+        let name = &self.handle.shape.name;
+        let what = match self.turn() {
+            _ if self.is_stopped() => format!("{name:?}, closed"),
+            Ok(state) => state.reading.shown(),
+            Err(_) => format!("{name:?}, in use"),
+        };
+        format!("<falaj.Follower of {what}>")
+    }
+
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }

@@ -3,8 +3,10 @@
 //! Invariant: what can change while it is copied is copied under the GIL; `bytes` cannot, and is used
 //! where it lies.
 
+use std::path::PathBuf;
+
 use falaj::topic::{Record, SyncMode, Visibility};
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyUnicodeEncodeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyString, PyTuple};
@@ -119,7 +121,7 @@ fn ready_headers<'py>(dict: &Bound<'py, PyDict>) -> Option<Vec<HeaderOf<'py>>> {
 }
 
 fn header<'py>(name: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<HeaderOf<'py>> {
-    let name = name.cast::<PyString>().map_err(|_| not_a_header())?.to_str()?.to_owned();
+    let name = text(name.cast::<PyString>().map_err(|_| not_a_header())?, "the name of a header")?;
     let value = if value.is_none() { None } else { Some(bytes(value, "the value of a header")?) };
     Ok((name, value))
 }
@@ -150,11 +152,68 @@ where
         if !error.is_instance_of::<PyOverflowError>(given.py()) {
             return error;
         }
-        // Of a number with thousands of digits there is no repr.
-        let given_as = given.repr().map_or_else(|_| "such a one".into(), |repr| repr.to_string());
+        let given_as = shown(given);
         let most = (1u128 << (8 * size_of::<T>())) - 1;
         invalid(given.py(), format!("{what} is a number from 0 to {most}, not {given_as}"))
     })
+}
+
+/// A place in a list.
+pub(crate) fn index(given: &Bound<'_, PyAny>) -> PyResult<isize> {
+    given.extract().map_err(|error: PyErr| {
+        if !error.is_instance_of::<PyOverflowError>(given.py()) {
+            return error;
+        }
+        PyIndexError::new_err(format!("nothing has so many values as {}", shown(given)))
+    })
+}
+
+/// A number in a sentence; of one with thousands of digits Python makes no text.
+fn shown(given: &Bound<'_, PyAny>) -> String {
+    given.repr().map_or_else(|_| "a number of thousands of digits".into(), |repr| repr.to_string())
+}
+
+/// The error for a number that no offset is, nor a partition.
+pub(crate) fn no_offset(given: &Bound<'_, PyAny>) -> PyErr {
+    invalid(given.py(), format!("no partition and no offset is {}", shown(given)))
+}
+
+/// Text that is kept as it is given. A name that is checked letter by letter needs none of this: it is
+/// taken with whatever is no text replaced, which no name may hold.
+pub(crate) fn text(given: &Bound<'_, PyString>, what: &str) -> PyResult<String> {
+    given.to_str().map(str::to_owned).map_err(|_| {
+        let given_as = given.repr().map_or_else(|_| "it".into(), |repr| repr.to_string());
+        invalid(
+            given.py(),
+            format!("{what} is text, and {given_as} is not UTF-8: it holds half a character"),
+        )
+    })
+}
+
+/// A path, which may be any bytes but zeros.
+pub(crate) fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    given.extract().map_err(|error: PyErr| {
+        if !error.is_instance_of::<PyUnicodeEncodeError>(given.py()) {
+            return error;
+        }
+        let what = format!("no path is {}: it holds half a character", shown(given));
+        invalid(given.py(), what)
+    })
+}
+
+/// Seconds, which Python may have too many of.
+pub(crate) fn seconds(given: &Bound<'_, PyAny>) -> PyResult<f64> {
+    given.extract().map_err(|error: PyErr| {
+        if !error.is_instance_of::<PyOverflowError>(given.py()) {
+            return error;
+        }
+        invalid(given.py(), format!("{} is no timeout in seconds", shown(given)))
+    })
+}
+
+/// Seconds to wait, or for ever.
+pub(crate) fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+    if given.is_none() { Ok(None) } else { seconds(given).map(Some) }
 }
 
 fn numbered<'py, T>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Option<T>>
@@ -162,6 +221,28 @@ where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
 {
     if given.is_none() { Ok(None) } else { number(given, what).map(Some) }
+}
+
+/// The number of a partition.
+pub(crate) fn partition_number(given: &Bound<'_, PyAny>) -> PyResult<u32> {
+    number(given, "a partition")
+}
+
+/// The offset of a place.
+pub(crate) fn offset_number(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    number(given, "an offset")
+}
+
+/// An offset that may lie anywhere, and from the end.
+pub(crate) fn any_offset(given: &Bound<'_, PyAny>) -> PyResult<i128> {
+    given.extract().map_err(|error: PyErr| {
+        if error.is_instance_of::<PyOverflowError>(given.py()) { no_offset(given) } else { error }
+    })
+}
+
+/// How many bytes there are.
+pub(crate) fn bytes_of_memory(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    number(given, "memory")
 }
 
 /// A partition.
@@ -199,13 +280,18 @@ pub(crate) fn most(given: &Bound<'_, PyAny>) -> PyResult<usize> {
     number(given, "how many there are to be")
 }
 
+/// What names the jobs of a token.
+pub(crate) const SERIES: &str = "the name of a series of jobs";
+
 /// Name and number of a job.
 pub(crate) fn token(given: &Bound<'_, PyAny>) -> PyResult<Option<(String, u64)>> {
     if given.is_none() {
         return Ok(None);
     }
-    let (name, given): (String, Bound<'_, PyAny>) = given.extract()?;
-    Ok(Some((name, number(&given, "the number of a job")?)))
+    let wrong =
+        |_: PyErr| PyTypeError::new_err("a token is a pair of the name of a series and a number");
+    let (name, given): (Bound<'_, PyString>, Bound<'_, PyAny>) = given.extract().map_err(wrong)?;
+    Ok(Some((text(&name, SERIES)?, number(&given, "the number of a job")?)))
 }
 
 /// The name of a sync mode.

@@ -223,6 +223,31 @@ impl Reading {
         Ok(Self { merge, handle: Arc::clone(handle), shape: Arc::clone(&handle.shape) })
     }
 
+    /// What is read and where it stands, for people.
+    pub(crate) fn shown(&self) -> String {
+        let (name, lanes) = (&self.shape.name, self.merge.lanes());
+        let part = match lanes.as_slice() {
+            [Lane { partition, .. }] if self.merge.open().topic.partitions() > 1 => {
+                format!(" partition {partition}")
+            }
+            [_] => String::new(),
+            lanes => format!(" {} partitions", lanes.len()),
+        };
+        let place = match lanes.as_slice() {
+            [Lane { from, end: None, .. }] => format!("from offset {from} on"),
+            [Lane { from, end: Some(end), .. }] => format!("offsets {from} up to {end}"),
+            lanes if lanes.iter().any(|lane| lane.end.is_none()) => {
+                let from = lanes.iter().map(|lane| lane.from.to_string()).collect::<Vec<_>>();
+                format!("from offsets {} on", from.join(", "))
+            }
+            lanes => {
+                let left = |lane: &Lane| lane.end.unwrap_or(0).saturating_sub(lane.from);
+                format!("{} records left", lanes.iter().map(left).sum::<u64>())
+            }
+        };
+        format!("{name:?}{part}, {place}")
+    }
+
     /// The next record; in a forked child from a topic of its own.
     #[inline]
     pub(crate) fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
@@ -267,6 +292,13 @@ impl Records {
     #[inline]
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         self.reading.next(py)
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> String {
+        match slf.try_borrow() {
+            Ok(records) => format!("<falaj.Records of {}>", records.reading.shown()),
+            Err(_) => "<falaj.Records, in use>".to_owned(),
+        }
     }
 
     /// After a `Corrupt`: go on behind the damage. What lies in between is lost to this reader; says

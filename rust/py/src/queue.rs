@@ -14,7 +14,7 @@ use falaj::log::{Reach, Wait};
 use falaj::queue::{Counts, Job as Taken, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
 use falaj::topic::{BodyWriter, SyncMode, Topic as Engine};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::admin::{dict, list, skipped_in};
 use crate::collect::rich;
@@ -197,13 +197,13 @@ impl Queue {
     fn new(
         py: Python<'_>,
         topic: &Bound<'_, Topic>,
-        name: &str,
+        name: &Bound<'_, PyString>,
         ordered: Option<bool>,
     ) -> PyResult<Self> {
         let handle = Arc::clone(topic.get().opened.handle());
         let options = QueueOptions { ordered, ..QueueOptions::default() };
-        let open = handle.open_existing(py)?;
-        let inner = patiently(py, handle.patience, || Inner::open(&open.topic, name, options))?;
+        let (open, name) = (handle.open_existing(py)?, name.to_string_lossy());
+        let inner = patiently(py, handle.patience, || Inner::open(&open.topic, &name, options))?;
         Ok(Self { inner: Arc::new(inner), handle, closed: AtomicBool::new(false) })
     }
 
@@ -224,8 +224,8 @@ impl Queue {
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = input::most)] n: usize,
-        lease: f64,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = input::seconds)] lease: f64,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
         max_attempts: u32,
     ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
         let (lease, timeout) = (delay_of(py, lease)?, seconds(py, timeout)?);
@@ -279,7 +279,12 @@ impl Queue {
 
     /// Give jobs back that nobody was told of, to be handed out at once or after a delay: that was no
     /// attempt.
-    fn _put_back(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>, delay: f64) -> PyResult<()> {
+    fn _put_back(
+        &self,
+        py: Python<'_>,
+        jobs: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = input::seconds)] delay: f64,
+    ) -> PyResult<()> {
         let delay = delay_of(py, delay)?;
         self.back(py, jobs, |queue, topic, leases| queue.put_back(topic, leases, delay))
     }
@@ -446,7 +451,11 @@ impl Job {
     /// Raises:
     ///     LeaseOver: As for `ack`.
     #[pyo3(signature = (delay=0.0))]
-    fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
+    fn nack(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::seconds)] delay: f64,
+    ) -> PyResult<()> {
         let delay = delay_of(py, delay)?;
         let given_back = self.call(py, |queue, topic| queue.nack(topic, &[self.lease], delay));
         self.settled.fetch_or(is_over(py, &given_back), Ordering::Relaxed);
@@ -461,7 +470,11 @@ impl Job {
     /// Raises:
     ///     LeaseOver: As for `ack`.
     #[pyo3(signature = (lease=30.0))]
-    fn extend(&self, py: Python<'_>, lease: f64) -> PyResult<()> {
+    fn extend(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::seconds)] lease: f64,
+    ) -> PyResult<()> {
         let lease = delay_of(py, lease)?;
         self.call(py, |queue, topic| queue.extend(topic, &[self.lease], lease))
     }
@@ -571,8 +584,8 @@ pub(crate) fn _queues(
 pub(crate) fn _delete_queue(
     py: Python<'_>,
     store: &crate::store::Store,
-    name: &str,
+    name: &Bound<'_, PyString>,
 ) -> PyResult<()> {
-    let inner = store.inner(py)?;
-    py.detach(|| falaj::queue::delete(&inner, name)).or_raise(py)
+    let (inner, name) = (store.inner(py)?, name.to_string_lossy());
+    py.detach(|| falaj::queue::delete(&inner, &name)).or_raise(py)
 }

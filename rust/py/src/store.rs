@@ -1,17 +1,17 @@
 //! `Store`: a directory of topics.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use falaj::error::Error;
 use falaj::log::Reading;
-use falaj::store::{Access, Store as Inner, StoreOptions, TopicOptions};
+use falaj::store::{Access, Layout, Store as Inner, StoreOptions, TopicOptions};
 use falaj::topic::SyncMode;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
@@ -111,12 +111,12 @@ impl Store {
     #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
     fn new(
         py: Python<'_>,
-        path: PathBuf,
+        #[pyo3(from_py_with = input::path)] path: PathBuf,
         write: bool,
         #[pyo3(from_py_with = input::permissions)] permissions: u32,
         sync: &Bound<'_, PyAny>,
         verify: bool,
-        timeout: f64,
+        #[pyo3(from_py_with = input::seconds)] timeout: f64,
         force: bool,
         mapped: bool,
     ) -> PyResult<Self> {
@@ -170,8 +170,8 @@ impl Store {
     fn _open_topic(
         &self,
         py: Python<'_>,
-        name: &str,
-        codec: Option<String>,
+        name: &Bound<'_, PyString>,
+        codec: Option<&Bound<'_, PyString>>,
         resolve: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = input::partitions)] partitions: Option<u32>,
         #[pyo3(from_py_with = input::segment_bytes)] segment_bytes: Option<u64>,
@@ -179,14 +179,15 @@ impl Store {
         sync: Option<&Bound<'_, PyAny>>,
         verify: Option<bool>,
         visibility: Option<&Bound<'_, PyAny>>,
-        log: Option<String>,
+        log: Option<&Bound<'_, PyString>>,
         retention: Option<&Bound<'_, PyDict>>,
         compacted: Option<bool>,
     ) -> PyResult<Opened> {
         let retention = retention.map(change).transpose()?.unwrap_or_default();
+        let plain = |text: &Bound<'_, PyString>| text.to_string_lossy().into_owned();
         let options = TopicOptions {
-            log,
-            codec,
+            log: log.map(plain),
+            codec: codec.map(plain),
             partitions,
             segment_bytes,
             sync_interval_ms,
@@ -197,15 +198,38 @@ impl Store {
         let verify = verify.unwrap_or(self.verify);
         let visibility = parse_visibility(visibility)?.unwrap_or_default();
         let asked = Asked { options, resolve, sync, verify, visibility, patience: self.patience };
-        let opened = Opened::open(py, &self.inner(py)?, name, &asked)?;
+        let opened = Opened::open(py, &self.inner(py)?, &name.to_string_lossy(), &asked)?;
         self.note(opened.handle());
         Ok(opened)
     }
 
+    /// Complain of a name and of settings that no topic can have, before there is a store.
+    #[staticmethod]
+    #[pyo3(signature = (name, *, codec, partitions, segment_bytes, sync_interval_ms))]
+    fn _check_topic(
+        py: Python<'_>,
+        name: &Bound<'_, PyString>,
+        codec: Option<&Bound<'_, PyString>>,
+        #[pyo3(from_py_with = input::partitions)] partitions: Option<u32>,
+        #[pyo3(from_py_with = input::segment_bytes)] segment_bytes: Option<u64>,
+        #[pyo3(from_py_with = input::sync_interval_ms)] sync_interval_ms: Option<u64>,
+    ) -> PyResult<()> {
+        let codec = codec.map(|codec| codec.to_string_lossy().into_owned());
+        let asked = TopicOptions {
+            codec,
+            partitions,
+            segment_bytes,
+            sync_interval_ms,
+            ..TopicOptions::default()
+        };
+        asked.validate().or_raise(py)?;
+        Layout::new(Path::new(".")).topic(&name.to_string_lossy()).or_raise(py).map(drop)
+    }
+
     /// Complain when there is no such topic.
-    fn _expect_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        let inner = self.inner(py)?;
-        py.detach(|| inner.topic_settings(name)).or_raise(py).map(drop)
+    fn _expect_topic(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<()> {
+        let (inner, name) = (self.inner(py)?, name.to_string_lossy());
+        py.detach(|| inner.topic_settings(&name)).or_raise(py).map(drop)
     }
 
     /// Names of all topics, sorted.
@@ -231,9 +255,9 @@ impl Store {
     ///     >>> store.delete("orders")
     ///     >>> store.topics()
     ///     []
-    fn delete(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        let inner = self.inner(py)?;
-        patiently(py, self.patience, || inner.delete_topic(name))
+    fn delete(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<()> {
+        let (inner, name) = (self.inner(py)?, name.to_string_lossy());
+        patiently(py, self.patience, || inner.delete_topic(&name))
     }
 
     /// Sync and close all topics that were opened through it, and let it go. Values stay valid.

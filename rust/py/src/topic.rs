@@ -10,17 +10,17 @@ use falaj::format::block::Producer;
 use falaj::topic::{Topic as Inner, Visibility};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyString, PyTuple};
 
 use crate::batch::Batches;
 use crate::collect::{Bodies, Collector};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Follower;
 use crate::held::Held;
-use crate::input::{self, Incoming};
+use crate::input::{self, Incoming, SERIES};
 use crate::iterate::{Lane, Reading, Records};
 use crate::job;
-use crate::only_if::If;
+use crate::only_if::{If, producer_name};
 use crate::opened::Opened;
 use crate::record::Record;
 use crate::wait::{patiently, seconds, wait};
@@ -67,7 +67,8 @@ impl Topic {
     /// Raises:
     ///     Conflict: Somebody was faster, and the offset that was expected is taken.
     ///     OutOfSequence: The producer left a sequence out.
-    ///     DuplicateUnknownOffset: A repeat of an older append than the last five.
+    ///     DuplicateUnknownOffset: A repeat of an older append than the last five, or a sequence before
+    ///         the producer's first.
     ///     TooLarge: It is larger than one append may be; the limit is named.
     ///     NoSpace, LockTimeout, Latched, TopicDeleted, ReadOnly, Closed: Nothing was appended.
     ///     DurabilityUnknown: It is visible, and perhaps not on the medium.
@@ -215,11 +216,12 @@ impl Topic {
     fn stage(
         &self,
         py: Python<'_>,
-        job: &str,
-        part: &str,
+        job: &Bound<'_, PyString>,
+        part: &Bound<'_, PyString>,
         #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
     ) -> PyResult<job::Part> {
-        job::stage(py, &self.opened, job, part, token.as_ref())
+        let (job, part) = (job.to_string_lossy(), part.to_string_lossy());
+        job::stage(py, &self.opened, &job, &part, token.as_ref())
     }
 
     /// Commit a job: all records of its parts become visible at once, and are on the medium when this
@@ -264,30 +266,30 @@ impl Topic {
     fn commit_job<'py>(
         &self,
         py: Python<'py>,
-        job: &str,
+        job: &Bound<'_, PyString>,
         parts: Vec<Bound<'py, PyBytes>>,
         #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        job::commit(py, &self.opened, job, &parts, token.as_ref())
+        job::commit(py, &self.opened, &job.to_string_lossy(), &parts, token.as_ref())
     }
 
     /// Remove all that a job staged. What was committed stays committed; again it does nothing.
     #[pyo3(signature = (job))]
-    fn abort_job(&self, py: Python<'_>, job: &str) -> PyResult<()> {
-        job::abort(py, &self.opened, job)
+    fn abort_job(&self, py: Python<'_>, job: &Bound<'_, PyString>) -> PyResult<()> {
+        job::abort(py, &self.opened, &job.to_string_lossy())
     }
 
     /// The number of the job of a series that was committed last to this topic; None where there is none.
     #[pyo3(signature = (name))]
-    fn last_token(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
-        job::last_token(py, &self.opened, name)
+    fn last_token(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<Option<u64>> {
+        job::last_token(py, &self.opened, &input::text(name, SERIES)?)
     }
 
     /// Forget a series of jobs, so that another name has room among the 1,024 that a log remembers. A job of
     /// it could then be committed twice. True where there was one.
     #[pyo3(signature = (name))]
-    fn forget_token(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        job::forget_token(py, &self.opened, name)
+    fn forget_token(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<bool> {
+        job::forget_token(py, &self.opened, &input::text(name, SERIES)?)
     }
 
     /// Remove what jobs left in the topic's log that came to nothing: parts that nobody is writing, and nobody
@@ -296,7 +298,11 @@ impl Topic {
     /// Returns:
     ///     How many files went.
     #[pyo3(signature = (older_than=86400.0))]
-    fn sweep_jobs(&self, py: Python<'_>, older_than: f64) -> PyResult<u64> {
+    fn sweep_jobs(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::seconds)] older_than: f64,
+    ) -> PyResult<u64> {
         job::sweep(py, &self.opened, older_than)
     }
 
@@ -316,7 +322,8 @@ impl Topic {
     ///     >>> _ = orders.append(b"2 pears", producer="till-3", sequence=17)
     ///     >>> orders.last_sequence("till-3")
     ///     17
-    fn last_sequence(&self, py: Python<'_>, producer: &str) -> PyResult<Option<u64>> {
+    fn last_sequence(&self, py: Python<'_>, producer: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+        let producer = &producer_name(producer)?;
         let topic = &self.opened.handle.open(py)?.topic;
         patiently(py, self.opened.handle.patience, || topic.last_sequence(producer))
     }
@@ -332,11 +339,13 @@ impl Topic {
     fn _forget_producers(
         &self,
         py: Python<'_>,
-        names: Vec<String>,
+        names: Vec<Bound<'_, PyAny>>,
         mut ids: Vec<u64>,
     ) -> PyResult<usize> {
         let topic = &self.opened.handle.open_existing(py)?.topic;
-        ids.extend(names.into_iter().map(|name| Producer::id_of(&name)));
+        for name in names {
+            ids.push(Producer::id_of(&producer_name(&name)?));
+        }
         patiently(py, self.opened.handle.patience, || topic.forget_producers(&ids))
     }
 
@@ -357,7 +366,7 @@ impl Topic {
         }
         let wrong = |error: PyErr| {
             if error.is_instance_of::<PyOverflowError>(py) {
-                return invalid(py, format!("no partition and no offset is {index}"));
+                return input::no_offset(index);
             }
             let kind = index.get_type().name().map_or_else(|_| String::new(), |n| n.to_string());
             PyTypeError::new_err(format!("topic[i] takes an offset or a slice of them, not {kind}"))
@@ -380,7 +389,8 @@ impl Topic {
         Ok(Record::make(py, held)?.into_any())
     }
 
-    /// How many records there are.
+    /// `end - first`, of all its partitions: how many records there are. In a compacted topic those that
+    /// were taken count too, as their offsets stay.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let open = self.opened.handle.open_existing(py)?;
         let topic = self.seen(&open);
@@ -496,13 +506,19 @@ impl Topic {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = input::offset)] offset: Option<u64>,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<bool> {
         let partition = self.one(py)?;
         let open = self.opened.handle.open_existing(py)?;
         let topic = &open.topic;
         let until = match offset {
-            Some(offset) => offset.saturating_add(1),
+            Some(offset) => match offset.checked_add(1) {
+                Some(until) => until,
+                None => {
+                    let error = topic.out_of_range(partition, offset.into()).or_raise(py)?;
+                    return Err(raise(py, &error));
+                }
+            },
             None => topic.committed(partition).or_raise(py)?,
         };
         let timeout = seconds(py, timeout)?;
@@ -597,7 +613,7 @@ impl Topic {
         &self,
         py: Python<'_>,
         starts: Vec<u64>,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<Follower> {
         let (timeout, visibility) = (seconds(py, timeout)?, self.opened.visibility);
         let lane = |(partition, from)| Lane { partition, from, end: None, visibility };
@@ -645,7 +661,11 @@ impl Topic {
     }
 
     /// The error for an offset that no record has.
-    fn _out_of_range(&self, py: Python<'_>, offset: i128) -> PyResult<Py<PyAny>> {
+    fn _out_of_range(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::any_offset)] offset: i128,
+    ) -> PyResult<Py<PyAny>> {
         let partition = self.one(py)?;
         let open = self.opened.handle.open_existing(py)?;
         let error = self.seen(&open).out_of_range(partition, offset).or_raise(py)?;

@@ -185,7 +185,7 @@ impl Transaction {
     fn resolve(&self, topic: &Bound<'_, PyAny>) -> PyResult<Opened> {
         let py = topic.py();
         if let Ok(name) = topic.cast::<PyString>() {
-            return Store::existing(self.store.bind(py), name.to_str()?);
+            return Store::existing(self.store.bind(py), &name.to_string_lossy());
         }
         let Ok(handle) = topic.cast::<Topic>() else {
             let kind = topic.get_type().name()?.to_string();

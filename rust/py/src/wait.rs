@@ -103,5 +103,5 @@ pub(crate) fn wait(
 pub(crate) fn seconds(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
     let Some(seconds) = timeout else { return Ok(None) };
     let duration = Duration::try_from_secs_f64(seconds);
-    duration.map(Some).map_err(|_| invalid(py, format!("{seconds} is no timeout in seconds")))
+    duration.map(Some).map_err(|_| invalid(py, format!("{seconds:?} is no timeout in seconds")))
 }

@@ -233,8 +233,9 @@ def test_where_the_last_one_wins_a_newer_copy_is_appended_and_told(
 def test_what_cannot_be_right_is_refused(spark: SparkSession, store: falaj.Store) -> None:
     with pytest.raises(Invalid, match="read and written at once"):
         config(store, into="source")
-    with pytest.raises(Invalid, match="window is a number of seconds above 0"):
-        config(store, window=0)
+    for window in (0, float("nan"), float("inf"), 1e10, 10**5000):
+        with pytest.raises(Invalid, match="window is a number of seconds above 0"):
+            config(store, window=window)
     with pytest.raises(Invalid, match="by is key, value"):
         config(store, by="id")
     with pytest.raises(NoSuchTopic):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -21,6 +22,7 @@ from falaj.errors import (
     Invalid,
     LockTimeout,
     LogRewound,
+    NoSpace,
     NoSuchTopic,
     OffsetOutOfRange,
     SettingsMismatch,
@@ -28,6 +30,7 @@ from falaj.errors import (
 )
 from falaj.pipeline import ExportConfig, export, exported_files, exporting, read_exported
 from falaj.pipeline.folders import Folder
+from falaj.pipeline.steps import told
 from falaj.spark.stream import FalajStreamReader
 from spark.pipelines.conftest import TOPIC
 
@@ -507,3 +510,18 @@ def test_the_result_tells_programs_and_people(small: Small, tmp_path: Path) -> N
     result = small()
     assert json.loads(json.dumps(result.to_dict()))["partitions"] == {"0": [0, 10], "1": [0, 10]}
     assert ("dates", "2026-11-20 to 2026-11-24") in result.rows()
+
+
+@pytest.mark.parametrize(
+    ("refused", "helps"),
+    [
+        (errno.ENOSPC, "; make room and run it again"),
+        (errno.EDQUOT, "; make room within this user's quota"),
+        (errno.EFBIG, "; raise the limit on the size of files, `ulimit -f`, and run it again"),
+    ],
+)
+def test_what_keeps_a_file_from_being_written_is_told_with_what_helps(
+    tmp_path: Path, refused: int, helps: str
+) -> None:
+    with pytest.raises(NoSpace, match=helps), told(tmp_path):
+        raise OSError(refused, os.strerror(refused), tmp_path)

@@ -19,7 +19,7 @@
 use std::path::{Path, PathBuf};
 
 use super::backup_ends::{Floors, agree, floors};
-use super::layout::{Layout, TOPIC_SETTINGS, top};
+use super::layout::{self, Layout, TOPIC_SETTINGS, top};
 use super::queue_copy::{self, QueueCopy};
 use super::topics::read_settings;
 use super::unfinished::{Unfinished, make_new};
@@ -76,9 +76,7 @@ impl Store {
         destination: impl AsRef<Path>,
         progress: Progress<'_>,
     ) -> Result<BackupReport> {
-        let destination = destination.as_ref();
-        let destination = std::path::absolute(destination)
-            .map_err(|error| Error::io("find", destination, error))?;
+        let destination = layout::directory(destination.as_ref())?;
         let storage = &**self.storage();
         self.refuse_nested(&destination)?;
         let replaces = is_empty_directory(storage, &destination)?;

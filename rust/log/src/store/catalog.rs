@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files;
-use super::layout::{Layout, top};
+use super::layout::{self, Layout, top};
 use super::topics::read_settings;
 use crate::error::{Error, Result};
 use crate::format::names;
@@ -49,8 +49,7 @@ impl Catalog {
     /// `NotAStore` when there is neither `falaj.json` nor what belongs to it, `Io` when a directory
     /// cannot be listed.
     pub(super) fn read(storage: &Arc<dyn Storage>, root: &Path) -> Result<Self> {
-        let root = std::path::absolute(root).map_err(|error| Error::io("find", root, error))?;
-        let layout = Layout::new(&root);
+        let layout = Layout::new(&layout::directory(root)?);
         let settings = match read_store_settings(&**storage, &layout)? {
             Some(settings) => settings,
             None => no_settings(&**storage, &layout)?,

@@ -16,6 +16,7 @@
 //!   queues/<name>                    state of a work queue; `~` behind it while it is being made
 //! ```
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -51,6 +52,23 @@ pub(crate) const TOPIC_SETTINGS: &str = "topic.json";
 /// What a log's directory may hold beside files.
 pub(crate) mod in_log {
     pub const QUARANTINE: &str = "quarantine";
+}
+
+/// The absolute path of a directory that a caller names.
+///
+/// # Errors
+/// [`Error::Invalid`] for what names none: an empty path, or one with a zero in it.
+pub(super) fn directory(path: &Path) -> Result<PathBuf> {
+    if path.as_os_str().is_empty() {
+        let what = "an empty path names no directory; `.` is the one that this process is in";
+        return Err(Error::Invalid { what: what.into() });
+    }
+    if path.as_os_str().as_bytes().contains(&0) {
+        return Err(Error::Invalid {
+            what: format!("no path has a zero byte in it, as {path:?} has"),
+        });
+    }
+    std::path::absolute(path).map_err(|error| Error::io("find", path, error))
 }
 
 /// The paths of one store.
@@ -130,7 +148,7 @@ impl Layout {
     /// # Errors
     /// [`Error::BadName`].
     pub fn topic(&self, name: &str) -> Result<PathBuf> {
-        checked(name)?;
+        checked("topic", name)?;
         Ok(self.topics().join(name))
     }
 
@@ -152,7 +170,7 @@ impl Layout {
     /// # Errors
     /// [`Error::BadName`] for settings that nobody could have read from a file.
     pub fn log(&self, topic: &TopicSettings) -> Result<PathBuf> {
-        checked(&topic.log)?;
+        checked("log", &topic.log)?;
         Ok(self.logs().join(topic.log_dir()))
     }
 
@@ -166,7 +184,7 @@ impl Layout {
     /// # Errors
     /// [`Error::BadName`].
     pub fn consumer(&self, name: &str) -> Result<PathBuf> {
-        checked(name)?;
+        checked("consumer", name)?;
         Ok(self.consumers().join(name))
     }
 
@@ -180,14 +198,14 @@ impl Layout {
     /// # Errors
     /// [`Error::BadName`].
     pub fn queue(&self, name: &str) -> Result<PathBuf> {
-        checked(name)?;
+        checked("queue", name)?;
         Ok(self.queues().join(name))
     }
 }
 
-fn checked(name: &str) -> Result<()> {
+fn checked(what: &'static str, name: &str) -> Result<()> {
     match names::complaint(name) {
-        Some(why) => Err(Error::BadName { name: name.to_owned(), why }),
+        Some(why) => Err(Error::BadName { what, name: name.to_owned(), why }),
         None => Ok(()),
     }
 }
@@ -244,6 +262,28 @@ mod tests {
         assert_eq!(parse_slot("1023"), Some(1023));
         for other in ["1024", "01", "-1", "+1", "x", ""] {
             assert_eq!(parse_slot(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_names_no_directory_is_refused_before_the_system_is_asked() {
+        for (path, why) in [("", "an empty path"), ("a\0b", r#""a\0b""#)] {
+            let error = directory(Path::new(path)).unwrap_err();
+            assert!(matches!(&error, Error::Invalid { what } if what.contains(why)), "{error}");
+        }
+        assert_eq!(directory(Path::new("/a/b")).unwrap(), Path::new("/a/b"));
+    }
+
+    #[test]
+    fn a_refused_name_is_told_with_what_it_was_to_name() {
+        let layout = Layout::new(Path::new("/s"));
+        for (made, what) in [
+            (layout.topic("a b"), "topic"),
+            (layout.consumer("a b"), "consumer"),
+            (layout.queue("a b"), "queue"),
+        ] {
+            let said = made.unwrap_err().to_string();
+            assert!(said.starts_with(&format!(r#""a b" cannot name a {what}: "#)), "{said}");
         }
     }
 

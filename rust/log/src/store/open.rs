@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::claim::{Claim, Patience};
 use super::files;
-use super::layout::{Layout, temporary, top};
+use super::layout::{self, Layout, temporary, top};
 use super::modes::Modes;
 use super::options::{Access, StoreOptions};
 use super::registry::Seat;
@@ -38,7 +38,7 @@ pub(super) fn open(
     path: &Path,
     options: &StoreOptions,
 ) -> Result<Store> {
-    let root = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;
+    let root = layout::directory(path)?;
     let opening = Opening { storage, layout: Layout::new(&root), options };
     let (shared, pending) = match options.access {
         Access::Read => (opening.for_reading()?, Vec::new()),

@@ -111,7 +111,7 @@ impl TopicOptions {
         if let Some((name, why)) =
             self.log.as_ref().and_then(|name| Some((name, names::complaint(name)?)))
         {
-            return Err(Error::BadName { name: name.clone(), why });
+            return Err(Error::BadName { what: "log", name: name.clone(), why });
         }
         if let Some(n) = self.partitions.filter(|n| !(1..=MAX_TOPICS).contains(n)) {
             return invalid(format!("a topic has 1 to {MAX_TOPICS} partitions, not {n}"));

@@ -355,7 +355,8 @@ impl Topic {
         let end = self.committed(partition)?;
         if offset > end {
             let (topic, first) = (self.name().to_owned(), self.first(partition)?);
-            let offset = offset.into();
+            // The last of them is the one that is not there.
+            let offset = i128::from(offset) - 1;
             return Err(Error::OffsetOutOfRange { topic, partition, offset, first, end });
         }
         if self.durable(partition)? >= offset {

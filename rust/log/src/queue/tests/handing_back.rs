@@ -1,4 +1,5 @@
-//! What a take leased and does not hand out goes back; and a file is as large as it has to be.
+//! What a take leased and does not hand out goes back, and so may what a failed sync moved; and a file is as
+//! large as it has to be.
 
 use super::*;
 use crate::storage::faulty::Call;
@@ -239,4 +240,29 @@ fn a_queue_that_can_grow_no_more_says_what_keeps_it() {
     machine.set_now_us(NOW + 9_000_001);
     work.nack(&topic, &leases(&take(&work, &topic, 1)), Duration::ZERO).unwrap();
     assert!(told().contains("is not done: take and ack it"), "{}", told());
+}
+
+/// What was not on the medium when a sync failed is carried over: another segment, another mark.
+#[test]
+fn behind_a_failed_sync_what_was_acked_before_may_come_again_and_nothing_is_lost() {
+    let machine = machine();
+    let faulty = FaultyStorage::over_memory(machine.clone());
+    let options = StoreOptions::default();
+    let store = Store::open_on(Arc::new(faulty.clone()), "/store", &options).unwrap();
+    let topic = Topic::open(&store, "jobs", &small_segments()).unwrap();
+    for _ in 0..4 {
+        topic.append(0, &Record::value(b"job"), Some(SyncMode::None)).unwrap();
+    }
+    let work = queue(&topic, SMALL);
+    let jobs = take(&work, &topic, 4);
+    // The first stays, so that nothing below it is forgotten.
+    ack(&work, &topic, &jobs[1..3]).unwrap();
+    let next = faulty.count(Call::SyncData) + 1;
+    faulty.plan(Fault::at(next, How::Errno(libc::EIO)).only(Call::SyncData));
+    topic.flush().unwrap();
+    assert_eq!(faulty.failed(), 1);
+    ack(&work, &topic, &jobs[3..]).unwrap();
+    drop((work, topic, store));
+    let topic = topic_on(&machine).unwrap();
+    assert_eq!(drain(&queue(&topic, SMALL), &topic), [0, 1, 2, 3]);
 }
