@@ -1,8 +1,9 @@
-//! Verifying a store: its settings, and each of its logs.
+//! Verifying a store: its settings, each of its logs, its consumers and queues.
 //!
 //! Owns the report that `falaj verify` prints. It can be had of a store that does not open: nothing
 //! here needs more than to read files, and what is damaged is a finding, not an error. What is in a
-//! log is checked by [`crate::log::verify`]; nothing is ever changed.
+//! log is checked by [`crate::log::verify`], what stands beside the logs by [`super::beside`]; nothing is
+//! ever changed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ pub use crate::log::verify::{Finding, LogReport, Progress, Severity, TopicReport
 /// What a verification found.
 #[derive(Debug, Default)]
 pub struct Verification {
-    /// About the store itself: its settings, topics that cannot be read, logs that nobody names.
+    /// About the store itself: its settings, topics that cannot be read, logs that nobody names; files
+    /// of consumers and queues.
     pub findings: Vec<Finding>,
     /// Each log that was looked at.
     pub logs: Vec<LogReport>,
@@ -55,8 +57,8 @@ impl Verification {
 
 impl Store {
     /// Verify the store, or the log of one topic: every checksum, the chain of segments, offsets,
-    /// indexes, control pages, settings. Nothing is mapped and nothing is changed; others may write
-    /// meanwhile.
+    /// indexes, control pages, settings; of the whole store the files of consumers and queues, too.
+    /// Nothing is mapped and nothing is changed; others may write meanwhile.
     ///
     /// ```
     /// use falaj::store::{Store, StoreOptions};
@@ -124,6 +126,13 @@ pub fn verify(
                 || topic.is_none_or(|topic| is_still_there(&catalog, topic))
         });
         found.logs.push(report);
+    }
+    if topic.is_none() {
+        let mut tell = |bytes| {
+            done += bytes;
+            progress(done, total.max(done))
+        };
+        found.findings.extend(catalog.look_beside(&mut tell)?.findings);
     }
     Ok(found)
 }
@@ -195,5 +204,5 @@ fn unnamed(catalog: &Catalog, dir: &Path) -> Result<Option<Finding>> {
     };
     let name = names::parse_log_dir(&directory).map_or("", |(name, _)| name);
     let what = if name.is_empty() { what.to_owned() } else { format!("{what} ({name})") };
-    Ok(Some(Finding { remedy, ..Finding::new(severity, dir, 0, what) }))
+    Ok(Some(Finding { remedy: remedy.into(), ..Finding::new(severity, dir, 0, what) }))
 }

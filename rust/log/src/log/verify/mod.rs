@@ -21,6 +21,7 @@ mod blocks;
 mod hints;
 mod survey;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -113,7 +114,7 @@ pub struct Finding {
     /// What it is, in one sentence.
     pub what: String,
     /// What to do about it.
-    pub remedy: &'static str,
+    pub remedy: Cow<'static, str>,
 }
 
 impl Finding {
@@ -128,7 +129,7 @@ impl Finding {
             partition: None,
             offsets: None,
             what: what.into(),
-            remedy: severity.remedy(),
+            remedy: severity.remedy().into(),
         }
     }
 
@@ -143,7 +144,7 @@ impl Finding {
             Error::Io { what, path, source } => {
                 let what = format!("cannot {what} it: {source}");
                 let remedy = "see to it that it can be read, then verify again";
-                Self { remedy, ..Self::new(severity, path, 0, what) }
+                Self { remedy: remedy.into(), ..Self::new(severity, path, 0, what) }
             }
             other => Self::new(severity, path, 0, other.to_string()),
         }
