@@ -143,6 +143,7 @@ class Step(TypedDict):
         "cut",
         "set aside",
         "go on beyond damage",
+        "take as known",
         "rebuild header",
         "save",
         "new control page",

@@ -381,7 +381,9 @@ def _entry(kind: int, payload: bytes) -> Entry:
     if kind == 6 and 17 <= length <= 528:
         offset, checksum, turn = struct.unpack_from("<QII", payload)
         return CursorEntry(offset, checksum, turn, payload[16:])
-    if 1 <= kind <= 6 or kind == 0:
+    if kind == 7 and length == 8:
+        return struct.unpack("<Q", payload)
+    if 1 <= kind <= 7 or kind == 0:
         raise Damage(f"an entry of type {kind} with {length} bytes")
     raise Newer(f"entry type {kind}")
 

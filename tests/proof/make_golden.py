@@ -360,7 +360,7 @@ STORES: dict[str, Callable[[Path], None]] = {
     "newer-flag": newer(lambda craft: craft.block(layout.DATA, counted(b"?"), 5, 1, 1 << 12)),
     "newer-codec": newer(lambda craft: craft.block(layout.DATA, b"?", 5, 1, 1)),
     "newer-attribute": newer(lambda craft: craft.block(layout.DATA, b"\x80\1?", 5, 1, RICH)),
-    "newer-entry": newer(lambda craft: craft.block(layout.META, entry(7, b"?"))),
+    "newer-entry": newer(lambda craft: craft.block(layout.META, entry(8, b"?"))),
     "newer-staged": newer(
         lambda craft: craft.block(layout.END, struct.pack("<QQQ", 1, 2, 1) + bytes(32))
     ),

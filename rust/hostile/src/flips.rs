@@ -137,8 +137,7 @@ fn judge(
         may_be_cut: example.variant.killed,
         trust: Trust::All,
         mended: false,
-        // What damage to a log takes of the cursors and tokens in it is not told (docs/GUARANTEES.md).
-        beside: (beside || !own).then_some(&example.beside),
+        beside: Some(&example.beside),
     };
     // Records have nothing to do with cursors and queues, but for who goes on with them.
     let passed = beside && chance >> 48 & 7 != 0;

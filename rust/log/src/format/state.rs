@@ -17,6 +17,7 @@ use std::ops::Range;
 
 use crate::canary::{Canary, planted};
 
+use super::address::Address;
 use super::block::{Header, Producer};
 use super::{Decoded, Malformed, put, u32_at, u64_at, varint};
 
@@ -42,6 +43,7 @@ mod kind {
     pub const PRODUCER: u64 = 4;
     pub const TOKEN: u64 = 5;
     pub const CURSOR: u64 = 6;
+    pub const DOUBT: u64 = 7;
 }
 
 const TOPIC_LEN: usize = 56;
@@ -153,9 +155,23 @@ pub struct LogState {
     /// By topic number and name.
     tokens: BTreeMap<(u32, Vec<u8>), TokenState>,
     cursors: BTreeMap<Vec<u8>, CursorState>,
+    /// Where damage begins that may hide how cursors, tokens and producers moved on.
+    doubt: Option<Address>,
 }
 
 impl LogState {
+    /// Where damage begins that may hide how cursors, tokens and producers moved on, until somebody
+    /// says that they are to be taken as they are known here ([`encode_trust`]).
+    #[inline]
+    pub fn doubt(&self) -> Option<Address> {
+        self.doubt
+    }
+
+    /// Note such damage; of several the first counts.
+    pub fn doubt_facts(&mut self, from: Address) {
+        self.doubt.get_or_insert(from);
+    }
+
     /// Topics by number; numbers of deleted ones stay empty for ever.
     pub fn topics(&self) -> impl Iterator<Item = (u32, &TopicState)> {
         (0u32..).zip(&self.topics).filter_map(|(number, topic)| Some((number, topic.as_ref()?)))
@@ -365,6 +381,9 @@ impl LogState {
         for name in since.cursors.keys().filter(|name| !self.cursors.contains_key(*name)) {
             entry(out, kind::CURSOR, &encode_cursor(name, CursorState::NONE));
         }
+        if self.doubt != since.doubt {
+            entry(out, kind::DOUBT, &self.doubt.unwrap_or_default().0.to_le_bytes());
+        }
     }
 
     /// Apply the body of a snapshot or meta block; `seen_topic` is told the number and the new state
@@ -434,7 +453,10 @@ impl LogState {
                     self.cursors.insert(payload[16..].to_vec(), CursorState { offset, crc, turn });
                 }
             }
-            (kind::TOPIC..=kind::CURSOR, _) => {
+            (kind::DOUBT, 8) => {
+                self.doubt = Some(Address(u64_at(payload, 0))).filter(|at| *at != NO_DOUBT);
+            }
+            (kind::TOPIC..=kind::DOUBT, _) => {
                 return Err(Malformed::Damaged("a log fact of the wrong length"));
             }
             _ => return Err(Malformed::Unknown("a log fact of a newer version")),
@@ -480,6 +502,9 @@ fn entries(body: &[u8], mut each: impl FnMut(u64, &[u8]) -> Decoded<()>) -> Deco
 const BEYOND_THE_LIMIT: Malformed = Malformed::Damaged("a topic number beyond the limit");
 const CUT_OFF: Malformed = Malformed::Damaged("a log fact that reaches beyond its block");
 
+/// What a doubt says that is over: no block stands there.
+const NO_DOUBT: Address = Address(0);
+
 fn changed<'a, K: Ord, V: PartialEq>(
     now: &'a BTreeMap<K, V>,
     before: &'a BTreeMap<K, V>,
@@ -502,6 +527,13 @@ pub fn encode_trims(firsts: impl Iterator<Item = (u32, u64)>) -> Vec<u8> {
         put(&mut payload, 4, &first.to_le_bytes());
         entry(&mut out, kind::TRIMMED, &payload);
     }
+    out
+}
+
+/// Body of a meta block that ends a doubt: cursors, tokens and producers are as they are known here.
+pub fn encode_trust() -> Vec<u8> {
+    let mut out = Vec::new();
+    entry(&mut out, kind::DOUBT, &NO_DOUBT.0.to_le_bytes());
     out
 }
 

@@ -189,9 +189,9 @@ impl Log {
             pass(Point::AppendLocked);
             let outcome = writer
                 .under_lock(self, control, &guard)
-                .and_then(|()| writer.expect_places(batch.cursors))
+                .and_then(|()| writer.expect_places(self, batch.cursors))
                 .and_then(|()| writer.expect_unspent(self, batch.token))
-                .and_then(|()| writer.meet(demands, blocks, firsts))
+                .and_then(|()| writer.meet(self, demands, blocks, firsts))
                 .and_then(|repeated| match repeated {
                     Some(repeated) => Ok(repeated),
                     None => {

@@ -109,6 +109,7 @@ impl Log {
         let writer = self.writer_in(&mut slot, control)?;
         // With what a dead append left committed, which nobody has counted yet.
         self.settle(writer, control).map_err(|error| self.unless_deleted(error))?;
+        self.sure_of_facts(&writer.walk.state)?;
         Ok(writer.walk.state.last_sequence(Producer::id_of(producer), topics))
     }
 
@@ -118,7 +119,7 @@ impl Log {
     /// # Errors
     /// As [`Log::cursor_of`].
     pub fn producers(&self, topics: Range<u32>) -> Result<Vec<Producing>> {
-        self.with_state(|state| {
+        self.with_facts(|state| {
             let known = state.producers(topics).filter_map(|(id, topic, known)| {
                 let (sequence, first) = *known.known().last()?;
                 Some(Producing { id, topic, sequence, first })
@@ -220,10 +221,14 @@ impl Writer {
     #[inline]
     pub(super) fn meet(
         &self,
+        log: &Log,
         demands: &Demands,
         blocks: &[Outgoing<'_>],
         firsts: &mut [u64],
     ) -> std::result::Result<Option<Appended>, Obstacle> {
+        if demands.producer.is_some() {
+            log.sure_of_facts(&self.walk.state)?;
+        }
         // Where damage was passed over nobody knows what comes next: a new segment will say.
         let is_sure = |block: &Outgoing<'_>| self.walk.is_sure_of(block.topic);
         if demands.is_empty() || !blocks.iter().all(is_sure) {

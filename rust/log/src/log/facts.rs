@@ -23,7 +23,8 @@ use crate::format::state::{
     encode_new_topics,
 };
 use crate::segment::create::{commit, own_header, own_len, put_block};
-use crate::segment::{Bad, Check};
+use crate::segment::walk::Step;
+use crate::segment::{Bad, Check, Segment};
 
 use super::append::{Obstacle, RESERVE, Writer};
 use super::guard::Which;
@@ -34,6 +35,8 @@ use super::{Control, Log, Member, enter};
 pub(super) const FACTS_OF_A_BLOCK: usize = 256;
 /// Bytes that a cursor takes at most in a segment's snapshot.
 const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 20;
+
+const NO_BLOCK: Malformed = Malformed::Damaged("nothing where a committed block should be");
 
 /// A cursor that moves with an append, or alone.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +76,8 @@ impl Log {
             match walk.step(&segment, Check::Header).map_err(|bad| segment.error(bad))? {
                 Some(_) => {}
                 None => {
-                    let what = Malformed::Damaged("nothing where a committed block should be");
-                    return Err(segment.error(Bad { position: walk.position, what }));
+                    let position = walk.position;
+                    return Err(segment.error(Bad { position, what: NO_BLOCK }));
                 }
             }
         }
@@ -170,7 +173,7 @@ impl Log {
     /// # Errors
     /// `Corrupt`, `Newer`, `Io`; `TopicDeleted` for a log that was deleted.
     pub fn cursor_of(&self, name: &[u8]) -> Result<Option<CursorState>> {
-        self.with_state(|state| state.cursor(name))
+        self.with_facts(|state| state.cursor(name))
     }
 
     /// All cursors that are kept in this log, by name. Costs as [`Log::cursor_of`].
@@ -179,14 +182,15 @@ impl Log {
     /// As [`Log::cursor_of`].
     pub fn cursors(&self) -> Result<Vec<(Vec<u8>, CursorState)>> {
         let own = |(name, cursor): (&[u8], CursorState)| (name.to_vec(), cursor);
-        self.with_state(|state| state.cursors().map(own).collect())
+        self.with_facts(|state| state.cursors().map(own).collect())
     }
 
-    /// Ask what the log knows at its end.
-    pub(super) fn with_state<T>(&self, ask: impl FnOnce(&LogState) -> T) -> Result<T> {
+    /// Ask what the log says of cursors, tokens and producers at its end, unless damage may hide it.
+    pub(super) fn with_facts<T>(&self, ask: impl FnOnce(&LogState) -> T) -> Result<T> {
+        let asked = |state: &LogState| self.sure_of_facts(state).map(|()| ask(state));
         if self.member.is_none() {
-            let known = self.state_by_reading();
-            return known.map(|state| ask(&state)).map_err(|error| self.unless_deleted(error));
+            let known = self.state_by_reading().and_then(|state| asked(&state));
+            return known.map_err(|error| self.unless_deleted(error));
         }
         let (control, member) = self.writing()?;
         member.check()?;
@@ -194,22 +198,57 @@ impl Log {
         let writer = self.writer_in(&mut slot, control)?;
         // With what a dead append left committed, which nobody has counted yet.
         self.settle(writer, control).map_err(|error| self.unless_deleted(error))?;
-        Ok(ask(&writer.walk.state))
+        asked(&writer.walk.state)
     }
 
-    /// The same for who only reads: as far as the newest segment is sound, whole groups alone.
+    /// The same for who only reads: as far as the newest segment is sound, whole groups alone. What was
+    /// committed, as far as it is known, and what is on the medium must be.
     fn state_by_reading(&self) -> Result<LogState> {
+        loop {
+            let tail = self.committed();
+            let newest = self.newest_or(tail)?;
+            let segment = self.chain.segment(newest)?;
+            let marked = segment.mark().map_or(0, |mark| mark.position);
+            let tail = tail.filter(|tail| tail.sequence() == newest).map_or(0, Address::position);
+            match self.state_in(Arc::clone(&segment), tail.max(marked))? {
+                (state, None) => return Ok(state),
+                // Unless it did not follow yet.
+                (_, Some(position)) if self.newest_or(self.committed())? == newest => {
+                    let what = Malformed::Damaged("the segment that follows is missing");
+                    return Err(self.doubted(&segment, Bad { position, what }));
+                }
+                (_, Some(_)) => {}
+            }
+        }
+    }
+
+    fn newest_or(&self, tail: Option<Address>) -> Result<u64> {
         let sequences = self.current_sequences()?;
-        let mut segment = self.chain.segment(sequences[sequences.len() - 1])?;
+        let listed = sequences[sequences.len() - 1];
+        Ok(tail.map_or(listed, |tail| listed.max(tail.sequence())))
+    }
+
+    /// What the log knows where a segment ends, which is sound up to a position; and that place, where
+    /// the segment says that another one follows.
+    fn state_in(&self, mut segment: Arc<Segment>, sound: u64) -> Result<(LogState, Option<u64>)> {
         let mut walk = self.opening(&segment)?.clone();
         loop {
             if segment.is_heavy() {
                 segment = Arc::new(segment.afresh()?);
             }
-            match sound_step(&segment, &mut walk, Check::Header, &mut |_| ()) {
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return Ok(walk.state),
+            let position = walk.position;
+            let step = sound_step(&segment, &mut walk, Check::Header, &mut |_| ());
+            let bad = match step {
+                Ok(Some(Step::End { .. })) => return Ok((walk.state, Some(position))),
+                Ok(Some(_)) => continue,
+                Ok(None) => Bad { position, what: NO_BLOCK },
+                Err(bad) => bad,
+            };
+            if position < sound {
+                return Err(self.doubted(&segment, bad));
             }
+            let is_followed = segment.mark().is_some_and(|mark| mark.succeeded);
+            return Ok((walk.state, is_followed.then_some(position)));
         }
     }
 
@@ -309,8 +348,12 @@ impl Writer {
     #[inline]
     pub(super) fn expect_places(
         &self,
+        log: &Log,
         cursors: &[CursorMove<'_>],
     ) -> std::result::Result<(), Obstacle> {
+        if !cursors.is_empty() {
+            log.sure_of_facts(&self.walk.state)?;
+        }
         let is_elsewhere = |moved: &CursorMove<'_>| {
             let is_at = || self.walk.state.cursor(moved.name).unwrap_or(CursorState::NONE);
             moved.from.is_some_and(|from| from != is_at())

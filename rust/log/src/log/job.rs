@@ -59,7 +59,7 @@ impl Log {
     /// As [`Log::cursor_of`].
     pub fn token_of(&self, topic: u32, name: &str) -> Result<Option<TokenState>> {
         let key = (topic, name.as_bytes().to_vec());
-        self.with_state(|state| state.token(&key))
+        self.with_facts(|state| state.token(&key))
     }
 
     /// Append the blocks of a job as one group, those of a topic one behind the other, with its token.
@@ -132,6 +132,7 @@ impl Writer {
         token: Option<&Token>,
     ) -> std::result::Result<(), Obstacle> {
         let Some(token) = token else { return Ok(()) };
+        log.sure_of_facts(&self.walk.state)?;
         // What is said of a topic that is gone nobody would ever forget.
         let topic = token.key.0;
         if self.walk.state.topic(topic).is_none() {

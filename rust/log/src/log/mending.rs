@@ -18,6 +18,8 @@ pub enum Mend {
     Save,
     /// Which offsets of a topic lie in damage is lost, so it goes on beyond all that may.
     GoBeyond,
+    /// How cursors, tokens and producers moved on may lie in damage, so they are taken as they are known.
+    AsKnown,
     /// A segment's header is damaged and is made anew, in a copy.
     NewHeader,
     /// The control page is missing or damaged and is made anew.
@@ -36,6 +38,7 @@ impl Mend {
             Mend::SetAside => "set aside",
             Mend::Save => "save",
             Mend::GoBeyond => "go on beyond damage",
+            Mend::AsKnown => "take as known",
             Mend::NewHeader => "rebuild header",
             Mend::NewControl => "new control page",
             Mend::Reindex => "rebuild index",

@@ -403,15 +403,9 @@ impl Cursor {
         })
     }
 
-    /// What damage means here: corruption, or a log that nobody recovered yet.
     #[cold]
     fn doubt(&self, bad: Bad) -> Error {
-        let Malformed::Damaged(what) = bad.what else { return self.segment().error(bad) };
-        if self.log.is_writable() || self.log.was_durable(self.segment(), bad.position) {
-            return self.segment().error(bad);
-        }
-        let path = self.segment().path().to_path_buf();
-        Error::NeedsRecovery { path, position: bad.position, what }
+        self.log.doubted(self.segment(), bad)
     }
 
     /// Step over damage, to the next sound block; returns the offset that it begins with. Only for
@@ -483,6 +477,17 @@ impl Log {
             }
             other => other,
         })
+    }
+
+    /// What damage means for who reads: corruption, or a log that nobody recovered yet.
+    #[cold]
+    pub(super) fn doubted(&self, segment: &Segment, bad: Bad) -> Error {
+        let Malformed::Damaged(what) = bad.what else { return segment.error(bad) };
+        if self.is_writable() || self.was_durable(segment, bad.position) {
+            return segment.error(bad);
+        }
+        let path = segment.path().to_path_buf();
+        Error::NeedsRecovery { path, position: bad.position, what }
     }
 
     /// True when a mark says so: the segment's, which may tell that the next one was, too, or any of a

@@ -6,13 +6,15 @@
 //!
 //! A walk can be told to pass over damage. From then on it is *unsure* of every topic that may have
 //! records in there, until a block of that topic says where it goes on; [`Walk::state_beyond_damage`]
-//! is what may be built on in any case. See `docs/PROTOCOL.md`, "Damage and offsets".
+//! is what may be built on in any case. What the log says of cursors, tokens and producers is in doubt
+//! from then on ([`LogState::doubt`]): a block may lie in the damage that moved them. See `docs/PROTOCOL.md`, "Damage and offsets".
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::format::address::Address;
 use crate::format::block::{HEADER_LEN, Kind, flag};
 use crate::format::record;
 use crate::format::state::{End, LogState, topics_of};
@@ -211,6 +213,7 @@ impl Walk {
     fn doubt(&mut self, segment: &Segment, end: u64) {
         let packed = self.is_packed || segment.header().replaces.is_some();
         let bytes = end.saturating_sub(self.position);
+        self.state.doubt_facts(Address::new(segment.sequence(), self.position));
         for (number, topic) in self.state.topics() {
             let most = self.bases.get(number).unwrap_or(topic.next).saturating_add(NUMBERS);
             let new = Lost { position: self.position, beyond: topic.next };

@@ -14,6 +14,7 @@ mod cursor;
 mod damage;
 mod deaths;
 mod demands;
+mod doubt;
 mod engine;
 mod format_doc;
 mod heavy;

@@ -206,6 +206,8 @@ pub(super) fn go_beyond_loss(chain: &Chain, strays: &[u64], end: &mut SoundEnd) 
             walk_durable(segment, marked).ok()
         })
         .collect();
+    // What the lost blocks said of cursors and the like nobody knows.
+    end.walk.state.doubt_facts(Address::new(end.segment.sequence(), end.walk.position));
     let tells_all = left.last().is_some_and(|last| {
         known.len() == left.len() && last.mark().is_some_and(|mark| !mark.succeeded)
     });

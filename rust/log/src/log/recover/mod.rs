@@ -31,7 +31,7 @@ use crate::segment::{Reading, Segment};
 use crate::storage::Storage;
 
 use super::append::RESERVE;
-use super::beyond::leaps;
+use super::beyond::{doubted, leaps};
 use super::chain::{Chain, Connected, segments_of};
 use super::compact::is_replaced;
 use super::control::Control;
@@ -139,6 +139,7 @@ pub fn plan(
     if end.cut.is_none() && decision.page != Page::Doubtful {
         steps.extend(leaps(&end.segment, &end.walk));
     }
+    steps.extend(doubted(dir, &end.walk.state));
     let mended = headless(&**storage, chain, &part, decision.durable.sequence())?;
     steps.extend(mended.iter().map(|mended| mended.step.clone()));
     for sequence in part {

@@ -38,6 +38,7 @@ use crate::segment::Reading;
 use crate::storage::Storage;
 
 use super::LogSettings;
+use super::beyond::doubted;
 use super::chain::list_segments;
 use super::control::Control;
 use super::recover::recovered_end;
@@ -350,6 +351,7 @@ impl<'a> Pass<'a> {
         let claimed = self.ends.map_or(marked, |ends| ends.durable.min(ends.tail));
         self.report.durable = marked.max(claimed);
         let last = self.blocks(&links, marked)?;
+        self.doubted(&last);
         let kept = self.recovered();
         self.reach(&last, kept.as_ref());
         Ok(files)
@@ -384,6 +386,17 @@ impl<'a> Pass<'a> {
         let (topic, partition) = self.name(number);
         let found = Finding::new(Severity::Unrecovered, &path, end.position(), what);
         self.report.note(Finding { topic, partition, offsets: Some(offsets), ..found });
+    }
+
+    /// Say that cursors, tokens and producers are not believed: what hid them may be gone by now.
+    fn doubted(&mut self, last: &LogState) {
+        let Some(step) = doubted(&self.subject.dir, last) else { return };
+        let what = "damage from here on may hide how cursors, tokens and producers moved on: who asks for \
+                    them is refused";
+        let found = Finding::new(Severity::Damage, &step.path, step.position, what);
+        let remedy = "restore the store from a backup, or `falaj repair` takes them as they are known: work \
+                      that was done since may be done again";
+        self.report.note(Finding { remedy, ..found });
     }
 
     /// What the control page says; `None` when there is none that can be used.

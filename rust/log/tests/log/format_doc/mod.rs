@@ -526,7 +526,13 @@ fn snapshot_entries_are_as_their_tables_say() {
     let below = numbers(&table("topic entry")[0][3])[0] as u32;
     let mut full = LogState::default();
     assert!(!full.set_topic(below, topic) && full.set_topic(below - 1, topic));
-    assert_eq!(rows.len(), 3 + kept.len());
+    let doubt = entry(number_of("doubt"), &word(address::Address::new(3, 4096).0));
+    let doubted = apply(&state, &doubt).unwrap();
+    assert_eq!(doubted.doubt(), Some(address::Address::new(3, 4096)));
+    assert_eq!(doubted.encode_since(&state), doubt);
+    assert_eq!(apply(&doubted, &entry(number_of("doubt"), &word(0))).unwrap(), state);
+    assert_eq!(state.encode_since(&doubted), state::encode_trust());
+    assert_eq!(rows.len(), 4 + kept.len());
     let newer = apply(&state, &entry(rows.len() as u64 + 1, b""));
     assert!(matches!(newer, Err(Malformed::Unknown(_))));
 }

@@ -1,0 +1,185 @@
+//! Damage that may hide how cursors, tokens and producers moved on: none of them is believed in silence.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::common::place::Place;
+use crate::common::*;
+use falaj::error::{Error, Result};
+use falaj::format::names;
+use falaj::format::settings::WriteMode;
+use falaj::format::state::CursorState;
+use falaj::log::verify::{Severity, Subject, verify_log};
+use falaj::log::{CursorMove, Demands, Log, Mend, Sequenced, Token, plan};
+
+const NAME: &[u8] = b"billing";
+const TOPICS: Range<u32> = 0..1;
+
+fn at(offset: u64) -> CursorState {
+    CursorState { offset, ..CursorState::default() }
+}
+
+fn move_to(log: &Log, offset: u64) -> Result<()> {
+    let cursors = [CursorMove { name: NAME, to: at(offset), from: None }];
+    log.append_with_cursors(&[], &cursors, false, &mut []).map(drop)
+}
+
+fn spend(log: &Log, version: u64) -> Result<bool> {
+    let body = encode(&[b"of a job"]);
+    let token = Token::new(0, "nightly", version).unwrap();
+    let blocks = [block_of(0, 1, body.body())];
+    log.commit_job(&blocks, Some(&token), &mut [0]).map(|appended| appended.is_some())
+}
+
+fn once(log: &Log, sequence: u64) -> Result<u64> {
+    let body = encode(&[b"of a producer"]);
+    let of = Sequenced::new("p", sequence, TOPICS);
+    let demands = Demands { expect: None, producer: Some(of) };
+    log.append_if(&demands, &[block_of(0, 1, body.body())], &mut [0]).map(|it| it.first)
+}
+
+/// Everything that may be asked of a log's facts, and whether it is told.
+fn asked(log: &Log) -> Vec<Result<()>> {
+    vec![
+        log.cursor_of(NAME).map(drop),
+        log.cursors().map(drop),
+        log.token_of(0, "nightly").map(drop),
+        log.producers(TOPICS).map(drop),
+    ]
+}
+
+/// A closed log of which the last moves of a cursor, a token and a producer are hurt; the place of that.
+fn hurt(mode: WriteMode) -> (Place, u64) {
+    let p = Place::new(1, mode);
+    let log = p.open(TestMember::new(0, 1));
+    move_to(&log, 1).unwrap();
+    assert!(spend(&log, 1).unwrap());
+    once(&log, 1).unwrap();
+    let position = log.committed().unwrap().position();
+    move_to(&log, 2).unwrap();
+    assert!(spend(&log, 2).unwrap());
+    once(&log, 2).unwrap();
+    let end = log.committed().unwrap().position();
+    append(&log, 0, &[b"behind it"]).unwrap();
+    log.sync_clean().unwrap();
+    drop(log);
+    p.segment(0).write_at(&vec![0xee; (end - position) as usize], position).unwrap();
+    (p, position)
+}
+
+fn is_refused(results: Vec<Result<()>>, position: u64) {
+    for result in results {
+        let error = result.unwrap_err();
+        let at_it = matches!(&error, Error::Corrupt { position: at, .. } if *at == position);
+        assert!(at_it, "{error}");
+    }
+}
+
+fn findings(p: &Place) -> usize {
+    let generation = LOG;
+    let subject = Subject { dir: p.dir.clone(), generation, topics: Default::default() };
+    let report = verify_log(&p.storage, &subject, &mut 0, 0, &mut |_, _| Ok(())).unwrap();
+    let told = report.findings.iter().filter(|f| f.severity == Severity::Damage);
+    told.filter(|found| found.what.contains("cursors, tokens")).count()
+}
+
+#[test]
+fn what_damage_may_have_set_back_is_refused_until_repair() {
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let (p, position) = hurt(mode);
+        is_refused(asked(&open_to_read(&p.storage, &p.dir).unwrap()), position);
+        // Also in segments that come later, and after each opening.
+        for incarnation in 2..5 {
+            let log = p.open(TestMember::new(0, incarnation));
+            is_refused(asked(&log), position);
+            is_refused(asked(&open_to_read(&p.storage, &p.dir).unwrap()), position);
+            let refused = [move_to(&log, 3), spend(&log, 2).map(drop), once(&log, 2).map(drop)];
+            is_refused(refused.into(), position);
+            is_refused(vec![log.last_sequence("p", TOPICS).map(drop)], position);
+            append(&log, 0, &[b"records go on"]).unwrap();
+            log.roll_now().unwrap();
+            log.sync_clean().unwrap();
+        }
+        assert_eq!(findings(&p), 1);
+        let told = plan(&p.storage, &p.dir, &settings(mode), 9).unwrap().steps;
+        let log = p.open(TestMember::new(0, 9));
+        let done = log.mend_offsets().unwrap();
+        assert_eq!(told, done, "what is told is what is done");
+        assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [Mend::AsKnown]);
+        assert_eq!((done[0].position, log.mend_offsets().unwrap()), (position, vec![]));
+        let as_known = |log: &Log| {
+            assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(1)));
+            assert_eq!(log.token_of(0, "nightly").unwrap().unwrap().version, 1);
+            assert_eq!(log.producers(TOPICS).unwrap()[0].sequence, 1);
+        };
+        as_known(&log);
+        as_known(&open_to_read(&p.storage, &p.dir).unwrap());
+        drop(log);
+        let log = p.open(TestMember::new(0, 10));
+        as_known(&log);
+        assert_eq!(findings(&p), 0);
+        move_to(&log, 3).unwrap();
+        assert!(spend(&log, 2).unwrap());
+        once(&log, 2).unwrap();
+    }
+}
+
+/// Whoever knew the log before goes on, and its next segment tells all others.
+#[test]
+fn a_process_that_knows_what_damage_hides_says_it_anew() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let member = TestMember::new(0, 1);
+    let beside = member.beside(1);
+    let log = p.open(member);
+    let position = log.committed().unwrap().position();
+    move_to(&log, 2).unwrap();
+    append(&log, 0, &[b"behind it"]).unwrap();
+    log.sync().unwrap();
+    p.segment(0).write_at(&[0xee; 20], position).unwrap();
+    let other = p.open(beside);
+    is_refused(asked(&other), position);
+    assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(2)));
+    move_to(&log, 3).unwrap();
+    let done = log.mend_offsets().unwrap();
+    assert!(done.iter().all(|step| step.mend == Mend::Save), "{done:?}");
+    assert_eq!(done.len(), 1);
+    for log in [log, other, open_to_read(&p.storage, &p.dir).unwrap()] {
+        assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(3)));
+    }
+}
+
+#[test]
+fn what_stands_in_a_lost_segment_is_doubted_too() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    move_to(&log, 1).unwrap();
+    log.roll_now().unwrap();
+    move_to(&log, 2).unwrap();
+    log.sync_clean().unwrap();
+    drop(log);
+    p.storage.unlink(&p.dir.join(names::segment(1))).unwrap();
+    let member = TestMember::new(0, 2);
+    falaj::log::mend(&p.storage, &p.dir, &settings(p.mode), &member).unwrap();
+    let log = p.open(member);
+    assert!(asked(&log).iter().all(|told| matches!(told, Err(Error::Corrupt { .. }))));
+    let done = log.mend_offsets().unwrap();
+    assert_eq!(done.last().map(|step| step.mend), Some(Mend::AsKnown));
+    assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(1)));
+}
+
+/// A torn end is no damage: what was not on the medium was promised to nobody.
+#[test]
+fn behind_a_torn_end_nothing_is_doubted() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    move_to(&log, 1).unwrap();
+    log.sync().unwrap();
+    let position = log.committed().unwrap().position();
+    move_to(&log, 2).unwrap();
+    // As a process that is killed leaves it: closing would sync.
+    std::mem::forget(log);
+    p.segment(0).write_at(&[0xee; 20], position).unwrap();
+    let log: Arc<Log> = p.open(TestMember::new(0, 2));
+    assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(1)));
+    assert_eq!(findings(&p), 0);
+}
