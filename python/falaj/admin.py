@@ -344,10 +344,10 @@ def verify(
 ) -> Verification:
     """Check everything in a store, or in the log of one topic, and change nothing.
 
-    Every checksum, the chain of segments, offsets, indexes, control pages and settings, and the
-    files of consumers and queues; also in a store that no longer opens, or that others write to.
-    Reads by `pread` only, so that a dying disk is a finding and not a signal. Takes one pass over
-    the store's bytes.
+    Every checksum, the chain of segments, offsets, indexes, control pages, settings, staged parts
+    and the files of consumers and queues; also in a store that no longer opens, or that others
+    write to. Reads by `pread` only, so that a dying disk is a finding and not a signal. Takes one
+    pass over the store's bytes.
 
     Args:
         path: Directory of the store.

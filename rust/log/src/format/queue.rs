@@ -37,8 +37,7 @@ pub const CAPACITY_MAX: u64 = 1 << 26;
 /// What is said of a file that ends too early.
 pub const CUT: &str = "the state of the queue was cut off; `falaj queues --reset` begins it anew";
 /// What is said of a lock word that no process writes.
-pub const NO_LOCK_WORD: &str =
-    "the lock word is none that falaj writes; end all processes that have the store open";
+pub const NO_LOCK_WORD: &str = "the lock word is none that falaj writes";
 
 /// Positions in the first page.
 pub mod at {

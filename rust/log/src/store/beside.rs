@@ -1,4 +1,4 @@
-//! What stands beside the logs, looked at with distrust: files of consumers and of queues.
+//! What stands beside the logs, looked at with distrust: files of consumers and queues, the wake page.
 //!
 //! Owns what verification, repair, `maintain` and backup say of `consumers/` and `queues/`. It takes no
 //! lock and changes nothing, needs no store that opens, and goes by the same checks as whoever uses the
@@ -6,7 +6,7 @@
 //! process is just storing is no damage. A cursor, an entry and the ends of a queue stand twice and are
 //! written in turns, so one of two that is torn may as well be what a killed process left: that is a
 //! note. What holds for one incarnation only has no checksum and is not looked at, but for a queue's
-//! lock. What the files mean is left to [`crate::consumer`] and [`crate::queue`].
+//! lock and the page on which those sleep who wait. What the files mean is left to [`crate::consumer`] and [`crate::queue`].
 
 use std::io;
 use std::path::Path;
@@ -18,9 +18,9 @@ use super::{Store, files};
 use crate::error::{Error, Result};
 use crate::format::consumer::{self, ENTRIES_MAX, SECTOR, check_header, cut_at, entries, store_in};
 use crate::format::queue::{self, ENTRY_LEN, Ends, Header, Parts, SLOTS, VERSION_LEN};
-use crate::format::u64_at;
+use crate::format::{u64_at, wake};
 use crate::lock;
-use crate::log::verify::{Finding, Severity};
+use crate::log::verify::{Finding, MADE_ANEW, Severity};
 use crate::storage::{File, Storage};
 
 /// How often the file of a consumer is read anew in which a cursor is torn.
@@ -140,6 +140,7 @@ pub(super) fn look(
             tell(look.queue(&name, &path))?;
         }
     }
+    tell(look.wake_page())?;
     Ok(look.found)
 }
 
@@ -247,6 +248,31 @@ impl Look<'_> {
         }
     }
 
+    /// Who opens the store while others have it open is stopped by a bad one. Returns how many bytes it
+    /// looked at.
+    fn wake_page(&mut self) -> u64 {
+        let path = self.layout.wake();
+        // One that is not there, as in a restored backup, is made.
+        let Ok(Some(bytes)) = files::read_up_to(self.storage, &path, wake::LEN + 1) else {
+            return 0;
+        };
+        let len = bytes.len() as u64;
+        let header = wake::check_header(&bytes, self.id.unwrap_or_else(|| store_in(&bytes))).err();
+        let error = header.map(|what| Error::malformed(&path, 0, what));
+        let long = (len != wake::LEN).then(|| {
+            let (path, what) = (path.clone(), wake::OTHER_LEN);
+            Error::Corrupt { path, position: len, what }
+        });
+        if let Some(error) = error.or(long) {
+            let finding = Finding::of_error(Severity::Rebuildable, &path, &error);
+            self.found.findings.push(match finding.severity {
+                Severity::Rebuildable => Finding { remedy: MADE_ANEW.into(), ..finding },
+                _ => finding,
+            });
+        }
+        len
+    }
+
     /// Returns how many bytes it looked at.
     fn queue(&mut self, name: &str, path: &Path) -> u64 {
         let file = match files::open_to_read(self.storage, path) {
@@ -299,9 +325,7 @@ impl Look<'_> {
             return;
         }
         let (position, what) = (queue::at::LOCK, queue::NO_LOCK_WORD);
-        let error = Error::Corrupt { path: path.to_path_buf(), position, what };
-        let remedy = "end all processes that have the store open: the next one makes it anew";
-        self.hurt(path, error, remedy.to_owned()).len = 8;
+        self.note(Severity::Rebuildable, path, position, [what, MADE_ANEW]);
     }
 
     fn notes_of(&mut self, path: &Path, front: &Front, torn: &[u64]) {

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use falaj::error::Error;
+use falaj::format::control::{at, flag};
 use falaj::format::names;
 use falaj::log::Mend;
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage};
-use falaj::store::{Finding, Severity, StoreOptions, Verification, repair, verify};
-use falaj::topic::SyncMode;
+use falaj::store::{Finding, Severity, Store, StoreOptions, Verification, repair, verify};
+use falaj::topic::{Record, SyncMode};
 
 use crate::stores::{fill, flip, log_dir, on_both, open, quietly, segment, snapshot, topic};
 
@@ -195,9 +196,63 @@ fn settings_that_cannot_be_read_hide_nothing_else() {
         let damage = damage(&found);
         assert_eq!(damage.len(), 2, "{damage:?}");
         assert!(damage.iter().any(|finding| finding.topic.as_deref() == Some("paid")));
+        assert!(damage.iter().all(|finding| finding.remedy.contains("put the file back")));
         let records: u64 = found.logs.iter().map(|log| log.records).sum();
         assert_eq!(records, 605, "the log of a topic that cannot be read is looked at, too");
     });
+}
+
+/// Nothing is lost with them, but who meets them is stopped, and told to look here.
+#[test]
+fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed() {
+    let storage: &Arc<dyn Storage> = &(Arc::new(MemoryStorage::new()) as _);
+    let path = prepare(storage, Path::new("/"));
+    let control = log_dir(storage, &path, "orders").join("control");
+    let append = |store: &Store| topic(store, "orders").append(0, &Record::value(b"x"), None);
+    let hurts = [
+        (&control, at::APPEND_LOCK, 2_u64),
+        (&control, at::FLAGS, 1 << 9),
+        (&control, at::FLAGS, flag::DELETED),
+        (&path.join("wake"), 0, 0),
+    ];
+    for (file, position, word) in hurts {
+        let store = open(storage, &path).unwrap();
+        append(&store).unwrap();
+        let hurt = storage.open(file, Open::ReadWrite).unwrap();
+        hurt.write_at(&word.to_le_bytes(), position).unwrap();
+        // Who opens the log for writing looks whether it was deleted, and lowers that flag.
+        let heals = (position, word) == (at::FLAGS, flag::DELETED);
+        if *file == control && !heals {
+            append(&store).unwrap_err();
+        }
+        let found = look(storage, &path);
+        let told: Vec<_> = found.all_findings().collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!((&told[0].path, told[0].position), (file, position), "{told:?}");
+        assert_eq!(told[0].severity, Severity::Rebuildable);
+        assert_eq!(told[0].remedy.contains("end all processes"), !heals, "{told:?}");
+        if heals {
+            append(&store).unwrap();
+        }
+        drop(store);
+        append(&open(storage, &path).unwrap()).unwrap();
+        assert!(look(storage, &path).worst().is_none(), "{position}");
+    }
+}
+
+#[test]
+fn a_topic_whose_log_is_gone_is_told_with_what_lets_go_of_it() {
+    let storage: &Arc<dyn Storage> = &(Arc::new(MemoryStorage::new()) as _);
+    let path = prepare(storage, Path::new("/"));
+    let dir = log_dir(storage, &path, "orders");
+    storage.rename_new(&dir, Path::new("/away")).unwrap();
+    let found = look(storage, &path);
+    let remedy = &damage(&found)[0].remedy;
+    assert!(remedy.contains("remove the directory `topics/orders`"), "{remedy}");
+    storage.unlink(&path.join("topics/orders/topic.json")).unwrap();
+    storage.remove_dir(&path.join("topics/orders")).unwrap();
+    assert!(look(storage, &path).worst().is_none());
+    fill(&topic(&open(storage, &path).unwrap(), "orders"), 0, 3);
 }
 
 #[test]
