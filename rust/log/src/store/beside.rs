@@ -82,6 +82,11 @@ impl Front {
         }
     }
 
+    /// How many entries it has.
+    fn entries(&self) -> u64 {
+        (self.ends.head - self.ends.floor).min(self.header.parts.capacity)
+    }
+
     /// One of the words that processes share.
     pub(crate) fn word(&self, position: u64) -> u64 {
         u64_at(&self.bytes, position as usize)
@@ -305,16 +310,15 @@ impl Look<'_> {
             }
         };
         self.lock_of(path, &front);
-        // Somebody is changing it, or died in the middle: then what was half stored is no damage.
-        let is_quiet = |front: &Front| front.word(queue::at::BUSY) == 0;
-        if is_quiet(&front) {
-            let torn = torn_versions(&*file, &front);
+        let mut torn = torn_in_queue(&*file, &front);
+        if !torn.is_empty() {
+            // What somebody just stored is whole by now.
             let again = Front::read(&*file, path);
-            if again.is_ok_and(|again| is_quiet(&again) && again.ends == front.ends) {
-                self.notes_of(path, &front, &torn);
-            }
+            let again = again.map(|again| torn_in_queue(&*file, &again)).unwrap_or_default();
+            torn.retain(|position| again.contains(position));
+            self.notes_of(path, &torn);
         }
-        FRONT as u64 + ENTRY_LEN * (front.ends.head - front.ends.floor)
+        FRONT as u64 + ENTRY_LEN * front.entries()
     }
 
     /// A lock word of an incarnation before is nobody's.
@@ -328,31 +332,41 @@ impl Look<'_> {
         self.note(Severity::Rebuildable, path, position, [what, MADE_ANEW]);
     }
 
-    fn notes_of(&mut self, path: &Path, front: &Front, torn: &[u64]) {
+    fn notes_of(&mut self, path: &Path, torn: &[u64]) {
         const HELPS: &str = "the other one counts, and the next changes write both; at worst a job \
                              that was done is handed out again";
-        if let Some(slot) = Ends::torn_in(&front.bytes, front.header.id) {
+        let (of_ends, of_jobs): (Vec<_>, Vec<_>) =
+            torn.iter().partition(|position| queue::at::ENDS.contains(position));
+        if let Some(first) = of_ends.first() {
             let what = "one of the two places of the queue's ends is not whole: a process was killed \
                         while it stored them, or it is damaged";
-            self.note(Severity::Note, path, queue::at::ENDS[slot], [what, HELPS]);
+            self.note(Severity::Note, path, *first, [what, HELPS]);
         }
-        let Some(first) = torn.first() else { return };
+        let Some(first) = of_jobs.first() else { return };
         let what = "of what became of a job one of two notes is not whole: a process was killed while \
                     it stored it, or it is damaged";
         self.note(Severity::Note, path, *first, [what, HELPS]);
-        if let Some(finding) = self.found.findings.last_mut().filter(|_| torn.len() > 1) {
-            finding.what = format!("{what}; {} more of this queue", torn.len() - 1);
+        if let Some(finding) = self.found.findings.last_mut().filter(|_| of_jobs.len() > 1) {
+            finding.what = format!("{what}; {} more of this queue", of_jobs.len() - 1);
         }
     }
 }
 
-/// Where versions of entries lie that are neither whole nor left over from another round of the ring.
-fn torn_versions(file: &dyn File, front: &Front) -> Vec<u64> {
-    let (parts, id, mut found) = (front.header.parts, front.header.id, Vec::new());
+/// Where ends and versions of entries lie that are neither whole, nor left over from another round of the
+/// ring, nor just being stored.
+fn torn_in_queue(file: &dyn File, front: &Front) -> Vec<u64> {
+    if front.word(queue::at::BUSY) != 0 {
+        // Somebody changes it, or died in the middle.
+        return Vec::new();
+    }
+    let (parts, id) = (front.header.parts, front.header.id);
+    let ends = Ends::torn_in(&front.bytes, id);
+    let mut found: Vec<_> = ends.iter().map(|slot| queue::at::ENDS[*slot]).collect();
     let mut offset = front.ends.floor;
-    while offset < front.ends.head {
+    let head = offset + front.entries();
+    while offset < head {
         let first = parts.place(offset);
-        let count = (front.ends.head - offset).min(parts.capacity - first).min(AT_ONCE);
+        let count = (head - offset).min(parts.capacity - first).min(AT_ONCE);
         let mut bytes = vec![0; (count * ENTRY_LEN) as usize];
         // What cannot be read is not known to be torn; whoever opens the queue is told.
         if file.read_at(&mut bytes, parts.entry(first)).is_err() {

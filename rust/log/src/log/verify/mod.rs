@@ -430,7 +430,10 @@ impl<'a> Pass<'a> {
             }
             Err(error) => {
                 let path = dir.join("control");
-                let found = Finding::of_error(Severity::Rebuildable, &path, &error);
+                let mut found = Finding::of_error(Severity::Rebuildable, &path, &error);
+                if matches!(error, Error::Corrupt { .. }) {
+                    found.remedy = MADE_ANEW.into();
+                }
                 self.report.note(found);
                 None
             }
