@@ -227,7 +227,10 @@ fn hint(source: &io::Error) -> &'static str {
         }
         Some(libc::ENOMEM) => "free memory, or raise the limits `ulimit -v` and `vm.max_map_count`",
         Some(libc::ENAMETOOLONG) => "choose a shorter path",
-        Some(libc::EIO) => "the disk may be failing: save what is on it, as by `falaj backup`",
+        Some(libc::EIO) => {
+            "the disk may be failing: `falaj verify` says what it does not give back, and a store \
+             opened to be read by `pread` reads the rest"
+        }
         _ => "mend that, then go on",
     }
 }
@@ -428,7 +431,7 @@ mod tests {
             (libc::ELOOP, "a link stands"),
             (libc::ENOMEM, "vm.max_map_count"),
             (libc::ENAMETOOLONG, "a shorter path"),
-            (libc::EIO, "falaj backup"),
+            (libc::EIO, "falaj verify"),
             (libc::ENOSPC, "make room"),
             (libc::EBUSY, "mend that, then go on"),
         ] {

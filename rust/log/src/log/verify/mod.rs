@@ -35,7 +35,7 @@ use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::format::state::LogState;
 use crate::lock;
-use crate::segment::Reading;
+use crate::segment::{Reading, UNREAD};
 use crate::storage::Storage;
 
 use super::LogSettings;
@@ -56,6 +56,10 @@ pub(crate) const MADE_ANEW: &str = "end all processes that have the store open: 
 
 /// Told how many bytes of how many are done; an error ends the work and is what it ends with.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
+
+/// What helps where a map would end in a signal.
+const NOT_MAPPED: &str = "restore the store from a backup on another disk; opened to be read by `pread` \
+                          (`falaj.open(path, read=\"pread\")`) it reads on behind it with `skip_damage`";
 
 /// Findings that are kept of one log; the rest is counted.
 const MOST_FINDINGS: usize = 1000;
@@ -129,6 +133,11 @@ pub struct Finding {
 impl Finding {
     /// Something about a place in a file.
     pub fn new(severity: Severity, path: &Path, position: u64, what: impl Into<String>) -> Self {
+        let what = what.into();
+        let remedy = match severity {
+            Severity::Damage if what == UNREAD => NOT_MAPPED,
+            _ => severity.remedy(),
+        };
         Self {
             severity,
             path: path.to_path_buf(),
@@ -137,8 +146,8 @@ impl Finding {
             topic: None,
             partition: None,
             offsets: None,
-            what: what.into(),
-            remedy: severity.remedy().into(),
+            what,
+            remedy: remedy.into(),
         }
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use falaj::error::Error;
 use falaj::format::control::{at, flag};
 use falaj::format::names;
-use falaj::log::Mend;
+use falaj::log::{Mend, Reading};
+use falaj::storage::faulty::FaultyStorage;
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage};
 use falaj::store::{Finding, Severity, Store, StoreOptions, Verification, repair, verify};
@@ -238,6 +239,34 @@ fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed(
         append(&open(storage, &path).unwrap()).unwrap();
         assert!(look(storage, &path).worst().is_none(), "{position}");
     }
+}
+
+/// A backup of it fails, and a map of it ends in a signal.
+#[test]
+fn what_a_disk_does_not_give_back_is_told_with_what_reads_the_rest() {
+    let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let path = prepare(&memory, Path::new("/"));
+    let faulty = FaultyStorage::new(Arc::clone(&memory));
+    faulty.spoil(&segment(&memory, &path, "orders", 1), 20_000..20_512).unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(faulty);
+    let found = verify(&storage, &path, None, &mut quietly).unwrap();
+    let damage = damage(&found);
+    assert!(damage.len() == 1 && damage[0].remedy.contains("pread"), "{damage:?}");
+    let options = StoreOptions { reading: Reading::Pread, ..StoreOptions::reading() };
+    let store = Store::open_on(Arc::clone(&storage), &path, &options).unwrap();
+    let failed = store.backup("/copy", &mut quietly).unwrap_err().to_string();
+    assert!(failed.contains("`falaj verify` says what it does not give back"), "{failed}");
+    let orders = topic(&store, "orders");
+    let (mut scan, mut read, mut lost) = (orders.scan(0, 0, None).unwrap(), 0, 0..0);
+    loop {
+        match scan.next_record() {
+            Ok(Some(_)) => read += 1,
+            Ok(None) => break,
+            Err(_) => lost = scan.skip_damage().unwrap().offsets,
+        }
+    }
+    assert_eq!(damage[0].offsets, Some(lost.clone()));
+    assert_eq!(read + lost.end - lost.start, 600);
 }
 
 #[test]
