@@ -19,6 +19,7 @@ Kept = dict[str, Any]
 Reader = Callable[[Path], Counter[str]]
 EXECUTED = re.compile(rb"^#(\d+)\t", re.MULTILINE)
 SCHEDULES = re.compile(rb"^(\d+) schedules, ", re.MULTILINE)
+TOGETHER = re.compile(rb"^share: (\d+) rounds ", re.MULTILINE)
 PASSED = re.compile(rb"\b(\d+) passed")
 
 
@@ -118,6 +119,14 @@ def schedules(folder: Path) -> Counter[str]:
     return Counter(schedules=found)
 
 
+def together(folder: Path) -> Counter[str]:
+    """Read rounds of processes that share a queue or a consumer."""
+    found = 0
+    for log in folder.glob("*.log"):
+        found += sum(map(int, TOGETHER.findall(log.read_bytes())))
+    return Counter(together=found)
+
+
 def outside(folder: Path) -> Counter[str]:
     """Read large tests from outside that passed."""
     return Counter(outside=sum(last_number(PASSED, log) for log in folder.glob("*.log")))
@@ -131,6 +140,7 @@ READERS: dict[str, Reader] = {
     "faults": faults,
     "fuzz": fuzz,
     "sanitized": sanitized,
+    "together": together,
     "schedules": schedules,
     "outside": outside,
 }

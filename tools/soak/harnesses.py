@@ -20,6 +20,8 @@ TARGETS_OF_BYTES = 14
 """Thirteen decoders and the stores, each of which gets its time."""
 SCHEDULES_IN_A_SECOND = 100
 """Of each model; alone on a core it goes through two and a half times as many."""
+ROUNDS_IN_A_SECOND = 60
+"""Of processes that share a queue, and as many of a consumer; alone it does four times that."""
 SANITIZED_S_MAX = 120.0
 CORPUS_BYTES_MAX = 256 << 20
 """What the fuzzer may have kept; with more it begins anew."""
@@ -106,6 +108,7 @@ TARGETS = [
     Target("faults", "faults", "faults in all"),
     Target("fuzzed", "fuzz"),
     Target("sanitized", "sanitized"),
+    Target("together", "together"),
     Target("schedules", "schedules"),
     Target("outside", "outside"),
 ]
@@ -119,7 +122,16 @@ def _of_falaj_sim(program: str) -> list[Job]:
             *("--seconds", _whole(turn.seconds), "--resume", f"{turn.kept}.json"),
         ]
 
-    return [Job(f"explore-{shard}", "explore", 30, explore(shard)) for shard in (0, 1)]
+    def together(turn: Turn) -> list[str]:
+        rounds = max(1, int(turn.seconds * ROUNDS_IN_A_SECOND))
+        # A round's seed is this one and its number: no piece goes through those of another.
+        first = turn.seed + turn.number * 1_000_000
+        return [program, "share", "--rounds", str(rounds), "--seed", str(first)]
+
+    return [
+        *(Job(f"explore-{shard}", "explore", 30, explore(shard)) for shard in (0, 1)),
+        Job("together", "together", 2, together),
+    ]
 
 
 def _of_falaj_storm(programs: Path, python: str) -> list[Job]:

@@ -41,7 +41,7 @@ def row(state: State, done: Counter[str], today: datetime.date) -> str:
         f"{done['flips']:,}; {done['whole variants']} of {len(VARIANTS)} variants whole",
         share(done["faults"], done["faults in all"]),
         f"{done['fuzzed']:,}; with ASan {sanitizer}",
-        f"{done['schedules']:,}",
+        f"{done['schedules']:,}; {done['together']:,} rounds of sharing",
         f"{done['outside']:,} tests",
         f"{state.seed}",
         ", ".join(f"{count} by {name}" for name, count in found.items()) or "nothing",

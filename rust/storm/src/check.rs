@@ -8,6 +8,7 @@
 //! none that was said to be on the medium. What was checked once must read the same ever after.
 
 mod before;
+pub mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

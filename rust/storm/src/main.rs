@@ -17,6 +17,7 @@ mod power;
 mod processes;
 mod random;
 mod round;
+mod shared;
 mod system;
 mod task;
 mod totals;

@@ -62,7 +62,7 @@ impl Plan {
         // Who waits for the medium with each call gets less done.
         let all_wait = roles.iter().zip(&syncs).all(|(role, sync)| !role.appends() || *sync == 2);
         let records = if all_wait { 20_000 } else { random.between(200_000, 2_000_000) };
-        Self {
+        let mut plan = Self {
             layout,
             roles,
             syncs,
@@ -72,7 +72,13 @@ impl Plan {
             stop_ms: *random.pick(&[200, 500, 2_000]),
             fork_ms: *random.pick(&[0, 20, 100]),
             massacres: *random.pick(&[3, 10, 30]),
+        };
+        if random.chance(1, 2) {
+            let sharers = random.between(2, 3) as usize;
+            plan.roles.extend(vec![Role::Sharer; sharers]);
+            plan.syncs.extend(vec![0; sharers]);
         }
+        plan
     }
 }
 
@@ -148,15 +154,39 @@ const CREATING: [Point; 9] = [
     Point::TopicSettings,
     Point::RecoverDone,
 ];
-const CHURNING: [Point; 8] = [
+const CHURNING: [Point; 11] = [
     Point::TopicLog,
     Point::TopicNamed,
     Point::TopicDirectory,
     Point::TopicSettings,
     Point::TopicAway,
     Point::TopicMarked,
+    Point::TopicNoted,
+    Point::TopicForgotten,
+    Point::ProducersForgotten,
     Point::AppendDirty,
     Point::RollEnd,
+];
+
+const SHARING: [Point; 18] = [
+    Point::PartMade,
+    Point::PartSynced,
+    Point::PartNamed,
+    Point::JobFilled,
+    Point::JobCommitted,
+    Point::JobDurable,
+    Point::JobSwept,
+    Point::CompactFilled,
+    Point::CompactNamed,
+    Point::CompactSynced,
+    Point::CompactRemoved,
+    Point::SettingsPrepared,
+    Point::SettingsRenamed,
+    Point::GroupMember,
+    Point::FactsCommitted,
+    Point::AppendDirty,
+    Point::AppendCommitted,
+    Point::SyncFile,
 ];
 
 /// In which situation a worker is started.
@@ -172,7 +202,7 @@ pub enum Start {
 
 /// A trap for a worker that is about to start, or none.
 pub fn trap(random: &mut Random, role: Role, start: Start) -> Option<Trap> {
-    if !matches!(role, Role::Writer | Role::Churner) || !random.chance(2, 3) {
+    if !matches!(role, Role::Writer | Role::Churner | Role::Sharer) || !random.chance(2, 3) {
         return None;
     }
     let snap = *random.pick(&[Snap::Kills, Snap::Kills, Snap::Kills, Snap::Orphans, Snap::Stops]);
@@ -180,6 +210,7 @@ pub fn trap(random: &mut Random, role: Role, start: Start) -> Option<Trap> {
         (_, Start::Creating) => (&CREATING, 0),
         (_, Start::Alone) => (&FIRST, 1),
         (Role::Churner, _) => (&CHURNING, 3),
+        (Role::Sharer, _) => (&SHARING, 4),
         _ if random.chance(1, 2) => (&APPEND, 15),
         _ => (&SELDOM, 4),
     };

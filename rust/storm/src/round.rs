@@ -10,11 +10,13 @@ use falaj::storage::Storage;
 use falaj::storage::real::RealStorage;
 
 use crate::acks::{Acks, CALLS, FORKS, RECORDS, REFUSED, STOP, Seen, TRIMS};
+use crate::check::shared::{check as check_shared, is_empty};
 use crate::check::{Checker, Loss, told};
 use crate::payload::Pool;
 use crate::plan::{Plan, Start, trap};
 use crate::processes::{News, Workers};
 use crate::random::Random;
+use crate::shared::{COUNTS, Shared};
 use crate::system::interrupted;
 use crate::task::{Role, Snap, Task};
 use crate::totals::Totals;
@@ -310,11 +312,27 @@ impl Round<'_> {
         self.start(Role::Writer, 2, None, 20)?;
         self.wait_for_all("the last writer")?;
         self.check("after the last writer")?;
+        self.check_shared()?;
         self.verify()?;
         let compared = self.checker.check_again(&self.readers, Reading::Map)?;
         self.totals.add("reader_blocks_compared", compared);
         self.totals.add("records_read", self.readers.iter().map(Seen::records).sum());
         Ok(())
+    }
+
+    /// Have somebody do what is left of what was shared, and look whether that is all.
+    fn check_shared(&mut self) -> Result<(), String> {
+        let store = self.plan.layout.store.clone();
+        let failed = |e: &dyn std::fmt::Display| format!("what was shared: {e}");
+        if !self.plan.roles.contains(&Role::Sharer) || is_empty(&store).map_err(|e| failed(&e))? {
+            return Ok(());
+        }
+        self.start(Role::Sharer, 0, None, 1)?;
+        self.wait_for_all("the last sharer")?;
+        let shared = Shared::open(&self.dir.join("accounts"), 0).map_err(|e| failed(&e))?;
+        check_shared(&store, &shared).map_err(|e| failed(&e))?;
+        COUNTS.iter().enumerate().for_each(|(i, name)| self.totals.add(name, shared.count(i)));
+        self.check("after the last sharer")
     }
 
     fn close_all(&mut self) -> Result<(), String> {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memmap2::{MmapMut, MmapOptions};
 use rustix::process::Signal;
@@ -21,6 +21,14 @@ pub fn map_shared(path: &Path, len: u64) -> io::Result<MmapMut> {
     // SAFETY: the file is the storm's own, nobody shortens it; other processes store into it while
     // we read, which the readers of these files expect: they look at each place after its state.
     unsafe { MmapOptions::new().len(len as usize).map_mut(&file) }
+}
+
+/// The words of a shared map.
+pub fn words(map: &MmapMut) -> &[AtomicU64] {
+    // SAFETY: a map begins at a page, so it is aligned; it is as long as it says and lives as long as
+    // the slice; other processes load and store these words as atomics too, and nobody borrows its
+    // bytes otherwise.
+    unsafe { std::slice::from_raw_parts(map.as_ptr().cast(), map.len() / 8) }
 }
 
 /// Fork a child that does nothing until standard input ends, and then ends without a word. It keeps

@@ -20,6 +20,8 @@ pub enum Role {
     Scanner,
     /// Creates and deletes a topic, again and again.
     Churner,
+    /// Works off a queue, reads as a member of a consumer, and does some things once, among others.
+    Sharer,
     /// As the writer, through the Python package.
     PythonWriter,
     /// As the follower, through the Python package.
@@ -34,6 +36,7 @@ impl Role {
             Role::Follower => "follower",
             Role::Scanner => "scanner",
             Role::Churner => "churner",
+            Role::Sharer => "sharer",
             Role::PythonWriter => "python-writer",
             Role::PythonFollower => "python-follower",
         }
@@ -41,7 +44,7 @@ impl Role {
 
     /// True for those who have the store open for writing.
     pub fn writes(self) -> bool {
-        matches!(self, Role::Writer | Role::Churner | Role::PythonWriter)
+        matches!(self, Role::Writer | Role::Churner | Role::Sharer | Role::PythonWriter)
     }
 
     /// True for those who keep an account of appends.
@@ -55,11 +58,12 @@ impl Role {
     }
 }
 
-const ROLES: [Role; 6] = [
+const ROLES: [Role; 7] = [
     Role::Writer,
     Role::Follower,
     Role::Scanner,
     Role::Churner,
+    Role::Sharer,
     Role::PythonWriter,
     Role::PythonFollower,
 ];

@@ -183,8 +183,8 @@ impl Ready<'_> {
             None => self.place_large(),
         };
         let placed = match placed {
-            // As in `ready`.
-            Err(Error::NotStaged { .. }) if self.job.is_spent(self.named())? => Placed::default(),
+            // As in `ready`; what a large job makes on the way goes with its parts.
+            Err(error) if is_gone(&error) && self.job.is_spent(self.named())? => Placed::default(),
             placed => placed.map_err(|error| self.job.topic.told(error))?,
         };
         pass(Point::JobCommitted);
@@ -281,6 +281,15 @@ impl Ready<'_> {
         let number = topic.settings().number;
         let spent = self.named().map(|(name, version)| (number, Producer::id_of(name), version));
         let _ = sweep_staging(storage, log.dir(), &Stale { spent, ..Stale::default() });
+    }
+}
+
+/// Something that was staged is not there any more.
+fn is_gone(error: &Error) -> bool {
+    match error {
+        Error::NotStaged { .. } => true,
+        Error::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
     }
 }
 

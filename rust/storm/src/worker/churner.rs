@@ -1,8 +1,9 @@
-//! The churner: creates a topic, uses it, deletes it.
+//! The churner: creates a topic, uses it, deletes it; one with a log of its own, or one in a log that
+//! keeps the number of each topic that there ever was.
 
 use falaj::error::Error;
 use falaj::store::{Store, TopicOptions};
-use falaj::topic::{Record, Topic};
+use falaj::topic::{Condition, Record, Topic};
 
 use super::Wrong;
 use crate::acks::{Acks, STOP};
@@ -10,16 +11,21 @@ use crate::random::Random;
 use crate::task::Task;
 
 /// A name that a writer never uses. What a killed churner left there is gone on with or deleted.
-pub const NAME: &str = "passing";
+const NAMES: [&str; 2] = ["passing", "passing-in-a-log"];
+const PRODUCER: &str = "passer";
 
 /// Create, append, read back, delete, until told to stop.
 pub fn churn(task: &Task) -> Result<(), Wrong> {
     let acks = Acks::open(&task.account)?;
     let store = Store::open(&task.layout.store, &task.layout.store_options())?;
     let mut random = Random::new(task.seed, u64::from(task.id));
-    let options = TopicOptions { segment_bytes: Some(1 << 16), ..TopicOptions::default() };
+    let own = TopicOptions { segment_bytes: Some(1 << 16), ..TopicOptions::default() };
+    let shared = TopicOptions { log: Some("passengers".into()), ..own.clone() };
     while acks.word(STOP) == 0 {
-        let topic = Topic::open(&store, NAME, &options)?;
+        let which = random.below(2) as usize;
+        let (name, options) = (NAMES[which], [&own, &shared][which]);
+        let topic = Topic::open(&store, name, options)?;
+        pass_once(&topic)?;
         let first = topic.end(0)?;
         let count = random.between(1, 2_000);
         for i in 0..count {
@@ -30,12 +36,29 @@ pub fn churn(task: &Task) -> Result<(), Wrong> {
             return Err("the passing topic holds something else".into());
         }
         if random.chance(3, 4) {
-            store.delete_topic(NAME)?;
+            store.delete_topic(name)?;
             match topic.append(0, &Record::value(b"too late"), None) {
                 Err(Error::TopicDeleted { .. }) => {}
                 other => return Err(format!("a deleted topic said {other:?}").into()),
             }
         }
+    }
+    Ok(())
+}
+
+/// Append something once, say it twice, and have the producer forgotten.
+fn pass_once(topic: &Topic) -> Result<(), Wrong> {
+    let sequence = topic.last_sequence(PRODUCER)?.map_or(0, |last| last + 1);
+    let say = || {
+        let once = Condition::once(PRODUCER, sequence);
+        topic.append_if(0, &Record::value(b"once"), &once, None)
+    };
+    let first = say()?;
+    if say()? != first || topic.end(0)? != first + 1 {
+        return Err("what was said twice is there twice".into());
+    }
+    if sequence > 4 {
+        topic.forget_producer(PRODUCER)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 mod churner;
 mod reader;
+pub mod sharer;
 mod writer;
 
 use std::process::ExitCode;
@@ -34,12 +35,13 @@ pub fn run(task: &Task) -> ExitCode {
     if let Some(trap) = task.trap {
         trap.set();
     }
-    if task.fork_ms > 0 && task.role == Role::Writer {
+    if task.fork_ms > 0 && matches!(task.role, Role::Writer | Role::Sharer) {
         fork_now_and_then(task);
     }
     let done = match task.role {
         Role::Writer => writer::write(task),
         Role::Churner => churner::churn(task),
+        Role::Sharer => sharer::share(task),
         Role::Follower => reader::follow(task),
         Role::Scanner => reader::scan_again_and_again(task),
         Role::PythonWriter | Role::PythonFollower => Err("a part for Python".into()),

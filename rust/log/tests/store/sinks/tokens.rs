@@ -38,6 +38,26 @@ fn a_version_that_is_not_higher_is_not_committed_again() {
     }
 }
 
+/// What was staged with a token is removed by whoever spends it first.
+#[test]
+fn who_is_overtaken_with_the_same_token_is_told_that_it_was_committed() {
+    for records in SIZES {
+        let machine = machine();
+        let flights = topic(&open(&machine), 1);
+        let token = Some(("import", 7));
+        let job = Job::new(&flights, "slower").unwrap();
+        let mut part = job.stage("0", token).unwrap();
+        (0..records).for_each(|n| part.append(&Record::value(&value(n)), Some(0)).unwrap());
+        let manifest = part.finish().unwrap();
+        let ready = job.ready(&[manifest], token).unwrap();
+        assert!(commit(&flights, records, ("import", 7)).now);
+        assert_eq!(staged(&flights), NOTHING);
+        let placed = ready.place().unwrap();
+        assert!(!ready.settle(placed).unwrap().now);
+        assert_eq!(flights.end(0).unwrap(), records);
+    }
+}
+
 #[test]
 fn a_token_without_records_counts_and_a_job_without_both_is_nothing() {
     let machine = machine();

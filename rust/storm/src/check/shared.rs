@@ -1,0 +1,97 @@
+//! What processes shared, once all is done: nothing was left out, and what was to happen once did.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use falaj::error::Error;
+use falaj::sink::last_token;
+use falaj::store::{Store, StoreOptions, TopicOptions};
+use falaj::topic::Topic;
+
+use crate::shared::{KEYS, PARTITIONS, Shared};
+use crate::worker::sharer::{NAME, OF_A_JOB, TOPICS};
+
+type Wrong = Box<dyn std::error::Error>;
+
+/// Hold a store that nobody writes to any more against what its sharers noted.
+pub fn check(store: &Path, shared: &Shared) -> Result<(), Wrong> {
+    let store = Store::open(store, &StoreOptions::reading())?;
+    let open = |name| Topic::open(&store, name, &TopicOptions::default());
+    let [jobs, work, steps, sunk, keys] = TOPICS;
+    let jobs = open(jobs)?;
+    if let Some(left) = (0..jobs.end(0)?).find(|offset| !shared.may_be_done(*offset)) {
+        return Err(format!("the queue is done, and nobody acked job {left}").into());
+    }
+    let work = open(work)?;
+    for partition in 0..PARTITIONS {
+        let (at, end) = (shared.is_committed_to(partition), work.end(partition)?);
+        if at != end {
+            return Err(format!("partition {partition} was read up to {at}, not {end}").into());
+        }
+    }
+    check_steps(&open(steps)?)?;
+    check_sunk(&open(sunk)?)?;
+    check_keys(&open(keys)?, shared)
+}
+
+fn number(value: Option<&[u8]>) -> Option<u64> {
+    Some(u64::from_le_bytes(value?.get(..8)?.try_into().ok()?))
+}
+
+/// Each step is there once, and the cursor stands behind the last.
+fn check_steps(steps: &Topic) -> Result<(), Wrong> {
+    let mut scan = steps.scan(0, 0, None)?;
+    let mut next = 0;
+    while let Some(record) = scan.next_record()? {
+        if number(record.value()) != Some(next) {
+            return Err(format!("where step {next} should be is {:?}", record.value()).into());
+        }
+        next += 1;
+    }
+    match steps.cursor(NAME.as_bytes())?.map_or(0, |cursor| cursor.offset) {
+        at if at == next => Ok(()),
+        at => Err(format!("there are {next} steps, and the cursor stands at {at}").into()),
+    }
+}
+
+/// Each job of the series is there once, whole, in order.
+fn check_sunk(sunk: &Topic) -> Result<(), Wrong> {
+    let mut scan = sunk.scan(0, 0, None)?;
+    let mut found = Vec::new();
+    while let Some(record) = scan.next_record()? {
+        found.extend(number(record.value()));
+    }
+    let last = last_token(sunk, NAME)?.map_or(0, |token| token.version);
+    let wanted = (1..=last).flat_map(|version| [version; OF_A_JOB as usize]);
+    if wanted.eq(found.iter().copied()) {
+        return Ok(());
+    }
+    Err(format!("jobs up to {last} were committed, and these are there: {found:?}").into())
+}
+
+/// Of each key there is a record that is no older than the newest that was told.
+fn check_keys(keys: &Topic, shared: &Shared) -> Result<(), Wrong> {
+    let mut newest = BTreeMap::new();
+    let mut scan = keys.scan(0, 0, None)?;
+    loop {
+        match scan.next_record() {
+            Ok(Some(record)) => newest.insert(number(record.key()), record.offset() + 1),
+            Ok(None) => break,
+            Err(error) => return Err(error.into()),
+        };
+    }
+    for key in 0..KEYS {
+        let (told, found) = (shared.last_of(key), newest.get(&Some(key)).copied().unwrap_or(0));
+        if found < told {
+            return Err(format!("key {key} had offset {}, and has {found}", told - 1).into());
+        }
+    }
+    Ok(())
+}
+
+/// True where no sharer ever came to the point of making its topics.
+pub fn is_empty(store: &Path) -> Result<bool, Error> {
+    let store = Store::open(store, &StoreOptions::reading())?;
+    let names: Vec<_> = store.topics()?.into_iter().map(|(name, _)| name).collect();
+    Ok(TOPICS.iter().any(|topic| !names.iter().any(|name| name == topic)))
+}

@@ -1,0 +1,361 @@
+//! The sharer: works off a queue and reads as a member of a consumer, among others who do the same,
+//! and counts on what is to happen once: a cursor that moves with a record, a job of a sink with its
+//! token, a compaction.
+//!
+//! Every step is noted in [`Shared`], which says whether it was against the rules.
+
+use std::path::Path;
+use std::time::Duration;
+
+use falaj::consumer::{Consumer, Part, Start};
+use falaj::error::Error;
+use falaj::format::segment::Header;
+use falaj::queue::{Job, Queue, QueueOptions};
+use falaj::sink;
+use falaj::store::{RetentionChange, Store, TopicOptions};
+use falaj::topic::{
+    BodyWriter, CompactOptions, CursorMove, CursorState, Group, Part as Records, Record, SyncMode,
+    Topic,
+};
+
+use super::Wrong;
+use crate::acks::{Acks, STOP};
+use crate::random::Random;
+use crate::shared::{COMPACTED, Held, JOBS, KEYS, PARTITIONS, READ, STEPS, SUNK, Shared, now_ms};
+use crate::task::{Layout, Task};
+
+/// Where the jobs are, what is read, where the cursor by hand is, where the sink goes, what is compacted.
+pub const TOPICS: [&str; 5] = ["jobs", "work", "steps", "sunk", "keys"];
+/// The queue, the consumer, the cursor, the series of the sink.
+pub const NAME: &str = "shared";
+/// Records of a job of the sink.
+pub const OF_A_JOB: u64 = 4;
+/// Jobs, or records of a partition, that nobody has had yet: enough to go on.
+const ENOUGH: u64 = 300;
+const LEASES_MS: [u64; 3] = [20, 100, 400];
+/// Between two steps: the others are to be heard too.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// Options of the topics that are shared.
+pub fn options(layout: &Layout, name: &str) -> TopicOptions {
+    TopicOptions {
+        partitions: Some(if name == "work" { PARTITIONS } else { 1 }),
+        segment_bytes: Some(64 << 10),
+        sync_interval_ms: Some(layout.interval_ms),
+        compacted: (name == "keys").then_some(true),
+        ..TopicOptions::default()
+    }
+}
+
+struct Sharer<'a> {
+    task: &'a Task,
+    shared: Shared,
+    store: Store,
+    topics: [Topic; 5],
+    queue: Queue,
+    reader: Option<Consumer>,
+    /// Partitions that it had when it looked last.
+    mine: Vec<u32>,
+    /// Jobs that were taken and left as they are.
+    forgotten: Vec<Held>,
+    random: Random,
+}
+
+/// Share until told to stop; with calls to make, until nothing is left to be done.
+pub fn share(task: &Task) -> Result<(), Wrong> {
+    let acks = Acks::open(&task.account)?;
+    let accounts = task.account.parent().unwrap_or(Path::new("."));
+    let shared = Shared::open(accounts, task.id)?;
+    let store = Store::open(&task.layout.store, &task.layout.store_options())?;
+    let open = |name| Topic::open(&store, name, &options(&task.layout, name));
+    let [jobs, work, steps, sunk, keys] = TOPICS;
+    let topics = [open(jobs)?, open(work)?, open(steps)?, open(sunk)?, open(keys)?];
+    let queue = Queue::open(&topics[0], NAME, QueueOptions { ordered: None, capacity: 64 })?;
+    let random = Random::new(task.seed, u64::from(task.id));
+    let (mine, forgotten) = Default::default();
+    let mut sharer =
+        Sharer { task, shared, store, topics, queue, reader: None, mine, forgotten, random };
+    let is_last = task.calls > 0;
+    while acks.word(STOP) == 0 && !(is_last && sharer.is_all_done()?) {
+        match sharer.random.below(if is_last { 6 } else { 10 }) {
+            0..=2 => sharer.work()?,
+            3..=5 => sharer.read()?,
+            6 | 7 => sharer.count()?,
+            8 => sharer.sink()?,
+            _ => sharer.tidy()?,
+        }
+        std::thread::sleep(PAUSE);
+    }
+    sharer.close()
+}
+
+/// True when a segment of the topic's log took the place of what lay behind a cut.
+fn was_carried_over(topic: &Topic) -> bool {
+    let files = std::fs::read_dir(topic.log().dir()).into_iter().flatten().flatten();
+    let segments = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));
+    let header = |file: std::fs::DirEntry| Header::decode(&std::fs::read(file.path()).ok()?).ok();
+    segments.filter_map(header).any(|header| header.supersedes)
+}
+
+fn durable(random: &mut Random) -> SyncMode {
+    if random.chance(1, 20) { SyncMode::Durable } else { SyncMode::None }
+}
+
+impl Sharer<'_> {
+    fn is_all_done(&mut self) -> Result<bool, Wrong> {
+        let info = self.queue.info(&self.topics[0])?;
+        if info.floor < self.topics[0].end(0)? {
+            return Ok(false);
+        }
+        let work = &self.topics[1];
+        for partition in 0..PARTITIONS {
+            if self.shared.is_committed_to(partition) < work.end(partition)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Take jobs, and do this or that with each.
+    fn work(&mut self) -> Result<(), Wrong> {
+        let jobs = &self.topics[0];
+        let end = jobs.end(0)?;
+        if self.task.calls == 0 && end < JOBS && self.queue.info(jobs)?.waiting < ENOUGH {
+            for _ in 0..self.random.magnitude(5).min(JOBS - end) {
+                let sync = durable(&mut self.random);
+                jobs.append(0, &Record::value(b"a job"), Some(sync))?;
+            }
+        }
+        let lease_ms = *self.random.pick(&LEASES_MS);
+        let (many, began) = (self.random.between(1, 20) as usize, now_ms());
+        let taken = self.queue.take(jobs, many, Duration::from_millis(lease_ms))?;
+        let called = (began, now_ms() + 1);
+        let mut sorted: [Vec<(Held, Job)>; 4] = Default::default();
+        for job in taken {
+            let held = Held { offset: job.lease.offset, attempt: job.lease.attempt };
+            self.shared.took(held, called, lease_ms, &|| was_carried_over(jobs))?;
+            sorted[[0, 0, 0, 0, 0, 0, 1, 1, 2, 3][self.random.below(10) as usize]]
+                .push((held, job));
+        }
+        let [acked, given, longer, left] = sorted;
+        self.extend(longer)?;
+        if lease_ms == LEASES_MS[0] && self.random.chance(1, 10) {
+            // Too late: others have them, or nobody has had them yet.
+            std::thread::sleep(Duration::from_millis(2 * lease_ms));
+        }
+        self.give_back(&given)?;
+        self.forgotten.extend(left.iter().map(|(held, _)| *held));
+        self.ack(&acked, began + lease_ms)
+    }
+
+    fn ack(&self, jobs: &[(Held, Job)], until_ms: u64) -> Result<(), Wrong> {
+        let (sure, late): (Vec<_>, Vec<_>) =
+            jobs.iter().partition(|(held, _)| self.shared.acks(*held));
+        for (held, job) in late {
+            match self.queue.ack(&self.topics[0], &[job.to_ack()]) {
+                Err(Error::LeaseOver { .. }) => {}
+                Ok(()) => return Err(format!("{held:?} is another's, and was acked").into()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let acks: Vec<_> = sure.iter().map(|(_, job)| job.to_ack()).collect();
+        match self.queue.ack(&self.topics[0], &acks) {
+            Ok(()) => Ok(sure.iter().try_for_each(|(held, _)| self.shared.acked(*held))?),
+            // Some of them: which, nobody is told.
+            Err(Error::LeaseOver { .. }) if now_ms() >= until_ms => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn give_back(&mut self, jobs: &[(Held, Job)]) -> Result<(), Wrong> {
+        jobs.iter().for_each(|(held, _)| self.shared.leaves(*held));
+        let leases: Vec<_> = jobs.iter().map(|(_, job)| job.lease).collect();
+        let delay = Duration::from_millis(self.random.below(3) * 20);
+        match self.queue.nack(&self.topics[0], &leases, delay) {
+            Ok(()) | Err(Error::LeaseOver { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Make a lease longer, and then ack within it.
+    fn extend(&mut self, jobs: Vec<(Held, Job)>) -> Result<(), Wrong> {
+        let lease_ms = *self.random.pick(&LEASES_MS);
+        for job in jobs {
+            let (held, lease) = (job.0, job.1.lease);
+            self.shared.extends(held);
+            let began = now_ms();
+            let longer = Duration::from_millis(lease_ms);
+            match self.queue.extend(&self.topics[0], &[lease], longer) {
+                Ok(()) => {
+                    self.shared.extended(held, began, lease_ms);
+                    if lease_ms > LEASES_MS[1] && self.random.chance(1, 4) {
+                        // Longer than the shorter ones are.
+                        std::thread::sleep(Duration::from_millis(LEASES_MS[1]));
+                    }
+                    self.ack(&[job], began + lease_ms)?;
+                }
+                Err(Error::LeaseOver { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Read on, as a member among others; leave now and then.
+    fn read(&mut self) -> Result<(), Wrong> {
+        let work = self.topics[1].clone();
+        if self.task.calls == 0 {
+            self.append_work(&work)?;
+        }
+        let mut reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => {
+                Consumer::open(&self.store, NAME, std::slice::from_ref(&work), Start::Earliest)?
+            }
+        };
+        self.mine.iter().for_each(|partition| self.shared.may_lose(*partition));
+        reader.refresh()?;
+        let before = std::mem::take(&mut self.mine);
+        for part in reader.parts()? {
+            let is_new = !before.contains(&part.partition);
+            self.shared.has(part.partition, is_new.then_some(part.next))?;
+            self.mine.push(part.partition);
+            if part.open {
+                self.read_part(&mut reader, &work, part)?;
+            }
+        }
+        if self.random.chance(1, 100) {
+            self.leave(reader)
+        } else {
+            self.reader = Some(reader);
+            Ok(())
+        }
+    }
+
+    fn append_work(&mut self, work: &Topic) -> Result<(), Wrong> {
+        let partition = self.random.below(PARTITIONS.into()) as u32;
+        if work.end(partition)? >= self.shared.is_committed_to(partition) + ENOUGH {
+            return Ok(());
+        }
+        for _ in 0..self.random.magnitude(4) {
+            let sync = durable(&mut self.random);
+            work.append(partition, &Record::value(b"work"), Some(sync))?;
+        }
+        Ok(())
+    }
+
+    fn read_part(&mut self, reader: &mut Consumer, work: &Topic, part: Part) -> Result<(), Wrong> {
+        let Part { partition, mut next, .. } = part;
+        let mut scan = work.scan(partition, next, None)?;
+        for _ in 0..self.random.magnitude(6) {
+            let Some(record) = scan.next_record()? else { break };
+            if record.offset() != next {
+                let found = record.offset();
+                return Err(
+                    format!("partition {partition}: {found} came where {next} was due").into()
+                );
+            }
+            next += 1;
+        }
+        reader.handed_out(&Part { next, ..part });
+        // Where it may lose the partition otherwise, and else now and then.
+        if next > part.next && (self.task.calls > 0 || self.random.chance(3, 4)) {
+            self.shared.commits(partition, next);
+            reader.commit(work.name(), partition, next, self.random.chance(1, 20))?;
+            self.shared.committed(partition, next);
+            self.shared.add(READ, next - part.next);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, reader: Consumer) -> Result<(), Wrong> {
+        let mine = std::mem::take(&mut self.mine);
+        mine.iter().for_each(|partition| self.shared.may_lose(*partition));
+        Ok(reader.close()?)
+    }
+
+    /// One step further: a record and the cursor beside it, or neither, each once.
+    fn count(&mut self) -> Result<(), Wrong> {
+        let steps = &self.topics[2];
+        let from = steps.cursor(NAME.as_bytes())?;
+        let step = from.map_or(0, |cursor| cursor.offset);
+        let mut body = BodyWriter::default();
+        body.begin(false, None);
+        body.push(&Record::value(&step.to_le_bytes()));
+        let to = CursorState { offset: step + 1, ..CursorState::default() };
+        let from = Some(from.unwrap_or(CursorState::NONE));
+        let group = Group {
+            home: steps,
+            parts: &[Records { topic: steps, partition: 0, body: &body }],
+            cursors: &[CursorMove { name: NAME.as_bytes(), to, from }],
+        };
+        match group.commit(Some(durable(&mut self.random))) {
+            Ok(grouped) if grouped.ranges[0].start == step => self.shared.add(STEPS, 1),
+            Ok(grouped) => {
+                return Err(format!("step {step} went to {:?}", grouped.ranges[0]).into());
+            }
+            Err(Error::CursorMoved { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// The next job of a series, which others commit too; small, or as large as a segment.
+    fn sink(&mut self) -> Result<(), Wrong> {
+        let sunk = &self.topics[3];
+        let version = sink::last_token(sunk, NAME)?.map_or(1, |token| token.version + 1);
+        let job = sink::Job::new(sunk, &format!("{NAME}-{version}-{}", self.task.id))?;
+        let token = Some((NAME, version));
+        let len = if self.random.chance(1, 8) { 12 << 10 } else { 8 };
+        let mut value = vec![b'x'; len];
+        value[..8].copy_from_slice(&version.to_le_bytes());
+        let mut manifests = Vec::new();
+        for name in ["0", "1"] {
+            let mut part = job.stage(name, token.filter(|_| self.random.chance(1, 2)))?;
+            for _ in 0..OF_A_JOB / 2 {
+                part.append(&Record::value(&value), Some(0))?;
+            }
+            match part.finish() {
+                Ok(manifest) => manifests.push(manifest),
+                // Who was faster removed what was staged with the token.
+                Err(Error::NotStaged { .. }) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let committed = job.commit(&manifests, token)?;
+        self.shared.add(SUNK, u64::from(committed.now));
+        Ok(())
+    }
+
+    /// Append under keys, and now and then compact; change a setting.
+    fn tidy(&mut self) -> Result<(), Wrong> {
+        let keys = &self.topics[4];
+        for _ in 0..self.random.magnitude(6) {
+            let key = self.random.below(KEYS);
+            let (name, value) = (key.to_le_bytes(), [b'v'; 200]);
+            let record = Record { key: Some(&name), ..Record::value(&value) };
+            self.shared.keyed(key, keys.append(0, &record, None)?);
+        }
+        if self.random.chance(1, 8) {
+            let seal = self.random.chance(1, 2);
+            let options = CompactOptions { seal, ..CompactOptions::default() };
+            keys.compact(&options, &mut |_, _| Ok(()))?;
+            self.shared.add(COMPACTED, 1);
+        }
+        if self.random.chance(1, 8) {
+            let many =
+                RetentionChange { records: Some(Some(1 << 40)), ..RetentionChange::default() };
+            self.store.configure_topic(keys.name(), &many, None)?;
+        }
+        Ok(())
+    }
+
+    fn close(mut self) -> Result<(), Wrong> {
+        // From here on others may take what was only left.
+        self.forgotten.iter().for_each(|held| self.shared.leaves(*held));
+        match self.reader.take() {
+            Some(reader) => self.leave(reader),
+            None => Ok(()),
+        }
+    }
+}
