@@ -1,13 +1,13 @@
 """Power cuts on a machine of their own: a guest whose disk the device mapper cuts off.
 
-The guest is a Linux kernel that runs as a process (Debian's `user-mode-linux`). It sees this machine's
-files, which it cannot change, a disk in a file that is removed at the end, and one directory to answer
-in. In it runs `falaj-storm power --device`: ext4, xfs and btrfs, on a disk that drops, fails or tears
-writes. Usage: `guest.py FALAJ-STORM --cuts N [--seed S] [--filesystems btrfs,…] [--dir DIR]
-[--hours H]`.
+The guest is a Linux kernel that runs as a process (Debian's `user-mode-linux`). It sees this
+machine's files, which it cannot change, a disk in a file that is removed at the end, and one directory
+to answer in. In it runs `falaj-storm power --device`: ext4, xfs and btrfs, on a disk that drops, fails
+or tears writes.
 
-Ends as `falaj-storm power` does: 77 where this machine has no such guest, or none that gets to its end,
-and it says why. That nothing was found is said by the storm alone.
+Usage: `guest.py FALAJ-STORM --cuts N [--seed S] [--filesystems btrfs,…] [--dir DIR] [--hours H]`. Ends
+as `falaj-storm power` does: 77 where this machine has no such guest, or none that gets to its end, and
+it says why. That nothing was found is said by the storm alone.
 """
 
 import argparse
@@ -28,7 +28,7 @@ NEEDED = ("dm-mod", "dm-flakey")
 TOOLS = ("dmsetup", "insmod", "mkfs.btrfs", "mkfs.ext4", "mkfs.xfs", "unshare")
 SKIPPED = 77
 BOOT_S, CUT_S = 120, 60
-"""Longer than it takes to begin and to end, and than a cut takes with all that is checked behind it."""
+"""More than it takes to begin and to end, and than a cut takes with all that is checked then."""
 
 INIT = """\
 #!/bin/sh
@@ -94,8 +94,8 @@ def boot(program: Path, words: list[str], folder: Path, disk: Path, seconds: flo
     said, code = answer / "said", answer / "code"
     sys.stdout.write(said.read_text() if said.exists() else "")
     if not code.exists() or not code.read_text().strip():
-        # A kernel that did not come up, or hangs, says nothing of falaj: what waits too long in there
-        # is told by the storm.
+        # A kernel that did not come up, or hangs, says nothing of falaj: what waits too long in
+        # there is told by the storm.
         console = (folder / "console").read_text(errors="replace")[-2000:]
         sys.stdout.write(f"{console}\n*** NOT RUN: power cuts in a guest: {ended} ***\n")
         return SKIPPED

@@ -45,12 +45,18 @@ Place = tuple[int, int]
 
 
 class BackupReport(TypedDict):
-    """What a backup copied."""
+    """What a backup copied.
+
+    `problems` is what is wrong with files of consumers and queues, which were copied as they are,
+    and `remedies` what helps against each.
+    """
 
     topics: int
     logs: int
     segments: int
     bytes: int
+    problems: list[str]
+    remedies: list[str]
 
 
 class TrimReport(TypedDict):
@@ -162,7 +168,11 @@ class LogRepair(TypedDict):
 
 
 class RepairReport(TypedDict):
-    """What a repair did, or would do."""
+    """What a repair did, or would do.
+
+    `problems` is what it cannot mend: settings, and the files of consumers and queues, of which
+    nobody but their owner knows where to go on; `remedies` says what helps against each.
+    """
 
     dry_run: bool
     in_use: bool | None
@@ -335,13 +345,14 @@ def verify(
 ) -> Verification:
     """Check everything in a store, or in the log of one topic, and change nothing.
 
-    Every checksum, the chain of segments, offsets, indexes, control pages and settings; also in a
-    store that no longer opens, or that others write to. Reads by `pread` only, so that a dying disk
-    is a finding and not a signal. Takes one pass over the store's bytes.
+    Every checksum, the chain of segments, offsets, indexes, control pages, settings, staged parts
+    and the files of consumers and queues; also in a store that no longer opens, or that others
+    write to. Reads by `pread` only, so that a dying disk is a finding and not a signal. Takes one
+    pass over the store's bytes.
 
     Args:
         path: Directory of the store.
-        topic: Name of a topic; all of them by default.
+        topic: Name of a topic, of which the log alone is looked at; all there is by default.
         progress: Called with bytes done and bytes in all now and then; what it raises ends it.
 
     Raises:
@@ -368,7 +379,8 @@ def repair(
 
     Nothing is thrown away: what is cut off stays in its file, or moves to `quarantine/` in the
     directory of the log. Where opening gives up because something that was on the medium is lost,
-    repair goes on before it.
+    repair goes on before it. Cursors and queues are never set anew: where the file of one is
+    damaged, `problems` says so, with what helps.
 
     Args:
         path: Directory of the store.

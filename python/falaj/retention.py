@@ -65,7 +65,8 @@ class LogMaintenance(TypedDict):
 class Maintenance(TypedDict):
     """What was done in a store, or would be; `bytes` is what all of its logs take.
 
-    `remedies` says what helps against each of the `problems`.
+    `problems` is what is wrong with topics' settings and the files of consumers and queues, and
+    `remedies` what helps against each.
     """
 
     dry_run: bool

@@ -460,7 +460,8 @@ class Store(_core.Store):
             dry_run: Only say what would go; then the store may be open for reading.
 
         Returns:
-            What went, by log. What could not be done stands there as `problem`.
+            What went, by log. What could not be done stands there as `problem`; what is wrong with
+            topics' settings and with the files of consumers and queues, in `problems`.
 
         Raises:
             ReadOnly: The store was opened for reading.
@@ -481,7 +482,8 @@ class Store(_core.Store):
         Others may write meanwhile; the copy holds what was committed when this was called. It is
         built beside its place, synced, and appears there whole; after an error nothing does. It is
         the same store, so cursors and checkpoints go on to be valid in it; of its queues what was
-        done before is done, and jobs that are out are to be done again.
+        done before is done, and jobs that are out are to be done again. The file of a consumer or a
+        queue that is damaged is copied as it is, and told in `problems`.
 
         Args:
             path: Where to; not inside of the store.

@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -389,3 +391,119 @@ def test_info_says_where_a_consumer_is_damaged(shell: Shell) -> None:
     told = shell("info", "hurt")
     assert told.code == shell("consumers", "hurt").code != 0
     assert damaged.name in told.err
+
+
+# --- consumers and queues ------------------------------------------------------------------------
+
+TORN, HEADER, NEWER = "torn", "header", "newer"
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Shell:
+    """A store with three consumers and a queue."""
+    with library.open(tmp_path / "s") as store:
+        topic = store.topic("t")
+        topic.extend([b"%d" % n for n in range(9)])
+        for name in (TORN, HEADER, NEWER):
+            with store.consumer(name, topics=["t"]) as consumer:
+                consumer.poll(4, timeout=5)
+                consumer.commit()
+        store.queue("work", topic="t").take(3).ack()
+    return Shell(tmp_path)
+
+
+def hurt_all(shell: Shell) -> dict[str, Path]:
+    """Damage two consumers and the queue, and let the third be of a newer version."""
+    files = {name: shell.folder / "s/consumers" / name for name in (TORN, HEADER, NEWER)}
+    files["work"] = shell.folder / "s/queues/work"
+    for name, path in files.items():
+        data = bytearray(path.read_bytes())
+        if name == TORN:
+            for place in (8192 + 512, 8192 + 1024):
+                data[place : place + 8] = b"\7" * 8
+        elif name == NEWER:
+            data[8] += 1
+            data[60:64] = zlib.crc32(data[:60]).to_bytes(4, "little")
+        else:
+            data[20] ^= 1
+        path.write_bytes(data)
+    return files
+
+
+def test_damage_to_consumers_and_queues_is_found_and_what_is_told_helps(beside: Shell) -> None:
+    files = hurt_all(beside)
+    before = snapshot(beside.folder)
+    ended = beside("verify", "s")
+    assert (ended.code, ended.err) == (1, "")
+    rows = [row.split("\t") for row in ended.out.splitlines() if not row.startswith("topic\t")]
+    found = {Path(row[1]).name: (row[0], row[2], row[4], row[5]) for row in rows}
+    assert found == {
+        TORN: ("damage", "8704", "t", "0"),
+        HEADER: ("damage", "0", "", ""),
+        NEWER: ("newer", "0", "", ""),
+        "work": ("damage", "0", "", ""),
+    }
+    assert {row[1] for row in rows} == {str(path.resolve()) for path in files.values()}
+    assert json.loads(beside("verify", "s", "--json").out)["worst"] == "damage"
+    assert beside("verify", "s", "t").code == 0, "the log of a topic is all there is of it"
+    assert snapshot(beside.folder) == before
+
+    # What is told of each is a command that mends it.
+    said = [match for row in rows for match in re.findall("`falaj ([^`]+)`", row[9])]
+    assert len(said) == 3
+    for command in said:
+        verb, *rest = command.replace("STORE", "s").replace("PLACE", "earliest").split()
+        beside.ok(verb, *rest, *(["--yes"] * (verb == "queues")))
+    assert beside("verify", "s").code == 3, "nothing is left but what a newer version wrote"
+    assert beside.ok("tail", "s", "--consumer", TORN, "t", "--commit").split() == list("012345678")
+
+
+def test_damage_to_consumers_and_queues_is_told_by_whoever_looks_after_the_store(
+    beside: Shell,
+) -> None:
+    files = hurt_all(beside)
+    before = {path: path.read_bytes() for path in files.values()}
+    for verb in (
+        ["repair", "s", "--dry-run"],
+        ["repair", "s"],
+        ["maintain", "s", "--dry-run"],
+        ["maintain", "s"],
+        ["backup", "s", "copy"],
+    ):
+        ended = beside(*verb)
+        assert ended.code == 1, verb
+        told = ended.err.splitlines()
+        for path in files.values():
+            assert sum(str(path.resolve()) in line for line in told) == 1, (verb, ended.err)
+        for helps in ("seek", "consumers --delete", "queues --reset"):
+            assert f"`falaj {helps}`" in ended.err, verb
+        assert {path: path.read_bytes() for path in files.values()} == before, verb
+    for path in files.values():
+        copy = beside.folder / "copy" / path.relative_to(beside.folder / "s")
+        whole = 4096 if path.name == "work" else None
+        assert copy.read_bytes()[:whole] == before[path][:whole]
+    assert beside("verify", "copy").code == 1
+    assert beside.ok("cat", "copy", "t").count("\n") == 9
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_a_user_who_may_not_write_is_told_what_it_could_not_look_at() -> None:
+    """A queue's file is a lock file: who could open it could keep it locked."""
+    program = """
+import json, os, sys, falaj
+falaj.verify(sys.argv[1])  # what is imported late lies perhaps where the other user may not look
+os.setgid(65534); os.setuid(65534)
+print(json.dumps(falaj.verify(sys.argv[1])))
+"""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        with library.open(Path(folder) / "s", 0o755) as store:
+            store.queue("work", topic="t").put(b"x")
+            store.consumer("c", topics=["t"]).close()
+        arguments = [sys.executable, "-c", program, str(Path(folder) / "s")]
+        done = subprocess.run(arguments, check=True, capture_output=True, timeout=60, cwd="/")
+    found = json.loads(done.stdout)
+    told = [(each["severity"], Path(each["path"]).name) for each in found["findings"]]
+    assert (found["sound"], told) == (True, [("note", "work")])
+    (each,) = found["findings"]
+    assert "not looked at" in each["what"]

@@ -50,7 +50,8 @@ def verify(
 ) -> None:
     """Check every byte of a store, and change nothing.
 
-    Says what is damaged and where, and how far each topic is on the medium. Others may write to it.
+    Says what is damaged and where, consumers and queues too, and how far each topic is on the
+    medium. Others may write to it.
     """
     with bar("verify") as advance:
         found = admin.verify(
@@ -180,7 +181,8 @@ def backup(
 ) -> None:
     """Copy a store while others write to it.
 
-    The copy holds what was committed when it began, and appears whole or not at all.
+    The copy holds what was committed when it began, and appears whole or not at all. Files of
+    consumers and queues that are damaged are copied as they are, and told.
     """
     with (
         options.access_of(context).store(store) as opened,
@@ -192,3 +194,5 @@ def backup(
     elif is_terminal(sys.stdout):
         copied = f"{count(done['topics'], 'topic')}, {count(done['segments'], 'segment')}"
         print(f"copied {copied}, {size(done['bytes'])} to {to}")
+    if code := told(zip(done["problems"], done["remedies"], strict=True)):
+        raise typer.Exit(code)

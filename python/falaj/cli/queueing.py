@@ -64,20 +64,13 @@ def queues(
     for queue in found:
         if not queue["error"] and queue["waiting"] is None:
             gone = f"its topic {queue['topic']!r} is not there"
-            say(f"queue {queue['name']}: {gone}; {_forget(queue)}")
+            say(f"queue {queue['name']}: {gone}; `falaj queues --reset {queue['name']}` forgets it")
     problems = [
-        (
-            queue["error"] and f"queue {queue['name']}: {queue['error']}; {_forget(queue)}",
-            queue["remedy"],
-        )
+        (queue["error"] and f"queue {queue['name']}: {queue['error']}", queue["remedy"])
         for queue in found
     ]
     if code := told(problems):
         raise typer.Exit(code)
-
-
-def _forget(queue: "QueueState") -> str:
-    return f"`falaj queues --reset {queue['name']}` forgets it"
 
 
 def rows(found: "list[QueueState]") -> list[dict[str, Any]]:

@@ -406,7 +406,10 @@ pub fn ask_verify(
 ) -> Judged<Option<Severity>> {
     match verify(storage, Path::new(ROOT), topic, &mut |_, _| Ok(())) {
         Ok(found) => {
-            let damaged = told.errors.keys().any(|kind| *kind == "Corrupt" || *kind == "Newer");
+            // Of a topic's log alone nothing is said of what stands beside it.
+            let beside = told.beside.keys().filter(|_| topic.is_none());
+            let mut kinds = told.errors.keys().chain(beside);
+            let damaged = kinds.any(|kind| *kind == "Corrupt" || *kind == "Newer");
             if damaged && found.worst() < Some(Severity::Rebuildable) {
                 let what = || format!("readers were told {told:?}, and verify finds nothing");
                 asking.wrong(Trust::All, what)?;

@@ -145,7 +145,8 @@ fn judge(
     let told = ask_reader(&storage, &read)?;
     let mut word = String::from(if told.is_all_same() { "harmless" } else { "detected" });
     if chance >> 16 & 7 == 0 {
-        ask_verify(&storage, &told, own.then(|| topics[0]), &asking)?;
+        let topic = (own && !beside).then(|| topics[0]);
+        ask_verify(&storage, &told, topic, &asking)?;
     }
     // What is small decides much: the store's files, the page that processes share.
     let often = if beside {

@@ -230,7 +230,10 @@ fn hint(source: &io::Error) -> &'static str {
         }
         Some(libc::ENOMEM) => "free memory, or raise the limits `ulimit -v` and `vm.max_map_count`",
         Some(libc::ENAMETOOLONG) => "choose a shorter path",
-        Some(libc::EIO) => "the disk may be failing: save what is on it, as by `falaj backup`",
+        Some(libc::EIO) => {
+            "the disk may be failing: `falaj verify` says what it does not give back, and a store \
+             opened to be read by `pread` reads the rest"
+        }
         _ => "mend that, then go on",
     }
 }
@@ -444,7 +447,7 @@ mod tests {
             (libc::ELOOP, "a link stands"),
             (libc::ENOMEM, "vm.max_map_count"),
             (libc::ENAMETOOLONG, "a shorter path"),
-            (libc::EIO, "falaj backup"),
+            (libc::EIO, "falaj verify"),
             (libc::ENOSPC, "is lost, make room and go on"),
             (libc::EDQUOT, "within this user's quota"),
             (libc::EFBIG, "is lost, raise the limit on the size of files, `ulimit -f`, and go on"),

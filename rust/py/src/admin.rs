@@ -102,11 +102,14 @@ pub(crate) fn _backup<'py>(
 ) -> Object<'py> {
     let inner = store.inner(py)?;
     let done = with_progress(py, progress.as_ref(), |tell| inner.backup(path, tell))?;
+    let (problems, remedies) = told(&done.problems);
     Ok(dict!(py,
         "topics": done.topics,
         "logs": done.logs,
         "segments": done.segments,
         "bytes": done.bytes,
+        "problems": problems,
+        "remedies": remedies,
     ))
 }
 
@@ -159,7 +162,7 @@ fn finding<'py>(py: Python<'py>, finding: &Finding) -> Object<'py> {
         "partition": finding.partition,
         "offsets": finding.offsets.as_ref().map(|lost| (lost.start, lost.end)),
         "what": &finding.what,
-        "remedy": finding.remedy,
+        "remedy": &*finding.remedy,
     ))
 }
 

@@ -16,7 +16,7 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::consumer::{
-    CURSOR_LEN, Cursor, Position, SECTOR, at, decode_cursor, encode_cursor, entry,
+    CURSOR_LEN, Cursor, Position, SECTOR, TORN, at, decode_cursor, encode_cursor, entry,
 };
 use crate::topic::Topic;
 
@@ -43,9 +43,8 @@ pub(super) fn load(file: &ConsumerFile, index: u64) -> Result<Cursor> {
             return Ok(newest);
         }
     }
-    let what = "neither of the two cursors is whole; `falaj seek` sets it anew";
     let position = entry(index) + at::CURSORS;
-    Err(Error::Corrupt { path: file.words.path.clone(), position, what })
+    Err(Error::Corrupt { path: file.words.path.clone(), position, what: TORN })
 }
 
 /// Store a cursor in the place of the older one.

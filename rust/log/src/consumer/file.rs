@@ -13,9 +13,9 @@ use super::members;
 use super::words::Words;
 use crate::error::{Error, Result};
 use crate::format::consumer::{
-    CURSOR_LEN, Cursor, ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, MEMBERS_MAX, Named, Position,
-    SECTOR, ask, at, check_header, encode_cursor, encode_header, encode_named, entries_in, entry,
-    member,
+    CURSOR_LEN, CUT, Cursor, ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, LOST, MEMBERS_MAX, Named,
+    Position, SECTOR, TORN, ask, at, check_header, cut_at, encode_cursor, encode_header,
+    encode_named, entries_in, entry, member,
 };
 use crate::format::settings::WriteMode;
 use crate::format::u64_in;
@@ -57,13 +57,17 @@ impl Image {
         let mut bytes = vec![0; len.min(entry(ENTRIES_MAX)) as usize];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
         bytes.truncate(got);
+        Ok(Some((file, Self::of(store, path, bytes)?)))
+    }
+
+    /// Check what was read of a consumer's file.
+    pub(super) fn of(store: &Store, path: &Path, bytes: Vec<u8>) -> Result<Self> {
         let log = check_header(&bytes, store.settings().id)
             .map_err(|what| Error::malformed(path, 0, what))?;
-        if (got as u64) < HEAD_LEN {
-            let what = "the consumer's file was cut off";
-            return Err(Error::Corrupt { path: path.to_path_buf(), position: got as u64, what });
+        if let Some(position) = cut_at(&bytes) {
+            return Err(Error::Corrupt { path: path.to_path_buf(), position, what: CUT });
         }
-        Ok(Some((file, Self { bytes, log })))
+        Ok(Self { bytes, log })
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -77,12 +81,6 @@ impl Image {
     /// Words of the members.
     pub(super) fn members(&self) -> impl Iterator<Item = u64> {
         (0..MEMBERS_MAX).map(|row| u64_in(&self.bytes, member(row))).filter(|word| *word != 0)
-    }
-
-    /// Whether there is an entry of which neither cursor is whole, though one was begun.
-    pub(super) fn is_torn(&self) -> bool {
-        let mut entries = (0..self.entries()).map(|index| self.entry(index));
-        entries.any(|entry| entry.torn && entry.cursor().is_none())
     }
 
     /// What an entry says; nothing where there is none.
@@ -214,6 +212,12 @@ fn place(
         used.extend(found);
         places.push(found);
     }
+    let lost = entries.iter().position(|entry| entry.complaint() == Some(LOST));
+    if let Some(lost) = lost.filter(|_| places.contains(&None)) {
+        // It may be of this one, and who began anew could pass over what nobody has read.
+        let position = entry(lost as u64) + at::CURSORS;
+        return Err(Error::Corrupt { path: path.to_path_buf(), position, what: LOST });
+    }
     let mut next = entries.len();
     let mut free = entries.iter().enumerate().filter_map(|(index, entry)| {
         let is_free = !used.contains(&index) && is_free(store, who, image, entry);
@@ -280,9 +284,8 @@ impl ConsumerFile {
             self.write(entry(index) + at::CURSORS + SECTOR, &[0; CURSOR_LEN])?;
             self.words.set(entry(index) + at::OWNER, 0)?;
         } else if found.cursor().is_none() {
-            let what = "neither of the two cursors is whole; `falaj seek` sets it anew";
             let (path, position) = (self.words.path.clone(), entry(index) + at::CURSORS);
-            return Err(Error::Corrupt { path, position, what });
+            return Err(Error::Corrupt { path, position, what: TORN });
         }
         if found.named.as_ref() != Some(named) {
             self.write(entry(index), &encode_named(named))?;

@@ -5,7 +5,7 @@
 //! written by its owner, and a reset that a member did not hear of would be written over by it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::cursors;
 use super::file::{Image, UNFINISHED};
@@ -21,13 +21,11 @@ use crate::format::names::hex;
 use crate::format::settings::TopicSettings;
 use crate::format::state::CursorState;
 use crate::log::CursorMove;
-use crate::store::{Access, SlotInfo, Store, TopicOptions};
+use crate::store::{Access, SlotInfo, Store, TopicOptions, read_consumer};
 use crate::topic::Topic;
 
 /// Ending of the file of a consumer that is being deleted while its cursors are in a log.
 const GONE: &str = "@gone";
-/// How often a file is read anew in which a cursor is torn.
-const TRIES: u32 = 3;
 
 /// A consumer as it is now.
 #[derive(Debug)]
@@ -85,7 +83,9 @@ pub fn list_consumers(store: &Store) -> Result<Vec<ConsumerInfo>> {
     };
     let mut found = Vec::new();
     for name in names(store)? {
-        match read_settled(store, &store.layout().consumer(&name)?) {
+        let path = store.layout().consumer(&name)?;
+        let read = read_consumer(store.storage().as_ref(), &path);
+        match read.and_then(|read| read.map(|read| Image::of(store, &path, read)).transpose()) {
             Ok(None) => {}
             Ok(Some(image)) => found.push(looks.at(name, &image)),
             Err(error) => {
@@ -95,17 +95,6 @@ pub fn list_consumers(store: &Store) -> Result<Vec<ConsumerInfo>> {
         }
     }
     Ok(found)
-}
-
-/// Read a file while its members store cursors: what is torn time after time is damaged.
-fn read_settled(store: &Store, path: &Path) -> Result<Option<Image>> {
-    for _ in 0..TRIES {
-        match Image::read(store, path)? {
-            Some((_, image)) if image.is_torn() => std::thread::yield_now(),
-            settled => return Ok(settled.map(|(_, image)| image)),
-        }
-    }
-    Ok(Image::read(store, path)?.map(|(_, image)| image))
 }
 
 fn names(store: &Store) -> Result<Vec<String>> {
@@ -132,8 +121,9 @@ impl Looks<'_> {
         let mut torn = None;
         for (index, entry) in (0..image.entries()).map(|index| (index, image.entry(index))) {
             let Some(cursor) = entry.cursor() else {
-                // One that was never begun is none.
-                torn = torn.or(entry.torn.then_some(index));
+                // One that was never begun is none, and one of a topic that is gone nobody needs.
+                let what = || entry.complaint().filter(|_| !self.store.is_forgotten(&entry));
+                torn = torn.or_else(|| Some((index, what()?)));
                 continue;
             };
             // The name is for people, and may be damaged: the cursor says as well of what it is.
@@ -154,8 +144,8 @@ impl Looks<'_> {
         }
         cursors.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
         let cursors = match torn {
-            Some(index) => {
-                self.store.layout().consumer(&name).and_then(|path| Err(torn_at(path, index)))
+            Some((index, what)) => {
+                self.store.layout().consumer(&name).and_then(|path| Err(torn_at(path, index, what)))
             }
             None => Ok(cursors),
         };
@@ -204,8 +194,7 @@ impl Looks<'_> {
 }
 
 /// Neither of the cursors of an entry is whole.
-fn torn_at(path: PathBuf, index: u64) -> Error {
-    let what = "neither of the two cursors is whole; `falaj seek` sets it anew";
+fn torn_at(path: PathBuf, index: u64, what: &'static str) -> Error {
     Error::Corrupt { path, position: entry(index) + at::CURSORS, what }
 }
 
@@ -295,11 +284,17 @@ pub fn reset_cursor(
         // Safe, too: who resets it wants it to be there. What it stands for is waited for.
         topic.flush()?;
         let cursor = Cursor { generation, partition, serial, committed, safe: committed, incarnation };
-        let at = entry(index) + at::CURSORS + (serial & 1) * SECTOR;
+        let place = |serial: u64| entry(index) + at::CURSORS + (serial & 1) * SECTOR;
         let mut bytes = [0; CURSOR_LEN];
         bytes.copy_from_slice(&encode_cursor(&cursor));
         let note = || {
-            file.write_at(&bytes, at).map_err(|error| Error::io("write", &path, error))?;
+            let written = file.write_at(&bytes, place(serial));
+            written.map_err(|error| Error::io("write", &path, error))?;
+            if found.cursor().is_none() {
+                // Whoever looks at the file later is told of no damage any more.
+                let cleared = file.write_at(&[0; CURSOR_LEN], place(serial + 1));
+                cleared.map_err(|error| Error::io("write", &path, error))?;
+            }
             file.sync_data().map_err(|error| Error::io("sync", &path, error))
         };
         let Some(home) = &home else { return note() };
@@ -324,21 +319,27 @@ pub fn reset_cursor(
 /// `NoSuchConsumer`; `Invalid` while a member lives; `ReadOnly`, `LockTimeout`, `Io`.
 pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
     let path = store.layout().consumer(name)?;
-    finish_deletion(store, name)?;
+    let was_begun = finish_deletion(store, name)?;
     store.under_claim(|| {
         let storage = store.storage();
         if storage.stat(&path).is_err() {
-            return Err(missing(store, name));
+            return if was_begun { Ok(()) } else { Err(missing(store, name)) };
         }
-        // One that is damaged may go: nobody can have opened it.
-        if let Ok(Some((_, image))) = Image::read(store, &path) {
-            expect_nobody(store, name, &image)?;
-            if image.log != [0; 16] {
-                let away = gone(store, name)?;
-                let renamed = storage.rename_new(&path, &away);
-                renamed.map_err(|error| Error::io("rename", &path, error))?;
-                return sync_dir(store);
+        let is_in_log = match Image::read(store, &path) {
+            Ok(Some((_, image))) => {
+                expect_nobody(store, name, &image)?;
+                image.log != [0; 16]
             }
+            // One that is damaged may go: nobody can have opened it. In which log its cursors are it
+            // does not say.
+            Err(error) => matches!(error, Error::Corrupt { .. }),
+            Ok(None) => false,
+        };
+        if is_in_log {
+            let away = gone(store, name)?;
+            let renamed = storage.rename_new(&path, &away);
+            renamed.map_err(|error| Error::io("rename", &path, error))?;
+            return sync_dir(store);
         }
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(UNFINISHED);
@@ -346,7 +347,7 @@ pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
         storage.unlink(&path).map_err(|error| Error::io("remove", &path, error))?;
         sync_dir(store)
     })?;
-    finish_deletion(store, name)
+    finish_deletion(store, name).map(drop)
 }
 
 /// Where the file of a consumer is while its cursors are being forgotten by the log that keeps them.
@@ -362,24 +363,35 @@ fn sync_dir(store: &Store) -> Result<()> {
 }
 
 /// Go on with a deletion where one was begun: a consumer of that name that is made anew must not find
-/// the cursors of the one before.
-pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<()> {
+/// the cursors of the one before. True where one was begun.
+pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<bool> {
     let (away, storage) = (gone(store, name)?, store.storage());
-    let Some((_, image)) = Image::read(store, &away)? else { return Ok(()) };
+    let open = |home: &TopicSettings| Topic::open(store, &home.name, &TopicOptions::default());
     // Before the claim, which opening a topic may need.
-    let home = store.topic_in_generation(&image.log)?;
-    let options = TopicOptions::default();
-    let home = home.map(|home| Topic::open(store, &home.name, &options)).transpose()?;
+    let homes: Vec<_> = match Image::read(store, &away) {
+        Ok(None) => return Ok(false),
+        Ok(Some((_, image))) => {
+            let home = store.topic_in_generation(&image.log)?;
+            home.iter().map(open).collect::<Result<_>>()?
+        }
+        // Any log may have them; one that cannot be opened has them for nobody.
+        Err(Error::Corrupt { .. }) => {
+            let topics = store.topics()?.into_iter().filter_map(|(_, topic)| topic.ok());
+            let by_log: BTreeMap<_, _> =
+                topics.map(|topic| (topic.log_generation, topic)).collect();
+            by_log.values().filter_map(|topic| open(topic).ok()).collect()
+        }
+        Err(error) => return Err(error),
+    };
     store.under_claim(|| {
         if storage.stat(&away).is_err() {
             return Ok(());
         }
-        if let Some(home) = &home {
-            kept::forget(home, name, None)?;
-        }
+        homes.iter().try_for_each(|home| kept::forget(home, name, None))?;
         storage.unlink(&away).map_err(|error| Error::io("remove", &away, error))?;
         sync_dir(store)
-    })
+    })?;
+    Ok(true)
 }
 
 fn missing(store: &Store, name: &str) -> Error {

@@ -7,7 +7,7 @@
 
 use super::checksum::crc32;
 use super::names::{MAX_NAME, hex, unhex};
-pub use super::owned::HEADER_LEN;
+pub use super::owned::{HEADER_LEN, store_in};
 use super::{Decoded, owned, put, u32_at, u64_at};
 
 /// First bytes of the file.
@@ -26,6 +26,15 @@ pub const ENTRIES_MAX: u64 = 8192;
 pub const CURSOR_LEN: usize = 104;
 /// What tears as a whole or not at all.
 pub const SECTOR: u64 = 512;
+
+/// What is said of a file that ends too early.
+pub const CUT: &str =
+    "the consumer's file was cut off; `falaj consumers --delete` forgets the consumer";
+/// What is said of an entry without a cursor that is whole.
+pub const TORN: &str = "neither of the two cursors is whole; `falaj seek` sets it anew";
+/// The same of one that does not tell what it is of, either.
+pub const LOST: &str = "neither of the two cursors is whole, nor what they are of; `falaj consumers \
+                        --delete` forgets the consumer";
 
 /// Positions in the file, in bytes, and in an entry.
 pub mod at {
@@ -91,12 +100,28 @@ pub fn encode_header(store: [u8; 16], log: [u8; 16]) -> [u8; HEADER_LEN] {
 /// `Damaged` when it is torn or another store's, `Newer` for a newer version.
 pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<[u8; 16]> {
     let say = owned::Complaints {
-        no_such: "not a consumer's file",
-        damaged: "the checksum of the consumer's file does not match",
-        foreign: "the consumer's file of another store",
+        no_such: "not a consumer's file; `falaj consumers --delete` forgets the consumer",
+        damaged: "the checksum of the consumer's file does not match; `falaj consumers --delete` \
+                  forgets the consumer",
+        foreign: "the consumer's file of another store; `falaj consumers --delete` forgets the \
+                  consumer",
     };
     owned::check_header(bytes, MAGIC, store, &say)?;
     Ok(bytes[LOG..].first_chunk().copied().unwrap_or_default())
+}
+
+/// Where a file ends though something is missing of it: of its head, or of an entry of which there is a
+/// beginning. What was allocated and never written is none.
+pub fn cut_at(file: &[u8]) -> Option<u64> {
+    let len = file.len() as u64;
+    let rest = file.get(entry(entries_in(len)) as usize..).unwrap_or_default();
+    (len < HEAD_LEN || rest.iter().any(|byte| *byte != 0)).then_some(len)
+}
+
+/// The entries of a file that are whole, or were.
+pub fn entries(file: &[u8]) -> impl Iterator<Item = Entry> + '_ {
+    let entries = file.get(HEAD_LEN as usize..).unwrap_or_default();
+    entries.chunks_exact(ENTRY_LEN as usize).map(Entry::decode)
 }
 
 /// What an entry is of.
@@ -246,8 +271,10 @@ pub struct Entry {
     pub owner: u64,
     /// Its two sectors, where they are whole.
     pub cursors: [Option<Cursor>; 2],
-    /// A cursor's sector that is neither whole nor zero.
-    pub torn: bool,
+    /// Whether anything stands where it says what it is of.
+    pub is_named: bool,
+    /// Which cursors' sectors are neither whole nor zero.
+    pub torn: [bool; 2],
 }
 
 impl Entry {
@@ -264,7 +291,8 @@ impl Entry {
             named: decode_named(bytes),
             owner: owner.map_or(0, u64::from_le_bytes),
             cursors,
-            torn: torn(0) || torn(1),
+            is_named: bytes.iter().take(NAMED_LEN).any(|byte| *byte != 0),
+            torn: [torn(0), torn(1)],
         }
     }
 
@@ -287,12 +315,26 @@ impl Entry {
     /// cursor from the medium, or is of something else.
     pub fn is_fresh_for(&self, named: &Named) -> bool {
         let same = self.of() == Some((named.generation, named.partition));
-        !same || (self.cursor().is_none() && !self.torn)
+        !same || (self.cursor().is_none() && !self.is_torn())
+    }
+
+    /// True where a cursor's sector is neither whole nor zero.
+    pub fn is_torn(&self) -> bool {
+        self.torn != [false; 2]
+    }
+
+    /// What is wrong where it was begun and says no more how far was read.
+    pub fn complaint(&self) -> Option<&'static str> {
+        match (self.is_torn() && self.cursor().is_none(), &self.named) {
+            (false, _) => None,
+            (true, Some(_)) => Some(TORN),
+            (true, None) => Some(LOST),
+        }
     }
 
     /// True where it says nothing.
     pub fn is_blank(&self) -> bool {
-        self.of().is_none() && !self.torn
+        self.of().is_none() && !self.is_torn()
     }
 }
 

@@ -31,6 +31,11 @@ pub fn encode_header(magic: [u8; 8], store: [u8; 16]) -> [u8; HEADER_LEN] {
     out
 }
 
+/// Whose a header says that it is, right or wrong.
+pub fn store_in(bytes: &[u8]) -> [u8; 16] {
+    bytes.get(16..).and_then(|id| id.first_chunk().copied()).unwrap_or_default()
+}
+
 /// Check the header of a store's file.
 ///
 /// # Errors

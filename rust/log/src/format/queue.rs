@@ -34,6 +34,11 @@ pub const ATTEMPTS_MAX: u32 = (1 << 24) - 1;
 /// Largest number of places: so many jobs may be out, delayed, or done behind one that is not.
 pub const CAPACITY_MAX: u64 = 1 << 26;
 
+/// What is said of a file that ends too early.
+pub const CUT: &str = "the state of the queue was cut off; `falaj queues --reset` begins it anew";
+/// What is said of a lock word that no process writes.
+pub const NO_LOCK_WORD: &str = "the lock word is none that falaj writes";
+
 /// Positions in the first page.
 pub mod at {
     /// The two slots of the ends, in sectors of their own.
@@ -146,10 +151,14 @@ impl Header {
     /// `Damaged` when it is torn or no state file, `Newer` for a newer version.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
-            return Err(Malformed::Damaged("not the state of a queue"));
+            return Err(Malformed::Damaged(
+                "not the state of a queue; `falaj queues --reset` begins it anew",
+            ));
         }
         if crc32_from(0, &bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-            return Err(Malformed::Damaged("the checksum of the queue's header does not match"));
+            return Err(Malformed::Damaged(
+                "the checksum of the queue's header does not match; `falaj queues --reset` begins it anew",
+            ));
         }
         if u32_at(bytes, 8) > VERSION {
             return Err(Malformed::Newer(u32_at(bytes, 8)));
@@ -169,7 +178,9 @@ impl Header {
                 generation.copy_from_slice(&bytes[16..32]);
                 Ok(Self { generation, id: u64_at(bytes, 32), parts, topic })
             }
-            _ => Err(Malformed::Damaged("a header that no queue has")),
+            _ => Err(Malformed::Damaged(
+                "a header that no queue has; `falaj queues --reset` begins it anew",
+            )),
         }
     }
 }
@@ -203,6 +214,16 @@ impl Ends {
             let bytes = page.get(position as usize..position as usize + ENDS_LEN)?;
             Self::decode(&std::array::from_fn(|i| u64_at(bytes, 8 * i)), id)
         })
+    }
+
+    /// A slot that is neither whole nor was never written.
+    pub fn torn_in(page: &[u8], id: u64) -> Option<usize> {
+        let slots = Self::in_page(page, id);
+        let is_written = |slot: &usize| {
+            let bytes = page.get(at::ENDS[*slot] as usize..).unwrap_or_default();
+            bytes.iter().take(ENDS_LEN).any(|byte| *byte != 0)
+        };
+        (0..2).find(|slot| slots[*slot].is_none() && is_written(slot))
     }
 
     /// Of both slots, the one that holds, and which that is.

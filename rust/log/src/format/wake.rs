@@ -13,6 +13,9 @@ pub const MAGIC: [u8; 8] = *b"FALAJWAK";
 /// Bytes of the file.
 pub const LEN: u64 = 4096;
 
+/// What is said of a page that is too short or too long.
+pub const OTHER_LEN: &str = "not as long as a wake page";
+
 /// Positions of words, eight bytes each.
 pub mod at {
     /// Counter on whose low half those sleep who wait for several logs.

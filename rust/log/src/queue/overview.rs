@@ -14,12 +14,7 @@ use crate::format::queue::{
 use crate::format::u64_at;
 use crate::lock::Identity;
 use crate::storage::{File, Open};
-use crate::store::{SlotInfo, Store};
-
-/// How often a file is read anew that somebody is changing.
-const TRIES: usize = 64;
-/// Bytes before the entries.
-const FRONT: usize = Parts::HOLDERS as usize + 8 * SLOTS as usize;
+use crate::store::{Front, SlotInfo, Store};
 
 /// A queue as its file says.
 #[derive(Debug)]
@@ -84,15 +79,15 @@ fn look(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("open", &path, error)),
     };
-    let (header, front, ends) = front(&*file, &path)?;
-    let word = |position: u64| u64_at(&front, position as usize);
+    let front = Front::read(&*file, &path)?;
     // Of another incarnation all who had jobs are dead, and what is derived is not believed.
-    let is_current = incarnation == Some(word(at::INCARNATION));
+    let is_current = incarnation == Some(front.word(at::INCARNATION));
     let (holders, done) = if is_current {
-        (holders(&front, slots), word(at::DONE))
+        (holders(&front.bytes, slots), front.word(at::DONE))
     } else {
-        (Vec::new(), done_of(&*file, &path, &header, &ends)?)
+        (Vec::new(), done_of(&*file, &path, &front.header, &front.ends)?)
     };
+    let Front { header, ends, .. } = front;
     let leased = holders.iter().map(|(_, jobs)| jobs).sum();
     Ok(Some(Counts {
         topic: header.topic,
@@ -107,31 +102,6 @@ fn look(
         dead: ends.dead,
         holders,
     }))
-}
-
-/// All before the entries, at a moment at which nobody changes it, if there is one soon.
-fn front(file: &dyn File, path: &Path) -> Result<(Header, Vec<u8>, Ends)> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let mut front = vec![0; FRONT];
-        let got = file.read_at(&mut front, 0).map_err(|error| Error::io("read", path, error))?;
-        let header = Header::decode(&front[..got]);
-        let header = header.map_err(|what| Error::malformed(path, 0, what))?;
-        let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
-        if len < header.parts.file_len() {
-            let what = "the state of the queue was cut off";
-            return Err(Error::Corrupt { path: path.to_path_buf(), position: len, what });
-        }
-        let ends = Ends::newest(Ends::in_page(&front, header.id));
-        let is_quiet = ends.is_ok() && u64_at(&front, at::BUSY as usize) == 0;
-        if !is_quiet && tries < TRIES {
-            std::thread::yield_now();
-            continue;
-        }
-        let ends = ends.map_err(|what| Error::malformed(path, at::ENDS[0], what))?;
-        return Ok((header, front, ends.0));
-    }
 }
 
 /// Who has jobs, and how many, but for the dead.

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::queue::{
-    ENDS_LEN, Ends, Entry, HEADER_LEN, Header, Parts, State, VERSION_LEN, at, serial,
+    CUT, ENDS_LEN, Ends, Entry, HEADER_LEN, Header, NO_LOCK_WORD, Parts, State, VERSION_LEN, at,
+    serial,
 };
 use crate::format::settings::WriteMode;
 use crate::lock::{self, Fate, Holders, Identity, LockError};
@@ -53,8 +54,8 @@ impl StateFile {
         let len = header.parts.file_len();
         let stat = file.stat().map_err(|error| Error::io("look at", path, error))?;
         if stat.len < len {
-            let what = "the state of the queue was cut off";
-            return Err(Error::Corrupt { path: path.to_path_buf(), position: stat.len, what });
+            let (path, what) = (path.to_path_buf(), CUT);
+            return Err(Error::Corrupt { path, position: stat.len, what });
         }
         // A copy may have holes, into which no store would fit on a full disk.
         file.allocate(len).map_err(|error| Error::io("allocate", path, error))?;
@@ -182,11 +183,9 @@ impl StateFile {
                 waited: timeout,
                 holder: member.describe(holder),
             },
-            LockError::Damaged { .. } => Error::Corrupt {
-                path: self.path.clone(),
-                position: at::LOCK,
-                what: "the lock word is none that falaj writes",
-            },
+            LockError::Damaged { .. } => {
+                Error::Corrupt { path: self.path.clone(), position: at::LOCK, what: NO_LOCK_WORD }
+            }
             LockError::Io(error) => Error::io("look for the lock's holder in", &self.path, error),
         })?;
         Ok(Some(Guard::Word(self, me)))

@@ -19,6 +19,7 @@
 use std::path::{Path, PathBuf};
 
 use super::backup_ends::{Floors, agree, floors};
+use super::beside::read_consumer;
 use super::layout::{self, Layout, TOPIC_SETTINGS, top};
 use super::queue_copy::{self, QueueCopy};
 use super::topics::read_settings;
@@ -30,13 +31,11 @@ use crate::log::verify::Progress;
 use crate::log::{LogCopy, is_overtaken};
 use crate::storage::Storage;
 
-/// Largest file of a consumer that is copied: its slots are a page.
-const MAX_CONSUMER: u64 = 16 << 20;
 /// How often a log is looked at anew of which a segment went away while it was copied.
 const TRIES: u32 = 5;
 
 /// What was copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct BackupReport {
     /// Topics.
     pub topics: u64,
@@ -46,6 +45,9 @@ pub struct BackupReport {
     pub segments: u64,
     /// Bytes of those.
     pub bytes: u64,
+    /// What is wrong with files of consumers and queues, of this store and so of the copy: they were
+    /// copied as they are.
+    pub problems: Vec<Error>,
 }
 
 impl Store {
@@ -143,6 +145,7 @@ pub(super) struct Plan {
     pub(super) logs: Vec<(PathBuf, LogCopy)>,
     consumers: Vec<(String, Vec<u8>)>,
     queues: Vec<QueueCopy>,
+    problems: Vec<Error>,
     /// See [`super::backup_ends`].
     pub(super) floors: Floors,
     /// How many of the logs were copied: their ends stay.
@@ -164,6 +167,7 @@ impl Plan {
     fn try_of(store: &Store) -> Result<Self> {
         // Before the logs: no cursor of the copy lies behind the end of its log.
         let (consumers, queues) = (read_consumers(store)?, QueueCopy::of_all(store)?);
+        let problems = store.problems_beside();
         let mut topics: Vec<TopicSettings> = Vec::new();
         for (_, topic) in store.topics()? {
             topics.push(topic?);
@@ -187,7 +191,8 @@ impl Plan {
         // From a log that others share, too: one whose settings are still there had not been deleted in
         // what is copied of its log.
         topics.retain(|topic| !gone.contains(&topic.generation) && !is_gone(store, topic));
-        let mut plan = Self { topics, logs, consumers, queues, floors, copied: 0, total: 0 };
+        let (copied, total) = (0, 0);
+        let mut plan = Self { topics, logs, consumers, queues, problems, floors, copied, total };
         agree(&mut plan, store)?;
         plan.total = plan.logs.iter().map(|(_, copy)| copy.bytes()).sum();
         Ok(plan)
@@ -210,6 +215,7 @@ impl Plan {
             self.copied += 1;
         }
         report.topics = self.topics.len() as u64;
+        report.problems = self.problems;
         files::sync_dir(storage, &layout.logs())?;
         for topic in &self.topics {
             make_new(storage, &layout.topic(&topic.name)?, modes.directory)?;
@@ -294,7 +300,7 @@ fn read_consumers(store: &Store) -> Result<Vec<(String, Vec<u8>)>> {
     let mut read = Vec::new();
     for name in files::list(storage, &store.layout().consumers())? {
         let Ok(from) = store.layout().consumer(&name) else { continue };
-        if let Some(bytes) = files::read_up_to(storage, &from, MAX_CONSUMER)? {
+        if let Some(bytes) = read_consumer(storage, &from)? {
             read.push((name, bytes));
         }
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::beside::{self, Beside};
 use super::files;
 use super::layout::{self, Layout, top};
 use super::topics::read_settings;
@@ -57,6 +58,15 @@ impl Catalog {
         let topics = topics(&**storage, &layout)?;
         let logs = logs(&**storage, &layout, &topics)?;
         Ok(Self { storage: Arc::clone(storage), layout, settings, topics, logs })
+    }
+
+    /// Look at what stands beside the logs; `tell` is told how many bytes were looked at.
+    ///
+    /// # Errors
+    /// `Io` when a directory cannot be listed, and what `tell` returns.
+    pub(super) fn look_beside(&self, tell: &mut dyn FnMut(u64) -> Result<()>) -> Result<Beside> {
+        let id = self.settings.as_ref().ok().map(|settings| settings.id);
+        beside::look(&*self.storage, &self.layout, id, tell)
     }
 
     /// How the store is written to; as most are where nobody knows.

@@ -27,6 +27,7 @@
 
 mod backup;
 mod backup_ends;
+mod beside;
 mod catalog;
 mod claim;
 mod configure;
@@ -61,6 +62,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use backup::BackupReport;
+pub(crate) use beside::{Front, read_consumer};
 pub use configure::RetentionChange;
 pub use doors::Door;
 pub use info::{LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};

@@ -313,7 +313,7 @@ impl Opening<'_> {
         wake::check_header(&header, settings.id)
             .map_err(|what| Error::malformed(&path, 0, what))?;
         if len != wake::LEN {
-            return Err(Error::Corrupt { path, position: len, what: "not as long as a wake page" });
+            return Err(Error::Corrupt { path, position: len, what: wake::OTHER_LEN });
         }
         file.map(wake::LEN, access).map(Some).map_err(|error| Error::io("map", &path, error))
     }

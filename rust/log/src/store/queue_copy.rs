@@ -8,11 +8,12 @@
 
 use std::path::Path;
 
+use super::beside::Front;
 use super::layout::Layout;
 use super::{Store, files};
 use crate::error::{Error, Result};
 use crate::format::PAGE;
-use crate::format::queue::{ENTRY_LEN, Ends, Header, at};
+use crate::format::queue::{ENTRY_LEN, Header, at};
 use crate::storage::{File, Open};
 
 /// A state file as it was read.
@@ -38,13 +39,17 @@ impl QueueCopy {
     }
 
     fn of(name: String, file: &dyn File, path: &Path) -> Result<Self> {
-        let page = files::read_at(file, path, 0, PAGE as usize)?;
+        // At a moment at which nobody changes it, if there is one soon.
+        let (page, ends) = match Front::read(file, path) {
+            Ok(front) => (front.bytes[..PAGE as usize].to_vec(), Some(front.ends)),
+            Err(_) => (files::read_at(file, path, 0, PAGE as usize)?, None),
+        };
         let Ok(header) = Header::decode(&page) else {
             return Ok(Self { name, len: page.len() as u64, pieces: vec![(0, page)] });
         };
+        let found = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
         let capacity = header.parts.capacity;
-        let ends = Ends::newest(Ends::in_page(&page, header.id));
-        let (floor, head) = ends.map_or((0, capacity), |(ends, _)| (ends.floor, ends.head));
+        let (floor, head) = ends.map_or((0, capacity), |ends| (ends.floor, ends.head));
         // They lie in a ring: what reaches over its end goes on at its beginning.
         let (first, count) = (header.parts.place(floor), (head - floor).min(capacity));
         let up_to_end = count.min(capacity - first);
@@ -55,7 +60,8 @@ impl QueueCopy {
             let len = (count * ENTRY_LEN) as usize;
             pieces.push((position, files::read_at(file, path, position, len)?));
         }
-        Ok(Self { name, len: header.parts.file_len(), pieces })
+        // Of one that was cut off nothing else tells that it was.
+        Ok(Self { name, len: header.parts.file_len().min(found), pieces })
     }
 
     /// Write it into another store, on the medium but for the directory.

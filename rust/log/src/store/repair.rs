@@ -31,7 +31,8 @@ pub struct RepairReport {
     pub in_use: Option<bool>,
     /// Each log.
     pub logs: Vec<LogRepair>,
-    /// What cannot be mended here: settings that are damaged, and topics whose are.
+    /// What cannot be mended here: settings that are damaged, topics whose are, consumers and queues
+    /// whose files are. Nobody but their owner can say where those go on.
     pub problems: Vec<Error>,
 }
 
@@ -180,8 +181,10 @@ fn report(
     mut mend: impl FnMut(&Path, &TopicSettings) -> Result<Mended>,
 ) -> RepairReport {
     let logs = catalog.logs.iter().filter_map(|(dir, entry)| one(dir, entry, &mut mend)).collect();
+    let beside = catalog.look_beside(&mut |_| Ok(()));
+    let beside = beside.map_or_else(|error| vec![error], |found| found.problems);
     let of_topics = catalog.topics.into_iter().filter_map(|(_, topic)| topic.err());
-    let problems = catalog.settings.err().into_iter().chain(of_topics).collect();
+    let problems = catalog.settings.err().into_iter().chain(of_topics).chain(beside).collect();
     RepairReport { dry_run, in_use, logs, problems }
 }
 

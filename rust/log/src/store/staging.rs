@@ -1,6 +1,6 @@
 //! What jobs stage beside a log, as files: where it lies, and how it goes.
 //!
-//! Owns the removal of staged parts. Invariant: what is removed has exactly a name that falaj gives, in the
+//! Owns the removal of staged parts, and what verification says of them. Invariant: what is removed has exactly a name that falaj gives, in the
 //! place where it puts it, and no log ever names a staged file: records of a job are copied when it is
 //! committed, so whatever is taken away here is missed by nobody but a job that was not committed.
 //! Who writes parts has them locked as long; between that and the commit nobody does, and a part goes by
@@ -17,7 +17,10 @@ use std::time::Duration;
 
 use super::files;
 use crate::error::{Error, Result};
-use crate::format::part::{self, Header};
+use crate::format::Malformed;
+use crate::format::checksum::crc32;
+use crate::format::part::{self, Frame, Header};
+use crate::log::verify::{Finding, Severity};
 use crate::storage::{File, LockKind, Open, Storage};
 
 /// How long a part that nobody holds is kept when nothing is known of its job.
@@ -116,6 +119,67 @@ fn is_spent(file: &dyn File, number: u32, stale: &Stale) -> bool {
         return false;
     }
     Header::decode(&bytes).is_ok_and(|head| head.token.0 == id && head.token.1 <= version)
+}
+
+/// Check each whole part that is staged in a log; `tell` is told bytes that were read, and ends it with
+/// its error. Parts that go meanwhile were committed, aborted or swept.
+///
+/// # Errors
+/// `Io` when a directory cannot be listed, and what `tell` returns.
+pub(super) fn look(
+    storage: &dyn Storage,
+    log: &Path,
+    tell: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Vec<Finding>> {
+    let (staging, mut found) = (staging_dir(log), Vec::new());
+    for job in list(storage, &staging)? {
+        let Some((name, _)) = part::parse_job_dir(&job) else { continue };
+        for file in list(storage, &staging.join(&job))? {
+            // What is being written need not be whole.
+            let Some((_, id, true)) = part::parse_file_name(&file) else { continue };
+            let path = staging.join(&job).join(&file);
+            let Some(part) = files::open_to_read(storage, &path)? else { continue };
+            let Err(error) = check(&*part, &path, id, tell) else { continue };
+            let finding = Finding::of_error(Severity::Damage, &path, &error);
+            let remedy = format!(
+                "stage this part of job {name} anew, or abort the job: nothing of it was committed"
+            );
+            found.push(match error {
+                Error::Corrupt { .. } => Finding { remedy: remedy.into(), ..finding },
+                Error::Newer { .. } => finding,
+                Error::Io { path: of, .. } if of == path => finding,
+                other => return Err(other),
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Every byte of a part against its frame.
+fn check(
+    file: &dyn File,
+    path: &Path,
+    id: u64,
+    tell: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<()> {
+    let malformed = |position, what| Error::malformed(path, position, what);
+    let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
+    Header::decode(&files::read_at(file, path, 0, part::HEADER_LEN)?)
+        .map_err(|what| malformed(0, what))?;
+    let mut position = part::HEADER_LEN as u64;
+    while position < len {
+        let head = files::read_at(file, path, position, part::FRAME_LEN)?;
+        let frame = Frame::decode(&head, id, position).map_err(|what| malformed(position, what))?;
+        let body = files::read_at(file, path, position + head.len() as u64, frame.len as usize)?;
+        if body.len() < frame.len as usize || crc32(&body) != frame.body_crc {
+            let what = Malformed::Damaged("the checksum of staged records does not match");
+            return Err(malformed(position + head.len() as u64, what));
+        }
+        let read = (head.len() + body.len()) as u64;
+        tell(read)?;
+        position += read;
+    }
+    Ok(())
 }
 
 /// Names in a directory; none where it is not there, and none through a link.

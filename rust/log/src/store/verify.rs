@@ -1,21 +1,22 @@
-//! Verifying a store: its settings, and each of its logs.
+//! Verifying a store: its settings, each of its logs, its consumers and queues.
 //!
 //! Owns the report that `falaj verify` prints. It can be had of a store that does not open: nothing
 //! here needs more than to read files, and what is damaged is a finding, not an error. What is in a
-//! log is checked by [`crate::log::verify`]; nothing is ever changed.
+//! log is checked by [`crate::log::verify`], what stands beside the logs by [`super::beside`]; nothing is
+//! ever changed.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Store;
 use super::catalog::{Catalog, Entry};
 use super::sweep::look_at_topics;
 use super::topics::read_settings;
+use super::{Store, staging};
 use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
 use crate::log;
-use crate::log::verify::{UNKNOWN_NUMBER, content_len, verify_log};
+use crate::log::verify::{CALLED_DELETED, UNKNOWN_NUMBER, content_len, verify_log};
 use crate::storage::Storage;
 
 pub use crate::log::verify::{Finding, LogReport, Progress, Severity, TopicReport};
@@ -23,7 +24,8 @@ pub use crate::log::verify::{Finding, LogReport, Progress, Severity, TopicReport
 /// What a verification found.
 #[derive(Debug, Default)]
 pub struct Verification {
-    /// About the store itself: its settings, topics that cannot be read, logs that nobody names.
+    /// About the store itself: its settings, topics that cannot be read, logs that nobody names; files
+    /// of consumers and queues.
     pub findings: Vec<Finding>,
     /// Each log that was looked at.
     pub logs: Vec<LogReport>,
@@ -55,8 +57,8 @@ impl Verification {
 
 impl Store {
     /// Verify the store, or the log of one topic: every checksum, the chain of segments, offsets,
-    /// indexes, control pages, settings. Nothing is mapped and nothing is changed; others may write
-    /// meanwhile.
+    /// indexes, control pages, settings; of the whole store the files of consumers and queues, too.
+    /// Nothing is mapped and nothing is changed; others may write meanwhile.
     ///
     /// ```
     /// use falaj::store::{Store, StoreOptions};
@@ -116,24 +118,46 @@ pub fn verify(
             }
         }
         let mut report = verify_log(storage, &entry.subject(dir), &mut done, total, progress)?;
+        let mut tell = |bytes| {
+            done += bytes;
+            progress(done, total.max(done))
+        };
+        found.findings.extend(staging::look(&**storage, dir, &mut tell)?);
         // Unless it was deleted meanwhile, while others stay in its log.
         report.findings.retain(|finding| {
             let topic =
                 entry.topics.iter().find(|topic| Some(&topic.name) == finding.topic.as_ref());
-            !finding.what.starts_with(UNKNOWN_NUMBER)
+            !(finding.what.starts_with(UNKNOWN_NUMBER) || finding.what == CALLED_DELETED)
                 || topic.is_none_or(|topic| is_still_there(&catalog, topic))
         });
         found.logs.push(report);
     }
+    if topic.is_none() {
+        let mut tell = |bytes| {
+            done += bytes;
+            progress(done, total.max(done))
+        };
+        found.findings.extend(catalog.look_beside(&mut tell)?.findings);
+    }
     Ok(found)
 }
+
+const PUT_BACK: &str = "put the file back as it was, from a backup of this store: nothing else says what it \
+     held, and what lies in the logs is untouched";
 
 /// What is wrong with the settings files.
 fn settings(catalog: &Catalog, topic: Option<&str>) -> Vec<Finding> {
     let mut found = Vec::new();
+    // What they said no other file does.
+    let told = |path: &Path, error: &Error| {
+        let mut finding = Finding::of_error(Severity::Damage, path, error);
+        if matches!(error, Error::Corrupt { .. }) {
+            finding.remedy = PUT_BACK.into();
+        }
+        finding
+    };
     if let Err(error) = &catalog.settings {
-        let path = catalog.layout.settings();
-        found.push(Finding::of_error(Severity::Damage, &path, error));
+        found.push(told(&catalog.layout.settings(), error));
     }
     for (name, settings) in &catalog.topics {
         if topic.is_some_and(|topic| topic != name) {
@@ -141,8 +165,7 @@ fn settings(catalog: &Catalog, topic: Option<&str>) -> Vec<Finding> {
         }
         if let Err(error) = settings {
             let path = catalog.layout.topics().join(name);
-            let finding = Finding::of_error(Severity::Damage, &path, error);
-            found.push(Finding { topic: Some(name.clone()), ..finding });
+            found.push(Finding { topic: Some(name.clone()), ..told(&path, error) });
         }
     }
     found
@@ -163,6 +186,11 @@ fn missing(catalog: &Catalog, dir: &Path, entry: &Entry) -> Vec<Finding> {
     let lost = entry.topics.iter().filter(|topic| still_there(&topic.name));
     let finding = |name: &String| Finding {
         topic: Some(name.clone()),
+        remedy: format!(
+            "put the directory back from a backup; where nobody misses its records, remove the \
+             directory `topics/{name}` while nobody has the store open"
+        )
+        .into(),
         ..Finding::new(Severity::Damage, dir, 0, "the topic's log is missing")
     };
     lost.map(|topic| finding(&topic.name)).collect()
@@ -195,5 +223,5 @@ fn unnamed(catalog: &Catalog, dir: &Path) -> Result<Option<Finding>> {
     };
     let name = names::parse_log_dir(&directory).map_or("", |(name, _)| name);
     let what = if name.is_empty() { what.to_owned() } else { format!("{what} ({name})") };
-    Ok(Some(Finding { remedy, ..Finding::new(severity, dir, 0, what) }))
+    Ok(Some(Finding { remedy: remedy.into(), ..Finding::new(severity, dir, 0, what) }))
 }

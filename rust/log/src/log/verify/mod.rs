@@ -21,6 +21,7 @@ mod blocks;
 mod hints;
 mod survey;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -29,11 +30,12 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
-use crate::format::control::flag;
+use crate::format::control::{at, flag};
 use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::format::state::LogState;
-use crate::segment::Reading;
+use crate::lock;
+use crate::segment::{Reading, UNREAD};
 use crate::storage::Storage;
 
 use super::LogSettings;
@@ -45,8 +47,19 @@ use super::recover::recovered_end;
 /// What is said of a topic that the log does not know: perhaps one that was deleted meanwhile.
 pub const UNKNOWN_NUMBER: &str = "the log does not know the topic number";
 
+/// What is said of a log that its page calls deleted: perhaps it was, meanwhile.
+pub const CALLED_DELETED: &str = "the page says that this log was deleted, but a topic names it";
+
+/// What helps where a page is damaged that processes share, and of which nothing else is left.
+pub(crate) const MADE_ANEW: &str = "end all processes that have the store open: the next one that opens it for \
+                         writing makes it anew";
+
 /// Told how many bytes of how many are done; an error ends the work and is what it ends with.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
+
+/// What helps where a map would end in a signal.
+const NOT_MAPPED: &str = "restore the store from a backup on another disk; opened to be read by `pread` \
+                          (`falaj.open(path, read=\"pread\")`) it reads on behind it with `skip_damage`";
 
 /// Findings that are kept of one log; the rest is counted.
 const MOST_FINDINGS: usize = 1000;
@@ -87,8 +100,8 @@ impl Severity {
             Severity::Unrecovered => "open the store for writing once, or run `falaj repair`",
             Severity::Newer => "upgrade falaj",
             Severity::Damage => {
-                "restore the store from a backup, or read on behind it with `skip`; `falaj repair` \
-                 helps where the log no longer opens"
+                "restore the store from a backup, or read on behind it (`falaj cat --skip-damage`); \
+                 `falaj repair` helps where the log no longer opens"
             }
         }
     }
@@ -114,12 +127,17 @@ pub struct Finding {
     /// What it is, in one sentence.
     pub what: String,
     /// What to do about it.
-    pub remedy: &'static str,
+    pub remedy: Cow<'static, str>,
 }
 
 impl Finding {
     /// Something about a place in a file.
     pub fn new(severity: Severity, path: &Path, position: u64, what: impl Into<String>) -> Self {
+        let what = what.into();
+        let remedy = match severity {
+            Severity::Damage if what == UNREAD => NOT_MAPPED,
+            _ => severity.remedy(),
+        };
         Self {
             severity,
             path: path.to_path_buf(),
@@ -128,8 +146,8 @@ impl Finding {
             topic: None,
             partition: None,
             offsets: None,
-            what: what.into(),
-            remedy: severity.remedy(),
+            what,
+            remedy: remedy.into(),
         }
     }
 
@@ -144,7 +162,7 @@ impl Finding {
             Error::Io { what, path, source } => {
                 let what = format!("cannot {what} it: {source}");
                 let remedy = "see to it that it can be read, then verify again";
-                Self { remedy, ..Self::new(severity, path, 0, what) }
+                Self { remedy: remedy.into(), ..Self::new(severity, path, 0, what) }
             }
             other => Self::new(severity, path, 0, other.to_string()),
         }
@@ -395,21 +413,24 @@ impl<'a> Pass<'a> {
         let found = Finding::new(Severity::Damage, &step.path, step.position, what);
         let remedy = "restore the store from a backup, or `falaj repair` takes them as they are known: work \
                       that was done since may be done again";
-        self.report.note(Finding { remedy, ..found });
+        self.report.note(Finding { remedy: remedy.into(), ..found });
     }
 
     /// What the control page says; `None` when there is none that can be used.
     fn control(&mut self) -> Option<Ends> {
         let (dir, generation) = (&self.subject.dir, self.subject.generation);
         match Control::open_unmapped(&**self.storage, dir, generation) {
-            Ok(control) => Some(Ends {
-                // In this order: what is durable is committed, also when both move meanwhile.
-                durable: control.durable(),
-                tail: control.tail(),
-                latched: control.flags() & flag::LATCHED != 0,
-            })
             // A page that was made and never used says nothing.
-            .filter(|_| control.incarnation() != 0),
+            Ok(control) if control.incarnation() == 0 => None,
+            Ok(control) => {
+                self.words(&control);
+                Some(Ends {
+                    // In this order: what is durable is committed, also when both move meanwhile.
+                    durable: control.durable(),
+                    tail: control.tail(),
+                    latched: control.flags() & flag::LATCHED != 0,
+                })
+            }
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 let path = dir.join("control");
                 let what = "there is no control page, as in a fresh log or a restored backup";
@@ -418,10 +439,32 @@ impl<'a> Pass<'a> {
             }
             Err(error) => {
                 let path = dir.join("control");
-                let found = Finding::of_error(Severity::Rebuildable, &path, &error);
+                let mut found = Finding::of_error(Severity::Rebuildable, &path, &error);
+                if matches!(error, Error::Corrupt { .. }) {
+                    found.remedy = MADE_ANEW.into();
+                }
                 self.report.note(found);
                 None
             }
+        }
+    }
+
+    /// Words that stop whoever meets them. They hold for one incarnation, and are made anew for the next.
+    fn words(&mut self, control: &Control) {
+        let path = self.subject.dir.join("control");
+        let is_none = |word: &u64| lock::decode(control.word_value(*word)).is_err();
+        let lock = [at::APPEND_LOCK, at::SYNC_LOCK].into_iter().find(is_none);
+        let lock = lock.map(|position| (position, "the lock word is none that falaj writes"));
+        let flags = control.refuse_unknown_flags().is_err();
+        let flags = flags.then_some((at::FLAGS, "a flag that nobody knows is raised"));
+        for (position, what) in lock.into_iter().chain(flags) {
+            let found = Finding::new(Severity::Rebuildable, &path, position, what);
+            self.report.note(Finding { len: 8, remedy: MADE_ANEW.into(), ..found });
+        }
+        let named = self.subject.topics.values().next().filter(|_| control.is_deleted());
+        if let Some(named) = named {
+            let found = Finding::new(Severity::Rebuildable, &path, at::FLAGS, CALLED_DELETED);
+            self.report.note(Finding { topic: Some(named.topic.clone()), ..found });
         }
     }
 

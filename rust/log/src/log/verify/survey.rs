@@ -229,7 +229,10 @@ impl Pass<'_> {
             let what = "set aside by an earlier recovery or repair";
             let remedy = "look at it, keep it elsewhere or remove it";
             let path = quarantine.join(name);
-            self.report.note(Finding { remedy, ..Finding::new(Severity::Note, &path, 0, what) });
+            self.report.note(Finding {
+                remedy: remedy.into(),
+                ..Finding::new(Severity::Note, &path, 0, what)
+            });
         }
     }
 

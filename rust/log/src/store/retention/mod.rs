@@ -41,7 +41,8 @@ pub struct Maintenance {
     pub bytes: u64,
     /// Each log, by directory.
     pub logs: Vec<LogMaintenance>,
-    /// What is wrong with a topic's settings, or could not be swept.
+    /// What is wrong with a topic's settings, or with the file of a consumer or a queue, or could not be
+    /// swept.
     pub problems: Vec<Error>,
 }
 
@@ -130,6 +131,7 @@ impl Store {
         }
         // What was deleted since it was looked at has no problem.
         logs.retain(|log| log.problem.is_none() || !self.is_gone(&firsts[&log.dir]));
+        problems.extend(self.problems_beside());
         let bytes = self.taken()?;
         Ok(Maintenance { dry_run, retention_bytes, bytes, logs, problems })
     }

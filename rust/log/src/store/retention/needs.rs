@@ -8,11 +8,12 @@
 
 use std::path::Path;
 
+use super::super::beside::read_consumer;
 use super::super::{Store, files};
 use crate::error::{Error, Result};
-use crate::format::PAGE;
-use crate::format::consumer::{ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, check_header, entry};
-use crate::format::queue::{Ends, Header, at};
+use crate::format::consumer::{CUT, at, check_header, cut_at, entries, entry};
+use crate::format::queue::{Ends, Header};
+use crate::format::{PAGE, queue};
 
 /// What is kept for the sake of somebody.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,22 +55,22 @@ impl Store {
         generation: &[u8; 16],
         needs: &mut Vec<Need>,
     ) -> Result<()> {
-        let read = files::read_up_to(self.storage().as_ref(), path, entry(ENTRIES_MAX))?;
+        let read = read_consumer(self.storage().as_ref(), path)?;
         let Some(bytes) = read else { return Ok(()) };
         check_header(&bytes, self.settings().id).map_err(|what| Error::malformed(path, 0, what))?;
-        let entries = bytes.get(HEAD_LEN as usize..).unwrap_or_default();
-        for (index, bytes) in entries.chunks_exact(ENTRY_LEN as usize).enumerate() {
-            let entry = Entry::decode(bytes);
-            let Some((of, partition)) = entry.of() else { continue };
-            if of != *generation {
+        let corrupt = |position, what| Error::Corrupt { path: path.to_path_buf(), position, what };
+        if let Some(len) = cut_at(&bytes) {
+            return Err(corrupt(len, CUT));
+        }
+        for (index, entry) in (0..).zip(entries(&bytes)) {
+            // What does not tell what it is of may be of this one.
+            if entry.of().is_some_and(|(of, _)| of != *generation) {
                 continue;
             }
-            let Some(cursor) = entry.cursor() else {
+            let Some((cursor, (_, partition))) = entry.cursor().zip(entry.of()) else {
                 // One that was never begun needs nothing yet.
-                if entry.torn {
-                    let what = "neither of the two cursors is whole; `falaj seek` sets it anew";
-                    let position = self::entry(index as u64);
-                    return Err(Error::Corrupt { path: path.to_path_buf(), position, what });
+                if let Some(what) = entry.complaint() {
+                    return Err(corrupt(self::entry(index) + at::CURSORS, what));
                 }
                 continue;
             };
@@ -89,7 +90,7 @@ impl Store {
             return Ok(None);
         }
         let newest = Ends::newest(Ends::in_page(&bytes, header.id))
-            .map_err(|what| Error::malformed(path, at::ENDS[0], what));
+            .map_err(|what| Error::malformed(path, queue::at::ENDS[0], what));
         newest.map(|(ends, _)| Some(ends.floor))
     }
 }

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use falaj::error::Error;
+use falaj::format::control::{at, flag};
 use falaj::format::names;
-use falaj::log::Mend;
+use falaj::log::{Mend, Reading};
+use falaj::storage::faulty::FaultyStorage;
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{Open, Storage};
-use falaj::store::{Finding, Severity, StoreOptions, Verification, repair, verify};
-use falaj::topic::SyncMode;
+use falaj::store::{Finding, Severity, Store, StoreOptions, Verification, repair, verify};
+use falaj::topic::{Record, SyncMode};
 
 use crate::stores::{fill, flip, log_dir, on_both, open, quietly, segment, snapshot, topic};
 
@@ -195,9 +197,91 @@ fn settings_that_cannot_be_read_hide_nothing_else() {
         let damage = damage(&found);
         assert_eq!(damage.len(), 2, "{damage:?}");
         assert!(damage.iter().any(|finding| finding.topic.as_deref() == Some("paid")));
+        assert!(damage.iter().all(|finding| finding.remedy.contains("put the file back")));
         let records: u64 = found.logs.iter().map(|log| log.records).sum();
         assert_eq!(records, 605, "the log of a topic that cannot be read is looked at, too");
     });
+}
+
+/// Nothing is lost with them, but who meets them is stopped, and told to look here.
+#[test]
+fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed() {
+    let storage: &Arc<dyn Storage> = &(Arc::new(MemoryStorage::new()) as _);
+    let path = prepare(storage, Path::new("/"));
+    let control = log_dir(storage, &path, "orders").join("control");
+    let append = |store: &Store| topic(store, "orders").append(0, &Record::value(b"x"), None);
+    let hurts = [
+        (&control, at::APPEND_LOCK, 2_u64),
+        (&control, at::FLAGS, 1 << 9),
+        (&control, at::FLAGS, flag::DELETED),
+        (&path.join("wake"), 0, 0),
+    ];
+    for (file, position, word) in hurts {
+        let store = open(storage, &path).unwrap();
+        append(&store).unwrap();
+        let hurt = storage.open(file, Open::ReadWrite).unwrap();
+        hurt.write_at(&word.to_le_bytes(), position).unwrap();
+        // Who opens the log for writing looks whether it was deleted, and lowers that flag.
+        let heals = (position, word) == (at::FLAGS, flag::DELETED);
+        if *file == control && !heals {
+            append(&store).unwrap_err();
+        }
+        let found = look(storage, &path);
+        let told: Vec<_> = found.all_findings().collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!((&told[0].path, told[0].position), (file, position), "{told:?}");
+        assert_eq!(told[0].severity, Severity::Rebuildable);
+        assert_eq!(told[0].remedy.contains("end all processes"), !heals, "{told:?}");
+        if heals {
+            append(&store).unwrap();
+        }
+        drop(store);
+        append(&open(storage, &path).unwrap()).unwrap();
+        assert!(look(storage, &path).worst().is_none(), "{position}");
+    }
+}
+
+/// A backup of it fails, and a map of it ends in a signal.
+#[test]
+fn what_a_disk_does_not_give_back_is_told_with_what_reads_the_rest() {
+    let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let path = prepare(&memory, Path::new("/"));
+    let faulty = FaultyStorage::new(Arc::clone(&memory));
+    faulty.spoil(&segment(&memory, &path, "orders", 1), 20_000..20_512).unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(faulty);
+    let found = verify(&storage, &path, None, &mut quietly).unwrap();
+    let damage = damage(&found);
+    assert!(damage.len() == 1 && damage[0].remedy.contains("pread"), "{damage:?}");
+    let options = StoreOptions { reading: Reading::Pread, ..StoreOptions::reading() };
+    let store = Store::open_on(Arc::clone(&storage), &path, &options).unwrap();
+    let failed = store.backup("/copy", &mut quietly).unwrap_err().to_string();
+    assert!(failed.contains("`falaj verify` says what it does not give back"), "{failed}");
+    let orders = topic(&store, "orders");
+    let (mut scan, mut read, mut lost) = (orders.scan(0, 0, None).unwrap(), 0, 0..0);
+    loop {
+        match scan.next_record() {
+            Ok(Some(_)) => read += 1,
+            Ok(None) => break,
+            Err(_) => lost = scan.skip_damage().unwrap().offsets,
+        }
+    }
+    assert_eq!(damage[0].offsets, Some(lost.clone()));
+    assert_eq!(read + lost.end - lost.start, 600);
+}
+
+#[test]
+fn a_topic_whose_log_is_gone_is_told_with_what_lets_go_of_it() {
+    let storage: &Arc<dyn Storage> = &(Arc::new(MemoryStorage::new()) as _);
+    let path = prepare(storage, Path::new("/"));
+    let dir = log_dir(storage, &path, "orders");
+    storage.rename_new(&dir, Path::new("/away")).unwrap();
+    let found = look(storage, &path);
+    let remedy = &damage(&found)[0].remedy;
+    assert!(remedy.contains("remove the directory `topics/orders`"), "{remedy}");
+    storage.unlink(&path.join("topics/orders/topic.json")).unwrap();
+    storage.remove_dir(&path.join("topics/orders")).unwrap();
+    assert!(look(storage, &path).worst().is_none());
+    fill(&topic(&open(storage, &path).unwrap(), "orders"), 0, 3);
 }
 
 #[test]

@@ -291,6 +291,38 @@ fn a_consumer_keeps_its_cursors_where_it_first_did() {
     refused(Some(&in_log(&elsewhere, "sums", None)), "own store");
 }
 
+/// In which log its cursors are the file alone says.
+#[test]
+fn a_consumer_whose_file_is_damaged_is_forgotten_with_its_cursors_wherever_they_are() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let (orders, sums) = (topic(&store, 1), sums(&store));
+    append(&orders, 0, 3);
+    let path = Path::new("/store/consumers/billing");
+    let away = || machine.rename_new(path, Path::new("/store/consumers/billing@gone")).unwrap();
+    let forget = || delete_consumer(&store, "billing").unwrap();
+    let ways: [(&str, &dyn Fn()); 3] = [
+        ("deleted", &forget),
+        ("by the next who opens it", &away),
+        ("by a second deletion", &|| {
+            away();
+            forget();
+        }),
+    ];
+    for (how, forgotten) in ways {
+        let mut billing = open_in(&store, &orders, &sums);
+        work(&mut billing, &sums, SyncMode::Durable);
+        billing.close().unwrap();
+        machine.open(path, Open::ReadWrite).unwrap().write_at(&[9], 40).unwrap();
+        forgotten();
+        let billing = open_in(&store, &orders, &sums);
+        assert_eq!(billing.next("orders", 0).unwrap(), 0, "{how}");
+        billing.close().unwrap();
+        forget();
+        assert_eq!(machine.list(Path::new("/store/consumers")).unwrap().len(), 0);
+    }
+}
+
 #[test]
 fn a_cursor_in_a_log_is_listed_reset_and_forgotten_with_its_consumer() {
     for mode in MODES {

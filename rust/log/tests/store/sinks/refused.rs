@@ -11,6 +11,38 @@ fn flip(topic: &Topic, path: &Path, position: u64) {
     file.write_at(&[byte[0] ^ 1], position).unwrap();
 }
 
+/// A commit is refused with it, and sends people to verification.
+#[test]
+fn every_flipped_byte_of_a_staged_part_is_found_by_verification_with_what_helps() {
+    let machine = machine();
+    let store = open(&machine);
+    let flights = topic(&store, 1);
+    let job = Job::new(&flights, "j").unwrap();
+    let part = stage(&job, "0", 0..4);
+    // One that is being written need not be whole.
+    let _open = job.stage("1", None).unwrap();
+    let is_whole = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "part");
+    let whole = staged(&flights).into_iter().find(is_whole).unwrap();
+    let look = || store.verify(None, &mut |_, _| Ok(())).unwrap();
+    let found = |what: &str| look().findings.into_iter().filter(|f| f.what.contains(what)).count();
+    assert!(look().worst().is_none());
+    let len = machine.stat(&whole).unwrap().len;
+    for position in (0..len).step_by(7) {
+        flip(&flights, &whole, position);
+        let told = look().findings;
+        assert_eq!(told.len(), 1, "byte {position}: {told:?}");
+        assert_eq!(told[0].path, whole);
+        assert!(told[0].remedy.contains("stage this part of job j anew"), "{told:?}");
+        flip(&flights, &whole, position);
+    }
+    flip(&flights, &whole, len - 1);
+    let error = job.commit(&[&part], None).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    assert_eq!(found("staged records"), 1);
+    job.abort().unwrap();
+    assert!(look().worst().is_none());
+}
+
 #[test]
 fn a_manifest_that_is_not_of_the_job_is_refused_and_nothing_changes() {
     let machine = machine();
@@ -67,6 +99,7 @@ fn no_flipped_bit_of_a_part_is_committed() {
         assert!(matches!(job.commit(&[&part], None), Err(Error::Corrupt { .. })));
         assert_eq!((flights.log().committed(), flights.end(0).unwrap()), (tail, 0));
         assert_eq!(last_token(&flights, "n").unwrap(), None);
+        job.abort().unwrap();
         is_sound(&store);
     }
 }
