@@ -1,13 +1,13 @@
 """Power cuts on a machine of their own: a guest whose disk the device mapper cuts off.
 
 The guest is a Linux kernel that runs as a process (Debian's `user-mode-linux`). It sees this
-machine's files, which it cannot change, a disk in a file that is removed at the end, and one directory
-to answer in. In it runs `falaj-storm power --device`: ext4, xfs and btrfs, on a disk that drops, fails
-or tears writes.
+machine's files, which it cannot change, a disk in a file that is removed at the end, and one
+directory to answer in. In it runs `falaj-storm power --device`: ext4, xfs and btrfs, on a disk that
+drops, fails or tears writes.
 
-Usage: `guest.py FALAJ-STORM --cuts N [--seed S] [--filesystems btrfs,…] [--dir DIR] [--hours H]`. Ends
-as `falaj-storm power` does: 77 where this machine has no such guest, or none that gets to its end, and
-it says why. That nothing was found is said by the storm alone.
+Usage: `guest.py FALAJ-STORM --cuts N [--seed S] [--filesystems btrfs,…] [--dir DIR] [--hours H]`.
+Ends as `falaj-storm power` does: 77 where this machine has no such guest, or none that gets to its
+end, and it says why. That nothing was found is said by the storm alone.
 """
 
 import argparse
