@@ -87,10 +87,14 @@ fn append_until_full(topic: &Topic, mut next: u64) -> (u64, Error) {
 }
 
 fn assert_no_space(error: &Error, path: &Path) {
+    assert_no_room(error, path, "make room");
+}
+
+fn assert_no_room(error: &Error, path: &Path, helps: &str) {
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     assert_eq!(error.remedy(), Remedy::FixMachine);
     let said = error.to_string();
-    assert!(said.contains(&*path.to_string_lossy()) && said.contains("make room"), "{said}");
+    assert!(said.contains(&*path.to_string_lossy()) && said.contains(helps), "{said}");
 }
 
 /// Fill the disk with appends, look whether all is there, make room, go on.
@@ -234,7 +238,7 @@ fn file_size_limit(path: &Path) {
         fill(&orders, 0, 10);
         limit(Resource::Fsize, 2 << 20);
         let (end, error) = append_until_full(&orders, 10);
-        assert_no_space(&error, path);
+        assert_no_room(&error, path, "ulimit -f");
         assert_eq!(error.os_error(), Some(libc::EFBIG), "{error}");
         assert_holds(&orders, end);
         limit(Resource::Fsize, 1 << 30);
