@@ -206,31 +206,32 @@ impl Log {
     fn state_by_reading(&self) -> Result<LogState> {
         loop {
             let tail = self.committed();
-            let newest = self.newest_or(tail)?;
+            let newest = self.newest()?;
             let segment = self.chain.segment(newest)?;
             let marked = segment.mark().map_or(0, |mark| mark.position);
-            let tail = tail.filter(|tail| tail.sequence() == newest).map_or(0, Address::position);
-            match self.state_in(Arc::clone(&segment), tail.max(marked))? {
-                (state, None) => return Ok(state),
-                // Unless it did not follow yet.
-                (_, Some(position)) if self.newest_or(self.committed())? == newest => {
-                    let what = Malformed::Damaged("the segment that follows is missing");
-                    return Err(self.doubted(&segment, Bad { position, what }));
-                }
-                (_, Some(_)) => {}
+            let in_it = tail.filter(|tail| tail.sequence() == newest).map_or(0, Address::position);
+            let (state, end, is_followed) =
+                self.state_in(Arc::clone(&segment), in_it.max(marked))?;
+            // Where that one is damaged it was not listed.
+            if !is_followed && tail.is_none_or(|tail| tail.sequence() <= newest) {
+                return Ok(state);
+            }
+            // Unless it did not follow yet.
+            if self.newest()? == newest {
+                let what = Malformed::Damaged("the segment that follows is missing");
+                return Err(self.doubted(&segment, Bad { position: end, what }));
             }
         }
     }
 
-    fn newest_or(&self, tail: Option<Address>) -> Result<u64> {
+    fn newest(&self) -> Result<u64> {
         let sequences = self.current_sequences()?;
-        let listed = sequences[sequences.len() - 1];
-        Ok(tail.map_or(listed, |tail| listed.max(tail.sequence())))
+        Ok(sequences[sequences.len() - 1])
     }
 
-    /// What the log knows where a segment ends, which is sound up to a position; and that place, where
-    /// the segment says that another one follows.
-    fn state_in(&self, mut segment: Arc<Segment>, sound: u64) -> Result<(LogState, Option<u64>)> {
+    /// What the log knows where a segment ends, which must be sound up to a position; that place, and
+    /// whether the segment says that another one follows.
+    fn state_in(&self, mut segment: Arc<Segment>, sound: u64) -> Result<(LogState, u64, bool)> {
         let mut walk = self.opening(&segment)?.clone();
         loop {
             if segment.is_heavy() {
@@ -239,7 +240,7 @@ impl Log {
             let position = walk.position;
             let step = sound_step(&segment, &mut walk, Check::Header, &mut |_| ());
             let bad = match step {
-                Ok(Some(Step::End { .. })) => return Ok((walk.state, Some(position))),
+                Ok(Some(Step::End { .. })) => return Ok((walk.state, position, true)),
                 Ok(Some(_)) => continue,
                 Ok(None) => Bad { position, what: NO_BLOCK },
                 Err(bad) => bad,
@@ -248,7 +249,7 @@ impl Log {
                 return Err(self.doubted(&segment, bad));
             }
             let is_followed = segment.mark().is_some_and(|mark| mark.succeeded);
-            return Ok((walk.state, is_followed.then_some(position)));
+            return Ok((walk.state, position, is_followed));
         }
     }
 
