@@ -28,7 +28,7 @@ use crate::format::settings::WriteMode;
 use crate::format::state::{CursorState, LogState};
 use crate::format::{Malformed, PAGE, names};
 use crate::segment::index::write_file;
-use crate::segment::{Bad, Check, Reading, Segment};
+use crate::segment::{Bad, Check, NO_BLOCK, Reading, Segment};
 use crate::storage::{File, Open, Storage};
 
 use super::LogSettings;
@@ -292,10 +292,7 @@ fn check_unproven(
         match segment.block(position, Check::Full).map_err(doubt)? {
             Some(block) => position = block.end(),
             None if end.is_none() => break,
-            None => {
-                let what = Malformed::Damaged("nothing where a committed block should be");
-                return Err(doubt(Bad { position, what }));
-            }
+            None => return Err(doubt(Bad { position, what: NO_BLOCK })),
         }
     }
     Ok(position)

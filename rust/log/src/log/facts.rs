@@ -24,7 +24,7 @@ use crate::format::state::{
 };
 use crate::segment::create::{commit, own_header, own_len, put_block};
 use crate::segment::walk::Step;
-use crate::segment::{Bad, Check, Segment};
+use crate::segment::{Bad, Check, NO_BLOCK, Segment};
 
 use super::append::{Obstacle, RESERVE, Writer};
 use super::guard::Which;
@@ -35,8 +35,6 @@ use super::{Control, Log, Member, enter};
 pub(super) const FACTS_OF_A_BLOCK: usize = 256;
 /// Bytes that a cursor takes at most in a segment's snapshot.
 const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 20;
-
-const NO_BLOCK: Malformed = Malformed::Damaged("nothing where a committed block should be");
 
 /// A cursor that moves with an append, or alone.
 #[derive(Clone, Copy, Debug)]

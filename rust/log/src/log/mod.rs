@@ -12,7 +12,7 @@
 //! | `roll` | the next segment |
 //! | `supersede` | a new segment that cuts what lies behind a point |
 //! | `recover`, `known` | what follows an incarnation change; what that leaves to who appends |
-//! | `beyond` | going on where damage hides what the next offset is |
+//! | `beyond` | going on where damage hides what the next offset is, or how cursors moved on |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
 //! | `chain` | which segments are the log |
 //! | `read`, `data`, `run` | cursors over committed blocks; one of them, many of them |

@@ -17,7 +17,7 @@ use crate::format::block::{Header, Kind, flag};
 use crate::format::segment::Mark;
 use crate::format::state::{End, TopicState, topics_of};
 use crate::segment::walk::Walk;
-use crate::segment::{Bad, Block, Check, Segment};
+use crate::segment::{Bad, Block, Check, NO_BLOCK, Segment};
 
 use super::chain::{Next, is_missing};
 use super::{DataBlock, Log};
@@ -381,8 +381,7 @@ impl Cursor {
         } else if tail.position() < self.position {
             return Ok(Turn::End);
         }
-        let what = Malformed::Damaged("nothing where a committed block should be");
-        Err(self.doubt(Bad { position: self.position, what }))
+        Err(self.doubt(Bad { position: self.position, what: NO_BLOCK }))
     }
 
     /// Bytes that are no block: perhaps a cut was made here since the cursor came.

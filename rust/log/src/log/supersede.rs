@@ -20,7 +20,7 @@ use crate::format::{PAGE, checksum, names};
 use crate::segment::create::{Builder, own_header, own_len};
 use crate::segment::index::Index;
 use crate::segment::walk::{Step, Walk, appended_ns};
-use crate::segment::{Block, Check, Segment};
+use crate::segment::{Bad, Block, Check, NO_BLOCK, Segment};
 use crate::storage::Storage;
 
 use super::append::RESERVE;
@@ -259,10 +259,7 @@ fn collect(
 ) -> Result<()> {
     while walk.position < until {
         let position = walk.position;
-        let missing = crate::segment::Bad {
-            position,
-            what: crate::format::Malformed::Damaged("nothing where a committed block should be"),
-        };
+        let missing = Bad { position, what: NO_BLOCK };
         let step = walk.step(segment, Check::Full).and_then(|step| step.ok_or(missing));
         match step.map_err(|bad| segment.error(bad))? {
             Step::Data { block, first, .. } => {

@@ -686,3 +686,5 @@ fn expect_own(header: &Header, log: [u8; 16], sequence: u64, path: &Path) -> Res
 pub const UNREAD: &str = "the disk does not give these bytes back";
 /// That, as [`Bad`] says it.
 pub const CANNOT_READ: Malformed = Malformed::Damaged(UNREAD);
+/// A zero word below where the log ends.
+pub const NO_BLOCK: Malformed = Malformed::Damaged("nothing where a committed block should be");

@@ -10,12 +10,14 @@
 //! | `modes` | permission bits |
 //! | `claim`, `gate` | one at a time creates, deletes, joins; one sync serves many threads |
 //! | `membership`, `slots` | who writes, and who is dead |
+//! | `handles` | numbers of what a process has open, and whether it still is |
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
 //! | `queues`, `doors` | files of queues; exclusion inside a process for files locked by a word |
 //! | `options`, `open`, `files` | opening and creating a store |
 //! | `logs` | which logs this process has open, and the threads that serve them |
 //! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
 //! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
+//! | `beside` | what those say of files of consumers and queues |
 //! | `info` | what there is, in numbers |
 //! | `configure` | changing the settings that may change |
 //! | `retention` | which records go by themselves, and who sees to it |

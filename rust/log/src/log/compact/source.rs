@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::format::Malformed;
 use crate::format::segment::{Header, Previous};
 use crate::segment::walk::{Step, Walk};
-use crate::segment::{Bad, Block, Check, Segment};
+use crate::segment::{Bad, Block, Check, NO_BLOCK, Segment};
 
 use super::super::Log;
 
@@ -111,10 +111,7 @@ pub(super) fn walk(
                 }
             }
             Ok(Some(_)) => {}
-            Ok(None) => {
-                let what = Malformed::Damaged("nothing where a committed block should be");
-                return Err(segment.error(Bad { position, what }));
-            }
+            Ok(None) => return Err(segment.error(Bad { position, what: NO_BLOCK })),
             Err(bad) => return Err(segment.error(bad)),
         }
     }

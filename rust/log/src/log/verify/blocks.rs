@@ -14,7 +14,7 @@ use crate::format::block::{HEADER_LEN, Kind};
 use crate::format::state::{End, LogState};
 use crate::format::{Malformed, PAGE};
 use crate::segment::walk::{Step, Walk};
-use crate::segment::{Bad, Block, Check, Segment};
+use crate::segment::{Bad, Block, Check, NO_BLOCK, Segment};
 
 use super::super::data::DataBlock;
 use super::hints::Hints;
@@ -172,8 +172,7 @@ impl Pass<'_> {
                 Ok(Some(Step::Other(block) | Step::End { block, .. })) => self.other(tour, &block),
                 Ok(None) if position >= tour.must => break,
                 Ok(None) => {
-                    let what = Malformed::Damaged("nothing where a committed block should be");
-                    if !self.bad(tour, Bad { position, what }) {
+                    if !self.bad(tour, Bad { position, what: NO_BLOCK }) {
                         break;
                     }
                 }
