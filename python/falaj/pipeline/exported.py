@@ -15,6 +15,7 @@ from pyspark.sql.types import DateType, StructField, StructType
 
 from falaj.errors import Corrupt, LockTimeout
 from falaj.pipeline.folders import Folder
+from falaj.pipeline.pieces import DATE
 
 if TYPE_CHECKING:
     import os
@@ -45,7 +46,7 @@ def read_exported(spark: SparkSession, folder: str | os.PathLike[str]) -> DataFr
     root = Folder(Path(folder).absolute())
     schema = StructType.fromJson(root.settings()["schema"])
     files = [str(path) for path in exported_files(folder)]
-    whole = StructType([*schema.fields, StructField("date", DateType())])
+    whole = StructType([*schema.fields, StructField(DATE, DateType())])
     if not files:
         return spark.createDataFrame([], whole)
     return spark.read.schema(whole).option("basePath", str(root.path)).parquet(*files)

@@ -31,10 +31,10 @@ from pyspark.sql.types import (
 import falaj
 from falaj import arrow
 from falaj.errors import Invalid, OffsetOutOfRange
-from falaj.pipeline import steps
+from falaj.pipeline import lakes, steps
 from falaj.pipeline.folders import Commit, Folder, Plan
 from falaj.pipeline.frame import Config, Result, struct_of, watched
-from falaj.pipeline.pieces import NO_DATE, Work
+from falaj.pipeline.pieces import Work, date_of_path
 from falaj.spark import columns, places, ranges
 from falaj.spark.options import ReadOptions
 from falaj.spark.places import Place, place_of
@@ -54,16 +54,6 @@ _CHOICES = (
     "export to another folder, or let it go on from what is there with on_loss='continue' "
     "(--on-loss continue)"
 )
-_INSTEAD = (
-    "export Parquet, and where an older PySpark and that package are (pip install {}), write "
-    "read_exported(spark, folder) to a table"
-)
-_NO_LAKE = {
-    "delta": "format='delta' is not to be had: the newest Delta Lake, 4.4, is for PySpark up to "
-    "4.2; " + _INSTEAD.format("delta-spark 'pyspark<4.3'"),
-    "iceberg": "format='iceberg' is not to be had: Iceberg comes as a jar for one version of "
-    "Spark, not by pip, and falaj is tested with none; " + _INSTEAD.format("'pyspark<4.2'"),
-}
 _RECORDS_MIN = 100_000
 """Fewest records that are worth a task of their own."""
 _TASKS_PER_CORE = 2
@@ -80,8 +70,12 @@ class ExportConfig(Config):
         topic: Name of the topic.
         into: The folder: empty, not there yet, or of an export; on a file system that all executors
             see under the same path.
-        format: "parquet". "delta" and "iceberg" are refused, whichever packages are there: they
-            have no release for the newest PySpark.
+        format: "parquet"; "delta" for a Delta table over the files, in the same folder, which needs
+            the package deltalake; "iceberg" for an Iceberg table over them, in a catalog that the
+            package pyiceberg knows. No jar is needed for either.
+        table: With "iceberg" its name in the catalog, as "sales.orders".
+        catalog: With "iceberg" the name of the catalog, as pyiceberg's configuration has it; None
+            for "default".
         columns: Which of the topic's columns, as `format("falaj")` has them.
         values: As what values are exported: "binary", "string" or "json".
         schema: With "json" the members of `value`, as Spark writes types: `id BIGINT, name STRING`.
@@ -105,6 +99,8 @@ class ExportConfig(Config):
     topic: str
     into: Path | str
     format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    table: str | None = None
+    catalog: str | None = None
     columns: tuple[str, ...] = ("partition", "offset", "timestamp", "key", "value", "headers")
     values: Literal["binary", "string", "json"] = "binary"
     schema: str | None = None
@@ -121,8 +117,7 @@ class ExportConfig(Config):
     def __post_init__(self) -> None:
         """Check what can be checked without the topic."""
         super().__post_init__()
-        if self.format != "parquet":
-            raise Invalid(_NO_LAKE[self.format])
+        lakes.check(self)
         if not self.columns:
             raise Invalid(f"columns names none: choose from {', '.join(arrow.COLUMNS)}")
         for name in self.columns:
@@ -161,10 +156,12 @@ class ExportResult(Result):
         partitions: For each partition with news the offsets that were exported: first, and behind
             the last.
         resumed: Whether it finished a run that had died.
+        table: The Delta or Iceberg table that has them, in words; None where there is none.
         notes: What was reported: losses, damage that was left out.
     """
 
     into: Path
+    table: str | None
     number: int
     files: int
     dates: tuple[str, str] | None
@@ -176,6 +173,7 @@ class ExportResult(Result):
         """Tell it to people."""
         told = [
             ("folder", str(self.into)),
+            *([("table", self.table)] if self.table else []),
             ("commit", f"{self.number}{' (gone on with)' if self.resumed else ''}"),
             ("files", f"{self.files:,}"),
             ("dates", " to ".join(self.dates) if self.dates else "-"),
@@ -217,10 +215,12 @@ def export(
     with folder.locked():
         run = _Run(spark, config, folder, progress)
         moved = run.finish_committed()
+        run.catch_up()
         commits = run.go_on()
         resumed = moved or bool(commits)
         commits += run.export_new()
-    return _result(config, folder, commits, resumed, time.perf_counter() - began)
+    table = run.lake.name if run.lake else None
+    return _result(config, folder, commits, resumed, table, time.perf_counter() - began)
 
 
 class _Run:
@@ -238,6 +238,7 @@ class _Run:
         self._folder = folder
         self._progress = progress
         schema = _schema(config)
+        written = StructType([schema[name] for name in config.columns])
         with falaj.open(config.store, "r") as store, _opened(store, config) as topic:
             options = _options(config, None if folder.last() else topic)
             store_id = store.id
@@ -248,11 +249,18 @@ class _Run:
                 "topic": config.topic,
                 "columns": list(config.columns),
                 "values": config.values,
-                "schema": StructType([schema[name] for name in config.columns]).jsonValue(),
+                "schema": written.jsonValue(),
                 "date_of": config.date_of,
                 "zone": config.zone,
+                "table": _catalogued(config),
             }
         )
+        self.lake = lakes.of(config, folder, columns.arrow_schema(written))
+
+    def catch_up(self) -> None:
+        """Bring the table to where the folder is, if there is one."""
+        if self.lake:
+            lakes.catch_up(self.lake, self._folder)
 
     def finish_committed(self) -> bool:
         """Move on the files of a run that died behind its commit; clear what others left."""
@@ -308,6 +316,7 @@ class _Run:
         commit = self._folder.commit(plan, self._reader.loss.told)
         self._folder.publish(commit)
         self._folder.clear()
+        self.catch_up()
         return commit
 
     def _work(self, plan: Plan) -> Work:
@@ -322,6 +331,7 @@ class _Run:
             zone=self._config.zone,
             day=began.astimezone(ZoneInfo(self._config.zone)).date().isoformat(),
             compression=self._config.compression,
+            dated=_catalogued(self._config) is not None,
         )
 
     def _tasks(self, records: int) -> int:
@@ -429,6 +439,16 @@ def _expect_date(value: DataType, date_of: str) -> None:
         )
 
 
+def _catalogued(config: ExportConfig) -> dict[str, str | None] | None:
+    """Name the table that has a folder's files, which then have their date as a column.
+
+    One that lies in the folder can come later.
+    """
+    if config.format != "iceberg":
+        return None
+    return {"format": config.format, "catalog": config.catalog, "table": config.table}
+
+
 def _options(config: ExportConfig, first: falaj.Topic[Any] | None) -> ReadOptions:
     """Say to the connector what is read; where from, in the first run."""
     given = {
@@ -448,10 +468,15 @@ def _options(config: ExportConfig, first: falaj.Topic[Any] | None) -> ReadOption
 
 
 def _result(
-    config: ExportConfig, folder: Folder, commits: list[Commit], resumed: bool, seconds: float
+    config: ExportConfig,
+    folder: Folder,
+    commits: list[Commit],
+    resumed: bool,
+    table: str | None,
+    seconds: float,
 ) -> ExportResult:
     files = [piece for commit in commits for piece in commit.files]
-    dates = sorted({piece.path.split("/")[0].removeprefix("date=") for piece in files} - {NO_DATE})
+    dates = sorted({day.isoformat() for piece in files if (day := date_of_path(piece.path))})
     reached: dict[int, tuple[int, int]] = {}
     for commit in commits:
         for bounds in commit.whole:
@@ -463,6 +488,7 @@ def _result(
         bytes=sum(piece.bytes for piece in files),
         seconds=seconds,
         into=folder.path,
+        table=table,
         number=last.number if last else 0,
         files=len(files),
         dates=(dates[0], dates[-1]) if dates else None,

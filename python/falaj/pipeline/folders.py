@@ -299,9 +299,9 @@ class Folder:
         numbers = self._numbers()
         return self._commit(numbers[-1]) if numbers else None
 
-    def commits(self) -> list[Commit]:
-        """All commits, oldest first."""
-        return [self._commit(number) for number in self._numbers()]
+    def commits(self, behind: int = 0) -> list[Commit]:
+        """All commits behind a number, oldest first."""
+        return [self._commit(number) for number in self._numbers() if number > behind]
 
     def _numbers(self) -> list[int]:
         folder = self.control / "commits"

@@ -7,6 +7,7 @@ for a row group of their date, and where too many bytes wait the date that has m
 
 from __future__ import annotations
 
+import datetime
 import os
 import secrets
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from falaj.spark.ranges import Range
     from falaj.spark.stream import FalajStreamReader
 
-__all__ = ["Work", "by_date"]
+__all__ = ["DATE", "Work", "by_date", "date_of_path"]
 
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 64 << 20
@@ -35,6 +36,8 @@ _WAITING_BYTES = 256 << 20
 _OPEN_FILES = 64
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 """Where Hive's readers, Spark among them, expect rows whose date is null."""
+DATE = "date"
+"""Name of the column that files are divided by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,7 @@ class Work:
         zone: The time zone of dates.
         day: The date of the run, for `date_of="run"`.
         compression: Parquet's.
+        dated: Whether files have their date as a column, too.
     """
 
     path: Path
@@ -62,6 +66,7 @@ class Work:
     zone: str
     day: str
     compression: str
+    dated: bool
 
     def do(self, task: int) -> tuple[int, int]:
         """Write the files of a task; return how many records and bytes."""
@@ -76,16 +81,34 @@ class Work:
             files = _Files(self, folder.staging(self.plan.run), bounds)
             for batch in self.reader.read(bounds):
                 for date, rows in self._dated(batch):
-                    files.add(date, rows.select(list(self.columns)))
+                    files.add(date, self._chosen(rows, date))
             pieces = files.finish()
             steps.sync(folder.staging(self.plan.run))
             folder.keep(self.plan.run, task, pieces, self.reader.loss.told)
         return sum(piece.records for piece in pieces), sum(piece.bytes for piece in pieces)
 
+    def _chosen(self, rows: pyarrow.RecordBatch, date: str) -> pyarrow.RecordBatch:
+        import pyarrow
+
+        chosen = rows.select(list(self.columns))
+        if not self.dated:
+            return chosen
+        day = pyarrow.scalar(_day(date), pyarrow.date32())
+        return chosen.append_column(DATE, pyarrow.repeat(day, len(rows)))
+
     def _dated(self, batch: pyarrow.RecordBatch) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
         if self.date_of == "run":
             return iter([(self.day, batch)] if len(batch) else [])
         return by_date(batch, self.date_of, self.zone)
+
+
+def date_of_path(path: str) -> datetime.date | None:
+    """Tell the date of a file from its path below the folder; None where its rows have none."""
+    return _day(path.split("/")[0].removeprefix(f"{DATE}="))
+
+
+def _day(date: str) -> datetime.date | None:
+    return None if date == NO_DATE else datetime.date.fromisoformat(date)
 
 
 def by_date(
@@ -197,7 +220,7 @@ class _Files:
         staged = f"{date}.{name}.{self._attempt}"
         file = (self._staging / staged).open("xb")
         piece = {
-            "path": f"date={date}/{name}",
+            "path": f"{DATE}={date}/{name}",
             "staged": staged,
             "partition": self._bounds.partition,
             "start": self._bounds.start,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from falaj.spark.options import ReadOptions
     from falaj.spark.pushdown import Pruning
 
-__all__ = ["BATCH_BYTES_MAX", "BATCH_ROWS_MAX", "batches", "check", "schema"]
+__all__ = ["BATCH_BYTES_MAX", "BATCH_ROWS_MAX", "arrow_schema", "batches", "check", "schema"]
 
 BATCH_ROWS_MAX = 10_000
 BATCH_BYTES_MAX = 16 << 20
@@ -151,9 +151,7 @@ def batches(
     """
     import pyarrow
 
-    declared = pyarrow.schema(
-        [pyarrow.field(f.name, _arrow_type(f), nullable=f.nullable) for f in wanted.fields]
-    )
+    declared = arrow_schema(wanted)
     decodes = options.values != "binary" and "value" in wanted.names
     names = list(wanted.names)
     if "offset" not in names:
@@ -163,6 +161,15 @@ def batches(
         if decodes:
             columns = _decoded(topic, batch, options, declared.field("value").type, loss)
         yield pyarrow.RecordBatch.from_arrays(columns[: len(declared)], schema=declared)
+
+
+def arrow_schema(wanted: StructType) -> pyarrow.Schema:
+    """Say of what types the batches of these columns are; as Spark declares them."""
+    import pyarrow
+
+    return pyarrow.schema(
+        [pyarrow.field(f.name, _arrow_type(f), nullable=f.nullable) for f in wanted.fields]
+    )
 
 
 def _read(

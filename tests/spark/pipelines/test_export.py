@@ -488,13 +488,16 @@ def test_reading_what_is_no_export_says_so(tmp_path: Path) -> None:
         ({"date_of": "offset"}, "date_of is 'timestamp', 'run' or a member"),
         ({"zone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus'"),
         ({"file_records": 0}, "file_records is from 1 up"),
-        ({"format": "delta"}, "Delta Lake, 4.4, is for PySpark up to 4.2; .*pip install delta"),
-        ({"format": "iceberg"}, "Iceberg comes as a jar for one version of Spark"),
+        ({"format": "delta", "table": "a.b"}, "table goes with format='iceberg': a table"),
+        ({"catalog": "prod"}, "catalog goes with format='iceberg'"),
+        ({"format": "iceberg"}, "needs the table's name .* table='sales.orders', not None"),
+        ({"format": "iceberg", "table": "orders"}, "as table='sales.orders', not 'orders'"),
+        ({"format": "delta", "into": "/lake/100%"}, "take % in a path for something else"),
     ],
 )
 def test_a_config_that_cannot_be_right_is_refused(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Invalid, match=sentence):
-        ExportConfig(store="s", topic="t", into="lake", **given)
+        ExportConfig(**{"store": "s", "topic": "t", "into": "lake", **given})
 
 
 def test_a_date_has_to_be_a_member_that_is_a_time(small: Small, spark: SparkSession) -> None:

@@ -32,18 +32,20 @@ class Deaths:
         self.left = -1
         self.taken = 0
         for name in STEPS:
-            monkeypatch.setattr(steps, name, self._watched(getattr(steps, name)))
+            monkeypatch.setattr(steps, name, self.watched(getattr(steps, name)))
 
     def at(self, moment: int) -> None:
         """Die at this moment, counted from now; never where it is -1."""
         self.left, self.taken = moment, 0
 
-    def _watched(self, do: Callable[..., None]) -> Callable[..., None]:
-        def step(path: Path, *rest: Any) -> None:
+    def watched(self, do: Callable[..., None]) -> Callable[..., None]:
+        """Make a step one before and after which a run may die."""
+
+        def step(changed: Any, *rest: Any) -> None:
             self._moment()
             if do.__name__ == "write":
-                self._moment(lambda: path.with_name(f".{path.name}.draft").write_bytes(b"{"))
-            do(path, *rest)
+                self._moment(lambda: changed.with_name(f".{changed.name}.draft").write_bytes(b"{"))
+            do(changed, *rest)
             self._moment()
 
         return step

@@ -47,7 +47,15 @@ def verb(
     end: Annotated[
         str | None, typer.Option("--end", metavar="PLACE", help="Where this run ends at latest.")
     ] = None,
-    form: Annotated[str | None, typer.Option("--format", help="parquet.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="parquet, or a table of delta or iceberg.")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="NAME", help="Iceberg's: sales.orders.")
+    ] = None,
+    catalog: Annotated[
+        str | None, typer.Option("--catalog", metavar="NAME", help="Iceberg's; default.")
+    ] = None,
     visibility: Annotated[
         str | None, typer.Option("--visibility", help="durable, or committed.")
     ] = None,
@@ -83,6 +91,8 @@ def verb(
         "start": piping.place(start),
         "end": piping.place(end),
         "format": form,
+        "table": table,
+        "catalog": catalog,
         "visibility": visibility,
         "on_loss": on_loss,
         "on_corrupt": on_corrupt,
