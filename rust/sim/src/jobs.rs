@@ -255,8 +255,10 @@ impl Notes {
         let seen = &mut self.jobs[offset as usize];
         let place = seen.given.iter().position(|g| (g.to, g.attempt) == (me, attempt));
         let Some(place) = place else { return };
-        let (until, next) = (seen.given[place].until, seen.given.get(place + 1));
-        let next = next.map(|next| (next.to, next.noted));
+        let until = seen.given[place].until;
+        // By attempts: who was handed it first may be told so last.
+        let later = seen.given.iter().filter(|given| given.attempt > attempt);
+        let next = later.min_by_key(|given| given.attempt).map(|next| (next.to, next.noted));
         let story = |why| format!("{what} of job {offset} by process {me} {why}");
         let wrong = match (granted, next) {
             (true, Some((to, noted))) if noted <= span.began => {

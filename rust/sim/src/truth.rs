@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use falaj::error::Error;
+use falaj::format::address::Address;
 use falaj::log::Log;
 use falaj::segment::Check;
 
@@ -79,6 +80,9 @@ pub fn record_of(value: &[u8]) -> (Option<[u8; 2]>, Option<&[u8]>) {
 
 const BEFORE: &str = "before recovery";
 
+/// Bytes that the header of a block in a group takes at most, and what its body is padded by.
+const HEADER_MAX: u64 = 48;
+
 /// One append: blocks that are there together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group(pub Vec<(u32, Vec<Vec<u8>>)>);
@@ -116,6 +120,15 @@ impl Group {
         (self.0.len() > 1).then(|| Truth(vec![self.clone()]).print())
     }
 
+    /// A place at or before its beginning, and behind any other block's, from where its block of a topic
+    /// begins: what lies between takes so many bytes at most, and less than a block more.
+    fn begins_behind(&self, topic: u32, block: Address) -> Address {
+        let before = self.0.iter().take_while(|(other, _)| *other != topic);
+        let bytes = |values: &Vec<Vec<u8>>| values.iter().map(|v| v.len() as u64 + 8).sum::<u64>();
+        let most: u64 = before.map(|(_, values)| HEADER_MAX + bytes(values)).sum();
+        Address::new(block.sequence(), block.position().saturating_sub(most.next_multiple_of(8)))
+    }
+
     fn of(&self, topic: u32) -> impl Iterator<Item = &Vec<u8>> {
         self.0.iter().filter(move |(t, _)| *t == topic).flat_map(|(_, values)| values)
     }
@@ -136,7 +149,23 @@ struct Seen {
     durable: u64,
     /// Offsets before that at which there is no record.
     missing: Vec<u64>,
+    /// Of each block the offset behind it, and where it begins.
+    blocks: Vec<(u64, Address)>,
     ended: Result<(), Error>,
+}
+
+impl Seen {
+    /// Where the block with this offset begins, if it was read.
+    fn block_of(&self, offset: u64) -> Option<Address> {
+        self.blocks.iter().find(|(end, _)| *end > offset).map(|(_, begins)| *begins)
+    }
+
+    /// Where it could not be read any further.
+    fn stopped(&self) -> Option<Address> {
+        let Err(Error::NeedsRecovery { path, position, .. }) = &self.ended else { return None };
+        let sequence = path.file_stem()?.to_str()?.parse().ok()?;
+        Some(Address::new(sequence, *position))
+    }
 }
 
 impl Truth {
@@ -317,12 +346,12 @@ impl Truth {
         allowed: RangeInclusive<usize>,
         gone: Gone<'_>,
     ) -> Result<[u64; TOPICS as usize], String> {
-        let (mut durable, mut found) = ([0; TOPICS as usize], [0; TOPICS as usize]);
+        let (mut durable, mut found) = ([0; TOPICS as usize], Vec::new());
         let end = log.durable();
         let (_, most_trimmed) = gone.trimmed;
         for topic in 0..TOPICS {
-            let mut seen = self.read(log, topic, end)?;
-            let told = match std::mem::replace(&mut seen.ended, Ok(())) {
+            let seen = self.read(log, topic, end)?;
+            let told = match &seen.ended {
                 Ok(()) => "and no more".to_owned(),
                 Err(error @ Error::NeedsRecovery { .. }) => format!("and then: {error}"),
                 Err(error) => {
@@ -342,21 +371,29 @@ impl Truth {
             if seen.first > self.count(topic, most_trimmed.min(self.0.len())) {
                 return Err(format!("before recovery topic {topic} begins at {}", seen.first));
             }
-            (durable[topic as usize], found[topic as usize]) = (seen.durable, seen.records);
+            durable[topic as usize] = seen.durable;
+            found.push(seen);
         }
-        self.check_whole(found, *allowed.end())?;
+        self.check_whole(&found, *allowed.end())?;
         self.check_cursor(log, allowed, BEFORE)?;
         Ok(durable)
     }
 
     /// Checks that no group is there for one topic and not for another, of which all before it was found.
-    fn check_whole(&self, found: [u64; TOPICS as usize], most: usize) -> Result<(), String> {
+    /// But where that one cannot be read up to the group: the other may have come there by the index.
+    fn check_whole(&self, found: &[Seen], most: usize) -> Result<(), String> {
         for number in 0..most.min(self.0.len()) {
             let topics = || (0..TOPICS).filter(|topic| self.0[number].of(*topic).next().is_some());
-            let has = |topic: u32, groups| found[topic as usize] >= self.count(topic, groups);
+            let has =
+                |topic: u32, groups| found[topic as usize].records >= self.count(topic, groups);
             let with = topics().find(|topic| has(*topic, number + 1));
             let without = topics().find(|topic| has(*topic, number) && !has(*topic, number + 1));
-            if let (Some(with), Some(without)) = (with, without) {
+            let (Some(with), Some(without)) = (with, without) else { continue };
+            let begins = found[with as usize].block_of(self.count(with, number));
+            let begins = begins.map(|block| self.0[number].begins_behind(with, block));
+            let stopped = found[without as usize].stopped();
+            let cannot_know = stopped.zip(begins).is_some_and(|(stopped, begins)| stopped < begins);
+            if !cannot_know {
                 return Err(format!(
                     "{BEFORE} group {number} is there for topic {with}, and not for topic {without}"
                 ));
@@ -388,14 +425,9 @@ impl Truth {
     }
 
     /// Read a topic from its beginning and compare each record.
-    fn read(
-        &self,
-        log: &Arc<Log>,
-        topic: u32,
-        durable: Option<falaj::format::address::Address>,
-    ) -> Result<Seen, String> {
-        let mut seen =
-            Seen { first: 0, records: 0, durable: 0, missing: Vec::new(), ended: Ok(()) };
+    fn read(&self, log: &Arc<Log>, topic: u32, durable: Option<Address>) -> Result<Seen, String> {
+        let (missing, blocks) = (Vec::new(), Vec::new());
+        let mut seen = Seen { first: 0, records: 0, durable: 0, missing, blocks, ended: Ok(()) };
         match log.first_offset(topic) {
             Ok(first) => (seen.first, seen.records) = (first, first),
             Err(error) => return Ok(Seen { ended: Err(error), ..seen }),
@@ -441,6 +473,8 @@ impl Truth {
                 seen.missing.push(at);
             }
             seen.records = seen.records.max(block.end());
+            let begins = Address::new(block.address().sequence(), block.position());
+            seen.blocks.push((block.end(), begins));
             if durable.is_some_and(|durable| cursor.address() <= durable) {
                 seen.durable = seen.records;
             }
@@ -456,7 +490,40 @@ fn brief(value: Option<&[u8]>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use falaj::format::settings::WriteMode;
+
     use super::*;
+    use crate::history::History;
+    use crate::machine::{Machine, open_to_read};
+    use crate::op::Op;
+
+    /// Bytes of the shortest block: its header and a body of one record.
+    const BLOCK_MIN: u64 = 40;
+
+    /// Else half a group would be taken for one that cannot be read up to, or the other way round.
+    #[test]
+    fn where_a_group_begins_is_told_by_its_later_blocks_to_less_than_a_block() {
+        for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+            let empty = Machine::empty(mode).unwrap();
+            let ops = [Op::Append, Op::Group, Op::Large, Op::Group];
+            let history = History::of(&ops, &empty).unwrap();
+            let image = history.journal.killed_at(history.journal.len());
+            let (log, truth) = (open_to_read(&image, mode).unwrap(), &history.truth);
+            let seen: Vec<_> =
+                (0..TOPICS).map(|topic| truth.read(&log, topic, None).unwrap()).collect();
+            let place = |topic: u32, groups| {
+                seen[topic as usize].block_of(truth.count(topic, groups)).unwrap()
+            };
+            let groups = truth.0.iter().enumerate().filter(|(_, group)| group.0.len() > 1);
+            for (number, group) in groups {
+                let [(head, _), (later, _)] = &group.0[..] else { unreachable!() };
+                let (head, later) =
+                    (place(*head, number), group.begins_behind(*later, place(*later, number)));
+                assert!(later <= head, "{later:?} is behind {head:?}");
+                assert!(head.position() - later.position() < BLOCK_MIN);
+            }
+        }
+    }
 
     #[test]
     fn truths_that_differ_in_a_group_a_topic_a_length_or_a_byte_have_prints_that_differ() {

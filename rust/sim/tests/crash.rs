@@ -6,6 +6,7 @@ use falaj::format::settings::WriteMode;
 use falaj_sim::campaign::{Order, Summary, run};
 use falaj_sim::explore::Counts;
 use falaj_sim::plan::{Kind, Unit};
+use falaj_sim::replay::replay;
 use std::time::Duration;
 
 fn order(states: u64, filter: fn(&Unit) -> bool) -> Order {
@@ -85,4 +86,17 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
     assert_eq!(summary.counts.points, whole.counts.points);
     let (one, other) = (summary.distinct as f64, whole.distinct as f64);
     assert!((0.97..1.03).contains(&(one / other)), "{one} and {other} different states");
+}
+
+/// By the index one topic's reader comes to a whole group behind what did not arrive; the other's does
+/// not get there, and is told.
+#[test]
+fn a_whole_group_behind_damage_is_not_taken_for_half_a_group() {
+    for site in [
+        "mapped/large,group,roll,trim/77/0:0,2:0,3:0,7:0,10:0,16:0,18:0,21:0",
+        "pwrite/large,group,roll,trim/71/0:0,2:0,3:0,7:0,10:0,16:0,18:0,21:0",
+        "mapped/crew-e066f45df4b8/83/5:0,10:0,12:0",
+    ] {
+        assert_eq!(replay(site), Ok(None), "{site}");
+    }
 }

@@ -19,3 +19,9 @@ fn processes_that_share_a_queue_have_each_job_alone_and_lose_none() {
 fn processes_that_share_a_consumer_have_each_partition_alone() {
     assert!(rounds(Shared::Consumer) > 400);
 }
+
+/// Who was handed a job first is told so last, after another who was handed it behind that.
+#[test]
+fn who_is_told_late_what_it_was_handed_has_not_overtaken_anybody() {
+    one(Shared::Queue, 867_522_420).unwrap();
+}
