@@ -77,11 +77,13 @@ pub enum Canary {
     FloorPastDurable,
     /// A member takes a partition that it saw free, without looking who took it since.
     TwoOwners,
+    /// What damage may have set back, cursors, tokens and producers, is believed as it is known.
+    NoDoubt,
 }
 
 impl Canary {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 34] = [
+    pub const ALL: [(Self, &'static str); 35] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -116,6 +118,7 @@ impl Canary {
         (Self::FloorPastJob, "floor-past-job"),
         (Self::FloorPastDurable, "floor-past-durable"),
         (Self::TwoOwners, "two-owners"),
+        (Self::NoDoubt, "no-doubt"),
     ];
 
     /// Its name.

@@ -84,6 +84,11 @@ fn catcher(canary: Canary) -> Catcher {
             "consumers::kept::a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended",
             "called `Result::unwrap_err()` on an `Ok` value",
         ),
+        Canary::NoDoubt => Catcher::Test(
+            "log",
+            "doubt::what_damage_may_have_set_back_is_refused_until_repair",
+            "what damage may have set back was believed",
+        ),
         Canary::LostLeaseAcked
         | Canary::HolderRobbed
         | Canary::ExtensionForgotten

@@ -69,7 +69,7 @@ fn hurt(mode: WriteMode) -> (Place, u64) {
 
 fn is_refused(results: Vec<Result<()>>, position: u64) {
     for result in results {
-        let error = result.unwrap_err();
+        let Err(error) = result else { panic!("what damage may have set back was believed") };
         let at_it = matches!(&error, Error::Corrupt { position: at, .. } if *at == position);
         assert!(at_it, "{error}");
     }
