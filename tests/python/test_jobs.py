@@ -211,6 +211,35 @@ def test_record_batches_are_staged_whatever_their_types(store: falaj.Store) -> N
         assert [record.value is None for record in again] == [True, False]
 
 
+def test_columns_without_rows_may_lack_the_offset_that_all_begin_with(store: falaj.Store) -> None:
+    """As Arrow for Java has left them, and with it Spark before 4.2."""
+    pa = pytest.importorskip("pyarrow")
+
+    def hollow(kind: Any) -> Any:
+        """An array without rows, where its offsets should be lies something else."""
+        buffer = pa.py_buffer(b"\x93" * 64).slice(0, 0)
+        return pa.Array.from_buffers(kind, 0, [None, buffer, pa.py_buffer(b"")])
+
+    header = [("key", pa.string()), ("value", pa.binary())]
+    entries = pa.StructArray.from_arrays(
+        [hollow(kind) for _, kind in header], fields=[pa.field(*one) for one in header]
+    )
+    part = store.topic("orders").stage("job", "0")
+    for rows in (2, 0):
+        lists = pa.ListArray.from_arrays(pa.array([0] * (rows + 1), pa.int32()), entries)
+        value = pa.array([b"x"] * rows) if rows else hollow(pa.binary())
+        key = pa.array(["k"] * rows) if rows else hollow(pa.string())
+        batch = pa.record_batch({"value": value, "key": key, "headers": lists})
+        assert part.append_arrow(batch) == rows
+        assert part.append_arrow(pa.Table.from_batches([batch])) == rows
+    manifest = part.finish()
+    topic = store.topic("orders")
+    topic.commit_job("job", [manifest])
+    records = [record for number in topic.partitions for record in topic.partition(number)]
+    found = [(record.key, record.headers) for record in records]
+    assert found == [(b"k", ())] * 4
+
+
 def test_batches_that_nobody_understands_stage_nothing(store: falaj.Store) -> None:
     pa = pytest.importorskip("pyarrow")
     part = store.topic("orders").stage("job", "0")

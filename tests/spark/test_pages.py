@@ -13,10 +13,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import page_driver
+from falaj.spark.stream import HAS_LIMITS
 from papers import blocks, guides_of_spark, pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+LIMITED = ("docs/guide/pipelines.md", "docs/guide/spark.md")
+"""What they say of streams is of PySpark 4.2 up; of 4.1 the table of versions tells."""
 
 
 @pytest.fixture
@@ -37,4 +41,6 @@ def test_there_are_such_pages() -> None:
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("page", guides_of_spark())
 def test_a_page_runs_from_top_to_bottom(page: str) -> None:
+    if page in LIMITED and not HAS_LIMITS:
+        pytest.skip("NOT RUN: with this PySpark cursors and windows are a batch behind")
     page_driver.run([asdict(block) for block in blocks(page, pages()[page]) if block.runs])

@@ -7,7 +7,9 @@ by an error, or by Ctrl-C. What a job keeps from run to run is in `jobs`, what i
 
 from __future__ import annotations
 
+import ast
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -219,8 +221,15 @@ def settings(config: FlowConfig) -> dict[str, Any]:
 
 
 def _kept(told: Any) -> Any:
-    """Read what Spark tells of a place, which some versions tell as text."""
-    return json.loads(told) if isinstance(told, str) else told
+    """Read what Spark tells of a place: what JSON says, as such, as JSON, or as Python writes it.
+
+    The last is PySpark's before 4.2.
+    """
+    if not isinstance(told, str):
+        return told
+    with suppress(ValueError):
+        return json.loads(told)
+    return ast.literal_eval(told)
 
 
 def _refuse_remote(spark: SparkSession) -> None:

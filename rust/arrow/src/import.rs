@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
 use arrow_array::{Array, RecordBatch, StructArray};
+use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType};
 use falaj::error::{Error, Result};
 
@@ -37,6 +38,7 @@ pub unsafe fn batch(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<R
         let what = format!("a record batch is an array of structs, not of {}", data.data_type());
         return Err(Error::Invalid { what });
     }
+    let data = with_offsets(data);
     data.validate().map_err(told)?;
     let rows = StructArray::from(data);
     if rows.null_count() > 0 {
@@ -61,6 +63,22 @@ pub unsafe fn stream(
     let stream = unsafe { FFI_ArrowArrayStream::from_raw(stream.as_ptr().cast()) };
     let reader = ArrowArrayStreamReader::try_new(stream).map_err(told)?;
     Ok(reader.map(|batch| batch.map_err(told)))
+}
+
+/// Arrays without rows, at any depth, as they should be. Some makers (Arrow for Java, before 18) leave
+/// their offsets without the zero that all begin with: where it should be lies anything.
+fn with_offsets(data: ArrayData) -> ArrayData {
+    if data.is_empty() {
+        return ArrayData::new_empty(data.data_type());
+    }
+    if data.child_data().is_empty() {
+        return data;
+    }
+    let children = data.child_data().iter().cloned().map(with_offsets).collect();
+    let mended = data.into_builder().child_data(children);
+    // SAFETY: as it was, but for children without rows: what would look in one for rows is refused by
+    // `validate`, as it would have been before.
+    unsafe { mended.build_unchecked() }
 }
 
 fn taken<T>() -> Result<T> {

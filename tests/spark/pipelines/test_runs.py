@@ -17,14 +17,15 @@ from falaj.spark import places
 from falaj.spark.places import Place, Standing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
-def told(number: int, start: Any, end: Any, began: Any = None) -> Any:
+def told(number: int, start: Any, end: Any, began: Any = None, *, form: Any) -> Any:
     """A batch as Spark tells of it: from places, as generation and offsets, to others."""
 
-    def text(at: Any) -> str | None:
-        return None if at is None else json.dumps(places.encode(standing(at), standing(began)))
+    def text(at: Any) -> Any:
+        return form(None if at is None else places.encode(standing(at), standing(began)))
 
     def standing(at: Any) -> Any:
         return at and {"t": Standing(at[0], {n: Place(offset) for n, offset in enumerate(at[1:])})}
@@ -33,6 +34,7 @@ def told(number: int, start: Any, end: Any, began: Any = None) -> Any:
     return SimpleNamespace(batchId=number, durationMs={"addBatch": 1}, sources=[source])
 
 
+@pytest.mark.parametrize("form", [lambda place: place, json.dumps, str], ids=["is", "JSON", "4.1"])
 @pytest.mark.parametrize(
     ("batches", "seen"),
     [
@@ -48,7 +50,7 @@ def told(number: int, start: Any, end: Any, began: Any = None) -> Any:
     ],
 )
 def test_a_batch_is_counted_within_one_generation_of_its_topic(
-    path: Path, batches: list[Any], seen: list[dict[int, int]]
+    path: Path, batches: list[Any], seen: list[dict[int, int]], form: Callable[[Any], Any]
 ) -> None:
     with falaj.open(path) as store:
         store.topic("t", partitions=3).append(b"x", partition=0)
@@ -65,7 +67,9 @@ def test_a_batch_is_counted_within_one_generation_of_its_topic(
     job = Job("name", path, {0: 3})
     spark: Any = None
     run = Run(spark, config, job, SILENT, looks.append)
-    query: Any = SimpleNamespace(recentProgress=[told(n, *each) for n, each in enumerate(batches)])
+    query: Any = SimpleNamespace(
+        recentProgress=[told(n, *each, form=form) for n, each in enumerate(batches)]
+    )
     run._take_in(query)
     assert [batch.start for batch in looks] == seen
     wanted = [
