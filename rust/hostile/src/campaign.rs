@@ -233,7 +233,7 @@ fn rounds<B: Send>(
     doing: &Doing<'_, B>,
 ) -> Result<(), String> {
     let left = || plan.seconds.is_none_or(|most| start.elapsed().as_secs_f64() < most);
-    while tally.next < plan.to && left() {
+    while tally.next < plan.to {
         let until = plan.to.min(tally.next + ROUND);
         let next = AtomicU64::new(tally.next);
         let shared = Mutex::new(&mut *tally);
@@ -243,7 +243,7 @@ fn rounds<B: Send>(
                 scope.spawn(move || {
                     let mut bench = bench.lock().unwrap_or_else(PoisonError::into_inner);
                     let mut own = Tally::default();
-                    while left() {
+                    loop {
                         let number = next.fetch_add(1, SeqCst);
                         if number >= until {
                             break;
@@ -252,6 +252,10 @@ fn rounds<B: Send>(
                         let outcome = guarded(&mut *bench, number, doing);
                         desk.end();
                         own.add(number, outcome);
+                        // Not before the first: however busy the machine is, something is run.
+                        if !left() {
+                            break;
+                        }
                     }
                     merge(&mut shared.lock().unwrap(), own);
                 });
@@ -265,6 +269,9 @@ fn rounds<B: Send>(
         if plan.to - plan.from > ROUND {
             let (done, all) = (tally.next - plan.from, plan.to - plan.from);
             eprintln!("{}: {done} of {all}, {:.0} s", plan.name, tally.seconds);
+        }
+        if !left() {
+            break;
         }
     }
     Ok(())

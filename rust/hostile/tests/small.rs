@@ -39,6 +39,14 @@ fn each_scene_survives_some_failing_calls() {
     finds_nothing(&["faults", "--share", "499"]);
 }
 
+/// A machine may be so busy that the time is over before the first case was made.
+#[test]
+fn however_short_the_time_something_is_run() {
+    let (code, said) = run(&["flips", "--seconds", "0", "--threads", "1"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("flips: 1 cases"), "{said}");
+}
+
 #[test]
 fn a_push_runs_every_target_and_says_what_each_came_to() {
     let (code, said) = run(&["push", "--seconds", "0.2", "--share", "9973"]);
