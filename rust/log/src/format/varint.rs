@@ -84,6 +84,7 @@ pub fn get(bytes: &[u8], at: &mut usize) -> Option<u64> {
     get_long(bytes, at)
 }
 
+#[inline]
 fn get_long(bytes: &[u8], at: &mut usize) -> Option<u64> {
     // Mostly it ends within the next eight bytes, which are looked at together.
     if let Some(eight) = bytes.get(*at..).and_then(|rest| rest.first_chunk::<8>()) {
@@ -95,6 +96,11 @@ fn get_long(bytes: &[u8], at: &mut usize) -> Option<u64> {
             return Some(join(word & (u64::MAX >> (64 - 8 * len))));
         }
     }
+    get_bytewise(bytes, at)
+}
+
+#[cold]
+fn get_bytewise(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0u64;
     for i in 0..MAX_LEN {
         let byte = *bytes.get(*at + i)?;
