@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from falaj.errors import Corrupt, Invalid
+from falaj.pipeline import steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Job", "create", "sync_folder"]
+__all__ = ["Job", "create"]
 
 _FILE, _DONE = "falaj.json", "done.json"
 
@@ -123,13 +124,4 @@ def create(file: Path, document: Mapping[str, Any]) -> None:
             os.link(temporary, file)
     finally:
         temporary.unlink()
-    sync_folder(file.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on the medium."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    steps.sync(file.parent)

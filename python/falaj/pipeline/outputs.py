@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 
 import falaj
 from falaj.errors import Invalid
-from falaj.pipeline import jobs
+from falaj.pipeline import jobs, steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +170,7 @@ class Outputs:
             if self.found(number) is None:
                 raise
             shutil.rmtree(staged)  # the same batch, by a run that was taken for dead
-        jobs.sync_folder(folder)
+        steps.sync(folder)
 
     def _append(self, topic: str, number: int, rows: DataFrame) -> None:
         records = rows.select(*self.record(rows))
@@ -202,4 +202,4 @@ def _sync(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    jobs.sync_folder(folder)
+    steps.sync(folder)

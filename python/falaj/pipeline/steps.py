@@ -103,9 +103,9 @@ def remove(path: Path) -> None:
     sync(path.parent)
 
 
-def sync(folder: Path) -> None:
-    """Put a folder's names on the medium."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    """Put a folder's names on the medium, or what a file holds."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -124,26 +124,22 @@ class Delta:
 
     @contextmanager
     def _synced(self) -> Iterator[None]:
-        """Put on the medium what the body writes to the log, which its writer does not."""
+        """Put on the medium what the body writes to the log, which its writer does not.
+
+        And the entry before: who wrote it may have died before it came to this.
+        """
         log = self._path / _LOG
-        before = set(_names(log)) - {"_last_checkpoint"}  # the one that is written again
+        entries = sorted(name for name in _names(log) if name.endswith(".json"))
+        before = set(_names(log)) - {"_last_checkpoint", *entries[-1:]}
         yield
         for name in set(_names(log)) - before:
-            _sync(log / name)
+            steps.sync(log / name)
         steps.sync(log)
         steps.sync(self._path)
 
 
 def _names(folder: Path) -> list[str]:
     return os.listdir(folder) if folder.is_dir() else []
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- Statistics ----------------------------------------------------------------------------------
