@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 
 import falaj as library
 from cli.shell import PROGRAM, Shell
-from cli.test_docs import VERBS
+from cli.test_docs import COMMAND, PIPELINES, VERBS
 
 
 def test_its_version_is_the_library_s(falaj: Shell) -> None:
@@ -23,6 +24,20 @@ def test_its_version_is_the_library_s(falaj: Shell) -> None:
 def test_without_a_verb_it_shows_its_help(falaj: Shell) -> None:
     assert "Usage: falaj" in falaj.ok()
     assert falaj.ok() == falaj.ok("--help")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["pipeline", "--help"], ["demo", "--help"]])
+def test_help_names_the_extra_that_a_verb_needs(falaj: Shell, words: list[str]) -> None:
+    extra = "falaj[demo]" if words[0] == "demo" else "falaj[spark]"
+    shown = re.sub(r"[\s│]+", " ", falaj.ok(*words))
+    assert f"Needs {extra}." in shown
+
+
+def test_no_help_has_brackets_that_are_taken_for_a_style() -> None:
+    commands = [COMMAND, *VERBS.values(), *PIPELINES.values()]
+    options = [parameter for command in commands for parameter in command.params]
+    for told in [*commands, *options]:
+        assert not re.search(r"(?<!\\)\[[a-z/]", told.help or ""), told.name
 
 
 def test_bytes_that_are_no_text_are_a_mistake_except_in_a_path(falaj: Shell) -> None:

@@ -86,7 +86,7 @@ for each in _VERBS:
     _verb(app, each)
 
 pipeline = typer.Typer(
-    help="Jobs in Spark over topics. Needs falaj[spark].",
+    help="Jobs in Spark over topics. Needs falaj\\[spark].",
     epilog="All of it: docs/guide/pipelines.md.",
 )
 for found in iter_modules(pipelines.__path__, f"{pipelines.__name__}."):

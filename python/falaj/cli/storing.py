@@ -161,9 +161,9 @@ def demo(
         float, typer.Option("--seconds", metavar="S", help="How long the producers take.")
     ] = 15.0,
 ) -> None:
-    """Watch falaj at work on the 336,776 flights that left New York in 2013.
+    r"""Watch falaj at work on the 336,776 flights that left New York in 2013.
 
-    Three producers, a follower, a killed process, a Spark job, a report. Needs falaj[demo].
+    Three producers, a follower, a killed process, a Spark job, a report. Needs falaj\[demo].
     """
     from falaj.demo import Failed, run
 
