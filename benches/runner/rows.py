@@ -121,12 +121,15 @@ SPARK_ROWS = (
     Row("duckdb_group", "DuckDB: count by key", "rate", "Parquet", Bar(ratio_min=0.70)),
 )  # fmt: skip
 
-# What Python's data source API leaves, whoever fills the batches: they are there already. No bar.
+# What Python's data source API leaves, whoever fills the batches or takes them: they are there
+# already, or are dropped. No bar.
 SPARK_REFERENCES = (
     Row("spark_sum_ready", "sum(length(value)) of ready-made batches", "rate", "Parquet", Bar()),
     Row("spark_group_ready", "groupBy(key).count() of ready-made batches", "rate", "Parquet",
         Bar()),
     Row("spark_all_ready", "all columns of ready-made batches to noop", "rate", "Parquet", Bar()),
+    Row("spark_sink_dropped", "write all columns to a sink that drops them", "rate", "Parquet",
+        Bar()),
     Row("arrow_copied", "Arrow batches of 10,000 rows, all columns, copied", "rate", "", Bar()),
     Row("polars_filter", "Polars: one key of 10,000", "rate", "Parquet", Bar()),
     Row("duckdb_filter", "DuckDB: one key of 10,000", "rate", "Parquet", Bar()),

@@ -1,7 +1,7 @@
 """Spark over a topic beside the same over Parquet, in one session of two cores.
 
-What Python's data source API itself costs is shown by a source that has its batches already: the
-same columns, types and sizes, one batch again and again.
+What Python's data source API itself costs is shown by a source that has its batches already (the
+same columns, types and sizes, one batch again and again), and by a sink that drops what it gets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow
 from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 
 import falaj.spark.session
 from runner import data
@@ -74,6 +80,10 @@ class ReadySource(DataSource):
         """Read the columns of a schema."""
         return ReadyReader(tuple(schema.names), dict(self.options))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DroppingWriter:
+        """Take what it is given."""
+        return DroppingWriter()
+
 
 class ReadyReader(DataSourceReader):
     """Yields one batch again and again."""
@@ -96,6 +106,16 @@ class ReadyReader(DataSourceReader):
         while left > 0:
             yield batch if left >= BATCH_ROWS else batch.slice(0, left)
             left -= BATCH_ROWS
+
+
+class DroppingWriter(DataSourceArrowWriter):
+    """Keeps nothing."""
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        """Look at each batch, and no more."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 def measure(place: Path, sizes: Sizes, session: SparkSession | None = None) -> list[Measured]:
@@ -203,14 +223,17 @@ def _writing(spark: SparkSession, table: Table, sizes: Sizes, place: Path) -> li
         writer = frame.write.format("falaj").mode("append")
         writer.options(store=str(store), topic="copy", partitions=1).save()
 
-    def round_() -> tuple[int, int]:
-        times = clocked(floor), clocked(ours)
+    def dropped() -> None:
+        frame.write.format("ready").mode("append").save()
+
+    def round_() -> tuple[int, int, int]:
+        times = clocked(floor), clocked(ours), clocked(dropped)
         shutil.rmtree(copy)
         with falaj.open(store) as opened:
             opened.topic("copy").delete()
         return times
 
     rounds = [round_() for _ in range(sizes.warmups + sizes.rounds)][sizes.warmups :]
-    floors, found = zip(*rounds, strict=True)
-    scale = table.records
-    return [Measured("spark_sink", [t / scale for t in found], [t / scale for t in floors])]
+    floors, *found = ([t / table.records for t in times] for times in zip(*rounds, strict=True))
+    names = ("spark_sink", "spark_sink_dropped")
+    return [Measured(name, times, floors) for name, times in zip(names, found, strict=True)]

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import falaj
 from falaj.compaction import CompactReport, Last
 from falaj.errors import Invalid, NoSuchTopic
+from falaj.pipeline import bitmaps
 from falaj.pipeline.frame import SILENT, Config, Result, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from falaj.pipeline.bitmaps import Bitmap
     from falaj.pipeline.frame import Progress
 
 __all__ = ["CompactConfig", "CompactResult", "compact"]
@@ -88,7 +90,8 @@ def compact(
 
     As `Topic.compact`, which does the same in one process: offsets stay, others read and write
     meanwhile, what lies in the newest file stays unless `seal` is asked for. Spark finds out which
-    records are the last of their keys, and the driver has eight bytes for each key. A run that was
+    records are the last of their keys, and sends the driver two bits for each record, which makes 8
+    bytes of each key there, 16 of one that stands alone. A run that was
     killed leaves a whole topic, and the next one finishes.
 
     Args:
@@ -115,15 +118,14 @@ def compact(
             topic.flush()
             ends = {p: topic.partition(p).end for p in topic.partitions}
             with watched(spark, progress, f"find the last records of {config.topic}"):
-                found = _last_records(_read(spark, config, ends)).toArrow()
-            last, keys = _by_partition(found, ends), found.num_rows
+                last = _last(spark, config, ends)
             told.say(f"compact {config.topic}")
             done = _compact(topic, config, last, told)
     return CompactResult(
         records=done["records"],
         bytes=done["bytes_before"] - done["bytes_after"],
         seconds=time.monotonic() - started,
-        keys=keys,
+        keys=sum(len(of.offsets) for of in last.values()),
         removed=done["removed"],
         tombstones=done["tombstones"],
         segments=done["segments"],
@@ -146,6 +148,20 @@ def _compact(
     return topic.compact(delete_retention=config.delete_retention, last=last, progress=tell)
 
 
+def _last(spark: SparkSession, config: CompactConfig, ends: dict[int, int]) -> dict[int, Last]:
+    """Find the last records before these ends."""
+    found = _last_records(_read(spark, config, ends))
+    last, alone = bitmaps.collect(found, "last", "alone")
+    return {
+        partition: Last(end, _offsets(last.get(partition)), _offsets(alone.get(partition)))
+        for partition, end in ends.items()
+    }
+
+
+def _offsets(found: Bitmap | None) -> Any:
+    return array("Q") if found is None else found.offsets()
+
+
 def _read(spark: SparkSession, config: CompactConfig, ends: dict[int, int]) -> DataFrame:
     """Read partition, offset and key of all records before these ends."""
     import json
@@ -160,27 +176,8 @@ def _last_records(records: DataFrame) -> DataFrame:
     from pyspark.sql import functions
 
     keyed = records.where(functions.col("key").isNotNull()).groupBy("partition", "key")
-    last = keyed.agg(
+    return keyed.agg(
         functions.max("offset").alias("offset"),
+        functions.lit(True).alias("last"),
         (functions.count("*") == 1).alias("alone"),
     )
-    return last.select("partition", "offset", "alone").orderBy("partition", "offset")
-
-
-def _by_partition(found: Any, ends: dict[int, int]) -> dict[int, Last]:
-    """Turn rows in order into what the topic takes."""
-    import pyarrow.compute as pc
-
-    last = {}
-    for partition, end in ends.items():
-        own = found.filter(pc.equal(found["partition"], partition))
-        alone = own.filter(own["alone"])
-        last[partition] = Last(end, _numbers(own["offset"]), _numbers(alone["offset"]))
-    return last
-
-
-def _numbers(column: Any) -> array[int]:
-    numbers = array("Q")
-    for chunk in column.chunks:
-        numbers.frombytes(chunk.cast("uint64").to_numpy().tobytes())
-    return numbers

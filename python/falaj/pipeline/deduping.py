@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 import falaj
 from falaj.arrow import lanes
 from falaj.errors import Compacted, Invalid, OffsetOutOfRange, shown
-from falaj.pipeline import copies, places
+from falaj.pipeline import bitmaps, copies, places
 from falaj.pipeline.frame import Config, Result, watched
 from falaj.pipeline.plans import Plans
 from falaj.spark.ranges import open_raw
@@ -29,11 +29,11 @@ from falaj.spark.ranges import open_raw
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    import numpy
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from falaj import Store, Topic
     from falaj.arrow import Lane
+    from falaj.pipeline.bitmaps import Bitmap
     from falaj.pipeline.frame import Progress
     from falaj.pipeline.plans import Plan
 
@@ -43,8 +43,6 @@ _COLUMNS = (
     "key BINARY, value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-_BUCKET = 32_768
-"""Bits of one of Spark's bitmaps."""
 _US = 1_000_000
 _WINDOW_MAX = 10**9
 
@@ -257,10 +255,10 @@ class _Run:
                 F.coalesce(F.sum("dropped"), F.lit(0)).alias("dropped"),
                 F.coalesce(F.sum("replaced"), F.lit(0)).alias("replaced"),
             ).collect()[0]
-            bits = _bitmaps(decided)
+            (kept,) = bitmaps.collect(decided, "kept")
             repeated = self._repeated(decided)
         with watched(self.spark, self.progress, "copying what is kept"):
-            self._write(whole, bits, plans.token, plan.number)
+            self._write(whole, kept, plans.token, plan.number)
         return DedupeResult(
             records=counts.kept + counts.dropped,
             seconds=0.0,
@@ -338,15 +336,13 @@ class _Run:
             return places.shown(record.raw)
         return f"{places.shown(record.key)}: {places.shown(record.raw)}"
 
-    def _write(
-        self, whole: DataFrame, bits: dict[int, tuple[int, numpy.ndarray]], token: str, number: int
-    ) -> None:
-        kept = whole.mapInArrow(_keeper(bits), whole.schema)
+    def _write(self, whole: DataFrame, kept: dict[int, Bitmap], token: str, number: int) -> None:
+        rows = whole.mapInArrow(_keeper(kept), whole.schema)
         columns = ["key", "value", "headers", "timestamp"]
         if len(self.into.partitions) == len(self.source.partitions):
             columns.append("partition")
         (
-            kept.select(*columns)
+            rows.select(*columns)
             .write.format("falaj")
             .mode("append")
             .options(store=str(self.store.path), topic=self.into.name)
@@ -361,31 +357,8 @@ def _decider(
     return lambda batches: copies.decide(batches, window, last)
 
 
-def _bitmaps(decided: DataFrame) -> dict[int, tuple[int, numpy.ndarray]]:
-    """Collect which offsets are kept, a bit each: for each partition the first, and the bits."""
-    import numpy
-
-    # Spark numbers its bits from 1.
-    at = F.col("offset") + 1
-    rows = (
-        decided.where("kept")
-        .groupBy("partition", F.bitmap_bucket_number(at).alias("bucket"))
-        .agg(F.bitmap_construct_agg(F.bitmap_bit_position(at)).alias("bits"))
-        .collect()
-    )
-    found: dict[int, tuple[int, numpy.ndarray]] = {}
-    for partition in {row.partition for row in rows}:
-        mine = {row.bucket - 1: row.bits for row in rows if row.partition == partition}
-        low, high = min(mine), max(mine)
-        bits = numpy.zeros((high - low + 1, _BUCKET // 8), dtype=numpy.uint8)
-        for bucket, raw in mine.items():
-            bits[bucket - low] = numpy.frombuffer(raw, dtype=numpy.uint8)
-        found[partition] = low * _BUCKET, bits.reshape(-1)
-    return found
-
-
 def _keeper(
-    bits: dict[int, tuple[int, numpy.ndarray]],
+    kept: dict[int, Bitmap],
 ) -> Callable[[Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
     """Make what lets through the records that are kept."""
 
@@ -397,15 +370,9 @@ def _keeper(
             offsets = batch.column("offset").to_numpy()
             mask = numpy.zeros(len(offsets), dtype=bool)
             for partition in numpy.unique(partitions):
-                if int(partition) not in bits:
-                    continue
-                first, mine = bits[int(partition)]
-                rows = numpy.flatnonzero(partitions == partition)
-                places = offsets[rows] - first
-                rows, places = (
-                    kept[(places >= 0) & (places < len(mine) * 8)] for kept in (rows, places)
-                )
-                mask[rows] = (mine[places >> 3] >> (places & 7)) & 1
+                if int(partition) in kept:
+                    rows = partitions == partition
+                    mask[rows] = kept[int(partition)].has(offsets[rows])
             yield batch.filter(pyarrow.array(mask))
 
     return keep
