@@ -157,14 +157,21 @@ def test_a_mutant_is_known_again_wherever_its_function_stands_and_no_longer_when
     assert len({m.key for m in [*before, *other]}) == 4
     assert [m.lot for m in other] == [m.lot for m in then] == [m.lot for m in before]
 
-    verdicts = mutants.Verdicts(tmp_path)
-    verdicts.begin(before)
-    (tmp_path / "mutants.out").mkdir()
-    (tmp_path / "mutants.out/caught.txt").write_text(f"{before[0].name}\n")
+    state, ledger = tmp_path / "state", tmp_path / "ledger/room.txt"
+    mutants.Verdicts(state, ledger).begin(before)
+    (state / "mutants.out").mkdir()
+    (state / "mutants.out/caught.txt").write_text(f"{before[0].name}\n")
     # As one that comes after an interruption, when the code is another.
-    verdicts = mutants.Verdicts(tmp_path)
+    verdicts = mutants.Verdicts(state, ledger)
     assert verdicts.to_try(then) == then[1:]
     assert verdicts.to_try(other) == other
+
+    # As one in another clone: all that it has is the ledger.
+    verdicts = mutants.Verdicts(tmp_path / "another", ledger)
+    assert verdicts.to_try(then) == then[1:]
+    verdicts.forget_all_but(other)
+    assert mutants.Verdicts(tmp_path / "another", ledger).to_try(then) == then
+    assert ledger.read_text().splitlines()[-1].startswith("#")
 
 
 @pytest.mark.parametrize("room", rooms.ROOMS)

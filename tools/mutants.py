@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Change the rooms' code a little, again and again, and look whether a test notices.
 
-Owns: which mutants are tried when, and what is known of each, in a state directory outside the
-repository. A mutant is known by its file, what it changes, the how-manieth of its kind it is in its
-function, and that function's text. Invariant: what was killed is not tried again while its function
-is the same, wherever that stands; a survivor is. So a run that was interrupted goes on, also after
-a commit, and one after new tests were written tries what they are for. See docs/RELIABILITY.md,
-"Coverage and mutants".
+Owns: which mutants are tried when, and what is known of each, in docs/mutants, a file for each
+room. A mutant is known by its file, what it changes, the how-manieth of its kind it is in its
+function, and that function's text; of all this the file keeps a mark. Invariant: what was killed is
+not tried again while its function is the same, wherever that stands; a survivor is. So a run that
+was interrupted goes on, after a commit and in another clone too, and one after new tests were
+written tries what they are for. See docs/RELIABILITY.md, "Coverage and mutants".
 
 Usage: mutants.py [--shard K/N] [--room NAME]... [--summary]
 """
@@ -35,8 +35,16 @@ BUILD_SECONDS = 1200
 FOUND_SOMETHING = {0, 2, 3}
 
 
+LEDGER = ROOT / "docs" / "mutants"
+HEAD = """\
+# What is known of the changes to the room {room}, for tools/mutants.py, which writes this file:
+# marks of changes, and whether a test failed ("caught"), none did ("missed"), the tests took too
+# long ("timeout") or it did not compile ("unviable"). docs/RELIABILITY.md has the counts.
+"""
+
+
 def default_state() -> Path:
-    """Name the directory where results are kept between runs."""
+    """Name the directory where what cargo-mutants builds and says is kept between runs."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(home) / "falaj-mutants"
 
@@ -68,6 +76,11 @@ class Mutant:
     lot: int
     """Which shards it is in: the same while its function has its name."""
 
+    @property
+    def mark(self) -> str:
+        """What stands for the key in the ledger."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:12]
+
 
 def all_of(room: Room) -> list[Mutant]:
     """List all mutants of a room, as the code is now."""
@@ -98,50 +111,73 @@ def named(listed: list[dict[str, Any]], text_of: Callable[[str], str]) -> list[M
 class Verdicts:
     """What is known of a room's mutants: caught, timeout, unviable or missed."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, file: Path) -> None:
         self.directory = directory
-        self.file = directory / "verdicts.json"
+        self.file = file
         # What the names of the run before this one, or of this one, stand for.
         self.names = directory / "names.json"
         directory.mkdir(parents=True, exist_ok=True)
-        known = json.loads(self.file.read_text()) if self.file.exists() else {}
-        self.known: dict[str, str] = known
+        lines = file.read_text().splitlines() if file.exists() else []
+        told = (line.partition(" ") for line in lines if not line.startswith("#"))
+        self.known = {mark: verdict for mark, _, verdict in told}
         self.collect()
+
+    def of(self, mutant: Mutant) -> str:
+        """What is known of a mutant."""
+        return self.known.get(mutant.mark, "not run")
 
     def begin(self, chosen: list[Mutant]) -> None:
         """Note what is about to be tried: when it is told by name, the code may be another."""
         aside = self.names.with_suffix(".new")
-        aside.write_text(json.dumps({mutant.name: mutant.key for mutant in chosen}))
+        aside.write_text(json.dumps({mutant.name: mutant.mark for mutant in chosen}))
         # What lies there was taken in, and is of other names.
         shutil.rmtree(self.directory / "mutants.out", ignore_errors=True)
         aside.replace(self.names)
 
     def collect(self, *, last_round: bool = False) -> None:
         """Take in what cargo-mutants wrote down, also before it was interrupted."""
-        keys: dict[str, str] = json.loads(self.names.read_text()) if self.names.exists() else {}
+        marks: dict[str, str] = json.loads(self.names.read_text()) if self.names.exists() else {}
+        before = dict(self.known)
         for verdict in ("caught", "timeout", "unviable", "missed"):
             path = self.directory / "mutants.out" / f"{verdict}.txt"
             lines = path.read_text().splitlines() if path.exists() else []
-            tried = [keys[name] for name in lines if name in keys]
+            tried = [marks[name] for name in lines if name in marks]
             # Who survived an early round has yet to meet the next.
             if verdict != "missed" or last_round:
                 # What one round killed may hang another.
-                new = (key for key in tried if self.known.get(key) != "caught")
+                new = (mark for mark in tried if self.known.get(mark) != "caught")
                 self.known |= dict.fromkeys(new, verdict)
+        if self.known != before:
+            self.write()
+
+    def forget_all_but(self, mutants: list[Mutant]) -> None:
+        """Leave out what no function has any more."""
+        there = {mutant.mark for mutant in mutants}
+        kept = {mark: verdict for mark, verdict in self.known.items() if mark in there}
+        if kept != self.known:
+            self.known = kept
+            self.write()
+
+    def write(self) -> None:
+        """Write down what is known."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        lines = (f"{mark} {verdict}\n" for mark, verdict in sorted(self.known.items()))
         aside = self.file.with_suffix(".new")
-        aside.write_text(json.dumps(self.known, indent=0, sort_keys=True))
+        aside.write_text(HEAD.format(room=self.file.stem) + "".join(lines))
         aside.replace(self.file)
 
     def to_try(self, mutants: list[Mutant]) -> list[Mutant]:
         """Those of which nothing is known, or nothing good."""
-        return [m for m in mutants if self.known.get(m.key) not in {"caught", "unviable"}]
+        return [m for m in mutants if self.of(m) not in {"caught", "unviable"}]
 
 
 def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
     """Try a shard of a room, in rounds."""
     part, whole = shard
-    verdicts = Verdicts(state / name)
-    mutants = [mutant for mutant in all_of(room) if mutant.lot % whole == part]
+    verdicts = Verdicts(state / name, LEDGER / f"{name}.txt")
+    mutants = all_of(room)
+    verdicts.forget_all_but(mutants)
+    mutants = [mutant for mutant in mutants if mutant.lot % whole == part]
     # What others need is built once for all shards; rooms may run beside each other.
     environment = os.environ | {"CARGO_TARGET_DIR": str(state / "target" / name)}
     for number, tests in enumerate(room.rounds, 1):
@@ -176,13 +212,13 @@ def summarize(state: Path, rooms: dict[str, Room]) -> None:
     print(f"{'room':<10}" + "".join(f"{column:>10}" for column in columns))
     survivors: list[str] = []
     for name, room in rooms.items():
-        verdicts, mutants = Verdicts(state / name).known, all_of(room)
-        by = Counter(verdicts.get(mutant.key, "not run") for mutant in mutants)
+        verdicts, mutants = Verdicts(state / name, LEDGER / f"{name}.txt"), all_of(room)
+        by = Counter(verdicts.of(mutant) for mutant in mutants)
         kinds = ("caught", "timeout", "missed", "unviable", "not run")
         counts = (len(mutants), *(by[kind] for kind in kinds))
         print(f"{name:<10}" + "".join(f"{count:>10}" for count in counts))
-        alive = (m for m in mutants if verdicts.get(m.key) in {"missed", "timeout"})
-        survivors += (f"{verdicts[mutant.key]}: {mutant.name}" for mutant in alive)
+        alive = (m for m in mutants if verdicts.of(m) in {"missed", "timeout"})
+        survivors += (f"{verdicts.of(mutant)}: {mutant.name}" for mutant in alive)
     for survivor in survivors:
         print(survivor)
 
