@@ -1,9 +1,11 @@
 """The row of a soak in docs/RELIABILITY.md: one for each soak, replaced as the soak goes on.
 
-A row is found again by the seed of its soak; new ones stand on top. Text in, text out.
+A row is found again by the seed of its soak; new ones stand on top, and their sum below all of
+them. Text in, text out.
 """
 
 import datetime
+import re
 from collections import Counter
 
 from soak.harnesses import VARIANTS
@@ -13,6 +15,9 @@ HEADS = (
     *("date", "version", "time", "states", "kills", "records", "cuts", "flips", "faults"),
     *("fuzz executions", "schedules", "from outside", "seed", "found"),
 )
+SUMMED = ("states", "kills", "records", "cuts", "flips", "faults", "fuzz executions")
+"""Of these the first figure of each row is added up; whole variants of flips are counted."""
+ALL = "all of them"
 HEAD = f"| {' | '.join(HEADS)} |"
 RULE = "|" + "---|" * len(HEADS)
 
@@ -58,15 +63,42 @@ def enter(page: str, new: str) -> str:
     end = top
     while end < len(lines) and lines[end].startswith("|"):
         end += 1
-    before = [i for i in range(top, end) if seed_of(lines[i]) == seed_of(new)]
+    rows = [line for line in lines[top:end] if cells_of(line)["date"] != ALL]
+    before = [i for i, line in enumerate(rows) if seed_of(line) == seed_of(new)]
     if before:
-        lines[before[0]] = new
+        rows[before[0]] = new
     else:
-        lines.insert(top, new)
+        rows.insert(0, new)
+    lines[top:end] = [*rows, total(rows)]
     return "\n".join(lines) + "\n"
+
+
+def total(rows: list[str]) -> str:
+    """Add rows up; of states each counts those that another one came by too."""
+    told = [cells_of(row) for row in rows]
+    cells = dict.fromkeys(HEADS, "")
+    cells["date"] = ALL
+    minutes = sum(60 * figure(row["time"], 0) + figure(row["time"], 1) for row in told)
+    cells["time"] = f"{minutes // 60} h {minutes % 60} min"
+    for name in SUMMED:
+        cells[name] = f"{sum(figure(row[name], 0) for row in told):,}"
+    whole = sum(figure(row["flips"], 1) for row in told)
+    cells["flips"] += f"; {whole} times a whole variant"
+    return f"| {' | '.join(cells.values())} |"
+
+
+def figure(text: str, which: int) -> int:
+    """Read a figure of a cell; 0 where it has no such, as where a harness was not run."""
+    found = re.findall(r"\d[\d,]*", text)
+    return int(found[which].replace(",", "")) if which < len(found) else 0
+
+
+def cells_of(line: str) -> dict[str, str]:
+    """Read a row's cells by their heads; empty ones of a line that is no row."""
+    cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
+    return dict(zip(HEADS, cells if len(cells) == len(HEADS) else [""] * len(HEADS), strict=True))
 
 
 def seed_of(line: str) -> str:
     """Read the seed of a row."""
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    return cells[HEADS.index("seed")] if len(cells) == len(HEADS) else ""
+    return cells_of(line)["seed"]
