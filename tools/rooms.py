@@ -56,7 +56,7 @@ ROOMS: dict[str, Room] = {
         ),
     ),
     "format": Room(
-        ("format/*.rs",),
+        ("format/*.rs", "format/record/*.rs"),
         ("lib: format::", "lib", "log: engine:: format_doc:: snapshots::"),
     ),
 }

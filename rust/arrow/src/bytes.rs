@@ -13,6 +13,7 @@ use arrow_array::builder::make_view;
 use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray};
 use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
+use falaj::format::record::Place;
 use falaj::log::DataBlock;
 
 /// Values of a column, as they are gathered.
@@ -44,6 +45,15 @@ impl Bytes {
         match self {
             Self::Copied(copied) => copied.push(value),
             Self::Viewed(viewed) => viewed.push(value),
+        }
+    }
+
+    /// Several values of the body of the block that was entered last.
+    #[inline(always)]
+    pub fn extend(&mut self, body: &[u8], places: impl ExactSizeIterator<Item = Place> + Clone) {
+        match self {
+            Self::Copied(copied) => places.for_each(|place| copied.push(place.bytes(body))),
+            Self::Viewed(viewed) => viewed.extend(body, places),
         }
     }
 
@@ -145,6 +155,18 @@ impl Viewed {
         self.views.push(make_view(value, buffer, (value.as_ptr() as usize - base) as u32));
     }
 
+    #[inline(always)]
+    fn extend(&mut self, body: &[u8], places: impl ExactSizeIterator<Item = Place> + Clone) {
+        let (buffer, base) = self.here;
+        let from = (body.as_ptr() as usize - base) as u32;
+        if places.clone().all(Place::is_some) {
+            self.nulls.append_n_non_nulls(places.len());
+        } else {
+            places.clone().for_each(|place| self.nulls.append(place.is_some()));
+        }
+        self.views.extend(places.map(|place| view(body, place, buffer, from)));
+    }
+
     fn finish(self) -> Result<ArrayRef, ArrowError> {
         let Self { views, spans, mut nulls, .. } = self;
         let buffers: Vec<Buffer> = spans.iter().map(buffer).collect();
@@ -157,6 +179,37 @@ impl Viewed {
         // places for nulls. Tests look at all of them, as is done above.
         let array = unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls.finish()) };
         Ok(Arc::new(array))
+    }
+}
+
+/// What is kept of sixteen bytes for a value that lies in its view, by its length: what stands behind
+/// it is none of it.
+const FITTING: [u128; 13] = {
+    let (mut masks, mut len) = ([0; 13], 0);
+    while len < masks.len() {
+        masks[len] = (1 << (8 * len)) - 1;
+        len += 1;
+    }
+    masks
+};
+
+/// The view of a value of a body that begins at a place of a buffer: as [`make_view`], of all that is
+/// known here, without a call and without a copy of unknown length.
+#[inline(always)]
+fn view(body: &[u8], place: Place, buffer: u32, from: u32) -> u128 {
+    let (start, len) = (place.start as usize, place.len());
+    match body.get(start..).and_then(|rest| rest.first_chunk::<16>()) {
+        Some(chunk) if len < FITTING.len() as u32 => {
+            let kept = u128::from_le_bytes(*chunk) & FITTING[len as usize];
+            kept << 32 | u128::from(len)
+        }
+        Some(chunk) => {
+            let prefix = u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
+            let where_ = u64::from(from + place.start) << 32 | u64::from(buffer);
+            u128::from(where_) << 64 | u128::from(prefix) << 32 | u128::from(len)
+        }
+        // Near the body's end.
+        None => place.bytes(body).map_or(0, |value| make_view(value, buffer, from + place.start)),
     }
 }
 

@@ -14,7 +14,7 @@ use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, SchemaRef};
 use falaj::error::{Error, Result};
 use falaj::format::Malformed;
-use falaj::format::record::{Walk, headers};
+use falaj::format::record::{Keyed, Place, Walk, headers};
 use falaj::log::DataBlock;
 use falaj::topic::Skipped;
 
@@ -88,6 +88,9 @@ impl Rest {
         Skipped { path, position, offsets: next..until }
     }
 }
+
+/// So many records are looked at before their columns grow: their places stay in the nearest cache.
+const RUN: usize = 64;
 
 /// The columns of a batch while they grow.
 #[derive(Debug)]
@@ -206,49 +209,113 @@ impl<'a> Fill<'a> {
         Ok(*next >= *until)
     }
 
-    /// Records with keys, headers or times of their own, one after the other.
+    /// Records with keys, headers or times of their own.
     fn add_rich(&mut self, rest: &mut Rest) -> Result<bool> {
+        let in_runs = self.takes_all(rest);
+        let mut run = [Keyed::default(); RUN];
+        while !self.is_full() {
+            if in_runs && self.add_run(rest, &mut run) {
+                continue;
+            }
+            if self.add_one(rest)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether every record that is left of a block is wanted, and they are too short to fill the batch.
+    fn takes_all(&self, rest: &Rest) -> bool {
+        let Rest { block, walk, next, until } = rest;
+        let (end, left) = (block.first() + u64::from(block.count()), u64::from(walk.left()));
+        let whole = *next <= end.saturating_sub(left) && *until >= end;
+        let room = self.limits.bytes.saturating_sub(self.bytes);
+        self.filter.is_none() && whole && block.body().len() < room
+    }
+
+    /// Add some records without headers, if those come next: first where they stand, then a column
+    /// after the other, each in a loop of its own.
+    fn add_run(&mut self, rest: &mut Rest, run: &mut [Keyed; RUN]) -> bool {
+        let Rest { block, walk, next, .. } = rest;
+        let (body, first, appended) = (block.body(), block.first(), block.appended_ns());
+        let most = RUN.min(self.limits.rows - self.rows);
+        let mut at = walk.clone();
+        let mut found = 0;
+        for record in &mut run[..most] {
+            let Some(keyed) = at.next_keyed(body, appended) else { break };
+            *record = keyed;
+            found += 1;
+        }
+        let run = &run[..found];
+        let Some(last) = run.last() else { return false };
+        *walk = at;
+        *next = first + u64::from(last.offset_delta) + 1;
+        self.rows += found;
+        let bytes_of = |place: fn(&Keyed) -> Place| {
+            run.iter().map(|record| place(record).len() as usize).sum::<usize>()
+        };
+        if let Some(column) = &mut self.key {
+            self.bytes += bytes_of(|record| record.key);
+            column.extend(body, run.iter().map(|record| record.key));
+        }
+        if let Some(column) = &mut self.value {
+            self.bytes += bytes_of(|record| record.value);
+            column.extend(body, run.iter().map(|record| record.value));
+        }
+        if let Some(column) = &mut self.offset {
+            let offset = |record: &Keyed| (first + u64::from(record.offset_delta)) as i64;
+            column.extend(run.iter().map(offset));
+        }
+        if let Some(column) = &mut self.timestamp {
+            column.extend(run.iter().map(|record| record.time_ns.div_euclid(1000)));
+        }
+        if let Some(column) = &mut self.headers {
+            (0..found).for_each(|_| column.append(false));
+        }
+        true
+    }
+
+    /// Add a record, or pass over one that is not wanted; true when nothing of the block is left.
+    fn add_one(&mut self, rest: &mut Rest) -> Result<bool> {
         let Rest { block, walk, next, until } = rest;
         let (body, first, appended) = (block.body(), block.first(), block.appended_ns());
-        while !self.is_full() {
-            let Some(parts) = walk.next(body).map_err(|what| block.damaged(what))? else {
-                return Ok(true);
-            };
-            let offset = first + u64::from(parts.offset_delta);
-            if offset < *next {
-                continue;
-            }
-            if offset >= *until {
-                return Ok(true);
-            }
-            *next = offset + 1;
-            let timestamp = || parts.event_time_ns.unwrap_or(appended).div_euclid(1000);
-            let bytes = parts.key.map(|range| &body[range]);
-            if let Some(filter) = self.filter
-                && !(filter.has_time(timestamp()) && filter.has_key(bytes))
-            {
-                self.bytes += parts.value.map_or(1, |range| range.len() + 1);
-                continue;
-            }
-            self.rows += 1;
-            if let Some(column) = &mut self.key {
-                self.bytes += bytes.map_or(0, <[u8]>::len);
-                column.push(bytes);
-            }
-            if let Some(value) = &mut self.value {
-                self.bytes += parts.value.as_ref().map_or(0, ExactSizeIterator::len);
-                value.push(parts.value.map(|range| &body[range]));
-            }
-            if let Some(offsets) = &mut self.offset {
-                offsets.push(offset as i64);
-            }
-            if let Some(timestamps) = &mut self.timestamp {
-                timestamps.push(timestamp());
-            }
-            if let Some(column) = &mut self.headers {
-                self.bytes += parts.headers.len();
-                push_headers(column, &body[parts.headers]);
-            }
+        let Some(parts) = walk.next(body).map_err(|what| block.damaged(what))? else {
+            return Ok(true);
+        };
+        let offset = first + u64::from(parts.offset_delta);
+        if offset < *next {
+            return Ok(false);
+        }
+        if offset >= *until {
+            return Ok(true);
+        }
+        *next = offset + 1;
+        let timestamp = || parts.event_time_ns.unwrap_or(appended).div_euclid(1000);
+        let bytes = parts.key.map(|range| &body[range]);
+        if let Some(filter) = self.filter
+            && !(filter.has_time(timestamp()) && filter.has_key(bytes))
+        {
+            self.bytes += parts.value.map_or(1, |range| range.len() + 1);
+            return Ok(false);
+        }
+        self.rows += 1;
+        if let Some(column) = &mut self.key {
+            self.bytes += bytes.map_or(0, <[u8]>::len);
+            column.push(bytes);
+        }
+        if let Some(value) = &mut self.value {
+            self.bytes += parts.value.as_ref().map_or(0, ExactSizeIterator::len);
+            value.push(parts.value.map(|range| &body[range]));
+        }
+        if let Some(offsets) = &mut self.offset {
+            offsets.push(offset as i64);
+        }
+        if let Some(timestamps) = &mut self.timestamp {
+            timestamps.push(timestamp());
+        }
+        if let Some(column) = &mut self.headers {
+            self.bytes += parts.headers.len();
+            push_headers(column, &body[parts.headers]);
         }
         Ok(false)
     }

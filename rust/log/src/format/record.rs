@@ -17,6 +17,10 @@ use std::ops::Range;
 use super::block::flag;
 use super::{Decoded, Malformed, u64_at, varint};
 
+mod keyed;
+
+pub use keyed::{Keyed, Place};
+
 /// Bits of the attribute byte.
 pub mod attribute {
     /// The record has a key.

@@ -66,6 +66,52 @@ proptest! {
     }
 
     #[test]
+    fn the_short_way_finds_what_the_long_one_does_or_nothing(
+        records in proptest::collection::vec(any_record(), 1..8),
+        plain in proptest::collection::vec(any::<bool>(), 8),
+        cut in 0usize..4,
+    ) {
+        // Half of them are of the kind that it is for.
+        let likely = |(i, mut record): (usize, Owned)| {
+            if plain[i] {
+                record.2.clear();
+                record.0.get_or_insert_default();
+                record.1.as_mut().map(|key| key.truncate(130));
+            }
+            record
+        };
+        let records: Vec<_> = records.into_iter().enumerate().map(likely).collect();
+        with_borrowed(&records, |borrowed| {
+            let writer = encode(borrowed);
+            let body = &writer.body()[..writer.body().len().saturating_sub(cut)];
+            let Ok(mut walk) = Walk::new(writer.flags(), writer.count(), body) else { return Ok(()) };
+            for record in borrowed {
+                let mut short = walk.clone();
+                let (found, told) = (short.next_keyed(body, 7), walk.next(body));
+                let Ok(Some(parts)) = told else {
+                    prop_assert_eq!(found, None);
+                    return Ok(());
+                };
+                let is_short = borrowed.iter().any(Record::is_rich)
+                    && record.headers.is_empty()
+                    && record.value.is_some()
+                    && record.key.is_none_or(|key| key.len() < 128);
+                prop_assert_eq!(found.is_some(), is_short);
+                let Some(found) = found else { continue };
+                prop_assert_eq!(found.offset_delta, parts.offset_delta);
+                prop_assert_eq!(found.key, Place::of(parts.key));
+                prop_assert_eq!(found.value, Place::of(parts.value));
+                prop_assert_eq!(found.value.bytes(body), record.value);
+                prop_assert_eq!(found.key.bytes(body), record.key);
+                prop_assert_eq!(found.time_ns, record.event_time_ns.unwrap_or(7));
+                prop_assert_eq!(format!("{short:?}"), format!("{walk:?}"));
+            }
+            prop_assert_eq!(walk.next_keyed(body, 7), None);
+            Ok(())
+        })?;
+    }
+
+    #[test]
     fn any_bytes_are_walked_without_a_panic(
         body in proptest::collection::vec(any::<u8>(), 0..200),
         flags in any::<u16>(),
@@ -73,7 +119,16 @@ proptest! {
     ) {
         if let Ok(mut walk) = Walk::new(flags, count, &body) {
             let mut walked = 0;
+            let mut short = walk.clone();
             while let Ok(Some(parts)) = walk.next(&body) {
+                if let Some(found) = short.next_keyed(&body, 7) {
+                    let time_ns = parts.event_time_ns.unwrap_or(7);
+                    let (key, value) = (Place::of(parts.key.clone()), Place::of(parts.value.clone()));
+                    let offset_delta = parts.offset_delta;
+                    prop_assert_eq!(found, Keyed { offset_delta, key, value, time_ns });
+                    prop_assert!(parts.headers.is_empty());
+                }
+                short = walk.clone();
                 prop_assert!(parts.end <= body.len());
                 headers(&body[parts.headers]).for_each(drop);
                 walked += 1;

@@ -1,0 +1,106 @@
+//! Records as most are that have more than a value: a key, a time, a value, and nothing else.
+//!
+//! Owns the short way through them. What goes through millions of records for their columns
+//! (`rust/arrow`) spends more on telling what a record might have than on reading it. Invariant: what
+//! is found here is what [`Walk::next`] finds; where there is any doubt, nothing is, and it is asked.
+
+use super::{Walk, attribute, flag};
+use crate::format::varint;
+
+/// Where a key or a value stands in its block's body, or that there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The first byte.
+    pub start: u32,
+    /// One more than there are bytes; 0 for none.
+    len: u32,
+}
+
+impl Place {
+    /// Of a range in a body, which has less than 4 GiB.
+    #[inline(always)]
+    pub fn of(range: Option<std::ops::Range<usize>>) -> Self {
+        range.map_or(Self::default(), |range| Self::new(range.start, range.end - range.start))
+    }
+
+    #[inline(always)]
+    fn new(start: usize, len: usize) -> Self {
+        Self { start: start as u32, len: len as u32 + 1 }
+    }
+
+    /// False where there is none.
+    #[inline(always)]
+    pub fn is_some(self) -> bool {
+        self.len != 0
+    }
+
+    /// How many bytes it has; 0 for none too.
+    #[inline(always)]
+    pub fn len(self) -> u32 {
+        self.len.saturating_sub(1)
+    }
+
+    /// True of none, and of a value without bytes.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.len <= 1
+    }
+
+    /// The bytes, of the body in which it was found.
+    #[inline(always)]
+    pub fn bytes(self, body: &[u8]) -> Option<&[u8]> {
+        let start = self.start as usize;
+        self.is_some().then(|| &body[start..start + self.len() as usize])
+    }
+}
+
+/// A record without headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keyed {
+    /// Offset relative to the block's first one.
+    pub offset_delta: u32,
+    /// The key.
+    pub key: Place,
+    /// The value.
+    pub value: Place,
+    /// When it happened, nanoseconds since 1970; when it was appended where it does not say.
+    pub time_ns: i64,
+}
+
+impl Walk {
+    /// The next record, if it has a value, perhaps a key and a time, and nothing else. `None` says no
+    /// more than that [`Walk::next`] has to be asked: nothing was passed over.
+    #[inline(always)]
+    pub fn next_keyed(&mut self, body: &[u8], appended_ns: i64) -> Option<Keyed> {
+        if self.index == self.count || self.flags & (flag::RICH | flag::SPARSE) != flag::RICH {
+            return None;
+        }
+        let mut at = self.at;
+        let attributes = *body.get(at)?;
+        if attributes & !(attribute::KEY | attribute::EVENT_TIME) != 0 {
+            return None;
+        }
+        at += 1;
+        let mut found =
+            Keyed { offset_delta: self.index, time_ns: appended_ns, ..Keyed::default() };
+        if attributes & attribute::KEY != 0 {
+            // Longer ones are rare enough; and of this one the end overflows nothing.
+            let len = body.get(at).copied().filter(|len| *len < 0x80)?;
+            found.key = Place::new(at + 1, usize::from(len));
+            at += 1 + usize::from(len);
+        }
+        if attributes & attribute::EVENT_TIME != 0 {
+            let delta = varint::get(body, &mut at)?;
+            found.time_ns = self.base_ns.wrapping_add(varint::unzigzag(delta));
+        }
+        // It is there only if all before it is.
+        let len = usize::try_from(varint::get(body, &mut at)?).ok()?;
+        if len > body.len().checked_sub(at)? {
+            return None;
+        }
+        found.value = Place::new(at, len);
+        self.at = at + len;
+        self.index += 1;
+        Some(found)
+    }
+}
