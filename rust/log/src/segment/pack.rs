@@ -155,3 +155,7 @@ impl Packer {
         file.write_at(bytes, position).map_err(|e| Error::io("write", &self.path, e))
     }
 }
+
+#[cfg(test)]
+#[path = "pack_tests.rs"]
+mod tests;

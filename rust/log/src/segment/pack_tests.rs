@@ -1,0 +1,100 @@
+//! What is laid out is walked block by block to its end, however much there is of what.
+
+use super::*;
+use crate::format::block::{CommitWord, Kind};
+use crate::storage::real::RealStorage;
+
+const SALT: u64 = 77;
+const MODE: u32 = 0o600;
+
+fn block(body: &[u8]) -> Header {
+    let len = (HEADER_LEN + body.len()) as u32;
+    Header { len, body_crc: checksum::crc32(body), ..Header::new(Kind::Data) }
+}
+
+/// Store it as a sealed segment that begins nothing and is marked to its end.
+fn finish(mut packer: Packer, len: u64) {
+    let header = SegmentHeader {
+        log: [1; 16],
+        sequence: 3,
+        salt: SALT,
+        supersedes: false,
+        previous: None,
+        replaces: None,
+        time_base_us: 0,
+    };
+    let (position, control, incarnation) = (packer.position(), 1, 1);
+    let mark = Mark { serial: 1, position, clean: true, succeeded: true, control, incarnation };
+    packer.finish(&header, &mark, len).unwrap();
+}
+
+/// Kinds and places of all blocks of a segment, and where the last one ends.
+fn walked(path: &Path, from: u64, blocks: usize) -> (Vec<(Kind, u64)>, u64) {
+    let file = RealStorage.open(path, Open::Read).unwrap();
+    let (mut at, mut found) = (from, Vec::new());
+    for _ in 0..blocks {
+        let mut head = [0; MAX_HEADER_LEN];
+        let read = file.read_at(&mut head[..HEADER_LEN], at).unwrap();
+        let word = u64::from_le_bytes(head[..8].try_into().unwrap());
+        let word = CommitWord::parse(word, SALT, at).unwrap();
+        assert!(read == HEADER_LEN && Header::parse(word, &head[..read]).unwrap().padded() > 0);
+        found.push((word.kind, at));
+        at += word.padded();
+    }
+    (found, at)
+}
+
+#[test]
+fn more_than_is_written_at_once_is_walked_to_its_end_and_takes_what_was_counted() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("packed");
+    let mut packer = Packer::new(&RealStorage, path.clone(), SALT, MODE).unwrap();
+    let mut counting = Packer::counting();
+    let bodies: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; 60_000 + usize::from(n)]).collect();
+    let mut places = Vec::new();
+    for body in &bodies {
+        places.push((Kind::Data, packer.position()));
+        packer.block(&block(body), body).unwrap();
+        counting.block(&block(body), body).unwrap();
+        assert_eq!(packer.position(), counting.position());
+        assert!(packer.buffer.len() < PIECE, "no more waits than is written at once");
+    }
+    let end = packer.position();
+    assert!(end > 2 * PIECE as u64);
+    // The file reaches to there already.
+    finish(packer, end);
+    assert_eq!(walked(&path, PAGE, bodies.len()), (places.clone(), end));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), end);
+    let whole = std::fs::read(&path).unwrap();
+    for (body, (_, at)) in bodies.iter().zip(places) {
+        assert!(whole[at as usize + HEADER_LEN..].starts_with(body));
+    }
+}
+
+#[test]
+fn a_gap_that_is_too_long_for_one_void_block_is_covered_by_several() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("packed");
+    let mut packer = Packer::new(&RealStorage, path.clone(), SALT, MODE).unwrap();
+    packer.block(&block(b"alone"), b"alone").unwrap();
+    let (from, until) = (packer.position(), 2 * LONGEST + 4 * PAGE);
+    packer.cover(until).unwrap();
+    assert_eq!(packer.position(), until);
+    finish(packer, until);
+    let half = LONGEST / 2;
+    let voids = [0, half, 2 * half, 3 * half].map(|passed| (Kind::Void, from + passed));
+    assert_eq!(walked(&path, from, voids.len()), (voids.to_vec(), until));
+    // Of all this only what is not empty takes room.
+    use std::os::unix::fs::MetadataExt as _;
+    let told = std::fs::metadata(&path).unwrap();
+    assert!(told.len() == until && told.blocks() * 512 < 1 << 20, "{} blocks", told.blocks());
+}
+
+#[test]
+fn what_only_counts_stores_nothing_and_has_no_name() {
+    let mut counting = Packer::counting();
+    counting.cover(1 << 20).unwrap();
+    assert_eq!(counting.position(), 1 << 20);
+    assert!(!counting.has_its_name(&RealStorage).unwrap());
+    finish(counting, 1 << 21);
+}
