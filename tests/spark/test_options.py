@@ -103,6 +103,20 @@ def test_what_cannot_be_right_is_told_with_the_remedy(
 
 
 @pytest.mark.parametrize(
+    "given", [{"option.store": "s", "store": "s", "provider": "falaj", "owner": "me"}, {}]
+)
+def test_a_table_of_the_catalog_is_told_to_be_a_view(given: dict[str, str]) -> None:
+    with pytest.raises(Invalid, match="catalog does not hand its options on .* TEMPORARY VIEW"):
+        ReadOptions.parse(given)
+
+
+def test_a_store_that_was_forgotten_is_not_taken_for_a_table() -> None:
+    with pytest.raises(Invalid, match="option store is missing") as raised:
+        ReadOptions.parse({"subscribe": "orders"})
+    assert "VIEW" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     "name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown"]
 )
 def test_a_stream_refuses_what_is_for_batches(name: str) -> None:

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["boolean", "directory", "one_of", "positive", "refuse_unknown", "required"]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+")
+# A table of the catalog: `schema` is given its properties in their place, a reader or writer nothing.
+_OF_CATALOG = "option."
+_VIEW = (
+    "a table of Spark's catalog does not hand its options on to a Python source: use CREATE "
+    "TEMPORARY VIEW name USING falaj OPTIONS (store 'events', subscribe 'orders')"
+)
 _OF_BROKERS = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix")
 
 
@@ -40,6 +46,8 @@ def refuse_unknown(
     Raises:
         Invalid: There is one; the message names those that are spelled like it.
     """
+    if any(name.startswith(_OF_CATALOG) for name in options):
+        raise Invalid(_VIEW)
     spelling = {name.lower(): name for name in names}
     brokers = tuple(sorted(name for name in options if name.startswith(_OF_BROKERS)))
     for name in sorted(options.keys() - spelling.keys() - set(brokers)):
@@ -57,7 +65,8 @@ def required(options: Mapping[str, str], name: str, example: str) -> str:
     """Return the text of an option that has to be there, without spaces around it."""
     text = options.get(name.lower(), "").strip()
     if not text:
-        raise Invalid(f"option {name} is missing: add .option('{name}', {example})")
+        hint = "" if options else f"; {_VIEW}"  # none at all: it may be such a table
+        raise Invalid(f"option {name} is missing: add .option('{name}', {example}){hint}")
     return text
 
 
