@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["boolean", "directory", "one_of", "positive", "refuse_unknown", "required"]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+")
-# A table of the catalog: `schema` is given its properties in their place, a reader or writer nothing.
+# A table of the catalog: `schema` is given its properties instead, a reader or writer nothing.
 _OF_CATALOG = "option."
 _VIEW = (
     "a table of Spark's catalog does not hand its options on to a Python source: use CREATE "

@@ -9,6 +9,7 @@ stands in one can be taken for a part of another.
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -49,6 +50,9 @@ _SCALARS = (
     DateType,
     TimestampType,
 )
+
+# Infinity as a value, which Arrow and from_json read; Arrow also makes it of what is too large.
+_INFINITY = re.compile(rb"[\[:,]\s*-?Inf(inity)?\s*[\],}]")
 
 
 def check(kind: DataType, where: str = "value") -> None:
@@ -153,9 +157,10 @@ def _json(values: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
 
     if not len(values):
         return pyarrow.array([], wanted)
-    text = b"\n".join(
+    lines = [
         b'{"v":[null]}' if value is None else b'{"v":[%b]}' % value for value in values.to_pylist()
-    )
+    ]
+    text = b"\n".join(lines)
     readable = _as_arrow_reads(wanted)
     table = json.read_json(
         io.BytesIO(text),
@@ -174,18 +179,70 @@ def _json(values: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
         raise pyarrow.ArrowInvalid("a value is no JSON document, or several")
     found = lists.flatten()
     found.validate(full=True)  # text in it is UTF-8
-    return found if readable.equals(wanted) else found.cast(wanted)
+    if _is_infinite(found) and not all(map(_INFINITY.search, lines)):
+        raise pyarrow.ArrowInvalid("a number is too large for its type, or may be")
+    return _as_wanted(found, wanted)
 
 
 def _as_arrow_reads(wanted: pyarrow.DataType) -> pyarrow.DataType:
-    """Read dates as text: Arrow takes them for numbers in JSON."""
+    """Say as what to read that which Arrow does not read from JSON as Spark does.
+
+    Dates it takes for numbers, and of times it refuses more than microseconds.
+    """
     import pyarrow
 
-    if pyarrow.types.is_date(wanted):
+    kinds = pyarrow.types
+    if kinds.is_date(wanted) or kinds.is_timestamp(wanted):
         return pyarrow.string()
-    if pyarrow.types.is_list(wanted):
+    if kinds.is_list(wanted):
         field = wanted.value_field
         return pyarrow.list_(field.with_type(_as_arrow_reads(field.type)))
-    if pyarrow.types.is_struct(wanted):
+    if kinds.is_struct(wanted):
         return pyarrow.struct([f.with_type(_as_arrow_reads(f.type)) for f in wanted])
     return wanted
+
+
+def _as_wanted(found: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
+    """Turn what was read as `_as_arrow_reads` says into what is wanted."""
+    import pyarrow
+
+    kinds = pyarrow.types
+    if found.type.equals(wanted):
+        return found
+    if kinds.is_struct(wanted):
+        parts = [_as_wanted(f, w.type) for f, w in zip(found.flatten(), wanted, strict=True)]
+        return pyarrow.StructArray.from_arrays(parts, fields=list(wanted), mask=found.is_null())
+    if kinds.is_list(wanted):
+        inside = _as_wanted(found.values, wanted.value_type)
+        return pyarrow.ListArray.from_arrays(
+            found.offsets, inside, type=wanted, mask=found.is_null()
+        )
+    if kinds.is_timestamp(wanted):
+        return _times(found, wanted)
+    return found.cast(wanted)
+
+
+def _times(text: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
+    """Read ISO times: cut to microseconds, as from_json does; in UTC where they name no zone."""
+    from pyarrow import compute
+
+    for pattern, instead in (
+        (r"(:\d\d\.\d{6})\d+", r"\1"),
+        (r"^(\d{4}-\d\d-\d\d)$", r"\1T00"),
+        (r"([T ]\d\d[:.\d]*)$", r"\1Z"),  # Arrow wants a zone everywhere, or nowhere
+    ):
+        text = compute.replace_substring_regex(text, pattern=pattern, replacement=instead)
+    return text.cast(wanted)
+
+
+def _is_infinite(found: pyarrow.Array) -> bool:
+    """Say whether a number in it is infinite."""
+    import pyarrow
+    from pyarrow import compute
+
+    kinds = pyarrow.types
+    if kinds.is_struct(found.type):
+        return any(map(_is_infinite, found.flatten()))
+    if kinds.is_list(found.type):
+        return _is_infinite(found.flatten())
+    return kinds.is_floating(found.type) and bool(compute.any(compute.is_inf(found)).as_py())
