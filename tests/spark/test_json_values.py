@@ -86,13 +86,17 @@ def test_a_number_that_is_too_large_for_its_type_is_refused_and_never_infinite()
 def test_a_number_that_is_too_large_is_refused_wherever_it_stands() -> None:
     kind = StructType().add("a", ArrayType(StructType().add("x", FloatType()))).add("s", "string")
     assert read(
-        kind, '{"a": [{"x": 1}, {"x": 1e39}]}', '{"a": [{"x": 2}]}', '{"s": "Infinity"}', None
-    ) == [REFUSED, {"a": [{"x": 2.0}], "s": None}, {"a": None, "s": "Infinity"}, None]
+        kind,
+        '{"a": [{"x": 1}, {"x": 1e39}]}',
+        '{"a": [{"x": 2}]}',
+        '{"a": [{"x": 1e39}], "s": "Infinity"}',
+        None,
+    ) == [REFUSED, {"a": [{"x": 2.0}], "s": None}, REFUSED, None]
 
 
 def test_infinity_and_nan_are_read_as_python_writes_them() -> None:
     for kind in (DoubleType(), FloatType()):
-        found = read(kind, "Infinity", "-Infinity", "1e400", "NaN", "1")
+        found = read(kind, "Infinity", "-Infinity", "1.8e308", "NaN", "1")
         assert found[:3] == [math.inf, -math.inf, REFUSED]
         assert math.isnan(found[3])
         assert found[4] == 1.0
