@@ -57,7 +57,12 @@ ROOMS: dict[str, Room] = {
     ),
     "format": Room(
         ("format/*.rs", "format/record/*.rs"),
-        ("lib: format::", "lib", "log: engine:: format_doc:: snapshots::"),
+        (
+            "lib: format::",
+            "lib",
+            "log: engine:: format_doc:: snapshots:: segments::",
+            "store: consumers:: sinks:: retention:: sharing::",
+        ),
     ),
 }
 
