@@ -91,8 +91,14 @@ print(json.dumps(read("out").count()), flush=True)
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[str]:
-    """Run a master and two workers, `one` and `two`; yields the master's address."""
+def cluster(folder: Path, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1")) -> Iterator[str]:
+    """Run a master and two workers, `one` and `two`; yields the master's address.
+
+    Args:
+        folder: Where they work, and their logs are.
+        hosts: Addresses of the workers, which may be any of the loopback's. Where they are two,
+            Spark takes the workers for two machines.
+    """
     home = java.home()
     environment = {
         **os.environ,
@@ -105,7 +111,7 @@ def cluster(folder: Path) -> Iterator[str]:
     }
     running = []
 
-    def start(name: str, kind: str, *arguments: str) -> Path:
+    def start(name: str, host: str, kind: str, *arguments: str) -> Path:
         log = folder / f"{name}.log"
         with log.open("wb") as words:
             running.append(
@@ -113,7 +119,7 @@ def cluster(folder: Path) -> Iterator[str]:
                     [
                         HOME / "bin" / "spark-class",
                         f"org.apache.spark.deploy.{kind}",
-                        *("--host", "127.0.0.1", "--webui-port", "0"),
+                        *("--host", host, "--webui-port", "0"),
                         *arguments,
                     ],
                     env=environment,
@@ -125,9 +131,11 @@ def cluster(folder: Path) -> Iterator[str]:
         return log
 
     try:
-        address = told(start("master", "master.Master", "--port", "0"), "master at ", "spark://")
-        for name in ("one", "two"):
-            start(name, "worker.Worker", "-d", str(folder / name), "-c", "1", "-m", "700m", address)
+        log = start("master", "127.0.0.1", "master.Master", "--port", "0")
+        address = told(log, "master at ", "spark://")
+        size = ("-c", "1", "-m", "700m")
+        for name, host in zip(("one", "two"), hosts, strict=True):
+            start(name, host, "worker.Worker", "-d", str(folder / name), *size, address)
         yield address
     finally:
         for process in running:
