@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +52,59 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("desk")
 
 
+class Words:
+    """What Spark's processes say on standard error: it is kept, and said on."""
+
+    def __init__(self) -> None:
+        self._said = bytearray()
+        self._from, self._to = os.pipe()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        """Let processes that are started in the body speak to this, and all that they start."""
+        before = os.dup(2)
+        os.dup2(self._to, 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            os.close(self._to)
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def since(self, start: int, wanted: str) -> str:
+        """Return what was said since then, when that is part of it; Java passes it on later."""
+        until = time.monotonic() + 20
+        while wanted not in (said := self._said[start:].decode(errors="replace")):
+            assert time.monotonic() < until, f"{wanted!r} was not said, but: {said}"
+            time.sleep(0.01)  # sleep: Java tells nobody what it passed on
+        return said
+
+    def _listen(self) -> None:
+        with open(self._from, "rb", buffering=0) as words:
+            while said := words.read(1 << 16):
+                self._said += said
+                os.write(2, said)
+
+
 @pytest.fixture(scope="session")
-def spark(desk: Path) -> Iterator[SparkSession]:
-    with contextlib.chdir(desk):
+def words() -> Words:
+    return Words()
+
+
+@pytest.fixture
+def told_users(words: Words) -> Callable[[str], str]:
+    """Wait for a part of what users of Spark see; called, it returns all since the test began."""
+    start = len(words)
+    return lambda wanted: words.since(start, wanted)
+
+
+@pytest.fixture(scope="session")
+def spark(desk: Path, words: Words) -> Iterator[SparkSession]:
+    with contextlib.chdir(desk), words.heard():
         session = falaj.spark.session.local("tests", cores="2,2", spark_sql_shuffle_partitions="1")
     yield session
     session.stop()
