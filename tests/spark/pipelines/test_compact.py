@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import falaj
 from falaj.errors import Compacted, Invalid, NoSuchTopic
-from falaj.pipeline import CompactConfig, compact
+from falaj.pipeline import CompactConfig, compact, compacting
 from spark.pipelines.conftest import JANUARY, TOPIC, fill
 
 if TYPE_CHECKING:
@@ -63,6 +63,60 @@ def test_what_is_left_is_what_plain_python_says(
     reading = spark.read.format("falaj").options(store=str(planes), subscribe=TOPIC).load()
     rows = reading.select("partition", "offset").collect()
     assert {(row.partition, row.offset) for row in rows} == wanted
+
+
+Kept = tuple[int, bytes | None, bytes | None]
+
+
+def kept(path: Path) -> list[Kept]:
+    """List offset, key and value of the one partition of `t`."""
+    with falaj.open(path, "r") as store, store.topic("t") as topic:
+        return [
+            (record.offset, record.key, None if record.raw is None else record.bytes())
+            for record in topic
+        ]
+
+
+@pytest.mark.parametrize("before", ["_read", "_compact"])
+def test_what_is_appended_between_sparks_reading_and_the_swap_is_all_there(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    path = tmp_path / "s"
+    with falaj.open(path) as store, store.topic("t", compacted=True) as topic:
+        topic.extend([(b"a", b"0"), (b"b", b"1"), (b"a", b"2"), (b"c", b"3"), (None, b"4")])
+        topic.extend([(b"b", b"5"), (b"gone", b"6")])
+        topic.tombstone(b"gone")
+    meanwhile: list[Kept] = [
+        (8, b"a", b"of a writer"),  # written over, and
+        (9, b"new", b"key"),
+        (10, b"b", None),  # deleted, and
+        (11, b"unknown", None),
+        (12, None, b"without a key"),
+        (13, b"a", b"of a writer, once more"),
+    ]
+    step = getattr(compacting, before)
+
+    def after_a_writer(*given: Any) -> Any:
+        with falaj.open(path) as store, store.topic("t") as topic:
+            for _, key, value in meanwhile:
+                if value is None:
+                    topic.tombstone(key or b"")
+                else:
+                    topic.append(value, key=key)
+            # Its file is ended, and so the swap looks at it as well.
+            topic.compact(last={}, seal=True)
+        return step(*given)
+
+    monkeypatch.setattr(compacting, before, after_a_writer)
+    result = compact(spark, CompactConfig(store=path, topic="t", seal=True))
+    # By the keys that there were when it began, though some of these records are old by now.
+    old = [(2, b"a", b"2"), (3, b"c", b"3"), (4, None, b"4"), (5, b"b", b"5"), (7, b"gone", None)]
+    assert kept(path) == [*old, *meanwhile]
+    assert (result.removed, result.keys) == (3, 4)
+    monkeypatch.setattr(compacting, before, step)
+    assert compact(spark, CompactConfig(store=path, topic="t", seal=True)).removed == 3
+    left = [record for record in [*old, *meanwhile] if record[0] not in (2, 5, 8)]
+    assert kept(path) == left
 
 
 def test_what_cannot_be_compacted_is_refused_before_anything_is_read(
