@@ -177,6 +177,34 @@ def test_a_job_as_one_writes_it_for_kafka_runs_with_another_format_a_store_and_a
     assert found == {(b"k1", b"one"): 1, (b"k2", b"two"): 2}
 
 
+@pytest.mark.parametrize("kind", ["batch read", "batch write", "stream read", "stream write"])
+def test_options_of_kafkas_get_one_warning_that_names_them(
+    spark: SparkSession,
+    path: Path,
+    tmp_path: Path,
+    kind: str,
+    told_users: Callable[[str], str],
+) -> None:
+    put(path, range(250))
+    kafkas = {"kafka.bootstrap.servers": "host1:port1", "kafka.group.id": "group"}
+    given = {"store": str(path), "subscribe": "in", "startingOffsets": "earliest"}
+    if kind == "batch read":
+        reader = spark.read.format("falaj").options(**given, **kafkas)
+        assert reader.load().count() == 250
+    elif kind == "batch write":
+        save(numbers(spark, 250), path, **kafkas)
+    elif kind == "stream read":
+        frame = spark.readStream.format("falaj").options(**given, **kafkas, **limited(100)).load()
+        writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "files"))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert ended(writer.trigger(availableNow=True).start()) == (3 if HAS_LIMITS else 1)
+    else:
+        query = begin(spark, path, tmp_path / "checkpoint", **kafkas)
+        assert ended(query) == (3 if HAS_LIMITS else 1)
+    said = told_users("these options do nothing: kafka.bootstrap.servers, kafka.group.id\n")
+    assert said.count("these options do nothing") == 1
+
+
 def unlucky(name: str, happens: Callable[[], None], *, late: bool = False) -> Any:
     """Make a source in whose writer something happens: in the midst of a task or after a commit."""
 
