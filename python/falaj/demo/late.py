@@ -2,7 +2,8 @@
 
 As a process it runs until all flights are done; but the one that started it kills it when its
 second batch is in the log, of which Spark itself has no time to learn. The PySpark job of the next
-step starts the query again, from its checkpoint.
+step starts the query again, from its checkpoint. PySpark 4.1 takes all flights as one batch, and is
+killed when that is in the log.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ def copy(spark: SparkSession, store: Path, checkpoint: Path, batch: int) -> None
         spark: The session.
         store: Directory of the store.
         checkpoint: Directory of the checkpoint.
-        batch: How many flights a batch takes.
+        batch: How many flights a batch takes, where this PySpark lets one say that.
     """
-    reader = spark.readStream.format("falaj").option("maxOffsetsPerTrigger", batch)
+    reader = spark.readStream.format("falaj")
+    if _has_limits():
+        reader = reader.option("maxOffsetsPerTrigger", batch)
     flights = reader.options(
         store=str(store), subscribe=TOPIC, startingOffsets="earliest", includeHeaders="true"
     ).load()
@@ -96,8 +99,9 @@ def interrupted(store: Path, checkpoint: Path, batch: int, log: Path) -> int | N
 def _watch(query: subprocess.Popen[bytes], store: Path, log: Path) -> int | None:
     """Wait for the batch after which to kill it; a batch comes into sight all at once."""
     until, ends = time.monotonic() + SECONDS_MAX, [0]
+    kill_at = KILL_AT if _has_limits() else 1
     with falaj.open(store, "r") as opened, opened.topic(LATE) as topic:
-        while len(ends) <= KILL_AT:
+        while len(ends) <= kill_at:
             if query.poll() is not None:
                 return None
             if time.monotonic() > until:
@@ -106,6 +110,13 @@ def _watch(query: subprocess.Popen[bytes], store: Path, log: Path) -> int | None
                 ends.append(topic.end)
                 break
     return ends[-1]
+
+
+def _has_limits() -> bool:
+    """Say whether this PySpark takes a stream in several batches."""
+    from falaj.spark.stream import HAS_LIMITS
+
+    return HAS_LIMITS
 
 
 def main(store: Path, checkpoint: Path, batch: int) -> None:
