@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -391,6 +393,35 @@ def test_a_value_that_is_not_that_json_costs_itself_and_nothing_else(
     kept = values(batch(path, schema, values="json", onCorrupt="skip"))
     assert [row["id"] for row in kept] == list(range(6))
     assert "offsets 3, 7, 8" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "most"), [("byte", -128, 127), ("short", -32_768, 32_767)]
+)
+def test_a_small_number_is_read_and_one_beyond_its_type_is_no_such_json(
+    path: Path, kind: str, least: int, most: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers = [least, most, 0, least - 1, most + 1, 1.5]
+    put(path, *[b'{"n": %s}' % str(n).encode() for n in numbers], b'{"n": null}', b"{}")
+    schema = StructType().add("value", StructType().add("n", kind)).add("offset", "long")
+    with pytest.raises(Invalid, match="the value at offset 3 is not JSON of the type struct<n: "):
+        rows(batch(path, schema, values="json"))
+    kept = rows(batch(path, schema, values="json", onCorrupt="skip"))
+    assert [row["value"]["n"] for row in kept] == [least, most, 0, None, None]
+    assert "offsets 3, 4, 5" in caplog.text
+
+
+def test_a_float_is_the_nearest_that_there_is_and_infinite_beyond_them(path: Path) -> None:
+    numbers = [b"1", b"-0.5", b"0.1", b"16777217", b"3.4028235e38", b"1e39", b"-1e39", b"null"]
+    put(path, *numbers)
+    schema = StructType().add("value", "float")
+    reader = batch(path, schema, values="json")
+    [found] = [part for piece in reader.partitions() for part in reader.read(piece)]
+    assert found["value"].type == pyarrow.float32()
+    assert found["value"].to_pylist() == [
+        *(1.0, -0.5, struct.unpack("f", struct.pack("f", 0.1))[0], 16777216.0),
+        *(3.4028234663852886e38, math.inf, -math.inf, None),
+    ]
 
 
 def test_json_may_be_something_else_than_an_object(path: Path) -> None:
