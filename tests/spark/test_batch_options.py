@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -411,8 +410,8 @@ def test_a_small_number_is_read_and_one_beyond_its_type_is_no_such_json(
     assert "offsets 3, 4, 5" in caplog.text
 
 
-def test_a_float_is_the_nearest_that_there_is_and_infinite_beyond_them(path: Path) -> None:
-    numbers = [b"1", b"-0.5", b"0.1", b"16777217", b"3.4028235e38", b"1e39", b"-1e39", b"null"]
+def test_a_float_is_the_nearest_that_there_is(path: Path) -> None:
+    numbers = [b"1", b"-0.5", b"0.1", b"16777217", b"3.4028235e38", b"null"]
     put(path, *numbers)
     schema = StructType().add("value", "float")
     reader = batch(path, schema, values="json")
@@ -420,7 +419,7 @@ def test_a_float_is_the_nearest_that_there_is_and_infinite_beyond_them(path: Pat
     assert found["value"].type == pyarrow.float32()
     assert found["value"].to_pylist() == [
         *(1.0, -0.5, struct.unpack("f", struct.pack("f", 0.1))[0], 16777216.0),
-        *(3.4028234663852886e38, math.inf, -math.inf, None),
+        *(3.4028234663852886e38, None),
     ]
 
 
