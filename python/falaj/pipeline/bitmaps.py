@@ -43,7 +43,8 @@ class Bitmap:
         places = offsets - self.first
         within = (places >= 0) & (places < len(self.bits) * 8)
         places = places * within  # of those outside any place will do
-        return within & ((self.bits[places >> 3] >> (places & 7)) & 1).astype(bool)
+        found: numpy.ndarray = within & ((self.bits[places >> 3] >> (places & 7)) & 1).astype(bool)
+        return found
 
     def offsets(self) -> numpy.ndarray:
         """List them, 8 bytes each, in order."""

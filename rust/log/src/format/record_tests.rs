@@ -76,7 +76,9 @@ proptest! {
             if plain[i] {
                 record.2.clear();
                 record.0.get_or_insert_default();
-                record.1.as_mut().map(|key| key.truncate(130));
+                if let Some(key) = &mut record.1 {
+                    key.truncate(130);
+                }
             }
             record
         };
