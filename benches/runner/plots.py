@@ -130,7 +130,7 @@ def _ratios(rows: dict[str, Any], shown: list[Row], title: str, below: str) -> F
     _bars(axes, [row.title for row in shown])
     axes.set_xlim(0, max(1.0, *(rows[row.key]["ratio"] for row in shown)) * 1.12)
     axes.xaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
-    axes.set_xlabel(below)
+    axes.set_xlabel(below, loc="right")  # it is wider than the axes
     return figure
 
 
