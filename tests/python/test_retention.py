@@ -93,8 +93,21 @@ def test_configuring_is_for_who_may_write_and_for_the_topic_that_was_opened(
     assert anew.configure() == NO_LIMITS
 
 
+FILLER = """
+store = falaj.open(path)
+orders = store.topic("orders", codec="bytes", segment_bytes=1 << 16, sync="none")
+for _ in range(61):
+    orders.extend([bytes(500)] * 10)
+orders.append(bytes(500), sync="durable")
+say("filled")
+"""
+
+
 def test_maintenance_says_what_went_and_of_a_dry_run_what_would(store: falaj.Store) -> None:
-    orders = filled(store)
+    # In another process: one that has rolled a log lets go by itself, sooner or later.
+    with child(store.path, FILLER) as filler:
+        assert filler.hear() == "filled"
+    orders = store.topic("orders", codec="bytes")
     orders.configure(retention_records=20)
     planned = store.maintain(dry_run=True)
     assert orders.first == 0

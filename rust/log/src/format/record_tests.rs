@@ -51,9 +51,12 @@ proptest! {
             let body = writer.body();
             prop_assert!(body.len() <= 8 + borrowed.iter().map(Record::max_len).sum::<usize>());
             let mut walk = Walk::new(writer.flags(), writer.count(), body).unwrap();
+            let mut before = 0;
             for (i, wanted) in borrowed.iter().enumerate() {
                 let parts = walk.next(body).unwrap().unwrap();
                 prop_assert_eq!(parts.offset_delta as usize, i);
+                prop_assert!(parts.end > before);
+                before = parts.end;
                 prop_assert_eq!(parts.value.map(|r| &body[r]), wanted.value);
                 prop_assert_eq!(parts.key.map(|r| &body[r]), wanted.key);
                 prop_assert_eq!(parts.event_time_ns, wanted.event_time_ns);
@@ -61,6 +64,7 @@ proptest! {
                 prop_assert_eq!(found.as_slice(), wanted.headers);
             }
             prop_assert_eq!(walk.next(body).unwrap(), None);
+            prop_assert_eq!(before, body.len());
             Ok(())
         })?;
     }
