@@ -77,7 +77,7 @@ class Words:
 
     def since(self, start: int, wanted: str) -> str:
         """Return what was said since then, when that is part of it; Java passes it on later."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while wanted not in (said := self._said[start:].decode(errors="replace")):
             assert time.monotonic() < until, f"{wanted!r} was not said, but: {said}"
             time.sleep(0.01)  # sleep: Java tells nobody what it passed on
