@@ -86,3 +86,6 @@ pub(crate) fn u64_in(bytes: &[u8], at: u64) -> u64 {
         .and_then(<[u8]>::first_chunk)
         .map_or(0, |word| u64::from_le_bytes(*word))
 }
+
+#[cfg(test)]
+mod tests;
