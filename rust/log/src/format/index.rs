@@ -96,6 +96,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::tests::{laid_out, sealed};
 
     #[test]
     fn entries_come_back_and_flipped_ones_do_not() {
@@ -118,5 +119,61 @@ mod tests {
         assert!(check_header(&header, [1; 16], 5, 7).is_err());
         assert!(check_header(&header, [2; 16], 5, 6).is_err());
         assert!(check_header(&header[..60], [1; 16], 5, 6).is_err());
+    }
+
+    #[test]
+    fn the_header_stands_where_the_format_says() {
+        let (sequence, salt) = (0x8807_8605_8403_8201, 0x1817_9615_9413_9211);
+        let header = encode_header(*b"generation of it", sequence, salt);
+        let expected = sealed(
+            64,
+            &[
+                (0, b"FALAJIDX"),
+                (8, &[1]),
+                (16, b"generation of it"),
+                (32, b"\x01\x82\x03\x84\x05\x86\x07\x88"),
+                (40, b"\x11\x92\x13\x94\x15\x96\x17\x18"),
+            ],
+        );
+        assert_eq!(header.as_slice(), expected);
+        let file = [expected, vec![7; 32]].concat();
+        assert_eq!(check_header(&file, *b"generation of it", sequence, salt), Ok(()));
+    }
+
+    #[test]
+    fn an_entry_stands_where_the_format_says() {
+        let entry = Entry {
+            topic: 0x9413_9211,
+            offset: 0xa827_a625_a423_a221,
+            position: 0xb837_b635_b433_b231,
+            highest_ns: i64::from_le_bytes(*b"A\xc2C\xc4E\xc6G\xc8"),
+        };
+        let salt = 0x8807_8605_8403_8201;
+        let fields: [(usize, &[u8]); 4] = [
+            (4, b"\x11\x92\x13\x94"),
+            (8, b"\x21\xa2\x23\xa4\x25\xa6\x27\xa8"),
+            (16, b"\x31\xb2\x33\xb4\x35\xb6\x37\xb8"),
+            (24, b"\x41\xc2\x43\xc4\x45\xc6\x47\xc8"),
+        ];
+        let covered = laid_out(32, &fields);
+        let sum = crc32_from(0, &[b"\x01\x82\x03\x84\x05\x86\x07\x88", &covered[4..]].concat());
+        let expected = [&sum.to_le_bytes(), &covered[4..]].concat();
+        assert_eq!(entry.encode(salt).as_slice(), expected);
+        assert_eq!(Entry::decode(&[&expected[..], &[7; 32]].concat(), salt), Some(entry));
+        assert_eq!(Entry::decode(&expected[..31], salt), None, "cut off");
+    }
+
+    #[test]
+    fn an_entry_whose_position_is_0_ends_the_index_whatever_else_it_says() {
+        let entry = |position| Entry { topic: 3, offset: 4, position, highest_ns: 5 };
+        assert_eq!(Entry::decode(&entry(0).encode(11), 11), None);
+        assert_eq!(Entry::decode(&entry(1).encode(11), 11), Some(entry(1)));
+    }
+
+    #[test]
+    fn an_index_has_room_for_an_entry_each_4096_bytes_and_two_more() {
+        let lengths = [65_536, 69_632, 1_048_576].map(file_len);
+        assert_eq!(lengths, [64 + 18 * 32, 64 + 19 * 32, 64 + 258 * 32]);
+        assert_eq!(file_len(34_359_734_272), 64 + 8_388_609 * 32, "the largest segment");
     }
 }
