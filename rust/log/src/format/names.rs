@@ -192,4 +192,61 @@ mod tests {
         assert!(log_dir(&"x".repeat(MAX_NAME), &id).len() + ".deleted".len() <= 255);
         assert_eq!(unhex(&hex(&id).to_uppercase()), None);
     }
+
+    #[test]
+    fn an_id_is_32_lower_case_digits_in_the_order_of_its_bytes() {
+        let id = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0xab, 0xcd, 0xef, 0xf0, 0x5a, 0xff];
+        let text = "00010203040506070809abcdeff05aff";
+        assert_eq!(hex(&id), text);
+        assert_eq!(unhex(text), Some(id));
+        let strange = ["", "ab", &text[1..], &format!("{text}0"), &text.replace('e', "g")];
+        for strange in strange.into_iter().chain(["+0010203040506070809abcdeff05aff"]) {
+            assert_eq!(unhex(strange), None, "{strange:?}");
+        }
+    }
+
+    #[test]
+    fn a_logs_directory_shows_200_bytes_of_its_name_and_its_generation() {
+        let id = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0xab, 0xcd, 0xef, 0xf0, 0x5a, 0xff];
+        let digits = "00010203040506070809abcdeff05aff";
+        for (len, shown) in [(1, 1), (199, 199), (200, 200), (201, 200), (249, 200)] {
+            let dir = log_dir(&"x".repeat(len), &id);
+            assert_eq!(dir, format!("{}@{digits}", "x".repeat(shown)), "{len} bytes");
+            assert_eq!(parse_log_dir(&dir), Some((&*"x".repeat(shown), id)));
+        }
+        let endless = "x".repeat(250);
+        for name in ["", "..", "a b", "a@b", &endless] {
+            assert_eq!(
+                parse_log_dir(&format!("{name}@{digits}")),
+                None,
+                "no log is called {name:?}"
+            );
+        }
+        for dir in [digits, "a", &format!("a@{digits}.deleted")] {
+            assert_eq!(parse_log_dir(dir), None, "{dir}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_another_length_or_with_a_sign_names_no_segment() {
+        for digits in ["0000000000000000007", "000000000000000000007", "+0000000000000000007", ""] {
+            assert_eq!(parse_segment(&format!("{digits}.log")), None, "{digits:?}");
+            assert_eq!(parse_index(&format!("{digits}.idx")), None, "{digits:?}");
+        }
+        assert_eq!(parse_segment("00000000000000000700.log"), Some(700));
+        assert_eq!(parse_index("00000000000000000700.idx"), Some(700));
+        assert_eq!(parse_index("00000000000000000700.log"), None);
+    }
+
+    #[test]
+    fn each_file_that_the_format_lists_is_a_logs_own() {
+        assert_eq!([prepared(0), prepared(1023)], ["next.0.tmp", "next.1023.tmp"]);
+        assert_eq!([reindexed(0), reindexed(1023)], ["reindex.0.tmp", "reindex.1023.tmp"]);
+        for ours in ["00000000000000000007.idx", "lock.compact", "compact.tmp", "reindex.0.tmp"] {
+            assert!(is_log_file(ours), "{ours}");
+        }
+        for other in ["compact", "supersede", "next.+1.tmp", "next.1", "reindex.01.tmp", "7.idx"] {
+            assert!(!is_log_file(other), "{other}");
+        }
+    }
 }
