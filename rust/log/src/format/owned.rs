@@ -60,3 +60,61 @@ pub fn check_header(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::tests::sealed;
+
+    const MAGIC: [u8; 8] = *b"FALAJXYZ";
+    const STORE: [u8; 16] = *b"id of that store";
+    const SAY: Complaints =
+        Complaints { no_such: "no such", damaged: "damaged", foreign: "foreign" };
+
+    /// What is said of a header as the format lays it out, with this changed and its checksum right.
+    fn with(at: usize, what: &[u8]) -> Decoded<()> {
+        let fields = [(0, &MAGIC[..]), (8, &[1]), (16, &STORE), (at, what)];
+        check_header(&sealed(64, &fields), MAGIC, STORE, &SAY)
+    }
+
+    #[test]
+    fn the_header_stands_where_the_format_says() {
+        let expected = sealed(64, &[(0, &MAGIC), (8, &[1]), (16, &STORE)]);
+        assert_eq!(encode_header(MAGIC, STORE).as_slice(), expected);
+        let file = [expected, vec![7; 64]].concat();
+        assert_eq!(check_header(&file, MAGIC, STORE, &SAY), Ok(()), "what follows is not its own");
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_with_a_header_is_said_by_its_own_words() {
+        let said = |what| Err(Malformed::Damaged(what));
+        let whole = encode_header(MAGIC, STORE);
+        for len in [0, 8, 63] {
+            let cut = check_header(&whole[..len], MAGIC, STORE, &SAY);
+            assert_eq!(cut, said("no such"), "{len} bytes");
+        }
+        assert_eq!(with(0, b"FALAJXYA"), said("no such"));
+        for bit in 64..512 {
+            let mut flipped = whole;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(check_header(&flipped, MAGIC, STORE, &SAY), said("damaged"), "bit {bit}");
+        }
+        assert_eq!(with(31, b"!"), said("foreign"));
+        for version in [2, 0x0403_0201] {
+            assert_eq!(with(8, &u32::to_le_bytes(version)), Err(Malformed::Newer(version)));
+        }
+        for fields in [(8, &[0][..]), (12, &[1, 2, 3, 4]), (32, &[9; 28])] {
+            assert_eq!(with(fields.0, fields.1), Ok(()), "an older version, or what is reserved");
+        }
+    }
+
+    #[test]
+    fn whose_a_header_says_it_is_needs_no_more_than_its_id() {
+        let torn = [&[0xee; 16][..], &STORE, &[0xee; 3]].concat();
+        assert_eq!(store_in(&torn), STORE, "right or wrong");
+        assert_eq!(store_in(&torn[..32]), STORE);
+        for len in [31, 16, 15, 0] {
+            assert_eq!(store_in(&torn[..len]), [0; 16], "{len} bytes");
+        }
+    }
+}
