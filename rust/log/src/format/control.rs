@@ -111,6 +111,7 @@ pub fn decode_header(bytes: &[u8], log: [u8; 16]) -> Decoded<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::tests::sealed;
 
     #[test]
     fn a_control_file_is_its_own_logs_only() {
@@ -147,5 +148,17 @@ mod tests {
         assert_eq!(resealed(0, b"FALAJWAK"), no_page);
         assert_eq!(resealed(8, &(VERSION + 1).to_le_bytes()), Err(Malformed::Newer(VERSION + 1)));
         assert_eq!(resealed(8, &0u32.to_le_bytes()), Ok(77));
+    }
+
+    #[test]
+    fn the_header_stands_where_the_format_says() {
+        let (log, id) = (*b"generation of it", 0x8807_8605_8403_8201);
+        let expected = sealed(
+            64,
+            &[(0, b"FALAJCTL"), (8, &[1]), (16, &log), (32, b"\x01\x82\x03\x84\x05\x86\x07\x88")],
+        );
+        assert_eq!(encode_header(log, id).as_slice(), expected);
+        let page = [expected, vec![7; 4032]].concat();
+        assert_eq!(decode_header(&page, log), Ok(id), "words follow");
     }
 }
