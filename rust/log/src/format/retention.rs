@@ -38,3 +38,42 @@ impl Retention {
 pub fn is_limit(limit: u64) -> bool {
     (1..=MAX_LIMIT).contains(&limit)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With one limit of each kind, and nothing else.
+    fn alone(limit: u64) -> [Retention; 3] {
+        let (none, limit) = (Retention::default(), Some(limit));
+        [
+            Retention { bytes: limit, ..none },
+            Retention { age_ms: limit, ..none },
+            Retention { records: limit, ..none },
+        ]
+    }
+
+    #[test]
+    fn a_limit_is_1_to_what_63_bits_hold() {
+        const MOST: u64 = 0x7fff_ffff_ffff_ffff;
+        for (limit, is_one) in [(0, false), (1, true), (2, true), (MOST, true), (MOST + 1, false)] {
+            assert_eq!(is_limit(limit), is_one, "{limit}");
+            for retention in alone(limit) {
+                assert_eq!(retention.is_within_limits(), is_one, "{retention:?}");
+            }
+        }
+        assert!(Retention::default().is_within_limits(), "no limit is beyond any");
+        let one_of_three =
+            Retention { bytes: Some(1), age_ms: Some(0), records: Some(1), ..alone(1)[0] };
+        assert!(!one_of_three.is_within_limits());
+    }
+
+    #[test]
+    fn any_of_three_limits_limits_a_topic_and_nothing_else_does() {
+        for retention in alone(9) {
+            assert!(retention.is_limited(), "{retention:?}");
+        }
+        let others = Retention { waits: true, protected: true, ..Retention::default() };
+        assert!(!others.is_limited() && !Retention::default().is_limited());
+    }
+}
