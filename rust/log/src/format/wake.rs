@@ -46,6 +46,7 @@ pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<()> {
 mod tests {
     use super::*;
     use crate::format::checksum::crc32;
+    use crate::format::tests::sealed;
     use crate::format::{Malformed, VERSION, put};
 
     #[test]
@@ -75,5 +76,13 @@ mod tests {
         assert_eq!(resealed(0, b"FALAJCTL"), no_page);
         assert_eq!(resealed(8, &(VERSION + 1).to_le_bytes()), Err(Malformed::Newer(VERSION + 1)));
         assert_eq!(resealed(8, &0u32.to_le_bytes()), Ok(()));
+    }
+
+    #[test]
+    fn the_header_and_the_bell_stand_where_the_format_says() {
+        let store = *b"id of that store";
+        let expected = sealed(64, &[(0, b"FALAJWAK"), (8, &[1]), (16, &store)]);
+        assert_eq!(encode_header(store).as_slice(), expected);
+        assert_eq!((at::COUNTER, LEN), (64, 4096));
     }
 }
