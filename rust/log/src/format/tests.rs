@@ -1,6 +1,7 @@
-//! What the tests of all layouts lay bytes out with.
+//! What every layout is read and written by, and what the tests of all of them lay bytes out with.
 
 use super::checksum::crc32;
+use super::{put, u32_at, u64_at, u64_in};
 
 /// Zeros but for these fields, each at its place. Not by the engine's own `put`, which is under test.
 pub fn laid_out(len: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
@@ -16,4 +17,34 @@ pub fn sealed(len: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
     let mut bytes = laid_out(len - 4, fields);
     bytes.extend(crc32(&bytes).to_le_bytes());
     bytes
+}
+
+/// Ten bytes of which no two are alike, the lowest bits of some set and of others not.
+const BYTES: [u8; 10] = [0x81, 0x12, 0xa3, 0x34, 0xc5, 0x56, 0xe7, 0x78, 0x99, 0x1a];
+
+#[test]
+fn integers_are_little_endian_and_begin_where_they_are_looked_for() {
+    assert_eq!([0, 3, 6].map(|at| u32_at(&BYTES, at)), [0x34a3_1281, 0xe756_c534, 0x1a99_78e7]);
+    let at_0_and_2 = [0x78e7_56c5_34a3_1281, 0x1a99_78e7_56c5_34a3];
+    assert_eq!([0, 2].map(|at| u64_at(&BYTES, at)), at_0_and_2);
+    assert_eq!([0, 2].map(|at| u64_in(&BYTES, at)), at_0_and_2);
+}
+
+#[test]
+fn a_word_that_does_not_fit_what_there_is_is_0() {
+    for at in [3, 9, 10, 11, u64::MAX] {
+        assert_eq!(u64_in(&BYTES, at), 0, "at {at} of ten bytes");
+    }
+    assert_eq!(u64_in(&[], 0), 0);
+}
+
+#[test]
+fn what_is_written_stands_in_its_place_and_nothing_else_changes() {
+    let mut bytes = BYTES;
+    put(&mut bytes, 3, b"xyz");
+    assert_eq!(bytes, *b"\x81\x12\xa3xyz\xe7\x78\x99\x1a");
+    put(&mut bytes, 9, b"!");
+    assert_eq!(bytes, *b"\x81\x12\xa3xyz\xe7\x78\x99!");
+    put(&mut bytes, 10, b"");
+    assert_eq!(bytes, *b"\x81\x12\xa3xyz\xe7\x78\x99!");
 }
