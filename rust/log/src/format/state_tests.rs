@@ -112,6 +112,37 @@ fn a_producer_that_is_only_expected_is_not_written_down() {
     assert_eq!(state.encode_since(&LogState::default()), before);
     assert!(state.expect_producer(0, 99, 0), "it is known");
     assert!(!state.expect_producer(0, 100, 0));
+    // Two are known by now.
+    assert!(!state.expect_producer(0, 100, 2), "it would be a third");
+    assert!(state.expect_producer(0, 100, 3));
+}
+
+#[test]
+fn room_for_producers_that_appended_nothing_is_given_up_and_who_appended_stays() {
+    let mut state = rich_state();
+    assert!(state.expect_producer(3, 6, usize::MAX));
+    assert!(state.expects_producer(0, 5) && state.expects_producer(3, 6));
+    assert!(!state.expects_producer(3, 5) && !state.expects_producer(0, 6), "others of the topics");
+    let expecting = state.clone();
+    state.drop_expected();
+    assert_eq!(state, rich_state());
+    assert!(!state.expects_producer(3, 6));
+    assert!(state.encode_since(&expecting).is_empty(), "who was never known is not forgotten");
+}
+
+#[test]
+fn a_sequence_that_comes_again_is_told_the_offset_that_it_got() {
+    let mut producer = ProducerState::default();
+    assert_eq!(producer.first_of(1), None);
+    for (sequence, first) in [(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)] {
+        producer.note(sequence, first);
+        assert_eq!(producer.first_of(sequence), Some(first));
+    }
+    assert_eq!((producer.first_of(1), producer.first_of(6)), (Some(10), None));
+    producer.note(6, 60);
+    assert_eq!((producer.first_of(1), producer.first_of(2)), (None, Some(20)), "five are known");
+    producer.note(6, 61);
+    assert_eq!(producer.first_of(6), Some(61), "of two the later one");
 }
 
 // Values of the FNV reference.
@@ -170,6 +201,106 @@ fn an_end_block_with_staged_segments_is_refused_as_newer() {
     assert!(matches!(End::decode(&staged[..20]), Err(Malformed::Damaged(_))));
 }
 
+#[test]
+fn an_end_block_has_24_bytes_and_a_longer_one_is_of_a_newer_version() {
+    let end = End { sequence: 0x0807_0605_0403_0201, salt: 0x1817_1615_1413_1211 };
+    let body = hex("0102030405060708 1112131415161718 0000000000000000");
+    assert_eq!(end.encode().as_slice(), body);
+    assert_eq!(End::decode(&body), Ok(end));
+    assert!(matches!(End::decode(&body[..23]), Err(Malformed::Damaged(_))));
+    let longer = [&body[..], &[0]].concat();
+    assert!(matches!(End::decode(&longer), Err(Malformed::Unknown(_))));
+    for at in 16..24 {
+        let mut staged = body.clone();
+        staged[at] = 1;
+        assert!(matches!(End::decode(&staged), Err(Malformed::Unknown(_))), "byte {at}");
+    }
+}
+
+/// Bytes of hexadecimal digits; spaces stand between what belongs together.
+fn hex(digits: &str) -> Vec<u8> {
+    let digits: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(16)).collect();
+    digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
+}
+
+// A fact of each type, of which no two bytes are alike but where a number has to be small.
+const TOPIC: &str = "01 38  01100000 02030405 a0a1a2a3a4a5a6a7a8a9aaabacadaeaf 060708090b0c0d0e \
+                     1112131415161718 21222324252627f8 31323334 00000000";
+const DELETED: &str = "02 04  02100000";
+const TRIMMED: &str = "03 0c  01100000 4142434445464748";
+const PRODUCER: &str = "04 2c  01100000 5152535455565758 6162636465666768 7172737475767778 \
+                        818283848586878b 919293949596979b";
+const FORGOTTEN: &str = "04 0c  01100000 5152535455565758";
+const TOKEN: &str = "05 17  01100000 b1b2b3b4b5b6b7b8 c1c2c3c4c5c6c7f9 6a6f62";
+const CURSOR: &str = "06 13  d1d2d3d4d5d6d7d8 e1e2e3e4 f1f2f3f4 62696c";
+const DOUBT: &str = "07 08  1a1b1c1d1e1f2a2b";
+const TRUST: &str = "07 08  0000000000000000";
+
+fn told_topic() -> TopicState {
+    TopicState {
+        generation: std::array::from_fn(|at| 0xa0 + at as u8),
+        partition: 0x0504_0302,
+        first: 0x0e0d_0c0b_0908_0706,
+        next: 0x1817_1615_1413_1211,
+        last_crc: 0x3433_3231,
+        highest_ns: 0xf827_2625_2423_2221_u64 as i64,
+    }
+}
+
+const TOLD_PRODUCER: u64 = 0x5857_5655_5453_5251;
+const TOLD_SEQUENCES: [(u64, u64); 2] = [
+    (0x6867_6665_6463_6261, 0x7877_7675_7473_7271),
+    (0x8b87_8685_8483_8281, 0x9b97_9695_9493_9291),
+];
+const TOLD_TOKEN: TokenState =
+    TokenState { version: 0xb8b7_b6b5_b4b3_b2b1, committed_ms: 0xf9c7_c6c5_c4c3_c2c1_u64 as i64 };
+const TOLD_CURSOR: CursorState =
+    CursorState { offset: 0xd8d7_d6d5_d4d3_d2d1, crc: 0xe4e3_e2e1, turn: 0xf4f3_f2f1 };
+const TOLD_DOUBT: Address = Address(0x2b2a_1f1e_1d1c_1b1a);
+
+#[test]
+fn every_fact_is_written_as_the_format_lays_it_out() {
+    let mut producing = LogState::default();
+    for (sequence, first) in TOLD_SEQUENCES {
+        producing.note_producer(0x1001, Producer { id: TOLD_PRODUCER, sequence }, first);
+    }
+    let mut doubting = LogState::default();
+    doubting.doubt_facts(TOLD_DOUBT);
+    let nothing = LogState::default();
+    for (name, body, bytes) in [
+        ("topic", encode_new_topics([(0x1001, told_topic())].into_iter()), TOPIC),
+        ("deleted", encode_deletions([0x1002].into_iter()), DELETED),
+        ("trimmed", encode_trims([(0x1001, 0x4847_4645_4443_4241)].into_iter()), TRIMMED),
+        ("producer", producing.encode_since(&nothing), PRODUCER),
+        ("forgotten", encode_forgotten([(0x1001, TOLD_PRODUCER)].into_iter()), FORGOTTEN),
+        ("token", encode_tokens(0x1001, b"job", TOLD_TOKEN), TOKEN),
+        ("cursor", encode_cursors([(&b"bil"[..], TOLD_CURSOR)].into_iter()), CURSOR),
+        ("doubt", doubting.encode_since(&nothing), DOUBT),
+        ("trust", encode_trust(), TRUST),
+    ] {
+        assert_eq!(body, hex(bytes), "{name}");
+    }
+    let two = encode_deletions([0x1002, 0x1003].into_iter());
+    assert_eq!(two, hex("02 04 02100000 02 04 03100000"), "one behind the other");
+}
+
+#[test]
+fn every_fact_is_read_as_the_format_lays_it_out() {
+    let mut state = LogState::default();
+    let body = [TOPIC, DELETED, TRIMMED, PRODUCER, TOKEN, CURSOR, DOUBT].concat();
+    state.apply_body(&hex(&body), |_, _| ()).unwrap();
+    let trimmed = TopicState { first: 0x4847_4645_4443_4241, ..told_topic() };
+    assert!(state.topics().eq([(0x1001, &trimmed)]));
+    assert_eq!(state.next_number(), 0x1003, "the deleted one's is not given again");
+    let known: Vec<_> = state.producers(0..u32::MAX).map(|(id, n, p)| (id, n, p.known())).collect();
+    assert_eq!(known, [(TOLD_PRODUCER, 0x1001, &TOLD_SEQUENCES[..])]);
+    assert!(state.tokens().eq([(0x1001, &b"job"[..], TOLD_TOKEN)]));
+    assert!(state.cursors().eq([(&b"bil"[..], TOLD_CURSOR)]));
+    assert_eq!(state.doubt(), Some(TOLD_DOUBT));
+    state.apply_body(&hex(&[FORGOTTEN, TRUST].concat()), |_, _| ()).unwrap();
+    assert_eq!((state.producers(0..u32::MAX).count(), state.doubt()), (0, None));
+}
+
 fn applied(kind: u64, payload: &[u8]) -> (Decoded<()>, LogState) {
     let (mut body, mut state) = (Vec::new(), rich_state());
     entry(&mut body, kind, payload);
@@ -186,6 +317,7 @@ fn a_fact_of_the_wrong_length_is_damage() {
         (kind::PRODUCER, vec![12, 28, 44, 60]),
         (kind::TOKEN, (20..64).collect()),
         (kind::CURSOR, (16..64).collect()),
+        (kind::DOUBT, vec![8]),
     ];
     for (kind, sound) in lens {
         for len in 0..64 {
@@ -215,6 +347,20 @@ fn topics_beyond_the_limit_are_refused_and_unknown_ones_change_nothing() {
         let mut state = rich_state();
         assert!(!state.apply_data(&header, 7, 0));
         assert_eq!(state, rich_state());
+    }
+}
+
+#[test]
+fn a_body_that_is_read_for_its_topics_alone_has_topics_up_to_the_limit() {
+    let topic = TopicState::empty([5; 16], 0);
+    let beyond = Err(Malformed::Damaged("a topic number beyond the limit"));
+    for (number, told) in [(9_999u32, Ok(())), (10_000, beyond), (10_001, beyond)] {
+        let mut seen = Vec::new();
+        let body = encode_new_topics([(number, topic)].into_iter());
+        assert_eq!(topics_of(&body, |number, _| seen.push(number)), told, "{number}");
+        assert_eq!(seen.len(), usize::from(told.is_ok()), "{number}");
+        let body = encode_deletions([number].into_iter());
+        assert_eq!(topics_of(&body, |_, _| ()), told, "{number} was deleted");
     }
 }
 
@@ -279,4 +425,73 @@ fn a_token_is_forgotten_when_it_is_said_and_with_its_topic() {
     let mut read = before;
     assert!(read.forget_topic(3));
     assert_eq!(read.tokens().count(), 0);
+}
+
+#[test]
+fn a_topic_that_is_deleted_takes_its_producers_and_tokens_and_nobody_elses() {
+    let mut state = rich_state();
+    state.note_producer(3, Producer { id: 6, sequence: 4 }, 8);
+    state.tokens.insert((0, b"other".to_vec()), TokenState { version: 8, committed_ms: 9 });
+    state.apply_body(&encode_deletions([3].into_iter()), |_, _| ()).unwrap();
+    assert_eq!((state.producer(3, 6), state.token(&(3, b"job".to_vec()))), (None, None));
+    assert!(state.producer(0, 5).is_some(), "another topic's producer");
+    let left: Vec<_> =
+        state.tokens().map(|(topic, name, token)| (topic, name, token.version)).collect();
+    assert_eq!(left, [(0, &b"other"[..], 8)]);
+    assert!(state.cursor(b"billing").is_some(), "cursors are of no topic");
+}
+
+#[test]
+fn what_is_known_is_told_by_name_and_as_a_whole() {
+    let mut state = rich_state();
+    let cursor = CursorState { offset: 8, crc: 4, turn: 2 };
+    assert_eq!((state.cursor(b"billing"), state.cursor(b"bill")), (Some(cursor), None));
+    assert!(state.cursors().eq([(&b"billing"[..], cursor)]));
+    assert_eq!(
+        state.topics().map(|(number, topic)| (number, topic.next)).collect::<Vec<_>>(),
+        [(0, 7), (3, 7)]
+    );
+    assert_eq!(
+        state.tokens().map(|(topic, name, _)| (topic, name)).collect::<Vec<_>>(),
+        [(3, &b"job"[..])]
+    );
+    state.note_producer(3, Producer { id: 5, sequence: 4 }, 8);
+    assert!(state.expect_producer(0, 6, usize::MAX));
+    let told = |topics| {
+        state.producers(topics).map(|(id, n, p)| (id, n, p.known()[0])).collect::<Vec<_>>()
+    };
+    assert_eq!(told(0..4), [(5, 0, (1, 2)), (5, 3, (4, 8))], "not who is only expected");
+    assert_eq!(told(0..3), [(5, 0, (1, 2))]);
+    assert_eq!(told(1..4), [(5, 3, (4, 8))]);
+}
+
+#[test]
+fn a_cursor_that_is_moved_to_none_is_forgotten_and_said_to_be() {
+    let before = rich_state();
+    let gone = encode_cursors([(&b"billing"[..], CursorState::NONE)].into_iter());
+    let mut after = before.clone();
+    after.apply_body(&gone, |_, _| ()).unwrap();
+    assert_eq!((after.cursor(b"billing"), after.cursors().count()), (None, 0));
+    assert_eq!(after.encode_since(&before), gone);
+}
+
+#[test]
+fn of_several_doubts_the_first_counts_until_somebody_says_that_all_is_as_it_is_known() {
+    let mut state = rich_state();
+    let sure = state.clone();
+    assert_eq!(state.doubt(), None);
+    state.doubt_facts(Address(0x2_0000_0300));
+    state.doubt_facts(Address(0x2_0000_0200));
+    assert_eq!(state.doubt(), Some(Address(0x2_0000_0300)));
+    let doubting = state.clone();
+    let mut read = sure.clone();
+    read.apply_body(&doubting.encode_since(&sure), |_, _| ()).unwrap();
+    assert_eq!(read, doubting);
+    state.apply_body(&encode_trust(), |_, _| ()).unwrap();
+    assert_eq!(state, sure);
+    assert_eq!(
+        sure.encode_since(&doubting),
+        encode_trust(),
+        "also a snapshot says that it is over"
+    );
 }
