@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::format::block::{Kind, flag};
+use crate::format::hex;
 
 fn rich_state() -> LogState {
     let mut state = LogState::default();
@@ -215,12 +216,6 @@ fn an_end_block_has_24_bytes_and_a_longer_one_is_of_a_newer_version() {
         staged[at] = 1;
         assert!(matches!(End::decode(&staged), Err(Malformed::Unknown(_))), "byte {at}");
     }
-}
-
-/// Bytes of hexadecimal digits; spaces stand between what belongs together.
-fn hex(digits: &str) -> Vec<u8> {
-    let digits: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(16)).collect();
-    digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
 
 // A fact of each type, of which no two bytes are alike but where a number has to be small.
