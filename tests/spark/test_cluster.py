@@ -55,6 +55,7 @@ CLUSTER = """
 import os, sys, time
 from pathlib import Path
 import falaj.spark.session
+from falaj.spark import archive
 master, store, folder = sys.argv[1:]
 spark = falaj.spark.session.local("cluster", cores=2, **{
     "spark_master": master,
@@ -63,7 +64,7 @@ spark = falaj.spark.session.local("cluster", cores=2, **{
     "spark_executor_memory": "512m",
     "spark_scheduler_minRegisteredResourcesRatio": "1.0",
     "spark_scheduler_maxRegisteredResourcesWaitingTime": "60s",
-    "spark_executor_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark_executor_extraJavaOptions": f"{falaj.spark.session.LIGHT} {archive.flags()}",
     "spark_speculation": "true",
     "spark_speculation_interval": "100ms",
     "spark_speculation_minTaskRuntime": "100ms",

@@ -20,7 +20,7 @@ import pyspark
 import pytest
 
 import falaj
-from falaj.spark import java
+from falaj.spark import archive, java, session
 from house import ROOT
 
 if TYPE_CHECKING:
@@ -29,20 +29,21 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.proof
 
 HOME = Path(pyspark.__file__).parent
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+LIGHT = f"{session.LIGHT} {archive.flags()}"
 RECORDS = 4_000
 
 DRIVER = """
 import json, os, sys, time
 from pathlib import Path
 import falaj.spark.session
+from falaj.spark import archive
 master, store, folder = sys.argv[1:]
 spark = falaj.spark.session.local("standalone", cores=2, **{
     "spark_master": master,
     "spark_cores_max": "2",
     "spark_executor_cores": "1",
     "spark_executor_memory": "512m",
-    "spark_executor_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark_executor_extraJavaOptions": f"{falaj.spark.session.LIGHT} {archive.flags()}",
     "spark_scheduler_minRegisteredResourcesRatio": "1.0",
     "spark_scheduler_maxRegisteredResourcesWaitingTime": "60s",
 })

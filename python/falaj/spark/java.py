@@ -9,6 +9,7 @@ instructions, which runs without it too.
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import os
 import re
@@ -75,7 +76,12 @@ def _expect_java(given: Path) -> None:
 
 
 def version(java: str) -> int:
-    """Ask a Java for its major version; 0 where it does not say."""
+    """Ask a Java for its major version, once; 0 where it does not say."""
+    return _version(java, Path(java).stat().st_mtime_ns)
+
+
+@functools.cache
+def _version(java: str, _changed: int) -> int:
     asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     match = re.search(r'version "(\d+)', asked.stderr)
     return int(match[1]) if match else 0
