@@ -253,8 +253,10 @@ pub fn consumer_file(bytes: &[u8]) {
         assert_eq!(consumer::decode_cursor(&again).as_ref(), Some(cursor));
         assert!(bytes.len() >= at + consumer::CURSOR_LEN, "no cursor behind the end");
     }
-    let newest = entry.cursors.into_iter().flatten().map(|cursor| cursor.serial).max();
-    assert!(entry.cursor().is_none_or(|cursor| Some(cursor.serial) == newest));
+    let ours = entry.cursors.into_iter().flatten().filter(|cursor| {
+        entry.named.is_none() || entry.of() == Some((cursor.generation, cursor.partition))
+    });
+    assert_eq!(entry.cursor().map(|cursor| cursor.serial), ours.map(|cursor| cursor.serial).max());
 }
 
 /// The first page of a queue's file, then an entry.

@@ -151,7 +151,7 @@ pub fn encode_named(named: &Named) -> [u8; NAMED_LEN] {
 pub fn decode_named(sector: &[u8]) -> Option<Named> {
     let bytes = sector.get(..NAMED_LEN)?;
     let sealed = crc32(&bytes[..NAMED_LEN - 4]) == u32_at(bytes, NAMED_LEN - 4);
-    let name = bytes[24..NAMED_LEN - 4].get(..u32_at(bytes, 20) as usize)?;
+    let name = bytes[24..24 + MAX_NAME].get(..u32_at(bytes, 20) as usize)?;
     let topic = std::str::from_utf8(name).ok().filter(|_| sealed)?.to_owned();
     let generation = *bytes.first_chunk()?;
     Some(Named { generation, partition: u32_at(bytes, 16), topic })
@@ -298,11 +298,11 @@ impl Entry {
 
     /// The newest cursor that is whole, of the topic and partition that the entry is of.
     pub fn cursor(&self) -> Option<Cursor> {
-        let newest = self.cursors.into_iter().flatten().max_by_key(|cursor| cursor.serial)?;
-        let same = self.named.as_ref().is_none_or(|named| {
-            (named.generation, named.partition) == (newest.generation, newest.partition)
-        });
-        same.then_some(newest)
+        let named = self.named.as_ref().map(|named| (named.generation, named.partition));
+        // An entry that was used anew may show one of what it was of before, with a higher serial.
+        let ours =
+            |cursor: &Cursor| named.is_none_or(|of| of == (cursor.generation, cursor.partition));
+        self.cursors.into_iter().flatten().filter(ours).max_by_key(|cursor| cursor.serial)
     }
 
     /// Generation and partition that it is of, which a cursor says as well.

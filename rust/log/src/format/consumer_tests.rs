@@ -89,6 +89,14 @@ fn what_an_entry_is_of_stands_where_the_format_says() {
 }
 
 #[test]
+fn a_name_longer_than_names_are_is_none() {
+    for (length, topic) in [(249, true), (250, false), (256, false), (u32::MAX, false)] {
+        let fields = [(20, &length.to_le_bytes()[..]), (24, &[b'x'; 256])];
+        assert_eq!(decode_named(&sealed(284, &fields)).is_some(), topic, "{length} bytes");
+    }
+}
+
+#[test]
 fn a_cursor_stands_where_the_format_says() {
     let committed = Position {
         offset: 0x8807_8605_8403_8201,
@@ -214,6 +222,9 @@ fn the_newest_whole_cursor_of_the_entrys_own_partition_holds() {
         assert_eq!(entry.cursor(), None, "a cursor of something else than {other:?}");
         assert_eq!(entry.of(), Some((other.generation, other.partition)), "the name holds");
     }
+    let other = Cursor { generation: [8; 16], serial: 7, ..cursor() };
+    let used_anew = of(Some(named()), [Some(old), Some(other)]);
+    assert_eq!(used_anew.cursor(), Some(old), "though another topic's has a higher serial");
     assert_eq!(of(None, [None, Some(new)]).of(), Some(([3; 16], 2)), "the cursor says it as well");
     assert_eq!(of(None, [None; 2]).of(), None);
 }

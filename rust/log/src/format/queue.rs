@@ -15,6 +15,7 @@
 //! `docs/FORMAT.md`, "Queue".
 
 use super::checksum::crc32_from;
+use super::names::MAX_NAME;
 use super::{Decoded, Malformed, PAGE, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every state file.
@@ -168,7 +169,7 @@ impl Header {
             return Err(Malformed::Unknown("a flag of a newer version"));
         }
         let parts = Parts { capacity: u64_at(bytes, 40), ordered: flags == 1 };
-        let name = bytes.get(49..49 + usize::from(bytes[48])).map(<[u8]>::to_vec);
+        let name = bytes[49..49 + MAX_NAME].get(..usize::from(bytes[48])).map(<[u8]>::to_vec);
         let topic = name.and_then(|name| String::from_utf8(name).ok());
         let is_sound = parts.capacity.is_power_of_two()
             && (CAPACITY_MIN..=CAPACITY_MAX).contains(&parts.capacity);

@@ -105,6 +105,8 @@ fn a_header_that_is_cut_off_newer_or_of_no_queue_is_told_apart() {
         assert!(matches!(with(12, &[flags]), Err(Malformed::Unknown(_))), "flags {flags}");
     }
     assert_eq!(with(49, b"\xff"), Err(Malformed::Damaged(strange)), "a name that is no text");
+    assert_eq!(with(48, &[249]).map(|header| header.topic.len()), Ok(249), "the longest name");
+    assert_eq!(with(48, &[250]), Err(Malformed::Damaged(strange)), "a name that no topic has");
     let of = |places: u64| with(40, &places.to_le_bytes()).map(|header| header.parts.capacity);
     for places in [64, 128, 33_554_432, 67_108_864] {
         assert_eq!(of(places), Ok(places));
