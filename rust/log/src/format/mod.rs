@@ -89,10 +89,3 @@ pub(crate) fn u64_in(bytes: &[u8], at: u64) -> u64 {
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-/// Bytes of hexadecimal digits; spaces stand between what belongs together.
-fn hex(digits: &str) -> Vec<u8> {
-    let digits: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(16)).collect();
-    digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
-}

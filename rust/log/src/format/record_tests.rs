@@ -1,6 +1,7 @@
 //! Records: whatever is put into a body comes back, and a damaged body ends in an error.
 
 use super::*;
+use crate::format::tests::hex;
 use proptest::prelude::*;
 
 type Owned = (Option<Vec<u8>>, Option<Vec<u8>>, Vec<(String, Option<Vec<u8>>)>, Option<i64>);
@@ -268,6 +269,15 @@ fn a_way_is_found_from_the_beginning_only_and_not_beyond_the_end() {
         });
         assert!(way.iter().copied().eq(places), "{wanted}: {way:?}");
     }
+    // A way that somebody went before leads there, too, wherever it ends.
+    let mut way = Vec::new();
+    for wanted in [33, 0, 31, 32, 64, 63, 95, 40, 100, 96, 1] {
+        let (mut along, mut plain) = (walk(), walk());
+        assert!(along.skip_plain_along(body, wanted, &mut way));
+        assert!(plain.skip_plain(body, wanted));
+        assert_eq!((along.at, along.left()), (plain.at, plain.left()), "{wanted}");
+    }
+    assert_eq!(way.len(), 3);
     let mut way = Vec::new();
     let mut begun = walk();
     begun.next_plain(body).unwrap();
@@ -284,11 +294,12 @@ fn memory_of_a_large_block_is_freed_and_that_of_a_small_one_kept() {
     let mut writer = BodyWriter::default();
     writer.begin(false, None);
     writer.push_value(&[7; 5000]);
-    let before = writer.body.capacity();
+    let before = writer.room();
+    assert!((5002..5100).contains(&before), "it holds little more than is filled: {before}");
     writer.shrink(before);
     assert_eq!(writer.body().len(), 5002, "no more than is kept: all stays");
     writer.shrink(100);
-    assert!(writer.body().is_empty() && (100..5000).contains(&writer.body.capacity()));
+    assert!(writer.body().is_empty() && (100..5000).contains(&writer.room()));
 }
 
 #[test]
@@ -336,7 +347,7 @@ fn attributes_of_a_newer_version_are_unknown_and_no_damage() {
         let body = [1 << bit, 0, 0, 0, 0];
         let found = Walk::new(flag::RICH, 1, &body).unwrap().next(&body);
         let newer = Err(Malformed::Unknown("a record attribute of a newer version"));
-        assert_eq!(found == newer, attribute::KNOWN & 1 << bit == 0, "bit {bit}");
+        assert_eq!(found == newer, bit >= 4, "bit {bit}");
     }
 }
 
@@ -350,8 +361,164 @@ fn sparse_records_have_the_offsets_that_they_tell() {
     }
     let mut walk = Walk::new(flag::SPARSE, 3, &body).unwrap();
     assert!(!walk.is_plain());
+    // One of them is how many records there are: it is no place in a row.
+    let mut spots = walk.clone();
+    for delta in [0, 3, 1 << 20] {
+        let spot = spots.next_spot(&body).unwrap().unwrap();
+        assert_eq!(spot.offset_delta, delta);
+        assert_eq!(spots.parts_of(&body, &spot).unwrap().offset_delta, delta);
+    }
     let found: Vec<_> = std::iter::from_fn(|| walk.next(&body).unwrap()).collect();
     assert_eq!(found.iter().map(|parts| parts.offset_delta).collect::<Vec<_>>(), [0, 3, 1 << 20]);
     assert!(found.iter().all(|parts| &body[parts.value.clone().unwrap()] == b"ab"));
     assert_eq!(walk.left(), 0);
+}
+
+/// Holds a body to its bytes, and what is read of them to the records.
+fn is_laid_out(name: &str, base: Option<i64>, records: &[Record<'_>], flags: u16, bytes: &str) {
+    let mut writer = BodyWriter::default();
+    writer.begin(flags & 0x200 != 0, base);
+    records.iter().for_each(|record| writer.push(record));
+    let body = hex(bytes);
+    assert_eq!((writer.body(), writer.flags()), (&body[..], flags), "{name}");
+    let mut walk = Walk::new(flags, records.len() as u32, &body).unwrap();
+    let mut spots = walk.clone();
+    let mut end = 0;
+    for (i, record) in records.iter().enumerate() {
+        let parts = walk.next(&body).unwrap().unwrap();
+        assert_eq!(walk.left() as usize, records.len() - i - 1, "{name}");
+        assert_eq!(parts.offset_delta as usize, i, "{name}");
+        assert_eq!(parts.value.clone().map(|value| &body[value]), record.value, "{name}");
+        assert_eq!(parts.key.clone().map(|key| &body[key]), record.key, "{name}");
+        assert_eq!(parts.event_time_ns, record.event_time_ns, "{name}");
+        assert!(headers(&body[parts.headers.clone()]).eq(record.headers.iter().copied()), "{name}");
+        let spot = spots.next_spot(&body).unwrap().unwrap();
+        assert_eq!((spot.value(), spot.offset_delta), (parts.value.clone(), i as u32), "{name}");
+        end = parts.end;
+        assert_eq!(spots.parts_of(&body, &spot), Ok(parts), "{name}");
+    }
+    assert_eq!((walk.next(&body), spots.next_spot(&body)), (Ok(None), Ok(None)), "{name}");
+    assert_eq!(end, body.len(), "{name}");
+}
+
+#[test]
+fn a_body_without_attributes_is_its_values_and_their_lengths() {
+    let values = [&b"ab"[..], b"", b"c"].map(Record::value);
+    is_laid_out("values", None, &values, 0, "02 6162  00  01 63");
+    let long = [7; 300];
+    let bytes = format!("ac02 {}", "07".repeat(300));
+    is_laid_out("a long value", None, &[Record::value(&long)], 0, &bytes);
+    // This writer makes no such body, but a reader knows what it is.
+    let body = hex("1112131415161718 02 6162 00");
+    let mut walk = Walk::new(0x400, 2, &body).unwrap();
+    let found = [(); 2].map(|()| walk.next(&body).unwrap().unwrap());
+    assert_eq!(
+        found.map(|parts| (parts.value, parts.end)),
+        [(Some(9..11), 11), (Some(12..12), 12)]
+    );
+}
+
+#[test]
+fn a_record_with_attributes_has_its_parts_in_the_formats_order() {
+    let headers = [("na", Some(&b"val"[..])), ("n", None), ("", Some(b"")), ("n", Some(b"w"))];
+    let base = 0x1817_1615_1413_1211;
+    let all = Record {
+        value: Some(b"xyz"),
+        key: Some(b"ke"),
+        headers: &headers,
+        event_time_ns: Some(base + 300),
+    };
+    let bytes = "1112131415161718 \
+                 07  02 6b65  d804  04 02 6e61 04 76616c  01 6e 00  00 01  01 6e 02 77  03 78797a \
+                 00  01 76 \
+                 04  01  00 \
+                 09  00 \
+                 0a  04 02 6e61 04 76616c  01 6e 00  00 01  01 6e 02 77";
+    let records = [
+        all,
+        Record::value(b"v"),
+        Record { event_time_ns: Some(base - 1), ..Record::value(b"") },
+        Record { key: Some(b""), ..Record::default() },
+        // Nothing stands behind its last header.
+        Record { headers: &headers, ..Record::default() },
+    ];
+    is_laid_out("with a base", Some(base), &records, 0x600, bytes);
+    let keyed = Record { key: Some(b"ke"), ..Record::value(b"v") };
+    is_laid_out("without times", None, &[keyed], 0x200, "01  02 6b65  01 76");
+}
+
+#[test]
+fn an_event_time_counts_from_the_base_from_0_without_one_and_wraps() {
+    let timed = |ns| [Record { event_time_ns: Some(ns), ..Record::value(b"v") }];
+    is_laid_out("no base", None, &timed(-2), 0x200, "04 03 01 76");
+    let most = "ffffffffffffff7f";
+    is_laid_out("beyond", Some(i64::MAX), &timed(i64::MIN), 0x600, &format!("{most} 04 02 01 76"));
+    assert_eq!(Walk::new(0x400, 1, &[0; 7]).err(), Some(CUT_OFF), "a base has eight bytes");
+}
+
+#[test]
+fn a_headers_name_is_text() {
+    for (bytes, sound) in [("02 01 02 c3a4 00 00", true), ("02 01 02 a4c3 00 00", false)] {
+        let body = hex(bytes);
+        let found = Walk::new(0x200, 1, &body).unwrap().next(&body);
+        assert_eq!(found.is_ok(), sound, "{bytes}");
+    }
+}
+
+#[test]
+fn a_writer_takes_what_its_body_has_room_for() {
+    let cases = [
+        (false, None, 0, [true, false, false, false]),
+        (true, None, 0x200, [true, false, true, false]),
+        (false, Some(5), 0x400, [true, true, false, false]),
+        (true, Some(5), 0x600, [true; 4]),
+    ];
+    for (rich, base, flags, wanted) in cases {
+        let mut writer = BodyWriter::default();
+        writer.begin(rich, base);
+        assert_eq!((writer.is_rich(), writer.flags()), (rich, flags));
+        let asked = [(false, false), (false, true), (true, false), (true, true)];
+        let taken = asked.map(|(is_rich, has_time)| writer.takes(is_rich, has_time));
+        assert_eq!(taken, wanted, "rich: {rich}, base: {base:?}");
+    }
+}
+
+#[test]
+fn a_record_takes_at_most_ten_bytes_for_each_number_and_one_for_its_attributes() {
+    let headers = [("abc", Some(&b"value"[..])), ("", None)];
+    let whole = Record {
+        value: Some(b"1234567"),
+        key: Some(b"ke"),
+        headers: &headers,
+        ..Record::default()
+    };
+    assert_eq!(Record::default().max_len(), 41);
+    assert_eq!(Record::value(b"1234567").max_len(), 48);
+    assert_eq!(Record { key: Some(b"ke"), ..Record::default() }.max_len(), 43);
+    assert_eq!(whole.max_len(), 50 + 3 + 5 + 20 + 20);
+    let many = [("", None); 50];
+    let record = Record { headers: &many, ..Record::default() };
+    assert!(encode(&[record]).body().len() <= record.max_len());
+}
+
+#[test]
+fn a_record_is_alone_where_its_block_has_neither_deltas_nor_attributes_nor_a_base() {
+    let short = [&[127][..], &[7; 127]].concat();
+    for flags in 0..=u16::MAX {
+        let is_plain = flags & 0x80 == 0 && flags & 0x200 == 0 && flags & 0x400 == 0;
+        let found = Spot::alone(flags, &short).and_then(|spot| spot.value());
+        assert_eq!(found, is_plain.then_some(1..128), "{flags:#x}");
+    }
+    let long = [&[0x80, 1][..], &[7; 128]].concat();
+    for (body, value) in [
+        (&[0][..], Some(1..1)),
+        (&[0, 7], Some(1..1)),
+        (&[2, 7, 7], Some(1..3)),
+        (&[2, 7], None),
+        (&[2], None),
+        (&[1], None),
+        (&long, None),
+    ] {
+        assert_eq!(Spot::alone(0, body).and_then(|spot| spot.value()), value, "{body:?}");
+    }
 }

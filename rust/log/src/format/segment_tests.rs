@@ -1,7 +1,7 @@
 //! The first page of a segment: its bytes are those of the format, and no other page is believed.
 
 use super::*;
-use crate::format::hex;
+use crate::format::tests::hex;
 
 fn sample() -> Header {
     Header {

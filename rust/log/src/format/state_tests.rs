@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::format::block::{Kind, flag};
-use crate::format::hex;
+use crate::format::tests::hex;
 
 fn rich_state() -> LogState {
     let mut state = LogState::default();

@@ -19,6 +19,12 @@ pub fn sealed(len: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
     bytes
 }
 
+/// Bytes of hexadecimal digits; spaces stand between what belongs together.
+pub fn hex(digits: &str) -> Vec<u8> {
+    let digits: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(16)).collect();
+    digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
+}
+
 /// Ten bytes of which no two are alike, the lowest bits of some set and of others not.
 const BYTES: [u8; 10] = [0x81, 0x12, 0xa3, 0x34, 0xc5, 0x56, 0xe7, 0x78, 0x99, 0x1a];
 

@@ -140,6 +140,7 @@ pub fn unzigzag(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::tests::hex;
 
     #[test]
     fn a_length_in_a_register_has_the_bytes_that_are_stored() {
@@ -189,6 +190,52 @@ mod tests {
         for value in [0, 1, -1, 63, -64, i64::MAX, i64::MIN] {
             assert_eq!(unzigzag(zigzag(value)), value);
         }
-        assert_eq!(zigzag(-1), 1);
+        let folded = [0, -1, 1, -2, 2, i64::MAX, i64::MIN].map(zigzag);
+        assert_eq!(folded, [0, 1, 2, 3, 4, u64::MAX - 1, u64::MAX]);
+    }
+
+    #[test]
+    fn a_number_is_seven_bits_a_byte_lowest_first() {
+        for (value, digits) in [
+            (0, "00"),
+            (0x7f, "7f"),
+            (0x80, "8001"),
+            (300, "ac02"),
+            (0x3fff, "ff7f"),
+            (0x4000, "808001"),
+            (0x00fe_dcba_9876_5432, "b2a8d9c3a997b77f"),
+            (0x0123_4567_89ab_cdef, "ef9bafcdf8acd19101"),
+            (0xfedc_ba98_7654_3210, "90e4d0b287d3aeeefe01"),
+            (u64::MAX, "ffffffffffffffffff01"),
+        ] {
+            let (bytes, mut out) = (hex(digits), vec![0xaa]);
+            put(&mut out, value);
+            assert_eq!(out[1..], bytes, "{value:#x}");
+            // At a place behind others, with and without more behind it.
+            for more in [0, 9] {
+                let (mut at, found) = (1, &[&out[..], &vec![0xee; more]].concat());
+                assert_eq!((get(found, &mut at), at), (Some(value), out.len()), "{value:#x}");
+            }
+            if let Some(lead) = Lead::of(value as usize) {
+                let mut word = bytes;
+                word.resize(8, 0);
+                assert_eq!(lead.word().to_le_bytes().as_slice(), word, "{value:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn needless_zero_bytes_are_read_up_to_ten_bytes_in_all() {
+        for len in 2..=10 {
+            let mut bytes = vec![0x85];
+            bytes.resize(len - 1, 0x80);
+            bytes.push(0);
+            for more in [0, 9] {
+                let (mut at, found) = (0, [&bytes[..], &vec![1; more]].concat());
+                assert_eq!((get(&found, &mut at), at), (Some(5), len));
+            }
+        }
+        let eleven = [&[0x80; 10][..], &[0]].concat();
+        assert_eq!(get(&eleven, &mut 0), None);
     }
 }

@@ -104,3 +104,7 @@ impl Walk {
         Some(found)
     }
 }
+
+#[cfg(test)]
+#[path = "keyed_tests.rs"]
+mod tests;
