@@ -189,9 +189,8 @@ fn a_floor_beyond_the_head_is_none_that_a_queue_has() {
 }
 
 #[test]
-fn the_slots_of_the_ends_are_at_512_and_1024_and_a_torn_one_is_told_from_an_empty_one() {
-    let (first, second) =
-        (Ends { serial: 2, ..Ends::default() }, Ends { serial: 3, ..Ends::default() });
+fn the_slots_of_the_ends_are_at_512_and_1024() {
+    let [first, second] = [2, 3].map(|serial| Ends { serial, ..Ends::default() });
     let slots = [first, second].map(|ends| ends_bytes(&ends, ID));
     let page = laid_out(4096, &[(512, &slots[0]), (1024, &slots[1])]);
     assert_eq!(Ends::in_page(&page, ID), [Some(first), Some(second)]);
@@ -204,7 +203,15 @@ fn the_slots_of_the_ends_are_at_512_and_1024_and_a_torn_one_is_told_from_an_empt
     ] {
         assert_eq!(Ends::in_page(&page[..len], ID), found, "{len} bytes");
     }
-    let cases: [(&[(usize, &[u8])], _, _); 8] = [
+}
+
+/// Fields of a page, each at its place.
+type Fields<'a> = &'a [(usize, &'a [u8])];
+
+#[test]
+fn a_torn_slot_of_the_ends_is_told_from_one_that_was_never_written() {
+    let slots = [2, 3].map(|serial| ends_bytes(&Ends { serial, ..Ends::default() }, ID));
+    let cases: [(Fields<'_>, _, _); 8] = [
         (&[(512, &slots[0]), (1024, &slots[1])], None, "both are whole"),
         (&[], None, "neither was ever written"),
         (&[(1024, &slots[1])], None, "one was never written"),
