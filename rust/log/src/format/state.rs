@@ -35,6 +35,10 @@ pub const MAX_CURSOR_NAME: usize = 512;
 pub const MAX_TOKEN_NAME: usize = 512;
 /// Sequences remembered of a producer.
 pub const PRODUCER_SEQUENCES: usize = 5;
+/// Longest entries of a producer, a token and a cursor.
+const PRODUCER_LEN_MAX: usize = 12 + 16 * PRODUCER_SEQUENCES;
+const TOKEN_LEN_MAX: usize = 20 + MAX_TOKEN_NAME;
+const CURSOR_LEN_MAX: usize = 16 + MAX_CURSOR_NAME;
 
 mod kind {
     pub const TOPIC: u64 = 1;
@@ -426,7 +430,7 @@ impl LogState {
                     topic.first = topic.first.max(u64_at(payload, 4));
                 }
             }
-            (kind::PRODUCER, 12..) if (payload.len() - 12) % 16 == 0 => {
+            (kind::PRODUCER, 12..=PRODUCER_LEN_MAX) if (payload.len() - 12) % 16 == 0 => {
                 let mut known = ProducerState::default();
                 for pair in payload[12..].chunks_exact(16) {
                     known.note(u64_at(pair, 0), u64_at(pair, 8));
@@ -437,7 +441,7 @@ impl LogState {
                     _ => drop(self.producers.insert(key, known)),
                 }
             }
-            (kind::TOKEN, 20..) => {
+            (kind::TOKEN, 21..=TOKEN_LEN_MAX) => {
                 let key = (u32_at(payload, 0), payload[20..].to_vec());
                 let (version, committed_ms) = (u64_at(payload, 4), u64_at(payload, 12) as i64);
                 if version == TokenState::NONE.version {
@@ -446,7 +450,7 @@ impl LogState {
                     self.tokens.insert(key, TokenState { version, committed_ms });
                 }
             }
-            (kind::CURSOR, 16..) => {
+            (kind::CURSOR, 17..=CURSOR_LEN_MAX) => {
                 let (offset, crc, turn) =
                     (u64_at(payload, 0), u32_at(payload, 8), u32_at(payload, 12));
                 if offset == CursorState::NONE.offset {
