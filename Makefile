@@ -25,7 +25,7 @@ RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml C
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help check-tools check build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
+.PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python test-rust test-loom test-shuttle test-python test-spark test-spark-all bench bench-spark bench-plots demo wheel format clean
 
@@ -40,15 +40,17 @@ check: ## everything that must be green before a change lands: test, lint, test-
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory test-proof
 
+venv: .venv/.dev ## bring what tests and lints run with into .venv
+
 build: $(CORE) ## build the compiled module and install falaj into .venv
 
 # Some parts at a time: building the module keeps one core busy, and pytest waits for a third of its time.
-test: .venv/.dev ## all tests, of Rust, Python and Spark, and the models
-	$(BIN)/python tools/parts.py test "$(TARGET)/words-of-tests"
+test: | check-tools ## all tests, of Rust, Python and Spark, and the models
+	$(PYTHON) tools/parts.py test "$(TARGET)/words-of-tests"
 
 # The reliability harness at the size of a push (docs/RELIABILITY.md). Seeds are fixed; other ones are for
 # soaks.
-test-proof: $(CORE) proof-programs ## the reliability harness, push-sized (docs/RELIABILITY.md)
+test-proof: $(CORE) ## the reliability harness, push-sized (docs/RELIABILITY.md)
 	$(BIN)/python tools/parts.py proof "$(TARGET)/proof"
 
 # One after the other: the storm's engine has fail points, which the others' must not have.

@@ -64,6 +64,7 @@ MODELS = counted((r"^test result: ok\. (\d+) passed", "models"))
 
 # In this order, so that the lanes end at about the same time.
 TEST: dict[str, Callable[[str], str]] = {
+    "venv": lambda _: "what is tested with",
     "build": told(r"(Installed falaj|Nothing to be done)", "the module"),
     "test-rust": TESTS,
     "test-loom": MODELS,
@@ -71,9 +72,20 @@ TEST: dict[str, Callable[[str], str]] = {
     "test-spark": told(r"(\d+ passed[^\n]*?) in ", "{}"),
     "test-shuttle": MODELS,
 }
-BEHIND = {"test-python": "build", "test-spark": "build"}
-"""What begins only when something else has ended: these need the module."""
-URGENT = {"build", "test-python"}
+BEHIND = {
+    "build": "venv",
+    "test-rust": "venv",
+    "test-python": "build",
+    "test-spark": "build",
+    "proof-outside": "proof-programs",
+    "proof-hostile": "proof-programs",
+    "proof-explore": "proof-programs",
+    "proof-storm": "proof-programs",
+    "proof-power": "proof-programs",
+    "proof-guest": "proof-programs",
+}
+"""What begins only when something else has ended, as it needs that."""
+URGENT = {"venv", "build", "test-python"}
 """One behind the other they take longest: where cores are few the others make way."""
 NICE = 5
 """How much way: about a third of what the urgent ones get, where both want a core."""
@@ -82,6 +94,9 @@ LINT: dict[str, Callable[[str], str]] = {
     "lint-python": told(r"no issues found in (\d+ source files)", "{}"),
 }
 PROOF: dict[str, Callable[[str], str]] = {
+    "proof-programs": told(r"Finished `release` profile", "three harnesses"),
+    "proof-canaries": canaries,
+    "proof-outside": counted((r"(\d+) passed", "passed"), (r"(\d+) skipped", "skipped")),
     "proof-hostile": counted(
         (r"^flips\S*: (\d+) cases", "flips"),
         (r"^bytes-\S+: (\d+) cases", "batches of rubbish"),
@@ -89,11 +104,9 @@ PROOF: dict[str, Callable[[str], str]] = {
     ),
     "proof-explore": told(r"^explore: (\d+) different states", "{} different states"),
     "proof-sanitizers": TESTS,
-    "proof-outside": counted((r"(\d+) passed", "passed"), (r"(\d+) skipped", "skipped")),
     "proof-storm": told(
         r'"acknowledged":(\d+).*?"kills":(\d+)', "{1} kills, {0} acknowledged records"
     ),
-    "proof-canaries": canaries,
     "proof-models": MODELS,
     "proof-power": told(r'"cuts":(\d+)', "{} power cuts"),
     "proof-guest": told(r'"cuts":(\d+)', "{} power cuts in a guest"),
