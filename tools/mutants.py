@@ -8,7 +8,7 @@ not tried again while its function is the same, wherever that stands; a survivor
 was interrupted goes on, after a commit and in another clone too, and one after new tests were
 written tries what they are for. See docs/RELIABILITY.md, "Coverage and mutants".
 
-Usage: mutants.py [--shard K/N] [--room NAME]... [--summary]
+Usage: mutants.py [--shard K/N] [--room NAME]... [--from-round R] [--summary]
 """
 
 import argparse
@@ -171,8 +171,8 @@ class Verdicts:
         return [m for m in mutants if self.of(m) not in {"caught", "unviable"}]
 
 
-def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
-    """Try a shard of a room, in rounds."""
+def run(name: str, room: Room, shard: tuple[int, int], first: int, state: Path) -> int:
+    """Try a shard of a room, in rounds from the first on."""
     part, whole = shard
     verdicts = Verdicts(state / name, LEDGER / f"{name}.txt")
     mutants = all_of(room)
@@ -180,7 +180,7 @@ def run(name: str, room: Room, shard: tuple[int, int], state: Path) -> int:
     mutants = [mutant for mutant in mutants if mutant.lot % whole == part]
     # What others need is built once for all shards; rooms may run beside each other.
     environment = os.environ | {"CARGO_TARGET_DIR": str(state / "target" / name)}
-    for number, tests in enumerate(room.rounds, 1):
+    for number, tests in list(enumerate(room.rounds, 1))[first - 1 :]:
         chosen = verdicts.to_try(mutants)
         print(f"{name}: shard {part} of {whole}, round {number}: {len(chosen)}", flush=True)
         if not chosen:
@@ -228,6 +228,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shard", type=shard_of, default=(0, 1), metavar="K/N")
     parser.add_argument("--room", action="append", choices=list(ROOMS))
+    # What survived the rounds before is not noted: whoever interrupted a run knows how far it was.
+    parser.add_argument("--from-round", type=int, default=1, metavar="R")
     parser.add_argument("--state", type=Path, default=default_state())
     parser.add_argument("--summary", action="store_true", help="try nothing")
     given = parser.parse_args()
@@ -236,7 +238,7 @@ def main() -> int:
     state = given.state.resolve()
     if not given.summary:
         for name, room in rooms.items():
-            code = run(name, room, given.shard, state)
+            code = run(name, room, given.shard, given.from_round, state)
             if code:
                 print(f"{name}: cargo-mutants ended with {code}", file=sys.stderr)
                 return code
