@@ -1,6 +1,7 @@
 //! Staged parts: each byte at its place, and what neither a part nor a manifest has.
 
 use super::*;
+use crate::format::block::flag;
 use crate::format::tests::{laid_out, sealed};
 
 const OWNER: Owner = Owner { log: [1; 16], topic: [2; 16], id: 3 };
@@ -26,7 +27,7 @@ fn what_was_laid_out_comes_back_and_no_flipped_bit_does() {
         len: 3,
         body_crc: 4,
         highest_ns: Some(-5),
-        flags: super::super::block::flag::RICH,
+        flags: flag::RICH,
         uses_append_time: true,
     };
     let (head, framed, listed) = (header.encode(), frame.encode(3, 80), manifest().encode());
