@@ -103,6 +103,11 @@ proof-power: | check-tools
 	cargo run --release --locked -p falaj-storm -- power --cuts 50 --seed 20 --dir $(PROOF_DIR) || \
 		{ [ $$? = 77 ] && echo "NOT RUN: power cuts, for want of the right to mount"; }
 
+# Two fifths of what each of some forty Javas takes to start; `make test` has too few for it.
+.venv/.classes: .venv/.dev | $(CORE)
+	$(BIN)/python -m falaj.spark.archive
+	touch $@
+
 proof-outside: $(CORE) .venv/.classes
 	$(BIN)/python -m pytest tests/proof --proof -p no:cacheprovider --durations=10
 	$(BIN)/python -m pytest tests/spark tests/demo tests/soak --proof -m proof -p no:cacheprovider --durations=10
@@ -155,12 +160,7 @@ test-shuttle: | check-tools ## long random schedules of the models in rust/log/t
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once; all but Spark's
 	$(BIN)/python -m pytest --ignore tests/spark
 
-# Half of what each of some sixty Javas costs at its start.
-.venv/.classes: .venv/.dev | $(CORE)
-	$(BIN)/python -m falaj.spark.archive
-	touch $@
-
-test-spark: $(CORE) .venv/.classes ## what reads and writes topics through PySpark
+test-spark: $(CORE) ## what reads and writes topics through PySpark
 	$(BIN)/python -m pytest tests/spark
 
 # .venv has the newest PySpark. The others have a .venv each, which borrows all else from it: the module

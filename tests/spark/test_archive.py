@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.proof
 def test_a_session_has_the_archive_of_its_environment_open(spark: SparkSession) -> None:
     made = archive.path()
     if not made.exists():
-        pytest.skip(f"NOT RUN: {made} is made by `make test-spark`")
+        pytest.skip(f"NOT RUN: {made} is made by `make proof-outside`")
     gateway = spark.sparkContext._gateway
     assert gateway
     assert str(made) in Path(f"/proc/{gateway.proc.pid}/maps").read_text()
