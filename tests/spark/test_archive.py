@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from falaj.errors import Invalid
 from falaj.spark import archive
 
 if TYPE_CHECKING:
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 @pytest.mark.proof
 def test_a_session_has_the_archive_of_its_environment_open(spark: SparkSession) -> None:
     made = archive.path()
-    if not made.exists():
-        pytest.skip(f"NOT RUN: {made} is made by `make proof-outside`")
+    assert made.exists(), "`make proof-outside` makes it"
     gateway = spark.sparkContext._gateway
     assert gateway
     assert str(made) in Path(f"/proc/{gateway.proc.pid}/maps").read_text()
@@ -36,6 +36,15 @@ def test_only_an_archive_that_is_there_and_can_be_named_is_named(
         there.parent.mkdir(parents=True)
         there.touch()
         assert (f"-XX:SharedArchiveFile={there} " in archive.flags()) == named, folder
+
+
+def test_none_is_made_where_it_could_not_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "two words"))
+    with pytest.raises(Invalid, match=r"two words.*another folder"):
+        archive.make()
+    assert not (tmp_path / "two words").exists()
 
 
 def test_another_java_has_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

