@@ -163,15 +163,28 @@ def test_a_mutant_is_known_again_wherever_its_function_stands_and_no_longer_when
     (state / "mutants.out/caught.txt").write_text(f"{before[0].name}\n")
     # As one that comes after an interruption, when the code is another.
     verdicts = mutants.Verdicts(state, ledger)
-    assert verdicts.to_try(then) == then[1:]
-    assert verdicts.to_try(other) == other
+    assert verdicts.to_try(then, too_long=False) == then[1:]
+    assert verdicts.to_try(other, too_long=False) == other
 
     # As one in another clone: all that it has is the ledger.
     verdicts = mutants.Verdicts(tmp_path / "another", ledger)
-    assert verdicts.to_try(then) == then[1:]
+    assert verdicts.to_try(then, too_long=False) == then[1:]
     verdicts.forget_all_but(other)
-    assert mutants.Verdicts(tmp_path / "another", ledger).to_try(then) == then
+    assert mutants.Verdicts(tmp_path / "another", ledger).to_try(then, too_long=False) == then
     assert ledger.read_text().splitlines()[-1].startswith("#")
+
+
+def test_a_mutant_that_took_too_long_is_tried_again_when_that_is_asked(tmp_path: Path) -> None:
+    found = mutants.named(listed("fn f() {\n    a < b;\n    b < c;\n}\n", 2, 3), lambda _: "fn f")
+    verdicts = mutants.Verdicts(tmp_path / "state", tmp_path / "room.txt")
+    verdicts.begin(found)
+    for kind, mutant in zip(("timeout", "missed"), found, strict=True):
+        (tmp_path / "state/mutants.out").mkdir(exist_ok=True)
+        (tmp_path / f"state/mutants.out/{kind}.txt").write_text(f"{mutant.name}\n")
+    verdicts.collect(last_round=True)
+    assert [verdicts.of(mutant) for mutant in found] == ["timeout", "missed"]
+    assert verdicts.to_try(found, too_long=False) == found[1:]
+    assert verdicts.to_try(found, too_long=True) == found
 
 
 @pytest.mark.parametrize("room", rooms.ROOMS)

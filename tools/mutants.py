@@ -4,11 +4,12 @@
 Owns: which mutants are tried when, and what is known of each, in docs/mutants, a file for each
 room. A mutant is known by its file, what it changes, the how-manieth of its kind it is in its
 function, and that function's text; of all this the file keeps a mark. Invariant: what was killed is
-not tried again while its function is the same, wherever that stands; a survivor is. So a run that
-was interrupted goes on, after a commit and in another clone too, and one after new tests were
-written tries what they are for. See docs/RELIABILITY.md, "Coverage and mutants".
+not tried again while its function is the same, wherever that stands; a survivor is, and what took
+too long if that is asked for. So a run that was interrupted goes on, after a commit and in another
+clone too, and one after new tests were written tries what they are for. See docs/RELIABILITY.md,
+"Coverage and mutants".
 
-Usage: mutants.py [--shard K/N] [--room NAME]... [--from-round R] [--summary]
+Usage: mutants.py [--shard K/N] [--room NAME]... [--from-round R] [--too-long] [--summary]
 """
 
 import argparse
@@ -28,8 +29,10 @@ from typing import Any
 
 from rooms import ROOMS, ROOT, Room, install
 
-# Long enough that a machine which is busy does not look like a test that hangs.
-TEST_SECONDS = 120
+# So long that a machine which is busy does not look like a test that hangs: in seconds, and in
+# times of what the tests take where nothing is changed.
+TEST_SECONDS = 30
+TEST_TIMES = 8
 BUILD_SECONDS = 1200
 # Exit codes of cargo-mutants: all killed, some survived, some took too long.
 FOUND_SOMETHING = {0, 2, 3}
@@ -166,14 +169,15 @@ class Verdicts:
         aside.write_text(HEAD.format(room=self.file.stem) + "".join(lines))
         aside.replace(self.file)
 
-    def to_try(self, mutants: list[Mutant]) -> list[Mutant]:
-        """Those of which nothing is known, or nothing good."""
-        return [m for m in mutants if self.of(m) not in {"caught", "unviable"}]
+    def to_try(self, mutants: list[Mutant], *, too_long: bool) -> list[Mutant]:
+        """Those of which nothing is known, or nothing good; what took too long if that is asked."""
+        done = {"caught", "unviable"} if too_long else {"caught", "unviable", "timeout"}
+        return [m for m in mutants if self.of(m) not in done]
 
 
-def run(name: str, room: Room, shard: tuple[int, int], first: int, state: Path) -> int:
-    """Try a shard of a room, in rounds from the first on."""
-    part, whole = shard
+def run(name: str, room: Room, given: argparse.Namespace, state: Path) -> int:
+    """Try a shard of a room, in rounds from the first that is asked for on."""
+    (part, whole), first = given.shard, given.from_round
     verdicts = Verdicts(state / name, LEDGER / f"{name}.txt")
     mutants = all_of(room)
     verdicts.forget_all_but(mutants)
@@ -181,7 +185,7 @@ def run(name: str, room: Room, shard: tuple[int, int], first: int, state: Path) 
     # What others need is built once for all shards; rooms may run beside each other.
     environment = os.environ | {"CARGO_TARGET_DIR": str(state / "target" / name)}
     for number, tests in list(enumerate(room.rounds, 1))[first - 1 :]:
-        chosen = verdicts.to_try(mutants)
+        chosen = verdicts.to_try(mutants, too_long=given.too_long)
         print(f"{name}: shard {part} of {whole}, round {number}: {len(chosen)}", flush=True)
         if not chosen:
             continue
@@ -191,7 +195,8 @@ def run(name: str, room: Room, shard: tuple[int, int], first: int, state: Path) 
         command = cargo((mutant.path for mutant in chosen), "--no-shuffle", "--jobs", "1")
         # The tree is copied in each round: without what is built in it.
         command += ["--output", str(verdicts.directory), "--gitignore=true"]
-        command += ["--timeout", str(TEST_SECONDS), "--build-timeout", str(BUILD_SECONDS)]
+        command += ["--minimum-test-timeout", str(TEST_SECONDS)]
+        command += ["--timeout-multiplier", str(TEST_TIMES), "--build-timeout", str(BUILD_SECONDS)]
         command += [f"--re=^{re.escape(mutant.name)}$" for mutant in chosen]
         # Said to every cargo command, so that nothing else is built.
         for target in targets.split():
@@ -230,6 +235,8 @@ def main() -> int:
     parser.add_argument("--room", action="append", choices=list(ROOMS))
     # What survived the rounds before is not noted: whoever interrupted a run knows how far it was.
     parser.add_argument("--from-round", type=int, default=1, metavar="R")
+    # Most of these loop for ever, and each costs half a minute in every round.
+    parser.add_argument("--too-long", action="store_true", help="try those again that took so")
     parser.add_argument("--state", type=Path, default=default_state())
     parser.add_argument("--summary", action="store_true", help="try nothing")
     given = parser.parse_args()
@@ -238,7 +245,7 @@ def main() -> int:
     state = given.state.resolve()
     if not given.summary:
         for name, room in rooms.items():
-            code = run(name, room, given.shard, given.from_round, state)
+            code = run(name, room, given, state)
             if code:
                 print(f"{name}: cargo-mutants ended with {code}", file=sys.stderr)
                 return code

@@ -41,16 +41,16 @@ ROOMS: dict[str, Room] = {
         ("log/recover/*.rs", "log/chain.rs", "log/beyond.rs", "log/rehead.rs", "log/supersede.rs"),
         (
             "lib: log::chain::",
-            "log: recovery:: damage:: latch:: torn_header:: trim:: trimmed::",
-            "log: cursor:: engine:: pread:: promises:: roll:: snapshots::",
+            "log: recovery:: damage:: doubt:: latch:: torn_header:: trim:: trimmed::",
+            "log: ahead:: cursor:: engine:: heavy:: pread:: promises:: roll:: snapshots::",
             "store: admin:: compaction:: damaged_appends::",
         ),
     ),
     "segment": Room(
         ("segment/*.rs",),
         (
-            "log: segments:: engine:: damage::",
-            "log: cursor:: format_doc:: pread:: promises:: recovery:: roll:: seek::",
+            "log: segments:: engine:: damage:: seek::",
+            "log: cursor:: doubt:: format_doc:: heavy:: pread:: promises:: recovery:: roll::",
             "lib",
             "store: compaction:: damaged_appends::",
         ),

@@ -10,6 +10,9 @@ use crate::segment::create::{Builder, own_header};
 use crate::storage::Access;
 use crate::storage::memory::MemoryStorage;
 
+#[path = "chain_changed_tests.rs"]
+mod changed;
+
 const LOG: [u8; 16] = [7; 16];
 const LEN: u64 = 64 << 10;
 

@@ -107,6 +107,7 @@ fn what_damage_may_have_set_back_is_refused_until_repair() {
         assert_eq!(told, done, "what is told is what is done");
         assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [Mend::AsKnown]);
         assert_eq!((done[0].position, log.mend_offsets().unwrap()), (position, vec![]));
+        assert!(done[0].why.contains("1 cursor, 1 token and 1 producer is"), "{}", done[0].why);
         let as_known = |log: &Log| {
             assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(1)));
             assert_eq!(log.token_of(0, "nightly").unwrap().unwrap().version, 1);
