@@ -196,6 +196,8 @@ def settings(path: Path, members: dict[str, type]) -> dict[str, Any]:
     for name, kind in (members | optional).items():
         if type(read.get(name)) is not kind:
             raise Damage(f"{path}: {name}")
+        if name.startswith("retention_") and kind is int and not 1 <= read[name] < 2**63:
+            raise Damage(f"{path}: {name}")
     return read  # type: ignore[no-any-return]
 
 

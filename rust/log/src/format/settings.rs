@@ -9,7 +9,7 @@
 use serde_json::{Map, Value};
 
 use super::checksum::crc32;
-use super::retention::Retention;
+use super::retention::{Retention, is_limit};
 use super::{Decoded, Malformed, VERSION, names};
 
 /// How a store is written to, fixed when it is created.
@@ -110,7 +110,8 @@ impl StoreSettings {
             revision: members.optional_number("revision")?.unwrap_or(0),
         };
         members.finish()?;
-        Ok(settings)
+        // A limit of 0 would let retention take all that there is.
+        if settings.retention_bytes.is_none_or(is_limit) { Ok(settings) } else { Err(NO_LIMIT) }
     }
 }
 
@@ -174,6 +175,9 @@ impl TopicSettings {
             revision: members.optional_number("revision")?.unwrap_or(0),
         };
         members.finish()?;
+        if !settings.retention.is_within_limits() {
+            return Err(NO_LIMIT);
+        }
         let named =
             names::complaint(&settings.name).is_none() && names::complaint(&settings.log).is_none();
         if named && settings.partitions > 0 {
@@ -189,6 +193,8 @@ impl TopicSettings {
 }
 
 const WRONG_MEMBER: Malformed = Malformed::Damaged("a member is missing or of the wrong type");
+const NO_LIMIT: Malformed =
+    Malformed::Damaged("a limit of retention that is not 1 to 9223372036854775807");
 const CHECKSUM: &str = ",\"checksum\":\"";
 
 fn revision(revision: u64) -> (&'static str, Option<u64>) {

@@ -1,6 +1,7 @@
 //! Settings files: their text is the one that the format gives, and what is not is refused.
 
 use super::*;
+use crate::format::retention::MAX_LIMIT;
 
 fn topic() -> TopicSettings {
     TopicSettings {
@@ -38,7 +39,7 @@ fn settings_come_back() {
 fn what_nobody_asked_for_stands_nowhere_and_what_somebody_did_comes_back() {
     let plain = topic().encode();
     assert!(!plain.contains("retention") && !plain.contains("revision"), "{plain}");
-    let (bytes, age_ms, records) = (Some(1), Some(2), Some(u64::MAX));
+    let (bytes, age_ms, records) = (Some(1), Some(2), Some(MAX_LIMIT));
     let retention = Retention { bytes, age_ms, records, waits: true, protected: true };
     let kept = TopicSettings { retention, revision: 9, ..topic() };
     assert_eq!(TopicSettings::decode(kept.encode().as_bytes()), Ok(kept.clone()));
@@ -49,6 +50,21 @@ fn what_nobody_asked_for_stands_nowhere_and_what_somebody_did_comes_back() {
     {
         let body = text.split(CHECKSUM).next().unwrap().replace("\"retention_bytes\":1", wrong);
         assert_eq!(TopicSettings::decode(sealed(&body).as_bytes()), Err(WRONG_MEMBER), "{wrong}");
+    }
+}
+
+/// Retention by a limit of 0 would take everything.
+#[test]
+fn a_limit_that_nobody_could_set_is_damage() {
+    for (limit, is_one) in [(0, false), (1, true), (MAX_LIMIT, true), (MAX_LIMIT + 1, false)] {
+        let retention_bytes = Some(limit);
+        let store = StoreSettings { retention_bytes, ..store(WriteMode::Mapped) };
+        let expected = if is_one { Ok(store.clone()) } else { Err(NO_LIMIT) };
+        assert_eq!(StoreSettings::decode(store.encode().as_bytes()), expected, "{limit}");
+        let retention = Retention { records: retention_bytes, ..Retention::default() };
+        let topic = TopicSettings { retention, ..topic() };
+        let expected = if is_one { Ok(topic.clone()) } else { Err(NO_LIMIT) };
+        assert_eq!(TopicSettings::decode(topic.encode().as_bytes()), expected, "{limit}");
     }
 }
 

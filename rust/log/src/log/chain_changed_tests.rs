@@ -140,7 +140,10 @@ fn a_gap_is_named_wherever_it_is_and_what_lies_before_it_is_read() {
     let chain = p.chain(Reading::Map);
     assert_eq!(next(&chain, 0).unwrap(), Next::Segment { sequence: 1, end: row[0].end });
     let error = next(&chain, 1).unwrap_err();
-    assert!(is_missing(&error) && error.to_string().contains(names::segment(2).as_str()), "{error}");
+    assert!(
+        is_missing(&error) && error.to_string().contains(names::segment(2).as_str()),
+        "{error}"
+    );
     assert_eq!(next(&chain, 3).unwrap(), Next::Segment { sequence: 4, end: row[3].end });
 }
 

@@ -221,7 +221,6 @@ pub(super) fn within_limits(topic: &TopicSettings) -> bool {
         && is_codec(&topic.codec)
         && is_segment_bytes(topic.segment_bytes)
         && is_sync_interval(topic.sync_interval_ms)
-        && topic.retention.is_within_limits()
 }
 
 #[cfg(test)]
