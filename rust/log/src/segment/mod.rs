@@ -688,3 +688,9 @@ pub const UNREAD: &str = "the disk does not give these bytes back";
 pub const CANNOT_READ: Malformed = Malformed::Damaged(UNREAD);
 /// A zero word below where the log ends.
 pub const NO_BLOCK: Malformed = Malformed::Damaged("nothing where a committed block should be");
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    pub mod draft;
+    mod reading;
+}
