@@ -246,3 +246,7 @@ impl Builder {
         Segment::from_map(path, self.file, header, self.map, self.len)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "create_tests.rs"]
+mod tests;
