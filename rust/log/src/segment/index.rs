@@ -384,3 +384,7 @@ impl Pacer {
         self.entries += 1;
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "index_tests.rs"]
+mod tests;

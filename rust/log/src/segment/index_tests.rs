@@ -1,0 +1,183 @@
+//! Which blocks get an entry, and that an entry is found among however many there are, without looking
+//! at most of them.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::*;
+use crate::format::block::{Header, Kind, flag};
+use crate::segment::Block;
+use crate::segment::tests::draft::{BOTH, Draft, LEN, data};
+use crate::storage::File;
+
+const MODE: u32 = 0o600;
+
+/// Entries of these topics, one behind the other; the offset of each is how many of its topic were before.
+fn entries(topics: &[u32]) -> Vec<Entry> {
+    let mut next = [0; 10];
+    let entry = |(i, topic): (u64, &u32)| {
+        let offset = &mut next[*topic as usize];
+        *offset += 1;
+        let position = (i + 1) * STRIDE;
+        Entry { topic: *topic, offset: *offset - 1, position, highest_ns: i64::MIN }
+    };
+    (0..).zip(topics).map(entry).collect()
+}
+
+/// What a search finds, and how many entries it looked at. One that would never end fails.
+fn search(entries: &[Entry], topic: u32, until: u64) -> (Option<Entry>, usize) {
+    let (index, looks) = (Index::Built(entries.to_vec()), Cell::new(0));
+    let look = |i| {
+        looks.set(looks.get() + 1);
+        assert!(looks.get() <= 10_000, "still looking for {until} of topic {topic}");
+        index.entry(i)
+    };
+    let found = index.search(topic, |entry| entry.offset <= until, look);
+    if let Some((i, entry)) = found {
+        assert_eq!(index.entry(i), Some(entry), "an entry is where it is said to be");
+    }
+    (found.map(|(_, entry)| entry), looks.get())
+}
+
+#[test]
+fn of_a_thousand_entries_a_search_looks_at_ten() {
+    let entries = entries(&[0; 1000]);
+    for until in 0..1100 {
+        let (found, looks) = search(&entries, 0, until);
+        assert_eq!(found, Some(entries[until.min(999) as usize]));
+        assert!(looks <= 10, "{looks} looks for {until}");
+    }
+}
+
+#[test]
+fn a_search_finds_the_last_entry_that_fits_wherever_its_topic_has_some() {
+    let rows: [&[u32]; 7] = [
+        &[],
+        &[1],
+        &[0, 0, 0, 0, 1],
+        &[1, 0, 0, 0, 0, 0],
+        &[1, 0, 0, 0, 1, 1, 0, 0],
+        &[0, 1, 2, 0, 1, 2, 0, 1, 2, 2, 2, 1],
+        &[2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0],
+    ];
+    for topics in rows {
+        let entries = entries(topics);
+        for topic in 0..4 {
+            for until in 0..10 {
+                let fits = |entry: &&Entry| entry.topic == topic && entry.offset <= until;
+                let last = entries.iter().rfind(fits).copied();
+                assert_eq!(
+                    search(&entries, topic, until).0,
+                    last,
+                    "{until} of {topic} in {topics:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A segment and the file of its index, which has three entries and room for more.
+fn three_entries() -> (Draft, Vec<Entry>, Arc<dyn File>) {
+    let draft = Draft::new();
+    let (segment, three) = (draft.open(Reading::Map), entries(&[0, 1, 0]));
+    Index::replace(&draft.memory, &draft.dir, &segment, LEN, &three, MODE).unwrap();
+    let path = draft.dir.join(names::index(segment.sequence()));
+    let file = draft.memory.open(&path, Open::ReadWrite).unwrap();
+    (draft, three, file)
+}
+
+#[test]
+fn an_index_is_filled_up_to_the_first_place_without_a_sound_entry() {
+    let (draft, three, file) = three_entries();
+    let filled = || {
+        BOTH.map(|reading| {
+            let segment = draft.open(reading);
+            let opened = Index::open_existing(&draft.memory, &draft.dir, &segment);
+            opened.map_or(0, |index| index.filled())
+        })
+    };
+    assert_eq!(filled(), [3, 3]);
+    assert_eq!(Index::Built(three).filled(), 3);
+    assert_eq!(Index::Built(Vec::new()).filled(), 0);
+    file.write_at(&[9], entry_position(1) + 8).unwrap();
+    // Who reads it without a map is told that it is damaged; see `Index::load`.
+    assert_eq!(filled(), [1, 0]);
+}
+
+#[test]
+fn what_was_written_to_an_index_is_what_is_loaded_from_it() {
+    let (draft, three, file) = three_entries();
+    let load = || Index::load(&draft.memory, &draft.dir, &draft.open(Reading::Map)).unwrap();
+    assert_eq!(load(), three);
+    file.write_at(&[0; ENTRY_LEN], entry_position(1)).unwrap();
+    assert_eq!(load(), three[..1], "what was never written ends it");
+}
+
+#[test]
+fn the_longest_index_that_a_segment_can_have_is_read_whole_and_no_memory_is_asked_for_more() {
+    // As `docs/FORMAT.md` says how long it is, for the last position that there is.
+    let longest = 64 + (34_359_738_360 / 4096 + 2) * 32;
+    assert!((longest..300 << 20).contains(&MAX_FILE), "{MAX_FILE}");
+}
+
+/// A step over a block of a topic.
+fn step(topic: u32, flags: u16, position: u64, time: u64) -> Step {
+    let header = Header { time, ..data(topic, 0, flags, b"\x01a") };
+    Step::Data { block: Block { position, header }, first: position, highest_before_ns: -7 }
+}
+
+#[test]
+fn an_entry_points_at_the_head_of_its_group() {
+    let mut noted = Noted::default();
+    let (group, member) = (flag::GROUP, flag::MEMBER);
+    for (topic, flags, position) in
+        [(0, group, 4096), (1, member, 4200), (0, member, 4300), (2, 0, 4400), (3, group, 4500)]
+    {
+        noted.note(&step(topic, flags, position, 0));
+    }
+    let told: Vec<_> = noted.entries.iter().map(|e| (e.topic, e.position, e.offset)).collect();
+    // Offsets are those of the topic's own block.
+    assert_eq!(told, [(0, 4096, 4096), (1, 4096, 4200), (2, 4400, 4400), (3, 4500, 4500)]);
+    assert!(noted.entries.iter().all(|entry| entry.highest_ns == -7));
+}
+
+#[test]
+fn the_latest_time_of_all_blocks_is_noted_whatever_clocks_did() {
+    let mut noted = Noted::default();
+    for (time, latest) in [(5, 5), (9, 9), (3, 9), (10, 10)] {
+        noted.note(&step(0, 0, 4096, time));
+        assert_eq!(noted.time, latest);
+    }
+    let own = Block { position: 5000, header: Header { time: 77, ..Header::new(Kind::Meta) } };
+    noted.note(&Step::Other(own));
+    assert_eq!((noted.time, noted.entries.len()), (10, 1), "blocks of records alone");
+}
+
+#[test]
+fn a_topic_that_had_no_entry_for_long_gets_one_between_those_of_others() {
+    let due = |position: u64| {
+        let mut pacer = Pacer::default();
+        assert!(pacer.is_due(0, 4096));
+        // Of another topic one in each stride, the last of them right before.
+        (2..).map(|i| i * 4096).take_while(|at| *at < position).for_each(|at| pacer.note(1, at));
+        assert!(!pacer.is_far(position));
+        pacer.is_due(0, position)
+    };
+    assert!(!due(4096 + 65_536 - 8) && due(4096 + 65_536 + 8));
+}
+
+#[test]
+fn no_topic_gets_one_between_when_there_are_more_entries_than_strides() {
+    let due = |topics: u32, position: u64| {
+        let mut pacer = Pacer::default();
+        (0..topics).for_each(|topic| assert!(pacer.is_due(topic, 4096), "the first of each"));
+        // One more, so that the topic's turn does not come by the stride.
+        pacer.note(1, position - 8);
+        pacer.is_due(0, position)
+    };
+    // 31 entries, for which there has to be more than 31 strides.
+    assert!(!due(30, 31 * 4096) && due(30, 31 * 4096 + 8));
+    assert!(due(10, 31 * 4096));
+}
