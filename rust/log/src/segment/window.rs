@@ -331,3 +331,7 @@ mod tests {
         assert_eq!(reach(&chunk, position, salt), 40, "nor is a damaged one passed over");
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "window_tests.rs"]
+mod window_tests;
