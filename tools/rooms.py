@@ -49,6 +49,7 @@ ROOMS: dict[str, Room] = {
     "segment": Room(
         ("segment/*.rs",),
         (
+            "lib: segment::",
             "log: segments:: engine:: damage:: seek::",
             "log: cursor:: doubt:: format_doc:: heavy:: pread:: promises:: recovery:: roll::",
             "lib",
