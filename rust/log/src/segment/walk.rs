@@ -337,3 +337,7 @@ pub fn highest_ns(segment: &Segment, block: &Block) -> std::result::Result<i64, 
     }
     Ok(highest)
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "walk_tests.rs"]
+mod tests;
