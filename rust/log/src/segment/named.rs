@@ -35,3 +35,7 @@ pub(super) fn has_name(storage: &dyn Storage, file: &dyn File, path: &Path) -> R
         Err(e) => Err(Error::io("stat", path, e)),
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "named_tests.rs"]
+mod tests;
