@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::format::block::{CommitWord, Kind};
+use crate::storage::memory::MemoryStorage;
 use crate::storage::real::RealStorage;
 
 const SALT: u64 = 77;
@@ -89,6 +90,38 @@ fn a_gap_that_is_too_long_for_one_void_block_is_covered_by_several() {
     // Of all this only what is not empty takes room.
     let told = RealStorage.open(&path, Open::Read).unwrap().stat().unwrap();
     assert!(told.len == until && told.allocated < 1 << 20, "{told:?}");
+}
+
+#[test]
+fn a_gap_as_long_as_the_longest_void_block_is_covered_by_one_and_where_there_is_none_by_none() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("packed");
+    let mut packer = Packer::new(&RealStorage, path.clone(), SALT, MODE).unwrap();
+    packer.cover(PAGE + (1 << 30)).unwrap();
+    let end = packer.position();
+    packer.cover(end).unwrap();
+    packer.block(&block(b"behind"), b"behind").unwrap();
+    finish(packer, end + 4096);
+    assert_eq!(walked(&path, PAGE, 2).0, [(Kind::Void, PAGE), (Kind::Data, end)]);
+}
+
+#[test]
+fn a_packed_segment_outlives_a_loss_of_power_and_is_as_long_as_it_was_to_be() {
+    for len in [PAGE + 200, PAGE + 40, PAGE] {
+        let machine = MemoryStorage::new();
+        let path = PathBuf::from("/packed");
+        let mut packer = Packer::new(&machine, path.clone(), SALT, MODE).unwrap();
+        packer.block(&block(b"12345678"), b"12345678").unwrap();
+        let end = packer.position();
+        machine.sync_dir(Path::new("/")).unwrap();
+        finish(packer, len);
+        let crash = machine.journal().crash_at_end();
+        let file = crash.image(&crash.nothing()).open(&path, Open::Read).unwrap();
+        assert_eq!(file.stat().unwrap().len, len.max(end));
+        let mut body = [0; 8];
+        file.read_at(&mut body, end - 8).unwrap();
+        assert_eq!(&body, b"12345678", "{len}");
+    }
 }
 
 #[test]
