@@ -110,6 +110,22 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_forgotten_before_more_is_known_than_a_segment_may_cost() {
+        let mut writer = BodyWriter::default();
+        writer.begin(false, None);
+        let values = 4096 * WAY;
+        (0..values).for_each(|_| writer.push_value(b""));
+        let (body, ways) = (writer.body().to_vec(), Ways::default());
+        // 1 MiB of places, of four bytes each, is known after 64 blocks, and passed with the next one.
+        let blocks = (1..=65).chain([100, 101]).map(|block: u64| {
+            let mut walk = Walk::new(0, values, &body).unwrap();
+            assert!(ways.skip(block, &mut walk, &body, values));
+            ways.0.lock().unwrap().blocks.len()
+        });
+        assert_eq!(blocks.collect::<Vec<_>>(), (1..=65).chain([1, 2]).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn who_finds_the_ways_in_use_or_left_by_a_panic_finds_the_value_all_the_same() {
         let mut writer = BodyWriter::default();
         writer.begin(false, None);
