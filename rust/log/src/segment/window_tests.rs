@@ -140,6 +140,16 @@ fn the_last_word_of_a_file_is_read_and_behind_it_is_none() {
 }
 
 #[test]
+fn of_a_file_without_bytes_not_even_the_first_word_is_read() {
+    // A place where there was nothing before, as every window takes the first one to be.
+    let draft = Draft::new();
+    let file = draft.memory.open(&draft.dir.join("empty"), Open::CreateNew(0o600)).unwrap();
+    let memory = file.private_memory(LEN).unwrap();
+    let window = Window::new(file, memory, draft.builder.salt());
+    assert_eq!((window.word(0), window.failed_at(0)), (UNREADABLE, true));
+}
+
+#[test]
 fn a_word_is_what_the_file_has_there_until_it_is_held() {
     let mut draft = Draft::new();
     let first = draft.data(0, 0, b"\x01a");
