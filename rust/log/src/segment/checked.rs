@@ -64,4 +64,13 @@ mod tests {
         assert!(!checked.contains(beyond));
         assert!(!checked.contains(64) && !checked.contains(32 * 64 + 32));
     }
+
+    #[test]
+    fn a_place_that_two_found_sound_stays_noted() {
+        let checked = Checked::new(64 << 10);
+        for place in [2048, 2080, 2048, 2048] {
+            checked.insert(place);
+            assert!(checked.contains(2048) && checked.contains(place));
+        }
+    }
 }
