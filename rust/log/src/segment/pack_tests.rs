@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::format::block::{CommitWord, Kind};
+use crate::storage::faulty::{Call, FaultyStorage};
 use crate::storage::memory::MemoryStorage;
 use crate::storage::real::RealStorage;
 
@@ -72,6 +73,22 @@ fn more_than_is_written_at_once_is_walked_to_its_end_and_takes_what_was_counted(
         assert_eq!(file.read_at(&mut found, at + HEADER_LEN as u64).unwrap(), body.len());
         assert_eq!(&found, body);
     }
+}
+
+#[test]
+fn small_blocks_are_written_together_and_a_long_one_at_once() {
+    let faulty = FaultyStorage::over_memory(MemoryStorage::with_capacity(4 << 20));
+    let mut packer = Packer::new(&faulty, PathBuf::from("/packed"), SALT, MODE).unwrap();
+    let written = || faulty.count(Call::Write);
+    for _ in 0..15 {
+        packer.block(&block(&[1; 60_000]), &[1; 60_000]).unwrap();
+    }
+    assert_eq!(written(), 0, "less than is written at once");
+    (0..10).for_each(|_| packer.block(&block(&[1; 60_000]), &[1; 60_000]).unwrap());
+    assert_eq!(written(), 1);
+    let long = vec![2; PIECE];
+    packer.block(&block(&long), &long).unwrap();
+    assert_eq!((written(), packer.buffer.len()), (2, 0), "and what waited before it with it");
 }
 
 #[test]
