@@ -1,19 +1,22 @@
 //! Recovery where something stands in its way: a control page that is not the log's, marks that tell
-//! nothing, a disk that refuses a look, bytes that arrived without those before them.
+//! nothing, a disk that refuses a look, bytes that arrived without those before them; and what a dry
+//! run tells of all that before it is done.
 
 mod arrivals;
 mod carrying;
 mod damage;
+mod deciding;
+mod ends;
 mod page;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::place::Place;
-use crate::common::{LOG, TestMember, append, read_all};
+use crate::common::{LOG, TestMember, append, open_as, read_all, settings};
 use falaj::format::settings::WriteMode;
-use falaj::log::Log;
-use falaj::segment::{Reading, Segment};
+use falaj::log::{Log, Mend, MendStep, Planned, mend, plan};
+use falaj::segment::{Check, Reading, Segment};
 use falaj::storage::{Open, Storage};
 
 fn segment_of(storage: &Arc<dyn Storage>, dir: &Path, sequence: u64) -> Segment {
@@ -38,4 +41,39 @@ fn left() -> Place {
     append(&log, 0, &[b"one"]).unwrap();
     log.sync_clean().unwrap();
     p
+}
+
+/// Positions of the blocks that a segment holds, up to the first zero.
+fn blocks_of(storage: &Arc<dyn Storage>, dir: &Path, sequence: u64) -> Vec<u64> {
+    let segment = segment_of(storage, dir, sequence);
+    let (mut position, mut found) = (4096, Vec::new());
+    while let Some(block) = segment.block(position, Check::Header).unwrap() {
+        found.push(position);
+        position = block.end();
+    }
+    found
+}
+
+/// An incarnation of which nobody was yet when a log was left.
+const LATER: u64 = 9;
+
+/// What a repair would do to a log that was left.
+fn told(storage: &Arc<dyn Storage>, p: &Place) -> Planned {
+    plan(storage, &p.dir, &settings(p.mode), LATER).unwrap()
+}
+
+/// Repair it, in the order of `falaj repair`: all that was done, and the log.
+fn repaired(storage: &Arc<dyn Storage>, p: &Place) -> (Vec<MendStep>, Arc<Log>) {
+    let member = TestMember::new(0, LATER);
+    let mut steps = mend(storage, &p.dir, &settings(p.mode), &member).unwrap();
+    let log = open_as(storage, &p.dir, member, p.mode).unwrap();
+    steps.extend(log.mend_latch().unwrap());
+    steps.extend(log.mend_offsets().unwrap());
+    steps.extend(log.mend_headers().unwrap());
+    steps.extend(log.mend_indexes().unwrap());
+    (steps, log)
+}
+
+fn kinds(steps: &[MendStep]) -> Vec<Mend> {
+    steps.iter().map(|step| step.mend).collect()
 }

@@ -1,0 +1,188 @@
+//! What recovery decides before it changes anything: what a dry run tells is what is done, no more and
+//! no less; what is swept, freed and put away; and that who dies in between costs nothing.
+
+use super::*;
+use crate::common::{create_log_of, log_dir, open};
+use falaj::format::control::{at, flag};
+use falaj::format::names;
+use falaj::storage::memory::{MemoryStorage, Undecided};
+
+/// Of a block below the mark the header is hurt, so it may have held records of either topic. What lies
+/// behind the mark says where one of them went on; where that is torn, the cut tells both.
+#[test]
+fn a_leap_is_told_once_whatever_else_has_to_be_done() {
+    for (torn, in_doubt, leaps) in
+        [(false, false, Some(1)), (true, false, Some(2)), (false, true, None)]
+    {
+        let p = Place::new(2, WriteMode::Mapped);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"seen"]).unwrap();
+        let hurt = log.committed().unwrap().position();
+        append(&log, 1, &[b"lost"]).unwrap();
+        log.sync_clean().unwrap();
+        let behind = log.committed().unwrap().position();
+        append(&log, 0, &[b"behind the mark"]).unwrap();
+        p.segment(0).write_at(&[0xee; 4], hurt + 12).unwrap();
+        if torn {
+            p.segment(0).write_at(&[0xee; 4], behind + 12).unwrap();
+        }
+        if in_doubt {
+            p.set_latch();
+        }
+        let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
+        let told = told(&image, &p).steps;
+        let found = kinds(&told).into_iter().filter(|mend| *mend == Mend::GoBeyond).count();
+        assert!(leaps.is_none_or(|leaps| found == leaps), "{torn}, {in_doubt}: {told:?}");
+        assert_eq!(told, repaired(&image, &p).0, "what is told is what is done");
+    }
+}
+
+/// The index of the segment in which the log goes on is made anew by every recovery.
+#[test]
+fn of_bad_indexes_those_of_sealed_segments_are_told() {
+    let p = left();
+    let log = p.open(TestMember::new(0, 1));
+    for _ in 0..2 {
+        log.roll_now().unwrap();
+        append(&log, 0, &[b"more"]).unwrap();
+    }
+    log.sync_clean().unwrap();
+    drop(log);
+    let [sealed, last] = [1, 2].map(|sequence| p.dir.join(names::index(sequence)));
+    [&sealed, &last].iter().for_each(|path| p.storage.unlink(path).unwrap());
+    let told = told(&p.storage, &p).steps;
+    assert_eq!(kinds(&told), [Mend::Reindex]);
+    assert_eq!(told[0].path, sealed);
+    let (done, log) = repaired(&p.storage, &p);
+    assert_eq!(told, done);
+    assert!([&sealed, &last].iter().all(|path| p.storage.stat(path).is_ok()));
+    assert_eq!(values_of(&log, 0).len(), 3);
+}
+
+/// The page is latched, and something lies behind the mark: one without the other is no reason to write
+/// anything anew.
+#[test]
+fn nothing_is_saved_unless_it_is_in_doubt_and_not_on_the_medium() {
+    for (latched, behind, saves) in [(true, false, false), (false, true, false), (true, true, true)]
+    {
+        let p = left();
+        let log = p.open(TestMember::new(0, 1));
+        if behind {
+            append(&log, 0, &[b"two"]).unwrap();
+        }
+        if latched {
+            p.set_latch();
+        }
+        let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
+        let told = told(&image, &p).steps;
+        let wanted: &[Mend] = if saves { &[Mend::Save] } else { &[] };
+        assert_eq!(kinds(&told), wanted, "{latched}, {behind}");
+        let (done, log) = repaired(&image, &p);
+        assert_eq!(told, done);
+        assert_eq!(values_of(&log, 0).len(), if behind { 2 } else { 1 });
+    }
+}
+
+/// A latch was seen to, and bits that nobody knows are damage or of a version that is gone. A deletion
+/// stays one.
+#[test]
+fn of_the_flags_only_that_of_a_deletion_outlives_a_recovery() {
+    let p = left();
+    p.page().store(at::FLAGS, flag::LATCHED | flag::DELETED | 1 << 40).unwrap();
+    mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap();
+    assert_eq!(p.page().load(at::FLAGS), flag::DELETED);
+    assert_eq!(p.page().load(at::INCARNATION), 2);
+}
+
+#[test]
+fn what_the_dead_left_behind_is_told_and_removed_and_what_is_not_ours_stays() {
+    let p = left();
+    let leftovers = ["supersede.tmp", &names::prepared(3), &names::index(9)];
+    let others = ["notes.tmp", "notes", &names::index(0)].map(|name| p.dir.join(name));
+    for name in leftovers.iter().copied().chain(["notes.tmp", "notes"]) {
+        p.storage.open(&p.dir.join(name), Open::CreateNew(0o600)).unwrap();
+    }
+    let told = told(&p.storage, &p).steps;
+    assert!(told.iter().all(|step| step.mend == Mend::RemoveTemporary), "{told:?}");
+    let mut found: Vec<_> = told.iter().map(|step| step.path.clone()).collect();
+    let mut wanted = leftovers.map(|name| p.dir.join(name));
+    found.sort();
+    wanted.sort();
+    assert_eq!(found, wanted);
+    assert_eq!(told, repaired(&p.storage, &p).0);
+    assert!(wanted.iter().all(|path| p.storage.stat(path).is_err()));
+    assert!(others.iter().all(|path| p.storage.stat(path).is_ok()));
+}
+
+/// The end of a segment did not arrive, nor did the block that names this segment; what connects it with
+/// the log is the one behind it, which is to be put away.
+#[test]
+fn a_whole_segment_behind_the_end_stays_until_something_else_holds_the_chain() {
+    let machine = MemoryStorage::new().seeded(3);
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let dir = log_dir(Path::new("/"));
+    create_log_of(&*storage, &dir, 1, WriteMode::Mapped, crate::common::SEGMENT);
+    let member = TestMember::new(0, 1);
+    let dies = member.obituary();
+    let log = open(&storage, &dir, member).unwrap();
+    append(&log, 0, &[b"durable"]).unwrap();
+    log.sync().unwrap();
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"found"]).unwrap();
+    let torn = log.committed().unwrap().position() + 2000;
+    append(&log, 0, &[&[b'x'; 4000]]).unwrap();
+    log.roll_now().unwrap();
+    append(&log, 0, &[b"behind the end"]).unwrap();
+    let journal = machine.journal();
+    dies();
+    let crash = journal.crash_at_end();
+    let [naming, ending] = [0, 1].map(names::segment);
+    let selection = crash.choices().iter().map(|choice| match choice.what {
+        Undecided::Sector(8..) if choice.path.ends_with(&naming) => 0,
+        Undecided::Sector(lost) if choice.path.ends_with(&ending) && lost == torn / 512 => 0,
+        _ => choice.latest,
+    });
+    let image = crash.image(&selection.collect::<Vec<_>>());
+    let recovered = |storage: &MemoryStorage| {
+        let storage: Arc<dyn Storage> = Arc::new(storage.process());
+        values_of(&open(&storage, &dir, TestMember::new(0, 2)).unwrap(), 0)
+    };
+    let found = recovered(&image);
+    assert_eq!(found, [b"durable".to_vec(), b"found".to_vec()]);
+    assert!(image.stat(&dir.join(names::segment(2))).is_err(), "put away in the end");
+    let recovery = image.journal();
+    for time in 0..=recovery.len() {
+        assert_eq!(recovered(&recovery.killed_at(time)), found, "dead after event {time}");
+    }
+}
+
+/// As a copy leaves it that was made by something that keeps no room: the file ends with its last block.
+#[test]
+fn a_segment_that_goes_on_gets_room_for_more_than_its_last_block() {
+    const LARGE: u64 = 4 << 20;
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::with_capacity(2 * LARGE));
+    let dir = log_dir(Path::new("/"));
+    create_log_of(&*storage, &dir, 1, WriteMode::Mapped, LARGE);
+    let settings = falaj::log::LogSettings { segment_bytes: LARGE, ..settings(WriteMode::Mapped) };
+    let open = |incarnation| {
+        let member = Some(Arc::new(TestMember::new(0, incarnation)) as _);
+        Log::open(Arc::clone(&storage), &dir, settings.clone(), member).unwrap()
+    };
+    let log = open(1);
+    for _ in 0..5 {
+        append(&log, 0, &[&[b'x'; 250_000]]).unwrap();
+    }
+    log.sync_clean().unwrap();
+    let end = log.committed().unwrap().position();
+    drop(log);
+    let path = dir.join(names::segment(0));
+    let mut bytes = vec![0; end as usize];
+    storage.open(&path, Open::Read).unwrap().read_at(&mut bytes, 0).unwrap();
+    storage.unlink(&path).unwrap();
+    storage.open(&path, Open::CreateNew(0o600)).unwrap().write_at(&bytes, 0).unwrap();
+    let log = open(2);
+    // What each append leaves behind it, for who mends after a death and for the block that ends the segment.
+    assert!(storage.stat(&path).unwrap().len >= end + 4096);
+    append(&log, 0, &[b"new"]).unwrap();
+    assert_eq!(values_of(&log, 0).len(), 6);
+}
