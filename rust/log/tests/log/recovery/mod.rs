@@ -7,6 +7,7 @@ mod carrying;
 mod damage;
 mod deciding;
 mod ends;
+mod headless;
 mod page;
 
 use std::path::Path;
