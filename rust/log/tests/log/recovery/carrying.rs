@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::common::open;
+use crate::common::place::lock_word;
 use falaj::error::Error;
 use falaj::format::address::Address;
 use falaj::format::block::Kind;
@@ -56,6 +57,7 @@ fn what_is_carried_over_tells_with_which_offset_a_damaged_topic_goes_on() {
     append(&log, 0, &[b"lost"]).unwrap();
     append(&log, 1, &[b"y"]).unwrap();
     log.sync().unwrap();
+    append(&log, 1, &[b"in doubt, of another topic"]).unwrap();
     append(&log, 0, &[b"in doubt"]).unwrap();
     append(&log, 0, &[b"in doubt too"]).unwrap();
     p.set_latch();
@@ -63,7 +65,7 @@ fn what_is_carried_over_tells_with_which_offset_a_damaged_topic_goes_on() {
     drop(log);
     let log = p.open(other);
     assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, 3);
-    assert_eq!(append(&log, 1, &[b"new"]).unwrap().first, 2);
+    assert_eq!(append(&log, 1, &[b"new"]).unwrap().first, 3);
     let (found, ended) = read_all(&log, 0, 1);
     ended.unwrap();
     let found: Vec<_> = found.into_iter().map(|(offset, _)| offset).collect();
@@ -143,4 +145,82 @@ fn what_the_log_noted_between_its_records_is_carried_over_with_them() {
     walk.go_to(&mut segment, made.position()).unwrap();
     let topic = walk.state.topic(0).unwrap();
     assert_eq!((topic.first, topic.next), (1, 3));
+}
+
+/// However much it knows and carries: it holds all that, and no more than the next append needs besides.
+#[test]
+fn a_superseding_segment_is_as_long_as_what_it_carries_and_what_comes_next() {
+    let p = Place::new(200, WriteMode::Mapped);
+    let member = TestMember::new(0, 1);
+    let dies = member.obituary();
+    let log = p.open(member);
+    append(&log, 0, &[b"durable"]).unwrap();
+    log.sync().unwrap();
+    // More than a segment of its own takes.
+    for _ in 0..12 {
+        append(&log, 0, &[&[b'x'; 8000]]).unwrap();
+    }
+    dies();
+    drop(log);
+    p.set_latch();
+    mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap();
+    let [tail, allocated] = [at::TAIL, at::ALLOCATED].map(|word| Address(p.page().load(word)));
+    assert_eq!(allocated.sequence(), tail.sequence());
+    assert!(tail.position() > 12 * 8000, "{tail:?}");
+    let room = allocated.position() - tail.position();
+    assert!((4096..3 * 4096).contains(&room), "{room}");
+    assert_eq!(p.segment(tail.sequence()).stat().unwrap().len, allocated.position());
+    let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
+    assert_eq!(values_of(&log, 0).len(), 13);
+}
+
+/// It is written again hours later.
+#[test]
+fn what_is_carried_over_was_appended_when_it_was() {
+    const HOUR: i64 = 3_600_000_000;
+    let began = 2_000_000_000_000_000;
+    let p = Place::new(1, WriteMode::Mapped);
+    p.memory.set_now_us(began);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"durable"]).unwrap();
+    log.sync().unwrap();
+    p.memory.set_now_us(began + HOUR);
+    append(&log, 0, &[b"in doubt"]).unwrap();
+    p.set_latch();
+    p.memory.set_now_us(began + 3 * HOUR);
+    append(&log, 0, &[b"new"]).unwrap();
+    let mut cursor = log.cursor_at(0, 0, Check::Full).unwrap();
+    for (offset, hours) in [(0, 0), (1, 1), (2, 3)] {
+        let block = cursor.next_block().unwrap().unwrap();
+        assert_eq!((block.first(), block.appended_ns()), (offset, 1000 * (began + hours * HOUR)));
+    }
+}
+
+/// What covers it is nobody's, and has no checksum to compare.
+#[test]
+fn what_somebody_left_half_done_when_he_died_is_not_carried_over() {
+    let p = left();
+    let member = TestMember::new(0, 1);
+    let (other, dead) = (member.beside(1), member.beside(2));
+    let log = p.open(member);
+    append(&log, 0, &[b"two"]).unwrap();
+    let tail = log.committed().unwrap();
+    // As an append leaves it that ended before its last store.
+    p.segment(0).write_at(b"half a block", tail.position() + 32).unwrap();
+    p.page().store(at::DIRTY, tail.0 + 64).unwrap();
+    p.page().store(at::APPEND_LOCK, lock_word(2)).unwrap();
+    dead.dies();
+    let log_of_other = p.open(other);
+    append(&log_of_other, 0, &[b"three"]).unwrap();
+    let covered = segment_of(&p.storage, &p.dir, 0).block(tail.position(), Check::Header).unwrap();
+    assert_eq!(covered.map(|block| block.header.kind), Some(Kind::Void));
+    p.set_latch();
+    append(&log_of_other, 0, &[b"four"]).unwrap();
+    assert!(!p.is_latched());
+    assert_eq!(values_of(&log_of_other, 0).len(), 4);
+    let made = log_of_other.committed().unwrap().sequence();
+    let segment = segment_of(&p.storage, &p.dir, made);
+    let kinds = blocks_of(&p.storage, &p.dir, made).into_iter();
+    let kinds = kinds.map(|at| segment.block(at, Check::Header).unwrap().unwrap().header.kind);
+    assert!(kinds.into_iter().all(|kind| kind != Kind::Void));
 }
