@@ -89,7 +89,7 @@ pub(super) fn sound_end(
     unread: Unread,
 ) -> Result<SoundEnd> {
     let marked = if planted(Canary::RecoverActiveOnly) { sequences.len() - 1 } else { marked };
-    let mut before = None;
+    let mut before: Option<SoundEnd> = None;
     for (i, sequence) in sequences.iter().enumerate().skip(marked) {
         let segment = chain.segment(*sequence)?;
         let limit = match sequences.get(i + 1) {
@@ -106,13 +106,15 @@ pub(super) fn sound_end(
         let (walk, noted, stopped) = walk_sound(&segment, begun, limit, durable, (check, unread))?;
         let whole = limit.is_some_and(|limit| walk.position == limit);
         if !whole {
-            let introduced = match introduced_until(&segment) {
-                Err(_) if unread == Unread::Ends => None,
-                introduced => introduced?,
+            let (introduced, is_unread) = match introduced_until(&segment) {
+                Err(_) if unread == Unread::Ends => (None, true),
+                introduced => (introduced?, false),
             };
             if introduced.is_none_or(|until| walk.position < until) {
                 if let Some(before) = before {
-                    return Ok(before);
+                    // It may have been sound, and what is in it acknowledged.
+                    let cut = if is_unread { Some(UNREAD) } else { before.cut };
+                    return Ok(SoundEnd { cut, ..before });
                 }
             }
             let cut = match stopped.or(hurt) {

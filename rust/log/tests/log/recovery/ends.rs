@@ -130,6 +130,8 @@ fn a_segment_that_begins_with_bytes_that_cannot_be_read_is_left_out_by_repair_al
     assert_eq!(the_cut(&p).path, path_of(&p, 0));
     let (_, log) = repaired(&p.storage, &p);
     assert_eq!(read_all(&log, 0, 0).0, [(0, b"one".to_vec()), (1, b"two".to_vec())]);
+    let next = append(&log, 0, &[b"new"]).unwrap().first;
+    assert!(next >= 3, "{next}: an offset that was acknowledged is given again");
 }
 
 /// Where it is told how much lies behind a cut, and that cannot be read, only repair cuts.
