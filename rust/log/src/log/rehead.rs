@@ -57,8 +57,7 @@ pub fn headless(
             Ok(_) => continue,
         };
         let path = chain.dir().join(names::segment(*sequence));
-        let whole = storage.stat(&path).is_ok_and(|stat| stat.len > PAGE);
-        let next = sequences.get(i + 1).filter(|_| whole && *sequence < durable);
+        let next = sequences.get(i + 1).filter(|_| *sequence < durable);
         let Some(next) = next else { return Err(error) };
         let before = i.checked_sub(1).map(|i| sequences[i]);
         let Ok(segment) = prove(storage, chain, before, *sequence, *next) else {

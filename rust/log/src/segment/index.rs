@@ -20,7 +20,7 @@ use super::{Check, Reading, Segment};
 /// Bytes after which a topic gets another entry, if others get theirs.
 const RARE: u64 = 16 * STRIDE;
 /// Bytes of the longest index file there can be.
-const MAX_FILE: u64 = file_len(MAX_POSITION) + ENTRY_LEN as u64;
+const MAX_FILE: u64 = file_len(MAX_POSITION);
 
 /// Where entries come from.
 #[derive(Debug)]

@@ -499,8 +499,8 @@ impl Segment {
     #[cold]
     fn bad(&self, word: u64, position: u64, what: Malformed) -> Bad {
         let failed = self.window.as_ref().is_some_and(|window| window.failed_at(position));
-        let unreadable = failed && (word == UNREADABLE || what == CANNOT_READ);
-        Bad { position, what: if unreadable { CANNOT_READ } else { what } }
+        let unread = failed && word == UNREADABLE;
+        Bad { position, what: if unread { CANNOT_READ } else { what } }
     }
 
     #[inline]

@@ -319,14 +319,15 @@ pub fn ns_of(segment: &Segment, time: u64) -> i64 {
     us.saturating_mul(1000)
 }
 
-/// Highest timestamp in a data block, nanoseconds since 1970.
+/// Highest timestamp in a data block, nanoseconds since 1970. Of one that this version has no codec for
+/// it is when it was appended: what its records say nobody can tell.
 ///
 /// # Errors
 /// `Damaged` when its records are.
 #[inline]
 pub fn highest_ns(segment: &Segment, block: &Block) -> std::result::Result<i64, Malformed> {
     let appended = appended_ns(segment, block);
-    if block.header.flags & flag::EVENT_TIME == 0 {
+    if block.header.flags & (flag::EVENT_TIME | flag::CODEC) != flag::EVENT_TIME {
         return Ok(appended);
     }
     let body = segment.body(block);

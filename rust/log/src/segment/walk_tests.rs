@@ -112,6 +112,25 @@ fn where_no_record_has_a_time_of_its_own_none_is_looked_at() {
     }
 }
 
+/// `docs/FORMAT.md`: a reader passes over such a block by its header.
+#[test]
+fn a_block_of_a_codec_to_come_is_stepped_over_whatever_its_body_holds() {
+    for codec in [1, 2, 8, 15] {
+        let mut draft = Draft::new();
+        let body = [0xff; 40];
+        let flags = flag::RICH | flag::EVENT_TIME | codec;
+        let position = draft.put(&data(0, 0, flags, &body), &body);
+        for reading in BOTH {
+            let segment = draft.open(reading);
+            let block = block_at(&segment, position);
+            assert_eq!(highest_ns(&segment, &block), Ok(appended_ns(&segment, &block)));
+            let mut walk = Walk::through_snapshot(&segment).unwrap();
+            assert!(matches!(walk.step(&segment, Check::Full), Ok(Some(Step::Data { .. }))));
+            assert_eq!((walk.position, next_of(&walk, 0)), (draft.end(), Some(11)), "{codec}");
+        }
+    }
+}
+
 #[test]
 fn a_time_that_no_clock_tells_is_the_farthest_one() {
     let draft = Draft::of(|header| header.time_base_us = i64::MAX - 1);
