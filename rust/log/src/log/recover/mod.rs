@@ -287,6 +287,9 @@ impl<'a> Recovery<'a> {
             let bytes = behind - position;
             let path = segment.path().to_path_buf();
             steps.push(MendStep { mend: Mend::Cut, path, position, bytes, why: why.into() });
+        }
+        // A segment that supersedes begins with offsets beyond all damage.
+        if decision.end.cut.is_some() || decision.page == Page::Doubtful {
             steps.extend(leaps(segment, &decision.end.walk));
         }
         let end = Address::new(segment.sequence(), position);
