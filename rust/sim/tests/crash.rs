@@ -100,3 +100,10 @@ fn a_whole_group_behind_damage_is_not_taken_for_half_a_group() {
         assert_eq!(replay(site), Ok(None), "{site}");
     }
 }
+
+/// A hole in a segment that another one follows: who reads before recovery is told, and not shown an end.
+#[test]
+fn a_hole_before_the_end_of_a_segment_is_told() {
+    let site = "mapped/crew-c3d1a93cb387/110/0:0,4:0,5:0,6:0,8:0,10:0,11:0,17:0,18:0";
+    assert_eq!(replay(site), Ok(None), "{site}");
+}

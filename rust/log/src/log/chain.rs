@@ -506,7 +506,7 @@ pub fn introduced_until(segment: &Segment) -> Result<Option<u64>> {
 /// what only a newer version understands: were it left out, recovery would put the end of the log aside.
 fn disconnects(error: Error) -> Result<bool> {
     match error {
-        Error::Corrupt { what, .. } if what != UNREAD => Ok(false),
+        Error::Corrupt { .. } => Ok(false),
         _ => Err(error),
     }
 }

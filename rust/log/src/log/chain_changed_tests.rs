@@ -211,3 +211,18 @@ fn a_segment_that_cannot_be_opened_is_not_called_missing() {
     disk.heal();
     assert_eq!(chain.refresh().unwrap(), [0, 1]);
 }
+
+/// Else recovery would put the end of the log aside, for a disk that may be well again tomorrow.
+#[test]
+fn what_the_disk_does_not_give_back_does_not_disconnect_the_newest() {
+    for lost in [2, 3] {
+        let p = Place::new();
+        p.row(3);
+        let (disk, chain) = p.on_a_bad_disk();
+        disk.spoil(&p.path(lost), 0..LEN).unwrap();
+        let found = chain.connected(&[0, 1, 2, 3]);
+        let told = found.as_ref().map(|found| found.whole.clone());
+        assert!(!matches!(&told, Ok(whole) if !whole.contains(&3)), "{lost}: {told:?}");
+        assert!(disk.failed() > 0, "{lost}: nobody looked");
+    }
+}

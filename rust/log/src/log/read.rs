@@ -365,7 +365,12 @@ impl Cursor {
 
     #[cold]
     fn at_zero(&mut self) -> Result<Turn> {
-        let Some(tail) = self.log.committed() else { return Ok(Turn::End) };
+        let Some(tail) = self.log.committed() else {
+            // Nobody recovered the log. Where another segment follows this is a hole, not its end.
+            let goes_on = self.limit.is_some_and(|limit| self.position < limit);
+            let bad = Bad { position: self.position, what: NO_BLOCK };
+            return if goes_on { self.at_damage(bad).map(|()| Turn::Again) } else { Ok(Turn::End) };
+        };
         // The tail was loaded after the word: whatever lies below it must be there now.
         if self.segment().word(self.position) != 0 {
             return Ok(Turn::Again);

@@ -1,4 +1,5 @@
 //! A power cut that takes what a segment begins with, or a part of it, and leaves those that follow.
+//! And one that takes what stands in the middle.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -151,6 +152,60 @@ fn a_recovery_that_dies_leaves_the_next_one_all_that_it_had_found() {
         let recovery = image.journal();
         for time in 0..=recovery.len() {
             assert_eq!(recovered(&recovery.killed_at(time)), found, "dead after event {time}");
+        }
+    }
+}
+
+/// A log with a record that was synced, one that reaches into the next sector, and one in the next segment,
+/// when power is lost and all arrives but the sector in which the second begins, or the page too that the
+/// processes shared.
+fn with_a_hole(mode: WriteMode, page_too: bool) -> Arc<dyn Storage> {
+    let machine = MemoryStorage::new().seeded(4);
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let dir = log_dir(Path::new("/"));
+    create_log_of(&*storage, &dir, 2, mode, crate::common::SEGMENT);
+    let member = TestMember::new(0, 1);
+    let dies = member.obituary();
+    let log = open_as(&storage, &dir, member, mode).unwrap();
+    append(&log, 0, &[b"0"]).unwrap();
+    log.sync().unwrap();
+    append(&log, 0, &[&[b'1'; 600]]).unwrap();
+    log.roll_now().unwrap();
+    append(&log, 1, &[b"behind"]).unwrap();
+    let journal = machine.journal();
+    dies();
+    let crash = journal.crash_at_end();
+    let selection = crash.choices().iter().map(|choice| match &choice.what {
+        Undecided::Sector(8) if choice.path.ends_with(&names::segment(0)) => 0,
+        Undecided::Sector(_) if choice.path.ends_with("control") && page_too => 0,
+        _ => choice.latest,
+    });
+    Arc::new(crash.image(&selection.collect::<Vec<_>>()))
+}
+
+#[test]
+fn a_hole_that_another_segment_follows_is_no_end_for_who_reads_before_recovery() {
+    for (mode, page_too) in [
+        (WriteMode::Mapped, false),
+        (WriteMode::Mapped, true),
+        (WriteMode::Pwrite, false),
+        (WriteMode::Pwrite, true),
+    ] {
+        let image = with_a_hole(mode, page_too);
+        let dir = log_dir(Path::new("/"));
+        let reader = open_to_read(&image, &dir).unwrap();
+        assert_eq!(read_all(&reader, 1, 0).0, [(0, b"behind".to_vec())], "{mode:?}");
+        let (records, ended) = read_all(&reader, 0, 0);
+        assert_eq!(records, [(0, b"0".to_vec())]);
+        let told = matches!(&ended, Err(Error::NeedsRecovery { path, .. })
+            if path.ends_with(names::segment(0)));
+        assert!(told, "{mode:?}, {page_too}: {ended:?}");
+
+        let log = open_as(&image, &dir, TestMember::new(0, 2), mode).unwrap();
+        for (topic, held) in [(0, 1), (1, 0)] {
+            let (records, ended) = read_all(&log, topic, 0);
+            ended.unwrap();
+            assert_eq!(records.len(), held, "{mode:?}: topic {topic}");
         }
     }
 }
