@@ -38,7 +38,7 @@ with falaj.open(sys.argv[1]) as store:
         sync = ("none", "durable")[number % 2]
         try:
             say("done", number, sync, topic.append(value, sync=sync))
-        except falaj.DurabilityUnknown as error:
+        except falaj.errors.DurabilityUnknown as error:
             say("seen", number, sync, error)
         except falaj.Error as error:
             say("not", number, type(error).__name__, error)

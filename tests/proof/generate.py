@@ -351,7 +351,9 @@ class Maker:
         _, done = self.model.queued.setdefault(called, (name, set()))
         with self.opened().queue(called, name) as queue:
             taken = queue.take(self.random.randrange(1, 40), timeout=0)
-            assert {job.offset for job in taken}.isdisjoint(done)
+            # A record that recovery carried over is another one, and its job is handed out again.
+            again = {job.offset for job in taken} & done
+            assert self.model.cut or not again, f"{called}: {again}"
             for job in taken:
                 if self.random.random() < 0.6:
                     job.ack()
@@ -474,19 +476,17 @@ class Maker:
             done &= self.model.topics[name].partitions[0].keys()
 
     def spoil(self, log: Path) -> None:
-        """Change a sector behind the newest mark."""
+        """Change a sector behind the newest mark and what is durable."""
         links, _ = reader.chain(log)
         marked = max(
             (n for n, s in enumerate(links) if s.mark is not None and s.mark.position), default=0
         )
-        # Marks lag behind what was synced. Topics come into a shared log on the medium: what goes
-        # bad there is no loss of power.
-        durable = 0
-        if log.name.startswith("shop@"):
-            with (log / "control").open("rb") as control:
-                durable = word(control, DURABLE)
-            synced = (n for n, s in enumerate(links) if s.header.sequence == durable >> 32)
-            marked = max(marked, *synced, 0)
+        # Marks lag behind what was synced: what goes bad between them is no loss of power, and may
+        # take what a consumer was told is safe, or a topic of a shared log.
+        with (log / "control").open("rb") as control:
+            durable = word(control, DURABLE)
+        synced = (n for n, s in enumerate(links) if s.header.sequence == durable >> 32)
+        marked = max(marked, *synced, 0)
         n = self.random.randrange(marked, len(links))
         segment = links[n]
         begin = PAGE if n > marked or segment.mark is None else segment.mark.position
