@@ -128,9 +128,10 @@ def test_a_store_opened_for_reading_is_followed_too_and_closing_ends_it(
     reader = falaj.open(path, "r").topic("orders")
 
     async def main() -> list[bytes]:
+        follower = reader.afollow()
         threading.Timer(0.2, topic.append, (b"1",)).start()
         threading.Timer(0.6, reader.close).start()
-        return [record.bytes() async for record in reader.afollow()]
+        return [record.bytes() async for record in follower]
 
     assert asyncio.run(asyncio.wait_for(main(), SOON_S)) == [b"0", b"1"]
 
@@ -166,8 +167,9 @@ def test_closing_from_another_thread_ends_it(topic: falaj.Topic[memoryview]) -> 
 
 def test_closing_the_topic_ends_it(topic: falaj.Topic[memoryview]) -> None:
     async def main() -> list[Any]:
+        follower = topic.afollow()
         threading.Timer(0.1, topic.close).start()
-        return [record async for record in topic.afollow()]
+        return [record async for record in follower]
 
     assert asyncio.run(asyncio.wait_for(main(), SOON_S)) == []
 
@@ -256,8 +258,10 @@ def test_a_poll_from_asyncio_waits_for_the_first_record_and_takes_nothing_when_c
             await cancelled
         threading.Timer(0.05, orders.append, (b"3",)).start()
         assert [record.bytes() for record in await billing.apoll(timeout=SOON_S)] == [b"3"]
+        polled = asyncio.create_task(billing.apoll(timeout=SOON_S))
+        await asyncio.sleep(0)  # sleep: none, it begins
         threading.Timer(0.05, billing.close).start()
-        assert await billing.apoll(timeout=SOON_S) == []
+        assert await polled == []
 
     asyncio.run(main())
     with pytest.raises(Closed):
