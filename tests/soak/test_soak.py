@@ -239,8 +239,10 @@ def test_what_the_harnesses_keep_is_what_is_counted(tmp_path: Path) -> None:
     assert "|".join(VARIANTS) in (ROOT / "rust/hostile/src/main.rs").read_text()
     (tmp_path / "a.log").write_bytes(b"#5\tINITED\n#90\tNEW\n#123\tDONE\n3 passed in 1 s\n")
     (tmp_path / "b.log").write_bytes(b"#7\tpulse\n")
-    (tmp_path / "c.log").write_bytes(b"5 schedules, S=1\n6 schedules, S=1\ntest result: ok. 2\n")
-    (tmp_path / "d.log").write_bytes(b"5 schedules, S=1\nkilled\n")
+    runs = b"test long::a ... 5 schedules, S=1\nok\ntest long::b ... 6 schedules, S=1\nok\n"
+    broken = b"test long::broken_c - should panic ... 7 schedules, S=1\nok\n"
+    (tmp_path / "c.log").write_bytes(runs + broken + b"test result: ok. 3\n")
+    (tmp_path / "d.log").write_bytes(runs + b"killed\n")
     assert counts.schedules(tmp_path)["schedules"] == 11
     (tmp_path / "e.log").write_bytes(b"share: 5 rounds of a shared queue\nshare: 4 rounds of\n")
     assert counts.together(tmp_path)["together"] == 9
