@@ -72,7 +72,7 @@ proof-guest: | check-tools ## power cuts in a guest, where user-mode-linux and i
 # Another seed is other schedules: FALAJ_SHUTTLE_SEED=…; a failure is seen again with the seed it prints.
 proof-models: | check-tools
 	FALAJ_LOOM=all $(MAKE) test-loom
-	FALAJ_SHUTTLE_SCHEDULES=20_000 $(MAKE) test-shuttle
+	FALAJ_SHUTTLE_SCHEDULES=5_000 $(MAKE) test-shuttle
 
 # Not of every push: `make test` runs these tests at every third point or so.
 proof-crashes: | check-tools ## deaths and power cuts at all points of compaction, consumers, queues, retention, shared logs, sinks

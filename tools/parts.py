@@ -20,8 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 KEEPER = ROOT / "tools/soak/keeper.py"
-LANES = {"test": 3, "lint": 2, "proof": 2}
-"""How many parts at a time. Tests wait for a third of their time; harnesses take all cores."""
+LANES = {"test": 3, "lint": 2, "proof": 3}
+"""How many parts at a time. Tests wait for a third of their time, and Spark's for what is begun."""
 LOOK_S = 0.2
 PART_S_MAX = 3600.0
 """Longest time of a part; each takes minutes."""
@@ -85,8 +85,11 @@ BEHIND = {
     "proof-guest": "proof-programs",
 }
 """What begins only when something else has ended, as it needs that."""
-URGENT = {"venv", "build", "test-python"}
-"""One behind the other they take longest: where cores are few the others make way."""
+URGENT = {
+    *("venv", "build", "test-python"),
+    *("proof-programs", "proof-outside", "proof-storm", "proof-power", "proof-guest"),
+}
+"""One behind the other they take longest, or have deadlines: on few cores others make way."""
 NICE = 5
 """How much way: about a third of what the urgent ones get, where both want a core."""
 LINT: dict[str, Callable[[str], str]] = {
@@ -155,7 +158,7 @@ class Part:
                 env=environment,
                 start_new_session=True,
             )
-        if suite == "test" and name not in URGENT:
+        if suite != "lint" and name not in URGENT:
             make_way(process.pid)
         print(f"{suite}: {name} begins; its words: {log}", flush=True)
         return cls(suite, name, log, process, time.monotonic())
