@@ -215,21 +215,5 @@ fn fresh(capacity: u64) -> io::Result<MmapRaw> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_that_is_used_again_is_zero() {
-        // A size of our own, so that no other test takes from this pool.
-        const CAPACITY: u64 = 77 * PAGE;
-        let address = |memory: &Memory| memory.raw().as_ptr() as usize;
-        let first = Memory::new(CAPACITY).unwrap();
-        first.write(70 * PAGE - 3, b"across");
-        first.write(0, &[1; 9]);
-        let place = address(&first);
-        drop(first);
-        let again = Memory::new(CAPACITY).unwrap();
-        assert_eq!(address(&again), place);
-        assert!((0..CAPACITY / 8).all(|word| again.word(word * 8) == 0));
-    }
-}
+#[path = "bytes_tests.rs"]
+mod tests;
