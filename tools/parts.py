@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 KEEPER = ROOT / "tools/soak/keeper.py"
 LANES = {"test": 3, "lint": 2, "proof": 3}
-"""How many parts at a time. Tests wait for a third of their time, and Spark's for what is begun."""
+"""How many parts at a time. Tests, also the proof's own, wait for a third of their time."""
 LOOK_S = 0.2
 PART_S_MAX = 3600.0
 """Longest time of a part; each takes minutes."""
