@@ -3,8 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use falaj::format::settings::WriteMode;
+use falaj::storage::memory::{Choice, Undecided};
 use falaj_sim::campaign::{Order, Summary, run};
 use falaj_sim::explore::Counts;
+use falaj_sim::history::History;
+use falaj_sim::look::{Expected, look};
+use falaj_sim::machine::Machine;
+use falaj_sim::op::Op;
 use falaj_sim::plan::{Kind, Unit};
 use falaj_sim::replay::replay;
 use std::time::Duration;
@@ -106,4 +111,31 @@ fn a_whole_group_behind_damage_is_not_taken_for_half_a_group() {
 fn a_hole_before_the_end_of_a_segment_is_told() {
     let site = "mapped/crew-c3d1a93cb387/110/0:0,4:0,5:0,6:0,8:0,10:0,11:0,17:0,18:0";
     assert_eq!(replay(site), Ok(None), "{site}");
+}
+
+/// A death in compaction, whose removals nobody synced, and a trim: what was removed does not come back
+/// without what it continued (found with seed 358768149).
+#[test]
+fn what_compaction_removed_does_not_come_back_behind_a_trim() {
+    let ops = "group,append,die-compact-11,die-roll-8,group,die-compact-1,die-large-14,\
+        die-uncommitted,append,die-trim-15,trim";
+    let ops: Vec<Op> = ops.split(',').map(|op| op.parse().unwrap()).collect();
+    let mode = WriteMode::Pwrite;
+    let history = History::of(&ops, &Machine::empty(mode).unwrap()).unwrap();
+    let (truth, incarnation) = (&history.truth, history.incarnation);
+    let mut removals = 0;
+    for time in history.from..=history.journal.len() {
+        let (least, most) = history.after_power_loss(time);
+        let gone = history.gone(time);
+        let expected = Expected { truth, least, most, gone, incarnation, before: None };
+        let crash = history.journal.crash_at(time);
+        let is_removal = |c: &Choice| matches!(&c.what, Undecided::Name(n) if n.ends_with(".log"));
+        removals += crash.choices().iter().filter(|choice| is_removal(choice)).count();
+        crash.explore(100, 358_768_149, |selection, image| {
+            if let Err(what) = look(&image, mode, expected).map(drop) {
+                panic!("{what}; {}", crash.describe(selection));
+            }
+        });
+    }
+    assert!(removals > 0);
 }

@@ -198,7 +198,8 @@ impl Log {
     /// Remove all segments below one of the log. First those that the log does not reach, for what they
     /// hold stands in others: were they left when what both continue is gone, they would look like the
     /// log. Then the log's, lowest first. After each the directory is synced: were two removals on
-    /// their way at once, a power cut could keep the lower file and leave a gap.
+    /// their way at once, a power cut could keep the lower file and leave a gap. Before the first, too:
+    /// somebody else may have removed such ones, of whom nobody knows whether he synced it.
     fn remove_before(&self, control: &Control, until: u64, of_log: &[u64]) -> Result<Removed> {
         let (storage, dir) = (&*self.storage, &*self.dir);
         let names = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
@@ -206,6 +207,7 @@ impl Log {
         let before = segments_of(&names).into_iter().filter(|sequence| *sequence < until);
         let (whole, strays): (Vec<_>, Vec<_>) =
             before.partition(|sequence| of_log.binary_search(sequence).is_ok());
+        storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
         for sequence in strays.into_iter().chain(whole) {
             // By path: where another log was put, as when an older copy was restored, it is not ours.
             control.check_in_place(storage).map_err(|error| self.unless_deleted(error))?;

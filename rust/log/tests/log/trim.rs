@@ -14,6 +14,7 @@ use falaj::log::{Log, Removed};
 use falaj::segment::Check;
 use falaj::storage::Storage;
 use falaj::storage::faulty::Call;
+use falaj::storage::memory::{Choice, Undecided};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 
@@ -300,6 +301,37 @@ fn a_segment_that_was_cut_away_goes_before_what_it_continued() {
         let fresh = Log::open(p.storage.clone(), &p.dir, settings(mode), None).unwrap();
         for log in [&log, &fresh] {
             assert_eq!((log.first_offset(0).unwrap(), offsets(log, 0, 1)), (1, vec![1, 2]));
+        }
+    }
+}
+
+// Its name went, and nobody synced that: were it there again when what it continued is gone, and the
+// log with it that goes on behind both, it would be taken for the log.
+#[test]
+fn what_somebody_removed_before_a_trim_does_not_come_back_without_what_it_continued() {
+    for mode in MODES {
+        let p = Place::new(1, mode);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"0"]).unwrap();
+        log.sync().unwrap();
+        log.roll_now().unwrap();
+        append(&log, 0, &[b"1"]).unwrap();
+        p.fail(Call::SyncData, 1, libc::EIO);
+        log.sync().unwrap();
+        assert_eq!(append(&log, 0, &[b"2"]).unwrap().first, 2);
+        p.storage.unlink(&p.dir.join(names::segment(1))).unwrap();
+        let since = p.memory.events();
+        log.trim(&[(0, 1)]).unwrap();
+        assert_eq!(segments(&*p.storage, &p.dir), [2]);
+        for crash in p.memory.journal().crashes_from(since) {
+            let names = |choice: &Choice| matches!(choice.what, Undecided::Name(_));
+            let names = crash.choices().iter().enumerate().filter(|(_, choice)| names(choice));
+            for (name, _) in names {
+                let mut picks = crash.everything();
+                picks[name] = 0;
+                let left = segments(&crash.image(&picks), &p.dir);
+                assert!(left.first() != Some(&1), "{left:?}: {}", crash.describe(&picks));
+            }
         }
     }
 }
