@@ -123,7 +123,7 @@ soak: $(CORE) proof-programs ## all harnesses for HOURS=…, gone on with after 
 	$(SHUTTLE) --no-run 2>&1 | tee /dev/stderr | sed -n 's/^ *Executable .*(\(.*\))$$/\1/p' | \
 		xargs -I {} install {} $(SOAK_DIR)/built/shuttle
 	PYTHONPATH=tools $(BIN)/python -m soak --hours $(HOURS) --home $(SOAK_DIR) \
-		--scratch $(PROOF_DIR) $(if $(ANEW),--anew)
+		--scratch $(PROOF_DIR) $(if $(ANEW),--anew) $(if $(ONLY),--only $(ONLY))
 
 coverage: | check-tools ## lines and branches of format, segment, recover and lock that the tests run
 	$(PYTHON) tools/cover.py

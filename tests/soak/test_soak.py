@@ -268,6 +268,19 @@ def test_every_job_has_a_command_with_a_seed_of_its_own(tmp_path: Path) -> None:
     assert [job.name for job in jobs if job.missing] == ["sanitized", "asan-stores", "schedules"]
 
 
+def test_the_time_of_a_soak_can_be_given_to_some_harnesses_and_all_still_count(
+    tmp_path: Path,
+) -> None:
+    all_of_them = everything(tmp_path)
+    some = all_of_them.only(["explore", "flips"])
+    assert {job.kind for job in some.jobs} == {"explore", "flips"}
+    assert [job.name for job in some.jobs if job.kind == "flips"] == [
+        f"flips-{variant}" for variant in VARIANTS
+    ]
+    assert (some.readers, some.targets) == (all_of_them.readers, all_of_them.targets)
+    assert all_of_them.only(None) is all_of_them
+
+
 def test_the_fuzzers_corpus_begins_anew_when_it_is_large_and_only_between_its_pieces(
     tmp_path: Path,
 ) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from soak import ledger, sources
+from soak.counts import READERS
 from soak.driver import NoRoom, Soak, hold
 from soak.harnesses import ROOT, everything
 from soak.pieces import wipe
@@ -57,6 +58,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, required=True, help="stores lie here meanwhile")
     parser.add_argument("--anew", action="store_true", help="begin another soak in any case")
     parser.add_argument("--seed", type=int, help="of the soak; drawn otherwise")
+    parser.add_argument("--only", nargs="+", choices=READERS, help="harnesses that get the time")
     return parser.parse_args()
 
 
@@ -76,7 +78,7 @@ def main() -> int:
     with Progress() as progress:
         lock = hold(home / "lock", progress.say)
         # Only now: another call may have been at work with those that are there.
-        harnesses = everything(programs_in(home))
+        harnesses = everything(programs_in(home)).only(told.only)
         state = which(home, told.anew, told.seed, progress.say)
         scratch = told.scratch.resolve() / f"falaj-soak-{state.seed}"
         try:

@@ -84,6 +84,12 @@ class Harnesses:
     readers: dict[str, Reader]
     targets: list[Target]
 
+    def only(self, kinds: list[str] | None) -> "Harnesses":
+        """Give the time to some kinds; what others did in earlier calls still counts."""
+        if kinds is None:
+            return self
+        return replace(self, jobs=[job for job in self.jobs if job.kind in kinds])
+
 
 def everything(programs: Path, python: str = sys.executable) -> Harnesses:
     """List what there is; `programs` holds all that is run, built or copied (`sources.copy`)."""
