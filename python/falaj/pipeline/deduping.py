@@ -337,6 +337,7 @@ class _Run:
         return f"{places.shown(record.key)}: {places.shown(record.raw)}"
 
     def _write(self, whole: DataFrame, kept: dict[int, Bitmap], token: str, number: int) -> None:
+        whole = whole.withColumn("headers", places.headers_or_empty())
         rows = whole.mapInArrow(_keeper(kept), whole.schema)
         columns = ["key", "value", "headers", "timestamp"]
         if len(self.into.partitions) == len(self.source.partitions):

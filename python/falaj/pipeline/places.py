@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
+
 from falaj import Topic
 from falaj.errors import Invalid, NoSuchTopic
 from falaj.spark.ranges import open_raw
@@ -16,12 +18,12 @@ from falaj.spark.ranges import open_raw
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from falaj import Store
     from falaj.arrow import Lane
 
-__all__ = ["expect_two", "like", "read", "shown"]
+__all__ = ["expect_two", "headers_or_empty", "like", "read", "shown"]
 
 _SHOWN = 60
 
@@ -64,6 +66,16 @@ def like(store: Store, name: str, source: Topic[Any]) -> Topic[Any]:
 def _is_compacted(topic: Topic[Any]) -> bool | None:
     told = topic.store.info()["topics"]
     return next((each["compacted"] for each in told if each["name"] == topic.name), None)
+
+
+def headers_or_empty() -> Column:
+    """The column `headers`, with an empty array where a record has none.
+
+    What goes to Python in Arrow batches must not have null there: Spark asks at every row how large
+    its batch has become, and for that Arrow's lists fill in all rows since the last that was not
+    null. That is quadratic in a batch of records without headers.
+    """
+    return F.coalesce("headers", F.array().cast("array<struct<key:string,value:binary>>"))
 
 
 def read(spark: SparkSession, topic: Topic[Any], lanes: Iterable[Lane], schema: str) -> DataFrame:

@@ -255,7 +255,7 @@ class _Counting:
             return F.coalesce(F.octet_length(of), F.lit(0)).cast("bigint")
 
         headers = F.aggregate(
-            F.coalesce("headers", F.array().cast("array<struct<key:string,value:binary>>")),
+            places.headers_or_empty(),
             F.lit(0).cast("bigint"),
             lambda sum_, each: sum_ + length(each["key"]) + length(each["value"]),
         )
