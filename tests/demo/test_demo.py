@@ -16,6 +16,7 @@ import falaj
 import falaj.demo
 from falaj.demo import late, steps
 from falaj.errors import Invalid
+from spark.drivers import environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,7 @@ def run(command: list[str]) -> str:
 def test_the_demo_survives_a_kill_and_its_figures_are_right_in_a_folder_it_left_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     monkeypatch.setattr(late, "BATCHES", late.KILL_AT + 1)  # one batch is left when it is killed
     folder = tmp_path / "demo"
     (folder / "checkpoint").mkdir(parents=True)

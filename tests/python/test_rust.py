@@ -28,9 +28,9 @@ pytestmark = [needs_cargo, pytest.mark.timeout(BUILD_S + 60)]
 
 @cache
 def example(name: str) -> str:
-    """Build an example and return its path."""
+    """Build an example, if the tests of the workspace did not yet, and return its path."""
     built = subprocess.run(
-        ["cargo", "build", "-q", "--locked", "-p", "falaj", "--examples", "--message-format=json"],
+        ["cargo", "build", "-q", "--locked", "--workspace", "--examples", "--message-format=json"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

@@ -15,6 +15,7 @@ import falaj
 import falaj.spark.session
 from falaj.spark.source import FalajReader, FalajSource
 from falaj.spark.stream import HAS_LIMITS
+from spark import drivers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ needs_limits = pytest.mark.skipif(
     not HAS_LIMITS, reason="NOT RUN: this PySpark knows no limits of micro-batches"
 )
 
+collect_ignore = ["installed"]  # a name that Python keeps for itself
 ORDERS = 25_000
 TIME_NS = 1_385_000_000_123_456_789
 
@@ -104,7 +106,8 @@ def told_users(words: Words) -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def spark(desk: Path, words: Words) -> Iterator[SparkSession]:
-    with contextlib.chdir(desk), words.heard():
+    with contextlib.chdir(desk), words.heard(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", drivers.environment()["PYTHONPATH"])
         session = falaj.spark.session.local("tests", cores="2,2", spark_sql_shuffle_partitions="1")
     yield session
     session.stop()

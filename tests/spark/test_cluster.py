@@ -18,7 +18,7 @@ import pytest
 
 import falaj
 from falaj.spark.stream import HAS_LIMITS
-from house import ROOT
+from spark.drivers import environment
 from spark.test_standalone import cluster
 from spark.test_writing import begin, ended, once, put, staged, written
 
@@ -143,7 +143,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with log.open("wb") as words:
             driver = subprocess.Popen(
                 [sys.executable, "-c", CLUSTER, master, store, folder],
-                env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+                env=environment(),
                 cwd=folder,
                 stdout=words,
                 stderr=words,

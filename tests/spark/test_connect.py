@@ -19,7 +19,7 @@ import pytest
 
 import falaj
 from falaj.spark.stream import HAS_LIMITS
-from house import ROOT
+from spark.drivers import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,7 +150,7 @@ print(json.dumps([told, said]))
 
 def python(program: str, *arguments: object) -> tuple[list[str], dict[str, Any]]:
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    return command, {"env": {**os.environ, "PYTHONPATH": str(ROOT / "python")}}
+    return command, {"env": environment()}
 
 
 @contextmanager

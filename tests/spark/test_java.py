@@ -13,7 +13,7 @@ import pytest
 
 import falaj
 from falaj.errors import Invalid
-from falaj.spark import java, session
+from falaj.spark import archive, java, session
 from house import ROOT
 
 ASKED_FOR = "--add-modules=jdk.incubator.vector"
@@ -120,6 +120,8 @@ def test_a_session_of_ones_own_finds_the_format_where_no_environment_is_activate
     with falaj.open(tmp_path / "events") as store:
         store.topic("orders").extend([b"one", b"two"])
     environment = dict(os.environ, PATH="/usr/bin:/bin", SPARK_LOCAL_IP="127.0.0.1")
+    # All else is as Spark has it: what its Python processes import is in the zip, for one.
+    environment["JDK_JAVA_OPTIONS"] = f"{session.LIGHT} {archive.flags()}"
     environment.pop("PYSPARK_PYTHON", None)
     found = java.home()
     if found is not None:

@@ -21,7 +21,7 @@ import pytest
 
 import falaj
 from falaj.spark import archive, java, session
-from house import ROOT
+from spark import drivers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,13 +102,12 @@ def cluster(folder: Path, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1")) -
     """
     home = java.home()
     environment = {
-        **os.environ,
+        **drivers.environment(),
         **({"JAVA_HOME": str(home)} if home else {}),
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": f"{LIGHT} -Dspark.master.rest.enabled=false",
-        "PYTHONPATH": str(ROOT / "python"),
     }
     running = []
 
@@ -166,7 +165,7 @@ def test_two_workers_read_and_write_and_one_that_dies_changes_nothing(tmp_path: 
     with cluster(folder) as master:
         done = subprocess.run(
             [sys.executable, "-c", DRIVER, master, store, folder],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+            env=drivers.environment(),
             cwd=folder,
             capture_output=True,
             text=True,

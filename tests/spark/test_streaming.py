@@ -17,8 +17,8 @@ from pyspark.errors import StreamingQueryException
 
 import falaj
 from falaj.spark.stream import HAS_LIMITS
-from house import ROOT
 from spark.conftest import limited
+from spark.drivers import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -194,7 +194,7 @@ def test_a_killed_driver_leaves_a_checkpoint_from_which_every_record_comes_once(
     with writing(store) as end:
         driver = subprocess.Popen(
             [sys.executable, "-c", DRIVER, store, checkpoint, tmp_path / "out"],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+            env=environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

@@ -18,8 +18,8 @@ import falaj
 from falaj.demo import flights as data
 from falaj.pipeline.aggregating import aggregate
 from falaj.pipeline.joining import join
-from house import ROOT
 from spark.conftest import needs_limits
+from spark.drivers import environment
 from spark.pipelines import test_aggregate, test_join
 from spark.pipelines.conftest import TOPIC, fill
 
@@ -57,7 +57,7 @@ def run_until_killed(summing: AggregateConfig, joining: JoinConfig, folder: Path
     with log.open("wb") as words:
         driver = subprocess.Popen(
             [sys.executable, "-c", DRIVER, pickle.dumps((summing, joining)).hex()],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+            env=environment(),
             stdout=words,
             stderr=words,
             start_new_session=True,

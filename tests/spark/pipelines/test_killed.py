@@ -18,6 +18,7 @@ import pytest
 import falaj
 from cli.shell import PROGRAM
 from falaj.pipeline import exported_files
+from spark.drivers import environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,10 @@ def test_pipelines_that_are_killed_are_finished_by_other_processes(
         rows = "".join(f'{{"n": {n}}}\n' for n in range(1_000))
         (tmp_path / "in" / f"{name}.json").write_text(rows)
     child = [sys.executable, "-c", CHILD, str(january.store), str(tmp_path), str(MOVES)]
-    ends = [subprocess.run(child, capture_output=True, timeout=DEADLINE_S) for _ in range(2)]
+    ends = [
+        subprocess.run(child, env=environment(), capture_output=True, timeout=DEADLINE_S)
+        for _ in range(2)
+    ]
     assert [end.returncode for end in ends] == [-signal.SIGKILL] * 2, ends
     assert [end.stdout for end in ends] == [b"", b"3\n"]
     with falaj.open(tmp_path / "s", "r") as store, store.topic("sales") as topic:
@@ -71,7 +75,14 @@ def test_pipelines_that_are_killed_are_finished_by_other_processes(
 
     assert len(list(tmp_path.glob("lake/date=*/*"))) == MOVES
     command = [PROGRAM, "pipeline", "export", str(january.store), "flights", "lake", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
     assert (told["records"], told["number"], told["resumed"]) == (0, 1, True)

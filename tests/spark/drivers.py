@@ -1,0 +1,16 @@
+"""What Spark's drivers of their own, and the shared session, are started with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from house import ROOT
+
+ON_PATH = Path(__file__).with_name("installed")
+"""Put on PYTHONPATH, it lets workers start in a third of the time: `installed/sitecustomize.py`."""
+
+
+def environment() -> dict[str, str]:
+    """Give the environment of a program that starts a Spark."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ON_PATH, ROOT / "python")))}
