@@ -3,7 +3,9 @@
 
 A part is a target of the Makefile, which can also be made alone. Its words go to a file; they are
 shown when it failed. What a part could not run is repeated below the table. Nothing of a part
-outlives this program (tools/soak/keeper.py). Usage: parts.py test|lint|proof DIRECTORY [PART …]
+outlives this program (tools/soak/keeper.py). `make check` makes the parts of all three in one pool,
+so that no core waits for the last of one suite. Usage: parts.py test|lint|proof|all DIRECTORY
+[PART …]
 """
 
 import contextlib
@@ -14,17 +16,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 KEEPER = ROOT / "tools/soak/keeper.py"
-LANES = {"test": 3, "lint": 2, "proof": 3}
-"""How many parts at a time. Tests, also the proof's own, wait for a third of their time."""
 LOOK_S = 0.2
-PART_S_MAX = 3600.0
-"""Longest time of a part; each takes minutes."""
+PART_S_MAX = 5400.0
+"""Longest time of a part; each takes minutes, but for one that waits upon all others."""
 
 
 def told(pattern: str, shape: str) -> Callable[[str], str]:
@@ -72,26 +72,6 @@ TEST: dict[str, Callable[[str], str]] = {
     "test-spark": told(r"(\d+ passed[^\n]*?) in ", "{}"),
     "test-shuttle": MODELS,
 }
-BEHIND = {
-    "build": "venv",
-    "test-rust": "venv",
-    "test-python": "build",
-    "test-spark": "build",
-    "proof-outside": "proof-programs",
-    "proof-hostile": "proof-programs",
-    "proof-explore": "proof-programs",
-    "proof-storm": "proof-programs",
-    "proof-power": "proof-programs",
-    "proof-guest": "proof-programs",
-}
-"""What begins only when something else has ended, as it needs that."""
-URGENT = {
-    *("venv", "build", "test-python"),
-    *("proof-programs", "proof-outside", "proof-storm", "proof-power", "proof-guest"),
-}
-"""One behind the other they take longest, or have deadlines: on few cores others make way."""
-NICE = 5
-"""How much way: about a third of what the urgent ones get, where both want a core."""
 LINT: dict[str, Callable[[str], str]] = {
     "lint-rust": told(r"Generated \S+ and (\d+) other files", "clippy, rustdoc"),
     "lint-python": told(r"no issues found in (\d+ source files)", "{}"),
@@ -114,15 +94,97 @@ PROOF: dict[str, Callable[[str], str]] = {
     "proof-power": told(r'"cuts":(\d+)', "{} power cuts"),
     "proof-guest": told(r'"cuts":(\d+)', "{} power cuts in a guest"),
 }
-SUITES = {"test": TEST, "lint": LINT, "proof": PROOF}
+FIGURES = {**TEST, **LINT, **PROOF}
+TEST_ENDS = re.compile(r"^(?:test result: .*|=+ .* in \d[\d.:]*s.*)$", re.MULTILINE)
 SKIPS = re.compile(r"^(?:(?:\*\*\* )?NOT RUN|SKIPPED \[).*$", re.MULTILINE)
 
+BEHIND = {
+    "build": ["venv"],
+    "test-rust": ["venv"],
+    # The storm's time is for test-rust to build: the examples of test-python would wait for that.
+    "test-python": ["build", "proof-storm"],
+    "test-spark": ["build"],
+    "lint-rust": ["venv"],
+    "lint-python": ["build"],
+    "proof-outside": ["build", "proof-programs"],
+    "proof-hostile": ["proof-programs"],
+    "proof-explore": ["proof-programs"],
+    "proof-storm": ["build", "proof-programs"],
+    "proof-power": ["proof-programs"],
+    "proof-guest": ["build", "proof-programs"],
+}
+"""What begins only when others have ended, where those are made too; mostly it needs them."""
+APART = (
+    {"test-spark", "proof-outside"},  # gigabytes of Javas
+    {"test-python", "proof-storm", "proof-power", "proof-guest"},  # deadlines, disks
+    {"test-rust", "lint-rust"},  # cargo's lock: one would wait for the other to build, in its lane
+)
+"""Of each of these one at a time. So two parts at most have deadlines."""
+URGENT = {
+    *("venv", "build", "test-python"),
+    *("proof-programs", "proof-outside", "proof-storm", "proof-power", "proof-guest"),
+}
+"""One behind the other they take longest, or have deadlines: on few cores others make way."""
+NICE = 5
+"""How much way: about a third of what the urgent ones get, where both want a core."""
+PATIENT_NICE = 15
+"""How much way those make that only fill gaps: a thirtieth."""
 
-def make_way(session: int) -> None:
+
+@dataclass(frozen=True)
+class Suite:
+    """What is made together."""
+
+    parts: Collection[str]
+    """Who is in front begins first."""
+    lanes: int
+    """How many parts at a time. Tests, also the proof's own, wait for a third of their time."""
+    urgent: Collection[str]
+    patient: Collection[str] = ()
+    """Parts without deadlines that keep all cores busy: one of them, beside the lanes, takes what
+    the others leave, so that no core idles while it lasts; and it is the last to end."""
+
+    def nice(self, name: str) -> int:
+        """Say how much way a part makes."""
+        if name in self.patient:
+            return PATIENT_NICE
+        return 0 if name in self.urgent else NICE
+
+    def next(self, waiting: list[str], working: Collection[str]) -> str | None:
+        """Say what begins now, beside those that are at work."""
+        undone = {*waiting, *working}
+        others = [name for name in undone if name not in self.patient]
+        for name in waiting:
+            lanes = 1 if others and name in self.patient else self.lanes
+            beside = [w for w in working if (w in self.patient) == (name in self.patient)]
+            apart = any(name in group and not group.isdisjoint(working) for group in APART)
+            if len(beside) < lanes and not apart and undone.isdisjoint(BEHIND.get(name, ())):
+                return name
+        return None
+
+
+LESS = {"test-loom", "test-shuttle"}
+"""What `proof-models` does too, and more of it."""
+# In this order the long chains begin early, and what ends last has a thread for each core.
+ALL = (
+    *("venv", "proof-programs", "build", "proof-outside", "test-rust", "proof-storm"),
+    *("test-python", "proof-hostile", "test-spark", "proof-guest", "proof-power"),
+    *("proof-canaries", "lint-rust", "proof-models", "proof-sanitizers", "lint-python"),
+    "proof-explore",
+)
+SUITES = {
+    "test": Suite(TEST, 3, URGENT),
+    "lint": Suite(LINT, 2, LINT),
+    "proof": Suite(PROOF, 3, URGENT),
+    "all": Suite(ALL, 3, {*URGENT, "test-spark"}, {"proof-explore"}),
+}
+
+
+def make_way(session: int, nice: int) -> None:
     """Let others go before a session's processes, also where the kernel shares out by session."""
-    os.setpriority(os.PRIO_PGRP, session, NICE)
+    os.setpriority(os.PRIO_PGRP, session, nice)
     with contextlib.suppress(OSError):  # a kernel that does not
-        Path(f"/proc/{session}/autogroup").write_text(str(NICE))
+        Path(f"/proc/{session}/autogroup").write_text(str(nice))
 
 
 @dataclass
@@ -158,8 +220,8 @@ class Part:
                 env=environment,
                 start_new_session=True,
             )
-        if suite != "lint" and name not in URGENT:
-            make_way(process.pid)
+        if nice := SUITES[suite].nice(name):
+            make_way(process.pid, nice)
         print(f"{suite}: {name} begins; its words: {log}", flush=True)
         return cls(suite, name, log, process, time.monotonic())
 
@@ -185,8 +247,7 @@ class Part:
     def row(self) -> tuple[str, ...]:
         """Say what ran, how much, how long, on how much of the processor, and what was found."""
         words = self.words()
-        find = SUITES[self.suite].get(self.name)
-        figure = find(words) if find else ""
+        figure = FIGURES[self.name](words) if self.name in FIGURES else ""
         figure = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", figure)
         skipped = SKIPS.search(words)
         if not figure:
@@ -199,9 +260,7 @@ def work(suite: str, names: list[str], folder: Path) -> list[Part]:
     """Make all parts, some at a time, in this order."""
     waiting, working, done = list(names), list[Part](), list[Part]()
     while waiting or working:
-        undone = {*waiting, *(part.name for part in working)}
-        ready = [name for name in waiting if BEHIND.get(name) not in undone]
-        for name in ready[: LANES[suite] - len(working)]:
+        while name := SUITES[suite].next(waiting, [part.name for part in working]):
             waiting.remove(name)
             working.append(Part.begin(suite, name, folder))
         time.sleep(LOOK_S)
@@ -213,6 +272,17 @@ def work(suite: str, names: list[str], folder: Path) -> list[Part]:
             else:
                 print(f"{suite}: {part.name} ended after {part.seconds:.0f} s", flush=True)
     return done
+
+
+def tally(done: list[Part]) -> str:
+    """Add up all parts' tests; a part that failed without a word of one that did counts as one."""
+    passed = failed = 0
+    for part in done:
+        lines = "\n".join(TEST_ENDS.findall(part.words()))
+        passed += sum(map(int, re.findall(r"(\d+) passed", lines)))
+        wrong = sum(map(int, re.findall(r"(\d+) (?:failed|errors?)", lines)))
+        failed += wrong or bool(part.code)
+    return f"{passed} passed, {failed} failed"
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
@@ -232,12 +302,15 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     began = time.monotonic()
-    done = work(suite, sys.argv[3:] or list(SUITES[suite]), folder)
+    done = work(suite, sys.argv[3:] or list(SUITES[suite].parts), folder)
     rows = [("part", "how much", "how long", "processor", "found"), *(part.row() for part in done)]
-    print(f"\n{table(rows)}\nall of it: {time.monotonic() - began:.0f} s")
+    took, processor = time.monotonic() - began, sum(part.processor for part in done)
+    print(f"\n{table(rows)}\nall of it: {took:.0f} s, {processor:.0f} s of processors")
     for part in done:
         for line in dict.fromkeys(SKIPS.findall(part.words())):
             print(f"{part.name}: {line.strip()}")
+    if suite != "lint":
+        print(tally(done))
     return 1 if any(part.code for part in done) else 0
 
 

@@ -1,15 +1,17 @@
-"""`make test` and `make test-proof` run two parts at a time, fail with any, and hide nothing.
+"""`make test`, `test-proof` and `check` run some parts at a time, fail with any, and hide nothing.
 
 `make` is a script here that plays the parts.
 """
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from parts import APART, BEHIND, FIGURES, LESS, SUITES
 from soak.harnesses import ROOT
 
 MAKE = """#!/bin/sh
@@ -29,23 +31,38 @@ proof-canaries)
     echo 'no-crc      | explorer  | 1 | 1 | it did'
     echo 'mark-early  | explorer  | 1 | 1 | NOT GOOD: nothing'
     exit 1;;
+test-rust) echo 'test result: ok. 1200 passed; 0 failed; 3 ignored; finished in 2.00s';;
+proof-models)
+    echo 'test result: FAILED. 20 passed; 2 failed; 0 ignored; finished in 2.00s'
+    exit 1;;
+test-python) echo '===== 1034 passed, 2 skipped in 61.02s (0:01:01) =====';;
+proof-outside)
+    echo '===== 34 passed, 1 error in 61.02s (0:01:01) ====='
+    echo '===== 30 passed, 3 deselected in 1.02s ====='
+    exit 2;;
 esac
 """
 
 
-@pytest.fixture
-def proof(tmp_path: Path) -> "subprocess.CompletedProcess[str]":
-    make = tmp_path / "make"
-    make.write_text(MAKE.replace("beside", str(tmp_path / "beside")))
-    make.chmod(0o755)
-    parts = ["proof-explore", "proof-storm", "proof-power", "proof-canaries"]
+def make(
+    folder: Path, suite: str, *parts: str, script: str = MAKE
+) -> "subprocess.CompletedProcess[str]":
+    played = folder / "make"
+    played.write_text(script.replace("beside", str(folder / "beside")))
+    played.chmod(0o755)
     return subprocess.run(
-        [sys.executable, str(ROOT / "tools/parts.py"), "proof", str(tmp_path / "words"), *parts],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        [sys.executable, str(ROOT / "tools/parts.py"), suite, str(folder / "words"), *parts],
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=60,
     )
+
+
+@pytest.fixture
+def proof(tmp_path: Path) -> "subprocess.CompletedProcess[str]":
+    parts = ["proof-explore", "proof-storm", "proof-power", "proof-canaries"]
+    return make(tmp_path, "proof", *parts)
 
 
 def test_one_part_that_fails_fails_the_proof_and_is_shown(
@@ -68,3 +85,60 @@ def test_the_table_says_what_ran_how_much_and_what_was_not_run(
     assert rows["proof-canaries"].endswith("FAILED (1)")
     assert "not run, see below" in rows["proof-power"]
     assert rows["proof-power:"] == ("proof-power: *** NOT RUN: power cuts: only root may mount ***")
+
+
+def test_a_check_makes_every_part_of_all_suites_in_one_table_and_adds_up_their_tests(
+    tmp_path: Path,
+) -> None:
+    check = make(tmp_path, "all")
+    assert check.returncode == 1
+    _, _, table = check.stdout.rpartition("part ")
+    rows = {line.split()[0] for line in table.splitlines()[1:] if line}
+    assert {*SUITES["test"].parts, *SUITES["lint"].parts, *SUITES["proof"].parts} - LESS <= rows
+    assert set(FIGURES) - LESS <= rows
+    # One failed that says nothing of tests: the canaries.
+    assert (
+        check.stdout.splitlines()[-1] == f"{1200 + 20 + 1034 + 34 + 30} passed, {2 + 1 + 1} failed"
+    )
+
+
+def test_what_passed_is_not_counted_as_failed(tmp_path: Path) -> None:
+    green = make(tmp_path, "test", "test-rust", "test-python", "test-shuttle")
+    assert green.returncode == 0
+    assert green.stdout.splitlines()[-1] == "2234 passed, 0 failed"
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_whatever_takes_how_long_each_part_comes_once_behind_what_it_needs_and_apart(
+    suite: str,
+) -> None:
+    chosen = SUITES[suite]
+    for seed in range(50):
+        chance = random.Random(seed)
+        waiting, working, done = list(chosen.parts), list[str](), list[str]()
+        while waiting or working:
+            while name := chosen.next(waiting, working):
+                needed = set(BEHIND.get(name, ())) & set(chosen.parts)
+                assert needed <= set(done), (seed, name)
+                waiting.remove(name)
+                working.append(name)
+                assert all(len(group.intersection(working)) <= 1 for group in APART), (
+                    seed,
+                    working,
+                )
+            in_lanes = [name for name in working if name not in chosen.patient]
+            assert working, (seed, waiting)
+            assert len(in_lanes) <= chosen.lanes, (seed, working)
+            assert len(working) - len(in_lanes) <= 1 or not in_lanes, (seed, working)
+            done.append(working.pop(chance.randrange(len(working))))
+        assert sorted(done) == sorted(chosen.parts), seed
+
+
+def test_what_only_fills_gaps_begins_when_it_can_though_all_lanes_are_taken() -> None:
+    check = SUITES["all"]
+    lanes = ["build", "test-rust", "proof-models"]
+    waiting = [name for name in check.parts if name not in (*lanes, "venv", "proof-programs")]
+    assert check.next(waiting, lanes) == "proof-explore"
+    assert check.nice("proof-explore") > check.nice("test-rust") > check.nice("test-spark") == 0
+    waiting.remove("proof-explore")
+    assert check.next(waiting, [*lanes, "proof-explore"]) is None

@@ -16,7 +16,7 @@ use crate::campaign::{self, Order};
 use crate::explore::Violation;
 use crate::hostile::{changed_bytes, foreign_blocks};
 use crate::noticed::noticed;
-use crate::plan::STATES_OF_A_ROUND;
+use crate::plan::{STATES_OF_A_ROUND, Unit};
 use crate::replay;
 use crate::shared::{self, Shared};
 
@@ -33,6 +33,8 @@ const SHARED: (u64, u64) = (4_000, 400);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Catcher {
     Explorer,
+    /// The explorer's processes at once, alone: what needs two is found by nothing else.
+    Crews,
     ChangedBytes,
     ForeignBlocks,
     /// Processes that share a queue.
@@ -95,6 +97,7 @@ fn catcher(canary: Canary) -> Catcher {
         | Canary::FloorPastJob
         | Canary::FloorPastDurable => Catcher::Jobs,
         Canary::TwoOwners => Catcher::Members,
+        Canary::LockStolen | Canary::ExpectBeforeLock => Catcher::Crews,
         _ => Catcher::Explorer,
     }
 }
@@ -103,6 +106,7 @@ impl Catcher {
     fn name(self) -> String {
         match self {
             Self::Explorer => "explorer".into(),
+            Self::Crews => "explorer (crews)".into(),
             Self::ChangedBytes => "changed bytes".into(),
             Self::ForeignBlocks => "foreign blocks".into(),
             Self::Jobs => "shared queue".into(),
@@ -173,7 +177,8 @@ fn attempt(
     let sound = canary.is_empty();
     let rounds = if sound { SHARED.1 } else { SHARED.0 };
     let (judged, noticed) = match catcher {
-        Catcher::Explorer => explore(sound, seed, threads)?,
+        Catcher::Explorer => explore(sound, seed, threads, None)?,
+        Catcher::Crews => explore(sound, seed, threads, Some(Unit::is_crew))?,
         Catcher::ChangedBytes => judge(changed_bytes),
         Catcher::ForeignBlocks => judge(foreign_blocks),
         Catcher::Jobs => shared::rounds(Shared::Queue, seed, rounds),
@@ -188,7 +193,12 @@ fn attempt(
     Ok(Outcome { canary, catcher, noticed, judged, seconds, good })
 }
 
-fn explore(sound: bool, seed: u64, threads: usize) -> Result<(u64, Option<String>), String> {
+fn explore(
+    sound: bool,
+    seed: u64,
+    threads: usize,
+    filter: Option<fn(&Unit) -> bool>,
+) -> Result<(u64, Option<String>), String> {
     let order = Order {
         states: if sound { SOUND } else { STATES_OF_A_ROUND },
         seed,
@@ -198,7 +208,7 @@ fn explore(sound: bool, seed: u64, threads: usize) -> Result<(u64, Option<String
         resume: None,
         limit: Some(LIMIT),
         enough: 1,
-        filter: None,
+        filter,
     };
     let summary = campaign::run(&order)?;
     let Some(violation) = summary.violations.first() else {

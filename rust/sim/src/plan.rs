@@ -19,10 +19,13 @@ pub const STATES_OF_A_ROUND: u64 = 2_000_000;
 const LATER: usize = 8;
 /// Short workloads of a unit.
 const CHUNK: usize = 256;
-/// Random workloads of a unit, and units of them in a round, for each mode.
-const RANDOM: (usize, usize) = (20, 100);
-/// Crews of a unit, and units of them in a round, for each mode.
-const CREWS: (usize, usize) = (20, 100);
+/// Random workloads, and crews, of a unit: in the first round, which is mostly short workloads, and in
+/// later ones.
+const DRAWN: [usize; 2] = [10, 20];
+/// Units of random workloads in a round, for each mode.
+const RANDOM: usize = 100;
+/// Units of crews in a round, for each mode.
+const CREWS: usize = 100;
 
 /// A piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +60,8 @@ pub fn units() -> Vec<Unit> {
             let firsts = (0..workloads(len)).step_by(CHUNK);
             units.extend(firsts.map(|first| Unit { mode, kind: Kind::Short { len, first } }));
         }
-        units.extend((0..RANDOM.1).map(|n| Unit { mode, kind: Kind::Long(n) }));
-        units.extend((0..CREWS.1).map(|n| Unit { mode, kind: Kind::Crew(n) }));
+        units.extend((0..RANDOM).map(|n| Unit { mode, kind: Kind::Long(n) }));
+        units.extend((0..CREWS).map(|n| Unit { mode, kind: Kind::Crew(n) }));
     }
     let mut random = Random::new(0);
     for place in 1..units.len() {
@@ -88,6 +91,11 @@ impl Unit {
         Effort { chance, images: images * later, few: few * later, deeper, deaths }
     }
 
+    /// Whether it runs processes at once.
+    pub fn is_crew(&self) -> bool {
+        matches!(self.kind, Kind::Crew(_))
+    }
+
     /// Numbers of the short workloads that it runs.
     pub fn numbers(len: u32, first: usize) -> std::ops::Range<usize> {
         first..(first + CHUNK).min(workloads(len))
@@ -96,17 +104,18 @@ impl Unit {
     /// The random workloads of a unit.
     pub fn long(seed: u64, round: u64, number: usize, share: f64) -> Vec<Vec<Op>> {
         let mut random = Random::new(mix(mix(seed, round), number as u64));
-        (0..thinned(RANDOM.0, share)).map(|_| long(&mut random)).collect()
+        (0..drawn(round, share)).map(|_| long(&mut random)).collect()
     }
 
     /// The seeds of a unit's crews.
     pub fn crews(seed: u64, round: u64, number: usize, share: f64) -> Vec<u64> {
         let mut random = Random::new(mix(mix(seed, round), !(number as u64)));
-        (0..thinned(CREWS.0, share)).map(|_| random.draw() >> 16).collect()
+        (0..drawn(round, share)).map(|_| random.draw() >> 16).collect()
     }
 }
 
-fn thinned(count: usize, share: f64) -> usize {
+fn drawn(round: u64, share: f64) -> usize {
+    let count = DRAWN[usize::from(round > 0)];
     ((count as f64 * share.sqrt()).ceil() as usize).max(1)
 }
 

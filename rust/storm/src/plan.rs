@@ -61,7 +61,7 @@ impl Plan {
         let syncs: Vec<u64> = syncs.collect();
         // Who waits for the medium with each call gets less done.
         let all_wait = roles.iter().zip(&syncs).all(|(role, sync)| !role.appends() || *sync == 2);
-        let records = if all_wait { 20_000 } else { random.between(200_000, 2_000_000) };
+        let records = if all_wait { 20_000 } else { random.between(200_000, 800_000) };
         let mut plan = Self {
             layout,
             roles,

@@ -14,6 +14,7 @@
 //! as *versions*. From them [`super::crash`] makes images.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::MemoryStorage;
@@ -142,8 +143,13 @@ impl Versions {
         &self.picks[self.latest]
     }
 
-    fn store(&mut self, bytes: [u8; SECTOR as usize]) {
-        let known = self.picks.iter().position(|pick| *pick.bytes() == bytes);
+    /// Store a sector, of which `changed` may be other than it was.
+    fn store(&mut self, bytes: [u8; SECTOR as usize], changed: Range<usize>) {
+        // Most versions differ where something was just stored: that is looked at first.
+        let same = |pick: &[u8; SECTOR as usize]| {
+            pick[changed.clone()] == bytes[changed.clone()] && *pick == bytes
+        };
+        let known = self.picks.iter().position(|pick| same(pick.bytes()));
         self.latest = known.unwrap_or_else(|| {
             self.picks.push(Sector::new(bytes));
             self.picks.len() - 1
@@ -217,8 +223,9 @@ impl Pending {
         let versions = self.sectors.entry(number);
         let versions = versions.or_insert_with(|| Versions::new(base.sector(number)));
         let mut new = *versions.last().bytes();
-        new[skip..skip + bytes.len()].copy_from_slice(bytes);
-        versions.store(new);
+        let changed = skip..skip + bytes.len();
+        new[changed.clone()].copy_from_slice(bytes);
+        versions.store(new, changed);
     }
 
     fn sync(&mut self) {
