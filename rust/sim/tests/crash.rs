@@ -52,12 +52,12 @@ fn short_workloads_written_through_survive_every_crash() {
 
 #[test]
 fn long_workloads_survive_every_crash() {
-    explore(20_000, |unit| matches!(unit.kind, Kind::Long(_)));
+    explore(40_000, |unit| matches!(unit.kind, Kind::Long(_)));
 }
 
 #[test]
 fn processes_that_write_at_once_survive_every_crash() {
-    explore(20_000, |unit| matches!(unit.kind, Kind::Crew(_)));
+    explore(40_000, |unit| matches!(unit.kind, Kind::Crew(_)));
 }
 
 #[test]
