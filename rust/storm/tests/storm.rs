@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use falaj::store::{Store, StoreOptions, TopicOptions};
+use falaj::topic::{Record, SyncMode, Topic};
 use serde_json::{Value, json};
 
 const STORM: &str = env!("CARGO_BIN_EXE_falaj-storm");
@@ -98,8 +100,12 @@ struct Worker(Child);
 
 impl Worker {
     fn start(dir: &Path, id: u32, pwrite: bool, trap: &Value) -> Self {
+        Self::play("writer", dir, id, pwrite, trap)
+    }
+
+    fn play(role: &str, dir: &Path, id: u32, pwrite: bool, trap: &Value) -> Self {
         let task = json!({
-            "role": "writer", "id": id, "seed": 1, "sync": 0, "account": dir.join(id.to_string()),
+            "role": role, "id": id, "seed": 1, "sync": 0, "account": dir.join(id.to_string()),
             "pool": dir.join("pool"), "store": dir.join("store"), "topics": 1, "partitions": 1,
             "segment_bytes": 65536, "interval_ms": 100, "pwrite": pwrite, "trap": trap,
             "fork_ms": 0, "calls": 3000, "tolerant": false, "pread": false,
@@ -161,4 +167,25 @@ fn an_idle_child_of_a_parent_killed_with_a_mapped_lock_does_not_keep_it() {
     an_orphan_keeps_no_lock("orphan-mapped", false, "append-dirty-end-stored");
     an_orphan_keeps_no_lock("orphan-mapped-sync", false, "sync-locked");
     an_orphan_keeps_no_lock("orphan-roll", false, "roll-locked");
+}
+
+/// What nobody synced stays so as long as somebody of the same incarnation lives: a process, or its
+/// child in the moment between the fork and its closing what it inherited.
+#[test]
+fn who_works_off_what_is_left_ends_though_nothing_is_synced() {
+    let scratch = Scratch::new("unsynced");
+    let store = Store::open(scratch.0.join("store"), &StoreOptions::default()).unwrap();
+    let options = TopicOptions {
+        partitions: Some(1),
+        segment_bytes: Some(65536),
+        sync_interval_ms: Some(100),
+        ..TopicOptions::default()
+    };
+    let jobs = Topic::open(&store, "jobs", &options).unwrap();
+    for _ in 0..10 {
+        jobs.append(0, &Record::value(b"a job"), Some(SyncMode::None)).unwrap();
+    }
+    assert_eq!(jobs.durable(0).unwrap(), 0, "somebody synced");
+    let mut last = Worker::play("sharer", &scratch.0, 1, false, &Value::Null);
+    assert_eq!(last.end(), Some(0), "{}", last.said());
 }
