@@ -73,7 +73,12 @@ def main() -> int:
     parts = [b.split(">") for b in behaviours]
     behaviours = [first for first, *_ in parts]
     jobs = [
-        Job(name, first, 1, partial(command, name), seeded=not rest, after=before)
+        Job(
+            *(name, first, 1, partial(command, name)),
+            seeded=not rest,
+            after=before,
+            pieces=6 if name == "forgets" else 1,
+        )
         for first, *rest in parts
         for before, name in zip(["", first, *rest], [first, *rest], strict=False)
     ]

@@ -148,6 +148,15 @@ def test_of_jobs_that_follow_each_other_one_ends_before_the_next_begins(tmp_path
     assert [log.name.rpartition("-0-")[0] for log in logs[:2]] == ["ends", "ends-too"]
 
 
+def test_who_forgets_between_its_pieces_gets_longer_ones_and_no_more_time(tmp_path: Path) -> None:
+    code, _ = run(tmp_path, 6, "forgets", "counts")
+    jobs = state_of(tmp_path)["jobs"]
+    assert code == 0
+    assert 2 * jobs["forgets"]["pieces"] < jobs["counts"]["pieces"]
+    # Both have a lane of their own.
+    assert math.isclose(jobs["forgets"]["seconds"], jobs["counts"]["seconds"], rel_tol=0.4)
+
+
 def test_a_soak_does_not_begin_without_room(tmp_path: Path) -> None:
     source = SMALL.read_text().replace("scratch_bytes_min=0", "scratch_bytes_min=1 << 60")
     program = tmp_path / "greedy.py"

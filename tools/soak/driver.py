@@ -27,7 +27,8 @@ LANES = 2
 LOOK_S = 0.1
 SAVE_S = 5.0
 PIECE_S = (8.0, 600.0)
-"""Shortest and longest piece; between them a twelfth of the time asked for."""
+"""Shortest and longest piece; between them a twelfth of the time asked for. See
+`Job.pieces`."""
 LATE_S = 600.0
 """Longer than what it was given and this much more a piece does not take."""
 AT_THE_END_S = 90.0
@@ -121,7 +122,7 @@ class Soak:
                 job = self.next_job(left)
                 if job is not None:
                     self.look_for_room()
-                    self.lanes[lane] = self.begin(job, min(seconds, left))
+                    self.lanes[lane] = self.begin(job, min(job.pieces * seconds, left))
         return any(self.lanes)
 
     def next_job(self, left: float) -> Job | None:

@@ -23,6 +23,8 @@ SCHEDULES_IN_A_SECOND = 100
 ROUNDS_IN_A_SECOND = 60
 """Of processes that share a queue, and as many of a consumer; alone it does four times that."""
 SANITIZED_S_MAX = 120.0
+REMEMBERED = "64_000_000"
+"""Judgements that a shard of the explorer remembers: more than it makes in one piece."""
 CORPUS_BYTES_MAX = 256 << 20
 """What the fuzzer may have kept; with more it begins anew."""
 VARIANTS = ("mapped-closed", "mapped-killed", "pwrite-closed", "pwrite-killed")
@@ -59,6 +61,8 @@ class Job:
     """A finding is left behind with a new seed; without seeds there is only one way to go."""
     seconds_min: float = 0.0
     """Less makes no sense."""
+    pieces: float = 1.0
+    """How many times as long as others' its pieces are: it forgets what it did between them."""
     after: str = ""
     """The job that comes first, and of whose share this one goes on."""
 
@@ -124,7 +128,7 @@ def _of_falaj_sim(program: str) -> list[Job]:
     def explore(shard: int) -> Command:
         return lambda turn: [
             *(program, "explore", "--states", ENDLESS, "--seed", str(turn.seed)),
-            *("--shard", f"{shard}/2", "--threads", "1", "--progress"),
+            *("--shard", f"{shard}/2", "--threads", "1", "--progress", "--remember", REMEMBERED),
             *("--seconds", _whole(turn.seconds), "--resume", f"{turn.kept}.json"),
         ]
 
@@ -135,7 +139,7 @@ def _of_falaj_sim(program: str) -> list[Job]:
         return [program, "share", "--rounds", str(rounds), "--seed", str(first)]
 
     return [
-        *(Job(f"explore-{shard}", "explore", 30, explore(shard)) for shard in (0, 1)),
+        *(Job(f"explore-{shard}", "explore", 30, explore(shard), pieces=3) for shard in (0, 1)),
         Job("together", "together", 2, together),
     ]
 

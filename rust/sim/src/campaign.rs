@@ -38,6 +38,8 @@ pub struct Order {
     pub shard: (usize, usize),
     /// Threads at work.
     pub threads: usize,
+    /// Judgements that are remembered one by one, so as not to be made again.
+    pub remember: usize,
     /// Whether a line on the standard error output tells how far it is.
     pub progress: bool,
     /// Where to go on from, and to write that down.
@@ -134,7 +136,7 @@ impl Campaign {
             order: order.clone(),
             share: (order.states as f64 / STATES_OF_A_ROUND as f64).min(1.0),
             units,
-            seen: Seen::default(),
+            seen: Seen::of(order.remember),
             empty: [empty(WriteMode::Mapped)?, empty(WriteMode::Pwrite)?],
             began: Instant::now(),
             resumed: OnceLock::new(),
@@ -253,7 +255,7 @@ impl Campaign {
 
     fn distinct(&self) -> u64 {
         let counts = self.progress().counts;
-        if self.resumed.get().is_none() && counts.judged() < Seen::LIMIT as u64 / 2 {
+        if self.resumed.get().is_none() && counts.judged() < self.order.remember as u64 / 2 {
             return counts.distinct;
         }
         self.seen.sketch().count()

@@ -18,6 +18,7 @@ use crate::hostile::{changed_bytes, foreign_blocks};
 use crate::noticed::noticed;
 use crate::plan::{STATES_OF_A_ROUND, Unit};
 use crate::replay;
+use crate::seen::Seen;
 use crate::shared::{self, Shared};
 
 /// Longest time that the explorer gets for one canary.
@@ -204,6 +205,7 @@ fn explore(
         seed,
         shard: (0, 1),
         threads,
+        remember: Seen::LIMIT,
         progress: false,
         resume: None,
         limit: Some(LIMIT),

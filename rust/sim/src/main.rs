@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! falaj-sim explore [--states N] [--seed S] [--shard I/N] [--threads T] [--seconds S]
-//!                   [--progress] [--json FILE] [--resume FILE]
+//!                   [--remember N] [--progress] [--json FILE] [--resume FILE]
 //! falaj-sim explore --replay SITE
 //! falaj-sim share [--rounds N] [--seed S]
 //! falaj-sim canaries [--only WORD] [--seed S] [--threads T] [--json FILE]
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use falaj_sim::campaign::{self, Order};
 use falaj_sim::replay::replay;
+use falaj_sim::seen::Seen;
 use falaj_sim::shared::{self, Shared};
 
 #[global_allocator]
@@ -53,6 +54,7 @@ fn explore(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
         seed: SEED,
         shard: (0, 1),
         threads,
+        remember: Seen::LIMIT,
         progress: false,
         resume: None,
         limit: None,
@@ -66,6 +68,7 @@ fn explore(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
             "--states" => order.states = number(&value()?)?,
             "--seed" => order.seed = number(&value()?)?,
             "--threads" => order.threads = number(&value()?)?.max(1) as usize,
+            "--remember" => order.remember = number(&value()?)?.max(1) as usize,
             "--seconds" => order.limit = Some(Duration::from_secs(number(&value()?)?)),
             "--shard" => {
                 let (i, n) = value()?

@@ -12,12 +12,14 @@ use falaj_sim::machine::Machine;
 use falaj_sim::op::Op;
 use falaj_sim::plan::{Kind, Unit};
 use falaj_sim::replay::replay;
+use falaj_sim::seen::Seen;
 use std::time::Duration;
 
 fn order(states: u64, filter: fn(&Unit) -> bool) -> Order {
     let (seed, shard, threads, enough) = (20_260_101, (0, 1), 2, 1);
     let (progress, resume, limit, filter) = (false, None, None, Some(filter));
-    Order { states, seed, shard, threads, progress, resume, limit, enough, filter }
+    let remember = Seen::LIMIT;
+    Order { states, seed, shard, threads, remember, progress, resume, limit, enough, filter }
 }
 
 /// As if for a budget of so many states, those units alone that a filter takes.
