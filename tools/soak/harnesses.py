@@ -126,9 +126,10 @@ TARGETS = [
 
 def _of_falaj_sim(program: str) -> list[Job]:
     def explore(shard: int) -> Command:
+        # Two threads: while a crew's processes change places nobody else of its thread works.
         return lambda turn: [
             *(program, "explore", "--states", ENDLESS, "--seed", str(turn.seed)),
-            *("--shard", f"{shard}/2", "--threads", "1", "--progress", "--remember", REMEMBERED),
+            *("--shard", f"{shard}/2", "--threads", "2", "--progress", "--remember", REMEMBERED),
             *("--seconds", _whole(turn.seconds), "--resume", f"{turn.kept}.json"),
         ]
 

@@ -216,7 +216,7 @@ impl Campaign {
         match unit.kind {
             Kind::Short { len, first } => {
                 let mut random = Random::new(mix(mix(seed, round), first as u64));
-                let share = unit.run(self.share);
+                let share = unit.run(round, self.share);
                 for number in Unit::numbers(len, first).filter(|_| random.chance(share)) {
                     let ops = workload(len, number);
                     run(explorer, guarded(|| History::of(&ops, empty)), &History::name_of(&ops))?;

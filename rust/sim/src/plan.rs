@@ -3,7 +3,8 @@
 //! One *round* runs all workloads of up to four steps, longer random ones and crews, in both modes, and
 //! looks at every crash point of each. A round of the full effort visits about
 //! [`STATES_OF_A_ROUND`] different states; a smaller budget thins the crash points out, a larger one
-//! takes more rounds, the later ones with more images of each crash.
+//! takes more rounds, the later ones with more images of each crash. What the short workloads leave on
+//! the medium is soon known, so that from the third round on few of them are run, and more of the others.
 
 use falaj::format::settings::WriteMode;
 
@@ -19,9 +20,11 @@ pub const STATES_OF_A_ROUND: u64 = 2_000_000;
 const LATER: usize = 8;
 /// Short workloads of a unit.
 const CHUNK: usize = 256;
-/// Random workloads, and crews, of a unit: in the first round, which is mostly short workloads, and in
-/// later ones.
-const DRAWN: [usize; 2] = [10, 20];
+/// Random workloads, and crews, of a unit: in the first round, which is mostly short workloads, in the
+/// second, and in later ones.
+const DRAWN: [usize; 3] = [10, 20, 160];
+/// Share of the short workloads of more than two steps that is run in each of those later rounds.
+const AGAIN: f64 = 0.125;
 /// Units of random workloads in a round, for each mode.
 const RANDOM: usize = 100;
 /// Units of crews in a round, for each mode.
@@ -73,8 +76,12 @@ pub fn units() -> Vec<Unit> {
 impl Unit {
     /// Which share of a unit's workloads is run in a round with this share of the crash points: running
     /// one costs as much as some states.
-    pub fn run(&self, share: f64) -> f64 {
-        if matches!(self.kind, Kind::Short { len: 3.., .. }) { (share * 8.0).min(1.0) } else { 1.0 }
+    pub fn run(&self, round: u64, share: f64) -> f64 {
+        match (self.kind, round) {
+            (Kind::Short { len: 3.., .. }, 0 | 1) => (share * 8.0).min(1.0),
+            (Kind::Short { len: 3.., .. }, _) => AGAIN,
+            _ => 1.0,
+        }
     }
 
     /// How much is looked at, in a round with this share of the crash points.
@@ -87,7 +94,7 @@ impl Unit {
             Kind::Long(_) => (2, 4, 0.5, 0.1),
             Kind::Crew(_) => (2, 4, 0.5, 0.1),
         };
-        let chance = share / self.run(share);
+        let chance = if round < 2 { share / self.run(round, share) } else { share };
         Effort { chance, images: images * later, few: few * later, deeper, deaths }
     }
 
@@ -115,7 +122,7 @@ impl Unit {
 }
 
 fn drawn(round: u64, share: f64) -> usize {
-    let count = DRAWN[usize::from(round > 0)];
+    let count = DRAWN[round.min(2) as usize];
     ((count as f64 * share.sqrt()).ceil() as usize).max(1)
 }
 
@@ -142,4 +149,30 @@ fn compacting(len: usize, random: &mut Random) -> Vec<Op> {
             _ => *random.pick(&COMPACTING),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_short_workloads_are_run_twice_and_then_others_get_the_time() {
+        for unit in units() {
+            let is_long_to_run = matches!(unit.kind, Kind::Short { len: 3.., .. });
+            for round in 0..4 {
+                let run = unit.run(round, 1.0);
+                let wanted = if is_long_to_run && round > 1 { AGAIN } else { 1.0 };
+                assert_eq!(
+                    (run, unit.effort(round, 1.0).chance),
+                    (wanted, 1.0),
+                    "{unit:?} {round}"
+                );
+            }
+            // A small budget runs more of them than its share, and looks at fewer of their points.
+            let (run, chance) = (unit.run(0, 0.01), unit.effort(0, 0.01).chance);
+            assert!((0.01..=1.0).contains(&run) && (run * chance - 0.01).abs() < 1e-9, "{unit:?}");
+        }
+        let drawn = |round| Unit::long(1, round, 0, 1.0).len();
+        assert!(drawn(2) == 8 * drawn(1) && drawn(3) == drawn(2));
+    }
 }
