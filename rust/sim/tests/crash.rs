@@ -108,6 +108,13 @@ fn a_whole_group_behind_damage_is_not_taken_for_half_a_group() {
     }
 }
 
+#[test]
+fn a_hole_in_the_newest_segment_ends_it_for_all_topics_before_recovery() {
+    let site = "mapped/durable,sync,close,extend,interval,roll,trim,die-begun,die-committed,group/\
+                165/0:0,2:0,3:0,6:0";
+    assert_eq!(replay(site), Ok(None), "{site}");
+}
+
 /// A hole in a segment that another one follows: who reads before recovery is told, and not shown an end.
 #[test]
 fn a_hole_before_the_end_of_a_segment_is_told() {

@@ -26,6 +26,10 @@ static NOTHING: Index = Index::Built(Vec::new());
 impl Log {
     /// The index of a segment, opened or built once; made anew on disk where this process may.
     pub(super) fn index_of<'s>(&self, segment: &'s Segment) -> &'s Index {
+        // Before recovery a hole in the newest segment is its end, which no entry may lead past.
+        if self.committed().is_none() && !matches!(self.limit(segment), Ok(Some(_))) {
+            return &NOTHING;
+        }
         if let Some(kept) = segment.index() {
             return kept;
         }

@@ -209,3 +209,38 @@ fn a_hole_that_another_segment_follows_is_no_end_for_who_reads_before_recovery()
         }
     }
 }
+
+/// Where a hole is taken for the end, an index entry that leads one topic past it would show what another
+/// topic is not shown: half of a group.
+#[test]
+fn the_index_leads_nobody_past_a_hole_that_ends_the_log_before_recovery() {
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let machine = MemoryStorage::new().seeded(4);
+        let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+        let dir = log_dir(Path::new("/"));
+        create_log_of(&*storage, &dir, 2, mode, crate::common::SEGMENT);
+        let member = TestMember::new(0, 1);
+        let dies = member.obituary();
+        let log = open_as(&storage, &dir, member, mode).unwrap();
+        append(&log, 0, &[&[b'0'; 600]]).unwrap();
+        // So many that the index notes some of them.
+        for _ in 0..200 {
+            append(&log, 1, &[&[b'1'; 200]]).unwrap();
+        }
+        dies();
+        let crash = machine.journal().crash_at_end();
+        let selection = crash.choices().iter().map(|choice| match &choice.what {
+            Undecided::Sector(8) if choice.path.ends_with(&names::segment(0)) => 0,
+            Undecided::Sector(_) if choice.path.ends_with("control") => 0,
+            _ => choice.latest,
+        });
+        let image: Arc<dyn Storage> = Arc::new(crash.image(&selection.collect::<Vec<_>>()));
+        let reader = open_to_read(&image, &dir).unwrap();
+        for topic in [0, 1] {
+            for offset in [0, 1, 100, 199] {
+                let (records, _) = read_all(&reader, topic, offset);
+                assert_eq!(records, [], "{mode:?}: topic {topic} from {offset}");
+            }
+        }
+    }
+}
