@@ -187,13 +187,14 @@ impl Campaign {
         progress.counts.add(&explorer.counts);
         progress.done.insert(place);
         self.worked.get_or_init(|| ());
-        if let Err(violation) = outcome {
-            progress.violations.push(*violation);
-        }
+        let violation = outcome.err();
+        let violated = violation.is_some();
+        progress.violations.extend(violation.map(|violation| *violation));
         self.tell(&mut progress);
         drop(progress);
+        // A piece of a soak may be killed the next moment: a violation is not to wait its turn.
         // What cannot be written now is written at the end, or said there.
-        let _ = self.save(false);
+        let _ = self.save(violated);
         true
     }
 
