@@ -15,6 +15,12 @@ from pathlib import Path
 
 SLEEPER = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.sigwait([2])"
 
+KEPT: dict[str, dict[str, object]] = {
+    "explores": {"violations": [{"what": "group 4 is gone", "site": "mapped/sync/9/all"}]},
+    "flips": {"findings": ["case 12: another value"]},
+}
+"""What a harness found that goes on looking, as `falaj-sim` and `falaj-hostile` do."""
+
 
 def harness(behaviour: str, path: Path, seconds: float) -> int:
     told = json.loads(path.read_text()) if path.exists() else {"counted": 0, "pieces": 0}
@@ -41,6 +47,8 @@ def harness(behaviour: str, path: Path, seconds: float) -> int:
     while time.monotonic() < end:
         told["counted"] += 1
         told["asked to end"] = bool(asked)
+        if behaviour in KEPT:
+            told |= KEPT[behaviour]
         beside = path.with_suffix(".new")
         beside.write_text(json.dumps(told))
         beside.replace(path)

@@ -121,6 +121,31 @@ def test_a_finding_is_told_and_kept_and_the_others_go_on(tmp_path: Path) -> None
     assert len(list((tmp_path / "finds").glob("*.json"))) == 3
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "what"),
+    [
+        ("explores", "group 4 is gone (at mapped/sync/9/all)"),
+        ("flips", "case 12: another value"),
+    ],
+)
+def test_what_was_found_by_who_is_interrupted_is_told_and_kept_once(
+    tmp_path: Path, behaviour: str, what: str
+) -> None:
+    driver = start(tmp_path, 600, behaviour)
+    wait_until(lambda: any((tmp_path / behaviour).glob("*.json")))
+    driver.send_signal(signal.SIGINT)
+    said, _ = driver.communicate(timeout=PATIENCE_S)
+    assert f"FOUND by {behaviour}: {what}" in said
+    (where,) = map(Path, state_of(tmp_path)["found"])
+    assert what in (where / "README.txt").read_text()
+    (kept,) = where.glob("*.json")
+    assert what.split(" (")[0] in kept.read_text()
+    # Others have found nothing, and what is kept is not told by them again.
+    after = [json.loads(path.read_text()) for path in (tmp_path / behaviour).glob("*.json")]
+    assert [k.get("violations", k.get("findings")) for k in after] == [[]]
+    assert state_of(tmp_path)["jobs"][behaviour]["turn"] == 1
+
+
 def test_what_this_machine_cannot_do_is_told_and_tried_once_in_each_call(tmp_path: Path) -> None:
     code, said = run(tmp_path, 1, "cannot", "counts")
     assert code == 0

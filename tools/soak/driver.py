@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from soak import findings
 from soak.harnesses import Harnesses, Job, Turn
 from soak.pieces import Piece, free_bytes, keep_copy, wipe
 from soak.state import Job as Told
@@ -180,8 +181,8 @@ class Soak:
         if code == SKIPPED and not_run:
             told.ended = f"NOT RUN: {not_run}"
             self.say(f"{piece.job}: {told.ended}")
-        elif code != FINE and not (piece.asked_to_end and code in ENDED_BY_US):
-            self.keep(piece, f"it ended with {code}")
+        elif what := self.found_by(piece, code):
+            self.keep(piece, what)
             told.turn += 1
             if not job.seeded and code != WRONG:
                 told.ended = "it would die at the same place again"
@@ -197,6 +198,17 @@ class Soak:
         shorten(piece.log)
         wipe(piece.scratch)
 
+    def found_by(self, piece: Piece, code: int) -> str:
+        """Say what is wrong with how a piece ended, or with what it kept; empty if nothing is.
+
+        Who is asked to end says nothing any more of what it had found until then: that stands in
+        its files only, and another call may never go on from them.
+        """
+        if piece.asked_to_end and code in ENDED_BY_US:
+            kept = findings.files_of(piece.log.parent, piece.job)
+            return "\n".join(what for path in kept for what in findings.told(path))
+        return "" if code == FINE else f"it ended with {code}"
+
     def keep(self, piece: Piece, what: str) -> None:
         """Keep what is needed to see a finding again, and say where."""
         state, told = self.state, self.state.jobs[piece.job]
@@ -204,10 +216,9 @@ class Soak:
         where = self.home / "found" / f"{state.seed}-{len(state.found)}-{piece.job}"
         where.mkdir(parents=True)
         shutil.copy(piece.log, where / "said.txt")
-        folder = piece.log.parent
-        for path in folder.glob(f"{piece.job}*.json"):
+        for path in findings.files_of(piece.log.parent, piece.job):
             shutil.copy(path, where)
-            forget_findings(path)
+            findings.forget(path)
         lost = keep_copy(piece.scratch, where / "scratch", KEPT_BYTES_MAX)
         (where / "README.txt").write_text(
             f"{what}\nsources: {state.version}\ncommand: {shlex.join(piece.command)}\n"
@@ -291,16 +302,6 @@ def is_done(path: Path) -> bool:
     """Say whether a campaign of `falaj-hostile` came to its end."""
     told = json.loads(path.read_text()) if path.exists() else {}
     return bool(told) and told["next"] >= told["to"]
-
-
-def forget_findings(path: Path) -> None:
-    """Take kept findings out of the file of a campaign, which would tell them again each time."""
-    told = json.loads(path.read_text())
-    if told.get("findings"):
-        told["findings"] = []
-        beside = path.with_suffix(".new")
-        beside.write_text(json.dumps(told, indent=1))
-        beside.replace(path)
 
 
 def tail(log: Path, lines: int = 12) -> list[str]:
