@@ -244,7 +244,7 @@ def test_below_the_soaks_stands_what_all_of_them_did() -> None:
         page = ledger.enter(page, ledger.row(state, Counter(did), today))
     assert page.splitlines()[4:] == [
         "| all of them |  | 4 h 0 min | 2,469,134 | 2,000 | 10 | 10 "
-        "| 1,800; 2 times a whole variant | 14 | 80 |  |  |  |  |",
+        "| 1,800; 2 times a whole variant | at most 7 in one | 80 |  |  |  |  |",
         "",
         "More.",
     ]
@@ -371,6 +371,31 @@ def test_another_soak_begins_aloud(tmp_path: Path) -> None:
         r"sources changed: another soak .* is over, 0:01:30 of it were left", " ".join(said)
     )
     assert not (tmp_path / "explore").exists()
+
+
+def test_what_a_soak_did_that_was_killed_is_entered_before_it_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    page, home = tmp_path / "PAGE.md", tmp_path / "home"
+    page.write_text(f"{ledger.HEAD}\n{ledger.RULE}\n")
+    (home / "kill").mkdir(parents=True)
+    (home / "kill/kill-1.json").write_text(
+        '{"kills": 12, "acknowledged": 3456, "kills_at_points": 7}'
+    )
+    killed = State(77, "0.1.0, abc", "others", seconds=120.0)
+    killed.save(home / "state.json")
+    said: list[str] = []
+    assert which(home, False, None, said.append, page).seed != 77
+    row = ledger.cells_of(page.read_text().splitlines()[2])
+    assert (row["seed"], row["records"], row["time"]) == ("77", "3,456", "0 h 2 min")
+    assert "3,456" in " ".join(said)
+
+    # One whose row is there is not entered again: people have written into it.
+    page.write_text(page.read_text().replace("nothing", "nothing, says who looked"))
+    known = State(77, "0.1.0, abc", "others", seconds=120.0, entered=120.0)
+    known.save(home / "state.json")
+    which(home, False, None, said.append, page)
+    assert "says who looked" in page.read_text()
 
 
 def test_what_was_built_takes_the_place_of_what_a_soak_ran(tmp_path: Path) -> None:

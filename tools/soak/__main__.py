@@ -9,11 +9,12 @@ import datetime
 import secrets
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from soak import ledger, sources
-from soak.counts import READERS
+from soak.counts import READERS, done_in
 from soak.driver import NoRoom, Soak, hold
 from soak.harnesses import ROOT, everything
 from soak.pieces import wipe
@@ -23,7 +24,20 @@ from soak.state import State
 PAGE = ROOT / "docs/RELIABILITY.md"
 
 
-def which(home: Path, anew: bool, seed: int | None, say: Callable[[str], None]) -> State:
+def enter(state: State, done: Counter[str], home: Path, page: Path = PAGE) -> str:
+    """Put the row of a soak into the ledger, and remember that it is there."""
+    new = ledger.row(state, done, datetime.datetime.now(datetime.UTC).date())
+    beside = page.with_suffix(".new")
+    beside.write_text(ledger.enter(page.read_text(), new))
+    beside.replace(page)
+    state.entered = state.seconds
+    state.save(home / "state.json")
+    return new
+
+
+def which(
+    home: Path, anew: bool, seed: int | None, say: Callable[[str], None], page: Path = PAGE
+) -> State:
     """Go on with the soak that is there, if it is of these sources; begin another otherwise."""
     version, mark = sources.version(ROOT), sources.mark(ROOT)
     state = State.load(home / "state.json")
@@ -34,6 +48,9 @@ def which(home: Path, anew: bool, seed: int | None, say: Callable[[str], None]) 
         left = f", {clock(state.left)} of it were left" if state.left else ""
         say(f"{what}: another soak begins, of {version}")
         say(f"soak {state.seed} of {state.version} is over{left}")
+    if state is not None and state.seconds > state.entered:
+        # It was killed, and what it did would be forgotten with its files.
+        say(f"entered in {page.name}:\n{enter(state, done_in(home), home, page)}")
     for folder in home.iterdir():
         if folder.name not in ("found", "built", "programs", "lock"):
             wipe(folder) if folder.is_dir() else folder.unlink()
@@ -96,12 +113,7 @@ def main() -> int:
         except KeyboardInterrupt:
             sound, interrupted = not state.found, True
         progress.say(line(soak))
-    new = ledger.row(state, soak.done(), datetime.datetime.now(datetime.UTC).date())
-    page = ledger.enter(PAGE.read_text(), new)
-    beside = PAGE.with_suffix(".new")
-    beside.write_text(page)
-    beside.replace(PAGE)
-    print(f"in {PAGE.relative_to(ROOT)}:\n{new}")
+    print(f"in {PAGE.relative_to(ROOT)}:\n{enter(state, soak.done(), home)}")
     for where in state.found:
         print(f"FOUND: {where}/README.txt")
     if interrupted:

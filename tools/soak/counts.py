@@ -147,3 +147,11 @@ READERS: dict[str, Reader] = {
     "schedules": schedules,
     "outside": outside,
 }
+
+
+def done_in(home: Path) -> Counter[str]:
+    """Count what a soak did, from all that its harnesses left."""
+    done: Counter[str] = Counter()
+    for kind, read in READERS.items():
+        done.update(read(home / kind))
+    return done

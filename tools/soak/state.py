@@ -40,6 +40,8 @@ class State:
     """Time at work, all calls together."""
     left: float = 0.0
     """What an interrupted call still had to do."""
+    entered: float = 0.0
+    """How much of that time the ledger knows of."""
     jobs: dict[str, Job] = field(default_factory=dict)
     found: list[str] = field(default_factory=list)
     """Directories of findings."""
