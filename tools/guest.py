@@ -112,6 +112,8 @@ def main() -> int:
     parser.add_argument("--hours", type=float)
     parser.add_argument("--dir", type=Path, help="where the disk lies meanwhile")
     options = parser.parse_args()
+    # Who is asked to end puts away what is below, as at any other end.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     lacks = missing()
     if lacks:
         sys.stdout.write(

@@ -21,6 +21,7 @@ EXECUTED = re.compile(rb"^#(\d+)\t", re.MULTILINE)
 SCHEDULES = re.compile(rb"^test \w+::(?!broken_)\w+ \.\.\. (\d+) schedules, ", re.MULTILINE)
 TOGETHER = re.compile(rb"^share: (\d+) rounds ", re.MULTILINE)
 PASSED = re.compile(rb"\b(\d+) passed")
+CUT = re.compile(rb'"cuts":(\d+)')
 
 
 def kept_in(folder: Path) -> list[Kept]:
@@ -75,6 +76,11 @@ def power(folder: Path) -> Counter[str]:
         for name in ("cuts", "cuts_ext4", "cuts_xfs"):
             found[name.replace("_", " ")] += kept.get(name, 0)
     return found
+
+
+def guest(folder: Path) -> Counter[str]:
+    """Read power cuts of guests, which tell them when they end."""
+    return Counter({"cuts in guests": sum(last_number(CUT, log) for log in folder.glob("*.log"))})
 
 
 def flips(folder: Path) -> Counter[str]:
@@ -139,6 +145,7 @@ READERS: dict[str, Reader] = {
     "explore": explore,
     "kill": kill,
     "power": power,
+    "guest": guest,
     "flips": flips,
     "faults": faults,
     "fuzz": fuzz,

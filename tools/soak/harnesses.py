@@ -113,6 +113,7 @@ TARGETS = [
     Target("kills", "kill", 20_000),
     Target("records", "kill", 500_000_000),
     Target("cuts", "power", 1_000),
+    Target("cuts in guests", "guest"),
     Target("flips", "flips"),
     Target("whole variants", "flips", 1),
     Target("faults", "faults", "faults in all"),
@@ -163,7 +164,19 @@ def _of_falaj_storm(programs: Path, python: str) -> list[Job]:
             *("--hours", f"{turn.seconds / 3600:.5f}", "--state", f"{turn.kept}.json"),
         ]
 
-    return [Job("kill", "kill", 24, kill), Job("power", "power", 3, power)]
+    def guest(turn: Turn) -> list[str]:
+        # It keeps nothing: each piece has a seed of its own.
+        return [
+            *(python, str(programs / "tools/guest.py"), program, "--cuts", ENDLESS),
+            *("--seed", str(turn.seed + turn.number), "--dir", str(turn.scratch)),
+            *("--hours", f"{turn.seconds / 3600:.5f}"),
+        ]
+
+    return [
+        Job("kill", "kill", 24, kill),
+        Job("power", "power", 3, power),
+        Job("guest", "guest", 1, guest, seconds_min=60),
+    ]
 
 
 def _campaign(program: str, *words: str) -> Command:

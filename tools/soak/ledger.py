@@ -35,6 +35,7 @@ def row(state: State, done: Counter[str], today: datetime.date) -> str:
     minutes = round(state.seconds / 60)
     sanitizer = "not run" if "sanitized" in skipped else f"{done['sanitized']:,}"
     cuts = f"{done['cuts']:,}: {done['cuts ext4']:,} ext4, {done['cuts xfs']:,} xfs"
+    guests = "not run" if "guest" in skipped else f"{done['cuts in guests']:,}"
     found = {name: job.found for name, job in state.jobs.items() if job.found}
     cells = (
         f"{today}",
@@ -43,7 +44,7 @@ def row(state: State, done: Counter[str], today: datetime.date) -> str:
         f"{done['states']:,}",
         f"{done['kills']:,}, {done['kills at points']:,} at points",
         f"{done['records']:,}",
-        "not run" if "power" in skipped else cuts,
+        f"{'0 (not run)' if 'power' in skipped else cuts}; {guests} in guests",
         f"{done['flips']:,}; {done['whole variants']} of {len(VARIANTS)} variants whole",
         share(done["faults"], done["faults in all"]),
         f"{done['fuzzed']:,}; with ASan {sanitizer}",
