@@ -210,7 +210,8 @@ def test_a_soak_has_one_row_which_grows_and_the_newest_stands_on_top() -> None:
     one = ledger.row(a_state(), done, today)
     assert one == (
         "| 2026-11-22 | 0.1.0, abc | 3 h 2 min | 1,234,567 | 0, 0 at points | 0 "
-        "| 0 (not run); 35 in guests | 9; 1 of 4 variants whole | 1 of 2 | 0; with ASan 0 | 7; 8 rounds of sharing "
+        "| 0 (not run); 35 in guests | 9; 1 of 4 variants whole | 1 of 2 | 0; with ASan 0 "
+        "| 7; 8 rounds of sharing "
         "| 0 tests | 77 | 1 by kill |"
     )
     assert len(one.split(" | ")) == len(ledger.HEADS)
