@@ -1,7 +1,7 @@
 //! A power cut that takes what a segment begins with, or a part of it, and leaves those that follow.
 //! And one that takes what stands in the middle.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,37 +11,62 @@ use crate::common::{
 use falaj::error::Error;
 use falaj::format::names;
 use falaj::format::settings::WriteMode;
+use falaj::log::Log;
 use falaj::storage::Storage;
 use falaj::storage::memory::{MemoryStorage, Undecided};
 
 const SEGMENTS: u64 = 4;
 
-/// A machine with a record that was synced and one in each of the segments that were begun since, when
-/// power is lost and all that was pending arrives but the headers of some segments, or their names.
-fn without_beginnings_of(lost: &[u64], names_too: bool) -> Arc<dyn Storage> {
-    let machine = MemoryStorage::new().seeded(3);
+/// What is there after a process did something to a new log and power was lost: all that was pending, but
+/// what is named here (by its path, and what of it).
+fn power_lost_after(
+    topics: u32,
+    mode: WriteMode,
+    work: impl FnOnce(&Log),
+    is_lost: impl Fn(&str, &Undecided) -> bool,
+) -> MemoryStorage {
+    let machine = MemoryStorage::new().seeded(4);
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
-    let dir = log_dir(Path::new("/"));
-    create_log_of(&*storage, &dir, 1, WriteMode::Mapped, crate::common::SEGMENT);
+    create_log_of(&*storage, &dir(), topics, mode, crate::common::SEGMENT);
     let member = TestMember::new(0, 1);
     let dies = member.obituary();
-    let log = open(&storage, &dir, member).unwrap();
-    append(&log, 0, &[b"0"]).unwrap();
-    log.sync().unwrap();
-    for segment in 1..=SEGMENTS {
-        log.roll_now().unwrap();
-        append(&log, 0, &[segment.to_string().as_bytes()]).unwrap();
-    }
+    let log = open_as(&storage, &dir(), member, mode).unwrap();
+    work(&log);
     let journal = machine.journal();
     dies();
     let crash = journal.crash_at_end();
-    let is_lost = |path: &str| lost.iter().any(|s| path.ends_with(&names::segment(*s)));
-    let selection = crash.choices().iter().map(|choice| match &choice.what {
-        Undecided::Sector(0..8) if is_lost(&choice.path) => 0,
-        Undecided::Name(what) if names_too && is_lost(what) => 0,
-        _ => choice.latest,
-    });
-    Arc::new(crash.image(&selection.collect::<Vec<_>>()))
+    let selection = crash
+        .choices()
+        .iter()
+        .map(|choice| if is_lost(&choice.path, &choice.what) { 0 } else { choice.latest });
+    crash.image(&selection.collect::<Vec<_>>())
+}
+
+fn dir() -> PathBuf {
+    log_dir(Path::new("/"))
+}
+
+fn is_segment(path: &str, number: u64) -> bool {
+    path.ends_with(&names::segment(number))
+}
+
+/// A record that was synced and one in each of the segments that were begun since, when power takes the
+/// headers of some segments, or their names.
+fn without_beginnings_of(lost: &[u64], names_too: bool) -> Arc<dyn Storage> {
+    let work = |log: &Log| {
+        append(log, 0, &[b"0"]).unwrap();
+        log.sync().unwrap();
+        for segment in 1..=SEGMENTS {
+            log.roll_now().unwrap();
+            append(log, 0, &[segment.to_string().as_bytes()]).unwrap();
+        }
+    };
+    let is_one = |path: &str| lost.iter().any(|segment| is_segment(path, *segment));
+    Arc::new(power_lost_after(1, WriteMode::Mapped, work, |path, what| match what {
+        Undecided::Sector(0..8) => is_one(path),
+        Undecided::Name(name) => names_too && is_one(name),
+        _ => false,
+    }))
 }
 
 #[test]
@@ -59,7 +84,7 @@ fn the_log_ends_before(names_too: bool) {
         .map(|bits| (1..=SEGMENTS).filter(|s| bits >> (s - 1) & 1 == 1).collect::<Vec<_>>());
     for lost in subsets {
         let image = without_beginnings_of(&lost, names_too);
-        let dir = log_dir(Path::new("/"));
+        let dir = dir();
         let (before, ended) = read_all(&open_to_read(&image, &dir).unwrap(), 0, 0);
         let told = ended.is_ok() || matches!(ended, Err(Error::NeedsRecovery { .. }));
         assert!(told && !before.is_empty(), "{lost:?}: {before:?}, {ended:?}");
@@ -80,7 +105,7 @@ fn the_log_ends_before(names_too: bool) {
 #[test]
 fn a_torn_beginning_behind_the_mark_hides_nothing_that_lies_before_it() {
     let machine = MemoryStorage::new().seeded(3);
-    let dir = log_dir(Path::new("/"));
+    let dir = dir();
     create_log_of(&machine, &dir, 1, WriteMode::Mapped, crate::common::SEGMENT);
     let [first, second] = [0, 1].map(|_| machine.process());
     let member = TestMember::new(0, 1);
@@ -102,7 +127,7 @@ fn a_torn_beginning_behind_the_mark_hides_nothing_that_lies_before_it() {
     (0..2).for_each(|slot| member.beside(slot).dies());
     let crash = journal.crash_at_end();
     let selection = crash.choices().iter().map(|choice| match choice.what {
-        Undecided::Sector(8..) if choice.path.ends_with(&names::segment(1)) => 0,
+        Undecided::Sector(8..) if is_segment(&choice.path, 1) => 0,
         _ => choice.latest,
     });
     let image: Arc<dyn Storage> = Arc::new(crash.image(&selection.collect::<Vec<_>>()));
@@ -118,33 +143,22 @@ fn a_torn_beginning_behind_the_mark_hides_nothing_that_lies_before_it() {
 /// the log: the block that names that one did not arrive.
 #[test]
 fn a_recovery_that_dies_leaves_the_next_one_all_that_it_had_found() {
-    for write_mode in [WriteMode::Mapped, WriteMode::Pwrite] {
-        let machine = MemoryStorage::new().seeded(3);
-        let storage: Arc<dyn Storage> = Arc::new(machine.clone());
-        let dir = log_dir(Path::new("/"));
-        create_log_of(&*storage, &dir, 1, write_mode, crate::common::SEGMENT);
-        let member = TestMember::new(0, 1);
-        let dies = member.obituary();
-        let log = open_as(&storage, &dir, member, write_mode).unwrap();
-        append(&log, 0, &[b"durable"]).unwrap();
-        log.sync().unwrap();
-        for value in [b"found", b"ended"] {
-            log.roll_now().unwrap();
-            append(&log, 0, &[value]).unwrap();
-        }
-        let journal = machine.journal();
-        dies();
-        let crash = journal.crash_at_end();
-        let [named, torn] = [0, 2].map(names::segment);
-        let selection = crash.choices().iter().map(|choice| match choice.what {
-            Undecided::Sector(8..) if choice.path.ends_with(&named) => 0,
-            Undecided::Sector(8..) if choice.path.ends_with(&torn) => 0,
-            _ => choice.latest,
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let work = |log: &Log| {
+            append(log, 0, &[b"durable"]).unwrap();
+            log.sync().unwrap();
+            for value in [b"found", b"ended"] {
+                log.roll_now().unwrap();
+                append(log, 0, &[value]).unwrap();
+            }
+        };
+        let image = power_lost_after(1, mode, work, |path, what| {
+            let is_torn = is_segment(path, 0) || is_segment(path, 2);
+            is_torn && matches!(what, Undecided::Sector(8..))
         });
-        let image = crash.image(&selection.collect::<Vec<_>>());
         let recovered = |storage: &MemoryStorage| {
             let storage: Arc<dyn Storage> = Arc::new(storage.process());
-            let log = open_as(&storage, &dir, TestMember::new(0, 2), write_mode).unwrap();
+            let log = open_as(&storage, &dir(), TestMember::new(0, 2), mode).unwrap();
             read_all(&log, 0, 0).0.into_iter().map(|(_, value)| value).collect::<Vec<_>>()
         };
         let found = recovered(&image);
@@ -156,31 +170,28 @@ fn a_recovery_that_dies_leaves_the_next_one_all_that_it_had_found() {
     }
 }
 
-/// A log with a record that was synced, one that reaches into the next sector, and one in the next segment,
-/// when power is lost and all arrives but the sector in which the second begins, or the page too that the
-/// processes shared.
+/// A record that was synced, one that reaches into the next sector, and one in the next segment, when power
+/// takes the sector in which the second begins, or the page too that the processes shared.
 fn with_a_hole(mode: WriteMode, page_too: bool) -> Arc<dyn Storage> {
-    let machine = MemoryStorage::new().seeded(4);
-    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
-    let dir = log_dir(Path::new("/"));
-    create_log_of(&*storage, &dir, 2, mode, crate::common::SEGMENT);
-    let member = TestMember::new(0, 1);
-    let dies = member.obituary();
-    let log = open_as(&storage, &dir, member, mode).unwrap();
-    append(&log, 0, &[b"0"]).unwrap();
-    log.sync().unwrap();
-    append(&log, 0, &[&[b'1'; 600]]).unwrap();
-    log.roll_now().unwrap();
-    append(&log, 1, &[b"behind"]).unwrap();
-    let journal = machine.journal();
-    dies();
-    let crash = journal.crash_at_end();
-    let selection = crash.choices().iter().map(|choice| match &choice.what {
-        Undecided::Sector(8) if choice.path.ends_with(&names::segment(0)) => 0,
-        Undecided::Sector(_) if choice.path.ends_with("control") && page_too => 0,
-        _ => choice.latest,
-    });
-    Arc::new(crash.image(&selection.collect::<Vec<_>>()))
+    let work = |log: &Log| {
+        append(log, 0, &[b"0"]).unwrap();
+        log.sync().unwrap();
+        append(log, 0, &[&[b'1'; 600]]).unwrap();
+        log.roll_now().unwrap();
+        append(log, 1, &[b"behind"]).unwrap();
+    };
+    Arc::new(power_lost_after(2, mode, work, |path, what| {
+        is_second_sector(path, what) || page_too && is_of_the_page(path, what)
+    }))
+}
+
+/// The one in which the second record of a log begins here.
+fn is_second_sector(path: &str, what: &Undecided) -> bool {
+    is_segment(path, 0) && matches!(what, Undecided::Sector(8))
+}
+
+fn is_of_the_page(path: &str, what: &Undecided) -> bool {
+    path.ends_with("control") && matches!(what, Undecided::Sector(_))
 }
 
 #[test]
@@ -192,8 +203,7 @@ fn a_hole_that_another_segment_follows_is_no_end_for_who_reads_before_recovery()
         (WriteMode::Pwrite, true),
     ] {
         let image = with_a_hole(mode, page_too);
-        let dir = log_dir(Path::new("/"));
-        let reader = open_to_read(&image, &dir).unwrap();
+        let reader = open_to_read(&image, &dir()).unwrap();
         assert_eq!(read_all(&reader, 1, 0).0, [(0, b"behind".to_vec())], "{mode:?}");
         let (records, ended) = read_all(&reader, 0, 0);
         assert_eq!(records, [(0, b"0".to_vec())]);
@@ -201,7 +211,7 @@ fn a_hole_that_another_segment_follows_is_no_end_for_who_reads_before_recovery()
             if path.ends_with(names::segment(0)));
         assert!(told, "{mode:?}, {page_too}: {ended:?}");
 
-        let log = open_as(&image, &dir, TestMember::new(0, 2), mode).unwrap();
+        let log = open_as(&image, &dir(), TestMember::new(0, 2), mode).unwrap();
         for (topic, held) in [(0, 1), (1, 0)] {
             let (records, ended) = read_all(&log, topic, 0);
             ended.unwrap();
@@ -215,27 +225,18 @@ fn a_hole_that_another_segment_follows_is_no_end_for_who_reads_before_recovery()
 #[test]
 fn the_index_leads_nobody_past_a_hole_that_ends_the_log_before_recovery() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
-        let machine = MemoryStorage::new().seeded(4);
-        let storage: Arc<dyn Storage> = Arc::new(machine.clone());
-        let dir = log_dir(Path::new("/"));
-        create_log_of(&*storage, &dir, 2, mode, crate::common::SEGMENT);
-        let member = TestMember::new(0, 1);
-        let dies = member.obituary();
-        let log = open_as(&storage, &dir, member, mode).unwrap();
-        append(&log, 0, &[&[b'0'; 600]]).unwrap();
-        // So many that the index notes some of them.
-        for _ in 0..200 {
-            append(&log, 1, &[&[b'1'; 200]]).unwrap();
-        }
-        dies();
-        let crash = machine.journal().crash_at_end();
-        let selection = crash.choices().iter().map(|choice| match &choice.what {
-            Undecided::Sector(8) if choice.path.ends_with(&names::segment(0)) => 0,
-            Undecided::Sector(_) if choice.path.ends_with("control") => 0,
-            _ => choice.latest,
+        let work = |log: &Log| {
+            append(log, 0, &[&[b'0'; 600]]).unwrap();
+            // So many that the index notes some of them.
+            for _ in 0..200 {
+                append(log, 1, &[&[b'1'; 200]]).unwrap();
+            }
+        };
+        let image = power_lost_after(2, mode, work, |path, what| {
+            is_second_sector(path, what) || is_of_the_page(path, what)
         });
-        let image: Arc<dyn Storage> = Arc::new(crash.image(&selection.collect::<Vec<_>>()));
-        let reader = open_to_read(&image, &dir).unwrap();
+        let image: Arc<dyn Storage> = Arc::new(image);
+        let reader = open_to_read(&image, &dir()).unwrap();
         for topic in [0, 1] {
             for offset in [0, 1, 100, 199] {
                 let (records, _) = read_all(&reader, topic, offset);
