@@ -9,7 +9,7 @@ be what the store holds: what a link leads to is refused, or as good as missing.
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,9 +22,12 @@ SEGMENT_BYTES = 1 << 16
 TRUE, FALSE = bytes(15_000), b"\x01" * 15_000
 RECORDS = 9
 LOG, FIRST, MIDDLE, LAST, NEXT = "logs/LOG", *(f"{n:020}" for n in range(4))
+KEYED = "logs/KEYED"
+"""The log of a compacted topic."""
 SPOTS = [
     *("falaj.json", "falaj.json.tmp", "claim", "presence", "wake", "wake.tmp"),
-    *("slots", "slots/0", "slots/1", "topics", "topics/t", "logs", "consumers", "consumers/c"),
+    *("settled", "slots", "slots/0", "slots/1", "topics", "topics/t", "logs"),
+    *("consumers", "consumers/c", "consumers/c@tmp", "queues", "queues/q", "queues/q~"),
     *(f"topics/t/topic.json{suffix}" for suffix in ("", ".tmp", ".deleted")),
     *(f"topics/new{suffix}" for suffix in ("", "/topic.json", "/topic.json.tmp")),
     *(LOG, f"{LOG}.tmp", "logs/old@" + "0" * 32, "logs/old@" + "0" * 32 + ".tmp"),
@@ -32,9 +35,18 @@ SPOTS = [
     *(f"{LOG}/{name}.idx" for name in (FIRST, LAST, NEXT)),
     *(f"{LOG}/{name}" for name in ("control", "control.tmp", "lock", "lock.append", "lock.sync")),
     *(f"{LOG}/{name}.tmp" for name in ("next.0", "next.0.idx", "supersede", f"{LAST}.idx")),
-    *(f"{LOG}/quarantine", f"{LOG}/quarantine/{NEXT}.log"),
+    *(f"{LOG}/quarantine", f"{LOG}/quarantine/{NEXT}.log", f"{LOG}/reindex.0.tmp"),
+    *(f"{LOG}/staging", f"{LOG}/staging/done@0", f"{LOG}/staging/begun@0"),
+    *(KEYED, f"{KEYED}/{FIRST}.log", f"{KEYED}/lock.compact", f"{KEYED}/compact.tmp"),
 ]
 KINDS = ["forged", "own", "nothing"]
+OWN = (
+    *(f"{FIRST}.log", f"{NEXT}.log", "control", "next.0.tmp", "diary"),
+    *("c", "c@tmp", "c@gone", "q", "q~", f"part.{7:016x}.part", f"part.{7:016x}.tmp"),
+)
+"""Files of somebody's own, called as those that falaj makes and removes."""
+MANIFEST = "manifest"
+"""Beside the stores: of the part that the job `done` has staged."""
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +55,29 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("links")
     with falaj.open(folder / "true") as store, store.topic("t", segment_bytes=SEGMENT_BYTES) as t:
         t.append(TRUE)
+        store.topic("u", segment_bytes=SEGMENT_BYTES, compacted=True).append(TRUE, key=b"k")
+        part = t.stage("done", "part")
+        part.append(TRUE)
+        (folder / MANIFEST).write_bytes(part.finish())
     shutil.copytree(folder / "true", folder / "forged")
     for name, value in {"true": TRUE, "forged": FALSE}.items():
         with falaj.open(folder / name) as store, store.topic("t") as topic:
             for _ in range(RECORDS - 1):
                 topic.append(value)
+                store.topic("u").append(value, key=b"k")
             assert len(store.info()["logs"][0]["segments"]) == 3
+            with store.consumer("c", ["t"]) as consumer:
+                consumer.poll(3)
+                consumer.commit()
+            with store.queue("q", topic="t") as queue:
+                queue.ack(queue.take(3, timeout=0))
+    assert (next(logs_of(folder / "true", "t")) / "staging/done@0").is_dir()
     return folder
+
+
+def logs_of(store: Path, topic: str) -> Iterator[Path]:
+    """Find the directory of a topic's log, or the link in its place; there may be none."""
+    return (store / "logs").glob(f"{topic}@" + "[0-9a-f]" * 32)
 
 
 class Planted:
@@ -58,9 +86,10 @@ class Planted:
     def __init__(self, stores: Path, folder: Path, spot: str, kind: str) -> None:
         self.path, self.outside = folder / "store", folder / "outside"
         shutil.copytree(stores / "true", self.path)
+        shutil.copy(stores / MANIFEST, folder)
         self.outside.mkdir()
-        (log,) = (self.path / "logs").iterdir()
-        spot = spot.replace("LOG", log.name)
+        (log,), (keyed,) = (logs_of(self.path, topic) for topic in "tu")
+        spot = spot.replace("LOG", log.name).replace("KEYED", keyed.name)
         self.link, self.target = self.path / spot, self.outside / "it"
         self.link.parent.mkdir(exist_ok=True)
         self._make(kind, stores / "forged" / spot)
@@ -73,8 +102,14 @@ class Planted:
 
     def _make(self, kind: str, forged: Path) -> None:
         directory = self.link.is_dir() or "." not in self.link.name.replace(".tmp", "")
-        directory &= self.link.parent.name not in ("slots", "consumers") and self.link.name not in (
-            *("claim", "presence", "wake", "control", "lock"),
+        directory &= self.link.parent.name not in ("slots", "consumers", "queues")
+        directory &= self.link.name not in (
+            "claim",
+            "presence",
+            "wake",
+            "settled",
+            "control",
+            "lock",
         )
         if kind == "forged" and forged.is_dir():
             shutil.copytree(forged, self.target)
@@ -82,7 +117,7 @@ class Planted:
             shutil.copyfile(forged, self.target)
         elif kind != "nothing" and directory:
             self.target.mkdir()
-            for name in (f"{FIRST}.log", f"{NEXT}.log", "control", "next.0.tmp", "c", "diary"):
+            for name in OWN:
                 (self.target / name).write_bytes(b"my own")
         elif kind != "nothing":
             self.target.write_bytes(b"my own")
@@ -134,14 +169,14 @@ def create(path: Path) -> None:
 
 def recover(path: Path) -> None:
     """Go on after a failed sync and a torn tail, which moves files and makes new ones."""
-    for log in (path / "logs").glob("t@*"):
+    for log in logs_of(path, "t"):
         control, last, after = log / "control", log / f"{LAST}.log", log / f"{NEXT}.log"
         if log.is_symlink() or log.parent.is_symlink():
             continue
         if control.is_file() and not control.is_symlink():
             with control.open("r+b") as page:
                 store_word(page, FLAGS, LATCHED)
-        if last.is_file() and not last.is_symlink() and not after.is_symlink():
+        if last.is_file() and not last.is_symlink() and not os.path.lexists(after):
             shutil.copyfile(last, after)
     append(path)
 
@@ -164,6 +199,83 @@ def repair(path: Path) -> None:
     falaj.repair(path, dry_run=False, timeout=1)
 
 
+def consume(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store, store.consumer("c", ["t"]) as consumer:
+        assert {record.bytes() for record in consumer.poll(3)} == {TRUE}
+        consumer.commit()
+
+
+def reset(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        store.reset_consumer("c", "t", "earliest")
+
+
+def forget_consumer(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        store.delete_consumer("c")
+
+
+def look_beside(path: Path) -> None:
+    """Ask what consumers and queues there are, as one that may only read does."""
+    with falaj.open(path, "r") as store:
+        store.queues()
+        store.metrics()
+        store.info()
+
+
+def work(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store, store.queue("q", topic="t") as queue:
+        jobs = queue.take(3, timeout=0)
+        assert {bytes(job.value) for job in jobs} == {TRUE}
+        queue.ack(jobs)
+
+
+def forget_queue(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        store.delete_queue("q")
+
+
+def stage(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        part = store.topic("t").stage("begun", "part")
+        part.append(TRUE)
+        part.finish()
+
+
+def commit_job(path: Path) -> None:
+    manifest = path.with_name(MANIFEST)
+    with falaj.open(path, timeout=1) as store:
+        topic = store.topic("t")
+        topic.commit_job("done", [manifest.read_bytes()])
+    (log,) = logs_of(path, "t")
+    assert not (log / "staging").is_symlink(), "a job was read through a link"
+    assert not (log / "staging/done@0").is_symlink()
+
+
+def abort_jobs(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        for job in ("begun", "done"):
+            store.topic("t").abort_job(job)
+
+
+def sweep_jobs(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        store.topic("t").sweep_jobs(older_than=0)
+
+
+def maintain(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        store.topic("t").configure(retention_bytes=SEGMENT_BYTES)
+        store.maintain()
+
+
+def compact(path: Path) -> None:
+    with falaj.open(path, timeout=1) as store:
+        topic = store.topic("u")
+        topic.compact(seal=True)
+        assert [record.bytes() for record in topic] == [TRUE]
+
+
 def delete(path: Path) -> None:
     with falaj.open(path, timeout=1) as store:
         store.delete("t")
@@ -175,7 +287,9 @@ def sweep(path: Path) -> None:
 
 
 MOVES: list[Callable[[Path], None]] = [
-    *(read, read_without_maps, verify, back_up, sweep, append, create, recover, repair, delete)
+    *(read, read_without_maps, look_beside, verify, back_up, sweep, recover, append, create),
+    *(consume, reset, work, stage, commit_job, sweep_jobs, abort_jobs, compact, repair),
+    *(forget_consumer, forget_queue, maintain, delete),
 ]
 
 
@@ -209,7 +323,9 @@ def test_verification_does_not_call_a_store_sound_whose_directories_are_links(
 def test_a_store_that_is_reached_through_a_link_is_the_store(stores: Path, place: Path) -> None:
     shutil.copytree(stores / "true", place / "store")
     (place / "link").symlink_to("store")
-    for move in (read, read_without_maps, verify, back_up, append, create, repair, delete):
+    shutil.copy(stores / MANIFEST, place)
+    # Without a link inside all that is done above works.
+    for move in MOVES:
         move(place / "link")
     (place / "empty").mkdir()
     (place / "to-empty").symlink_to("empty")
@@ -220,6 +336,7 @@ def test_a_store_that_is_reached_through_a_link_is_the_store(stores: Path, place
 @pytest.fixture
 def strange(stores: Path, path: Path) -> Path:
     shutil.copytree(stores / "true", path)
+    shutil.copy(stores / MANIFEST, path.with_name(MANIFEST))
     return path
 
 
@@ -227,7 +344,7 @@ def strange(stores: Path, path: Path) -> Path:
     "spot", ["falaj.json", "claim", "slots/0", f"{LOG}/{LAST}.log", f"{LOG}/control"]
 )
 def test_a_pipe_where_a_file_should_be_stops_nobody(strange: Path, spot: str) -> None:
-    (log,) = (strange / "logs").iterdir()
+    (log,) = logs_of(strange, "t")
     path = strange / spot.replace("LOG", log.name)
     path.unlink()
     os.mkfifo(path)

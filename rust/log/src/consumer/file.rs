@@ -48,6 +48,7 @@ impl Image {
             crate::store::Access::Write => Open::ReadWrite,
             crate::store::Access::Read => Open::Read,
         };
+        store.expect_inside(path)?;
         let file = match store.storage().open(path, how) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

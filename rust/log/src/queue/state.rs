@@ -42,6 +42,7 @@ pub(super) struct Found {
 impl StateFile {
     /// Open the file of a queue; `None` where there is none.
     pub(super) fn open(store: &Store, path: &Path) -> Result<Option<Self>> {
+        store.expect_inside(path)?;
         let file = match store.storage().open(path, Open::ReadWrite) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

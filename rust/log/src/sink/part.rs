@@ -17,8 +17,8 @@ use crate::format::block::Producer;
 use crate::format::checksum::{crc32, crc32_from};
 use crate::format::part::{FRAME_LEN, Frame, HEADER_LEN, Header, Manifest, file_name};
 use crate::format::record::{BodyWriter, Record};
-use crate::storage::{File, LockKind, Open, Storage};
-use crate::store::{fork, staging_dir};
+use crate::storage::{File, LockKind, Open};
+use crate::store::{fork, make_dir, staging_dir};
 use crate::topic::Topic;
 
 /// Bytes of a body after which a block ends.
@@ -261,17 +261,19 @@ impl Out {
     fn make(&self) -> Result<Staged> {
         let store = self.job.topic.store();
         let (storage, modes) = (&**store.storage(), store.modes());
-        let dir = self.job.dir();
+        let (staging, dir) = (staging_dir(self.job.topic.log().dir()), self.job.dir());
         let path = dir.join(file_name(&self.name, self.header.owner.id, false));
         for _ in 0..TRIES {
-            make_dir(storage, &staging_dir(self.job.topic.log().dir()), modes.directory)?;
-            match make_dir(storage, &dir, modes.directory) {
+            let made = make_dir(storage, &staging, modes.directory)
+                .and_then(|_| make_dir(storage, &dir, modes.directory));
+            match made {
+                // Somebody swept one of them in between.
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
                 made => made?,
-            }
+            };
             // Those who may only read need not open it, and could lock it.
             let file = match storage.open(&path, Open::CreateNew(modes.lock)) {
-                // Somebody swept the directory in between.
+                // The same.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 opened => opened.map_err(|e| Error::io("create", &path, e))?,
             };
@@ -320,13 +322,6 @@ impl Drop for Part {
             let _ = storage.unlink(&staged.path);
             let _ = storage.remove_dir(&self.out.job.dir());
         }
-    }
-}
-
-fn make_dir(storage: &dyn Storage, path: &std::path::Path, mode: u32) -> Result<()> {
-    match storage.create_dir(path, mode) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        made => made.map_err(|e| Error::io("create", path, e)),
     }
 }
 

@@ -34,6 +34,7 @@ impl<'a> PartReader<'a> {
     /// `NotStaged` when it is gone; `Corrupt` when it is another, longer, or shorter; `Io`.
     pub(super) fn open(job: &Job, manifest: &'a Manifest) -> Result<Self> {
         let path = job.dir().join(file_name(&manifest.part, manifest.owner.id, true));
+        job.topic().store().expect_inside(&path)?;
         let storage = job.topic().store().storage();
         let file = match storage.open(&path, Open::Read) {
             Ok(file) => file,

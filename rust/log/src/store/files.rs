@@ -89,7 +89,7 @@ pub(super) fn sync_dir(storage: &dyn Storage, path: &Path) -> Result<()> {
 }
 
 /// Make a directory, or take the one that is there; true when it was made.
-pub(super) fn make_dir(storage: &dyn Storage, path: &Path, mode: u32) -> Result<bool> {
+pub(crate) fn make_dir(storage: &dyn Storage, path: &Path, mode: u32) -> Result<bool> {
     match storage.create_dir(path, mode) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -115,6 +115,18 @@ pub(super) fn expect_dir(storage: &dyn Storage, path: &Path) -> Result<Stat> {
         return Ok(stat);
     }
     Err(Error::io("use", path, io::Error::from_raw_os_error(libc::ENOTDIR)))
+}
+
+/// See that a path leads through directories of the store alone: a symbolic link in place of one of
+/// them would lead out of it. What is not there leads nowhere.
+pub(super) fn expect_inside(storage: &dyn Storage, root: &Path, path: &Path) -> Result<()> {
+    for directory in path.ancestors().skip(1).take_while(|directory| *directory != root) {
+        match expect_dir(storage, directory) {
+            Err(Error::Io { source, .. }) if is_missing(&source) => {}
+            looked => drop(looked?),
+        }
+    }
+    Ok(())
 }
 
 /// Names in a directory.

@@ -67,6 +67,7 @@ pub use backup::BackupReport;
 pub(crate) use beside::{Front, read_consumer};
 pub use configure::RetentionChange;
 pub use doors::Door;
+pub(crate) use files::make_dir;
 pub use info::{LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
 pub use logs::Closing;
@@ -161,6 +162,15 @@ impl Store {
     /// Its paths.
     pub fn layout(&self) -> &Layout {
         &self.shared.layout
+    }
+
+    /// See that no directory on the way to a path in the store is a symbolic link out of it. The file
+    /// itself is looked at by who opens it: [`Storage`] follows no link there.
+    ///
+    /// # Errors
+    /// `Io`, with the directory.
+    pub(crate) fn expect_inside(&self, path: &Path) -> Result<()> {
+        files::expect_inside(self.storage().as_ref(), self.path(), path)
     }
 
     /// What it lies on.

@@ -51,6 +51,10 @@ impl Default for Stale {
 /// # Errors
 /// `Io`; what is left goes with the next one.
 pub fn remove_job(storage: &dyn Storage, dir: &Path) -> Result<u64> {
+    let staging = dir.parent().map_or(Ok(false), |staging| is_dir(storage, staging))?;
+    if !staging {
+        return Ok(0);
+    }
     let mut removed = 0;
     for name in list(storage, dir)? {
         if part::parse_file_name(&name).is_some() {
@@ -184,12 +188,16 @@ fn check(
 
 /// Names in a directory; none where it is not there, and none through a link.
 fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<String>> {
-    match files::stat(storage, dir)? {
-        Some(stat) if stat.is_dir => {}
-        _ => return Ok(Vec::new()),
+    if !is_dir(storage, dir)? {
+        return Ok(Vec::new());
     }
     match storage.list(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         listed => listed.map_err(|error| Error::io("list", dir, error)),
     }
+}
+
+/// True for a directory that is there, and no link to one.
+fn is_dir(storage: &dyn Storage, path: &Path) -> Result<bool> {
+    Ok(files::stat(storage, path)?.is_some_and(|stat| stat.is_dir))
 }
