@@ -257,20 +257,19 @@ def wake_page(store: Path, store_id: str) -> None:
 
 
 def segments(log: Path) -> dict[int, Segment | None]:
-    """All segment files of a directory by sequence; None where the header is no header."""
+    """All segment files of a directory by sequence; None where the header is none, or another's."""
     found: dict[int, Segment | None] = {}
     for path in sorted(log.iterdir()):
         if not re.fullmatch(r"[0-9]{20}\.log", path.name):
             continue
         data = path.read_bytes()
+        named = int(path.stem)
         try:
             header = layout.header(data)
         except Damage:
-            found[int(path.stem)] = None
+            found[named] = None
             continue
-        if header.sequence != int(path.stem):
-            raise Damage(f"{path}: sequence {header.sequence}")
-        found[header.sequence] = Segment(path, data, header)
+        found[named] = Segment(path, data, header) if header.sequence == named else None
     return found
 
 

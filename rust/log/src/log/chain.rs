@@ -15,7 +15,7 @@ use crate::format::block::Kind;
 use crate::format::segment::{Header, Mark};
 use crate::format::state::End;
 use crate::format::{Malformed, PAGE, names};
-use crate::segment::{Reading, Segment, UNREAD, read_first_page, read_header};
+use crate::segment::{Reading, Segment, UNREAD, expect_own, read_first_page, read_header};
 use crate::storage::{File, Open, Storage};
 
 use super::{LogSettings, enter};
@@ -365,7 +365,10 @@ impl Chain {
 
     fn read_header(&self, sequence: u64) -> Result<Header> {
         let (file, path) = self.open_file(sequence)?;
-        read_header(&*file, &path)
+        let header = read_header(&*file, &path)?;
+        // A copy under a later name would seem to supersede what it is a copy of.
+        expect_own(&header, self.generation, sequence, &path)?;
+        Ok(header)
     }
 
     fn first_page(&self, sequence: u64) -> Result<(Header, Option<Mark>)> {
@@ -375,6 +378,7 @@ impl Chain {
         }
         let (file, path) = self.open_file(sequence)?;
         let (header, mark) = read_first_page(&*file, &path)?;
+        expect_own(&header, self.generation, sequence, &path)?;
         enter(&self.known).headers.insert(sequence, header.clone());
         Ok((header, mark))
     }

@@ -60,6 +60,14 @@ impl Place {
         self.dir.join(names::segment(sequence))
     }
 
+    fn copy(&self, from: u64, to: u64) {
+        let mut bytes = vec![0; LEN as usize];
+        let read = self.memory.open(&self.path(from), Open::Read).unwrap();
+        let got = read.read_at(&mut bytes, 0).unwrap();
+        let made = self.memory.open(&self.path(to), Open::CreateNew(0o600)).unwrap();
+        made.write_at(&bytes[..got], 0).unwrap();
+    }
+
     fn lose(&self, sequence: u64) {
         self.memory.unlink(&self.path(sequence)).unwrap();
     }
@@ -108,6 +116,21 @@ fn what_the_newest_reaches_backwards_is_the_log_and_nothing_else() {
         let error = chain.successor(&chain.segment(last).unwrap()).unwrap_err();
         let told = matches!(&error, Error::Corrupt { path, .. } if *path == p.path(last));
         assert!(told, "{error}");
+    }
+}
+
+#[test]
+fn a_copy_of_a_segment_under_the_next_name_is_no_part_of_the_log_and_supersedes_nothing() {
+    for of in 0..=2 {
+        let place = Place::new();
+        place.row(2);
+        place.copy(of, 3);
+        let chain = place.chain(Reading::Map);
+        assert_eq!(chain.refresh().unwrap(), [0, 1, 2], "a copy of {of}");
+        let listed = list_segments(&place.memory, &place.dir).unwrap();
+        assert_eq!(listed.len(), 4);
+        let found = place.chain(Reading::Map).since_last_incarnation(&listed).unwrap();
+        assert_eq!(found.whole.last(), Some(&2), "a copy of {of}");
     }
 }
 

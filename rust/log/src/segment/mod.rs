@@ -674,7 +674,11 @@ impl Segment {
     }
 }
 
-fn expect_own(header: &Header, log: [u8; 16], sequence: u64, path: &Path) -> Result<()> {
+/// What a file begins with belongs to its name.
+///
+/// # Errors
+/// `Corrupt` for a segment of another log, and for a copy of one under a name that is not its own.
+pub fn expect_own(header: &Header, log: [u8; 16], sequence: u64, path: &Path) -> Result<()> {
     if header.log == log && header.sequence == sequence {
         return Ok(());
     }
