@@ -27,19 +27,21 @@ const LOOKS: u32 = 100;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pending(Option<(Position, Address)>);
 
-/// The newest cursor of an entry that is whole.
+/// The newest cursor of an entry that is whole, and of the generation and partition that the entry is of:
+/// bytes of another place say nothing here, however whole they are.
 ///
 /// # Errors
 /// `Corrupt` when there is none.
-pub(super) fn load(file: &ConsumerFile, index: u64) -> Result<Cursor> {
+pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Result<Cursor> {
     for _ in 0..LOOKS {
         let sector = |n: u64| {
             let mut bytes = [0; CURSOR_LEN];
             file.words.map.copy(entry(index) + at::CURSORS + n * SECTOR, &mut bytes);
             decode_cursor(&bytes)
         };
-        if let Some(newest) = [sector(0), sector(1)].into_iter().flatten().max_by_key(|c| c.serial)
-        {
+        let whole = [sector(0), sector(1)].into_iter().flatten();
+        let own = whole.filter(|cursor| (cursor.generation, cursor.partition) == of);
+        if let Some(newest) = own.max_by_key(|cursor| cursor.serial) {
             return Ok(newest);
         }
     }

@@ -436,14 +436,20 @@ impl Consumer {
             if let Some(kept) = home.cursor(&name)? {
                 return Ok(kept.offset);
             }
-            return Ok(cursors::load(&self.file, lane.entry)?.safe.offset);
+            return Ok(self.noted(lane)?.safe.offset);
         }
         if let Some(held) = &lane.held {
             return Ok(held.cursor.committed.offset);
         }
-        let cursor = cursors::load(&self.file, lane.entry)?;
+        let cursor = self.noted(lane)?;
         let now = Some(self.who.incarnation());
         cursors::told(topic, partition, &cursor, now).map(|told| told.offset)
+    }
+
+    /// What the file says of how far a partition was read.
+    pub(super) fn noted(&self, lane: &Lane) -> Result<Cursor> {
+        let generation = self.topics[lane.topic].settings().generation;
+        cursors::load(&self.file, lane.entry, (generation, lane.partition))
     }
 
     /// How many records that are kept lie behind the cursor of a partition, whoever has it.

@@ -216,7 +216,7 @@ impl Consumer {
 
     fn read(&mut self, number: usize) -> Result<()> {
         let lane = &self.lanes[number];
-        let cursor = cursors::load(&self.file, lane.entry)?;
+        let cursor = self.noted(lane)?;
         if let Some(home) = self.home.clone() {
             return self.take_kept(number, &home, cursor);
         }

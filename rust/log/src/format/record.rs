@@ -272,10 +272,14 @@ pub struct Walk {
     index: u32,
     count: u32,
     flags: u16,
+    /// Of a body with gaps, what the next record's offset delta is at least.
+    least: u32,
     base_ns: i64,
 }
 
 const CUT_OFF: Malformed = Malformed::Damaged("a record that reaches beyond its block");
+/// Whoever goes by offsets would come to the same record again and again.
+const NOT_RISING: Malformed = Malformed::Damaged("records whose offsets do not rise");
 
 #[inline]
 fn take(body: &[u8], at: &mut usize) -> Option<Range<usize>> {
@@ -296,7 +300,7 @@ impl Walk {
     /// `Damaged` when the body is too short for its base event time.
     #[inline]
     pub fn new(flags: u16, count: u32, body: &[u8]) -> Decoded<Self> {
-        let mut walk = Self { at: 0, index: 0, count, flags, base_ns: 0 };
+        let mut walk = Self { at: 0, index: 0, count, flags, least: 0, base_ns: 0 };
         if flags & flag::EVENT_TIME != 0 {
             if body.len() < 8 {
                 return Err(CUT_OFF);
@@ -405,8 +409,7 @@ impl Walk {
 
     fn next_rich_spot(&mut self, body: &[u8]) -> Decoded<Spot> {
         let (start, parts) = (self.at as u32, self.next_rich(body)?);
-        self.index += 1;
-        self.at = parts.end;
+        self.pass(&parts);
         let value_len = parts.value.as_ref().map_or(0, |value| value.len() as u32 + 1);
         let value_start = parts.value.map_or(0, |value| value.start as u32);
         Ok(Spot { offset_delta: parts.offset_delta, start, value_start, value_len })
@@ -418,7 +421,7 @@ impl Walk {
     /// As [`Walk::next`]; none for a place of this body.
     pub fn parts_of(&self, body: &[u8], spot: &Spot) -> Decoded<Parts> {
         let (index, at) = (spot.offset_delta, spot.start as usize);
-        let mut there = Self { at, index, ..self.clone() };
+        let mut there = Self { at, index, least: 0, ..self.clone() };
         if !self.is_plain() {
             return there.next_rich(body);
         }
@@ -428,7 +431,7 @@ impl Walk {
     /// The next record; `None` after the last.
     ///
     /// # Errors
-    /// `Damaged` when it reaches beyond the body, `Unknown` for attributes of a newer version.
+    /// `Damaged` when it reaches beyond the body or its offset does not rise, `Unknown` for attributes of a newer version.
     #[inline(always)] // what the caller does not look at is then never put together
     pub fn next(&mut self, body: &[u8]) -> Decoded<Option<Parts>> {
         if self.index == self.count {
@@ -445,9 +448,17 @@ impl Walk {
             }));
         }
         let parts = self.next_rich(body)?;
+        self.pass(&parts);
+        Ok(Some(parts))
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, parts: &Parts) {
         self.index += 1;
         self.at = parts.end;
-        Ok(Some(parts))
+        if self.flags & flag::SPARSE != 0 {
+            self.least = parts.offset_delta.saturating_add(1);
+        }
     }
 
     #[inline(always)] // as Walk::next
@@ -457,6 +468,9 @@ impl Walk {
         if self.flags & flag::SPARSE != 0 {
             let delta = varint::get(body, &mut at).ok_or(CUT_OFF)?;
             parts.offset_delta = u32::try_from(delta).map_err(|_| CUT_OFF)?;
+            if parts.offset_delta < self.least {
+                return Err(NOT_RISING);
+            }
         }
         let mut attributes = 0;
         if self.flags & flag::RICH != 0 {

@@ -174,6 +174,10 @@ fn check(
     while position < len {
         let head = files::read_at(file, path, position, part::FRAME_LEN)?;
         let frame = Frame::decode(&head, id, position).map_err(|what| malformed(position, what))?;
+        if u64::from(frame.len) > len.saturating_sub(position + part::FRAME_LEN as u64) {
+            let what = Malformed::Damaged("a staged frame that is cut off");
+            return Err(malformed(position, what));
+        }
         let body = files::read_at(file, path, position + head.len() as u64, frame.len as usize)?;
         if body.len() < frame.len as usize || crc32(&body) != frame.body_crc {
             let what = Malformed::Damaged("the checksum of staged records does not match");
