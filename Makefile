@@ -108,7 +108,7 @@ proof-power: | check-tools
 	touch $@
 
 proof-outside: $(CORE) .venv/.classes
-	$(BIN)/python -m pytest tests/proof --proof -p no:cacheprovider --durations=10
+	$(BIN)/python -m pytest tests/proof tests/hostile/test_hostile_bytes.py --proof -p no:cacheprovider --durations=10
 	$(BIN)/python -m pytest tests/spark tests/demo tests/soak --proof -m proof -p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in

@@ -1,22 +1,27 @@
 """A hundred thousand names of every kind: none makes a path outside of the store, or a wrong one.
 
-What a topic may be called is a plain rule, which is written here a second time. A name that breaks
-it is refused before anything is made; one that keeps it is a topic of exactly that name.
+What a topic may be called is a plain rule, which is written here a second time; consumers, queues
+and logs go by it, too, and jobs and their parts by a shorter one. A name that breaks it is refused
+before anything is made; one that keeps it is a topic of exactly that name, or a consumer.
 """
 
+import itertools
 import os
 import random
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import falaj
 from cli.shell import Shell
-from falaj.errors import BadName, NoSuchTopic
+from falaj.errors import BadName, Invalid, NoSuchConsumer, NoSuchTopic, SettingsMismatch
 
 NAMES = 100_000
 RULE = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -152,27 +157,168 @@ def everything(folder: Path) -> set[bytes]:
     return found
 
 
+Call = Callable[[str], object]
+Rule = Callable[[str], bool]
+
+
+def refusal(call: Call, name: str) -> type[falaj.Error] | None:
+    """What a call says to a name, by its class; None where it takes it."""
+    try:
+        call(name)
+    except falaj.Error as error:
+        return type(error)
+    return None
+
+
+def fits(name: str) -> bool:
+    return bool(RULE.fullmatch(name))
+
+
+def fits_a_job(name: str) -> bool:
+    """A job or a part of one has less room, as more is put behind its name."""
+    return fits(name) and len(name) <= 200
+
+
+@dataclass(frozen=True)
+class Taker:
+    """A call that takes names, and what it says to one that may be, of something that is not."""
+
+    call: Call
+    says: type[falaj.Error] | None
+    refuses: type[falaj.Error] = BadName
+    makes: bool = False
+    """Whether it would make something of that name, so that only others are for it."""
+    fits: Rule = fits
+
+
+def takers(store: falaj.Store, reader: falaj.Store) -> list[Taker]:
+    """All that takes a name which becomes one of a file or a directory."""
+    topic = store.topic("t")
+    of_job = partial(Taker, refuses=Invalid, fits=fits_a_job)
+    return [
+        Taker(reader.topic, NoSuchTopic),
+        Taker(store.delete, NoSuchTopic),
+        Taker(store.topic, None, makes=True),
+        Taker(lambda name: store.topic("t", log=name), SettingsMismatch),
+        Taker(lambda name: store.topic("u", log=name), None, makes=True),
+        Taker(lambda name: store.consumer(name, [topic]), None, makes=True),
+        Taker(store.delete_consumer, NoSuchConsumer),
+        Taker(lambda name: store.queue(name, topic), None, makes=True),
+        Taker(store.delete_queue, Invalid),
+        of_job(lambda name: topic.stage(name, "0"), None, makes=True),
+        of_job(lambda name: topic.stage("job", name), None, makes=True),
+        of_job(topic.abort_job, None),
+    ]
+
+
 @pytest.mark.timeout(300)
 def test_no_name_makes_a_path_that_is_not_its_topics(place: Path, first_seed: int) -> None:
     """Refused names leave nothing behind; what is left, and only that, could be a topic."""
     path = place / "a/b/store"
     path.parent.mkdir(parents=True)
-    verdicts: Counter[bool] = Counter()
+    verdicts: Counter[tuple[Rule, bool]] = Counter()
     with falaj.open(path) as store, falaj.open(path, "r") as reader:
+        store.topic("t", segment_bytes=1 << 16)
         before = everything(place)
-        creates: Callable[[str], object] = store.topic
-        for n, name in zip(range(NAMES), names(first_seed + 1), strict=False):
-            fits = bool(RULE.fullmatch(name))
-            verdicts[fits] += 1
-            calls: list[Callable[[str], object]] = [reader.topic, store.delete]
-            for call in calls if fits else [*calls, creates]:
-                with pytest.raises(NoSuchTopic if fits else ValueError):
-                    call(name)
+        asked = takers(store, reader)
+        # What the topic that is there is called is no name of something that is not.
+        drawn = (name for name in names(first_seed + 1) if name != "t")
+        for n, name in zip(range(NAMES), drawn, strict=False):
+            good: dict[Rule, bool] = {rule: rule(name) for rule in (fits, fits_a_job)}
+            verdicts.update(good.items())
+            for taker in asked:
+                if not (good[taker.fits] and taker.makes):
+                    said = refusal(taker.call, name)
+                    assert said is (taker.says if good[taker.fits] else taker.refuses), name
             if n % 1000 == 0:
                 assert everything(place) == before
         assert everything(place) == before
-        assert store.topics() == []
+        assert store.topics() == ["t"]
+    assert len(verdicts) == 4
     assert min(verdicts.values()) > NAMES // 20
+
+
+@dataclass(frozen=True)
+class Maker:
+    """A call that makes something of a name, the one that takes it away, and where it lies."""
+
+    make: Call
+    unmake: Call
+    where: Callable[[str], str]
+    """Pattern of all paths below the store."""
+    fits: Rule = fits
+
+
+def makers(store: falaj.Store) -> dict[str, Maker]:
+    """Ways to make a file or a directory of a name, but for topics."""
+    topic: falaj.Topic[Any] = store.topic("t")
+    staged = "logs/t@[0-9a-f]{32}/staging/"
+
+    def stage(job: str, part: str) -> None:
+        staging = topic.stage(job, part)
+        staging.append(b"x")
+        staging.finish()
+
+    return {
+        "consumer": Maker(
+            lambda name: store.consumer(name, [topic]).close(),
+            store.delete_consumer,
+            lambda name: f"consumers/{re.escape(name)}",
+        ),
+        "queue": Maker(
+            lambda name: store.queue(name, topic).close(),
+            store.delete_queue,
+            lambda name: f"queues/{re.escape(name)}",
+        ),
+        "log": Maker(
+            lambda name: store.topic("u", log=name, segment_bytes=1 << 16).close(),
+            lambda _: store.delete("u"),
+            lambda name: f"topics/u(/.*)?|logs/{re.escape(name[:200])}@[0-9a-f]{{32}}(/.*)?",
+        ),
+        "job": Maker(
+            lambda name: stage(name, "0"),
+            topic.abort_job,
+            lambda name: f"{staged}{re.escape(name)}@0(/0[.][0-9a-f]{{16}}[.]part)?",
+            fits_a_job,
+        ),
+        "part": Maker(
+            lambda name: stage("job", name),
+            lambda _: topic.abort_job("job"),
+            lambda name: f"{staged}job@0(/{re.escape(name)}[.][0-9a-f]{{16}}[.]part)?",
+            fits_a_job,
+        ),
+    }
+
+
+@pytest.mark.timeout(300)
+def test_what_fits_makes_what_is_called_so_and_that_goes_again(
+    place: Path, path: Path, budget: Callable[[int, int], int], first_seed: int
+) -> None:
+    made: Counter[str] = Counter()
+    drawn = (name for name in names(first_seed + 3) if RULE.fullmatch(name) and name != "t")
+    with falaj.open(path) as store:
+        store.topic("t", segment_bytes=1 << 16)
+        ways = makers(store)
+        for way in ways.values():  # some folders are made with the first that comes into them
+            way.make("first")
+            way.unmake("first")
+        before = everything(place)
+        for name in itertools.islice(drawn, budget(60, 600)):
+            for kind, way in ways.items():
+                if not way.fits(name):
+                    assert refusal(way.make, name) is Invalid, (kind, name)
+                    continue
+                way.make(name)
+                new = {os.fsdecode(one) for one in everything(place) - before}
+                below = {os.path.relpath(one, path) for one in new}
+                strange = [one for one in below if not re.fullmatch(way.where(name), one)]
+                assert below, (kind, name)
+                assert not strange, (kind, name)
+                way.unmake(name)
+                assert everything(place) == before, (kind, name)
+                made[kind] += 1
+    assert made.keys() == ways.keys()
+    assert min(made.values()) >= budget(30, 300)
 
 
 def test_refusal_of_a_name_is_a_bad_name_that_shows_it_on_one_line(store: falaj.Store) -> None:

@@ -1,0 +1,1 @@
+"""Bytes that nobody wrote, and calls that fail, through Python."""

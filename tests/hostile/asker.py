@@ -1,0 +1,97 @@
+"""A process that looks at stores: one that crashes or hangs is noticed.
+
+Owns that process (questions.py), its limits of memory, and the time that it may take for a store.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+QUESTIONS = Path(__file__).with_name("questions.py")
+PATIENCE_S = 30.0
+"""Longest time for one harmed store; it takes some ten milliseconds."""
+PEAK = 256 << 20
+"""Most memory that the process may ever have had, bytes: it begins with 40 MiB."""
+
+
+class Asker:
+    """The process, from its start to its end."""
+
+    def __init__(self) -> None:
+        # Each thread's arena takes address space, of which there is only so much.
+        environment = {**os.environ, "MALLOC_ARENA_MAX": "2"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "error", os.fspath(QUESTIONS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self.lines: queue.Queue[str] = queue.Queue()
+        self.ear = threading.Thread(target=self._hear, daemon=True)
+        self.ear.start()
+
+    def _hear(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put("")
+
+    def ask(
+        self,
+        path: Path,
+        story: str,
+        write: Path | None = None,
+        *,
+        read: str = "map",
+        repair: bool = False,
+    ) -> dict[str, Any]:
+        """Have it look at a store, and write to a copy."""
+        assert self.process.stdin is not None
+        wanted = {
+            "path": os.fspath(path),
+            "read": read,
+            "write": write and os.fspath(write),
+            "repair": repair,
+        }
+        try:
+            self.process.stdin.write(json.dumps(wanted) + "\n")
+            self.process.stdin.flush()
+            line = self.lines.get(timeout=PATIENCE_S)
+        except BrokenPipeError:
+            line = ""
+        except queue.Empty:
+            self.leave()
+            raise AssertionError(f"{story}: no answer") from None
+        if not line:
+            raise AssertionError(f"{story}: died {self._died()}")
+        told: dict[str, Any] = json.loads(line)
+        assert told["peak"] < PEAK, f"{story}: {told['peak']} bytes of memory"
+        return told
+
+    def _died(self) -> str:
+        """Close what is left of it; tell how it ended, and what it said."""
+        self.ear.join()
+        with self.process, contextlib.suppress(BrokenPipeError):
+            assert self.process.stdin is not None
+            assert self.process.stderr is not None
+            said = self.process.stderr.read()
+            self.process.stdin.close()
+        return f"with {self.process.returncode}: {said}"
+
+    def leave(self) -> None:
+        """Have nothing more to do with it, whatever it does."""
+        if self.process.returncode is None:
+            self.process.kill()
+            self._died()
+
+    def end(self) -> None:
+        self.process.communicate(timeout=PATIENCE_S)
+        assert self.process.returncode == 0
