@@ -10,6 +10,7 @@
 //! | [`turns`] | which of them runs |
 //! | [`history`] | what happened, frozen, and what was promised when |
 //! | [`truth`], [`look`] | the oracle, and what is done to each machine after a crash |
+//! | `reading`, `ask` | what it is asked: all from the beginning, offsets and times in the middle |
 //! | [`pick`] | what of the pending things reached the medium |
 //! | [`explore`], [`seen`] | the crashes of a history, and which of the states are new |
 //! | [`site`], [`mod@replay`] | how a crash is named, and done again |
@@ -23,6 +24,7 @@
 #![allow(missing_debug_implementations, reason = "nobody prints a harness")]
 
 pub mod actor;
+mod ask;
 pub mod campaign;
 #[cfg(feature = "canaries")]
 pub mod canaries;
@@ -41,6 +43,7 @@ pub mod pick;
 pub mod plan;
 pub mod pool;
 pub mod random;
+mod reading;
 pub mod replay;
 pub mod seen;
 pub mod shared;

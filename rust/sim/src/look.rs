@@ -126,11 +126,12 @@ pub fn look_once(
 ) -> Result<Looked, String> {
     let Expected { truth, incarnation, .. } = expected;
     with_patience(image);
-    let durable = read_before_recovery(image, mode, expected)?;
+    let draw = image.fingerprint();
+    let durable = read_before_recovery(image, mode, expected, draw)?;
     let process = start(image, mode, Actor::new(incarnation + 1))?;
     let recovered = image.events();
     let Found { groups: found, trimmed, taken } = truth
-        .found(&process.log, expected.allowed(), expected.gone)
+        .found_and_asked(&process.log, expected.allowed(), expected.gone, draw)
         .map_err(|e| format!("after recovery: {e}"))?;
     for topic in 0..TOPICS {
         let (told, kept) = (durable[topic as usize], truth.count(topic, found));
@@ -166,7 +167,8 @@ pub fn look_again(
     let Looked { truth, incarnation, .. } = looked;
     let (all, gone) = (truth.0.len(), looked.gone());
     let again = open_to_read(image, mode).map_err(|e| format!("open once more: {e}"))?;
-    let same = truth.found(&again, all..=all, gone);
+    let draw = restarted.fingerprint();
+    let same = truth.found_and_asked(&again, all..=all, gone, draw);
     same.map_err(|e| format!("a second reader after recovery: {e}"))?;
     with_patience(restarted);
     let next = start(restarted, mode, Actor::new(incarnation + 1))?;
@@ -178,15 +180,16 @@ fn read_before_recovery(
     image: &MemoryStorage,
     mode: WriteMode,
     expected: Expected<'_>,
+    draw: u64,
 ) -> Result<[u64; TOPICS as usize], String> {
     let reader = open_to_read(image, mode).map_err(|e| format!("open to read: {e}"))?;
     let (allowed, gone) = (expected.allowed(), expected.gone);
-    let seen = expected.truth.found_before_recovery(&reader, allowed, gone);
+    let seen = expected.truth.found_before_recovery(&reader, allowed, gone, draw);
     seen.or_else(|e| match expected.before {
         Some(before) => {
             let Before { truth, gone } = before;
             let allowed = expected.least..=truth.0.len();
-            let seen = truth.found_before_recovery(&reader, allowed, gone);
+            let seen = truth.found_before_recovery(&reader, allowed, gone, draw);
             seen.map_err(|other| format!("{e}; and as before the first crash: {other}"))
         }
         None => Err(e),
@@ -207,10 +210,12 @@ pub fn take_over(
     let Expected { truth, .. } = expected;
     let incarnation = actor.incarnation();
     with_patience(survivor);
-    read_before_recovery(survivor, mode, expected)?;
+    let draw = survivor.fingerprint();
+    read_before_recovery(survivor, mode, expected, draw)?;
     let process = start(survivor, mode, actor)?;
     let recovered = survivor.events();
-    let found = truth.found(&process.log, expected.allowed(), expected.gone)?;
+    let (log, allowed) = (&process.log, expected.allowed());
+    let found = truth.found_and_asked(log, allowed, expected.gone, draw)?;
     let Found { groups, trimmed, taken } = found;
     let truth = truth.first(groups).and(Group::one(0, vec![vec![b'~'; 40]]));
     let compacted = expected.gone.compacted;

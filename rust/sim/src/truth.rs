@@ -10,9 +10,10 @@ use std::sync::Arc;
 use falaj::error::Error;
 use falaj::format::address::Address;
 use falaj::log::Log;
-use falaj::segment::Check;
 
+use crate::ask::Asked;
 use crate::random::mix;
+use crate::reading::Seen;
 
 /// Topics of the log under test.
 pub const TOPICS: u32 = 2;
@@ -122,7 +123,7 @@ impl Group {
 
     /// A place at or before its beginning, and behind any other block's, from where its block of a topic
     /// begins: what lies between takes so many bytes at most, and less than a block more.
-    fn begins_behind(&self, topic: u32, block: Address) -> Address {
+    pub(crate) fn begins_behind(&self, topic: u32, block: Address) -> Address {
         let before = self.0.iter().take_while(|(other, _)| *other != topic);
         let bytes = |values: &Vec<Vec<u8>>| values.iter().map(|v| v.len() as u64 + 8).sum::<u64>();
         let most: u64 = before.map(|(_, values)| HEADER_MAX + bytes(values)).sum();
@@ -138,39 +139,25 @@ impl Group {
 #[derive(Clone, Debug, Default)]
 pub struct Truth(pub Vec<Group>);
 
-/// What reading one topic gave.
-struct Seen {
-    /// Where the log says that it begins.
-    first: u64,
-    /// Records up to the last one that was read, those that were trimmed included; all that were read
-    /// are as the truth has them.
-    records: u64,
-    /// Those of them that the log calls durable.
-    durable: u64,
-    /// Offsets before that at which there is no record.
-    missing: Vec<u64>,
-    /// Of each block the offset behind it, and where it begins.
-    blocks: Vec<(u64, Address)>,
-    ended: Result<(), Error>,
-}
-
-impl Seen {
-    /// Where the block with this offset begins, if it was read.
-    fn block_of(&self, offset: u64) -> Option<Address> {
-        self.blocks.iter().find(|(end, _)| *end > offset).map(|(_, begins)| *begins)
-    }
-
-    /// Where it could not be read any further.
-    fn stopped(&self) -> Option<Address> {
-        let Err(Error::NeedsRecovery { path, position, .. }) = &self.ended else { return None };
-        let sequence = path.file_stem()?.to_str()?.parse().ok()?;
-        Some(Address::new(sequence, *position))
-    }
-}
-
 impl Truth {
-    fn values(&self, topic: u32) -> impl Iterator<Item = &Vec<u8>> {
+    pub(crate) fn values(&self, topic: u32) -> impl Iterator<Item = &Vec<u8>> {
         self.0.iter().flat_map(move |group| group.of(topic))
+    }
+
+    /// The value that stands for what was appended at an offset.
+    pub(crate) fn value(&self, topic: u32, offset: u64) -> Option<&[u8]> {
+        self.values(topic).nth(offset as usize).map(Vec::as_slice)
+    }
+
+    /// The number of the group that an offset is of.
+    pub(crate) fn group_of(&self, topic: u32, offset: u64) -> Option<usize> {
+        (0..self.0.len()).find(|number| self.count(topic, number + 1) > offset)
+    }
+
+    /// How many records of a topic the last of the first groups holds that holds any.
+    pub(crate) fn last_of(&self, topic: u32, groups: usize) -> u64 {
+        let mut records = self.0[..groups].iter().rev().map(|group| group.of(topic).count() as u64);
+        records.find(|records| *records > 0).unwrap_or(0)
     }
 
     /// How many records of a topic the first groups hold.
@@ -249,14 +236,54 @@ impl Truth {
         allowed: RangeInclusive<usize>,
         gone: Gone<'_>,
     ) -> Result<Found, String> {
+        self.read_all(log, allowed, gone).map(|(found, _)| found)
+    }
+
+    /// The same, and every fourth log is asked in its middle, too (see [`crate::ask`]); `draw` decides
+    /// which ones, and where.
+    ///
+    /// # Errors
+    /// What the log holds instead, or says.
+    pub fn found_and_asked(
+        &self,
+        log: &Arc<Log>,
+        allowed: RangeInclusive<usize>,
+        gone: Gone<'_>,
+        draw: u64,
+    ) -> Result<Found, String> {
+        let (found, seen) = self.read_all(log, allowed, gone)?;
+        if draw % 4 == 0 {
+            self.asked(log, &seen, found.groups, gone, draw).after_recovery()?;
+        }
+        Ok(found)
+    }
+
+    fn asked<'a>(
+        &'a self,
+        log: &'a Arc<Log>,
+        seen: &'a [Seen],
+        groups: usize,
+        gone: Gone<'_>,
+        draw: u64,
+    ) -> Asked<'a> {
+        let trimmed = gone.trimmed.1.min(self.0.len());
+        Asked { log, truth: self, seen, groups, compacted: gone.compacted, trimmed, draw }
+    }
+
+    fn read_all(
+        &self,
+        log: &Arc<Log>,
+        allowed: RangeInclusive<usize>,
+        gone: Gone<'_>,
+    ) -> Result<(Found, Vec<Seen>), String> {
         let (mut counts, mut firsts) = ([0; TOPICS as usize], [0; TOPICS as usize]);
-        let mut all = Vec::new();
+        let mut all = Vec::with_capacity(TOPICS as usize);
         for topic in 0..TOPICS {
             let mut seen = self.read(log, topic, None)?;
             let ended = std::mem::replace(&mut seen.ended, Ok(()));
             ended.map_err(|e| format!("topic {topic} after {} records: {e}", seen.records))?;
             (counts[topic as usize], firsts[topic as usize]) = (seen.records, seen.first);
-            all.push((topic, seen));
+            all.push(seen);
         }
         let trimmed = self.trimmed(firsts, gone.trimmed)?;
         let mut sums = [0; TOPICS as usize];
@@ -275,11 +302,11 @@ impl Truth {
         }
         self.check_cursor(log, groups..=groups, "with the records that are there")?;
         let mut taken = Vec::new();
-        for (topic, seen) in &all {
-            self.check_taken(*topic, seen, groups, gone)?;
-            taken.extend(seen.missing.iter().map(|offset| (*topic, *offset)));
+        for (topic, seen) in (0..).zip(&all) {
+            self.check_taken(topic, seen, groups, gone)?;
+            taken.extend(seen.missing.iter().map(|offset| (topic, *offset)));
         }
-        Ok(Found { groups, trimmed, taken })
+        Ok((Found { groups, trimmed, taken }, all))
     }
 
     /// Checks that what is missing of a topic of so many groups is what compaction may have taken: of
@@ -335,8 +362,8 @@ impl Truth {
     }
 
     /// Checks what a reader finds in a log that may not be recovered yet: a prefix of whole groups, as
-    /// long as it must be, and an end that it may have. Returns how many records of each topic the
-    /// reader was told are durable.
+    /// long as it must be, and an end that it may have; and what it is told in the middle, where `draw`
+    /// decides. Returns how many records of each topic the reader was told are durable.
     ///
     /// # Errors
     /// What the log holds instead.
@@ -345,6 +372,7 @@ impl Truth {
         log: &Arc<Log>,
         allowed: RangeInclusive<usize>,
         gone: Gone<'_>,
+        draw: u64,
     ) -> Result<[u64; TOPICS as usize], String> {
         let (mut durable, mut found) = ([0; TOPICS as usize], Vec::new());
         let end = log.durable();
@@ -374,8 +402,11 @@ impl Truth {
             durable[topic as usize] = seen.durable;
             found.push(seen);
         }
-        self.check_whole(&found, *allowed.end())?;
+        let most = *allowed.end();
+        self.check_whole(&found, most)?;
         self.check_cursor(log, allowed, BEFORE)?;
+        let asked = self.asked(log, &found, most.min(self.0.len()), gone, draw);
+        asked.before_recovery().map_err(|e| format!("{BEFORE}, {e}"))?;
         Ok(durable)
     }
 
@@ -423,69 +454,6 @@ impl Truth {
         }
         Ok(())
     }
-
-    /// Read a topic from its beginning and compare each record.
-    fn read(&self, log: &Arc<Log>, topic: u32, durable: Option<Address>) -> Result<Seen, String> {
-        let (missing, blocks) = (Vec::new(), Vec::new());
-        let mut seen = Seen { first: 0, records: 0, durable: 0, missing, blocks, ended: Ok(()) };
-        match log.first_offset(topic) {
-            Ok(first) => (seen.first, seen.records) = (first, first),
-            Err(error) => return Ok(Seen { ended: Err(error), ..seen }),
-        }
-        let mut wanted = (0..).zip(self.values(topic)).skip(seen.first as usize).peekable();
-        let mut cursor = match log.cursor_at(topic, seen.first, Check::Full) {
-            Ok(cursor) => cursor,
-            Err(error) => return Ok(Seen { ended: Err(error), ..seen }),
-        };
-        loop {
-            let block = match cursor.next_block() {
-                Ok(Some(block)) => block,
-                Ok(None) => return Ok(seen),
-                Err(error) => return Ok(Seen { ended: Err(error), ..seen }),
-            };
-            let mut records = block.records().map_err(|e| format!("a block's records: {e}"))?;
-            let body = block.body();
-            while let Some(parts) = records.next(body).map_err(|e| format!("a record: {e:?}"))? {
-                let offset = block.first() + u64::from(parts.offset_delta);
-                if offset < seen.first {
-                    continue;
-                }
-                while let Some((at, _)) = wanted.next_if(|(at, _)| *at < offset) {
-                    seen.missing.push(at);
-                }
-                let key = parts.key.map(|range| &body[range]);
-                let value = parts.value.map(|range| &body[range]);
-                let expected = wanted.next().map(|(at, value)| (at, record_of(value)));
-                let is_it = expected.is_some_and(|(at, (its_key, its_value))| {
-                    at == offset
-                        && its_key.as_ref().map(<[u8; 2]>::as_slice) == key
-                        && its_value == value
-                });
-                if !is_it {
-                    let (value, expected) = (brief(value), expected.map(|(_, (_, v))| brief(v)));
-                    return Err(format!(
-                        "topic {topic}, offset {offset} holds {value}, {expected:?} was appended"
-                    ));
-                }
-                seen.records = offset + 1;
-            }
-            while let Some((at, _)) = wanted.next_if(|(at, _)| *at < block.end()) {
-                seen.missing.push(at);
-            }
-            seen.records = seen.records.max(block.end());
-            let begins = Address::new(block.address().sequence(), block.position());
-            seen.blocks.push((block.end(), begins));
-            if durable.is_some_and(|durable| cursor.address() <= durable) {
-                seen.durable = seen.records;
-            }
-        }
-    }
-}
-
-fn brief(value: Option<&[u8]>) -> String {
-    value.map_or("nothing".into(), |v| {
-        format!("{} × {:?}", v.len(), v.first().map(|b| char::from(*b)))
-    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,362 @@
+//! What a log is asked in its middle: which record an offset has, and which offset a time.
+//!
+//! Owns the choice of the questions and the judgement of the answers. A read from the first offset
+//! asks no index; these questions do, and what an index leads to may lie behind what no reader may pass.
+//! Invariants: what is asked follows from the state, so that it is asked again when a site is replayed;
+//! and an answer never says more than the read of the same opener did, unless that one was told by
+//! `NeedsRecovery` that it may not know.
+
+use std::sync::Arc;
+
+use falaj::error::Error;
+use falaj::format::address::Address;
+use falaj::log::Log;
+use falaj::segment::Check;
+
+use crate::random::mix;
+use crate::reading::{Seen, brief, is_record, stopped_at};
+use crate::truth::{TOPICS, Truth};
+
+/// A log, what reading it from its beginning gave, and what it may hold.
+pub(crate) struct Asked<'a> {
+    pub log: &'a Arc<Log>,
+    pub truth: &'a Truth,
+    /// What was read, a topic after the other.
+    pub seen: &'a [Seen],
+    /// So many groups may be there; after recovery all of them are, and no others.
+    pub groups: usize,
+    /// Of so many of them a compaction may have taken records, and so many may be trimmed.
+    pub compacted: usize,
+    pub trimmed: usize,
+    /// Decides what is asked where there is a choice.
+    pub draw: u64,
+}
+
+/// What was given for an offset.
+enum Answer {
+    /// A block: the offset behind it, and where it begins; and whether the record is in it.
+    Block { end: u64, begins: Address, is_there: bool },
+    /// Nothing yet.
+    End,
+    /// None of that.
+    Error(Error),
+}
+
+impl Answer {
+    fn told(&self) -> String {
+        match self {
+            Self::Block { end, begins, is_there } => {
+                let what = if *is_there { "a record" } else { "a block without it" };
+                format!("{what}, up to {end}, at {begins:?}")
+            }
+            Self::End => "the end".into(),
+            Self::Error(error) => error.to_string(),
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// Ask a log that was recovered: each answer is that of the read.
+    ///
+    /// # Errors
+    /// The first other answer.
+    pub fn after_recovery(&self) -> Result<(), String> {
+        for topic in 0..TOPICS {
+            let seen = self.of(topic);
+            for offset in self.offsets(topic) {
+                let answer = self.offset(topic, offset)?;
+                let is_right = match answer {
+                    Answer::End => offset >= seen.records,
+                    _ => seen.has_shown(offset, &answer),
+                };
+                if !is_right {
+                    return Err(self.wrong(topic, offset, &answer));
+                }
+            }
+            let end = self.log.end_offset(topic);
+            if !end.as_ref().is_ok_and(|end| *end == seen.records) {
+                let read = seen.records;
+                return Err(format!("topic {topic} was read up to {read}, its end is {end:?}"));
+            }
+        }
+        let (topic, time) = self.time();
+        let (found, wanted) = (self.offset_of(topic, time), self.of(topic).first_from(time));
+        if !found.as_ref().is_ok_and(|found| *found == wanted) {
+            return Err(wrong_time(topic, time, wanted, found));
+        }
+        Ok(())
+    }
+
+    /// Ask a log that may not be recovered yet: what the read has shown must be found, what it ended
+    /// before must not, and where it could not go on, what is found must be whole.
+    ///
+    /// # Errors
+    /// The first answer that is none of it.
+    pub fn before_recovery(&self) -> Result<(), String> {
+        for topic in 0..TOPICS {
+            for offset in self.offsets(topic) {
+                self.offset_before(topic, offset)?;
+            }
+        }
+        let (topic, time) = self.time();
+        let (found, wanted) = (self.offset_of(topic, time), self.of(topic).first_from(time));
+        let offset = match found {
+            Ok(found) if found == wanted => return Ok(()),
+            Err(Error::NeedsRecovery { .. }) if wanted.is_none() => return Ok(()),
+            Ok(Some(offset)) if wanted.is_none() && offset >= self.of(topic).records => offset,
+            found => return Err(wrong_time(topic, time, wanted, found)),
+        };
+        let told = match self.offset_before(topic, offset)? {
+            Answer::Block { is_there: true, .. } => return Ok(()),
+            // Behind damage, where who asks for the first offset, without an index, does not come.
+            Answer::Error(Error::NeedsRecovery { .. }) if offset == 0 => return Ok(()),
+            other => other.told(),
+        };
+        Err(format!("asked for time {time}, topic {topic} gives offset {offset}, and there {told}"))
+    }
+
+    fn offset_before(&self, topic: u32, offset: u64) -> Result<Answer, String> {
+        let (seen, answer) = (self.of(topic), self.offset(topic, offset)?);
+        let is_right = match &answer {
+            _ if offset < seen.records => seen.has_shown(offset, &answer),
+            Answer::Block { begins, .. } => {
+                if seen.ended.is_err() {
+                    self.check_whole(topic, offset, *begins)?;
+                }
+                seen.ended.is_err()
+            }
+            Answer::End | Answer::Error(Error::NeedsRecovery { .. }) => true,
+            // Who was not told where a topic begins may ask for what was trimmed.
+            Answer::Error(Error::OffsetOutOfRange { .. }) => {
+                seen.ended.is_err() && offset < self.truth.count(topic, self.trimmed)
+            }
+            Answer::Error(_) => false,
+        };
+        if is_right { Ok(answer) } else { Err(self.wrong(topic, offset, &answer)) }
+    }
+
+    /// Checks that who came to one topic's part of a group, in a block that begins there, comes to the
+    /// others too, or is told of damage that lies before the group.
+    fn check_whole(&self, topic: u32, offset: u64, begins: Address) -> Result<(), String> {
+        let Some(number) = self.truth.group_of(topic, offset) else { return Ok(()) };
+        let group = &self.truth.0[number];
+        let begins = group.begins_behind(topic, begins);
+        for (other, _) in group.0.iter().filter(|(other, _)| *other != topic) {
+            let first = self.truth.count(*other, number);
+            if first < self.of(*other).first {
+                continue;
+            }
+            let answer = self.offset(*other, first)?;
+            let is_whole = match &answer {
+                Answer::Block { .. } => true,
+                Answer::Error(error) => stopped_at(error).is_some_and(|at| at < begins),
+                Answer::End => false,
+            };
+            if !is_whole {
+                let told = answer.told();
+                return Err(format!(
+                    "asked for offset {offset}, topic {topic} gives its part of group {number}; asked \
+                     for {first}, topic {other} gives {told}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn of(&self, topic: u32) -> &Seen {
+        &self.seen[topic as usize]
+    }
+
+    /// The last offset that there may be, the first of the last group, and any, the end too.
+    fn offsets(&self, topic: u32) -> impl Iterator<Item = u64> + use<> {
+        let (first, end) = (self.of(topic).first, self.truth.count(topic, self.groups));
+        let head = end - self.truth.last_of(topic, self.groups);
+        let any = first + self.drawn(topic) % (end + 1).saturating_sub(first).max(1);
+        let all = [end.saturating_sub(1), head, any];
+        let new = move |i: &usize| all[*i] >= first && !all[..*i].contains(&all[*i]);
+        (0..all.len()).filter(new).map(move |i| all[i])
+    }
+
+    fn drawn(&self, topic: u32) -> u64 {
+        mix(self.draw, topic.into()) >> 8
+    }
+
+    /// Any topic, and the time of any of its blocks that was read, or one behind it.
+    fn time(&self) -> (u32, i64) {
+        let drawn = self.drawn(TOPICS);
+        let (topic, later, any) = ((drawn >> 1) as u32 % TOPICS, (drawn & 1) as i64, drawn >> 32);
+        let blocks = &self.of(topic).blocks;
+        let any = blocks.get(any as usize % blocks.len().max(1));
+        (topic, any.map_or(0, |block| block.time_ns + later))
+    }
+
+    fn offset_of(&self, topic: u32, time: i64) -> Result<Option<u64>, Error> {
+        self.log.offset_at_time(topic, time, Check::Full)
+    }
+
+    /// What a cursor at an offset gives, which must be what was appended there.
+    fn offset(&self, topic: u32, offset: u64) -> Result<Answer, String> {
+        let mut cursor = match self.log.cursor_at(topic, offset, Check::Full) {
+            Ok(cursor) => cursor,
+            Err(error) => return Ok(Answer::Error(error)),
+        };
+        let block = match cursor.next_block() {
+            Ok(Some(block)) => block,
+            Ok(None) => return Ok(Answer::End),
+            Err(error) => return Ok(Answer::Error(error)),
+        };
+        let asked = |what: String| format!("asked for offset {offset}, topic {topic} gives {what}");
+        let (first, end) = (block.first(), block.end());
+        if !(first..end).contains(&offset) {
+            return Err(asked(format!("a block of offsets from {first} up to {end}")));
+        }
+        let Some(wanted) = self.truth.value(topic, offset) else {
+            return Err(asked("what was never appended".into()));
+        };
+        let found = block.find(offset).map_err(|e| asked(e.to_string()))?;
+        let is_there = found.is_some();
+        match found {
+            Some(parts) if !is_record(&parts, block.body(), wanted) => {
+                let value = parts.value.map(|range| &block.body()[range]);
+                let (value, wanted) = (brief(value), brief(Some(wanted)));
+                Err(asked(format!("{value}, {wanted} was appended")))
+            }
+            None if offset >= self.truth.count(topic, self.compacted.min(self.groups)) => {
+                Err(asked("a block without it, and it was not to be compacted".into()))
+            }
+            _ => {
+                let begins = Address::new(block.address().sequence(), block.position());
+                Ok(Answer::Block { end, begins, is_there })
+            }
+        }
+    }
+
+    fn wrong(&self, topic: u32, offset: u64, answer: &Answer) -> String {
+        let (seen, told) = (self.of(topic), answer.told());
+        let (first, records, ended) = (seen.first, seen.records, &seen.ended);
+        let block = seen.block_of(offset);
+        format!(
+            "asked for offset {offset}, topic {topic} gives {told}; read from {first} up to {records}, \
+             then {ended:?}, it was in {block:?}"
+        )
+    }
+}
+
+impl Seen {
+    /// True when this is the answer for an offset that was read.
+    fn has_shown(&self, offset: u64, answer: &Answer) -> bool {
+        let Answer::Block { end, begins, is_there } = answer else { return false };
+        let block = self.blocks.iter().find(|block| block.end > offset);
+        block.is_some_and(|block| (block.end, block.begins) == (*end, *begins))
+            && *is_there != self.missing.contains(&offset)
+    }
+
+    /// The first record that was read with this time or a later one.
+    fn first_from(&self, time: i64) -> Option<u64> {
+        let mut from = self.blocks.iter().filter(|block| block.time_ns >= time);
+        from.find_map(|block| block.first)
+    }
+}
+
+fn wrong_time(
+    topic: u32,
+    time: i64,
+    wanted: Option<u64>,
+    found: Result<Option<u64>, Error>,
+) -> String {
+    let found = found.map_or_else(|e| e.to_string(), |found| format!("{found:?}"));
+    format!(
+        "asked for time {time}, topic {topic} gives offset {found}; by the read it is {wanted:?}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use falaj::format::settings::WriteMode;
+
+    use super::*;
+    use crate::history::History;
+    use crate::machine::{Machine, open_to_read};
+    use crate::op::Op;
+    use crate::truth::Group;
+
+    const DRAWS: u64 = 64;
+
+    fn log_of(ops: &[Op]) -> (Arc<Log>, Truth, Vec<Seen>) {
+        let empty = Machine::empty(WriteMode::Mapped).unwrap();
+        let history = History::of(ops, &empty).unwrap();
+        let image = history.journal.killed_at(history.journal.len());
+        let log = open_to_read(&image, WriteMode::Mapped).unwrap();
+        let seen = (0..TOPICS).map(|topic| history.truth.read(&log, topic, None).unwrap());
+        let seen = seen.collect();
+        (log, history.truth, seen)
+    }
+
+    fn asked<'a>(log: &'a Arc<Log>, truth: &'a Truth, seen: &'a [Seen], draw: u64) -> Asked<'a> {
+        Asked { log, truth, seen, groups: truth.0.len(), compacted: 0, trimmed: 0, draw }
+    }
+
+    fn needs_recovery() -> Result<(), Error> {
+        let path = "/log/00000000000000000000.log".into();
+        Err(Error::NeedsRecovery { path, position: 4096, what: "damage" })
+    }
+
+    const OPS: [Op; 6] = [Op::Append, Op::Group, Op::Roll, Op::Large, Op::Extend, Op::Group];
+
+    #[test]
+    fn a_log_answers_in_its_middle_what_reading_it_shows() {
+        let (log, truth, seen) = log_of(&OPS);
+        for draw in 0..DRAWS {
+            let asked = asked(&log, &truth, &seen, draw);
+            assert_eq!((asked.after_recovery(), asked.before_recovery()), (Ok(()), Ok(())));
+        }
+    }
+
+    #[test]
+    fn a_block_that_a_cursor_finds_elsewhere_and_a_record_that_a_time_misses_are_noticed() {
+        let is_noticed = |change: fn(&mut Seen)| {
+            let (log, truth, mut seen) = log_of(&OPS);
+            seen.iter_mut().for_each(change);
+            let wrong = |draw: &u64| {
+                let asked = asked(&log, &truth, &seen, *draw);
+                asked.after_recovery().is_err() && asked.before_recovery().is_err()
+            };
+            (0..DRAWS).filter(wrong).count()
+        };
+        let last = |seen: &mut Seen| seen.blocks.last_mut().unwrap().begins = Address(8);
+        assert_eq!(is_noticed(last), DRAWS as usize);
+        let first = |seen: &mut Seen| seen.blocks.first_mut().unwrap().end += 1;
+        assert!(is_noticed(first) > 0, "any offset is asked for");
+        let time = |seen: &mut Seen| seen.blocks.first_mut().unwrap().first = Some(1);
+        assert!(is_noticed(time) > 0, "any time is asked for");
+    }
+
+    /// Where a read came to damage an index may lead behind it, and where it came to the end it may not.
+    #[test]
+    fn behind_the_end_that_a_read_came_to_nothing_is_to_be_found_before_recovery() {
+        let (log, truth, mut seen) = log_of(&OPS);
+        for seen in &mut seen {
+            seen.blocks.pop();
+            seen.records = seen.blocks.last().unwrap().end;
+        }
+        for draw in 0..DRAWS {
+            let told = asked(&log, &truth, &seen, draw).before_recovery().unwrap_err();
+            assert!(told.starts_with("asked for "), "{told}");
+        }
+        seen.iter_mut().for_each(|seen| seen.ended = needs_recovery());
+        for draw in 0..DRAWS {
+            assert_eq!(asked(&log, &truth, &seen, draw).before_recovery(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn half_a_group_behind_damage_is_noticed() {
+        let (log, mut truth, mut seen) = log_of(&[Op::Append]);
+        let [Group(blocks)] = &mut truth.0[..] else { unreachable!() };
+        blocks.push((1, vec![vec![b'a'; 40]]));
+        (seen[0].records, seen[0].ended) = (0, needs_recovery());
+        seen[0].blocks.clear();
+        let told = asked(&log, &truth, &seen, 0).before_recovery().unwrap_err();
+        assert!(told.contains("gives its part of group 0"), "{told}");
+    }
+}
