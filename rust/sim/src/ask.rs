@@ -102,7 +102,7 @@ impl Asked<'_> {
         let (found, wanted) = (self.offset_of(topic, time), self.of(topic).first_from(time));
         let offset = match found {
             Ok(found) if found == wanted => return Ok(()),
-            Err(Error::NeedsRecovery { .. }) if wanted.is_none() => return Ok(()),
+            Err(error) if self.keeps_from(topic, wanted, &error) => return Ok(()),
             Ok(Some(offset)) if wanted.is_none() && offset >= self.of(topic).records => offset,
             found => return Err(wrong_time(topic, time, wanted, found)),
         };
@@ -113,6 +113,12 @@ impl Asked<'_> {
             other => other.told(),
         };
         Err(format!("asked for time {time}, topic {topic} gives offset {offset}, and there {told}"))
+    }
+
+    /// True for what a lookup by time meets on its way before recovery: it comes by what was trimmed, too.
+    fn keeps_from(&self, topic: u32, wanted: Option<u64>, error: &Error) -> bool {
+        let found = wanted.and_then(|offset| self.of(topic).block_of(offset));
+        stopped_at(error).is_some_and(|met| found.is_none_or(|found| met < found))
     }
 
     fn offset_before(&self, topic: u32, offset: u64) -> Result<Answer, String> {
@@ -245,10 +251,10 @@ impl Asked<'_> {
 impl Seen {
     /// True when this is the answer for an offset that was read.
     fn has_shown(&self, offset: u64, answer: &Answer) -> bool {
-        let Answer::Block { end, begins, is_there } = answer else { return false };
-        let block = self.blocks.iter().find(|block| block.end > offset);
-        block.is_some_and(|block| (block.end, block.begins) == (*end, *begins))
-            && *is_there != self.missing.contains(&offset)
+        // Not where it is: a segment that somebody made anew holds the same records once more, and who looks
+        // again may have come by it since.
+        let Answer::Block { is_there, .. } = answer else { return false };
+        *is_there != self.missing.contains(&offset)
     }
 
     /// The first record that was read with this time or a later one.

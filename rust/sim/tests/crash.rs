@@ -115,6 +115,17 @@ fn a_hole_in_the_newest_segment_ends_it_for_all_topics_before_recovery() {
     assert_eq!(replay(site), Ok(None), "{site}");
 }
 
+/// The page that the processes shared is from before the hole, and says that the log ends there.
+#[test]
+fn a_hole_where_an_old_page_ends_the_log_ends_it_for_all_topics_before_recovery() {
+    for site in [
+        "mapped/group,roll,large,group/88/11:18,17:2",
+        "pwrite/group,roll,large,group/80/11:16,17:2",
+    ] {
+        assert_eq!(replay(site), Ok(None), "{site}");
+    }
+}
+
 /// A hole in a segment that another one follows: who reads before recovery is told, and not shown an end.
 #[test]
 fn a_hole_before_the_end_of_a_segment_is_told() {

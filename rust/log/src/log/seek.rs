@@ -72,12 +72,29 @@ impl Log {
             self.check_still_there(cursor.segment(), topic, offset)?;
         }
         cursor.floor = offset;
-        let entry = self.index_of(cursor.segment()).find(topic, |e| e.offset <= offset);
+        let entry = self.entry_before(cursor.segment(), topic, |e| e.offset <= offset);
         if offset > 0 && !cursor.glide_to(offset, entry.as_ref()) {
             cursor.jump(entry.as_ref());
             cursor.skip_to(offset)?;
         }
         Ok(cursor)
+    }
+
+    /// The last entry of a topic for which `before` holds, of those that may be followed: what they lead past
+    /// is not looked at, so none leads behind the tail. After a crash the log may end at a hole there.
+    fn entry_before(
+        &self,
+        segment: &Segment,
+        topic: u32,
+        before: impl Fn(&Entry) -> bool,
+    ) -> Option<Entry> {
+        let most = match self.committed() {
+            Some(tail) if tail.sequence() == segment.sequence() => tail.position(),
+            // The page of before the crash may know of no such segment.
+            Some(tail) if tail.sequence() < segment.sequence() => 0,
+            _ => u64::MAX,
+        };
+        self.index_of(segment).find(topic, |entry| entry.position <= most && before(entry))
     }
 
     /// An offset before all that the oldest segment holds: an error, unless nothing came before it.
@@ -147,7 +164,7 @@ impl Log {
             Ok(is_trimmed || known.is_none_or(|highest| highest < time_ns))
         })?;
         let mut cursor = Cursor::new(Arc::clone(self), segment, topic, check)?;
-        let entry = self.index_of(cursor.segment()).find(topic, |e| e.highest_ns < time_ns);
+        let entry = self.entry_before(cursor.segment(), topic, |e| e.highest_ns < time_ns);
         cursor.jump(entry.as_ref());
         while cursor.address() < until {
             let Some(data) = cursor.next_block()?.filter(|data| data.address() <= until) else {
@@ -180,7 +197,7 @@ impl Log {
         let mut cursor = Cursor::new(Arc::clone(self), segment, topic, Check::Header)?;
         let base = cursor.base.unwrap_or(0);
         let until = address.position();
-        let entry = self.index_of(cursor.segment()).find(topic, |e| e.position < until);
+        let entry = self.entry_before(cursor.segment(), topic, |e| e.position < until);
         cursor.jump(entry.as_ref());
         let mut next = entry.filter(|_| cursor.position > 0).map_or(base, |entry| entry.offset);
         next = next.max(base);
@@ -343,7 +360,7 @@ impl Cursor {
     pub(super) fn skip_foreign(&mut self) {
         // Also where no block of its own was met here: then the next one begins at the base.
         let Some(wanted) = self.expected.or(self.base) else { return };
-        let entry = self.log.index_of(self.segment()).find(self.topic, |e| e.offset <= wanted);
+        let entry = self.log.entry_before(self.segment(), self.topic, |e| e.offset <= wanted);
         let ahead = entry.filter(|entry| entry.offset == wanted && entry.position > self.position);
         if ahead.is_some() {
             self.jump(ahead.as_ref());
