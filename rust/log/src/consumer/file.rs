@@ -154,7 +154,13 @@ pub(super) fn attach(
         starts.push(is_fresh.then(|| start(number)).transpose()?);
     }
     let file = match &found {
-        Some((file, _)) => Arc::clone(file),
+        Some((file, image)) => {
+            // Nobody has used it yet: whoever made it died, or failed, before its name was on the medium.
+            if image.incarnation() == 0 {
+                sync_names(store)?;
+            }
+            Arc::clone(file)
+        }
         None => make(store, &path, log)?,
     };
     let last = places.iter().copied().max().map_or(0, |last| last + 1).max(image.entries());
@@ -191,9 +197,14 @@ fn make(store: &Store, path: &Path, log: [u8; 16]) -> Result<Arc<dyn File>> {
     file.sync_all().map_err(|error| Error::io("sync", &unfinished, error))?;
     let renamed = storage.rename_new(&unfinished, path);
     renamed.map_err(|error| Error::io("rename to", path, error))?;
-    let parent = store.layout().consumers();
-    storage.sync_dir(&parent).map_err(|error| Error::io("sync", &parent, error))?;
+    sync_names(store)?;
     Ok(file)
+}
+
+/// Have the names of consumers on the medium.
+pub(super) fn sync_names(store: &Store) -> Result<()> {
+    let parent = store.layout().consumers();
+    store.storage().sync_dir(&parent).map_err(|error| Error::io("sync", &parent, error))
 }
 
 /// The entry of each partition: the one that it has, one that nobody needs any more, or a new one.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::cursors;
-use super::file::{Image, UNFINISHED};
+use super::file::{Image, UNFINISHED, sync_names};
 use super::kept;
 use super::members::Who;
 use super::places::Finder;
@@ -339,13 +339,13 @@ pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
             let away = gone(store, name)?;
             let renamed = storage.rename_new(&path, &away);
             renamed.map_err(|error| Error::io("rename", &path, error))?;
-            return sync_dir(store);
+            return sync_names(store);
         }
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(UNFINISHED);
         let _ = storage.unlink(std::path::Path::new(&unfinished));
         storage.unlink(&path).map_err(|error| Error::io("remove", &path, error))?;
-        sync_dir(store)
+        sync_names(store)
     })?;
     finish_deletion(store, name).map(drop)
 }
@@ -355,11 +355,6 @@ fn gone(store: &Store, name: &str) -> Result<PathBuf> {
     let mut path = store.layout().consumer(name)?.into_os_string();
     path.push(GONE);
     Ok(path.into())
-}
-
-fn sync_dir(store: &Store) -> Result<()> {
-    let dir = store.layout().consumers();
-    store.storage().sync_dir(&dir).map_err(|error| Error::io("sync", &dir, error))
 }
 
 /// Go on with a deletion where one was begun: a consumer of that name that is made anew must not find
@@ -389,7 +384,7 @@ pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<bool> {
         }
         homes.iter().try_for_each(|home| kept::forget(home, name, None))?;
         storage.unlink(&away).map_err(|error| Error::io("remove", &away, error))?;
-        sync_dir(store)
+        sync_names(store)
     })?;
     Ok(true)
 }

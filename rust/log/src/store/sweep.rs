@@ -122,12 +122,16 @@ pub(super) fn sweep(
                 pending.push(name);
             } else if are_finished {
                 remove_leftovers(storage, &path)?;
+                // Who made it may have died before it was on the medium.
+                files::sync_parent(storage, &path)?;
             } else {
                 remove_topic(storage, layout, &name)?;
             }
         }
     }
     if pending.is_empty() && !found.unknown {
+        files::sync_dir(storage, &layout.topics())?;
+        files::sync_dir(storage, &layout.logs())?;
         settle(storage, &layout.settled(), mode);
     }
     Ok(pending)

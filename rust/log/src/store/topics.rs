@@ -46,7 +46,8 @@ impl Store {
         self.shared.layout.topic(name)?;
         options.validate()?;
         let found = match self.shared.topic(name)? {
-            Some(found) => found,
+            Some(found) if self.shared.seat.is_none() => found,
+            Some(found) => self.shared.adopted(found)?,
             None if self.shared.seat.is_none() => return Err(self.shared.no_such_topic(name)),
             None => self.create_topic(name, options)?,
         };
@@ -156,8 +157,8 @@ impl Store {
     fn create_topic(&self, name: &str, options: &TopicOptions) -> Result<TopicSettings> {
         let shared = &*self.shared;
         let claim = shared.claim()?;
-        if let Some(adopted) = shared.topic(name)? {
-            return Ok(adopted);
+        if let Some(found) = shared.topic(name)? {
+            return shared.adopted(found);
         }
         let storage = shared.storage();
         let change = shared.begin_change(&claim)?;
@@ -202,6 +203,21 @@ impl Shared {
     /// Say that something will be half-way.
     pub(super) fn begin_change(&self, claim: &Claim) -> Result<Change<'_>> {
         Change::begin(self.storage(), &self.layout, claim, self.modes.file)
+    }
+
+    /// A topic that is there, for who may append to it. While something is half-way in the store, whoever
+    /// made it may not have come to having its name on the medium, or could not; and without its name all
+    /// that is acknowledged in it would be gone with the power.
+    fn adopted(&self, topic: TopicSettings) -> Result<TopicSettings> {
+        let storage = self.storage();
+        if files::stat(storage, &self.layout.settled())?.is_none() {
+            let directory = self.layout.topic(&topic.name)?;
+            for path in [&self.layout.log(&topic)?, &directory] {
+                files::sync_parent(storage, path)?;
+            }
+            files::sync_dir(storage, &directory)?;
+        }
+        Ok(topic)
     }
 
     pub(super) fn no_such_topic(&self, name: &str) -> Error {

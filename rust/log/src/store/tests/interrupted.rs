@@ -198,6 +198,34 @@ fn creation_interrupted_by_an_error_at_any_call_is_gone_on_with() {
 }
 
 #[test]
+fn a_topic_that_is_opened_after_its_creation_failed_outlasts_the_power() {
+    let whole = FaultyStorage::over_memory(machine());
+    workload(Arc::new(whole.clone())).unwrap();
+    let (mut failed, mut there) = (0, 0);
+    for k in 1..=whole.total() {
+        for by_another in [false, true] {
+            let machine = machine();
+            let faulty = FaultyStorage::over_memory(machine.process());
+            faulty.plan(Fault::at(k, How::Errno(libc::EIO)));
+            let Ok(store) = Store::open_on(Arc::new(faulty), ROOT, &impatient()) else { continue };
+            if topic(&store, "orders").is_ok() {
+                continue;
+            }
+            failed += 1;
+            there += usize::from(store.topic_settings("orders").is_ok());
+            let other = if by_another { open(&machine.process()).unwrap() } else { store.clone() };
+            let found = topic(&other, "orders").unwrap();
+            let crash = machine.journal().crash_at_end();
+            let nothing_arrived = vec![0; crash.choices().len()];
+            let image = crash.image(&nothing_arrived);
+            let after = open(&image).unwrap().topic_settings("orders");
+            assert_eq!(after.unwrap(), found, "error at call {k}, opened by another: {by_another}");
+        }
+    }
+    assert!(failed > 20 && there > 0, "{failed} failed, {there} were there afterwards");
+}
+
+#[test]
 fn creation_interrupted_by_death_at_any_call_is_gone_on_with() {
     let whole = FaultyStorage::over_memory(machine());
     workload(Arc::new(whole.clone())).unwrap();
