@@ -529,8 +529,7 @@ fn offsets_in_a_body_with_gaps_rise_or_are_damage() {
         let body = deltas.map(|delta: u8| [delta, 1, b'x']).concat();
         let mut walk = Walk::new(flag::SPARSE, 2, &body).unwrap();
         let first = walk.next_spot(&body).unwrap().unwrap();
-        let second = walk.clone().next(&body);
-        assert_eq!(second.is_ok(), is_sound, "{deltas:?}: {second:?}");
+        assert_eq!(walk.clone().next(&body).is_ok(), is_sound, "{deltas:?}");
         assert_eq!(walk.next_spot(&body).is_ok(), is_sound, "{deltas:?}");
         // Whoever goes back to one that was passed finds it.
         assert_eq!(walk.parts_of(&body, &first).unwrap().offset_delta, u32::from(deltas[0]));
