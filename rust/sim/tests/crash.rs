@@ -126,6 +126,15 @@ fn a_hole_where_an_old_page_ends_the_log_ends_it_for_all_topics_before_recovery(
     }
 }
 
+/// Who died had carried a record over to a new segment, where a lookup finds it, and not told yet that the
+/// log goes on there; reading from the beginning still comes to it in the old one.
+#[test]
+fn a_record_that_was_carried_over_is_the_same_in_both_places() {
+    let site = "mapped/die-committed,die-durable-15,die-uncommitted,die-sync-11,die-reopen-0,interval,\
+                other,die-committed,seal,die-sync-7,job/269/heir";
+    assert_eq!(replay(site), Ok(None), "{site}");
+}
+
 /// A hole in a segment that another one follows: who reads before recovery is told, and not shown an end.
 #[test]
 fn a_hole_before_the_end_of_a_segment_is_told() {
