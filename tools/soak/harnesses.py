@@ -16,8 +16,8 @@ from soak.pieces import bytes_in, wipe
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDLESS = "1_000_000_000_000"
-TARGETS_OF_BYTES = 14
-"""Thirteen decoders and the stores, each of which gets its time."""
+TARGETS_OF_BYTES = 15
+"""Thirteen decoders, the stores, and those at work; each gets its time."""
 SCHEDULES_IN_A_SECOND = 100
 """Of each model; alone on a core it goes through two and a half times as many."""
 ROUNDS_IN_A_SECOND = 60

@@ -90,6 +90,9 @@ pub enum Trust {
     /// Harm in several places may look like a shorter store: each record that is served is the right
     /// one.
     Values,
+    /// Of what stands beside the records, where more of it was harmed than a bit: it may be as far back as
+    /// can be, and no work is lost.
+    Behind,
     /// Every answer is the original's, or an error that is one for damage.
     All,
 }
@@ -108,8 +111,8 @@ pub struct Asking<'a> {
     pub trust: Trust,
     /// `repair` was there, which may cut what cannot be read.
     pub mended: bool,
-    /// What stands beside the topics, where that is asked for.
-    pub beside: Option<&'a Beside>,
+    /// What stands beside the topics, where that is asked for, and how much is asked of it.
+    pub beside: Option<(&'a Beside, Trust)>,
 }
 
 impl Asking<'_> {
@@ -120,7 +123,7 @@ impl Asking<'_> {
 
     /// An error in the place of an answer.
     pub fn error(&self, told: &mut Told, error: &Error, asked: &str) -> Judged<()> {
-        if self.trust == Trust::All {
+        if self.trust >= Trust::Behind {
             return told.error(error, asked);
         }
         *told.errors.entry(kind_of(error).unwrap_or("other")).or_default() += 1;
@@ -205,8 +208,8 @@ pub fn ask_reader(storage: &Arc<dyn Storage>, asking: &Asking<'_>) -> Judged<Tol
     match Store::open_on(Arc::clone(storage), ROOT, &options) {
         Ok(store) => {
             ask(&store, asking, &mut told)?;
-            if let Some(beside) = asking.beside {
-                told.beside = beside.ask(&store, asking)?.errors;
+            if let Some((beside, trust)) = asking.beside {
+                told.beside = beside.ask(&store, &Asking { trust, ..*asking })?.errors;
             }
         }
         Err(error) => asking.error(&mut told, &error, "open for reading")?,
@@ -407,7 +410,8 @@ pub fn ask_verify(
     match verify(storage, Path::new(ROOT), topic, &mut |_, _| Ok(())) {
         Ok(found) => {
             // Of a topic's log alone nothing is said of what stands beside it.
-            let beside = told.beside.keys().filter(|_| topic.is_none());
+            let is_asked = asking.beside.is_some_and(|(_, trust)| trust >= Trust::Behind);
+            let beside = told.beside.keys().filter(|_| topic.is_none() && is_asked);
             let mut kinds = told.errors.keys().chain(beside);
             let damaged = kinds.any(|kind| *kind == "Corrupt" || *kind == "Newer");
             if damaged && found.worst() < Some(Severity::Rebuildable) {

@@ -1,8 +1,10 @@
 //! What stands in a store beside records: consumers, a queue, a job's token, a cursor by hand.
 //!
-//! Owns what an [`Example`](crate::example::Example) has of them, and what may be said of it once a bit
-//! was flipped. A cursor or a job that is done may be as it was before its last change, as after a loss
-//! of power: then work is done twice. Nothing may be further on than it was: that work would be lost.
+//! Owns what an [`Example`](crate::example::Example) has of them, and what may be said of it once it was
+//! harmed. A cursor or a job that is done may be as it was before its last change, as after a loss
+//! of power, or further back where more than a bit is harm: then work is done twice. Nothing may be
+//! further on than it was: that work would be lost. And whatever stands there, who takes jobs comes to an
+//! end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,13 +19,16 @@ use falaj::topic::{CursorMove, CursorState, Group, Topic};
 use crate::answers::{Asking, Told, Trust};
 
 /// Whose cursors are in its file, and what it reads.
-const READER: (&str, &str) = ("reader", "eu");
+pub const READER: (&str, &str) = ("reader", "eu");
 /// Whose cursors are in the log of [`HOME`], and what it reads.
-const KEPT: (&str, &str) = ("kept", "orders");
-const QUEUE: (&str, &str) = ("work", "orders");
-const HOME: &str = "eu";
+pub const KEPT: (&str, &str) = ("kept", "orders");
+pub const QUEUE: (&str, &str) = ("work", "orders");
+pub const HOME: &str = "eu";
 const TOKEN: (&str, &str, u64) = ("us", "nightly", 7);
 const BY_HAND: (&[u8], u64) = (b"by hand", 4711);
+
+/// More jobs than this behind a topic's records, and taking does not come to an end: each is out for an hour.
+const MOST_MORE: u64 = 1000;
 
 /// Topics that something beside the logs has to do with, by the file's name.
 pub fn topic_of(file: &str) -> Option<&'static str> {
@@ -40,7 +45,7 @@ pub struct Beside {
 }
 
 /// A topic of a store that is open.
-fn topic(store: &Store, name: &str) -> Result<Topic, Error> {
+pub fn topic(store: &Store, name: &str) -> Result<Topic, Error> {
     Topic::open(store, name, &TopicOptions::default())
 }
 
@@ -72,8 +77,7 @@ impl Beside {
 
     /// Jobs that are done, out, given back, and delayed.
     fn work(&mut self, orders: &Topic) -> Result<(), Error> {
-        let queue =
-            Queue::open(orders, QUEUE.0, QueueOptions { capacity: 64, ..QueueOptions::default() })?;
+        let queue = Queue::open(orders, QUEUE.0, queue_options())?;
         let jobs = queue.take(orders, 40, Duration::from_secs(3600))?;
         let acked: Vec<_> = jobs[..20].iter().chain(&jobs[25..35]).collect();
         queue.ack(orders, &acked.iter().map(|job| job.to_ack()).collect::<Vec<_>>())?;
@@ -118,7 +122,7 @@ impl Beside {
                                     (c.topic.as_str(), c.partition) == (of, partition)
                                 };
                                 let at = cursors.iter().find(is_it).map(|c| c.committed);
-                                self.judge((name, of, partition), at, "listed", asking)?;
+                                self.judge((name, of, partition), at, Trust::Values, asking)?;
                             }
                         }
                         Err(error) => asking.error(&mut told, error, name)?,
@@ -163,14 +167,16 @@ impl Beside {
         &self,
         of: (&'static str, &'static str, u32),
         found: Option<u64>,
-        how: &str,
+        never_ahead: Trust,
         asking: &Asking<'_>,
     ) -> Result<(), String> {
         let right = &self.cursors[&of];
         if found.is_some_and(|found| right.contains(&found)) {
             return Ok(());
         }
-        asking.wrong(Trust::All, || format!("cursor {of:?} {how} at {found:?}, not {right:?}"))
+        let is_ahead = found.is_some_and(|found| found > right[0]);
+        let needs = if is_ahead { never_ahead } else { Trust::All };
+        asking.wrong(needs, || format!("cursor {of:?} at {found:?}, not {right:?}"))
     }
 
     fn ask_queue(&self, store: &Store, asking: &Asking<'_>, told: &mut Told) -> Result<(), String> {
@@ -218,7 +224,7 @@ impl Beside {
             for partition in 0..asking.truths[of].len() as u32 {
                 match member.committed(of, partition) {
                     Ok(at) => {
-                        self.judge((name, of, partition), Some(at), "gone on with", asking)?;
+                        self.judge((name, of, partition), Some(at), Trust::Behind, asking)?;
                     }
                     Err(error) => asking.error(told, &error, name)?,
                 }
@@ -228,29 +234,55 @@ impl Beside {
     }
 
     fn take_all(&self, store: &Store, asking: &Asking<'_>, told: &mut Told) -> Result<(), String> {
-        let take = || {
+        let queue = || {
             let orders = topic(store, QUEUE.1)?;
-            let options = QueueOptions { capacity: 64, ..QueueOptions::default() };
-            let queue = Queue::open(&orders, QUEUE.0, options)?;
-            let mut taken = BTreeSet::new();
-            loop {
-                let jobs = queue.take(&orders, 500, Duration::from_secs(3600))?;
-                taken.extend(jobs.iter().map(|job| job.lease.offset));
-                if jobs.is_empty() {
-                    return Ok((taken, orders.end(0)?));
-                }
-            }
+            let end = orders.end(0)?;
+            let queue = Queue::open(&orders, QUEUE.0, queue_options())?;
+            Ok((orders, end, queue))
         };
-        match take() {
-            Ok((taken, end)) => {
-                // One of them is not handed out again before a second is over.
-                let undone = |n: &u64| !self.done.contains(n) && *n != 21 && !taken.contains(n);
-                match (0..end).find(undone) {
-                    None => Ok(()),
-                    Some(n) => asking.wrong(Trust::All, || format!("job {n} is not handed out")),
-                }
-            }
-            Err(error) => asking.error(told, &error, "take"),
+        let (orders, end, queue) = match queue() {
+            Ok(found) => found,
+            Err(error) => return asking.error(told, &error, "queue"),
+        };
+        let taken = match take_until_empty(&queue, &orders, end)? {
+            Ok(taken) => taken,
+            Err(error) => return asking.error(told, &error, "take"),
+        };
+        if let Some((n, _)) = taken.iter().find(|(_, times)| **times > 1) {
+            asking.wrong(Trust::Behind, || format!("job {n} is handed out twice"))?;
         }
+        // One of them is not handed out again before a second is over.
+        let undone = |n: &u64| !self.done.contains(n) && *n != 21 && !taken.contains_key(n);
+        match (0..end).find(undone) {
+            None => Ok(()),
+            Some(n) => asking.wrong(Trust::Behind, || format!("job {n} is not handed out")),
+        }
+    }
+}
+
+/// A queue that begins as small as one can be.
+pub fn queue_options() -> QueueOptions {
+    QueueOptions { capacity: 64, ..QueueOptions::default() }
+}
+
+/// Take all jobs of a queue over a topic with so many records: how often each was handed out. Wrong,
+/// whatever is harmed, where that does not end.
+pub fn take_until_empty(
+    queue: &Queue,
+    topic: &Topic,
+    end: u64,
+) -> Result<Result<BTreeMap<u64, u64>, Error>, String> {
+    let (mut taken, mut count) = (BTreeMap::new(), 0);
+    loop {
+        let jobs = match queue.take(topic, 500, Duration::from_secs(3600)) {
+            Ok(jobs) if jobs.is_empty() => return Ok(Ok(taken)),
+            Ok(jobs) => jobs,
+            Err(error) => return Ok(Err(error)),
+        };
+        count += jobs.len() as u64;
+        if count > end + MOST_MORE {
+            return Err(format!("{count} jobs of {end} records are handed out, and no end"));
+        }
+        jobs.iter().for_each(|job| *taken.entry(job.lease.offset).or_default() += 1);
     }
 }

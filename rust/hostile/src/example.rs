@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use falaj::format::settings::WriteMode;
 use falaj::storage::memory::MemoryStorage;
@@ -131,7 +132,9 @@ pub enum Size {
 }
 
 pub fn options(mode: WriteMode) -> StoreOptions {
-    StoreOptions { write_mode: Some(mode), ..StoreOptions::default() }
+    // A lock that is said to be a living process's is waited for: not for longer than a case lasts.
+    let lock_timeout = Duration::from_secs(4);
+    StoreOptions { write_mode: Some(mode), lock_timeout, ..StoreOptions::default() }
 }
 
 impl Example {
@@ -192,6 +195,12 @@ impl Example {
             left -= len * 8;
         }
         panic!("there are {} bits, none numbered {n}", self.bits());
+    }
+
+    /// The file of a consumer or a queue.
+    pub fn beside_file(&self, name: &str) -> &Path {
+        let is_it = |path: &&PathBuf| is_beside(path) && path.ends_with(name);
+        self.files.iter().map(|(path, _)| path).find(is_it).unwrap()
     }
 
     /// Topics that a file has to do with; all, where it is the store's own.

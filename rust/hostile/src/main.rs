@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! falaj-hostile flips  [--all] [--variant mapped-closed|mapped-killed|pwrite-closed|pwrite-killed] [--list]
-//! falaj-hostile bytes  [--only TARGET] [--only DECODER --replay FILE]
+//! falaj-hostile bytes  [--only TARGET] [--only at-work] [--only DECODER --replay FILE]
 //! falaj-hostile faults [--only SCENE] [--share N]
-//! falaj-hostile push   [--seconds S] [--share N] [--jobs J]
+//! falaj-hostile push   [--seconds S] [--share N] [--jobs J] [--seed S]
 //!          all but push: [--from N] [--to N] [--seconds S] [--threads T] [--seed S]
 //!                           [--state FILE] [--json FILE]
 //! ```

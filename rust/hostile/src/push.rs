@@ -9,29 +9,34 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
 use crate::arguments::Arguments;
+use crate::bytes::WHOLE;
 use crate::bytes::decoders::TARGETS;
 
 /// What there is to run, the longest first: none is left over when all others are done.
-fn targets(seconds: &str, share: &str) -> Vec<Vec<String>> {
+fn targets(seconds: &str, share: &str, seed: Option<u64>) -> Vec<Vec<String>> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let timed = ["--seconds", seconds, "--threads", "1"];
     let mut all: Vec<Vec<String>> =
         vec![words(&["faults", "--share", share, "--threads", "1"]), words(&["flips"])];
     all[1].extend(words(&timed));
-    for name in TARGETS.iter().map(|target| target.name).chain(["stores"]) {
+    for name in TARGETS.iter().map(|target| target.name).chain(WHOLE) {
         all.push(words(&[&["bytes", "--only", name][..], &timed].concat()));
     }
+    let seed = seed.map(|seed| ["--seed".to_owned(), seed.to_string()]);
+    all.iter_mut().for_each(|target| target.extend(seed.iter().flatten().cloned()));
     all
 }
 
 /// The program `push`.
 pub fn main(words: impl Iterator<Item = String>) -> Result<ExitCode, String> {
-    let arguments = Arguments::read(words, &["seconds", "share", "jobs"])?;
+    let arguments = Arguments::read(words, &["seconds", "share", "jobs", "seed"])?;
     let seconds: f64 = arguments.get("seconds", 60.0)?;
     let share: u64 = arguments.get("share", 41)?;
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs: usize = arguments.get("jobs", cores)?;
-    let targets = targets(&seconds.to_string(), &share.to_string());
+    // By itself each push does the same: what it finds, the change has brought.
+    let seed = arguments.maybe("seed")?;
+    let targets = targets(&seconds.to_string(), &share.to_string(), seed);
     let (next, bad) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (telling, began) = (Mutex::new(()), Instant::now());
     std::thread::scope(|scope| {

@@ -37,16 +37,18 @@ pub fn write_on(
 ) -> Result<&'static str, String> {
     let mut told = Told::default();
     let twice = asking.trust == Trust::All && !asking.mended && !asking.may_be_cut;
+    let most = if known { Trust::Values } else { Trust::All };
     let asking = &Asking {
-        trust: if known { asking.trust.min(Trust::Values) } else { asking.trust },
+        trust: asking.trust.min(most),
+        beside: asking.beside.map(|(beside, trust)| (beside, trust.min(most))),
         ..*asking
     };
     let mut appended = Vec::new();
     match Store::open_on(Arc::clone(storage), ROOT, &options(example.variant.mode)) {
         Ok(store) => {
             ask(&store, asking, &mut told)?;
-            if let Some(beside) = asking.beside {
-                beside.go_on(&store, asking, &mut told)?;
+            if let Some((beside, trust)) = asking.beside {
+                beside.go_on(&store, &Asking { trust, ..*asking }, &mut told)?;
             }
             for name in asking.topics {
                 appended.extend(append(&store, name, (asking, twice), &mut told)?);

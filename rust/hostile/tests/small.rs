@@ -52,9 +52,9 @@ fn a_push_runs_every_target_and_says_what_each_came_to() {
     let (code, said) = run(&["push", "--seconds", "0.2", "--share", "9973"]);
     assert_eq!(code, Some(0), "{said}");
     let names = ["block", "records", "varint", "segment", "index", "pages", "entries", "end"];
-    let rest = ["settings", "names", "consumer", "queue", "part", "stores"];
+    let rest = ["settings", "names", "consumer", "queue", "part", "stores", "at-work"];
     let told = names.iter().chain(&rest).map(|name| format!("bytes-{name}: "));
-    for told in told.chain(["flips: ".into(), "faults: ".into(), "push: 16 targets".into()]) {
+    for told in told.chain(["flips: ".into(), "faults: ".into(), "push: 17 targets".into()]) {
         assert!(said.contains(&told), "{told}: {said}");
     }
 }
@@ -79,13 +79,15 @@ fn a_campaign_goes_on_where_it_was_interrupted() {
 fn failing_calls_go_on_with_the_numbers_that_they_began_with() {
     let dir = tempdir("faults");
     let state = dir.join("state.json");
-    let order = ["faults", "--only", "create", "--seconds", "0.3", "--threads", "1", "--state"];
+    let order =
+        ["faults", "--only", "append mapped", "--seconds", "0.3", "--threads", "1", "--state"];
     let order = [&order[..], &[state.to_str().unwrap()]].concat();
     finds_nothing(&order);
     let told =
         || -> Value { serde_json::from_str(&std::fs::read_to_string(&state).unwrap()).unwrap() };
     let mut first = told();
-    first["basis"][0]["total"] = json!(first["basis"][0]["total"].as_u64().unwrap() + 3);
+    let scene = &mut first["basis"]["scenes"][0];
+    scene["total"] = json!(scene["total"].as_u64().unwrap() + 3);
     // Nine ways to fail, once and for ever.
     first["to"] = json!(first["to"].as_u64().unwrap() + 3 * 18);
     std::fs::write(&state, first.to_string()).unwrap();
@@ -94,10 +96,17 @@ fn failing_calls_go_on_with_the_numbers_that_they_began_with() {
     assert_eq!((&then["to"], &then["basis"]), (&first["to"], &first["basis"]));
     assert!(then["next"].as_u64() > first["next"].as_u64(), "{then}");
 
-    first["basis"][0]["scene"] = json!("another");
+    first["basis"]["scenes"][0]["scene"] = json!("another");
     std::fs::write(&state, first.to_string()).unwrap();
     let (code, said) = run(&order);
     assert_eq!(code, Some(2), "{said}");
+
+    // As it was kept when cases were run one scene after the other.
+    first["basis"] = first["basis"]["scenes"].take();
+    std::fs::write(&state, first.to_string()).unwrap();
+    let (code, said) = run(&order);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("is of another campaign"), "{said}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
 

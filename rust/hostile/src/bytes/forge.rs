@@ -5,7 +5,7 @@
 
 use falaj::format::checksum::{crc32, crc32_from, seed};
 use falaj::format::segment::{HEADER_LEN, MARK_LEN, MARKS};
-use falaj::format::{block, index};
+use falaj::format::{block, consumer, index, queue};
 
 fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     let mut word = [0; 8];
@@ -110,5 +110,55 @@ pub fn lock_file(bytes: &mut [u8]) {
         bytes[118] = b' ';
         bytes[119..127].copy_from_slice(crc.as_bytes());
         bytes[127] = b'\n';
+    }
+}
+
+/// The header of a consumer's file, what its entries are of, and their cursors.
+pub fn consumer(bytes: &mut [u8]) {
+    page(bytes);
+    let entries = bytes.get_mut(consumer::HEAD_LEN as usize..).unwrap_or_default();
+    for (i, sector) in entries.chunks_exact_mut(consumer::SECTOR as usize).enumerate() {
+        let len = if i % 3 == 0 { 280 } else { 100 };
+        if sector[..len].iter().any(|byte| *byte != 0) {
+            put_crc(sector, len, crc32(&sector[..len]));
+        }
+    }
+}
+
+/// How many places a queue's file says that it has, as far as any can have so many.
+pub fn places(bytes: &[u8]) -> u64 {
+    let told = if bytes.len() < queue::HEADER_LEN { 0 } else { number(bytes, 40, 8) };
+    told.clamp(queue::CAPACITY_MIN, 1 << 20).next_power_of_two()
+}
+
+/// The header of a queue's file, its ends, and its entries: of the offsets that they are of by the ends.
+pub fn queue(bytes: &mut [u8]) {
+    if bytes.len() < 4096 {
+        return;
+    }
+    put_crc(bytes, 508, crc32(&bytes[..508]));
+    let id = number(bytes, 32, 8);
+    let sum = |of: u64, words: &[u8]| {
+        let all = [&id.to_le_bytes()[..], &of.to_le_bytes(), words].concat();
+        crc32(&all)
+    };
+    let mut newest = (0, 0);
+    for at in queue::at::ENDS.map(|at| at as usize) {
+        let crc = sum(u64::MAX, &bytes[at..at + 56]);
+        bytes[at + 56..at + 64].copy_from_slice(&u64::from(crc).to_le_bytes());
+        newest = newest.max((number(bytes, at, 8), number(bytes, at + 8, 8)));
+    }
+    let parts = queue::Parts { capacity: places(bytes), ordered: true };
+    let (floor, len) = (newest.1, queue::VERSION_LEN as usize);
+    for offset in (0..parts.capacity).map(|i| floor.wrapping_add(i)) {
+        let position = parts.entry(offset) as usize;
+        for version in [position, position + len] {
+            let Some(words) = bytes.get_mut(version..version + len) else { continue };
+            if words.iter().any(|byte| *byte != 0) {
+                words[28..].fill(0);
+                let crc = sum(offset, words);
+                put_crc(words, 28, crc);
+            }
+        }
     }
 }

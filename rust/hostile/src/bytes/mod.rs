@@ -5,20 +5,30 @@
 //! | `decoders` | functions of `falaj::format`, one after the other |
 //! | `make` | what was encoded well, then damaged: input for them |
 //! | `stores` | whole stores, harmed in one or several ways |
+//! | `harm` | the ways of media, strangers and careless copies |
+//! | `forged`, `state` | the ways of who knows the format: logs, and what stands beside them |
 //! | `forge` | checksums made right again behind the harm |
 //!
 //! A case is a number: its seed makes the input, and so it is replayed.
 
 pub mod decoders;
 pub mod forge;
+mod forged;
+mod harm;
 pub mod make;
+mod state;
 pub mod stores;
 
 use crate::arguments::Arguments;
 use crate::campaign::{self, OPTIONS, Plan};
 use crate::random::Random;
+use stores::Where;
 
 const SEED: u64 = 20_261_121;
+/// Stores whose consumers and queues are harmed below who is at work with them.
+const AT_WORK: &str = "at-work";
+/// What is fed with more than bytes.
+pub const WHOLE: [&str; 2] = ["stores", AT_WORK];
 
 /// The program `bytes`.
 pub fn main(words: impl Iterator<Item = String>) -> Result<bool, String> {
@@ -31,9 +41,8 @@ pub fn main(words: impl Iterator<Item = String>) -> Result<bool, String> {
         (target.ok_or("say which decoder: --only NAME")?.feed)(&bytes);
         return Ok(true);
     }
-    let names = decoders::TARGETS.iter().map(|target| target.name);
-    let chosen: Vec<&str> =
-        names.chain(["stores"]).filter(|name| only.is_none_or(|only| only == *name)).collect();
+    let names = decoders::TARGETS.iter().map(|target| target.name).chain(WHOLE);
+    let chosen: Vec<&str> = names.filter(|name| only.is_none_or(|only| only == *name)).collect();
     if chosen.is_empty() {
         return Err(format!("there is no target {}", only.unwrap_or_default()));
     }
@@ -57,7 +66,8 @@ pub fn main(words: impl Iterator<Item = String>) -> Result<bool, String> {
                     Ok("fed".into())
                 },
             )?,
-            None => stores::run(&plan, seed)?,
+            None if name == AT_WORK => stores::run(&plan, seed, Where::AtWork)?,
+            None => stores::run(&plan, seed, Where::Left)?,
         };
     }
     Ok(sound)

@@ -5,24 +5,39 @@
 //! | one, honest | every answer is right, or an error |
 //! | several, honest | every record that is served is the right one |
 //! | forged | no panic, no hang, no memory without bound, no error that says nothing |
+//!
+//! One case in four is of the files beside the logs alone, those of consumers and queues: there every
+//! record is the right one, whatever is harmed. In a target of its own another process is at work with
+//! them meanwhile, so that what they say of this moment is believed.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use falaj::format::names;
 use falaj::log::Reading;
-use falaj::storage::{Open, Storage};
+use falaj::storage::Storage;
+use falaj::storage::memory::MemoryStorage;
 
-use super::{forge, make};
+use super::harm::{Harm, harm, some_file};
+use super::state::Neighbour;
+use super::{forged, state};
 use crate::answers::{Asking, Trust, Truths, ask_reader, ask_verify, truths};
+use crate::beside::{KEPT, QUEUE, READER};
 use crate::campaign::{self, Outcome, Plan};
-use crate::example::{Example, Size, VARIANTS, read};
+use crate::example::{Example, Size, VARIANTS, is_beside};
 use crate::random::Random;
 use crate::writing::{mend, write_on};
 
 const EXAMPLES: u64 = 20_261_122;
 
-pub fn run(plan: &Plan, seed: u64) -> Result<bool, String> {
+/// What is harmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// A store that nobody has open.
+    Left,
+    /// Consumers and queues that another process is at work with.
+    AtWork,
+}
+
+pub fn run(plan: &Plan, seed: u64, harmed: Where) -> Result<bool, String> {
     let examples: Vec<_> = VARIANTS
         .iter()
         .map(|variant| {
@@ -31,24 +46,34 @@ pub fn run(plan: &Plan, seed: u64) -> Result<bool, String> {
             (example, truths)
         })
         .collect();
-    campaign::run(plan, || (), |(), case| one(&examples, &mut Random::of_case(seed, case)))
+    let one = |case| {
+        let random = &mut Random::of_case(seed, case);
+        match harmed {
+            Where::AtWork => beside(&examples, true, random),
+            // The others stay as they were before there were these: seeds of what was found are kept.
+            Where::Left if case % 4 == 2 => beside(&examples, false, random),
+            Where::Left => anywhere(&examples, random),
+        }
+    };
+    campaign::run(plan, || (), |(), case| one(case))
 }
 
-fn one(examples: &[(Example, Truths)], random: &mut Random) -> Outcome {
+fn anywhere(examples: &[(Example, Truths)], random: &mut Random) -> Outcome {
     let (example, truths) = random.pick(examples);
     let disk: Arc<dyn Storage> = Arc::new(example.disk.restart());
     let forged = random.once_in(2);
-    let harms = if random.once_in(2) { 1 } else { 1 + random.below(3) };
-    let mut story = Vec::new();
-    for _ in 0..harms {
-        story.push(if forged {
-            forge_one(&*disk, example, random)
+    let count = if random.once_in(2) { 1 } else { 1 + random.below(3) };
+    let mut harms = Vec::new();
+    for _ in 0..count {
+        harms.push(if forged {
+            forged::forge_one(&*disk, example, random)
         } else {
-            harm(&*disk, example, random)
+            let path = some_file(example, random);
+            harm(&*disk, example, random, path)
         });
     }
     // What looks like an older or a shorter log is one, as far as falaj can know.
-    let single = harms == 1 && !story[0].starts_with("stale") && !story[0].starts_with("missing");
+    let single = count == 1 && !harms[0].is_stale();
     let trust = match (forged, single) {
         (true, _) => Trust::Nothing,
         (false, true) => Trust::All,
@@ -64,17 +89,95 @@ fn one(examples: &[(Example, Truths)], random: &mut Random) -> Outcome {
         may_be_cut: example.variant.killed,
         trust,
         mended: false,
-        beside: None,
+        beside: Some((&example.beside, trust.min(trust_beside(&harms)))),
     };
     let asked = ask(&disk, example, &asking, random);
-    let word = match trust {
-        Trust::Nothing => "forged",
-        Trust::Values => "several",
-        Trust::All => "one",
+    told(example, word(trust), &harms, asked)
+}
+
+/// How much may be asked of what stands beside the logs, for what was done there.
+fn trust_beside(harms: &[Harm]) -> Trust {
+    let of_one = |harm: &Harm| match harm.kind {
+        _ if !is_beside(&harm.file) => Trust::All,
+        "nothing forged in" | "empty" | "flip" => Trust::All,
+        "forged" => Trust::Nothing,
+        // What is not known of a queue is to be done, and all of it is.
+        _ if harm.file.ends_with(QUEUE.0) => Trust::Behind,
+        "noise" | "longer" | "foreign" => Trust::Behind,
+        // Of a consumer that is gone, or an entry that is, nobody knows that there was one; and an entry
+        // with the cursors of another one looks as if its own had never reached the medium.
+        _ => Trust::Values,
     };
+    harms.iter().map(of_one).min().unwrap_or(Trust::All)
+}
+
+/// Of the files beside the logs alone.
+fn beside(examples: &[(Example, Truths)], lives: bool, random: &mut Random) -> Outcome {
+    let (example, truths) = random.pick(examples);
+    let disk = example.disk.restart();
+    let forged = lives || random.once_in(2);
+    let neighbour = if lives { Some(Neighbour::come(&disk, example)) } else { None };
+    let neighbour = neighbour.transpose().map_err(|error| format!("a neighbour: {error}"))?;
+    let mut harms = Vec::new();
+    for _ in 0..1 + random.below(3) {
+        harms.push(if forged {
+            state::forge_one(&disk, example, random)
+        } else {
+            let name = random.pick(&[QUEUE, READER, KEPT]).0;
+            harm(&disk, example, random, example.beside_file(name))
+        });
+    }
+    let asking = Asking {
+        truths,
+        topics: &[QUEUE.1, READER.1],
+        reading: Reading::Map,
+        stride: 29,
+        phase: random.next(),
+        may_be_cut: example.variant.killed,
+        trust: Trust::All,
+        mended: false,
+        beside: Some((&example.beside, trust_beside(&harms))),
+    };
+    let asked = ask_beside(&disk, example, &asking, (neighbour, random));
+    let how = if forged { "beside, forged" } else { "beside" };
+    told(example, how, &harms, asked)
+}
+
+fn ask_beside(
+    disk: &MemoryStorage,
+    example: &Example,
+    asking: &Asking<'_>,
+    (neighbour, random): (Option<Neighbour>, &mut Random),
+) -> Result<&'static str, String> {
+    let storage: Arc<dyn Storage> = Arc::new(disk.process());
+    let Some(neighbour) = neighbour else { return ask(&storage, example, asking, random) };
+    if random.once_in(2) {
+        neighbour.go_on(random)?;
+        return ask(&storage, example, asking, random);
+    }
+    // It stays, so that who comes is of its incarnation, and believes the file.
+    let found = ask(&storage, example, asking, random)?;
+    neighbour.go_on(random).map(|()| found)
+}
+
+fn word(trust: Trust) -> &'static str {
+    match trust {
+        Trust::Nothing => "forged",
+        Trust::Values | Trust::Behind => "several",
+        Trust::All => "one",
+    }
+}
+
+fn told(
+    example: &Example,
+    word: &str,
+    harms: &[Harm],
+    asked: Result<&'static str, String>,
+) -> Outcome {
+    let story = || harms.iter().map(|harm| harm.story.as_str()).collect::<Vec<_>>().join("; ");
     asked
         .map(|found| format!("{word}, {found}"))
-        .map_err(|what| format!("{} {word}: {}: {what}", example.variant.name(), story.join("; ")))
+        .map_err(|what| format!("{} {word}: {}: {what}", example.variant.name(), story()))
 }
 
 fn ask(
@@ -90,237 +193,5 @@ fn ask(
         mend(disk, example, asking)?;
     }
     write_on(disk, example, &Asking { mended, ..*asking }, !told.is_same())?;
-    Ok(if told.is_same() { "harmless" } else { "detected" })
-}
-
-fn put(disk: &dyn Storage, path: &Path, bytes: &[u8]) {
-    let _ = disk.unlink(path);
-    let file = disk.open(path, Open::CreateNew(0o600)).unwrap();
-    file.write_at(bytes, 0).unwrap();
-    file.allocate(bytes.len() as u64).unwrap();
-}
-
-fn any_file<'a>(example: &'a Example, random: &mut Random) -> &'a Path {
-    // Most bytes are those of segments; most kinds of files are not.
-    loop {
-        let (path, len) = random.pick(&example.files);
-        if *len > 0 {
-            return path;
-        }
-    }
-}
-
-fn of_kind<'a>(example: &'a Example, random: &mut Random, end: &str) -> &'a Path {
-    let all: Vec<_> =
-        example.files.iter().filter(|(path, _)| path.to_string_lossy().ends_with(end)).collect();
-    &random.pick(&all).0
-}
-
-/// As media, strangers and careless copies do it.
-fn harm(disk: &dyn Storage, example: &Example, random: &mut Random) -> String {
-    let path = if random.once_in(2) {
-        of_kind(example, random, ".log")
-    } else {
-        any_file(example, random)
-    };
-    let Ok(stat) = disk.stat(path) else { return format!("missing {}", path.display()) };
-    if stat.len == 0 {
-        return format!("empty {}", path.display());
-    }
-    let mut bytes = read(disk, path);
-    let len = bytes.len() as u64;
-    let content = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) as u64 + 1;
-    let at = random.below(content) as usize;
-    let what = match random.below(11) {
-        0 => {
-            bytes[at] ^= 1 << random.below(8);
-            "flip"
-        }
-        1 => {
-            let end = bytes.len().min(at + 1 + random.below(600) as usize);
-            let noise = random.bytes(end - at);
-            bytes[at..end].copy_from_slice(&noise);
-            "noise"
-        }
-        2 => {
-            let sector = at / 512 * 512;
-            let end = bytes.len().min(sector + 512 * (1 + random.below(12) as usize));
-            bytes[sector..end].fill(0);
-            "hole"
-        }
-        3 => {
-            bytes.truncate(at);
-            "truncated"
-        }
-        4 => {
-            bytes.extend(random.bytes(1 + at % 5000));
-            "longer"
-        }
-        5 => swap_sectors(&mut bytes, random, at),
-        6 => {
-            bytes = random.bytes(len as usize);
-            "foreign"
-        }
-        7 => {
-            disk.unlink(path).unwrap();
-            return format!("missing {}", path.display());
-        }
-        8 | 9 => return copy_over(disk, example, random, path),
-        _ => {
-            // What was written in the second half never arrived.
-            bytes[at..].fill(0);
-            "stale"
-        }
-    };
-    put(disk, path, &bytes);
-    // Without its marks a segment's damage looks like a torn end: that is harm in two places.
-    let marks = path.extension().is_some_and(|end| end == "log") && at < 4096;
-    let what = if marks && what != "flip" { format!("stale: {what}") } else { what.into() };
-    format!("{what} at {at} of {}", path.display())
-}
-
-fn swap_sectors(bytes: &mut [u8], random: &mut Random, at: usize) -> &'static str {
-    let sectors = bytes.len() / 512;
-    if sectors > 1 {
-        // Not the first page, which holds the marks.
-        let b = 8.min(sectors - 1) + random.below((sectors - 8.min(sectors - 1)) as u64) as usize;
-        let a = at / 512 % sectors;
-        for i in 0..512 {
-            bytes.swap(a * 512 + i, b * 512 + i);
-        }
-    }
-    "swapped"
-}
-
-/// Another file of the same kind in a file's place, or beside it under the next number.
-fn copy_over(disk: &dyn Storage, example: &Example, random: &mut Random, path: &Path) -> String {
-    let end =
-        path.extension().map_or("control".into(), |end| format!(".{}", end.to_string_lossy()));
-    let end =
-        if end == ".json" { path.file_name().unwrap().to_string_lossy().into_owned() } else { end };
-    let other = of_kind(example, random, &end).to_path_buf();
-    let Ok(stat) = disk.stat(&other) else { return format!("missing {}", other.display()) };
-    if stat.len == 0 {
-        return format!("empty {}", other.display());
-    }
-    let bytes = read(disk, &other);
-    let target: PathBuf = match (random.once_in(2), end.as_str()) {
-        (true, ".log") => {
-            let name = path.file_name().unwrap().to_string_lossy();
-            let next = names::parse_segment(&name).unwrap() + 1 + random.below(2);
-            path.with_file_name(names::segment(next))
-        }
-        _ => path.to_path_buf(),
-    };
-    let stale = if target == path { "" } else { "stale: " };
-    put(disk, &target, &bytes);
-    format!("{stale}{} over {}", other.display(), target.display())
-}
-
-/// As somebody does it who knows the format.
-fn forge_one(disk: &dyn Storage, example: &Example, random: &mut Random) -> String {
-    let kind = *random
-        .pick(&[".log", ".log", ".log", ".idx", "control", ".json", "presence", "wake", "slots/0"]);
-    let path = of_kind(example, random, kind);
-    if disk.stat(path).map_or(0, |stat| stat.len) == 0 {
-        return format!("nothing to forge in {}", path.display());
-    }
-    let mut bytes = read(disk, path);
-    let what = match kind {
-        ".log" => forge_segment(&mut bytes, random),
-        ".idx" => {
-            for _ in 0..1 + random.below(4) {
-                edge_word(&mut bytes, random, 0, 8);
-            }
-            forge::index(&mut bytes);
-            "index"
-        }
-        "control" | "wake" => {
-            for _ in 0..1 + random.below(3) {
-                let at = if random.once_in(4) { 0 } else { 64 };
-                edge_word(&mut bytes, random, at, 8);
-            }
-            forge::page(&mut bytes);
-            "page"
-        }
-        ".json" => {
-            make::damage(random, &mut bytes);
-            forge::settings(&mut bytes);
-            "settings"
-        }
-        _ => {
-            let noise = random.below(118) as usize;
-            bytes[noise] = b"0123456789 abcdef-"[random.below(18) as usize];
-            forge::lock_file(&mut bytes);
-            "lock file"
-        }
-    };
-    put(disk, path, &bytes);
-    format!("forged {what} in {}", path.display())
-}
-
-/// Put an interesting number into a word, a half or a fourth of one, behind `from`.
-fn edge_word(bytes: &mut [u8], random: &mut Random, from: usize, align: usize) {
-    let room = (bytes.len().min(from + 1024) - from) / align;
-    if room == 0 {
-        return;
-    }
-    let at = from + random.below(room as u64) as usize * align;
-    let mut word = [0; 8];
-    let end = bytes.len().min(at + 8);
-    word[..end - at].copy_from_slice(&bytes[at..end]);
-    let new = random.edgy(u64::from_le_bytes(word)).to_le_bytes();
-    let some = (*random.pick(&[2, 4, 8])).min(end - at);
-    bytes[at..at + some].copy_from_slice(&new[..some]);
-}
-
-fn forge_segment(bytes: &mut [u8], random: &mut Random) -> &'static str {
-    let Some(salt) = forge::salt_of(bytes) else { return "nothing" };
-    match random.below(4) {
-        0 => {
-            let at = 8 * (1 + random.below(11) as usize);
-            edge_word(&mut bytes[at..at + 8], random, 0, 4);
-            forge::segment_header(bytes);
-            return "segment header";
-        }
-        1 => {
-            let at = *random.pick(&[512, 1024]) + 8 * (1 + random.below(5) as usize);
-            edge_word(&mut bytes[at..at + 8], random, 0, 4);
-            forge::marks(bytes, salt);
-            return "mark";
-        }
-        _ => {}
-    }
-    let blocks = forge::blocks(bytes);
-    if blocks.is_empty() {
-        return "nothing";
-    }
-    let at = *random.pick(&blocks);
-    match random.below(6) {
-        // Length and kind.
-        0 => edge_word(&mut bytes[at..at + 5], random, 0, 1),
-        // Offset, count, time, flags.
-        1 | 2 => edge_word(&mut bytes[at + 16..at + 32], random, 0, 2),
-        // Extensions, or the beginning of the body.
-        3 => {
-            let end = bytes.len().min(at + 64);
-            edge_word(&mut bytes[at + 32..end], random, 0, 4);
-        }
-        4 => {
-            let end = bytes.len().min(at + 400);
-            let mut body = bytes[at + 32..end].to_vec();
-            let len = body.len();
-            make::damage(random, &mut body);
-            body.resize(len, 0);
-            bytes[at + 32..end].copy_from_slice(&body);
-        }
-        // The same block once more, or a later one earlier.
-        _ => {
-            let from = *random.pick(&blocks);
-            let some = 512.min(bytes.len() - at.max(from));
-            bytes.copy_within(from..from + some, at);
-        }
-    }
-    forge::block(bytes, at, salt);
-    "block"
+    Ok(if told.is_all_same() { "harmless" } else { "detected" })
 }

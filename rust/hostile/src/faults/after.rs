@@ -6,6 +6,7 @@
 //! | for others, at once | everything acknowledged is there, and nothing else |
 //! | after a power cut | everything that was told to be durable is there |
 //! | once the machine is well | the same process appends, or another one does, or `repair` helps |
+//! | after another power cut | what was told to be durable before and since is there |
 //! | in the end | no temporary name is left, and `verify` finds nothing wrong |
 
 use std::path::{Path, PathBuf};

@@ -7,8 +7,9 @@
 //! | `after` | what must be true then: read, written again, recovered, swept |
 //!
 //! Every scene is run with every number of call, every way to fail and every length of it: nothing is
-//! sampled unless `--share N` asks for each N-th. A case is the number of a scene and of a plan; what it
-//! is numbered by is kept with `--state`.
+//! sampled unless `--share N` asks for one in N, another set for another `--seed`. A case is a place in an
+//! order in which each beginning has something of everything; what it is numbered by is kept with
+//! `--state`.
 
 mod after;
 mod ledger;
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
 use crate::campaign::{self, OPTIONS, Outcome, Plan};
+use crate::random::Random;
 use scenes::{Scene, all};
 
 /// Ways to fail.
@@ -124,12 +126,40 @@ impl Counted {
     }
 }
 
+/// In which order cases are run: by steps that meet each of them once. Wherever a campaign ends, it has
+/// run something of each scene, and of each way to fail.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    from: u64,
+    step: u64,
+    count: u64,
+}
+
+impl Order {
+    fn of(count: u64, seed: u64) -> Self {
+        // By the golden section: of all steps that whose multiples lie most evenly.
+        let is_coprime = |step: &u64| gcd(*step, count) == 1;
+        let step = (count * 618_034 / 1_000_000..).find(is_coprime).unwrap_or(1);
+        Self { from: Random::new(seed).below(count), step, count }
+    }
+
+    fn case(self, place: u64) -> usize {
+        ((self.from + place * self.step) % self.count) as usize
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// How many calls each scene makes. Threads of a store make some of them, so that two runs count a few
 /// more or fewer: a campaign that goes on has the numbers that it began with, or its cases would be
 /// others.
 fn counted(scenes: &[Scene], kept: Option<&Value>) -> Result<Vec<Counted>, String> {
-    let Some(kept) = kept else { return Ok(scenes.iter().map(Counted::of).collect()) };
-    let told = kept.as_array().filter(|told| told.len() == scenes.len());
+    let told = kept.and_then(|kept| kept["scenes"].as_array());
+    // What has another order is found to be of another campaign when it is to go on.
+    let Some(told) = told else { return Ok(scenes.iter().map(Counted::of).collect()) };
+    let told = Some(told).filter(|told| told.len() == scenes.len());
     let told = told.into_iter().flatten().zip(scenes);
     let told: Vec<_> = told.map_while(|(t, scene)| Counted::from_json(t, &scene.name)).collect();
     if told.len() == scenes.len() {
@@ -155,14 +185,16 @@ pub fn main(words: impl Iterator<Item = String>) -> Result<bool, String> {
         .enumerate()
         .flat_map(|(i, counted)| counted.plans().into_iter().map(move |plan| (i, plan)))
         .collect();
-    let mut plan = Plan::of("faults".into(), &arguments, cases.len() as u64 / share)?;
-    plan.basis = scenes.iter().zip(&counted).map(|(s, counted)| counted.to_json(&s.name)).collect();
+    let seed = arguments.get("seed", 0)?;
+    let order = Order::of(cases.len() as u64, seed);
+    let mut plan = Plan::of("faults".into(), &arguments, order.count / share)?;
+    let numbers = scenes.iter().zip(&counted).map(|(s, counted)| counted.to_json(&s.name));
+    plan.basis = json!({ "seed": seed, "scenes": Vec::from_iter(numbers) });
     campaign::run(
         &plan,
         || (),
         |(), case| {
-            // A prime step, so that each share has something of everything.
-            let (scene, planned) = &cases[(case * share) as usize];
+            let (scene, planned) = &cases[order.case(case)];
             // Calls of a store's own threads shift the numbers: a panic is told with what was planned.
             let caught = catch_unwind(AssertUnwindSafe(|| one(&scenes[*scene], *planned)));
             caught.unwrap_or_else(|panic| {
@@ -193,10 +225,45 @@ fn one(scene: &Scene, planned: Planned) -> Outcome {
     after::after_power_cut(&machine, &ledger).map_err(told)?;
     faulty.heal();
     after::goes_on(&machine, &storage, &mut ledger).map_err(told)?;
+    // What a failed sync left in doubt, and a later one was to save, is on the medium by now.
+    let told = |what: String| told(format!("all goes on, and {what}"));
+    after::after_power_cut(&machine, &ledger).map_err(told)?;
     let word = match (struck, ended.is_ok()) {
         (false, _) => "not struck",
         (true, true) => "overcome",
         (true, false) => "refused",
     };
     Ok(format!("{} {word}", scene.family()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::Order;
+
+    #[test]
+    fn every_case_is_met_once_and_every_beginning_meets_all_parts() {
+        for (count, seed) in [(1, 0), (2, 7), (8, 3), (282_736, 0), (277_632, 9)] {
+            let order = Order::of(count, seed);
+            let all: BTreeSet<_> = (0..count).map(|place| order.case(place)).collect();
+            assert_eq!(all.len() as u64, count, "{order:?}");
+            // A hundredth of them has some of each two-hundredth.
+            let some: Vec<_> = (0..count / 100).map(|place| order.case(place)).collect();
+            let meets = |part: u64| {
+                let within = |case: &&usize| **case as u64 * 200 / count == part;
+                some.iter().filter(within).count()
+            };
+            assert!(some.len() < 200 || (0..200).all(|part| meets(part) > 2), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn another_seed_is_another_sample() {
+        let sample = |seed| {
+            let order = Order::of(280_602, seed);
+            (0..6844).map(|place| order.case(place)).collect::<BTreeSet<_>>()
+        };
+        assert!(sample(1).intersection(&sample(2)).count() < 6844 / 2);
+    }
 }

@@ -22,6 +22,7 @@ use super::{Decoded, Malformed, PAGE, VERSION, put, u32_at, u64_at};
 pub const MAGIC: [u8; 8] = *b"FALAJQUE";
 /// Bytes of the part that never changes.
 pub const HEADER_LEN: usize = 512;
+const CAPACITY_AT: usize = 40;
 /// Bytes of a version of an entry.
 pub const VERSION_LEN: u64 = 32;
 /// Bytes of an entry.
@@ -37,6 +38,8 @@ pub const CAPACITY_MAX: u64 = 1 << 26;
 
 /// What is said of a file that ends too early.
 pub const CUT: &str = "the state of the queue was cut off; `falaj queues --reset` begins it anew";
+/// What is said of a heap that is damaged again as soon as it was made anew.
+pub const NO_HEAP: &str = "the heap of the queue leads nowhere, although it was made anew";
 /// What is said of a lock word that no process writes.
 pub const NO_LOCK_WORD: &str = "the lock word is none that falaj writes";
 
@@ -48,7 +51,8 @@ pub mod at {
     pub const LOCK: u64 = 2048;
     /// Incarnation for which what is derived holds; stored last by a review.
     pub const INCARNATION: u64 = 2112;
-    /// Not 0 while the lock's owner changes what is derived.
+    /// Not 0 while the lock's owner changes what is derived, and from where that was found to be damaged
+    /// until it is made anew.
     pub const BUSY: u64 = 2120;
     /// Not 0 once another file has taken this one's place.
     pub const REPLACED: u64 = 2128;
@@ -138,7 +142,7 @@ impl Header {
         put(&mut out, 12, &u32::from(self.parts.ordered).to_le_bytes());
         put(&mut out, 16, &self.generation);
         put(&mut out, 32, &self.id.to_le_bytes());
-        put(&mut out, 40, &self.parts.capacity.to_le_bytes());
+        put(&mut out, CAPACITY_AT, &self.parts.capacity.to_le_bytes());
         out[48] = self.topic.len() as u8;
         put(&mut out, 49, self.topic.as_bytes());
         let crc = crc32_from(0, &out[..HEADER_LEN - 4]);
@@ -168,7 +172,7 @@ impl Header {
         if flags > 1 {
             return Err(Malformed::Unknown("a flag of a newer version"));
         }
-        let parts = Parts { capacity: u64_at(bytes, 40), ordered: flags == 1 };
+        let parts = Parts { capacity: u64_at(bytes, CAPACITY_AT), ordered: flags == 1 };
         let name = bytes[49..49 + MAX_NAME].get(..usize::from(bytes[48])).map(<[u8]>::to_vec);
         let topic = name.and_then(|name| String::from_utf8(name).ok());
         let is_sound = parts.capacity.is_power_of_two()
@@ -189,7 +193,7 @@ impl Header {
 /// Between which offsets there are entries, and what is counted for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ends {
-    /// Counts versions of the ends.
+    /// Counts versions of the ends, and goes round.
     pub serial: u64,
     /// All before it are done.
     pub floor: u64,
@@ -209,11 +213,19 @@ impl Ends {
         [words[0], words[1], words[2], words[3], words[4], words[5], words[6], u64::from(crc)]
     }
 
-    /// Both slots, as they stand in the first page of a file.
+    /// True where there is a place for each offset that has an entry: no queue has others.
+    #[inline]
+    pub fn fit(&self, capacity: u64) -> bool {
+        self.floor <= self.head && self.head - self.floor <= capacity
+    }
+
+    /// Both slots, as they stand in the first page of a file, behind its header.
     pub fn in_page(page: &[u8], id: u64) -> [Option<Self>; 2] {
+        let capacity = page.get(CAPACITY_AT..CAPACITY_AT + 8).map_or(0, |bytes| u64_at(bytes, 0));
         at::ENDS.map(|position| {
             let bytes = page.get(position as usize..position as usize + ENDS_LEN)?;
-            Self::decode(&std::array::from_fn(|i| u64_at(bytes, 8 * i)), id)
+            let words = std::array::from_fn(|i| u64_at(bytes, 8 * i));
+            Self::decode(&words, id).filter(|ends| ends.fit(capacity))
         })
     }
 
@@ -233,7 +245,7 @@ impl Ends {
     /// `Damaged` when neither is whole.
     pub fn newest(slots: [Option<Self>; 2]) -> Decoded<(Self, usize)> {
         match slots {
-            [Some(a), Some(b)] if b.serial > a.serial => Ok((b, 1)),
+            [Some(a), Some(b)] if b.serial.wrapping_sub(a.serial) as i64 > 0 => Ok((b, 1)),
             [Some(a), _] => Ok((a, 0)),
             [None, Some(b)] => Ok((b, 1)),
             [None, None] => Err(Malformed::Damaged(
@@ -242,7 +254,8 @@ impl Ends {
         }
     }
 
-    /// Read a slot; `None` when it is torn or was never written.
+    /// Read a slot; `None` when it is torn or was never written. Whether it [fits](Self::fit) is for who
+    /// knows the file.
     pub fn decode(words: &[u64; ENDS_LEN / 8], id: u64) -> Option<Self> {
         let sound = u64::from(checksum(id, u64::MAX, &words[..7])) == words[7];
         let found = Self {

@@ -189,6 +189,27 @@ fn a_floor_beyond_the_head_is_none_that_a_queue_has() {
 }
 
 #[test]
+fn ends_that_need_more_places_than_there_are_are_none_that_a_queue_has() {
+    for (places, floor, head, sound) in [
+        (64, 0, 64, true),
+        (64, 0, 65, false),
+        (128, 9, 137, true),
+        (128, 9, 138, false),
+        (67_108_864, 9, u64::MAX, false),
+        (0, 9, 9, true),
+        (0, 9, 10, false),
+    ] {
+        let ends = Ends { serial: 4, floor, head, trimmed: 0, dead: 0 };
+        assert_eq!(ends.fit(places), sound, "{ends:?} of {places}");
+        let slot = ends_bytes(&ends, ID);
+        let page = laid_out(4096, &[(40, &places.to_le_bytes()), (512, &slot), (1024, &slot)]);
+        assert_eq!(Ends::in_page(&page, ID), [sound.then_some(ends); 2], "{ends:?} of {places}");
+        assert_eq!(Ends::torn_in(&page, ID), (!sound).then_some(0), "{ends:?} of {places}");
+    }
+    assert!(!Ends { floor: 9, head: 8, ..Ends::default() }.fit(u64::MAX));
+}
+
+#[test]
 fn the_slots_of_the_ends_are_at_512_and_1024() {
     let [first, second] = [2, 3].map(|serial| Ends { serial, ..Ends::default() });
     let slots = [first, second].map(|ends| ends_bytes(&ends, ID));
@@ -227,7 +248,7 @@ fn a_torn_slot_of_the_ends_is_told_from_one_that_was_never_written() {
 }
 
 #[test]
-fn of_two_slots_the_whole_one_with_the_higher_serial_holds() {
+fn of_two_slots_the_whole_one_with_the_later_serial_holds() {
     let with = |serial| Ends { serial, ..Ends::default() };
     let [four, five] = [4, 5].map(|serial| Some(with(serial)));
     for (slots, holds) in [
@@ -239,6 +260,11 @@ fn of_two_slots_the_whole_one_with_the_higher_serial_holds() {
     ] {
         assert_eq!(Ends::newest(slots), Ok(holds), "{slots:?}");
     }
+    let last = Some(with(u64::MAX));
+    assert_eq!(Ends::newest([last, Some(with(0))]), Ok((with(0), 1)), "they go round");
+    assert_eq!(Ends::newest([Some(with(0)), last]), Ok((with(0), 0)));
+    let [near, far] = [1 << 62, 3 << 62].map(|serial| Some(with(serial)));
+    assert_eq!(Ends::newest([near, far]), Ok((with(1 << 62), 0)), "half a round is no step");
     assert!(matches!(Ends::newest([None; 2]), Err(Malformed::Damaged(_))));
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Owns what a state file has that is derived, so that a take costs the same whether ten jobs are
 //! delayed or a million. All of it is changed under the queue's lock and between the stores to BUSY,
-//! and made anew from the entries ([`super::review`]) where one did not come to the second of them.
+//! and made anew from the entries ([`super::review`]) where one did not come to the second of them. It
+//! has no checksum: what leads nowhere is left as it is, and noted as [`SPOILT`] for the next one.
 //!
 //! A place is in the heap while its record is not done and nothing of its key comes before it. Its
 //! time is the machine's steady clock: 0 for what may go at once, a deadline, the end of a delay.
@@ -13,9 +14,16 @@ use crate::lock::Identity;
 
 use super::state::StateFile;
 
+/// In BUSY: what is derived was found to be damaged. Whoever gets the lock next makes it anew.
+const SPOILT: u64 = 2;
+
 /// The derived part of a locked file.
 #[derive(Clone, Copy)]
 pub(super) struct Due<'a>(pub(super) &'a StateFile);
+
+/// A link that leads to another place, or out of the heap.
+#[derive(PartialEq, Eq)]
+struct Astray;
 
 impl Due<'_> {
     fn parts(self) -> Parts {
@@ -38,6 +46,31 @@ impl Due<'_> {
         self.0.set(self.parts().link(place), index + 1)
     }
 
+    /// Have it made anew when the lock is had next. Until then it is changed in vain.
+    #[cold]
+    pub(super) fn spoil(self) -> Result<()> {
+        self.0.set(at::BUSY, SPOILT)
+    }
+
+    /// True behind [`Due::spoil`].
+    pub(super) fn is_spoilt(self) -> bool {
+        self.0.load(at::BUSY) == SPOILT
+    }
+
+    /// Where in the heap a place is; `Err` where it is not where its link says.
+    fn find(self, place: u64) -> std::result::Result<Option<u64>, Astray> {
+        match self.0.load(self.parts().link(place)) {
+            0 => Ok(None),
+            link if link <= self.len() && self.at(link - 1).1 == place => Ok(Some(link - 1)),
+            _ => Err(Astray),
+        }
+    }
+
+    /// Whether the earliest can be moved or taken out, so that another one comes up.
+    pub(super) fn is_rooted(self, place: u64) -> bool {
+        place < self.parts().capacity && self.find(place) == Ok(Some(0))
+    }
+
     /// The earliest: when, and which place.
     pub(super) fn earliest(self) -> Option<(u64, u64)> {
         (self.len() > 0).then(|| self.at(0))
@@ -50,32 +83,33 @@ impl Due<'_> {
 
     /// Have a place come up at a time, whether it is there already or not.
     pub(super) fn put(self, place: u64, time: u64) -> Result<()> {
-        let index = match self.0.load(self.parts().link(place)) {
-            0 => {
+        let index = match self.find(place) {
+            Ok(Some(index)) => index,
+            Ok(None) if self.len() < self.parts().capacity => {
                 let len = self.len();
                 self.0.set(at::HEAP, len + 1)?;
                 len
             }
-            known => known - 1,
+            _ => return self.spoil(),
         };
         self.settle(index, (time, place))
     }
 
     /// Take a place out.
     pub(super) fn remove(self, place: u64) -> Result<()> {
-        let link = self.parts().link(place);
-        let known = self.0.load(link);
-        if known == 0 {
-            return Ok(());
-        }
-        let last = self.len().saturating_sub(1);
+        let index = match self.find(place) {
+            Ok(Some(index)) => index,
+            Ok(None) => return Ok(()),
+            Err(Astray) => return self.spoil(),
+        };
+        let last = self.len() - 1;
         let moved = self.at(last);
         self.0.set(at::HEAP, last)?;
-        self.0.set(link, 0)?;
-        if moved.1 == place {
+        self.0.set(self.parts().link(place), 0)?;
+        if index == last {
             return Ok(());
         }
-        self.settle(known - 1, moved)
+        self.settle(index, moved)
     }
 
     /// Store an element where it belongs, of which the index is free.
@@ -119,6 +153,9 @@ impl Due<'_> {
         }
         let position = self.parts().lane(lane);
         let [first, last] = [self.0.load(position), self.0.load(position + 8)];
+        if (first == 0) != (last == 0) || first.max(last) > self.parts().capacity {
+            return self.spoil().map(|()| false);
+        }
         self.0.set(self.parts().link(place) + 8, 0)?;
         if first == 0 {
             self.0.set(position, place + 1)?;
@@ -139,6 +176,9 @@ impl Due<'_> {
             return Ok(None);
         }
         let next = self.0.load(self.parts().link(place) + 8);
+        if next > self.parts().capacity {
+            return self.spoil().map(|()| None);
+        }
         self.0.set(position, next)?;
         if next == 0 {
             self.0.set(position + 8, 0)?;

@@ -22,6 +22,7 @@
 
 mod damage;
 mod due;
+mod entering;
 mod jobs;
 mod lane;
 mod overview;
@@ -34,16 +35,15 @@ mod state;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
-use crate::format::queue::{CAPACITY_MAX, CAPACITY_MIN, Ends, Header, Parts, at};
+use crate::format::queue::{CAPACITY_MAX, CAPACITY_MIN, Ends, NO_HEAP, Parts, at};
 use crate::lock::{Fate, Holders};
 use crate::log::{Interrupt, Wait};
-use crate::store::{Membership, Store};
+use crate::store::Store;
 use crate::topic::Topic;
 
 pub use jobs::{Job, NOT_BEFORE};
@@ -51,7 +51,6 @@ use lane::lane_of;
 pub use overview::{Counts, Overview, overview};
 use ring::{Ring, Room};
 pub use shelf::{delete, list};
-use state::StateFile;
 
 /// How often a process looks for dead holders, while there are others' leases.
 const LOOK_EVERY_US: u64 = 20_000;
@@ -313,6 +312,7 @@ impl Queue {
         self.reclaim(topic)?;
         let durable = self.durable.load(Ordering::Relaxed);
         let trimmed = topic.trimmed(0)?;
+        let mut was_spoilt = false;
         loop {
             let (out, room) = self.changed(topic, |ring, now| {
                 if ring.ends.floor < trimmed {
@@ -323,6 +323,9 @@ impl Queue {
                 }
                 let lane = |offset| lane_of(topic, offset);
                 let out = ring.take(n, end, now.steady + lease, now, &lane)?;
+                if out.is_empty() && ring.due.is_spoilt() {
+                    return Ok((out, Room::Spoilt));
+                }
                 let wants = out.is_empty() && ring.ends.head < end;
                 let room = if wants { ring.room() } else { Room::Enough };
                 if room == Room::Full {
@@ -335,6 +338,11 @@ impl Queue {
             match room {
                 Room::Enough => return Ok(out),
                 Room::Full => {}
+                Room::Spoilt if was_spoilt => {
+                    let (path, position) = (self.path.clone(), at::HEAP);
+                    return Err(Error::Corrupt { path, position, what: NO_HEAP });
+                }
+                Room::Spoilt => was_spoilt = true,
                 Room::Undurable => {
                     topic.flush()?;
                     self.durable.fetch_max(topic.durable(0)?, Ordering::Relaxed);
@@ -352,7 +360,7 @@ impl Queue {
         }
         ring.pass(topic.durable(0)?)?;
         let Some(fewer) = ring.smaller(least) else { return Ok(()) };
-        if ring.resize(topic, fewer, now).is_err() && !ring.file.is_in_place(topic.store()) {
+        if ring.resize(topic, fewer, now).is_err() && !ring.file.is_in_place(topic.store())? {
             ring.file.set(at::REPLACED, 1)?;
         }
         Ok(())
@@ -374,7 +382,7 @@ impl Queue {
         }
         let member = topic.store().membership()?;
         let holders = self.locked(topic, |ring, _| {
-            if !ring.file.is_in_place(topic.store()) {
+            if !ring.file.is_in_place(topic.store())? {
                 // Somebody put another in its place without a word, or died before saying it.
                 ring.file.set(at::REPLACED, 1)?;
             }
@@ -491,156 +499,6 @@ impl Queue {
                 holders: holders.filter(|(_, count)| *count > 0).collect(),
                 capacity: ring.file.parts().capacity,
             })
-        })
-    }
-
-    /// Change something under the lock.
-    fn changed<T>(
-        &self,
-        topic: &Topic,
-        work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
-    ) -> Result<T> {
-        let (done, frees) = self.locked(topic, |ring, now| {
-            ring.begin()?;
-            let frees = self.owed.settle(ring, now)?;
-            let done = work(ring, now)?;
-            ring.finish()?;
-            Ok((done, frees))
-        })?;
-        if frees {
-            topic.log().rouse();
-        }
-        Ok(done)
-    }
-
-    /// Do something under the lock, with what is derived as it should be.
-    fn locked<T>(
-        &self,
-        topic: &Topic,
-        work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
-    ) -> Result<T> {
-        if topic.log().is_deleted() {
-            return Err(Error::TopicDeleted { name: topic.name().to_owned() });
-        }
-        let store = topic.store();
-        let member = store.membership()?;
-        member.check()?;
-        let door = store.door(&member, &self.path);
-        let mut behind = door.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        loop {
-            if !behind.as_ref().is_some_and(|kept| kept.is::<StateFile>()) {
-                *behind = Some(Box::new(self.open_file(topic, &member)?));
-            }
-            let Some(file) = behind.as_ref().and_then(|kept| kept.downcast_ref::<StateFile>())
-            else {
-                continue;
-            };
-            self.check_order(file)?;
-            if let Some(done) = self.with_file(topic, &member, file, &work)? {
-                return Ok(done);
-            }
-            *behind = None;
-        }
-    }
-
-    /// What it was asked to be when it was opened it has to be also after a reset.
-    #[inline]
-    fn check_order(&self, file: &StateFile) -> Result<()> {
-        let stored = file.parts().ordered;
-        self.was_ordered.store(stored, Ordering::Relaxed);
-        let Some(asked) = self.options.ordered.filter(|asked| *asked != stored) else {
-            return Ok(());
-        };
-        let word = |ordered| if ordered { "key" } else { "None" }.to_owned();
-        let (topic, setting) = (self.name.clone(), "order");
-        Err(Error::SettingsMismatch { topic, setting, stored: word(stored), asked: word(asked) })
-    }
-
-    /// `None` when another file has taken this one's place.
-    fn with_file<T>(
-        &self,
-        topic: &Topic,
-        member: &Arc<Membership>,
-        file: &StateFile,
-        work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let Some(guard) = file.lock(topic.store(), member)? else { return Ok(None) };
-        if file.load(at::REPLACED) != 0 || file.header.generation != topic.settings().generation {
-            return Ok(None);
-        }
-        let now = Now::of(topic.store());
-        let mut ring = Ring::new(file, member.identity(), guard)?;
-        if file.load(at::BUSY) != 0 {
-            // Somebody died in the middle; perhaps behind the name of a larger file.
-            if !file.is_in_place(topic.store()) {
-                file.set(at::REPLACED, 1)?;
-                return Ok(None);
-            }
-            ring.mend(topic, now)?;
-        }
-        work(&mut ring, now).map(Some)
-    }
-
-    /// Open the file; create it, or look it over, where that is due.
-    fn open_file(&self, topic: &Topic, member: &Arc<Membership>) -> Result<StateFile> {
-        let store = topic.store();
-        if let Some(file) = StateFile::open(store, &self.path)? {
-            if self.is_of(&file, topic)? && file.load(at::INCARNATION) == member.incarnation() {
-                return Ok(file);
-            }
-        }
-        store.under_claim(|| {
-            loop {
-                if let Some(file) = StateFile::open(store, &self.path)? {
-                    if self.is_of(&file, topic)? {
-                        if self.review(topic, member, &file)? {
-                            return Ok(file);
-                        }
-                        continue;
-                    }
-                }
-                self.create_file(topic)?;
-            }
-        })
-    }
-
-    /// Nobody of this incarnation has locked it before; the claim keeps others from doing the same. False
-    /// where another file took its place.
-    fn review(&self, topic: &Topic, member: &Arc<Membership>, file: &StateFile) -> Result<bool> {
-        if file.load(at::INCARNATION) == member.incarnation() {
-            return Ok(true);
-        }
-        file.free_stale_lock(member.incarnation());
-        let Some(guard) = file.lock(topic.store(), member)? else { return Ok(false) };
-        let mut ring = Ring::new(file, member.identity(), guard)?;
-        ring.review(topic, Now::of(topic.store()), member.incarnation()).map(|()| true)
-    }
-
-    fn create_file(&self, topic: &Topic) -> Result<()> {
-        let store = topic.store();
-        let id = store.storage().random();
-        let id = id.map_err(|error| Error::io("draw a random number for", &self.path, error))?;
-        // Where it was reset: as it was.
-        let was_ordered = || self.was_ordered.load(Ordering::Relaxed);
-        let ordered = self.options.ordered.unwrap_or_else(was_ordered);
-        let parts = Parts { capacity: self.options.capacity, ordered };
-        let generation = topic.settings().generation;
-        let header = Header { generation, id, parts, topic: topic.name().to_owned() };
-        let first = topic.first(0)?;
-        let ends = Ends { floor: first, head: first, ..Ends::default() };
-        review::create(store, &self.path, header, ends, |_| Ok(()))
-    }
-
-    /// False where the topic was deleted since, and made anew.
-    fn is_of(&self, file: &StateFile, topic: &Topic) -> Result<bool> {
-        if file.header.topic == topic.name() {
-            return Ok(file.header.generation == topic.settings().generation);
-        }
-        Err(Error::SettingsMismatch {
-            topic: self.name.clone(),
-            setting: "topic",
-            stored: file.header.topic.clone(),
-            asked: topic.name().to_owned(),
         })
     }
 }

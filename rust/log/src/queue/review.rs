@@ -62,7 +62,7 @@ impl Ring<'_> {
         self.file.set(at::INCARNATION, incarnation)
     }
 
-    /// Make anew what is derived: somebody died while changing it.
+    /// Make anew what is derived: somebody died while changing it, or found it damaged.
     pub(super) fn mend(&mut self, topic: &Topic, now: Now) -> Result<()> {
         self.begin()?;
         self.derive(topic, now)?;
@@ -129,7 +129,7 @@ pub(super) fn create(
     file.write_at(&header.encode(), 0).map_err(failed)?;
     let stat = file.stat().map_err(failed)?;
     let state = StateFile::over(store, &*file, header, path, stat)?;
-    state.put_ends(&Ends { serial: ends.serial + 1, ..ends }, 0)?;
+    state.put_ends(&Ends { serial: ends.serial.wrapping_add(1), ..ends }, 0)?;
     fill(&state)?;
     store.finish_queue_file(&*file, path)
 }

@@ -36,6 +36,8 @@ pub(super) enum Room {
     Undurable,
     /// Jobs that are not done do.
     Full,
+    /// What is derived was found to be damaged, and is to be made anew first.
+    Spoilt,
 }
 
 impl<'a> Ring<'a> {
@@ -67,16 +69,17 @@ impl<'a> Ring<'a> {
         self.file.set(at::BUSY, 1)
     }
 
-    /// The change is whole.
+    /// The change is whole. What is derived may not be: then BUSY stays, and the next one makes it anew.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.save()?;
-        self.file.set(at::BUSY, 0)
+        if self.due.is_spoilt() { Ok(()) } else { self.file.set(at::BUSY, 0) }
     }
 
     /// Store the ends if they changed.
     pub(super) fn save(&mut self) -> Result<()> {
         if self.ends != self.stored {
-            self.ends.serial = self.stored.serial + 1;
+            // Forged ones begin anywhere.
+            self.ends.serial = self.stored.serial.wrapping_add(1);
             self.slot = 1 - self.slot;
             self.file.put_ends(&self.ends, self.slot)?;
             self.stored = self.ends;
@@ -87,20 +90,21 @@ impl<'a> Ring<'a> {
     /// Offset of what is in a place.
     pub(super) fn offset(&self, place: u64) -> u64 {
         let floor = self.ends.floor;
-        floor + (place.wrapping_sub(floor) & (self.file.parts().capacity - 1))
+        floor.wrapping_add(place.wrapping_sub(floor) & (self.file.parts().capacity - 1))
     }
 
     /// When an entry comes up, by the steady clock.
     pub(super) fn time_of(entry: &Entry, now: Now) -> u64 {
         match entry.state {
             State::Leased => entry.when,
-            State::Delayed => now.steady + entry.when.saturating_sub(now.wall),
+            State::Delayed => now.steady.saturating_add(entry.when.saturating_sub(now.wall)),
             State::Ready | State::Done => 0,
         }
     }
 
     /// Hand out up to `n` jobs until a deadline: first what came back, then what nobody had yet, below
-    /// `end`. `lane` tells the lane of a record, where keys keep an order.
+    /// `end`. `lane` tells the lane of a record, where keys keep an order. It ends, whatever the heap says:
+    /// in each turn one that was due is handed out, taken out or put off.
     pub(super) fn take(
         &mut self,
         n: usize,
@@ -119,6 +123,11 @@ impl<'a> Ring<'a> {
                 break;
             };
             let offset = self.offset(place);
+            // From the head on nothing ever came back.
+            if offset >= self.ends.head || !self.due.is_rooted(place) {
+                self.due.spoil()?;
+                return Ok(out);
+            }
             let found = self.file.entry(offset);
             match found.entry.state {
                 State::Done => {
@@ -127,6 +136,13 @@ impl<'a> Ring<'a> {
                 }
                 State::Delayed if found.entry.when > now.wall => {
                     self.due.put(place, Self::time_of(&found.entry, now))?;
+                    continue;
+                }
+                State::Leased
+                    if found.entry.when > now.steady && !planted(Canary::ExtensionForgotten) =>
+                {
+                    // The heap has no checksum, and the entry has one.
+                    self.due.put(place, found.entry.when)?;
                     continue;
                 }
                 State::Leased => self.due.count(found.entry.holder, -1)?,

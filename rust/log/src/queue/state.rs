@@ -3,7 +3,7 @@
 //! Owns the loads and stores of [`crate::format::queue`]. Invariant: a version of an entry is stored
 //! over the older of the two, never over the one that holds; so whoever dies in the middle leaves the
 //! entry as it was. The same goes for the ends. What changes what is derived stands between two
-//! stores to BUSY: who finds it set makes all of it anew.
+//! stores to BUSY: who finds it set makes all of it anew, and who finds it damaged leaves BUSY set.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(super) struct Found {
     /// [`Entry::FRESH`] where no version is believed.
     pub(super) entry: Entry,
     pub(super) is_known: bool,
-    half: u64,
+    pub(super) half: u64,
     serial: u32,
 }
 
@@ -81,9 +81,12 @@ impl StateFile {
     }
 
     /// True while the path leads to this file.
-    pub(super) fn is_in_place(&self, store: &Store) -> bool {
-        let now = store.storage().stat(&self.path);
-        now.is_ok_and(|now| (now.device, now.inode) == (self.stat.device, self.stat.inode))
+    pub(super) fn is_in_place(&self, store: &Store) -> Result<bool> {
+        match store.storage().stat(&self.path) {
+            Ok(now) => Ok((now.device, now.inode) == (self.stat.device, self.stat.inode)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Error::io("look at", &self.path, error)),
+        }
     }
 
     /// What stays the same while the queue grows and shrinks, and is another when it was reset.
@@ -122,12 +125,13 @@ impl StateFile {
         let [first, second] = [serial(&versions[0]), serial(&versions[1])];
         let is_second = (second.wrapping_sub(first) as i32) > 0;
         let newer = u64::from(is_second);
-        let serial = if is_second { second } else { first };
         for half in [newer, 1 - newer] {
             if let Some(entry) = Entry::decode(&versions[half as usize], self.header.id, offset) {
-                return Found { entry, is_known: true, half, serial };
+                // Not the other one's, which is stored over: what that says is no serial any more.
+                return Found { entry, is_known: true, half, serial: entry.serial };
             }
         }
+        let serial = if is_second { second } else { first };
         Found { entry: Entry::FRESH, is_known: false, half: newer, serial }
     }
 
@@ -147,7 +151,7 @@ impl StateFile {
     pub(super) fn ends(&self) -> Result<(Ends, usize)> {
         let slots = at::ENDS.map(|position| {
             let words: [u64; ENDS_LEN / 8] = self.map.load_words(position);
-            Ends::decode(&words, self.header.id)
+            Ends::decode(&words, self.header.id).filter(|ends| ends.fit(self.parts().capacity))
         });
         Ends::newest(slots).map_err(|what| Error::malformed(&self.path, at::ENDS[0], what))
     }
@@ -198,7 +202,7 @@ impl StateFile {
     pub(super) fn remove(&self, store: &Store, member: &Membership) -> Result<bool> {
         self.free_stale_lock(member.incarnation());
         let Some(_guard) = self.lock(store, member)? else { return Ok(false) };
-        if self.load(at::REPLACED) != 0 && !self.is_in_place(store) {
+        if self.load(at::REPLACED) != 0 && !self.is_in_place(store)? {
             return Ok(false);
         }
         // Who dies in between leaves this behind, which has the next one look for the file's name.

@@ -1,11 +1,13 @@
 //! Queues in memory: what is handed out to whom, power cuts and deaths at every event, harmed files.
 
+mod forged;
 mod handing_back;
 mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::state::StateFile;
 use super::*;
 use crate::storage::faulty::{Fault, FaultyStorage, How};
 use crate::storage::memory::{MemoryStorage, every};
@@ -452,25 +454,6 @@ fn a_version_that_is_half_stored_leaves_the_entry_as_it_was() {
         assert!(found.is_known && found.entry == before, "word {word}: {found:?}");
         file.set(newer + 8 * word, kept).unwrap();
     }
-}
-
-#[test]
-fn what_a_dead_one_left_half_changed_is_made_anew() {
-    let machine = machine();
-    let topic = filled(&machine, 6, SyncMode::Durable);
-    let work = queue(&topic, KEYED);
-    let jobs = take(&work, &topic, 3);
-    work.nack(&topic, &leases(&jobs[..2]), Duration::ZERO).unwrap();
-    let path = topic.store().layout().queue("work").unwrap();
-    let file = StateFile::open(topic.store(), &path).unwrap().unwrap();
-    file.set(at::BUSY, 1).unwrap();
-    file.set(at::HEAP, 1).unwrap();
-    file.set(at::LEASED, 7).unwrap();
-    file.set(file.parts().heap(0) + 8, 63).unwrap();
-    assert_eq!(offsets(&take(&work, &topic, 9)), [0, 1]);
-    assert_eq!(work.info(&topic).unwrap().leased, 3);
-    ack(&work, &topic, &jobs[2..]).unwrap();
-    assert_eq!(offsets(&take(&work, &topic, 9)), [5]);
 }
 
 /// Where stores are writes they may fail half-way, as a death in the middle leaves them.

@@ -1,0 +1,163 @@
+//! Files harmed as media, strangers and careless copies do it.
+//!
+//! Owns the ways, and what is said of each: by that a store is judged.
+
+use std::path::{Path, PathBuf};
+
+use falaj::format::names;
+use falaj::storage::{Open, Storage};
+
+use crate::example::{Example, is_beside, read};
+use crate::random::Random;
+
+pub fn put(disk: &dyn Storage, path: &Path, bytes: &[u8]) {
+    let _ = disk.unlink(path);
+    let file = disk.open(path, Open::CreateNew(0o600)).unwrap();
+    file.write_at(bytes, 0).unwrap();
+    file.allocate(bytes.len() as u64).unwrap();
+}
+
+fn any_file<'a>(example: &'a Example, random: &mut Random) -> &'a Path {
+    // Most bytes are those of segments; most kinds of files are not.
+    loop {
+        let (path, len) = random.pick(&example.files);
+        if *len > 0 {
+            return path;
+        }
+    }
+}
+
+pub fn of_kind<'a>(example: &'a Example, random: &mut Random, end: &str) -> &'a Path {
+    let all: Vec<_> =
+        example.files.iter().filter(|(path, _)| path.to_string_lossy().ends_with(end)).collect();
+    &random.pick(&all).0
+}
+
+/// What was done, and to which file.
+#[derive(Debug)]
+pub struct Harm {
+    pub kind: &'static str,
+    pub file: PathBuf,
+    pub story: String,
+}
+
+impl Harm {
+    pub fn new(kind: &'static str, file: &Path, more: &str) -> Self {
+        let story = format!("{kind}{more} {}", file.display());
+        Self { kind, file: file.to_path_buf(), story }
+    }
+
+    /// True where a store looks like an older one, or a shorter one, and is one as far as falaj can know.
+    pub fn is_stale(&self) -> bool {
+        self.kind.starts_with("stale") || self.kind.starts_with("missing")
+    }
+}
+
+/// Some file, for [`harm`].
+pub fn some_file<'a>(example: &'a Example, random: &mut Random) -> &'a Path {
+    if random.once_in(2) { of_kind(example, random, ".log") } else { any_file(example, random) }
+}
+
+/// As media, strangers and careless copies do it.
+pub fn harm(disk: &dyn Storage, example: &Example, random: &mut Random, path: &Path) -> Harm {
+    let Ok(stat) = disk.stat(path) else { return Harm::new("missing", path, "") };
+    if stat.len == 0 {
+        return Harm::new("empty", path, "");
+    }
+    let mut bytes = read(disk, path);
+    let len = bytes.len() as u64;
+    let content = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) as u64 + 1;
+    let at = random.below(content) as usize;
+    let what = match random.below(11) {
+        0 => {
+            bytes[at] ^= 1 << random.below(8);
+            "flip"
+        }
+        1 => {
+            let end = bytes.len().min(at + 1 + random.below(600) as usize);
+            let noise = random.bytes(end - at);
+            bytes[at..end].copy_from_slice(&noise);
+            "noise"
+        }
+        2 => {
+            let sector = at / 512 * 512;
+            let end = bytes.len().min(sector + 512 * (1 + random.below(12) as usize));
+            bytes[sector..end].fill(0);
+            "hole"
+        }
+        3 => {
+            bytes.truncate(at);
+            "truncated"
+        }
+        4 => {
+            bytes.extend(random.bytes(1 + at % 5000));
+            "longer"
+        }
+        5 => swap_sectors(&mut bytes, random, at),
+        6 => {
+            bytes = random.bytes(len as usize);
+            "foreign"
+        }
+        7 => {
+            disk.unlink(path).unwrap();
+            return Harm::new("missing", path, "");
+        }
+        8 | 9 => return copy_over(disk, example, random, path),
+        _ => {
+            // What was written in the second half never arrived.
+            bytes[at..].fill(0);
+            "stale"
+        }
+    };
+    put(disk, path, &bytes);
+    // Without its marks a segment's damage looks like a torn end: that is harm in two places.
+    let marks = path.extension().is_some_and(|end| end == "log") && at < 4096;
+    let kind = if marks && what != "flip" { "stale marks:" } else { what };
+    Harm::new(kind, path, &format!(" {what} at {at} of"))
+}
+
+fn swap_sectors(bytes: &mut [u8], random: &mut Random, at: usize) -> &'static str {
+    let sectors = bytes.len() / 512;
+    if sectors > 1 {
+        // Not the first page, which holds the marks.
+        let b = 8.min(sectors - 1) + random.below((sectors - 8.min(sectors - 1)) as u64) as usize;
+        let a = at / 512 % sectors;
+        for i in 0..512 {
+            bytes.swap(a * 512 + i, b * 512 + i);
+        }
+    }
+    "swapped"
+}
+
+/// Another file of the same kind in a file's place, or beside it under the next number.
+fn copy_over(disk: &dyn Storage, example: &Example, random: &mut Random, path: &Path) -> Harm {
+    let other = like(example, random, path).to_path_buf();
+    let Ok(stat) = disk.stat(&other) else { return Harm::new("missing", &other, "") };
+    if stat.len == 0 {
+        return Harm::new("empty", &other, "");
+    }
+    let bytes = read(disk, &other);
+    let is_log = path.extension().is_some_and(|end| end == "log");
+    let target: PathBuf = if random.once_in(2) && is_log {
+        let name = path.file_name().unwrap().to_string_lossy();
+        let next = names::parse_segment(&name).unwrap() + 1 + random.below(2);
+        path.with_file_name(names::segment(next))
+    } else {
+        path.to_path_buf()
+    };
+    let kind = if target == path { "copied" } else { "stale:" };
+    put(disk, &target, &bytes);
+    Harm::new(kind, &target, &format!(" {} over", other.display()))
+}
+
+fn like<'a>(example: &'a Example, random: &mut Random, path: &Path) -> &'a Path {
+    if is_beside(path) {
+        let all: Vec<_> = example.files.iter().filter(|(other, _)| is_beside(other)).collect();
+        return &random.pick(&all).0;
+    }
+    let end =
+        path.extension().map_or("control".into(), |end| format!(".{}", end.to_string_lossy()));
+    let end =
+        if end == ".json" { path.file_name().unwrap().to_string_lossy().into_owned() } else { end };
+    of_kind(example, random, &end)
+}
