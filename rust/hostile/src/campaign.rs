@@ -23,8 +23,8 @@ use crate::arguments::Arguments;
 
 /// Longest time of one case: they take milliseconds.
 const HANG: Duration = Duration::from_secs(60);
-/// Address space that the cases may take beyond what there was at the beginning, bytes. Threads of
-/// stores end a moment after them, and maps are as long as files may get.
+/// [`Plan::room`], unless a campaign says otherwise. Threads of stores end a moment after them, and maps
+/// are as long as files may get.
 const MEMORY: u64 = 1 << 30;
 /// Most memory that a worker may ever have had, bytes.
 const PEAK: u64 = 512 << 20;
@@ -52,6 +52,8 @@ pub struct Plan {
     /// What the cases are numbered by, where a later run could not find it out again: it is kept with
     /// the progress, for [`Plan::kept`].
     pub basis: Value,
+    /// Address space that the cases may take beyond what there was at the beginning, bytes.
+    pub room: u64,
 }
 
 /// Options that every campaign has.
@@ -70,6 +72,7 @@ impl Plan {
             state: arguments.path("state"),
             json: arguments.path("json"),
             basis: Value::Null,
+            room: MEMORY,
         })
     }
 
@@ -202,7 +205,7 @@ pub fn run<B: Send>(
     let before = tally.seconds;
     let desks: Vec<Desk> = (0..plan.threads).map(Desk::new).collect();
     let benches: Vec<Mutex<B>> = desks.iter().map(|_| Mutex::new(bench())).collect();
-    limit_memory();
+    limit_memory(plan.room);
     let over = AtomicBool::new(false);
     let doing = Doing { bench: &bench, case: &case };
     std::thread::scope(|scope| {
@@ -348,9 +351,9 @@ fn peak() -> u64 {
     status("VmHWM:")
 }
 
-fn limit_memory() {
+fn limit_memory(room: u64) {
     if std::env::var_os(WORKER).is_some() {
-        let most = status("VmSize:") + MEMORY;
+        let most = status("VmSize:") + room;
         let limit = Rlimit { current: Some(most), maximum: None };
         setrlimit(Resource::As, limit).unwrap();
     }
