@@ -239,7 +239,7 @@ impl Truth {
         self.read_all(log, allowed, gone).map(|(found, _)| found)
     }
 
-    /// The same, and every fourth log is asked in its middle, too (see [`crate::ask`]); `draw` decides
+    /// The same, and every fourth log is asked in its middle, too (see `rust/sim/src/ask.rs`); `draw` decides
     /// which ones, and where.
     ///
     /// # Errors
