@@ -8,7 +8,8 @@
 | `state` | what the soak remembers beyond that, in one file that is there whole or not at all |
 | `pieces` | one harness at work for some minutes, and how it ends |
 | `keeper` | the process above each piece: nothing of the piece outlives it, nor it the driver |
-| `driver` | which piece is next, findings, room on the disks, the end |
+| `findings` | which files are whose, and what was found as it stands in them |
+| `driver` | which piece is next, what becomes of a finding, room on the disks, the end |
 | `progress` | the table for people |
 | `ledger` | the row in docs/RELIABILITY.md |
 

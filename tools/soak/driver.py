@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from soak import findings
+from soak.counts import done_in
 from soak.harnesses import Harnesses, Job, Turn
 from soak.pieces import Piece, free_bytes, keep_copy, wipe
 from soak.state import Job as Told
@@ -234,11 +235,8 @@ class Soak:
     # --- What is there -------------------------------------------------------------------------
 
     def done(self) -> Counter[str]:
-        """Count what was done, whatever is going on."""
-        found: Counter[str] = Counter()
-        for kind, read in self.harnesses.readers.items():
-            found.update(read(self.home / kind))
-        return found
+        """Count what was done."""
+        return done_in(self.home, self.harnesses.readers)
 
     def kinds_that_are_met(self) -> set[str]:
         """List the kinds of which enough was done."""

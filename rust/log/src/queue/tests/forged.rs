@@ -277,8 +277,7 @@ fn what_a_dead_one_left_half_changed_is_made_anew() {
     let work = queue(&topic, KEYED);
     let jobs = take(&work, &topic, 3);
     work.nack(&topic, &leases(&jobs[..2]), Duration::ZERO).unwrap();
-    let path = topic.store().layout().queue("work").unwrap();
-    let file = StateFile::open(topic.store(), &path).unwrap().unwrap();
+    let file = state(&topic);
     file.set(at::BUSY, 1).unwrap();
     file.set(at::HEAP, 1).unwrap();
     file.set(at::LEASED, 7).unwrap();
