@@ -80,7 +80,7 @@ proof-crashes: | check-tools ## deaths and power cuts at all points of compactio
 proof-sanitizers: | check-tools
 	tools/sanitize all || { [ $$? = 77 ] && echo "NOT RUN: sanitizers"; }
 
-# A minute for each of fourteen targets, as many at a time as there are cores; and failing calls.
+# A minute for each of seventeen targets, as many at a time as there are cores; and failing calls.
 proof-hostile: | check-tools
 	cargo run --release --locked -p falaj-hostile -- push
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -185,12 +186,24 @@ class _Demo:
 
 def explore(store: Path) -> list[str]:
     """List commands to look at what is there."""
-    where = shlex.quote(str(store))
+    call, where = program(), shlex.quote(str(store))
     return [
-        f"falaj topics {where}",
-        f"falaj cat {where} {submit.SUMMARY}",
-        f"falaj cat {where} {TOPIC} --grep N14228",
+        f"{call} topics {where}",
+        f"{call} cat {where} {submit.SUMMARY}",
+        f"{call} cat {where} {TOPIC} --grep N14228",
     ]
+
+
+def program() -> str:
+    """Name `falaj` so that a shell finds it; by its name alone it does not after `make demo`."""
+    beside = Path(sys.executable).with_name("falaj")
+    found = shutil.which("falaj")
+    if found and beside.exists() and Path(found).samefile(beside):
+        return "falaj"
+    if not beside.exists():
+        return shlex.join([sys.executable, "-m", "falaj"])
+    here = Path.cwd()
+    return shlex.quote(str(beside.relative_to(here) if beside.is_relative_to(here) else beside))
 
 
 def _prepare(folder: Path) -> Path:
