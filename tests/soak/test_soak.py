@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from soak import counts, harnesses, ledger, sources
-from soak.__main__ import programs_in, which
+from soak import counts, harnesses, ledger, sketch, sources
+from soak.__main__ import enter, programs_in, which
 from soak.harnesses import ROOT, VARIANTS, Turn, everything
 from soak.keeper import descendants, die_with_parent
 from soak.state import Job, State
@@ -215,7 +215,7 @@ def test_a_soak_has_one_row_which_grows_and_the_newest_stands_on_top() -> None:
         "| 0 tests | 77 | 1 by kill |"
     )
     assert len(one.split(" | ")) == len(ledger.HEADS)
-    entered = ledger.enter(page, one)
+    entered = ledger.enter(page, one, 5)
     lines = entered.splitlines()
     top = lines.index(ledger.HEAD)
     assert lines[top + 1 : top + 3] == [ledger.RULE, one]
@@ -225,7 +225,7 @@ def test_a_soak_has_one_row_which_grows_and_the_newest_stands_on_top() -> None:
 
     other = ledger.row(State(78, "0.2.0, def", "def"), Counter(), today)
     grown = ledger.row(a_state(), Counter(states=7654321), today)
-    entered = ledger.enter(ledger.enter(entered, other), grown)
+    entered = ledger.enter(ledger.enter(entered, other, 5), grown, 5)
     lines = entered.splitlines()
     assert lines[top + 2 : top + 4] == [other, grown]
     assert one not in lines
@@ -242,27 +242,68 @@ def test_below_the_soaks_stands_what_all_of_them_did() -> None:
     done |= {"flips": 900, "whole variants": 1, "faults": 7, "faults in all": 7, "fuzzed": 40}
     # The first has not run power cuts; it is entered twice, and counts once.
     for state, did in ((a_state(), {}), (a_state(), done), (State(78, "0.2.0", "x", 3480), done)):
-        page = ledger.enter(page, ledger.row(state, Counter(did), today))
+        page = ledger.enter(page, ledger.row(state, Counter(did), today), 1_600_000)
     assert page.splitlines()[4:] == [
-        "| all of them |  | 4 h 0 min | 2,469,134 | 2,000 | 10 | 10 "
+        "| all of them |  | 4 h 0 min | 1,600,000 different of 2,469,134 | 2,000 | 10 | 10 "
         "| 1,800; 2 times a whole variant | at most 7 in one | 80 |  |  |  |  |",
         "",
         "More.",
     ]
 
 
-def test_sketches_count_what_they_saw_together_once() -> None:
+def sketches_of(hashes: int) -> list[bytes]:
+    """What two saw of so many: a third of all both, of the others each a half."""
     draw = random.Random(3)
-    halves = [[0] * 65536, [0] * 65536]
-    for n in range(300_000):
+    halves = [bytearray(65536), bytearray(65536)]
+    for n in range(hashes):
         hashed = draw.getrandbits(64)
         rest = (hashed << 16) & (2**64 - 1) | 1 << 15
         rank = 64 - rest.bit_length() + 1
         for half in halves if n % 3 == 0 else [halves[n % 2]]:
             half[hashed >> 48] = max(half[hashed >> 48], rank)
-    count = counts.different([bytes(half).hex() for half in halves])
-    assert math.isclose(count, 300_000, rel_tol=0.02)
-    assert counts.different([]) == 0
+    return [bytes(half) for half in halves]
+
+
+def test_sketches_count_what_they_saw_together_once() -> None:
+    halves = sketches_of(300_000)
+    assert [sketch.count(half) for half in halves] == [pytest.approx(200_000, rel=0.02)] * 2
+    assert sketch.count(sketch.union(halves)) == pytest.approx(300_000, rel=0.02)
+    assert sketch.union([]) == b""
+    assert sketch.count(b"") == 0
+
+
+def test_of_all_soaks_each_state_counts_once(tmp_path: Path) -> None:
+    page, home = tmp_path / "PAGE.md", tmp_path / "home"
+    page.write_text(f"{ledger.HEAD}\n{ledger.RULE}\n")
+    (home / "explore").mkdir(parents=True)
+    counted: list[Any] = []
+    # The second soak sees what the first saw, too; the third is the second, which goes on.
+    for seed, half in zip((1, 2, 2), [*sketches_of(30_000), sketches_of(30_000)[0]], strict=True):
+        kept = {"sketch": half.hex(), "counts": {"first": 1, "second": 0, "deaths": 0}}
+        (home / "explore/explore-0-1.json").write_text(json.dumps(kept))
+        state = State(seed, "0.1.0", "abc", seconds=60.0)
+        enter(state, counts.done_in(home), home, page)
+        *rows, total = page.read_text().splitlines()[2:]
+        counted.append((len(rows), ledger.figure(ledger.cells_of(total)["states"], 0)))
+    assert counted[0] == (1, pytest.approx(20_000, rel=0.02))
+    assert counted[1] == (2, pytest.approx(30_000, rel=0.02))
+    assert counted[2] == counted[1]
+
+
+def test_a_file_of_sketches_that_was_harmed_is_told_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "states.txt"
+    sketch.take_in(path, sketches_of(100))
+    for harmed in (path.read_text()[:-20], "", "<<<<<<<\n" + path.read_text()):
+        path.write_text(harmed)
+        with pytest.raises(ValueError, match=r"states\.txt holds no sketch .*take an older one"):
+            sketch.take_in(path, sketches_of(100))
+
+
+def test_the_ledger_counts_what_the_file_of_sketches_tells() -> None:
+    page = (ROOT / "docs/RELIABILITY.md").read_text()
+    total = next(line for line in page.splitlines() if line.startswith(f"| {ledger.ALL} |"))
+    told = ledger.figure(ledger.cells_of(total)["states"], 0)
+    assert told == sketch.count(sketch.read(ROOT / "docs/states.txt"))
 
 
 def test_what_the_harnesses_keep_is_what_is_counted(tmp_path: Path) -> None:

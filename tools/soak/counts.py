@@ -5,12 +5,13 @@ seeds. So nothing is counted twice, and nothing is lost that the harness itself 
 """
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from soak import sketch
 
 BATCH = 64
 """Inputs of a case of one decoder: `BATCH` of rust/hostile/src/bytes/decoders.rs."""
@@ -41,22 +42,16 @@ def last_number(pattern: re.Pattern[bytes], log: Path) -> int:
     return int(numbers[-1]) if numbers else 0
 
 
-def different(sketches: list[str]) -> int:
-    """Count what several sketches saw together, as `Sketch` of rust/sim/src/seen.rs does."""
-    ranks = [max(ranks) for ranks in zip(*map(bytes.fromhex, sketches), strict=True)]
-    if not ranks:
-        return 0
-    m = len(ranks)
-    raw = 0.7213 / (1 + 1.079 / m) * m * m / math.fsum(2.0**-rank for rank in ranks)
-    empty = ranks.count(0)
-    return int(m * math.log(m / empty) if empty and raw <= 2.5 * m else raw)
+def sketches(folder: Path) -> list[bytes]:
+    """Read the sketches of what the explorer saw, one for each shard and seed."""
+    return [bytes.fromhex(k["sketch"]) for k in kept_in(folder)]
 
 
 def explore(folder: Path) -> Counter[str]:
     """Read different states, and how many were judged."""
     kept = kept_in(folder)
     judged = sum(k["counts"][name] for k in kept for name in ("first", "second", "deaths"))
-    return Counter(states=different([k["sketch"] for k in kept]), judged=judged)
+    return Counter(states=sketch.count(sketch.union(sketches(folder))), judged=judged)
 
 
 def kill(folder: Path) -> Counter[str]:

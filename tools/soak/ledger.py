@@ -56,8 +56,14 @@ def row(state: State, done: Counter[str], today: datetime.date) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def enter(page: str, new: str) -> str:
-    """Put a row into the page, in place of the one of the same soak if there is one."""
+def enter(page: str, new: str, different: int) -> str:
+    """Put a row into the page, in place of the one of the same soak if there is one.
+
+    Args:
+        page: Text of the whole page.
+        new: The row.
+        different: Crash states that all soaks together came by, each counted once (`sketch`).
+    """
     lines = page.splitlines()
     if HEAD not in lines:
         raise ValueError(f"no table that begins with {HEAD}")
@@ -71,12 +77,12 @@ def enter(page: str, new: str) -> str:
         rows[before[0]] = new
     else:
         rows.insert(0, new)
-    lines[top:end] = [*rows, total(rows)]
+    lines[top:end] = [*rows, total(rows, different)]
     return "\n".join(lines) + "\n"
 
 
-def total(rows: list[str]) -> str:
-    """Add rows up; of states each counts those that another one came by too."""
+def total(rows: list[str], different: int) -> str:
+    """Add rows up; states that two of them came by are told apart."""
     told = [cells_of(row) for row in rows]
     cells = dict.fromkeys(HEADS, "")
     cells["date"] = ALL
@@ -84,6 +90,7 @@ def total(rows: list[str]) -> str:
     cells["time"] = f"{minutes // 60} h {minutes % 60} min"
     for name in SUMMED:
         cells[name] = f"{sum(figure(row[name], 0) for row in told):,}"
+    cells["states"] = f"{different:,} different of {cells['states']}"
     whole = sum(figure(row["flips"], 1) for row in told)
     cells["flips"] += f"; {whole} times a whole variant"
     most = max((figure(row["faults"], 0) for row in told), default=0)
