@@ -49,29 +49,18 @@ def _run(commands: list[str], path: str) -> None:
         assert ran.stdout
 
 
-def test_by_its_name_where_the_shell_finds_it(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("looks", "called"), [("{}:/bin", "falaj"), ("/bin", ".venv/bin/falaj")])
+def test_by_its_name_where_the_shell_finds_it_and_else_with_its_path(
+    looks: str, called: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An environment that is activated."""
-    python = sys.executable
-    _environment(tmp_path / "bin", monkeypatch, python)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    commands = steps.explore(store)
-    assert commands[0] == f"falaj topics '{store}'"
-    _run(commands, f"{tmp_path / 'bin'}:/usr/bin:/bin")
-
-
-def test_below_here_where_the_shell_would_not_find_it(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`make demo`, whose environment nobody activated."""
-    python = sys.executable
-    _environment(tmp_path / ".venv/bin", monkeypatch, python)
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    """An environment that is activated, and that of `make demo`, which nobody activated."""
+    path = looks.format(tmp_path / ".venv/bin")
+    _environment(tmp_path / ".venv/bin", monkeypatch, sys.executable)
+    monkeypatch.setenv("PATH", path)
     monkeypatch.chdir(tmp_path)
     commands = steps.explore(store)
-    assert commands[0].startswith(".venv/bin/falaj topics ")
-    _run(commands, "/usr/bin:/bin")
+    assert commands[0] == f"{called} topics '{store}'"
+    _run(commands, path)
 
 
 def test_with_its_path_where_another_would_be_found(

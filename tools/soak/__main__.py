@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from soak import ledger, sketch, sources
-from soak.counts import READERS, done_in, sketches
+from soak.counts import READERS, done_in, kept_in, sketches
 from soak.driver import NoRoom, Soak, hold
 from soak.harnesses import ROOT, everything
 from soak.pieces import wipe
 from soak.progress import Progress, clock, line
-from soak.state import State
+from soak.state import State, put
 
 PAGE = ROOT / "docs/RELIABILITY.md"
 SKETCH = "states.txt"
@@ -29,10 +29,8 @@ SKETCH = "states.txt"
 def enter(state: State, done: Counter[str], home: Path, page: Path = PAGE) -> str:
     """Put the row of a soak into the ledger, and remember that it is there."""
     new = ledger.row(state, done, datetime.datetime.now(datetime.UTC).date())
-    different = sketch.take_in(page.with_name(SKETCH), sketches(home / "explore"))
-    beside = page.with_suffix(".new")
-    beside.write_text(ledger.enter(page.read_text(), new, different))
-    beside.replace(page)
+    different = sketch.take_in(page.with_name(SKETCH), sketches(kept_in(home / "explore")))
+    put(page, ledger.enter(page.read_text(), new, different))
     state.entered = state.seconds
     state.save(home / "state.json")
     return new

@@ -42,16 +42,16 @@ def last_number(pattern: re.Pattern[bytes], log: Path) -> int:
     return int(numbers[-1]) if numbers else 0
 
 
-def sketches(folder: Path) -> list[bytes]:
-    """Read the sketches of what the explorer saw, one for each shard and seed."""
-    return [bytes.fromhex(k["sketch"]) for k in kept_in(folder)]
+def sketches(kept: list[Kept]) -> list[bytes]:
+    """Take out the sketches of what the explorer saw, one for each shard and seed."""
+    return [bytes.fromhex(k["sketch"]) for k in kept]
 
 
 def explore(folder: Path) -> Counter[str]:
     """Read different states, and how many were judged."""
     kept = kept_in(folder)
     judged = sum(k["counts"][name] for k in kept for name in ("first", "second", "deaths"))
-    return Counter(states=sketch.count(sketch.union(sketches(folder))), judged=judged)
+    return Counter(states=sketch.count(sketch.union(sketches(kept))), judged=judged)
 
 
 def kill(folder: Path) -> Counter[str]:

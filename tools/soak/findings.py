@@ -8,6 +8,8 @@ import json
 import re
 from pathlib import Path
 
+from soak.state import put
+
 
 def files_of(folder: Path, job: str) -> list[Path]:
     """List the files that a job's pieces go on from, those of its other seeds among them."""
@@ -27,6 +29,4 @@ def forget(path: Path) -> None:
     if told(path):
         kept = json.loads(path.read_text())
         kept |= {key: [] for key in ("findings", "violations") if key in kept}
-        beside = path.with_suffix(".new")
-        beside.write_text(json.dumps(kept, indent=1))
-        beside.replace(path)
+        put(path, json.dumps(kept, indent=1))

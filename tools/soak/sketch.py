@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from soak.state import put
+
 HEAD = """\
 # Which crash states the soaks of RELIABILITY.md came by: the ranks of a sketch, of which
 # tools/soak/sketch.py, which writes this file, tells how many they were, within one percent.
@@ -45,9 +47,7 @@ def take_in(path: Path, sketches: Iterable[bytes]) -> int:
     known = [read(path)] if path.exists() else []
     ranks = union([*known, *sketches])
     if ranks and [ranks] != known:
-        beside = path.with_suffix(".new")
-        beside.write_text(text(ranks))
-        beside.replace(path)
+        put(path, text(ranks))
     return count(ranks)
 
 

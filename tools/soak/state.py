@@ -11,6 +11,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 
+def put(path: Path, text: str) -> None:
+    """Give a file another text, whole or not at all, after a power cut too."""
+    beside = path.with_suffix(".new")
+    with beside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
 @dataclass
 class Job:
     """A harness, or a shard of one."""
@@ -48,12 +58,7 @@ class State:
 
     def save(self, path: Path) -> None:
         """Put it into a file, whole or not at all."""
-        beside = path.with_suffix(".new")
-        with beside.open("w") as file:
-            json.dump(asdict(self), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        put(path, json.dumps(asdict(self), indent=1))
 
     @classmethod
     def load(cls, path: Path) -> "State | None":
