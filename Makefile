@@ -13,10 +13,12 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 BIN := .venv/bin
 CORE := python/falaj/_core.abi3.so
 # A wheel goes to others: its panic messages name no folder of the machine that built it. These flags
-# would make cargo build everything else anew, so what Python imports has a directory of its own; the
-# module of .venv and that of the wheel are one build.
+# would make cargo build everything else anew, so what is shipped has a directory of its own; the
+# module of .venv and that of the wheel are one build, and the harnesses try that build of the engine.
 NO_PATHS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo --remap-path-prefix=$(CURDIR)=falaj
-MATURIN := RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" CARGO_TARGET_DIR="$(TARGET)/python" $(BIN)/maturin
+SHIPPED := $(TARGET)/shipped
+AS_SHIPPED := RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" CARGO_TARGET_DIR="$(SHIPPED)"
+MATURIN := $(AS_SHIPPED) $(BIN)/maturin
 DIST ?= dist
 SHUTTLE := RUSTFLAGS="$${RUSTFLAGS:-} --cfg shuttle" CARGO_TARGET_DIR="$(TARGET)/shuttle" \
 	cargo test -p falaj --profile models --locked --test shuttle
@@ -52,12 +54,13 @@ test: | check-tools ## all tests, of Rust, Python and Spark, and the models
 test-proof: $(CORE) ## the reliability harness, push-sized (docs/RELIABILITY.md)
 	$(BIN)/python tools/parts.py proof "$(TARGET)/proof"
 
-# One after the other: the storm's engine has fail points, which the others' must not have.
+# The storm's engine has fail points, which the others' must not have.
 proof-programs: | check-tools
-	for crate in falaj-sim falaj-hostile falaj-storm; do cargo build --release --locked -p $$crate; done
+	$(AS_SHIPPED) cargo build --release --locked -p falaj-sim -p falaj-hostile
+	$(AS_SHIPPED) cargo build --release --locked -p falaj-storm
 
 proof-explore: | check-tools
-	cargo run --release --locked -p falaj-sim -- explore --states 2000000 --progress
+	$(AS_SHIPPED) cargo run --release --locked -p falaj-sim -- explore --states 2000000 --progress
 
 # A target directory of its own: nothing that has canaries in it lies where something else is taken from.
 proof-canaries: | check-tools
@@ -65,8 +68,8 @@ proof-canaries: | check-tools
 
 # A kernel in a process, whose disk drops, fails or tears writes: btrfs too.
 proof-guest: | check-tools ## power cuts in a guest, where user-mode-linux and its tools are installed
-	cargo build --release --locked -p falaj-storm
-	$(BIN)/python tools/guest.py $(TARGET)/release/falaj-storm --cuts $(or $(CUTS),12) --dir $(PROOF_DIR) || [ $$? = 77 ]
+	$(AS_SHIPPED) cargo build --release --locked -p falaj-storm
+	$(BIN)/python tools/guest.py "$(SHIPPED)/release/falaj-storm" --cuts $(or $(CUTS),12) --dir $(PROOF_DIR) || [ $$? = 77 ]
 
 # Another seed is other schedules: FALAJ_SHUTTLE_SEED=…; a failure is seen again with the seed it prints.
 proof-models: | check-tools
@@ -82,7 +85,7 @@ proof-sanitizers: | check-tools
 
 # A minute for each of seventeen targets, as many at a time as there are cores; and failing calls.
 proof-hostile: | check-tools
-	cargo run --release --locked -p falaj-hostile -- push
+	$(AS_SHIPPED) cargo run --release --locked -p falaj-hostile -- push
 
 # Not of every push: it builds all of it anew, with a nightly compiler.
 ASAN_SECONDS ?= 120
@@ -95,11 +98,11 @@ PROOF_DIR ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)"
 	echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 
 proof-storm: $(CORE)
-	cargo run --release --locked -p falaj-storm -- kill --kills 500 --records 5000000 --seed 20 \
+	$(AS_SHIPPED) cargo run --release --locked -p falaj-storm -- kill --kills 500 --records 5000000 --seed 20 \
 		--dir $(PROOF_DIR) --python $(BIN)/python
 
 proof-power: | check-tools
-	cargo run --release --locked -p falaj-storm -- power --cuts 50 --seed 20 --dir $(PROOF_DIR) || \
+	$(AS_SHIPPED) cargo run --release --locked -p falaj-storm -- power --cuts 50 --seed 20 --dir $(PROOF_DIR) || \
 		{ [ $$? = 77 ] && echo "NOT RUN: power cuts, for want of the right to mount"; }
 
 # Two fifths of what each of some forty Javas takes to start; `make test` has too few for it.
@@ -107,9 +110,12 @@ proof-power: | check-tools
 	$(BIN)/python -m falaj.spark.archive
 	touch $@
 
+OUTSIDE := tests/proof tests/hostile/test_hostile_bytes.py
+
 proof-outside: $(CORE) .venv/.classes
-	$(BIN)/python -m pytest tests/proof tests/hostile/test_hostile_bytes.py --proof -p no:cacheprovider --durations=10
-	$(BIN)/python -m pytest tests/spark tests/demo tests/soak --proof -m proof -p no:cacheprovider --durations=10
+	$(BIN)/python -m pytest $(OUTSIDE) --proof -p no:cacheprovider --durations=10
+	$(BIN)/python -m pytest tests/spark tests/demo tests/soak --proof -m $(if $(BESIDE_PROOF),"proof or spark",proof) \
+		-p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in
 # SOAK_DIR; all that it runs is copied there, so that building something else does not change a soak.
@@ -118,7 +124,7 @@ soak: $(CORE) proof-programs ## all harnesses for HOURS=…, gone on with after 
 	@[ -n "$(HOURS)" ] || { echo "say how long: make soak HOURS=3"; exit 2; }
 	rm -rf $(SOAK_DIR)/built && mkdir -p $(SOAK_DIR)/built
 	tools/asan "$(TARGET)" --programs $(SOAK_DIR)/built
-	install $(addprefix "$(TARGET)"/release/,falaj-sim falaj-storm falaj-hostile) $(SOAK_DIR)/built
+	install $(addprefix "$(SHIPPED)"/release/,falaj-sim falaj-storm falaj-hostile) $(SOAK_DIR)/built
 	$(SHUTTLE) --no-run 2>&1 | tee /dev/stderr | sed -n 's/^ *Executable .*(\(.*\))$$/\1/p' | \
 		xargs -I {} install {} $(SOAK_DIR)/built/shuttle
 	PYTHONPATH=tools $(BIN)/python -m soak --hours $(HOURS) --home $(SOAK_DIR) \
@@ -146,18 +152,20 @@ lint-python: $(CORE)
 	$(BIN)/mypy
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest falaj._core --mypy-config-file pyproject.toml
 
+# BESIDE_PROOF=1 leaves out what `make test-proof` does too, and more of it; and what needs a Spark, which
+# proof-outside then does with the one that it starts.
 test-rust: .venv/.dev ## unit, integration and documentation tests of the crates
-	cargo test --workspace --locked
+	cargo test --workspace --locked $(if $(BESIDE_PROOF),-- --skip small_budget::)
 
 test-loom: | check-tools ## the interleavings of the models in rust/log/tests/loom
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \
-		cargo test -p falaj --profile models --locked --test loom
+		cargo test -p falaj --profile models --locked --test loom --config 'target."cfg(all())".runner="tools/each"'
 
 test-shuttle: | check-tools ## long random schedules of the models in rust/log/tests/shuttle
 	$(SHUTTLE)
 
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once; all but Spark's
-	$(BIN)/python -m pytest --ignore tests/spark
+	$(BIN)/python -m pytest --ignore tests/spark $(if $(BESIDE_PROOF),$(OUTSIDE:%=--ignore %))
 
 test-spark: $(CORE) ## what reads and writes topics through PySpark
 	$(BIN)/python -m pytest tests/spark

@@ -118,6 +118,7 @@ APART = (
     {"test-spark", "proof-outside"},  # gigabytes of Javas
     {"test-python", "proof-storm", "proof-power", "proof-guest"},  # deadlines, disks
     {"test-rust", "lint-rust"},  # cargo's lock: one would wait for the other to build, in its lane
+    {"build", "proof-programs"},
 )
 """Of each of these one at a time. So two parts at most have deadlines."""
 URGENT = {
@@ -163,12 +164,13 @@ class Suite:
         return None
 
 
-LESS = {"test-loom", "test-shuttle"}
-"""What `proof-models` does too, and more of it."""
+LESS = {"test-loom", "test-shuttle", "test-spark"}
+"""What parts of the proof do too, and more of it: `proof-models`, `proof-outside`. `BESIDE_PROOF`
+tells the Makefile to leave such things out of `test-rust` and `test-python` as well."""
 # In this order the long chains begin early, and what ends last has a thread for each core.
 ALL = (
     *("venv", "proof-programs", "build", "proof-outside", "test-rust", "proof-storm"),
-    *("test-python", "proof-hostile", "test-spark", "proof-guest", "proof-power"),
+    *("test-python", "proof-hostile", "proof-guest", "proof-power"),
     *("proof-canaries", "lint-rust", "proof-models", "proof-sanitizers", "lint-python"),
     "proof-explore",
 )
@@ -176,7 +178,7 @@ SUITES = {
     "test": Suite(TEST, 3, URGENT),
     "lint": Suite(LINT, 2, LINT),
     "proof": Suite(PROOF, 3, URGENT),
-    "all": Suite(ALL, 3, {*URGENT, "test-spark"}, {"proof-explore"}),
+    "all": Suite(ALL, 3, URGENT, {"proof-explore"}),
 }
 
 
@@ -206,6 +208,7 @@ class Part:
         """Start making it."""
         log = folder / f"{name}.log"
         environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
+        environment["BESIDE_PROOF"] = "1" if suite == "all" else ""
         if not (folder.parent / "debug/incremental").is_dir():
             # Nobody has edited and built here yet: what would make the next build of a changed
             # crate quicker takes two fifths of the first.

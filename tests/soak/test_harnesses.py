@@ -15,7 +15,7 @@ import pytest
 from soak import sources
 from soak.harnesses import ROOT, Job, Turn, everything
 
-RELEASE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+RELEASE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "shipped/release"
 PROGRAMS = ("falaj-sim", "falaj-storm", "falaj-hostile")
 # One of each kind. The others have a test of their own.
 JOBS = ("explore-0", "kill", "power", "flips-mapped-closed", "faults")
@@ -29,7 +29,11 @@ def pieces(job: Job, home: Path) -> list[tuple[int, str]]:
         scratch = home / f"{job.name}-{number}"
         scratch.mkdir()
         turn = Turn(77, number, SECONDS, home / job.name, scratch)
-        done = subprocess.run(job.command(turn), capture_output=True, text=True, timeout=250)
+        command = job.command(turn)
+        if "--kills" in command:  # of a short storm the rounds are short: one for each piece
+            command[command.index("--kills") + 1] = str(4 + 4 * number)
+            command[command.index("--records") + 1] = str(1_000 + 1_000 * number)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=250)
         ended.append((done.returncode, done.stdout + done.stderr))
     return ended
 
@@ -49,3 +53,4 @@ def test_every_harness_goes_on_with_what_it_kept(tmp_path: Path) -> None:
     counts = json.loads((tmp_path / "faults.json").read_text())
     assert counts["next"] > 0
     assert not counts["findings"]
+    assert json.loads((tmp_path / "kill.json").read_text())["rounds"] == 2

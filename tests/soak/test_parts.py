@@ -5,6 +5,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,37 @@ def test_a_check_makes_every_part_of_all_suites_in_one_table_and_adds_up_their_t
     )
 
 
+@pytest.mark.parametrize(("suite", "told"), [("all", 1), ("test", 0), ("proof", 0)])
+def test_only_beside_the_proof_a_part_is_told_to_leave_out_what_that_does(
+    suite: str, told: int, tmp_path: Path
+) -> None:
+    script = '#!/bin/sh\necho "test result: ok. ${BESIDE_PROOF:-0} passed; 0 failed"'
+    part = "proof-models" if suite == "proof" else "test-rust"
+    made = make(tmp_path, suite, part, script=script)
+    assert made.stdout.splitlines()[-1] == f"{told} passed, 0 failed"
+
+
+@pytest.mark.parametrize("beside", ["1", ""])
+def test_what_is_left_out_of_tests_is_in_what_the_proof_runs(beside: str) -> None:
+    words = subprocess.run(
+        ["make", "-n", "test-rust", "test-python", "proof-outside", f"BESIDE_PROOF={beside}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    skips = re.findall(r"--skip (\S+)::", words)
+    assert bool(skips) == (beside == "1")
+    for room in skips:
+        files = [path for path in ROOT.glob("rust/*/**/*.rs") if f"mod {room} " in path.read_text()]
+        assert {path.relative_to(ROOT).parts[1] for path in files} == {"sim", "hostile"}
+    outside = [line for line in words.splitlines() if "--proof" in line]
+    ignored = set(re.findall(r"--ignore (\S+)", words)) - {"tests/spark"}
+    assert all(any(path in line.split() for line in outside) for path in ignored)
+    assert bool(ignored) == (beside == "1")
+    assert ("proof or spark" in words) == (beside == "1")
+
+
 def test_what_passed_is_not_counted_as_failed(tmp_path: Path) -> None:
     green = make(tmp_path, "test", "test-rust", "test-python", "test-shuttle")
     assert green.returncode == 0
@@ -139,6 +171,6 @@ def test_what_only_fills_gaps_begins_when_it_can_though_all_lanes_are_taken() ->
     lanes = ["build", "test-rust", "proof-models"]
     waiting = [name for name in check.parts if name not in (*lanes, "venv", "proof-programs")]
     assert check.next(waiting, lanes) == "proof-explore"
-    assert check.nice("proof-explore") > check.nice("test-rust") > check.nice("test-spark") == 0
+    assert check.nice("proof-explore") > check.nice("test-rust") > check.nice("proof-outside") == 0
     waiting.remove("proof-explore")
     assert check.next(waiting, [*lanes, "proof-explore"]) is None

@@ -4,9 +4,14 @@
 use falaj::format::settings::WriteMode;
 use falaj_sim::hostile::{changed_bytes, foreign_blocks};
 
-#[test]
-fn no_changed_byte_is_taken_for_what_was_appended() {
-    assert!(changed_bytes(WriteMode::Mapped).unwrap() > 5_000);
+/// Left out where `make test-proof` runs beside this, as `make check` has it: it does more of each.
+mod small_budget {
+    use super::{WriteMode, changed_bytes};
+
+    #[test]
+    fn no_changed_byte_is_taken_for_what_was_appended() {
+        assert!(changed_bytes(WriteMode::Mapped).unwrap() > 5_000);
+    }
 }
 
 #[test]

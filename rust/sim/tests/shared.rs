@@ -10,14 +10,19 @@ fn rounds(what: Shared) -> u64 {
         .sum()
 }
 
-#[test]
-fn processes_that_share_a_queue_have_each_job_alone_and_lose_none() {
-    assert!(rounds(Shared::Queue) > 400);
-}
+/// Left out where `make test-proof` runs beside this, as `make check` has it: it does more of each.
+mod small_budget {
+    use super::{Shared, rounds};
 
-#[test]
-fn processes_that_share_a_consumer_have_each_partition_alone() {
-    assert!(rounds(Shared::Consumer) > 400);
+    #[test]
+    fn processes_that_share_a_queue_have_each_job_alone_and_lose_none() {
+        assert!(rounds(Shared::Queue) > 400);
+    }
+
+    #[test]
+    fn processes_that_share_a_consumer_have_each_partition_alone() {
+        assert!(rounds(Shared::Consumer) > 400);
+    }
 }
 
 /// Who was handed a job first is told so last, after another who was handed it behind that.
