@@ -97,9 +97,11 @@ proof-asan: | check-tools ## hostile bytes and failing calls under AddressSaniti
 PROOF_DIR ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null && \
 	echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 
-proof-storm: $(CORE)
+# And how all harnesses go on with what they kept.
+proof-storm: $(CORE) proof-programs
 	$(AS_SHIPPED) cargo run --release --locked -p falaj-storm -- kill --kills 500 --records 5000000 --seed 20 \
 		--dir $(PROOF_DIR) --python $(BIN)/python
+	$(BIN)/python -m pytest tests/soak --proof -m proof -p no:cacheprovider
 
 proof-power: | check-tools
 	$(AS_SHIPPED) cargo run --release --locked -p falaj-storm -- power --cuts 50 --seed 20 --dir $(PROOF_DIR) || \
@@ -114,7 +116,7 @@ OUTSIDE := tests/proof tests/hostile/test_hostile_bytes.py
 
 proof-outside: $(CORE) .venv/.classes
 	$(BIN)/python -m pytest $(OUTSIDE) --proof -p no:cacheprovider --durations=10
-	$(BIN)/python -m pytest tests/spark tests/demo tests/soak --proof -m $(if $(BESIDE_PROOF),"proof or spark",proof) \
+	$(BIN)/python -m pytest tests/spark tests/demo --proof -m $(if $(BESIDE_PROOF),"proof or spark",proof) \
 		-p no:cacheprovider --durations=10
 
 # All harnesses in shards, for hours (docs/RELIABILITY.md, "How to soak"). What it keeps lies in

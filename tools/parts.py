@@ -106,7 +106,9 @@ BEHIND = {
     "test-spark": ["build"],
     "lint-rust": ["venv"],
     "lint-python": ["build"],
-    "proof-outside": ["build", "proof-programs"],
+    # They build in one directory, of which cargo lets one at a time have its way.
+    "proof-programs": ["build"],
+    "proof-outside": ["build"],
     "proof-hostile": ["proof-programs"],
     "proof-explore": ["proof-programs"],
     "proof-storm": ["build", "proof-programs"],
@@ -118,7 +120,6 @@ APART = (
     {"test-spark", "proof-outside"},  # gigabytes of Javas
     {"test-python", "proof-storm", "proof-power", "proof-guest"},  # deadlines, disks
     {"test-rust", "lint-rust"},  # cargo's lock: one would wait for the other to build, in its lane
-    {"build", "proof-programs"},
 )
 """Of each of these one at a time. So two parts at most have deadlines."""
 URGENT = {
@@ -128,6 +129,9 @@ URGENT = {
 """One behind the other they take longest, or have deadlines: on few cores others make way."""
 NICE = 5
 """How much way: about a third of what the urgent ones get, where both want a core."""
+TIMED = {"proof-hostile"}
+"""They end when their time is over, and do as much as they come to: they make more way."""
+TIMED_NICE = 10
 PATIENT_NICE = 15
 """How much way those make that only fill gaps: a thirtieth."""
 
@@ -149,6 +153,8 @@ class Suite:
         """Say how much way a part makes."""
         if name in self.patient:
             return PATIENT_NICE
+        if name in TIMED:
+            return TIMED_NICE
         return 0 if name in self.urgent else NICE
 
     def next(self, waiting: list[str], working: Collection[str]) -> str | None:
@@ -169,9 +175,9 @@ LESS = {"test-loom", "test-shuttle", "test-spark"}
 tells the Makefile to leave such things out of `test-rust` and `test-python` as well."""
 # In this order the long chains begin early, and what ends last has a thread for each core.
 ALL = (
-    *("venv", "proof-programs", "build", "proof-outside", "test-rust", "proof-storm"),
-    *("test-python", "proof-hostile", "proof-guest", "proof-power"),
-    *("proof-canaries", "lint-rust", "proof-models", "proof-sanitizers", "lint-python"),
+    *("venv", "build", "proof-outside", "proof-canaries", "proof-models", "proof-programs"),
+    *("test-rust", "proof-storm", "test-python", "proof-hostile", "proof-guest", "proof-power"),
+    *("lint-rust", "proof-sanitizers", "lint-python"),
     "proof-explore",
 )
 SUITES = {

@@ -32,7 +32,7 @@ from falaj.errors import OffsetOutOfRange, TopicDeleted
 TOPICS = {"one": 1, "x.tmp": 1, "three": 3}
 """Names, and how many partitions."""
 SEGMENT_BYTES = 1 << 16
-FEW, MANY = 40, 400
+FEW, MANY = 40, 250
 """Lists of moves that are tried."""
 LARGE = 12_000
 """Bytes of a value, of which a segment takes five: so topics roll."""

@@ -138,7 +138,7 @@ def test_both_readers_agree_on_every_store_of_the_corpus(
     place: Path, budget: Callable[[int, int], int], first_seed: int
 ) -> None:
     seen: Counter[str] = Counter()
-    seeds = range(first_seed, first_seed + budget(100, 700))
+    seeds = range(first_seed, first_seed + budget(100, 520))
     for seed in seeds:
         (place / "one").mkdir()
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 import falaj
-from falaj.cli import pipelines
+from falaj.cli import options, pipelines
 from falaj.cli.appending import append
 from falaj.cli.caring import backup, repair, verify
 from falaj.cli.consuming import consumers, seek
@@ -27,7 +27,6 @@ from falaj.cli.producing import producers
 from falaj.cli.queueing import queues
 from falaj.cli.reading import cat, tail
 from falaj.cli.storing import delete, demo, topics, trim
-from falaj.cli.units import SECONDS_MAX
 from falaj.errors import Error
 
 if TYPE_CHECKING:
@@ -110,16 +109,7 @@ def options_in_front(
         bool,
         typer.Option("--force", help="Use a network file system, where only this machine does."),
     ] = False,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout",
-            min=0.0,
-            max=SECONDS_MAX,
-            metavar="SECONDS",
-            help="Wait so long for a lock.",
-        ),
-    ] = 10.0,
+    timeout: Annotated[float, options.seconds("--timeout", "Wait so long for a lock.")] = 10.0,
 ) -> None:
     """Keep what stands in front of the verb."""
     context.obj = Access(force, timeout)

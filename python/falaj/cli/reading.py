@@ -18,7 +18,6 @@ from falaj.cli.opened import raw_topic
 from falaj.cli.paint import Paint, escaped
 from falaj.cli.ranges import Part, Range, in_order
 from falaj.cli.show import Look, matcher, printer
-from falaj.cli.units import SECONDS_MAX
 from falaj.errors import Corrupt, NoSuchConsumer
 
 if TYPE_CHECKING:
@@ -106,14 +105,7 @@ def tail(
     start: options.FromOption = None,
     since: options.SinceOption = None,
     idle: Annotated[
-        float | None,
-        typer.Option(
-            "--idle",
-            min=0.0,
-            max=SECONDS_MAX,
-            metavar="SECONDS",
-            help="End when none came for so long.",
-        ),
+        float | None, options.seconds("--idle", "End when none came for so long.")
     ] = None,
     durable: options.DurableOption = False,
     consumer: Annotated[
