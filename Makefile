@@ -76,7 +76,7 @@ proof-models: | check-tools
 	FALAJ_LOOM=all $(MAKE) test-loom
 	FALAJ_SHUTTLE_SCHEDULES=5_000 $(MAKE) test-shuttle
 
-# Not of every push: `make test` runs these tests at every third point or so.
+# Not of every push: `make test` runs these tests at every fifth point or so.
 proof-crashes: | check-tools ## deaths and power cuts at all points of compaction, consumers, queues, retention, shared logs, sinks
 	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test log --test store
 

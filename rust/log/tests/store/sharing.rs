@@ -312,7 +312,7 @@ fn sharing_interrupted_by_a_power_cut_anywhere_leaves_whole_topics_only() {
     let deleted = machine.events();
     let journal = machine.journal();
     let mut images = 0;
-    for crash in journal.crashes_from(before).step_by(every(5)) {
+    for crash in journal.crashes_from(before).step_by(every(7)) {
         let explored = crash.explore(48, 11, |selection, image| {
             let story = format!("cut at {}: {}", crash.time(), crash.describe(selection));
             {

@@ -30,7 +30,7 @@ fn after_a_power_cut_at_any_event_of_commits_no_record_is_left_out() {
     let began = committing(&machine, false);
     let journal = machine.journal();
     let (mut images, mut fell_back) = (0, 0);
-    for crash in journal.crashes_from(began).step_by(every(3)) {
+    for crash in journal.crashes_from(began).step_by(every(5)) {
         crash.explore(24, 7, |selection, image| {
             images += 1;
             image.set_now_us(LATER_US);
@@ -132,7 +132,7 @@ fn a_first_opening_cut_short_anywhere_is_gone_on_with() {
     for time in began..=journal.len() {
         works(&journal.killed_at(time), &format!("killed at {time}"));
     }
-    for crash in journal.crashes_from(began).step_by(every(3)) {
+    for crash in journal.crashes_from(began).step_by(every(5)) {
         crash.explore(24, 5, |selection, image| works(&image, &crash.describe(selection)));
     }
 }
