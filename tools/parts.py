@@ -173,11 +173,10 @@ class Suite:
 LESS = {"test-loom", "test-shuttle", "test-spark"}
 """What parts of the proof do too, and more of it: `proof-models`, `proof-outside`. `BESIDE_PROOF`
 tells the Makefile to leave such things out of `test-rust` and `test-python` as well."""
-# In this order the long chains begin early, what is timed has others beside it, and what ends last
-# has a thread for each core.
+# In this order the long chains begin early, and what ends last has a thread for each core.
 ALL = (
     *("venv", "build", "proof-outside", "proof-canaries", "proof-models", "proof-programs"),
-    *("proof-storm", "proof-hostile", "test-python", "test-rust", "proof-guest", "proof-power"),
+    *("test-rust", "proof-storm", "test-python", "proof-hostile", "proof-guest", "proof-power"),
     *("lint-rust", "proof-sanitizers", "lint-python"),
     "proof-explore",
 )
