@@ -29,7 +29,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
-	lint lint-rust lint-python test-rust test-loom test-shuttle test-python test-spark test-spark-all bench bench-spark bench-plots demo wheel format clean
+	lint lint-rust lint-python test-rust test-loom test-shuttle test-python test-spark test-spark-release \
+	test-spark-all bench bench-spark bench-plots demo wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -63,8 +64,9 @@ proof-explore: | check-tools
 	$(AS_SHIPPED) cargo run --release --locked -p falaj-sim -- explore --states 2000000 --progress
 
 # A target directory of its own: nothing that has canaries in it lies where something else is taken from.
+# What tests depend on is taken from where those of `make test` are built.
 proof-canaries: | check-tools
-	CARGO_TARGET_DIR="$(TARGET)/canaries" cargo run --release --locked -p falaj-sim --features canaries -- canaries
+	FALAJ_BUILT="$(TARGET)" CARGO_TARGET_DIR="$(TARGET)/canaries" cargo run --release --locked -p falaj-sim --features canaries -- canaries
 
 # A kernel in a process, whose disk drops, fails or tears writes: btrfs too.
 proof-guest: | check-tools ## power cuts in a guest, where user-mode-linux and its tools are installed
@@ -176,16 +178,20 @@ test-spark: $(CORE) ## what reads and writes topics through PySpark
 # is of the stable ABI, and is not built again. SPARKS=4.1 is one of them. Sockets that those leave open
 # for the garbage collector are theirs. Of what `make test-proof` runs with the newest, they run that in
 # which Spark itself does more than what other tests ask of it: clusters, Connect, drivers that are killed.
+# What takes too long for each push (`release`), the newest runs here too.
 SPARKS := 4.1 4.2
 SPARK_PROOF := $(addprefix tests/,demo/test_demo.py $(addprefix spark/,test_cluster.py test_standalone.py test_connect.py \
 	test_streaming.py test_writing.py pipelines/test_killed.py pipelines/test_flows_killed.py))
 OLDER_SPARK := -p no:cacheprovider -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
-test-spark-all: test-spark $(SPARKS:%=test-spark-%) ## the same with each PySpark that is supported, and more with the older; half an hour
+test-spark-release: test-spark
+	$(BIN)/python -m pytest tests/spark --release -m release
+
+test-spark-all: test-spark-release $(SPARKS:%=test-spark-%) ## the same with each PySpark that is supported, and more with the older; half an hour
 
 test-spark-%: .venv/.spark-%/.made $(CORE)
 	$(<D)/bin/python -m pytest tests/spark $(OLDER_SPARK)
-	$(<D)/bin/python -m pytest $(SPARK_PROOF) --proof -m proof $(OLDER_SPARK)
+	$(<D)/bin/python -m pytest $(SPARK_PROOF) --proof --release -m "proof or release" $(OLDER_SPARK)
 
 bench: $(CORE) ## one table: our figures, the floors', the bars; under three minutes after the build
 	cargo build --release --locked -p falaj-bench

@@ -12,16 +12,16 @@ import falaj
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Know `--proof`, with which tests that try to break something try long."""
+    """Know `--proof`, with which tests that try to break something try long, and its like."""
     parser.addoption("--proof", action="store_true", help="large budgets, as for a push")
+    parser.addoption("--release", action="store_true", help="also what is not of every push")
     parser.addoption("--first-seed", type=int, default=0, help="other random tests than usual")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked as `proof`, unless `--proof` is given: it takes minutes."""
-    if config.getoption("--proof"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("proof")]
+    """Leave out what is marked `proof` or `release` unless that is asked for: it takes minutes."""
+    marks = [mark for mark in ("proof", "release") if not config.getoption(f"--{mark}")]
+    left_out = [item for item in items if any(map(item.get_closest_marker, marks))]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 

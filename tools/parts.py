@@ -130,7 +130,8 @@ URGENT = {
 NICE = 5
 """How much way: about a third of what the urgent ones get, where both want a core."""
 TIMED = {"proof-hostile"}
-"""They end when their time is over, and do as much as they come to: they make more way."""
+"""They end when their time is over, and do as much as they come to: they make more way, and one of
+them goes on beside the lanes, so that its time passes while others work."""
 TIMED_NICE = 10
 PATIENT_NICE = 15
 """How much way those make that only fill gaps: a thirtieth."""
@@ -157,13 +158,17 @@ class Suite:
             return TIMED_NICE
         return 0 if name in self.urgent else NICE
 
+    def _kind(self, name: str) -> tuple[bool, bool]:
+        return name in self.patient, name in TIMED
+
     def next(self, waiting: list[str], working: Collection[str]) -> str | None:
         """Say what begins now, beside those that are at work."""
         undone = {*waiting, *working}
         others = [name for name in undone if name not in self.patient]
         for name in waiting:
-            lanes = 1 if others and name in self.patient else self.lanes
-            beside = [w for w in working if (w in self.patient) == (name in self.patient)]
+            alone = name in TIMED or (others and name in self.patient)
+            lanes = 1 if alone else self.lanes
+            beside = [w for w in working if self._kind(w) == self._kind(name)]
             apart = any(name in group and not group.isdisjoint(working) for group in APART)
             if len(beside) < lanes and not apart and undone.isdisjoint(BEHIND.get(name, ())):
                 return name

@@ -2,7 +2,7 @@
 
 What `docs/guide/spark.md` says of a standalone cluster and one machine can show: both workers read
 and stage, and a worker that dies with all its processes changes nothing of what is written. Five
-Javas have to start, so `make test-proof` runs it.
+Javas have to start, and for each push there is `test_cluster`: `make test-spark-all` runs this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark import drivers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.proof
+pytestmark = pytest.mark.release
 
 HOME = Path(pyspark.__file__).parent
 LIGHT = f"{session.LIGHT} {archive.flags()}"

@@ -288,18 +288,16 @@ impl Machine {
         let start = self.storage.events();
         self.append(&log, group, false)?;
         let end = self.storage.events();
-        // It is visible from one event on.
-        let (mut hidden, mut committed) = (start, end);
-        while hidden + 1 < committed {
-            let middle = hidden.midpoint(committed);
-            *(if self.is_visible_at(middle) { &mut committed } else { &mut hidden }) = middle;
-        }
         let time = match op {
             Op::DieBegun => start + 2,
-            Op::DieUncommitted => committed - 1,
-            _ => committed,
+            Op::DieUncommitted => self.visible_from(start, end) - 1,
+            _ => self.visible_from(start, end),
         };
-        self.die_at(time.min(end))?;
+        let visible = match op {
+            Op::DieBegun => None,
+            op => Some(op == Op::DieCommitted),
+        };
+        self.die_at(time.min(end), visible)?;
         self.run(Op::Append)
     }
 
@@ -311,7 +309,7 @@ impl Machine {
         let events = self.storage.events() - start;
         if events > 0 {
             let time = start + 1 + (events - 1) * usize::from(part) / usize::from(PARTS);
-            self.die_at(time)?;
+            self.die_at(time, None)?;
         }
         if self.incarnation != before {
             // Nobody is left, so the next incarnation begins anew.
@@ -329,11 +327,27 @@ impl Machine {
         reader.is_ok_and(|reader| self.truth.found(&reader, all..=all, gone).is_ok())
     }
 
-    /// All processes of this incarnation died after an event.
-    fn die_at(&mut self, time: usize) -> Result<()> {
+    /// The event from which on the last group is visible, of those behind `start` up to `end`. A look
+    /// costs as much as a state: the first are where nearly all appends become visible.
+    fn visible_from(&self, start: usize, end: usize) -> usize {
+        let mut time = end.min(start + VISIBLE);
+        if self.is_visible_at(time) {
+            while time > start + 1 && self.is_visible_at(time - 1) {
+                time -= 1;
+            }
+        } else {
+            time = (time + 1..end).find(|&later| self.is_visible_at(later)).unwrap_or(end);
+        }
+        time
+    }
+
+    /// All processes of this incarnation died after an event; whether the last group is visible then, if
+    /// that was looked at already.
+    fn die_at(&mut self, time: usize, visible: Option<bool>) -> Result<()> {
         let all = self.truth.0.len();
         let unfinished = self.committed.last().is_some_and(|(since, _)| *since > time);
-        if unfinished && at(&self.begun, time) == all && self.is_visible_at(time) {
+        let is_visible = || visible.unwrap_or_else(|| self.is_visible_at(time));
+        if unfinished && at(&self.begun, time) == all && is_visible() {
             self.committed.push((time, all));
         }
         let Trims { begun, done } = &mut self.trims;
@@ -360,6 +374,9 @@ impl Machine {
     }
 }
 
+/// Events of an append of two topics' group until it is visible, where it rolls nothing and repairs
+/// nothing.
+const VISIBLE: usize = 10;
 /// Calls after which something goes round without an end: a thousand times what a machine needs.
 const ENDLESS: u64 = 100_000;
 

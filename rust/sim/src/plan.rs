@@ -22,7 +22,7 @@ const LATER: usize = 8;
 const CHUNK: usize = 256;
 /// Random workloads, and crews, of a unit: in the first round, which is mostly short workloads, in the
 /// second, and in later ones.
-const DRAWN: [usize; 3] = [10, 20, 160];
+const DRAWN: [usize; 3] = [7, 20, 160];
 /// Share of the short workloads of more than two steps that is run in each of those later rounds.
 const AGAIN: f64 = 0.125;
 /// Units of random workloads in a round, for each mode.

@@ -267,7 +267,7 @@ def test_results_are_told_without_what_is_nothing() -> None:
     ]
 
 
-@pytest.mark.proof
+@pytest.mark.release
 @pytest.mark.timeout(300)  # plain Python does the same, on a machine that may be busy
 def test_all_flights_of_the_year_are_kept_as_plain_python_keeps_them(
     spark: SparkSession, flights: Flown, tmp_path: Path

@@ -1,6 +1,7 @@
 """A driver that runs `aggregate` and `join` is killed; another goes on, and all is there once.
 
-It takes a second Spark, so `make test-proof` runs it.
+It takes a second Spark, and `test_aggregate`, `test_join` and `test_killed` have deaths for each
+push: `make test-spark-all` runs this.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from falaj.pipeline.aggregating import AggregateConfig
     from falaj.pipeline.joining import JoinConfig
 
-pytestmark = [pytest.mark.proof, needs_limits]
+pytestmark = [pytest.mark.release, needs_limits]
 
 BATCH = 1_500
 DRIVER = """

@@ -226,7 +226,7 @@ def test_bars_over_time_are_not_too_many_whatever_the_span() -> None:
     assert figures.moment(0) + timedelta(hours=1) == figures.moment(3_600 * US)
 
 
-@pytest.mark.proof
+@pytest.mark.release
 def test_figures_of_the_year_are_those_of_plain_python(spark: SparkSession, flights: Flown) -> None:
     held_against(
         profile(spark, ProfileConfig(store=flights.store, topic=TOPIC)), records_of(flights)
