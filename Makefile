@@ -226,8 +226,11 @@ clean: ## remove what the targets above made
 	$(PYTHON) -m venv --clear .venv
 	touch $@
 
+# PySpark comes as sources, mostly jars: not to compress them once more is a fifth of all that this takes.
+# pip heeds such settings for what stands on its command line, and not for what it reads with `-r`.
 .venv/.dev: pyproject.toml tools/extras.py .venv/.made | check-tools
-	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py dev)
+	mapfile -t wanted < <($(BIN)/python tools/extras.py dev) && \
+		$(BIN)/pip install --quiet --config-settings=--build-option=--compression=stored "$${wanted[@]}"
 	touch $@
 
 .venv/.bench: pyproject.toml tools/extras.py .venv/.made | check-tools
