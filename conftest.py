@@ -1,6 +1,8 @@
 """What tests and docstring examples find at hand: a store of their own."""
 
 import doctest
+import gc
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,10 +28,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_collection_finish() -> None:
+    """Pass over what all tests are made of whenever garbage is collected."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what the tests start, also behind a shell's `&`, which has it ignored."""
+    """Let Ctrl-C reach what the tests start, also behind a shell's `&`, which has it ignored.
+
+    Hundreds of processes import numpy and multiply no matrices: none needs threads for that.
+    """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.fixture
