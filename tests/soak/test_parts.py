@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from parts import APART, BEHIND, FIGURES, LESS, SUITES, TIMED
+from parts import APART, BEHIND, FIGURES, LESS, SUITES, TIMED, Suite
 from soak.harnesses import ROOT
 
 MAKE = """#!/bin/sh
@@ -167,6 +167,17 @@ def test_whatever_takes_how_long_each_part_comes_once_behind_what_it_needs_and_a
             assert len(fillers) <= 1 or not in_lanes, (seed, working)
             done.append(working.pop(chance.randrange(len(working))))
         assert sorted(done) == sorted(chosen.parts), seed
+
+
+def test_of_those_that_end_when_their_time_is_over_one_goes_on_beside_the_lanes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("parts.TIMED", {"one", "other"})
+    suite = Suite(("one", "other", "part", "next"), 1, ())
+    assert suite.next(["one", "other", "part", "next"], []) == "one"
+    assert suite.next(["other", "part", "next"], ["one"]) == "part"
+    assert suite.next(["other", "next"], ["one", "part"]) is None
+    assert suite.next(["other", "next"], ["part"]) == "other"
 
 
 def test_what_only_fills_gaps_begins_when_it_can_though_all_lanes_are_taken() -> None:
