@@ -288,14 +288,10 @@ impl Machine {
         let start = self.storage.events();
         self.append(&log, group, false)?;
         let end = self.storage.events();
-        let time = match op {
-            Op::DieBegun => start + 2,
-            Op::DieUncommitted => self.visible_from(start, end) - 1,
-            _ => self.visible_from(start, end),
-        };
-        let visible = match op {
-            Op::DieBegun => None,
-            op => Some(op == Op::DieCommitted),
+        let (time, visible) = match op {
+            Op::DieBegun => (start + 2, None),
+            Op::DieUncommitted => (self.visible_from(start, end) - 1, Some(false)),
+            _ => (self.visible_from(start, end), Some(true)),
         };
         self.die_at(time.min(end), visible)?;
         self.run(Op::Append)
