@@ -187,6 +187,30 @@ def test_a_mutant_that_took_too_long_is_tried_again_when_that_is_asked(tmp_path:
     assert verdicts.to_try(found, too_long=True) == found
 
 
+def test_mutants_that_were_interrupted_keep_what_they_know_and_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = mutants.named(listed("fn f() {\n    a < b;\n    b < c;\n}\n", 2, 3), lambda _: "fn f")
+    out = tmp_path / "state/lock/mutants.out"
+
+    def interrupted(*_: object, **__: object) -> None:
+        out.mkdir()
+        (out / "caught.txt").write_text(f"{found[0].name}\n")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(
+        sys, "argv", ["mutants.py", "--room", "lock", "--state", f"{tmp_path}/state"]
+    )
+    monkeypatch.setattr(mutants, "install", lambda _: None)
+    monkeypatch.setattr(mutants, "all_of", lambda _: found)
+    monkeypatch.setattr(mutants, "LEDGER", tmp_path / "ledger")
+    monkeypatch.setattr(mutants.subprocess, "run", interrupted)
+    assert mutants.main() == 130
+    assert capsys.readouterr().err == "lock: interrupted; the same command goes on from here\n"
+    verdicts = (tmp_path / "ledger/lock.txt").read_text().splitlines()
+    assert [line for line in verdicts if not line.startswith("#")] == [f"{found[0].mark} caught"]
+
+
 @pytest.mark.parametrize("room", rooms.ROOMS)
 def test_what_a_changed_room_is_tried_with_are_tests_that_there_are(room: str) -> None:
     assert rooms.ROOMS[room].paths()

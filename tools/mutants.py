@@ -34,6 +34,7 @@ from rooms import ROOMS, ROOT, Room, install
 TEST_SECONDS = 30
 TEST_TIMES = 8
 BUILD_SECONDS = 1200
+INTERRUPTED = 128 + 2  # as a shell says it of who ended at Ctrl-C
 # Exit codes of cargo-mutants: all killed, some survived, some took too long.
 FOUND_SOMETHING = {0, 2, 3}
 
@@ -203,8 +204,10 @@ def run(name: str, room: Room, given: argparse.Namespace, state: Path) -> int:
             command.append("--cargo-arg=" + ("--lib" if target == "lib" else f"--test={target}"))
         # Behind the second, what the test programs are told.
         command += ["--", "--", *only.split()]
-        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
-        verdicts.collect(last_round=number == len(room.rounds))
+        try:
+            code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        finally:
+            verdicts.collect(last_round=number == len(room.rounds))
         if code not in FOUND_SOMETHING:
             return code
     return 0
@@ -245,7 +248,11 @@ def main() -> int:
     state = given.state.resolve()
     if not given.summary:
         for name, room in rooms.items():
-            code = run(name, room, given, state)
+            try:
+                code = run(name, room, given, state)
+            except KeyboardInterrupt:
+                print(f"{name}: interrupted; the same command goes on from here", file=sys.stderr)
+                return INTERRUPTED
             if code:
                 print(f"{name}: cargo-mutants ended with {code}", file=sys.stderr)
                 return code
