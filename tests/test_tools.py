@@ -204,7 +204,7 @@ def test_mutants_that_were_interrupted_keep_what_they_know_and_say_so(
     monkeypatch.setattr(mutants, "install", lambda _: None)
     monkeypatch.setattr(mutants, "all_of", lambda _: found)
     monkeypatch.setattr(mutants, "LEDGER", tmp_path / "ledger")
-    monkeypatch.setattr(mutants.subprocess, "run", interrupted)
+    monkeypatch.setattr(subprocess, "run", interrupted)
     assert mutants.main() == 130
     assert capsys.readouterr().err == "lock: interrupted; the same command goes on from here\n"
     verdicts = (tmp_path / "ledger/lock.txt").read_text().splitlines()
