@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from falaj import _core
+from falaj.paths import local_path
 
 if TYPE_CHECKING:
     import os
@@ -365,7 +366,7 @@ def verify(
         >>> falaj.verify(store.path)["sound"]
         True
     """
-    return _core._verify(path, topic, progress)
+    return _core._verify(local_path(path), topic, progress)
 
 
 def repair(
@@ -396,4 +397,4 @@ def repair(
         >>> falaj.repair(store.path)["complete"]
         True
     """
-    return _core._repair(path, dry_run=dry_run, timeout=timeout, force=force)
+    return _core._repair(local_path(path), dry_run=dry_run, timeout=timeout, force=force)

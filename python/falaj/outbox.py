@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 from falaj._core import NewRecord
 from falaj.errors import Closed, DuplicateUnknownOffset, Invalid, TooLarge, shown
+from falaj.paths import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,7 +137,8 @@ class Outbox:
         self._delete, self._limit = delete, min(limit, _LIMIT_MAX)
         self._stop = threading.Event()
         self._turn = threading.Lock()
-        self._database = self._connect(os.fspath(database), _seconds("timeout", timeout))
+        path = local_path(database, "the database")
+        self._database = self._connect(path, _seconds("timeout", timeout))
 
     def relay(self) -> int:
         """Move what is committed now, durably.

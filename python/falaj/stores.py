@@ -45,7 +45,7 @@ def open(  # noqa: A001  # falaj.open is how it reads
     and gives a handle of its own. The directory that the store lies in must exist.
 
     Args:
-        path: Directory of the store.
+        path: Directory of the store, or its URL `file:///…`.
         mode: "w" to read and write; "r" to read only: then nothing is created or changed and no
             lock is taken. A number is "w", and the permission bits of a store that is created:
             0o750 lets a group read, 0o770 write. Without one it is its owner's alone, 0o700.
@@ -65,6 +65,7 @@ def open(  # noqa: A001  # falaj.open is how it reads
 
     Raises:
         NotAStore: There is something else, or nothing to read.
+        Invalid: The path is a URL of another scheme, such as `s3://…`.
         FilesystemRefused: It lies on a network file system or FUSE.
         NotPermitted: The operating system does not allow it.
         Newer: A newer version of falaj wrote it.
@@ -78,7 +79,7 @@ def open(  # noqa: A001  # falaj.open is how it reads
     if isinstance(mode, bool) or not (mode in ("r", "w") or isinstance(mode, int)):
         raise Invalid(f'mode is "r", "w" or permission bits such as 0o750, not {mode!r}')
     return Store(
-        path,
+        _local(path),
         write=mode != "r",
         permissions=mode if isinstance(mode, int) else _OWNER_ONLY,
         sync=sync,
@@ -87,6 +88,14 @@ def open(  # noqa: A001  # falaj.open is how it reads
         force=force,
         mapped=_is_mapped(read),
     )
+
+
+def _local(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    if ":" not in getattr(path, "__fspath__", path.__str__)():
+        return path  # no URL: importing `os` takes longer than opening a store
+    from falaj.paths import local_path
+
+    return local_path(path)
 
 
 def _is_mapped(read: str) -> bool:
@@ -490,7 +499,7 @@ class Store(_core.Store):
             progress: Called with bytes done and bytes in all now and then; what it raises ends it.
 
         Raises:
-            Invalid: The place is taken, or inside of the store.
+            Invalid: The place is taken, inside of the store, or a URL such as `s3://…`.
             NeedsRecovery: The store was opened for reading and nobody recovered it since a crash.
             NoSpace: There is no room for the copy.
 
@@ -500,7 +509,7 @@ class Store(_core.Store):
             >>> store.backup(store.path.with_name("copy"))["topics"]
             1
         """
-        return _core._backup(self, path, progress)
+        return _core._backup(self, _local(path), progress)
 
     def verify(self, topic: str | None = None, progress: Progress | None = None) -> Verification:
         """Check everything in the store, or in the log of one topic; see `falaj.verify`.

@@ -24,6 +24,7 @@ from falaj.cli.progress import Advance, bar, no_bar
 from falaj.cli.units import count, size, size_from
 from falaj.cli.values import Maker, Pair, maker_of
 from falaj.errors import Error, TooLarge
+from falaj.paths import local_path
 from falaj.stores import Store
 from falaj.topics import Topic
 
@@ -78,7 +79,7 @@ def append(
 
     Each line is a record. In a pipe they are appended as they come.
     """
-    sources = files or ["-"]
+    sources = [local_path(file, "the file") for file in files or ["-"]]
     json_lines = ndjson or key_field is not None
     wanted = NewTopic(
         codec,

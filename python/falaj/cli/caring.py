@@ -175,7 +175,7 @@ def backup(
     store: options.StoreArgument,
     to: Annotated[
         Path,
-        typer.Argument(metavar="TO", readable=False, help="A directory that is not there yet."),
+        typer.Argument(metavar="TO", parser=options.path, help="A directory not there yet."),
     ],
     as_json: options.JsonOption = False,
 ) -> None:

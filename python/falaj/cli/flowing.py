@@ -1,6 +1,5 @@
 """Options of the pipelines that follow a topic, `aggregate` and `join`, worded once."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,14 +26,14 @@ __all__ = [
 ]
 
 CheckpointOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option("--checkpoint", metavar="FOLDER", help="Where the job keeps how far it is."),
 ]
 IntoOption = Annotated[
     str | None, typer.Option("--into", metavar="TOPIC", help="Topic that results go to, as JSON.")
 ]
 ParquetOption = Annotated[
-    Path | None, typer.Option("--parquet", metavar="FOLDER", help="Folder that results go to.")
+    str | None, typer.Option("--parquet", metavar="FOLDER", help="Folder that results go to.")
 ]
 SchemaOption = Annotated[
     str | None,

@@ -8,6 +8,8 @@ import typer
 
 from falaj.cli.opened import Access
 from falaj.cli.units import SECONDS_MAX
+from falaj.errors import Invalid
+from falaj.paths import local_path
 
 __all__ = [
     "Context",
@@ -24,6 +26,7 @@ __all__ = [
     "TimeOption",
     "TopicArgument",
     "access_of",
+    "path",
     "seconds",
 ]
 
@@ -46,9 +49,16 @@ def _no_nan(wait: float | None) -> float | None:
     return wait
 
 
-# Whether it can be read is for the library to say, whose sentence names what helps.
+def path(text: str) -> Path:
+    """Read a path or the URL of one; `pathlib` would make a folder of any URL."""
+    try:
+        return Path(local_path(text))
+    except Invalid as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 StoreArgument = Annotated[
-    Path, typer.Argument(metavar="STORE", readable=False, help="Directory of the store.")
+    Path, typer.Argument(metavar="STORE", parser=path, help="Directory of the store.")
 ]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]

@@ -49,12 +49,17 @@ __all__ = [
 
 # With --config they may stand in the file, so typer cannot ask for them; the config does.
 StoreArgument = Annotated[
-    Path | None, typer.Argument(metavar="STORE", readable=False, help="Directory of the store.")
+    str | None, typer.Argument(metavar="STORE", help="Directory of the store.")
 ]
 TopicArgument = Annotated[str | None, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Read options from a TOML file; those here win."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        parser=options.path,
+        help="Read options from a TOML file; those here win.",
+    ),
 ]
 SparkOption = Annotated[
     list[str] | None,

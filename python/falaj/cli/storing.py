@@ -152,7 +152,10 @@ def _how_much(access: Access, store: Path, topic: str) -> str:
 
 def demo(
     store: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where store and report are left.")
+        Path,
+        typer.Argument(
+            metavar="FOLDER", parser=options.path, help="Where store and report are left."
+        ),
     ] = Path("falaj-demo"),
     flights: Annotated[
         int | None, typer.Option("--flights", metavar="N", help="Only the first N flights.")

@@ -20,6 +20,7 @@ from falaj.demo import flights as source
 from falaj.demo.figures import Copied, Figures, Live
 from falaj.demo.stream import TOPIC, stream
 from falaj.errors import Invalid, shown
+from falaj.paths import local_path
 
 if TYPE_CHECKING:
     import os
@@ -71,7 +72,7 @@ def run(
     if not 0 <= seconds <= SECONDS_MAX:
         raise Invalid(f"the producers take from 0 to {SECONDS_MAX} seconds, not {shown(seconds)}")
     begun = time.perf_counter()
-    folder = _prepare(Path(path))
+    folder = _prepare(Path(local_path(path)))
     screen = Screen(source.airlines(), console)
     demo = _Demo(folder, flights, seconds, screen)
     streamed = demo.stream()

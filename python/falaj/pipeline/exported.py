@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import DateType, StructField, StructType
 
 from falaj.errors import Corrupt, LockTimeout
+from falaj.paths import local_path
 from falaj.pipeline.folders import Folder
 from falaj.pipeline.pieces import DATE
 
@@ -43,7 +44,7 @@ def read_exported(spark: SparkSession, folder: str | os.PathLike[str]) -> DataFr
         Corrupt: A file is gone, or the folder's state is damaged.
         LockTimeout: A run died behind its commit, before its files were in their place.
     """
-    root = Folder(Path(folder).absolute())
+    root = Folder(Path(local_path(folder, "folder")).absolute())
     schema = StructType.fromJson(root.settings()["schema"])
     files = [str(path) for path in exported_files(folder)]
     whole = StructType([*schema.fields, StructField(DATE, DateType())])
@@ -66,7 +67,7 @@ def exported_files(folder: str | os.PathLike[str]) -> list[Path]:
         Corrupt: A file is gone, or the folder's state is damaged.
         LockTimeout: A run died behind its commit, before its files were in their place.
     """
-    root = Folder(Path(folder).absolute())
+    root = Folder(Path(local_path(folder, "folder")).absolute())
     root.settings()
     commits = root.commits()
     if commits:

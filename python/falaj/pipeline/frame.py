@@ -37,6 +37,7 @@ from pyspark.sql.types import StructType
 
 from falaj import errors
 from falaj.errors import Error, Invalid
+from falaj.paths import local_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,9 @@ SILENT: Progress = _Silent()
 """The progress of whoever does not ask for one."""
 
 
+_READ_BY_SPARK = "source of import and table of join"
+
+
 # --- Configs -------------------------------------------------------------------------------------
 
 
@@ -95,7 +99,9 @@ class Config:
     """
 
     paths: ClassVar[tuple[str, ...]] = ("store",)
-    """Fields that are paths: made absolute, because executors may run elsewhere."""
+    """Fields that are paths on this machine: made absolute, because executors may run elsewhere."""
+    urls: ClassVar[tuple[str, ...]] = ()
+    """Fields that Spark alone reads, and that may be URLs of any scheme it knows."""
 
     store: Path | str
 
@@ -103,15 +109,23 @@ class Config:
         """Check the types, and make paths absolute.
 
         Raises:
-            Invalid: A value has another type than its field.
+            Invalid: A value has another type than its field, or a path is a URL that is refused.
         """
         kinds = get_type_hints(type(self))
         for field in fields(self):
             value = getattr(self, field.name)
             if not _fits(value, kinds[field.name]):
                 raise Invalid(f"{field.name} is {_words(kinds[field.name])}, not {_shown(value)}")
-            if field.name in self.paths and value is not None:
-                object.__setattr__(self, field.name, Path(os.path.abspath(value)))
+            if value is not None and field.name in (*self.paths, *self.urls):
+                object.__setattr__(self, field.name, self._place(field.name, value))
+
+    @classmethod
+    def _place(cls, name: str, given: Path | str) -> Path | str:
+        """Make a path absolute; leave a URL as it is where Spark reads it."""
+        if name in cls.urls and isinstance(given, str) and scheme_of(given) not in (None, "file"):
+            return given
+        instead = f"Only {_READ_BY_SPARK} may be URLs that Spark reads"
+        return Path(os.path.abspath(local_path(given, name, instead)))
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> Self:

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import falaj
 from falaj.errors import Conflict, Invalid
+from falaj.paths import local_path
 from falaj.pipeline import sources
 from falaj.pipeline.frame import Config, Result, watched
 from falaj.pipeline.ledgers import TOKEN, Ledger, SourceFile, expect_name, known
+from falaj.pipeline.remote import is_remote
 from falaj.pipeline.sources import BAD, FILE
 from falaj.spark import sink_columns
 from falaj.spark.ranges import open_raw
@@ -49,7 +51,8 @@ class ImportConfig(Config):
     Attributes:
         store: Directory of the store; made if it is not there.
         into: Name of the topic; made if it is not there.
-        source: Files, folders or patterns as `data/*.csv`, that all executors see.
+        source: Files, folders or patterns as `data/*.csv`, that all executors see; or URLs of them
+            that Spark reads, as `s3a://bucket/*.csv`.
         partitions: How many partitions the topic has, if it is made: 1.
         format: "parquet", "csv" or "json" (an object a line); None to tell by the names.
         schema: Columns of the files as Spark writes types, `id BIGINT, name STRING`; None to find
@@ -97,7 +100,7 @@ class ImportConfig(Config):
             given = getattr(self, name)
             if isinstance(given, str):
                 object.__setattr__(self, name, (given,))
-        if not self.sources:
+        if not self.sources:  # refuses paths, too, that cannot be
             raise Invalid("source names no file: give files, folders or patterns")
         if self.value is not None and self.columns:
             raise Invalid("columns are those of a row as JSON: leave them or value= away")
@@ -110,7 +113,8 @@ class ImportConfig(Config):
     @property
     def sources(self) -> tuple[str, ...]:
         """What `source` names, always several."""
-        return self.source if isinstance(self.source, tuple) else (str(self.source),)
+        given = self.source if isinstance(self.source, tuple) else (str(self.source),)
+        return tuple(each if is_remote(each) else local_path(each, "source") for each in given)
 
     @property
     def bad_to(self) -> str | None:
@@ -175,7 +179,7 @@ def import_files(
         Error: Store, topic or files cannot be used.
     """
     began = time.perf_counter()
-    paths = sources.listed(config.sources)
+    files = sources.listed(spark, config.sources)
     with falaj.open(config.store) as store:
         for name in filter(None, (config.into, config.bad_to)):
             if name not in store.topics():
@@ -183,7 +187,7 @@ def import_files(
         with Ledger.opened(store, config.into) as ledger:
             run = _Run(spark, config, store, ledger, progress)
             run.finish_bad()
-            done = run.go([sources.look(path) for path in paths])
+            done = run.go(files)
     return replace(done, seconds=time.perf_counter() - began)
 
 
@@ -233,8 +237,8 @@ class _Run:
             last = topic.last_token(self._bad_token)
         if last is not None and last >= number:
             return
-        for file in entry.files:
-            if sources.look(file.path) != file:
+        for file, now in zip(entry.files, sources.look(self._spark, entry.files), strict=True):
+            if now != file:
                 raise Invalid(
                     f"{file.path} changed before the malformed rows of import {number} were "
                     f"written to topic {entry.bad_to}: put it back as it was, and run it again"
@@ -304,8 +308,8 @@ class _Run:
             )
 
     def _expect_unchanged(self, files: Sequence[SourceFile]) -> None:
-        for file in files:
-            if sources.look(file.path) != file:
+        for file, now in zip(files, sources.look(self._spark, files), strict=True):
+            if now != file:
                 raise Invalid(
                     f"{file.path} changed while it was read, and nothing was imported: rename "
                     "files into the folder when they are whole, and run the import again"

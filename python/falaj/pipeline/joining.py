@@ -48,7 +48,8 @@ class JoinConfig(FlowConfig):
     Attributes:
         on: What has to be equal: a column of both, or SQL as `"dest = faa"`, the table's side
             second.
-        table: A Parquet, CSV or JSON file, or a folder of such files.
+        table: A Parquet, CSV or JSON file, or a folder of such files: a path, or a URL that Spark
+            reads.
         table_topic: In its place: a topic of the store, of which each key's last value counts.
         table_schema: Fields of the values of `table_topic`, as `schema`.
         table_columns: SQL and names of the table's columns, `("carrier", "name AS airline")`; all
@@ -63,7 +64,7 @@ class JoinConfig(FlowConfig):
             a time.
     """
 
-    paths: ClassVar[tuple[str, ...]] = (*FlowConfig.paths, "table")
+    urls: ClassVar[tuple[str, ...]] = ("table",)
     decisive: ClassVar[tuple[str, ...]] = (
         *(*FlowConfig.decisive, "on", "table", "table_topic", "table_schema", "table_columns"),
         *("how", "select", "at_once"),
@@ -113,7 +114,7 @@ class JoinConfig(FlowConfig):
         """Where the table comes from."""
         columns, null = self.table_columns, self.null
         if self.table is not None:
-            return Source(path=Path(self.table), columns=columns, null=null)
+            return Source(path=self.table, columns=columns, null=null)
         return Source(
             store=Path(self.store),
             topic=self.table_topic,

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 
 import falaj
 from falaj.errors import Invalid
+from falaj.pipeline import remote
 from falaj.pipeline.flow import RECORD, whole_rows
 from falaj.spark.ranges import open_raw
 
@@ -41,7 +42,7 @@ class Source:
     """Where a table comes from: `path`, or `topic` in `store`.
 
     Attributes:
-        path: A file, or a folder of files of one kind.
+        path: A file, or a folder of files of one kind; text where it is a URL that Spark reads.
         store: Directory of the store.
         topic: The topic.
         schema: Fields of the topic's values.
@@ -49,7 +50,7 @@ class Source:
         null: What stands for a missing value in CSV.
     """
 
-    path: Path | None = None
+    path: Path | str | None = None
     store: Path | None = None
     topic: str | None = None
     schema: str | None = None
@@ -68,8 +69,10 @@ class Source:
         assert self.topic is not None
         return latest(spark, self.store, self.topic, self.schema, self.columns)
 
-    def state(self) -> object:
+    def state(self, spark: SparkSession) -> object:
         """Say what the table is made of; another answer is another table."""
+        if isinstance(self.path, str):
+            return remote.listed(spark, [self.path])
         if self.path is not None:
             found = [(str(file), file.stat()) for file in _files(self.path)]
             return [(name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found]
@@ -99,10 +102,12 @@ class Lookup:
 
     def now(self) -> DataFrame:
         """Give the table: as it was when it was read, or with `reload` as it is."""
-        if self._frame is not None and not (self.reload and self.source.state() != self._state):
+        if self._frame is not None and not (
+            self.reload and self.source.state(self.spark) != self._state
+        ):
             return self._frame
         # Before it is read: what changes meanwhile is seen next time.
-        self._state = self.source.state()
+        self._state = self.source.state(self.spark)
         # All of it, now: files may change. What is only cached is shared with whoever reads the
         # same files, and read from them again when one of them lets go, or memory is short.
         self._frame = self.source.read(self.spark).localCheckpoint()
@@ -115,13 +120,14 @@ class Lookup:
 
 
 def files(
-    spark: SparkSession, path: Path, columns: tuple[str, ...] = (), *, null: str = ""
+    spark: SparkSession, path: Path | str, columns: tuple[str, ...] = (), *, null: str = ""
 ) -> DataFrame:
     """Read a table from Parquet, CSV or JSON files.
 
     Args:
         spark: The session.
-        path: A file, or a folder of files of one kind; the ending of their names says which.
+        path: A file or a folder of files of one kind, which the ending of their names tells; text
+            where it is a URL.
         columns: SQL and names of the columns; all there are if it is empty. Those of CSV are text.
         null: What stands for a missing value in CSV.
 
@@ -131,7 +137,10 @@ def files(
     Raises:
         Invalid: There is none, or Spark does not take the columns.
     """
-    found = _files(path)
+    if isinstance(path, str):
+        found = [file.path for file in remote.listed(spark, [path])]
+    else:
+        found = [str(file) for file in _files(path)]
     kinds = {_format(file) for file in found}
     if len(kinds) > 1:
         raise Invalid(f"{path} holds files of several kinds, {', '.join(sorted(kinds))}: name one")
@@ -139,7 +148,7 @@ def files(
     if _format(found[0]) == "csv":
         reader = reader.options(header="true", nullValue=null)
     try:
-        frame = reader.load([str(file) for file in found])
+        frame = reader.load(list(map(remote.escaped, found)))
         return frame.selectExpr(*columns) if columns else frame
     except AnalysisException as error:
         raise Invalid(f"Spark does not read the table {path}: {error}") from None
@@ -200,8 +209,8 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _format(file: Path) -> Format:
-    name = file.name
+def _format(file: str) -> Format:
+    name = file
     for ending in _PACKED:
         name = name.removesuffix(ending)
     kind = FORMATS.get(Path(name).suffix.lower())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -18,8 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from falaj.errors import Invalid, NotPermitted
+from falaj.pipeline import remote
 from falaj.pipeline.frame import struct_of
 from falaj.pipeline.ledgers import SourceFile
+from falaj.pipeline.remote import escaped, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,20 +42,36 @@ _PACKED = (".gz", ".bz2", ".zst", ".xz", ".snappy", ".lz4", ".deflate")
 _NAMED_MAX = 5
 
 
-def listed(source: Iterable[str]) -> list[str]:
+def listed(spark: SparkSession, source: Iterable[str]) -> list[SourceFile]:
     """Find the files, in the order of their paths.
 
     Args:
+        spark: The session, which lists what is behind URLs.
         source: Files, folders, with all that lies in them, and patterns. What begins with `_` or
             `.` in a folder is passed over, as Spark does: it is being written, or says something
             about the files.
 
     Returns:
-        Absolute paths, each once.
+        The files, each once.
 
     Raises:
         Invalid: There is none of that name.
     """
+    given = list(source)
+    local = _local([each for each in given if not is_remote(each)])
+    there = remote.listed(spark, [each for each in given if is_remote(each)])
+    return sorted([*map(_look, local), *there], key=lambda file: file.path)
+
+
+def look(spark: SparkSession, files: Iterable[SourceFile]) -> list[SourceFile]:
+    """Look at files again, in the order in which they are given."""
+    paths = [file.path for file in files]
+    there = remote.listed(spark, map(escaped, filter(is_remote, paths)))
+    behind = {file.path: file for file in there}
+    return [behind[path] if is_remote(path) else _look(path) for path in paths]
+
+
+def _local(source: Iterable[str]) -> set[str]:
     found: set[str] = set()
     for given in source:
         at = os.path.abspath(given)
@@ -67,7 +84,7 @@ def listed(source: Iterable[str]) -> list[str]:
             if not matches:
                 raise Invalid(f"there is no file {given}: give files, folders or patterns")
             found.update(matches)
-    return sorted(found)
+    return found
 
 
 def _below(folder: Path) -> Iterable[str]:
@@ -76,8 +93,7 @@ def _below(folder: Path) -> Iterable[str]:
         yield from (os.path.join(at, name) for name in names if name[0] not in "_.")
 
 
-def look(path: str) -> SourceFile:
-    """Look at a file."""
+def _look(path: str) -> SourceFile:
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -157,23 +173,33 @@ def _read(
     spark: SparkSession, config: ImportConfig, form: str, paths: Sequence[str]
 ) -> tuple[DataFrame, list[str]]:
     reader = spark.read.format(form).options(**_options(config, form))
-    if len(config.sources) == 1 and os.path.isdir(config.sources[0]):
-        reader = reader.option("basePath", os.path.abspath(config.sources[0]))
-    escaped = [re.sub(r"([\\{}\[\]*?])", r"\\\1", path) for path in paths]
+    if len(config.sources) == 1 and _is_folder(config.sources[0], paths):
+        reader = reader.option("basePath", _absolute(config.sources[0]))
+    plain = list(map(escaped, paths))
     if config.schema is not None:
         schema = struct_of(config.schema)
     elif form == "parquet":
-        frame = reader.load(escaped)
+        frame = reader.load(plain)
         return frame, frame.columns
     else:
-        inferred = reader.option("inferSchema", "true").load(escaped).schema
+        inferred = reader.option("inferSchema", "true").load(plain).schema
         schema = StructType([field for field in inferred.fields if field.name != BAD])
     if form == "parquet":
-        frame = reader.schema(schema).load(escaped)
+        frame = reader.schema(schema).load(plain)
         return frame, frame.columns
     whole = StructType([*schema.fields, StructField(BAD, StringType())])
-    frame = reader.schema(whole).load(escaped)
+    frame = reader.schema(whole).load(plain)
     return frame, [name for name in frame.columns if name != BAD]
+
+
+def _absolute(source: str) -> str:
+    return source if is_remote(source) else os.path.abspath(source)
+
+
+def _is_folder(source: str, paths: Sequence[str]) -> bool:
+    if is_remote(source):  # a pattern names no file, either, and is no base of paths
+        return source not in paths and escaped(source) == source
+    return os.path.isdir(source)
 
 
 def _options(config: ImportConfig, form: str) -> dict[str, str]:
@@ -254,4 +280,4 @@ def _quoted(name: str) -> str:
 
 def file_of(uri: str) -> str:
     """Turn what Spark calls a file into its path."""
-    return unquote(urlparse(uri).path)
+    return unquote(uri) if is_remote(uri) else unquote(urlparse(uri).path)

@@ -9,18 +9,17 @@ one warning.
 from __future__ import annotations
 
 import difflib
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from falaj.errors import Invalid
+from falaj.paths import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["boolean", "directory", "one_of", "positive", "refuse_unknown", "required"]
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+")
 # A table of the catalog: `schema` is given its properties instead, a reader or writer nothing.
 _OF_CATALOG = "option."
 _VIEW = (
@@ -74,15 +73,9 @@ def directory(options: Mapping[str, str]) -> Path:
     """Return the store's directory, absolute.
 
     Raises:
-        Invalid: It is missing, or a URL.
+        Invalid: It is missing, or a URL of another scheme than `file`.
     """
-    text = required(options, "store", "'events'")
-    if found := _URL.match(text):
-        raise Invalid(
-            f"option store is a directory that this machine sees, not a URL: {text!r} begins with "
-            f"{found[0]!r}"
-        )
-    return Path(text).absolute()
+    return Path(local_path(required(options, "store", "'events'"), "option store")).absolute()
 
 
 def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -1,6 +1,5 @@
 """The verb `falaj pipeline export`: options into an `ExportConfig`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +19,7 @@ def verb(
     store: piping.StoreArgument = None,
     topic: piping.TopicArgument = None,
     into: Annotated[
-        Path | None, typer.Argument(metavar="INTO", help="The folder that is exported to.")
+        str | None, typer.Argument(metavar="INTO", help="The folder that is exported to.")
     ] = None,
     columns: Annotated[
         str | None,

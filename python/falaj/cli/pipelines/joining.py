@@ -4,7 +4,6 @@ Owns the verb's options; what they mean is in `falaj.pipeline.joining`. Those th
 too, are in `falaj.cli.flowing`.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +27,7 @@ def verb(
     parquet: flowing.ParquetOption = None,
     schema: flowing.SchemaOption = None,
     table: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--table", metavar="PATH", help="A Parquet, CSV or JSON file, or a folder."),
     ] = None,
     table_topic: Annotated[

@@ -3,7 +3,6 @@
 Owns the verb's options; what they mean is in `falaj.pipeline.profiling`.
 """
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,7 +19,7 @@ def verb(
     store: piping.StoreArgument = None,
     topic: piping.TopicArgument = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots, too.")
+        str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots, too.")
     ] = None,
     start: spans.StartOption = None,
     end: spans.EndOption = None,

@@ -1,0 +1,91 @@
+"""`local_path`: what decides whether text names a path on this machine, a URL, or neither.
+
+Every entry point that takes a path asks it, so that a URL never becomes a folder of that name.
+"""
+
+from __future__ import annotations
+
+import os
+
+from falaj.errors import Invalid
+
+__all__ = ["local_path", "scheme_of"]
+
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+_IN_A_SCHEME = _LETTERS | frozenset("0123456789+.-")
+
+
+def scheme_of(text: str) -> str | None:
+    """Name the scheme of a URL, in lower case; None where the text is a plain path.
+
+    A URL begins with a scheme of two letters or more, a colon and a slash. One slash suffices,
+    because `pathlib` makes `s3:/bucket` of `s3://bucket`.
+
+    Example:
+        >>> [scheme_of(text) for text in ("S3://bucket/x", "s3:/bucket/x", "a:b", "x//y")]
+        ['s3', 's3', None, None]
+    """
+    scheme, colon, rest = text.lstrip().lower().partition(":")
+    is_scheme = len(scheme) > 1 and scheme[0] in _LETTERS and _IN_A_SCHEME.issuperset(scheme)
+    if not colon or not is_scheme:
+        return None
+    return scheme if rest.startswith("/") or scheme == "file" else None
+
+
+def local_path(given: str | os.PathLike[str], what: str = "the path", instead: str = "") -> str:
+    """Return the path on this machine that is meant; a URL `file:///…` means one, too.
+
+    Args:
+        given: A path, or the URL of one.
+        what: What it is called in a refusal.
+        instead: A sentence that a refusal of a URL ends with.
+
+    Returns:
+        The path: of a URL with `%20` and its like decoded, else as it was given.
+
+    Raises:
+        Invalid: It is a URL of another scheme or of another machine, or a path of Windows.
+
+    Example:
+        >>> local_path("file:///data/all%20events"), local_path("events")
+        ('/data/all events', 'events')
+    """
+    text = os.fspath(given)
+    if not isinstance(text, str):  # bytes: the engine says whether it takes them
+        return text  # type: ignore[unreachable]
+    scheme = scheme_of(text)
+    if scheme == "file":
+        return _path_of(text.lstrip(), what)
+    if scheme is not None:
+        raise Invalid(
+            f"{what} is a path on this machine or a URL file:///…, not {text!r}: falaj locks, "
+            f"syncs and renames files, which {scheme} does not offer{instead and f'. {instead}'}"
+        )
+    if text[:1].lower() in _LETTERS and text[1:3] in (":\\", ":/"):
+        raise Invalid(
+            f"{what} {text!r} is a path of Windows: name it as this system does, such as "
+            f"/mnt/{text[0].lower()}/… under WSL, or begin with ./ for a name with a colon"
+        )
+    return text
+
+
+def _path_of(url: str, what: str) -> str:
+    """Return the path that a URL `file:…` names (RFC 8089)."""
+    from urllib.parse import unquote_to_bytes  # few give URLs, and this import takes its time
+
+    rest = url.partition(":")[2]
+    host = ""
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        rest = slash + path
+    if host.lower() not in ("", "localhost"):
+        raise Invalid(
+            f"{what} {url!r} names the machine {host!r}: falaj reads and writes files of this "
+            "machine only. Write file:///… with three slashes"
+        )
+    if not rest.startswith("/"):
+        raise Invalid(f"{what} {url!r} names no absolute path: write file:///… or the plain path")
+    path = os.fsdecode(unquote_to_bytes(rest.encode("utf-8", "surrogateescape")))
+    if "\0" in path:
+        raise Invalid(f"{what} {url!r} holds %00, which no path has")
+    return path
