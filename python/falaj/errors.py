@@ -22,6 +22,7 @@ __all__ = [
     "DuplicateUnknownOffset",
     "DurabilityUnknown",
     "Error",
+    "FilesRemoved",
     "FilesystemRefused",
     "IOFailed",
     "Invalid",
@@ -120,6 +121,13 @@ class LockTimeout(Error, TimeoutError):
 
 class LockFileReplaced(Error, OSError):
     """A lock or control file was replaced while in use."""
+
+
+class FilesRemoved(Error, FileNotFoundError):
+    """The store's files were removed or moved away while in use: open the store again.
+
+    Records appended since the last successful sync are only in the removed files.
+    """
 
 
 class NoSlot(Error, OSError):

@@ -174,6 +174,7 @@ fn kind_of(error: &Error) -> Option<&'static str> {
         Error::NeedsRecovery { .. } => "NeedsRecovery",
         Error::NotAStore { .. } => "NotAStore",
         Error::LockFileReplaced { .. } => "LockFileReplaced",
+        Error::FilesRemoved { .. } => "FilesRemoved",
         Error::TopicDeleted { .. } => "TopicDeleted",
         Error::Io { .. } => "Io",
         Error::NoSpace { .. } => "NoSpace",

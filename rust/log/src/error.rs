@@ -44,6 +44,9 @@ pub enum Error {
     /// A lock or control file was replaced while in use. Next: restore the store from a backup made
     /// by `falaj backup`, or stop all its processes and open it again.
     LockFileReplaced { path: PathBuf },
+    /// A file of the store was removed, or the store was moved away, while in use. Next: open the store
+    /// again where it is now, or restore a backup: what no backup holds is only in the removed files.
+    FilesRemoved { path: PathBuf },
     /// All slots for writing processes are taken. Next: close some process.
     NoSlot { path: PathBuf, limit: u32 },
     /// The file system cannot keep falaj's promises. Next: use a local one, or force it knowingly.
@@ -152,11 +155,11 @@ impl Error {
     }
 
     /// What a sync's error means for an append that is visible: nobody knows how long it stays. Unless
-    /// the topic was deleted: then it is gone with all others.
+    /// the topic was deleted, or its files were removed: then it is gone with all others.
     #[must_use]
     pub fn after_append(self, offset: u64) -> Self {
         match self {
-            Error::TopicDeleted { .. } => self,
+            Error::TopicDeleted { .. } | Error::FilesRemoved { .. } => self,
             source => Error::DurabilityUnknown { offset, source: Box::new(source) },
         }
     }
@@ -192,7 +195,9 @@ impl Error {
             | Error::Latched { .. }
             | Error::LockFileReplaced { .. } => Remedy::Repair,
             Error::Newer { .. } => Remedy::Upgrade,
-            Error::Closed { .. } | Error::TopicDeleted { .. } => Remedy::Reopen,
+            Error::Closed { .. } | Error::TopicDeleted { .. } | Error::FilesRemoved { .. } => {
+                Remedy::Reopen
+            }
             // It is visible: who tried again would append it twice.
             Error::DurabilityUnknown { source, .. } => match source.remedy() {
                 Remedy::Retry => Remedy::FixMachine,
@@ -300,6 +305,12 @@ impl fmt::Display for Error {
                 f,
                 "{} was replaced while in use; stop all processes of this store and open it again, \
                  or restore a backup",
+                path.display()
+            ),
+            Error::FilesRemoved { path } => write!(
+                f,
+                "{} was removed, or moved away, while in use: records since the last successful sync \
+                 are only in the removed files; open the store again, or restore a backup",
                 path.display()
             ),
             Error::NoSlot { path, limit } => write!(

@@ -110,6 +110,7 @@ fn class(error: &Error) -> &'static str {
         Error::Latched { .. } => "Latched",
         Error::LockTimeout { .. } => "LockTimeout",
         Error::LockFileReplaced { .. } => "LockFileReplaced",
+        Error::FilesRemoved { .. } => "FilesRemoved",
         Error::NoSlot { .. } => "NoSlot",
         Error::Filesystem { .. } => "FilesystemRefused",
         Error::BadName { .. } => "BadName",
@@ -159,6 +160,7 @@ fn path(error: &Error) -> Option<&Path> {
         | Error::Latched { path, .. }
         | Error::LockTimeout { path, .. }
         | Error::LockFileReplaced { path }
+        | Error::FilesRemoved { path }
         | Error::NoSlot { path, .. }
         | Error::Filesystem { path, .. }
         | Error::NotStaged { path, .. }

@@ -19,6 +19,7 @@ use crate::format::address::Address;
 use crate::format::checksum::crc32;
 use crate::format::consumer::{Cursor, Named, Position, at, cursor_name, entry, member};
 use crate::format::state::CursorState;
+use crate::segment::named::expect_not_removed;
 use crate::store::gate::Gate;
 use crate::store::handles::Numbered;
 use crate::store::{Membership, Store};
@@ -420,8 +421,10 @@ impl Consumer {
     }
 
     fn sync(&self) -> Result<()> {
-        let synced = self.gate.pass(|| self.file.file.sync_data());
-        synced.map_err(|error| Error::io("sync", &self.file.words.path, error))
+        let (file, path) = (&*self.file.file, &self.file.words.path);
+        let synced = self.gate.pass(|| file.sync_data());
+        synced.map_err(|error| Error::io("sync", path, error))?;
+        expect_not_removed(&**self.who.storage(), file, path)
     }
 
     /// Offset up to which a partition was committed, whoever has it.

@@ -150,14 +150,16 @@ impl Control {
     /// Check that the path still leads to this file.
     ///
     /// # Errors
-    /// `LockFileReplaced` when it does not.
+    /// `LockFileReplaced` when it leads to another, `FilesRemoved` when it leads nowhere.
     pub fn check_in_place(&self, storage: &dyn Storage) -> Result<()> {
-        match storage.stat(&self.path) {
+        let path = self.path.clone();
+        match storage.stat(&path) {
             Ok(now) if (now.device, now.inode) == (self.stat.device, self.stat.inode) => Ok(()),
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io("look at", &self.path, error))
+            Ok(_) => Err(Error::LockFileReplaced { path }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(Error::FilesRemoved { path })
             }
-            _ => Err(Error::LockFileReplaced { path: self.path.clone() }),
+            Err(error) => Err(Error::io("look at", &path, error)),
         }
     }
 

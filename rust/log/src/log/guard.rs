@@ -181,7 +181,11 @@ impl Log {
         let timeout = self.settings.lock_timeout;
         let path = self.dir.join(which.file());
         let file = member.open_to_lock(&*self.storage, &path);
-        let file = file.map_err(|e| Error::io("open", &path, e))?;
+        let file = file.map_err(|e| match e.kind() {
+            // It is made with the log.
+            io::ErrorKind::NotFound => Error::FilesRemoved { path: path.clone() },
+            _ => Error::io("open", &path, e),
+        })?;
         wait_for_flock(&*file, &path, timeout)?;
         let held = Held::File(file, control, which);
         if which == Which::Append {

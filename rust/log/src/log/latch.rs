@@ -10,6 +10,8 @@
 //! latch whose next clearing finds the segment and only publishes it. See `docs/PROTOCOL.md`,
 //! "Latch".
 
+use std::io::ErrorKind;
+
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
@@ -35,7 +37,9 @@ impl Log {
         if !control.is_latched() {
             return control.refuse_unknown_flags();
         }
+        // Also where somebody removed the files: into what was put there nothing is carried.
         control.check_in_place(&*self.storage)?;
+        self.expect_last_segment(writer, control)?;
         // Whoever appends from here on sees the flag under the append lock; whoever was in the
         // middle of it is done, or dead, and then this repairs what it left.
         let saved = self.settle(writer, control).and_then(|tail| self.save(control, member, tail));
@@ -52,6 +56,20 @@ impl Log {
         control.set_flag(flag::LATCHED, false)?;
         control.rouse();
         Ok(())
+    }
+
+    /// Make sure that the segment in which the log ends was not removed.
+    fn expect_last_segment(&self, writer: &Writer, control: &Control) -> Result<()> {
+        let sequence = control.tail().sequence();
+        if writer.segment.sequence() == sequence {
+            return self.expect_not_removed(&writer.segment);
+        }
+        let path = self.dir.join(names::segment(sequence));
+        match self.storage.stat(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::FilesRemoved { path }),
+            // Whatever else is wrong is found by what reads it.
+            _ => Ok(()),
+        }
     }
 
     /// What clearing the latch would take; `None` when there is none.

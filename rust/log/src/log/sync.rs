@@ -19,6 +19,7 @@ use crate::format::control::{at, flag};
 use crate::format::segment::Mark;
 use crate::lock::stopwatch;
 use crate::segment::Segment;
+use crate::segment::named::expect_not_removed;
 
 use super::guard::{Guard, Which};
 use super::{Control, Log, Member, enter, write_access};
@@ -64,8 +65,8 @@ impl Log {
     /// Return once everything before an address is on the medium.
     ///
     /// # Errors
-    /// `Latched` when a sync failed and the bytes could not be saved elsewhere, `LockTimeout`,
-    /// `TopicDeleted`, `Io`.
+    /// `Latched` when a sync failed and the bytes could not be saved elsewhere, `FilesRemoved` when
+    /// somebody removed the log's files, `LockTimeout`, `TopicDeleted`, `Io`.
     pub fn sync_to(&self, target: Address) -> Result<()> {
         // Of a log that was deleted meanwhile files may be missing, and nobody asks for them.
         self.sync_up_to(target).map_err(|error| self.unless_deleted(error))
@@ -146,8 +147,28 @@ impl Log {
             // Committed, and its writer died, or is about to say so.
             tail = self.settled_tail(control).map_err(|error| self.unless_deleted(error))?;
         }
+        let was_durable = control.durable() >= tail;
         self.sync_to(tail)?;
+        if was_durable {
+            // No sync was needed, so none looked.
+            self.expect_active(control, tail).map_err(|error| self.unless_deleted(error))?;
+        }
         Ok(tail)
+    }
+
+    /// Make sure that the segment in which the log goes on was not removed.
+    fn expect_active(&self, control: &Control, tail: Address) -> Result<()> {
+        let known = enter(&self.syncer_files).by_sequence.get(&tail.sequence()).cloned();
+        let Some((segment, _)) = known else { return control.check_in_place(&*self.storage) };
+        match self.expect_not_removed(&segment) {
+            // Retention removes segments before the one that holds the durable end.
+            Err(_) if control.durable().sequence() != tail.sequence() => Ok(()),
+            found => found,
+        }
+    }
+
+    pub(super) fn expect_not_removed(&self, segment: &Segment) -> Result<()> {
+        expect_not_removed(&*self.storage, &**segment.file(), segment.path())
     }
 
     /// Sync everything and leave a clean mark: nothing needs checking when the log is opened next.
@@ -224,13 +245,15 @@ impl Log {
     ) -> Result<()> {
         segment.set_mark(mark)?;
         pass(Point::CleanMark);
-        let Err(error) = segment.file().sync_data() else {
+        let synced = segment.file().sync_data();
+        let synced = synced.map_err(|error| Error::io("sync", segment.path(), error));
+        let Err(error) = synced.and_then(|()| self.expect_not_removed(segment)) else {
             enter(&self.syncer_files).unmarked = None;
             return Ok(());
         };
         // Others may have appended meanwhile, and this descriptor is not told again.
         drop(self.latch(control, guard)?);
-        Err(Error::io("sync", segment.path(), error))
+        Err(error)
     }
 
     /// One sync. `false` when the log is, or now got, latched.
@@ -264,6 +287,14 @@ impl Log {
         let sync = || self.sync_segments(&segments);
         if self.crowd.timed(sync, behind(control, from), stopwatch()).is_err() {
             return self.latch(control, guard).map(|guard| (guard, false));
+        }
+        // The last of them may be removed by nobody who keeps to the protocol: it holds the durable end.
+        let kept = segments.last().map_or(Ok(()), |(active, _)| self.expect_not_removed(active));
+        if let Err(error) = kept {
+            if !control.is_deleted() {
+                drop(self.latch(control, guard)?);
+            }
+            return Err(error);
         }
         for (segment, end) in &segments {
             let succeeded = segment.sequence() != to.sequence();
@@ -325,8 +356,10 @@ impl Log {
         let access = write_access(&self.settings);
         let (generation, reach) = (self.settings.generation, self.settings.segment_bytes);
         let storage = &*self.storage;
-        let segment = Segment::open(storage, &self.dir, generation, sequence, access, reach)?;
-        let segment = Arc::new(segment);
+        let opened = Segment::open(storage, &self.dir, generation, sequence, access, reach);
+        // By path: where somebody removed the log, or put another there, it is not this log's.
+        control.check_in_place(storage)?;
+        let segment = Arc::new(opened?);
         // Read after the opening: of an error before it this descriptor is not told.
         enter(&self.syncer_files).note_open(&segment, control.tail());
         Ok(segment)

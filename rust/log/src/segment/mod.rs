@@ -15,7 +15,7 @@ mod checked;
 pub mod create;
 mod first_page;
 pub mod index;
-mod named;
+pub mod named;
 pub mod pack;
 pub mod walk;
 pub mod ways;

@@ -1,7 +1,7 @@
 //! Whether a segment that is open is the one that has its name.
 //!
 //! Compaction gives another file the name, sequence and salt of one; what is mapped stays what it was.
-//! So whoever keeps segments open asks here now and then. What to do about it is left to `log`.
+//! Somebody may also remove a file that is in use. So whoever keeps segments open asks here now and then. What to do about it is left to `log`.
 
 use std::path::Path;
 
@@ -24,6 +24,20 @@ impl Segment {
     pub fn has_its_name(&self, storage: &dyn Storage) -> Result<bool> {
         has_name(storage, &*self.file, &self.path)
     }
+}
+
+/// Make sure that an open file still has a name: one that has none is gone with its last handle, and a
+/// sync of it keeps nothing. One `fstat`; a file system that counts no names is asked for the path too.
+///
+/// # Errors
+/// `FilesRemoved`.
+pub fn expect_not_removed(storage: &dyn Storage, file: &dyn File, path: &Path) -> Result<()> {
+    // A file that cannot be looked at could not be synced either, and that is reported.
+    let has_names = file.stat().map_or(true, |stat| stat.links > 0);
+    if has_names || has_name(storage, file, path).unwrap_or(false) {
+        return Ok(());
+    }
+    Err(Error::FilesRemoved { path: path.to_path_buf() })
 }
 
 /// Whether a file is the one that has a name now.

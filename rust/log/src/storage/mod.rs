@@ -57,6 +57,8 @@ pub struct Stat {
     pub is_dir: bool,
     /// Last modification, microseconds since 1970.
     pub modified_us: i64,
+    /// How many names the file has: none once it was removed while somebody has it open.
+    pub links: u64,
 }
 
 /// What kind of file system a path lies on, as far as falaj cares.

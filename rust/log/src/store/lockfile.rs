@@ -95,18 +95,25 @@ impl LockFile {
 
     /// True while the path still leads to this file.
     pub(super) fn in_place(&self, storage: &dyn Storage) -> Result<bool> {
-        let complain = |error| Error::io("look at", &self.path, error);
-        let here = self.file.stat().map_err(complain)?;
-        match storage.stat(&self.path) {
-            Ok(there) => Ok((here.device, here.inode) == (there.device, there.inode)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(complain(error)),
+        match self.expect_in_place(storage) {
+            Ok(()) => Ok(true),
+            Err(Error::LockFileReplaced { .. } | Error::FilesRemoved { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
-    /// The error for a file that the path no longer leads to.
+    /// Make sure that the path still leads to this file.
     pub(super) fn expect_in_place(&self, storage: &dyn Storage) -> Result<()> {
-        if self.in_place(storage)? { Ok(()) } else { Err(self.replaced()) }
+        let complain = |error| Error::io("look at", &self.path, error);
+        let here = self.file.stat().map_err(complain)?;
+        match storage.stat(&self.path) {
+            Ok(there) if (here.device, here.inode) == (there.device, there.inode) => Ok(()),
+            Ok(_) => Err(self.replaced()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(Error::FilesRemoved { path: self.path.clone() })
+            }
+            Err(error) => Err(complain(error)),
+        }
     }
 
     /// The error for a file that cannot be the one that the others have locked.

@@ -171,6 +171,11 @@ impl Membership {
         self.slot.expect_in_place(self.storage.as_ref())
     }
 
+    /// Where the store's files are.
+    pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
     /// The logs that this process has open for writing.
     pub(super) fn logs(&self) -> &Arc<OpenLogs> {
         &self.logs

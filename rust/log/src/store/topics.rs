@@ -64,10 +64,15 @@ impl Store {
     }
 
     /// True when a topic was deleted since its settings were read, also if there is another one of its
-    /// name. Then what went wrong with its files is nothing to be told.
+    /// name. Then what went wrong with its files is nothing to be told. False where the store itself was
+    /// removed: that deletes no topic.
     pub fn is_gone(&self, topic: &TopicSettings) -> bool {
-        match read_settings(self.shared.storage(), self.layout(), &topic.name) {
-            Ok(found) => found.is_none_or(|found| found.generation != topic.generation),
+        let (storage, layout) = (self.shared.storage(), self.layout());
+        match read_settings(storage, layout, &topic.name) {
+            Ok(found) => {
+                found.is_none_or(|found| found.generation != topic.generation)
+                    && storage.stat(&layout.settings()).is_ok()
+            }
             Err(_) => false,
         }
     }

@@ -10,6 +10,7 @@ use falaj::format::control::at;
 use falaj::format::settings::WriteMode;
 use falaj::log::Wait;
 use falaj::segment::Check;
+use falaj::storage::Open;
 use falaj::storage::faulty::Call;
 
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
@@ -205,6 +206,12 @@ fn a_flush_covers_a_block_that_was_read_although_its_writer_died_before_the_tail
     assert_eq!(read_all(&open_to_read(&p.after_power_cut(), &p.dir).unwrap(), 0, 0).0.len(), 2);
 }
 
+fn replace_control(p: &Place) {
+    let control = p.dir.join("control");
+    p.storage.rename_new(&control, &p.dir.join("away")).unwrap();
+    p.storage.open(&control, Open::CreateNew(0o600)).unwrap();
+}
+
 /// Nobody would ever wake it: every process looks at the other page.
 #[test]
 fn a_follower_is_told_when_its_control_page_was_replaced() {
@@ -213,7 +220,7 @@ fn a_follower_is_told_when_its_control_page_was_replaced() {
     append(&log, 0, &[b"one"]).unwrap();
     let reader = open_to_read(&p.storage, &p.dir).unwrap();
     let tail = reader.committed().unwrap();
-    p.storage.rename_new(&p.dir.join("control"), &p.dir.join("away")).unwrap();
+    replace_control(&p);
     let wait = reader.wait_for_news(tail, SOON, &|| false);
     assert!(matches!(wait, Err(Error::LockFileReplaced { .. })), "{wait:?}");
 }
@@ -225,7 +232,7 @@ fn a_follower_that_waits_in_short_turns_is_told_as_well() {
     let log = p.open(TestMember::new(0, 1));
     append(&log, 0, &[b"one"]).unwrap();
     let tail = log.committed().unwrap();
-    p.storage.rename_new(&p.dir.join("control"), &p.dir.join("away")).unwrap();
+    replace_control(&p);
     let turn = Duration::from_millis(40);
     let told = (0..500).find_map(|_| log.wait_for_news(tail, Some(turn), &|| false).err());
     assert!(matches!(told, Some(Error::LockFileReplaced { .. })), "{told:?}");

@@ -12,6 +12,7 @@ use crate::common::*;
 use falaj::error::{Error, Result};
 use falaj::format::address::Address;
 use falaj::format::control::{at, flag};
+use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::lock::{Fate, Identity, unlock};
 use falaj::log::{Log, LogSettings, Member, Watch, mark_deleted};
@@ -377,4 +378,29 @@ fn a_latch_is_never_cleared_by_a_cut_before_a_mark() {
     let second = Segment::open_to_read(&*p.storage, &p.dir, LOG, 1, 0, Reading::Map).unwrap();
     assert_eq!(second.header().previous.map(|previous| previous.end), Some(marked.position()));
     assert_eq!(read_all(&log, 0, 0).0.len(), 4);
+}
+
+/// Nobody who keeps to the protocol removes the segment that a log ends in.
+#[test]
+fn a_sync_of_a_segment_that_was_removed_raises_for_all_and_says_nothing_is_durable() {
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let p = Place::new(1, mode);
+        let a = TestMember::new(0, 1);
+        let b = a.beside(1);
+        let (log_a, log_b) = (p.open(a), p.open(b));
+        append(&log_a, 0, &[b"one"]).unwrap();
+        log_a.sync().unwrap();
+        let durable = log_a.durable();
+        append(&log_a, 0, &[b"two"]).unwrap();
+        let active = names::segment(log_a.committed().unwrap().sequence());
+        p.storage.unlink(&p.dir.join(active)).unwrap();
+        let removed =
+            |error: Error| assert!(matches!(error, Error::FilesRemoved { .. }), "{error}");
+        removed(log_a.sync().unwrap_err());
+        for log in [&log_a, &log_b] {
+            removed(append(log, 0, &[b"three"]).map(drop).unwrap_err());
+            removed(log.sync().unwrap_err());
+            assert_eq!(log.durable(), durable);
+        }
+    }
 }

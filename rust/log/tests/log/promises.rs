@@ -245,7 +245,7 @@ fn a_control_page_that_was_replaced_makes_no_second_writer() {
     assert!(matches!(refused, Error::LockFileReplaced { .. }), "{refused}");
     let tail = log.committed().unwrap();
     let waited = log.wait_for_news(tail, Some(Duration::from_secs(20)), &|| false);
-    assert!(matches!(waited, Err(Error::LockFileReplaced { .. })), "{waited:?}");
+    assert!(matches!(waited, Err(Error::FilesRemoved { .. })), "{waited:?}");
 }
 
 #[test]

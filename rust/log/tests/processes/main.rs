@@ -14,4 +14,5 @@ mod bad_machine;
 mod bad_places;
 mod bell;
 mod children;
+mod removed;
 mod store_processes;

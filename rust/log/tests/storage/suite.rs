@@ -55,6 +55,7 @@ on_every_storage! {
     a_full_directory_is_neither_removed_nor_replaced
     names_are_listed_sorted
     identity_stays_with_the_file_not_with_the_name
+    a_file_has_as_many_links_as_names_and_none_once_it_was_removed_or_renamed_over
     permission_bits_are_as_asked_for_whatever_the_umask
     writing_beyond_the_end_makes_the_file_longer
     reading_stops_at_the_end
@@ -376,6 +377,24 @@ fn a_map_that_writes_through_refuses_compare_and_swap(storage: &dyn Storage, bas
     let swap = std::panic::AssertUnwindSafe(|| map.word(0).swap(1, Ordering::SeqCst));
     assert!(std::panic::catch_unwind(swap).is_err());
     assert_eq!(map.load(0), 0);
+}
+
+fn a_file_has_as_many_links_as_names_and_none_once_it_was_removed_or_renamed_over(
+    storage: &dyn Storage,
+    base: &Path,
+) {
+    let [one, other, moved] = ["one", "other", "moved"].map(|name| base.join(name));
+    let files = [&one, &other].map(|path| create(storage, path));
+    let links = || files.each_ref().map(|file| file.stat().unwrap().links);
+    assert_eq!(links(), [1, 1]);
+    assert_eq!(storage.stat(&one).unwrap().links, 1);
+    storage.rename_new(&one, &moved).unwrap();
+    assert_eq!(links(), [1, 1]);
+    storage.rename_over(&moved, &other).unwrap();
+    assert_eq!(links(), [1, 0]);
+    storage.unlink(&other).unwrap();
+    create(storage, &other);
+    assert_eq!(links(), [0, 0]);
 }
 
 fn an_unlinked_file_stays_readable_through_its_map(storage: &dyn Storage, base: &Path) {

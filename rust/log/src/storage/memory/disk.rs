@@ -263,6 +263,11 @@ impl Tree {
         self.0.iter().flat_map(|dir| dir.names.values().copied())
     }
 
+    /// How many names a file has.
+    pub(super) fn links(&self, file: u32) -> u64 {
+        self.nodes().filter(|node| *node == Node::File(file)).count() as u64
+    }
+
     /// Where a node's name is: it has one at most.
     pub(super) fn place(&self, node: Node) -> Option<(u32, Arc<str>)> {
         (0..self.0.len() as u32).find_map(|dir| {

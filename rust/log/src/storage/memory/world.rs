@@ -288,6 +288,7 @@ impl World {
                 mode: self.tree.0[dir as usize].mode,
                 is_dir: true,
                 modified_us: self.now_us,
+                links: 1,
             }),
         }
     }
@@ -302,6 +303,7 @@ impl World {
             mode: file.mode,
             is_dir: false,
             modified_us: file.modified_us,
+            links: self.tree.links(number),
         }
     }
 

@@ -178,6 +178,7 @@ fn give_back(made: &impl AsFd, found: u32, asked: u32) -> Result<(), Errno> {
 }
 
 /// The kernel's `stat` in our words.
+#[allow(clippy::useless_conversion, reason = "the width of `st_nlink` differs between machines")]
 fn told(stat: &rustix::fs::Stat) -> Stat {
     let microseconds = i64::try_from(stat.st_mtime_nsec / 1_000).unwrap_or(0);
     Stat {
@@ -188,6 +189,7 @@ fn told(stat: &rustix::fs::Stat) -> Stat {
         mode: stat.st_mode & 0o7777,
         is_dir: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
         modified_us: stat.st_mtime * 1_000_000 + microseconds,
+        links: u64::from(stat.st_nlink),
     }
 }
 

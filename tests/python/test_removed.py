@@ -1,0 +1,74 @@
+"""A store that somebody removes while processes write to it: real processes, a real `rm -r`."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from children import child
+
+import falaj
+from falaj.errors import FilesRemoved
+
+WRITER = """
+store = falaj.open(path, sync="durable")
+topic = store.topic("t", codec="bytes")
+say(topic.append(b"acknowledged"))
+hear()
+for call in (lambda: topic.append(b"lost"), topic.flush, lambda: topic.append(b"x", sync="none")):
+    try:
+        say("returned", call())
+    except falaj.Error as error:
+        say(type(error).__name__, error.remedy, str(error).split("; ")[-1])
+say(topic.durable)
+try:
+    store.close()
+except falaj.Error as error:
+    say(type(error).__name__)
+"""
+TOLD = "FilesRemoved reopen open the store again, or restore a backup"
+
+
+def remove(path: Path) -> None:
+    subprocess.run(["rm", "-r", path], check=True)
+
+
+def test_every_writer_of_a_removed_store_is_told_and_a_new_store_there_has_none_of_its_records(
+    path: Path,
+) -> None:
+    with child(path, WRITER) as one, child(path, WRITER) as other:
+        assert {one.hear(), other.hear()} == {"0", "1"}
+        remove(path)
+        with falaj.open(path, sync="durable") as new:
+            topic = new.topic("t", codec="bytes")
+            assert topic.append(b"new") == 0
+            for writer in (one, other):
+                writer.tell()
+                assert [writer.hear() for _ in range(3)] == [TOLD] * 3
+                assert writer.hear() == "2"
+                code, said, _ = writer.end()
+                assert (code, said) == (0, "FilesRemoved\n")
+            assert topic.append(b"more") == 1
+            assert [record.bytes() for record in topic] == [b"new", b"more"]
+    assert falaj.verify(path)["sound"]
+
+
+def test_a_removed_store_ends_every_call_that_waits_or_commits(path: Path) -> None:
+    store = falaj.open(path)
+    topic = store.topic("t", codec="bytes", sync="durable")
+    topic.append(b"read")
+    consumer = store.consumer("billing", [topic])
+    assert [record.bytes() for record in consumer.poll()] == [b"read"]
+    follower = topic.follow(1)
+    remove(path)
+    with pytest.raises(FilesRemoved):
+        next(follower)
+    with pytest.raises(FilesRemoved):
+        consumer.commit(sync="durable")
+    with pytest.raises(FilesRemoved):
+        consumer.poll(timeout=60)
+    with pytest.raises(FilesRemoved), store.transaction() as tx:
+        tx.append(topic, b"in a transaction")
+    with pytest.raises(FilesRemoved):
+        topic.extend([b"one", b"two"])
+    with pytest.raises(FilesRemoved):
+        store.close()
