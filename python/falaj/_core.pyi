@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import GenericAlias
-from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, final, overload
+from typing import Any, Final, Generic, NoReturn, Self, SupportsIndex, TypeVar, final, overload
 
 import pyarrow
 from typing_extensions import Buffer, disjoint_base
@@ -68,6 +68,7 @@ __all__ = [
     "_cursor",
     "_delete_consumer",
     "_delete_queue",
+    "_expect_record",
     "_info",
     "_maintain",
     "_mark_compacted",
@@ -99,6 +100,8 @@ class Record(View, Generic[_T]):
     @property
     def raw(self) -> memoryview | None: ...
     @property
+    def is_tombstone(self) -> bool: ...
+    @property
     def key(self) -> builtins.bytes | None: ...
     @property
     def headers(self) -> tuple[tuple[str, builtins.bytes | None], ...]: ...
@@ -129,6 +132,14 @@ class NewRecord:
         headers: _Headers | None = None,
         time: Time | None = None,
     ) -> Self: ...
+    @staticmethod
+    def tombstone(
+        key: Buffer, *, headers: _Headers | None = None, timestamp: Time | None = None
+    ) -> NewRecord: ...
+    @staticmethod
+    def _of(record: Record[Any], timestamp_ns: int) -> NewRecord: ...
+    @property
+    def is_tombstone(self) -> bool: ...
     @property
     def value(self) -> Any: ...
     @property
@@ -146,6 +157,14 @@ class Part:
         key: Buffer | None = None,
         headers: _Headers | None = None,
         time: Time | None = None,
+        partition: int | None = None,
+    ) -> None: ...
+    def tombstone(
+        self,
+        key: Buffer,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
         partition: int | None = None,
     ) -> None: ...
     def append_arrow(self, batch: Any) -> int: ...
@@ -230,6 +249,7 @@ class Topic(Generic[_T]):
     def __getitem__(self, index: slice, /) -> Slice[_T]: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
+    def __contains__(self, item: Any, /) -> NoReturn: ...
     @property
     def name(self) -> str: ...
     @property
@@ -338,6 +358,15 @@ class Transaction:
         time: Time | None = None,
         partition: int | None = None,
     ) -> None: ...
+    def tombstone(
+        self,
+        topic: Topic[Any] | str,
+        key: Buffer,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
+        partition: int | None = None,
+    ) -> None: ...
     def extend(
         self, topic: Topic[Any] | str, records: Iterable[Any], partition: int | None = None
     ) -> None: ...
@@ -360,6 +389,7 @@ class Records(Generic[_T]):
 @final
 class Follower(Generic[_T]):
     def __iter__(self) -> Self: ...
+    def __contains__(self, item: Any, /) -> NoReturn: ...
     def __next__(self) -> Record[_T]: ...
     def poll(self) -> Record[_T] | None: ...
     @property
@@ -395,6 +425,7 @@ class Consumer(Generic[_T]):
     @property
     def partitions(self) -> list[tuple[str, int]]: ...
     def __iter__(self) -> Consumed[_T]: ...
+    def __contains__(self, item: Any, /) -> NoReturn: ...
     def commit(
         self,
         offset: int | None = None,
@@ -512,6 +543,7 @@ class Batch(Generic[_T]):
     ) -> pyarrow.Table: ...
     def __iter__(self) -> BatchRecords[_T]: ...
     def __len__(self) -> int: ...
+    def __contains__(self, item: Any, /) -> NoReturn: ...
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 
 @final
@@ -602,10 +634,15 @@ def _compact(
 def _tombstone(
     topic: Topic[Any],
     key: Buffer,
+    *,
     headers: _Headers | None,
-    time: Time | None,
+    timestamp: Time | None,
     partition: int | None,
     sync: Sync | None,
+    producer: str | None,
+    sequence: int | None,
+    expect: int | None,
 ) -> int | Position: ...
+def _expect_record(topic: Topic[Any], record: Any) -> None: ...
 def _mark_compacted(store: Store, topic: Topic[Any], compacted: bool) -> None: ...
 def _maintain(store: Store, dry_run: bool) -> Maintenance: ...

@@ -89,6 +89,11 @@ def _bytes() -> Pair:
 
 
 def _encode_str(value: str) -> bytes:
+    if value is None:
+        raise TypeError(
+            "None is no text: to delete a key, call tombstone(key), or give extend() a "
+            "NewRecord.tombstone(key)"
+        )
     if not isinstance(value, str):
         raise TypeError(f"a topic of str takes str, not {type(value).__name__}")
     return value.encode()

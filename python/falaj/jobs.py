@@ -64,7 +64,7 @@ class BulkJob:
         """Append a record when the job ends.
 
         Args:
-            value: As for `Part.append`; None for a tombstone.
+            value: As for `Part.append`.
             **rest: key, headers, time and partition, as for `Part.append`.
 
         Raises:
@@ -73,8 +73,23 @@ class BulkJob:
         """
         self.part.append(value, **rest)
 
+    def tombstone(self, key: Any, **rest: Any) -> None:
+        """Append a tombstone when the job ends: a key without a value, by which it is deleted.
+
+        Args:
+            key: As for `Topic.tombstone`.
+            **rest: headers, timestamp and partition, as for `Topic.tombstone`.
+
+        Raises:
+            Invalid, TooLarge: As for `append`.
+        """
+        self.part.tombstone(key, **rest)
+
     def append_arrow(self, batch: Any) -> int:
-        """Append the rows of record batches when the job ends; see `Part.append_arrow`."""
+        """Append the rows of record batches when the job ends; see `Part.append_arrow`.
+
+        A null value is a tombstone.
+        """
         return self.part.append_arrow(batch)
 
     def __enter__(self) -> Self:

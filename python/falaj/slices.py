@@ -4,26 +4,67 @@ from __future__ import annotations
 
 from operator import index
 
-from falaj.errors import Invalid
+from falaj.errors import Compacted, Corrupt, Invalid, OffsetOutOfRange
 from falaj.lean import Generic, T
 
 TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import overload
+    from collections.abc import Generator, Iterator
+    from typing import Any, NoReturn, overload
 
-    from falaj._core import Batch, Record
+    from falaj._core import Batch, Record, Records
     from falaj.topics import Topic
 
-__all__ = ["Slice"]
+__all__ = ["Slice", "backwards"]
+
+#: Records of the first piece that is read backwards, and of the largest.
+_PIECE, _PIECE_MAX = 64, 8192
+
+
+def backwards(topic: Topic[T], first: int, end: int) -> Generator[Record[T], None, int]:
+    """Read one partition newest first, from before an offset down to another.
+
+    Returns:
+        How far it came: `first`, or the oldest offset that was left when it got there.
+    """
+    size = _PIECE
+    while end > first:
+        begin = max(first, end - size)
+        try:
+            found, corrupt = _after_corruption(topic._records(begin, end))
+        except OffsetOutOfRange:
+            if topic.first <= first:
+                raise
+            first = topic.first  # it was trimmed meanwhile
+            continue
+        yield from reversed(found)
+        if corrupt is not None:
+            raise corrupt
+        end, size = begin, min(2 * size, _PIECE_MAX)
+    return first
+
+
+def _after_corruption(records: Records[T]) -> tuple[list[Record[T]], Corrupt | None]:
+    """Read records to their end, and keep those behind the last corruption."""
+    found: list[Record[T]] = []
+    corrupt = None
+    while True:
+        try:
+            found.extend(records)
+        except Corrupt as error:
+            found, corrupt = [], error
+            records.skip_damage()
+        else:
+            return found, corrupt
 
 
 class Slice(Generic[T]):
     """Records of one partition, as `topic[10:20]` gives them, read when they are gone through.
 
-    Its bounds are fixed when it is made: records that come later are not in it. It can be gone
-    through again and again.
+    Its bounds are fixed when it is made: records that come later are not in it. It can be read
+    again and again. `len` and `slice[i]` count offsets; iteration leaves out those that compaction
+    removed. `in` raises.
 
     Example:
         >>> orders = store.topic("orders")
@@ -68,7 +109,27 @@ class Slice(Generic[T]):
         offsets = self.offsets
         if offsets.step == 1:
             return self._topic._records(offsets.start, offsets.stop)
-        return map(self._topic.__getitem__, offsets)
+        return self._backwards() if offsets.step == -1 else self._by_steps()
+
+    def __reversed__(self) -> Iterator[Record[T]]:
+        return iter(self[::-1])
+
+    def __contains__(self, item: Any) -> NoReturn:
+        self._topic.__contains__(item)
+
+    def _backwards(self) -> Iterator[Record[T]]:
+        if offsets := self.offsets:
+            reached = yield from backwards(self._topic, offsets[-1], offsets[0] + 1)
+            if reached > offsets[-1]:
+                raise self._topic._out_of_range(offsets[-1])
+
+    def _by_steps(self) -> Iterator[Record[T]]:
+        for offset in self.offsets:
+            try:
+                record = self._topic[offset]
+            except Compacted:
+                continue
+            yield record
 
     def batches(self, size: int = 8192) -> Iterator[Batch[T]]:
         """Read it thousands of records at a time, see `Topic.batches`; not for steps but 1."""

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from falaj import _core
 from falaj.errors import Invalid, shown
 from falaj.lean import T
-from falaj.slices import Slice
+from falaj.slices import Slice, backwards
 
 TYPE_CHECKING = False  # see falaj.lean
 
@@ -49,7 +49,9 @@ class Topic(_core.Topic[T]):
     Offsets are positions in history, not list indexes: `topic[i]` is the record with offset i for
     as long as it is kept, negative ones count from the end, and what is gone or not written yet
     raises `OffsetOutOfRange`, which is an `IndexError`. `len(topic)` is `end - first`; a topic is
-    always true.
+    always true. So `topic[len(topic) - 1]` is not the last record once some were trimmed, and
+    `random.choice`, which asks for such, takes `topic[:]`. `reversed(topic)` is newest first; `in`
+    raises.
 
     A plain `for` sees what was committed when it began; `follow` goes on. A handle that was opened
     with `visibility="durable"` sees only what is on the medium, in all that it does.
@@ -458,37 +460,55 @@ class Topic(_core.Topic[T]):
         key: bytes | bytearray | memoryview,
         *,
         headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None = None,
-        time: Time | None = None,
+        timestamp: Time | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
     ) -> int | Position:
         """Append a tombstone: a key without a value, by which it is deleted.
 
-        It says that what was said of the key before holds no more. `compact` takes that, and the
-        tombstone itself some time later. A reader gets a record whose value is None.
+        It says that what was said of the key before holds no more. `compact` removes that, and the
+        tombstone itself some time later. A reader gets a record whose `is_tombstone` is true and
+        whose value is None. Nothing else writes one: a value of None is JSON's null or msgpack's
+        nil, and an error where the codec has no None. In `extend` write `NewRecord.tombstone(key)`.
 
         Args:
             key: Bytes that tell what is deleted.
-            headers: As for `append`, and so are `time`, `partition` and `sync`.
-            time: When it was deleted.
+            timestamp: When it was deleted; as for `append`'s `time`.
+            headers: As for `append`, and so is all that follows.
             partition: The partition that it goes to, whatever its key.
             sync: "none", "interval" or "durable".
+            producer: The name under which a repeat is known.
+            sequence: The number of this append among the producer's.
+            expect: The offset that it must get.
 
         Returns:
             Its offset; where there are several partitions a `Position(partition, offset)`.
 
         Raises:
             TypeError: The key is no bytes.
-            ReadOnly, NoSpace, TopicDeleted: And so on, as for `append`; nothing was appended.
+            Conflict, ReadOnly, NoSpace, TopicDeleted: As for `append`; nothing was appended.
 
         Example:
             >>> prices = store.topic("prices", compacted=True)
             >>> prices.append(b"3 rials", key=b"tea"), prices.tombstone(b"tea")
             (0, 1)
-            >>> prices[1].key, prices[1].value
-            (b'tea', None)
+            >>> prices[1].key, prices[1].is_tombstone
+            (b'tea', True)
         """
-        return _core._tombstone(self, key, headers, time, partition, sync)
+        return _core._tombstone(
+            self,
+            key,
+            headers=headers,
+            timestamp=timestamp,
+            partition=partition,
+            sync=sync,
+            producer=producer,
+            sequence=sequence,
+            expect=expect,
+        )
 
     def compact(
         self,
@@ -505,8 +525,8 @@ class Topic(_core.Topic[T]):
         room with them. Offsets stay: asking for one that is gone raises `Compacted`, iteration goes
         on with the next. Others read and write meanwhile, what was read stays valid, and consumers
         go on where they were. Records without a key stay, and so does what was appended lately: the
-        newest file of the log is not looked at. A record without a value is a tombstone: it takes
-        what it hides with it, and goes itself some time later.
+        newest file of the log is not looked at. A tombstone takes what it hides with it, and goes
+        itself some time later.
 
         Costs a reading of the topic two or three times, and writing what is left of the files from
         which something goes.
@@ -598,6 +618,20 @@ class Topic(_core.Topic[T]):
         """
         self._expect()
         self._store.delete(self.name)
+
+    def __reversed__(self) -> Iterator[Record[T]]:
+        """Read what there is now, newest first; several partitions are merged by timestamp.
+
+        It ends with the oldest record that is still there when it comes to it. Behind corruption
+        all records are read; the next step raises.
+        """
+        parts = [backwards(part, part.first, part.end) for part in self._parts()]
+        if len(parts) == 1:
+            return parts[0]
+        from heapq import merge  # few need it
+
+        # Of records of the same time, a plain `for` reads the lowest partition first.
+        return merge(*parts[::-1], key=lambda record: record.timestamp_ns, reverse=True)
 
     def _slice(self, wanted: slice) -> Slice[T]:
         return Slice(self, Slice.offsets_of(self, wanted))

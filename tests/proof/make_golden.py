@@ -178,7 +178,7 @@ def jobs(store: Path) -> None:
         with orders.job("large", token=("large", 1)) as job:
             for n in range(40):
                 job.append(b"large %d" % n + bytes(3000), partition=n % 3, time=n)
-            job.append(None, key=b"3")
+            job.tombstone(b"3")
         with orders.job("once", token=("forgotten", 7)) as job:
             job.append(b"once")
         orders.forget_token("forgotten")

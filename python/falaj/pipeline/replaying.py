@@ -20,7 +20,6 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any, Literal
 
 import falaj
-from falaj import times
 from falaj.arrow import lanes
 from falaj.errors import Invalid, NotOwner, TooLarge, shown
 from falaj.pipeline import places
@@ -272,8 +271,4 @@ class _Replay:
 
 def _new(record: Record[Any], time_ns: int | None) -> Any:
     """Make a record with a time of its own, also where the log had given it that of the append."""
-    if time_ns is None:
-        time_ns = record.timestamp_ns
-        if time_ns % 1_000:
-            return record  # the log's own times are whole microseconds, so it has one, more exact
-    return falaj.NewRecord(record.raw, record.key, record.headers, times.from_ns(time_ns))
+    return falaj.NewRecord._of(record, record.timestamp_ns if time_ns is None else time_ns)

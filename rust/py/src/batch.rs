@@ -111,6 +111,10 @@ impl Batch {
         self.run.len()
     }
 
+    fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Err(input::no_container("a batch"))
+    }
+
     fn __repr__(&self) -> String {
         let (name, count, offsets) = (&self.shape.name, self.run.len(), self.run.offsets());
         let last = offsets.end - 1;

@@ -17,6 +17,7 @@ use crate::errors::raise;
 use crate::handle::Shape;
 use crate::input::{self, Incoming};
 use crate::record::Record;
+use crate::topic::Topic;
 
 /// Memory that a thread keeps for encoding, bytes.
 const KEPT: usize = 1 << 20;
@@ -168,6 +169,15 @@ impl<'a> Collector<'a> {
         let (bytes, limit) = (bytes as u64, self.limit);
         if bytes > limit { Err(raise(py, &Error::TooLarge { bytes, limit })) } else { Ok(()) }
     }
+}
+
+/// Complain of a record that `extend` refuses, whatever is appended with it.
+#[pyfunction]
+pub(crate) fn _expect_record(topic: &Topic, record: &Bound<'_, PyAny>) -> PyResult<()> {
+    let limit = topic.opened.handle.open(record.py())?.topic.log().max_group_len();
+    let collector = Collector { shape: &topic.opened.handle.shape, limit };
+    let record_len = collector.incoming(record)?.len();
+    collector.check(record.py(), record_len)
 }
 
 fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {

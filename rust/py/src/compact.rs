@@ -11,6 +11,7 @@ use pyo3::types::PyDict;
 
 use crate::admin::{Object, dict, with_progress};
 use crate::input::{self, Incoming};
+use crate::only_if::If;
 use crate::store::Store;
 use crate::topic::Topic;
 
@@ -36,23 +37,26 @@ pub(crate) fn _mark_compacted(
 
 /// See falaj.Topic.tombstone.
 #[pyfunction]
+#[pyo3(signature = (
+    topic, key, *, headers, timestamp, partition, sync, producer, sequence, expect
+))]
+#[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn _tombstone<'py>(
     py: Python<'py>,
     topic: &Topic,
     key: &Bound<'py, PyAny>,
     headers: Option<&Bound<'py, PyAny>>,
-    time: Option<&Bound<'py, PyAny>>,
+    timestamp: Option<&Bound<'py, PyAny>>,
     #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     sync: Option<&Bound<'py, PyAny>>,
+    producer: Option<&Bound<'py, PyAny>>,
+    sequence: Option<&Bound<'py, PyAny>>,
+    expect: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let to = topic.target(py, partition, sync)?;
-    let record = Incoming {
-        value: None,
-        key: Some(input::bytes(key, "a key")?),
-        headers: input::headers(headers)?,
-        event_time_ns: input::time_ns(time)?,
-    };
-    let went = topic.append_record(py, &record, &to, None)?;
+    let only_if = If::new(py, producer, sequence, expect)?;
+    let record = Incoming::tombstone(key, headers, timestamp)?;
+    let went = topic.append_record(py, &record, &to, only_if.as_ref())?;
     topic.told(py, went)
 }
 

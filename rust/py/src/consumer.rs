@@ -233,6 +233,10 @@ impl Consumer {
         Ok(Consumed { consumer: slf.unbind(), timeout: Some(Duration::ZERO) })
     }
 
+    fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Err(input::no_container("a consumer"))
+    }
+
     /// Complain once it was closed.
     fn _expect_open(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.expect_open(py)

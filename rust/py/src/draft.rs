@@ -4,11 +4,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::input::{self, Incoming};
+use crate::record::Record;
 
 /// A record that is to be appended, with all that belongs to it, for `Topic.extend`.
 ///
 /// Args:
-///     value: As for `Topic.append`; in a topic of bytes also None, for a tombstone.
+///     value: As for `Topic.append`. None is a value, where the codec has one; `NewRecord.tombstone` makes
+///         a record without a value.
 ///     key, headers, time: As for `Topic.append`.
 ///
 /// Example:
@@ -20,9 +22,9 @@ use crate::input::{self, Incoming};
 #[pyclass(frozen, module = "falaj")]
 #[derive(Debug)]
 pub struct NewRecord {
-    /// The value, not encoded yet.
+    /// The value, not encoded yet; `None` for a tombstone.
     #[pyo3(get)]
-    value: Py<PyAny>,
+    value: Option<Py<PyAny>>,
     /// Its key, or None.
     #[pyo3(get)]
     key: Option<Py<PyBytes>>,
@@ -33,6 +35,16 @@ pub struct NewRecord {
 }
 
 impl NewRecord {
+    fn of(value: Option<Py<PyAny>>, rest: Incoming<'_>) -> Self {
+        let headers = rest.headers.into_iter();
+        Self {
+            value,
+            key: rest.key.map(Bound::unbind),
+            headers: headers.map(|(n, v)| (n, v.map(Bound::unbind))).collect(),
+            timestamp_ns: rest.event_time_ns,
+        }
+    }
+
     /// As the engine takes it.
     pub(crate) fn incoming<'py>(
         &self,
@@ -41,11 +53,9 @@ impl NewRecord {
     ) -> PyResult<Incoming<'py>> {
         let bound = |bytes: &Py<PyBytes>| bytes.bind(py).clone();
         let headers = self.headers.iter();
-        let value = self.value.bind(py);
-        // A codec makes of None what it likes; where none is asked, it is no value at all.
-        let is_tombstone = encode.is_none() && value.is_none();
+        let value = self.value.as_ref();
         Ok(Incoming {
-            value: if is_tombstone { None } else { Some(input::encoded(value, encode)?) },
+            value: value.map(|value| input::encoded(value.bind(py), encode)).transpose()?,
             key: self.key.as_ref().map(bound),
             headers: headers.map(|(n, v)| (n.clone(), v.as_ref().map(bound))).collect(),
             event_time_ns: self.timestamp_ns,
@@ -58,18 +68,50 @@ impl NewRecord {
     #[new]
     #[pyo3(signature = (value, key=None, headers=None, time=None))]
     fn new(
-        value: Py<PyAny>,
+        value: &Bound<'_, PyAny>,
         key: Option<&Bound<'_, PyAny>>,
         headers: Option<&Bound<'_, PyAny>>,
         time: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let headers = input::headers(headers)?;
-        Ok(Self {
-            value,
-            key: input::key(key)?.map(Bound::unbind),
-            headers: headers.into_iter().map(|(n, v)| (n, v.map(Bound::unbind))).collect(),
-            timestamp_ns: input::time_ns(time)?,
-        })
+        let (key, headers) = (input::key(key)?, input::headers(headers)?);
+        let event_time_ns = input::time_ns(time)?;
+        let rest = Incoming { value: None, key, headers, event_time_ns };
+        Ok(Self::of(Some(value.clone().unbind()), rest))
+    }
+
+    /// Make a tombstone: a record without a value, by which its key is deleted, for `Topic.extend`.
+    ///
+    /// Args:
+    ///     key, headers, timestamp: As for `Topic.tombstone`.
+    ///
+    /// Example:
+    ///     >>> prices = store.topic("prices")
+    ///     >>> prices.extend([(b"tea", b"3 rials"), falaj.NewRecord.tombstone(b"coffee")])
+    ///     range(0, 2)
+    ///     >>> [record.is_tombstone for record in prices]
+    ///     [False, True]
+    #[staticmethod]
+    #[pyo3(signature = (key, *, headers=None, timestamp=None))]
+    fn tombstone(
+        key: &Bound<'_, PyAny>,
+        headers: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        Ok(Self::of(None, Incoming::tombstone(key, headers, timestamp)?))
+    }
+
+    /// A record of a topic as it is, for one with the codec bytes, with another time.
+    #[staticmethod]
+    fn _of(record: &Bound<'_, Record>, timestamp_ns: i64) -> PyResult<Self> {
+        let mut rest = Record::incoming(record)?;
+        rest.event_time_ns = Some(timestamp_ns);
+        Ok(Self::of(rest.value.take().map(|value| value.into_any().unbind()), rest))
+    }
+
+    /// True for what `NewRecord.tombstone` made.
+    #[getter]
+    fn is_tombstone(&self) -> bool {
+        self.value.is_none()
     }
 
     /// Names and values, in order.
@@ -84,6 +126,9 @@ impl NewRecord {
             || Ok("None".into()),
             |key| key.bind(py).repr().map(|repr| repr.to_string()),
         )?;
-        Ok(format!("NewRecord({}, key={key})", self.value.bind(py).repr()?))
+        match &self.value {
+            Some(value) => Ok(format!("NewRecord({}, key={key})", value.bind(py).repr()?)),
+            None => Ok(format!("NewRecord.tombstone({key})")),
+        }
     }
 }

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, raise};
 use crate::handle::{Handle, Open};
+use crate::input;
 use crate::iterate::Reading;
 use crate::record::Record;
 use crate::wait::wait;
@@ -139,6 +140,10 @@ impl Follower {
 impl Follower {
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
+    }
+
+    fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Err(input::no_container("a follower, and would wait for ever"))
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {

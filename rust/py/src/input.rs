@@ -12,6 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyString, PyTuple};
 
 use crate::errors::invalid;
+use crate::record::Record as Read;
 
 /// A header as it is given.
 pub(crate) type HeaderOf<'py> = (String, Option<Bound<'py, PyBytes>>);
@@ -29,6 +30,20 @@ impl<'py> Incoming<'py> {
     /// A record that is only a value.
     pub(crate) fn value(value: Bound<'py, PyBytes>) -> Self {
         Self { value: Some(value), key: None, headers: Vec::new(), event_time_ns: None }
+    }
+
+    /// A record without a value, by which its key is deleted.
+    pub(crate) fn tombstone(
+        key: &Bound<'py, PyAny>,
+        headers: Option<&Bound<'py, PyAny>>,
+        timestamp: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            value: None,
+            key: Some(bytes(key, "the key of a tombstone")?),
+            headers: self::headers(headers)?,
+            event_time_ns: time_ns(timestamp)?,
+        })
     }
 
     /// Show it to the engine.
@@ -59,12 +74,14 @@ impl<'py> Incoming<'py> {
     }
 }
 
+const VALUE: &str = "a value";
+
 /// The bytes of a value, through the topic's codec if it has one.
 pub(crate) fn encoded<'py>(
     value: &Bound<'py, PyAny>,
     encode: Option<&Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let Some(encode) = encode else { return bytes(value, "a value") };
+    let Some(encode) = encode else { return bytes(value, VALUE) };
     bytes(&encode.bind(value.py()).call1((value,))?, "what the codec makes of a value")
 }
 
@@ -73,8 +90,35 @@ pub(crate) fn bytes<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Boun
     if let Ok(bytes) = given.cast::<PyBytes>() {
         return Ok(bytes.clone());
     }
+    if what == VALUE {
+        expect_value(given)?;
+    }
     let Ok(view) = PyMemoryView::from(given) else { return Err(not_bytes(given, what)) };
     Ok(view.call_method0(pyo3::intern!(given.py(), "tobytes"))?.cast_into()?)
+}
+
+/// Complain of what is no value: None, and a record that is a tombstone, which would become an empty one.
+#[cold]
+fn expect_value(given: &Bound<'_, PyAny>) -> PyResult<()> {
+    let what = if given.is_none() {
+        "None is no value of a topic without a codec"
+    } else if given.cast::<Read>().is_ok_and(Read::is_tombstone) {
+        "a tombstone has no value"
+    } else {
+        return Ok(());
+    };
+    let remedy =
+        "to delete a key, call tombstone(key), or give extend() a NewRecord.tombstone(key)";
+    Err(PyTypeError::new_err(format!("{what}: {remedy}")))
+}
+
+/// Why `in` is refused: it would compare each record, which equals no value, and answer False.
+#[cold]
+pub(crate) fn no_container(what: &str) -> PyErr {
+    PyTypeError::new_err(format!(
+        "`in` does not search {what}: a record equals no value, no key and no offset; compare what you \
+         mean, as in any(record.value == wanted for record in …)"
+    ))
 }
 
 #[cold]
@@ -85,7 +129,7 @@ fn not_bytes(given: &Bound<'_, PyAny>, what: &str) -> PyErr {
     } else {
         "encode it, or open the topic with a codec, such as codec=\"json\""
     };
-    let remedy = if what == "a value" { remedy } else { "give bytes" };
+    let remedy = if what == VALUE { remedy } else { "give bytes" };
     PyTypeError::new_err(format!("{what} is bytes, not {kind}: {remedy}"))
 }
 

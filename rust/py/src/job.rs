@@ -36,6 +36,13 @@ impl Part {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn stage(&self, py: Python<'_>, record: &Incoming<'_>, partition: Option<u32>) -> PyResult<()> {
+        let partition = partition.or(self.opened.only);
+        let appended =
+            self.with(|part| record.with_record(|record| part.append(record, partition)));
+        appended.or_raise(py)
+    }
+
     fn with<T>(&self, use_it: impl FnOnce(&mut sink::Part) -> Result<T>) -> Result<T> {
         match self.inner().as_mut() {
             Some(part) => use_it(part),
@@ -51,8 +58,7 @@ impl Part {
     /// Append a record to the part.
     ///
     /// Args:
-    ///     value: What the codec takes; bytes, or any buffer, without one. None for a tombstone.
-    ///     key, headers, time, partition: As for `Topic.append`.
+    ///     value, key, headers, time, partition: As for `Topic.append`.
     ///
     /// Raises:
     ///     Invalid: The topic has no such partition.
@@ -62,7 +68,7 @@ impl Part {
     #[pyo3(signature = (value, key=None, headers=None, time=None, partition=None))]
     fn append<'py>(
         &self,
-        value: Option<&Bound<'py, PyAny>>,
+        value: &Bound<'py, PyAny>,
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
         time: Option<&Bound<'py, PyAny>>,
@@ -71,15 +77,31 @@ impl Part {
     ) -> PyResult<()> {
         let encode = self.opened.handle.shape.encode.as_ref();
         let record = Incoming {
-            value: value.map(|value| input::encoded(value, encode)).transpose()?,
+            value: Some(input::encoded(value, encode)?),
             key: input::key(key)?,
             headers: input::headers(headers)?,
             event_time_ns: input::time_ns(time)?,
         };
-        let partition = partition.or(self.opened.only);
-        let appended =
-            self.with(|part| record.with_record(|record| part.append(record, partition)));
-        appended.or_raise(py)
+        self.stage(py, &record, partition)
+    }
+
+    /// Append a tombstone to the part: a key without a value, by which it is deleted.
+    ///
+    /// Args:
+    ///     key, headers, timestamp, partition: As for `Topic.tombstone`.
+    ///
+    /// Raises:
+    ///     Invalid, TooLarge, Closed, NoSpace: As for `append`.
+    #[pyo3(signature = (key, *, headers=None, timestamp=None, partition=None))]
+    fn tombstone(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        headers: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
+    ) -> PyResult<()> {
+        self.stage(py, &Incoming::tombstone(key, headers, timestamp)?, partition)
     }
 
     /// Append the rows of record batches; the codec has no part in it.
@@ -88,7 +110,7 @@ impl Part {
     ///     batch: Anything with `__arrow_c_array__` or `__arrow_c_stream__`: a record batch, a table or a
     ///         reader of pyarrow, a frame of Polars. Columns: value (bytes or text), and as far as they are
     ///         there key (likewise), headers (lists of structs of a key and a value), timestamp (with a time
-    ///         zone) and partition (integers), each of which may be null.
+    ///         zone) and partition (integers), each of which may be null. A null value is a tombstone.
     ///
     /// Returns:
     ///     How many rows there were.

@@ -47,6 +47,7 @@ mod _core {
         arrow::{_arrow, _arrow_of, ArrowBatch, ArrowStream},
         batch::{Batch, BatchRecords, Batches, Values, ValuesIterator},
         buffer::{BatchView, View},
+        collect::_expect_record,
         compact::{_compact, _mark_compacted, _tombstone},
         consumer::{Consumed, Consumer},
         consumers::{_consumers, _delete_consumer, _position_of, _reset_cursor, _topic_in_log},

@@ -75,7 +75,7 @@ fn held<'a>(slf: &'a Bound<'_, Record>) -> &'a Held {
 #[pymethods]
 impl Record {
     /// What the topic's codec makes of the payload, decoded once; a read-only memoryview without a
-    /// codec. None for a tombstone, as compacted topics hold them.
+    /// codec. None for a tombstone, and for a value that is None, as JSON's null: `is_tombstone` tells.
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, held) = (slf.py(), held(slf));
@@ -95,6 +95,12 @@ impl Record {
             return Ok(None);
         }
         memoryview(slf.as_any()).map(|view| Some(view.into_any()))
+    }
+
+    /// True for a record without a value, by which its key is deleted; see `Topic.tombstone`.
+    #[getter]
+    pub(crate) fn is_tombstone(slf: &Bound<'_, Self>) -> bool {
+        held(slf).value().is_none()
     }
 
     /// A copy of the payload.

@@ -403,6 +403,10 @@ impl Topic {
         true
     }
 
+    fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Err(input::no_container("a topic"))
+    }
+
     /// Name of the topic.
     #[getter]
     fn name(&self) -> &str {

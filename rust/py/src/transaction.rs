@@ -224,6 +224,22 @@ impl Transaction {
         }
     }
 
+    fn push(
+        &self,
+        py: Python<'_>,
+        opened: &Opened,
+        record: Incoming<'_>,
+        partition: Option<u32>,
+    ) -> PyResult<()> {
+        let key = record.key.as_ref().map(PyBytesMethods::as_bytes);
+        let partition = Self::partition(py, opened, partition, key)?;
+        let mut gathered = self.gathered();
+        gathered.expect_open(py)?;
+        gathered.expect_log(py, opened)?;
+        gathered.draft(opened, partition).push(record);
+        Ok(())
+    }
+
     fn commit(&self, py: Python<'_>, mut gathered: Gathered) -> PyResult<Py<PyDict>> {
         let offsets = PyDict::new(py);
         let home = gathered.drafts.first().map(|draft| &draft.opened).or(gathered.home.as_ref());
@@ -375,13 +391,36 @@ impl Transaction {
             headers: input::headers(headers)?,
             event_time_ns: input::time_ns(time)?,
         };
-        let key = record.key.as_ref().map(PyBytesMethods::as_bytes);
-        let partition = Self::partition(py, &opened, partition, key)?;
-        let mut gathered = self.gathered();
-        gathered.expect_open(py)?;
-        gathered.expect_log(py, &opened)?;
-        gathered.draft(&opened, partition).push(record);
-        Ok(())
+        self.push(py, &opened, record, partition)
+    }
+
+    /// Append a tombstone when the transaction ends: a key without a value, by which it is deleted.
+    ///
+    /// Args:
+    ///     topic: As for `append`.
+    ///     key, headers, timestamp, partition: As for `Topic.tombstone`.
+    ///
+    /// Raises:
+    ///     NoSuchTopic, Invalid: As for `append`.
+    ///
+    /// Example:
+    ///     >>> prices = store.topic("prices", compacted=True)
+    ///     >>> with store.transaction() as tx:
+    ///     ...     tx.tombstone(prices, b"tea")
+    ///     >>> prices[0].key, prices[0].is_tombstone
+    ///     (b'tea', True)
+    #[pyo3(signature = (topic, key, *, headers=None, timestamp=None, partition=None))]
+    fn tombstone<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyAny>,
+        headers: Option<&Bound<'py, PyAny>>,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
+    ) -> PyResult<()> {
+        let opened = self.resolve(topic)?;
+        self.push(py, &opened, Incoming::tombstone(key, headers, timestamp)?, partition)
     }
 
     /// Append many records to a topic when the transaction ends.

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pyarrow
 import pytest
 
 import falaj
@@ -143,8 +144,9 @@ def test_ids_are_what_their_name_says(spark: SparkSession, store: falaj.Store) -
     for key, value, headers in rows:
         topic.append(value, key=key, headers=headers)
     with topic.job("tombstones") as job:
-        for key in (b"k", b"k", None):
-            job.append(None, key=key)
+        nulls = pyarrow.nulls(3, pyarrow.binary())
+        keys = pyarrow.array([b"k", b"k", None])
+        job.append_arrow(pyarrow.record_batch({"value": nulls, "key": keys}))
     frame = spark.read.format("falaj").options(
         store=str(store.path), subscribe="source", includeHeaders="true"
     )

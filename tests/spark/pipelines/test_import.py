@@ -292,7 +292,7 @@ def test_an_export_that_is_imported_is_the_topic_again(
 ) -> None:
     with falaj.open(tmp_path / "s") as store, store.topic("t", partitions=3) as topic:
         with topic.job("tombstone") as job:
-            job.append(None, key=b"gone", partition=2, time=1)
+            job.tombstone(b"gone", partition=2, timestamp=1)
         topic.append(b"\xff\x00", headers=[("a", b"1"), ("a", None)], partition=1, time=2)
     with falaj.open(january.store, "r") as store, store.topic(TOPIC) as flights:
         few = [

@@ -118,6 +118,8 @@ def shop(path: Path) -> Flown:
                 items.append({"name": f"{name} {item}"}, key=item.encode())
         items.append({"name": "gone"}, key=b"d")
         items.append(None, key=b"d")
+        items.append({"name": "gone, too"}, key=b"e")
+        items.tombstone(b"e")
         items.append({"name": "nobody's"})
         items.flush()
     sell(path, range(20))

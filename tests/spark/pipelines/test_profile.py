@@ -138,7 +138,7 @@ def test_odd_records_are_counted_and_their_keys_are_no_markup(
     topic.append(b"x" * 70_000, key=b"<b>$x$\x00", time=-5.5, partition=1)
     topic.append(b"x", headers=[("h", b"12"), ("i", None)], time=10.002, partition=1)
     with topic.job("tombstone") as job:
-        job.append(None, key=b"\xff", time=7, partition=1)
+        job.tombstone(b"\xff", timestamp=7, partition=1)
     html = tmp_path / "odd.html"
     found = profile(spark, ProfileConfig(store=store.path, topic="odd", html=html))
     assert (found.records, found.bytes, found.tombstones) == (4, 70_020, 1)
