@@ -20,8 +20,41 @@ def values(folder: Path, topic: str) -> list[bytes]:
 
 
 def test_each_line_is_a_record_an_empty_one_and_one_without_line_end_too(falaj: Shell) -> None:
-    assert falaj.ok("append", "s", "t", given=b"one\n\nthree\r\nfour") == ""
-    assert values(falaj.folder, "t") == [b"one", b"", b"three\r", b"four"]
+    assert falaj.ok("append", "s", "t", given=b"one\n\nthree\nfour") == ""
+    assert values(falaj.folder, "t") == [b"one", b"", b"three", b"four"]
+
+
+def test_line_ends_are_lf_or_crlf_and_any_other_carriage_return_stays(falaj: Shell) -> None:
+    falaj.ok("append", "s", "t", given=b"a\r\n\r\nb\rc\r\r\nd\ne\r\nf\r")
+    assert values(falaj.folder, "t") == [b"a", b"", b"b\rc\r", b"d", b"e", b"f\r"]
+    falaj.ok("append", "s", "j", "--key-field", "k", given=b'{"k": "a"}\r\n\r\n{"k": "b"}\r\n')
+    assert values(falaj.folder, "j") == [b'{"k": "a"}', b'{"k": "b"}']
+
+
+def test_a_crlf_that_comes_in_two_pieces_ends_a_line(falaj: Shell) -> None:
+    process = falaj.start("append", "s", "t")
+    assert process.stdin
+    process.stdin.write(b"zero\r\none\r")
+    process.stdin.flush()
+    with library.open(falaj.folder / "s") as store:
+        followed = iter(store.topic("t").follow(timeout=DEADLINE_S))
+        assert next(followed).bytes() == b"zero"
+        process.stdin.write(b"\ntwo\r\n")
+        process.stdin.flush()
+        assert [next(followed).bytes() for _ in range(2)] == [b"one", b"two"]
+    process.communicate(timeout=DEADLINE_S)
+
+
+@pytest.mark.parametrize("rest", [b"", b"a", b"a\n", b"a\r\n\xef\xbb\xbfb"])
+def test_a_byte_order_mark_at_the_beginning_of_a_file_is_left_out(
+    falaj: Shell, rest: bytes
+) -> None:
+    (falaj.folder / "f").write_bytes(b"\xef\xbb\xbf" + rest)
+    falaj.ok("append", "s", "t", "f", "f")
+    lines = rest.replace(b"\r\n", b"\n").splitlines()
+    assert values(falaj.folder, "t") == lines * 2
+    falaj.ok("append", "s", "j", "--ndjson", given=b'\xef\xbb\xbf{"k": 1}\n')
+    assert values(falaj.folder, "j") == [b'{"k": 1}']
 
 
 def test_no_input_is_no_record_and_the_topic_is_there(falaj: Shell) -> None:
@@ -112,6 +145,55 @@ def test_json_lines_make_a_json_topic_keyed_by_a_field(falaj: Shell) -> None:
             {"k": None},
         ]
         assert [record.key for record in topic] == [b"eu", b"7", None, None]
+
+
+def test_the_key_of_a_json_line_is_the_text_of_its_field(falaj: Shell) -> None:
+    written = [
+        *("1e400", "2e400", "-1e400", "1.10", "1.1", "1E1", "10", "-0", "0", "0.1", "1e-400"),
+        *("123456789012345678901234567890", "123456789012345678901234567891"),
+        *("0.12345678901234567890123456789", "0.12345678901234567890123456788"),
+        *("9007199254740993.0", "9007199254740992.0", "true", "false"),
+    ]
+    lines = "".join(f'{{"k": {text}}}\n' for text in written) + '{"k": "\\u00e9 \\"1\\""}\n'
+    falaj.ok("append", "s", "t", "--key-field", "k", given=lines.encode())
+    falaj.ok("append", "s", "t", "--key-field", "k", "--tombstone", given=lines.encode())
+    with library.open(falaj.folder / "s", "r") as store:
+        keys = [record.key for record in store.topic("t")]
+    expected = [*(text.encode() for text in written), 'é "1"'.encode()]
+    assert keys == expected * 2
+
+
+def test_a_line_is_a_key_to_delete_only_where_that_is_asked_for(falaj: Shell) -> None:
+    falaj.ok("append", "s", "t", "--ndjson", given=b"null\n")
+    falaj.ok("append", "s", "t", "--tombstone", given=b"eu\n\nus\r\n")
+    with library.open(falaj.folder / "s", "r") as store:
+        topic = store.topic("t")
+        told = [(record.key, record.value, record.is_tombstone) for record in topic]
+    assert told == [(None, None, False), (b"eu", None, True), (b"us", None, True)]
+    null, eu, _ = falaj.ok("cat", "s", "t", "--json", "--time", "none").splitlines()
+    assert json.loads(null) == {
+        "topic": "t", "partition": 0, "offset": 0, "key": None, "value": None,
+    }  # fmt: skip
+    assert json.loads(eu) == {
+        "topic": "t",
+        "partition": 0,
+        "offset": 1,
+        "key": "eu",
+        "value": None,
+        "tombstone": True,
+    }
+    ended = falaj("append", "s", "t", "--tombstone", "--key-field", "k", given=b'{"k": null}\n')
+    assert (ended.code, "line 1 of standard input has no field 'k'" in ended.sentence()) == (
+        2,
+        True,
+    )
+
+
+def test_msgpack_refuses_a_number_that_it_has_not(falaj: Shell) -> None:
+    for number in ("1e400", "-1e400", "123456789012345678901234567890"):
+        ended = falaj("append", "s", "p", "--codec", "msgpack", given=f"[{number}]".encode())
+        assert ended.code == 2
+        assert "does not fit msgpack" in ended.sentence()
 
 
 def test_a_json_line_is_kept_as_it_was_written(falaj: Shell) -> None:

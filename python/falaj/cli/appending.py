@@ -25,6 +25,7 @@ from falaj.cli.units import count, size, size_from
 from falaj.cli.values import Maker, Pair, maker_of
 from falaj.errors import Error, TooLarge
 from falaj.paths import local_path
+from falaj.records import NewRecord
 from falaj.stores import Store
 from falaj.topics import Topic
 
@@ -47,8 +48,14 @@ def append(
     ] = False,
     key_field: Annotated[
         str | None,
-        typer.Option("--key-field", metavar="NAME", help="Key by this member of a JSON line."),
+        typer.Option(
+            "--key-field", metavar="NAME", help="Key by this member of a JSON line, as written."
+        ),
     ] = None,
+    tombstones: Annotated[
+        bool,
+        typer.Option("--tombstone", help="Each line is a key to delete, or names it by its field."),
+    ] = False,
     partition: options.PartitionOption = None,
     batch: Annotated[
         int, typer.Option("--batch", min=1, metavar="N", help="Most records of one append.")
@@ -77,7 +84,8 @@ def append(
 ) -> None:
     """Append lines of files or standard input; store and topic are created on first use.
 
-    Each line is a record. In a pipe they are appended as they come.
+    Each line is a record, without its line end, LF or CRLF. In a pipe lines are appended as they
+    come.
     """
     sources = [local_path(file, "the file") for file in files or ["-"]]
     json_lines = ndjson or key_field is not None
@@ -94,14 +102,14 @@ def append(
         check_readable(source)
     wanted.check(topic)
     if codec is not None:
-        maker_of(codec, json_lines, key_field)
+        maker_of(codec, json_lines, key_field, tombstones)
     if partition is not None and not access.finds(store):
         check_partition(topic, partitions or 1, partition)
     with (
         access.store(store, "w", creates=True) as opened,
         _topic(opened, topic, wanted, json_lines, partition) as to,
     ):
-        work = _Work(to, maker_of(to.codec, json_lines, key_field), partition, batch)
+        work = _Work(to, maker_of(to.codec, json_lines, key_field, tombstones), partition, batch)
         try:
             with _progress(topic, sources) as advance:
                 for source in sources:
@@ -196,9 +204,13 @@ class _Work:
         if not numbered:
             return
         pairs = [pair for _, pair in numbered]
+        records = [
+            (key, value) if value is not None else NewRecord.tombstone(key or b"")
+            for key, value in pairs
+        ]
         try:
             with interrupt_after():  # so that what is told to be in the topic is all that is there
-                got = self.topic.extend(pairs, self.partition)
+                got = self.topic.extend(records, self.partition)
                 self._count(pairs, got)
         except TooLarge as error:
             if len(pairs) == 1:
@@ -215,7 +227,7 @@ class _Work:
             before = self.offsets.get(number, offsets)
             self.offsets[number] = range(before.start, offsets.stop)
         self.records += len(pairs)
-        self.bytes += sum(len(value) for _, value in pairs)
+        self.bytes += sum(len(value or b"") for _, value in pairs)
 
     def _stop(self, sentence: str, code: Exit = Exit.USAGE) -> Stop:
         there = f"; what came before it, {count(self.records, 'record')}, is in the topic"

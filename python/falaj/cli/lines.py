@@ -13,6 +13,7 @@ import select
 import signal
 import stat
 import sys
+from codecs import BOM_UTF8
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ class Lines:
     """Lines that arrived together.
 
     Attributes:
-        lines: The lines, without their line ends.
+        lines: The lines, without their line ends: LF or CRLF.
         first: Number of the first one in its file, from 1.
         file: Name of the file for messages.
         read: Bytes that were read for them.
@@ -127,9 +128,18 @@ def _split_as_it_comes(descriptor: int, file: str, signalled: int) -> Iterator[L
                     "record can have"
                 )
             continue
-        lines = b"".join([*begun, head]).split(b"\n")
+        whole = b"".join([*begun, head])
+        if b"\r" in whole:
+            whole = (whole + b"\n").replace(b"\r\n", b"\n")[:-1]
+        if number == 1:
+            whole = whole.removeprefix(BOM_UTF8)
+        lines = whole.split(b"\n")
         yield Lines(lines, number, file, len(data))
         number += len(lines)
         begun, begun_bytes = ([rest], len(rest)) if rest else ([], 0)
     if begun:
-        yield Lines([b"".join(begun)], number, file, 0)
+        last = b"".join(begun)
+        if number == 1:
+            last = last.removeprefix(BOM_UTF8)
+        if last or number > 1:
+            yield Lines([last], number, file, 0)

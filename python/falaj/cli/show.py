@@ -113,6 +113,8 @@ def _as_json(record: Record[Any], form: str, codec: str) -> str:
         members["headers"] = [{"name": name} | _member("value", v) for name, v in record.headers]
     value = value_of(record)
     raw = None if value is None else bytes(value)
+    if raw is None:
+        members["tombstone"] = True  # beside it `null` is JSON's
     document = _document(raw) if raw is not None and codec == "json" else None
     if document is None:
         return _dumps(members | _member("value", raw)) + "\n"

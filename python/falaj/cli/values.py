@@ -1,12 +1,14 @@
 """What becomes of a line: the value of a record, and its key.
 
 Owns which codecs a line can be turned into. A JSON line is stored as it was written, once it is
-known to be JSON: numbers are not rounded, members not reordered.
+known to be JSON: numbers are not rounded, members not reordered. So is a key: it is the text of its
+member in the line.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Maker", "Pair", "maker_of"]
 
-Pair = tuple[bytes | None, bytes]
+#: What of a record is in a line: its key, and its value; None for a tombstone.
+Pair = tuple[bytes | None, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +36,14 @@ class Maker:
     skips_blank: bool
 
 
-def maker_of(codec: str, ndjson: bool, key_field: str | None) -> Maker:
-    """Choose how lines become records of a topic.
+def maker_of(codec: str, ndjson: bool, key_field: str | None, tombstones: bool = False) -> Maker:
+    """Choose how lines become records of a topic, or the keys of tombstones.
 
     Raises:
         Stop: The topic's values cannot be made of lines.
     """
+    if tombstones:
+        return Maker(_tombstone(key_field), True)
     if codec == "msgpack":
         return Maker(_msgpack(key_field), True)
     if codec not in ("bytes", "str", "json"):
@@ -47,7 +52,7 @@ def maker_of(codec: str, ndjson: bool, key_field: str | None) -> Maker:
             "Python"
         )
     if ndjson or codec == "json":
-        return Maker(lambda line: _json_line(line, key_field)[:2], True)
+        return Maker(lambda line: (_json_key(line, key_field), line.strip()), True)
     return Maker(_text if codec == "str" else _bytes, False)
 
 
@@ -63,39 +68,19 @@ def _text(line: bytes) -> Pair:
     return None, line
 
 
-def _json_line(line: bytes, key_field: str | None) -> tuple[bytes | None, bytes, Any]:
+def _json_key(line: bytes, field: str | None) -> bytes | None:
+    """Check that a line is JSON, and find its key."""
     _text(line)
     try:
-        value = _parsed(line.decode())
+        # As text a number is what was written, whatever it is as a number.
+        value = json.loads(
+            line.decode(), parse_constant=_no_constant, parse_int=str, parse_float=str
+        )
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"is not JSON ({error})") from None
-    return _key(value, key_field), line.strip(), value
-
-
-@dataclass(frozen=True, slots=True)
-class _Long:
-    """A whole number of thousands of digits, of which Python makes none: as written."""
-
-    digits: str
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except json.JSONDecodeError:
-        raise
-    except ValueError:
-        # Only now: it asks for each number, and hardly any has so many digits.
-        return json.loads(text, parse_constant=_no_constant, parse_int=_whole)
-
-
-def _whole(digits: str) -> int | _Long:
-    try:
-        return int(digits)
-    except ValueError:
-        return _Long(digits)
+    return _key(value, field)
 
 
 def _no_constant(name: str) -> None:
@@ -112,14 +97,35 @@ def _key(value: Any, field: str | None) -> bytes | None:
         raise ValueError(f"has an object or array in the field {field!r}, which cannot be a key")
     if key is None:
         return None
-    if isinstance(key, _Long):
-        return key.digits.encode()
     text = key if isinstance(key, str) else json.dumps(key)
     return text.encode("utf-8", "surrogatepass")
 
 
-def _too_long(number: object) -> None:
-    raise ValueError("a number of thousands of digits")
+def _tombstone(key_field: str | None) -> Callable[[bytes], Pair]:
+    if key_field is None:
+        return lambda line: (line, None)
+
+    def pair(line: bytes) -> Pair:
+        key = _json_key(line, key_field)
+        if key is None:
+            raise ValueError(f"has no field {key_field!r}, so it names no key to delete")
+        return key, None
+
+    return pair
+
+
+def _whole(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:
+        raise ValueError("a number of thousands of digits") from None
+
+
+def _real(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is larger than any number of 64 bits")
+    return number
 
 
 def _msgpack(key_field: str | None) -> Callable[[bytes], Pair]:
@@ -129,9 +135,10 @@ def _msgpack(key_field: str | None) -> Callable[[bytes], Pair]:
         raise Stop("the codec msgpack needs a package: pip install 'falaj[msgpack]'") from None
 
     def pair(line: bytes) -> Pair:
-        key, _, value = _json_line(line, key_field)
+        key = _json_key(line, key_field)
         try:
-            return key, msgpack.packb(value, default=_too_long)
+            value = json.loads(line.decode(), parse_int=_whole, parse_float=_real)
+            return key, msgpack.packb(value)
         except (ValueError, OverflowError) as error:
             raise ValueError(f"does not fit msgpack ({error})") from None
 
