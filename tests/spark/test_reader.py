@@ -140,7 +140,7 @@ def test_a_topic_made_anew_between_planning_and_reading_is_noticed(
         (part,) = made.partitions()
         store.delete("t")
         store.topic("t").append(b"new")
-        with pytest.raises(TopicDeleted, match="made anew while Spark read it: run the query"):
+        with pytest.raises(TopicDeleted, match="made anew after Spark planned to read it: give"):
             list(made.read(part))
 
 

@@ -49,7 +49,7 @@ def test_what_spark_hands_over_of_its_own_is_passed_over() -> None:
     [
         ({"topic": "a"}, "batch", "option store is missing: add .option('store', 'events')"),
         (GIVEN | {"topic": " "}, "batch", "option topic is missing"),
-        (GIVEN | {"store": "hdfs://n/s"}, "batch", "option store is a directory that this machine"),
+        (GIVEN | {"store": "hdfs://n/s"}, "batch", "option store is a path on this machine or"),
         (GIVEN | {"txnAppID2": "x"}, "batch", "option 'txnappid2': did you mean txnAppId"),
         (GIVEN | {"ack": "1"}, "batch", "takes store, topic, partitions, txnAppId, txnVersion"),
         (GIVEN | {"path": "x"}, "batch", "save() and start() take no path: name the store"),
@@ -123,12 +123,12 @@ def test_columns_may_come_in_any_order_and_most_may_be_left_away(schema: StructT
     ("schema", "sentence"),
     [
         (frame(key=BinaryType()), "the column value is missing"),
-        (frame(value=BinaryType(), id=LongType()), "no column 'id', it has value, key, headers, "),
         (
-            frame(value=BinaryType(), offset=LongType(), timestampType=IntegerType()),
-            "no columns 'offset', 'timestampType', it has value, key, headers, partition, "
-            "timestamp, topic: leave it to the log: .drop('offset', 'timestampType')",
+            frame(vaule=BinaryType(), offset=LongType()),
+            "the column value is missing, did you mean 'vaule'? it is what is written",
         ),
+        (frame(Value=BinaryType()), "the column value is missing, did you mean 'Value'?"),
+        (frame(offset=LongType(), timestampType=IntegerType()), "value is missing: it is what"),
         (frame(value=LongType()), "value is binary or string, not bigint: .withColumn('value', "),
         (frame(value=frame(a=LongType())), "to_json('value')"),
         (frame(value=StringType(), partition=LongType()), "partition is int, not bigint"),
@@ -140,10 +140,38 @@ def test_columns_may_come_in_any_order_and_most_may_be_left_away(schema: StructT
         ),
     ],
 )
-def test_a_frame_that_is_no_records_is_refused(schema: StructType, sentence: str) -> None:
+def test_a_frame_that_holds_no_records_is_refused(schema: StructType, sentence: str) -> None:
     with pytest.raises(Invalid) as raised:
         sink_columns.check(schema, WriteOptions.parse(GIVEN, "batch"))
     assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"offset": LongType(), "timestampType": IntegerType()},
+        {"id": LongType(), "topic": LongType()},  # the option goes before the column
+        {"tags": ArrayType(LongType()), "nested": frame(value=LongType())},
+    ],
+)
+def test_columns_that_the_sink_does_not_write_are_passed_over(others: dict[str, DataType]) -> None:
+    schema = frame(value=StringType(), **others)
+    sink_columns.check(schema, WriteOptions.parse(GIVEN, "batch"))
+    assert sink_columns.passed_over(schema.names) is None
+    twice = StructType([*schema.fields, *[StructField("twice", LongType())] * 2])
+    sink_columns.check(twice, WriteOptions.parse(GIVEN, "batch"))
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("keys", "key"), ("Key", "key"), ("header", "headers"), ("partitions", "partition")],
+)
+def test_a_column_that_is_passed_over_is_told_where_its_name_is_near(
+    name: str, written: str
+) -> None:
+    said = sink_columns.passed_over(["value", name])
+    assert said == f"columns are not written to the topic: {name!r}, which is near {written}"
+    assert sink_columns.passed_over(["value", name, written]) is None
 
 
 def test_without_a_topic_the_frame_must_name_it() -> None:

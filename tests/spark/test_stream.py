@@ -12,8 +12,6 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 
 import falaj
@@ -28,7 +26,6 @@ from falaj.errors import (
     TopicDeleted,
 )
 from falaj.spark import places
-from falaj.spark.admission import admit
 from falaj.spark.stream import HAS_LIMITS
 from spark.conftest import needs_limits
 
@@ -362,13 +359,40 @@ def test_a_topic_deleted(
     assert told.startswith("topic t was deleted")
 
 
-def test_a_topic_that_is_not_subscribed_to_any_more_is_told(
+def test_a_topic_that_is_left_out_of_subscribe_keeps_its_place(
     path: Path, stream: Any, read_three: Offset, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(path, 7, topic="other")
     values, place = step(stream(subscribe="other"), read_three)
-    assert (values, offsets(place)) == ([b"7"], {"other": [1]})
-    assert "topic t is in the checkpoint, and not read any more" in caplog.text
+    assert (values, offsets(place)) == ([b"7"], {"other": [1], "t": [3]})
+    assert "topic t is in the checkpoint and not read: the query keeps its place" in caplog.text
+    assert step(stream(subscribe="other,t"), place)[0] == [b"4", b"5", b"6"]
+
+
+@pytest.mark.parametrize("left", [{"subscribe": "other"}, {"subscribePattern": "o.*"}])
+def test_a_topic_that_is_left_out_may_be_deleted_and_is_missed_when_it_returns(
+    path: Path, stream: Any, read_three: Offset, left: dict[str, str]
+) -> None:
+    fill(path, 7, topic="other")
+    place = step(stream(**left), read_three)[1]
+    with falaj.open(path) as store:
+        store.delete("t")
+    fill(path, 8, topic="other")
+    values, place = step(stream(**left), place)
+    assert values == [b"8"]
+    with pytest.raises(TopicDeleted, match="topic t was deleted, and what the query did not"):
+        step(stream(subscribe="other,t"), place)
+    fill(path, 9, topic="t")
+    with pytest.raises(TopicDeleted, match="topic t was deleted and made anew"):
+        step(stream(subscribe="other,t"), place)
+
+
+def test_a_batch_that_was_planned_with_a_topic_is_the_same_without_it(
+    path: Path, stream: Any, read_three: Offset
+) -> None:
+    fill(path, 7, topic="other")
+    end = kept(stream().latestOffset(read_three, ReadAllAvailable()))
+    assert between(stream(subscribe="other"), read_three, end) == [b"4", b"5", b"6"]
 
 
 def older_copy(path: Path, stream: Any, *numbers: int) -> Offset:
@@ -414,29 +438,6 @@ def test_a_log_that_holds_other_records_where_the_query_was(
 
 
 # --- How much is admitted -------------------------------------------------------------------------
-
-
-@given(
-    st.lists(st.integers(0, 10**6), min_size=1, max_size=12),
-    st.integers(1, 2 * 10**6),
-    st.integers(0, 10**6),
-)
-def test_a_limit_is_kept_and_used_up(waiting: list[int], limit: int, turn: int) -> None:
-    shares = admit(dict(enumerate(waiting)), limit, turn)
-    assert sum(shares.values()) == min(limit, sum(waiting))
-    assert all(0 < share <= waiting[lane] for lane, share in shares.items())
-    if limit >= len(waiting):
-        assert shares.keys() == {lane for lane, count in enumerate(waiting) if count}
-
-
-def test_where_the_limit_is_small_partitions_take_turns() -> None:
-    left, turn, seen = dict.fromkeys(range(5), 5), 0, []
-    while any(left.values()):
-        shares = admit(left, 2, turn)
-        seen += list(shares)
-        turn += sum(shares.values())
-        left = {lane: count - shares.get(lane, 0) for lane, count in left.items()}
-    assert [seen[i : i + 5].count(lane) for i in range(0, 20, 5) for lane in range(5)] == [1] * 20
 
 
 @needs_limits

@@ -206,7 +206,8 @@ def _read(
             first, there = topic.first, topic.end
             if first > start:
                 lost = (
-                    f"{where}: records {start} to {min(first, end)} were trimmed while Spark read"
+                    f"{where}: records {start} to {min(first, end)} were trimmed after Spark "
+                    "planned to read them"
                 )
                 loss.meet(out_of_range(lost, topic, start, first, there))
                 start = first

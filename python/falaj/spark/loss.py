@@ -27,7 +27,8 @@ STREAM_CHOICES = (
     ".option('failOnDataLoss', 'false')"
 )
 BATCH_CHOICES = (
-    "run the query again, with offsets that are there, or let it go on from what is there with "
+    "give offsets that are there, or load the topic again with spark.read, because a DataFrame and "
+    "a view keep the offsets of their first action; or let it go on from what is there with "
     ".option('failOnDataLoss', 'false')"
 )
 

@@ -131,16 +131,16 @@ def opened(options: ReadOptions, bounds: Range, loss: Loss) -> Iterator[falaj.To
         try:
             topic = open_raw(at, bounds.topic)
         except NoSuchTopic:
-            loss.meet(TopicDeleted(f"topic {bounds.topic} was deleted while Spark read it"))
+            gone = f"topic {bounds.topic} was deleted after Spark planned to read it"
+            loss.meet(TopicDeleted(gone))
             yield None
             return
         with topic:
             if topic.generation == bounds.generation:
                 yield topic.partition(bounds.partition)
                 return
-            loss.meet(
-                TopicDeleted(f"topic {bounds.topic} was deleted and made anew while Spark read it")
-            )
+            gone = f"topic {bounds.topic} was deleted and made anew after Spark planned to read it"
+            loss.meet(TopicDeleted(gone))
             yield None
 
 

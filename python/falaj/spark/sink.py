@@ -75,6 +75,7 @@ class FalajWriter(DataSourceArrowWriter):
         self.job = uuid.uuid4().hex
         self.target = Target.prepare(options)
         options.warn_of_ignored()
+        _warn_of_columns(schema)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
         """Stage what one task is given."""
@@ -95,6 +96,7 @@ class FalajStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         sink_columns.check(schema, options)
         self.options = options
+        self.schema = schema
         self.target = Target.prepare(options)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
@@ -106,6 +108,7 @@ class FalajStreamWriter(DataSourceStreamArrowWriter):
         """Append what the tasks staged, if this batch of this query is not there yet."""
         if batchId == 0:
             self.options.warn_of_ignored()
+            _warn_of_columns(self.schema)
         staged = _staged(messages)
         for query in {each.query for each in staged if each.query}:
             self.target.commit(_job(query, batchId), staged, (query, batchId))
@@ -294,6 +297,11 @@ def _of_the_task(name: str) -> str:
     if found is None:
         raise Invalid(f"Spark does not tell the task its {name}, which a stream is written by")
     return found
+
+
+def _warn_of_columns(schema: StructType) -> None:
+    if said := sink_columns.passed_over(schema.names):
+        logger.warning("%s", said)
 
 
 def _tell(topic: str, done: Committed, token: tuple[str, int] | None) -> None:

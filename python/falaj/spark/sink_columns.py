@@ -1,12 +1,13 @@
 """The columns that are written to a topic, those of Spark's Kafka sink, and `timestamp`.
 
-Owns: which columns and types a frame may have, checked before anything is written, and to which
-topic a record goes. In which Arrow types Spark sends them, which its session's settings change, is
-left to `Part.append_arrow`.
+Owns: which columns are written and of which types, checked before anything is, and to which topic a
+record goes. Other columns are passed over, as Spark's Kafka sink does. In which Arrow types Spark
+sends them, which its session's settings change, is left to `Part.append_arrow`.
 """
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from falaj.spark.sink_options import WriteOptions
 
-__all__ = ["NAMES", "by_topic", "check"]
+__all__ = ["NAMES", "by_topic", "check", "passed_over"]
 
 _HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -41,50 +42,57 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     "topic": (StringType(),),
 }
 NAMES = tuple(_TYPES)
-# What a frame has that was read from a topic, and what no record can be given.
+# What a frame has that was read from a topic, and what the log gives a record itself.
 _GIVEN_BY_THE_LOG = ("offset", "timestampType")
 
 
 def check(schema: StructType, options: WriteOptions) -> None:
-    """Refuse a frame that is no records.
+    """Refuse a frame that holds no records.
 
     Args:
         schema: The frame's.
         options: What else was asked for.
 
     Raises:
-        Invalid: A column is missing, unknown, there twice or of another type.
+        Invalid: A column that is written is missing, there twice or of another type.
     """
     names = schema.names
-    if unknown := [name for name in names if name not in _TYPES]:
-        raise Invalid(_unknown(unknown))
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    written = _written(names, options.topic)
+    if twice := [name for name in written if names.count(name) > 1]:
         raise Invalid(f"the frame has the column {twice[0]} twice: leave one away")
     if "value" not in names:
+        near = _near("value", names)
+        meant = "" if near is None else f", did you mean {near!r}?"
         raise Invalid(
-            "the column value is missing: it is what is written, bytes or text; a whole row is "
-            "written as JSON with .selectExpr('to_json(struct(*)) AS value')"
+            f"the column value is missing{meant or ':'} it is what is written, bytes or text; a "
+            "whole row is written as JSON with .selectExpr('to_json(struct(*)) AS value')"
         )
     if options.topic is None and "topic" not in names:
         raise Invalid("option topic is missing: add .option('topic', 'orders')")
-    for field in schema.fields:
-        _check_type(field)
+    for name in written:
+        _check_type(schema[name])
 
 
-def _unknown(names: list[str]) -> str:
-    several = len(names) > 1
-    named = ", ".join(map(repr, names))
-    given = [name for name in names if name in _GIVEN_BY_THE_LOG]
-    remedy = (
-        f"leave it to the log: .drop({', '.join(map(repr, given))})"
-        if given == names
-        else "choose with .select(), or put rows into the value with "
-        ".selectExpr('to_json(struct(*)) AS value')"
-    )
-    return (
-        f"a record has no column{'s' if several else ''} {named}, it has {', '.join(_TYPES)}: "
-        f"{remedy}"
-    )
+def passed_over(names: list[str]) -> str | None:
+    """Say which columns are not written and look as if they were to be; None for none."""
+    said = [
+        f"{near!r}, which is near {name}"
+        for name in _TYPES
+        if name not in names and (near := _near(name, names)) is not None
+    ]
+    return f"columns are not written to the topic: {'; '.join(said)}" if said else None
+
+
+def _written(names: list[str], topic: str | None) -> list[str]:
+    """Name the columns that are written; the option `topic` goes before the column."""
+    return [n for n in _TYPES if n in names and not (n == "topic" and topic is not None)]
+
+
+def _near(name: str, names: list[str]) -> str | None:
+    """Find a column that is spelled like one that is written."""
+    spelled = {each.lower(): each for each in names if each not in (*_TYPES, *_GIVEN_BY_THE_LOG)}
+    found = difflib.get_close_matches(name, spelled, n=1, cutoff=0.75)
+    return spelled[found[0]] if found else None
 
 
 def _check_type(field: StructField) -> None:
@@ -123,7 +131,8 @@ def by_topic(
     Raises:
         Invalid: A record has no topic.
     """
-    whole = batch.drop_columns(["topic"]) if "topic" in batch.schema.names else batch
+    names = batch.schema.names
+    whole = batch.select([n for n in _written(names, named) if n != "topic"])
     if named is not None:
         return [(named, whole)] if len(whole) else []
     from pyarrow import compute

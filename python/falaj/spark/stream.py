@@ -4,7 +4,8 @@ Spark keeps one in a process of the driver for as long as a query runs, asks it 
 where the pieces lie, and pickles another to the workers, which read. Invariant: what was handed out
 up to a place is in no later batch, and what lies between two places is in the batch between them;
 where the log does not have it any more, `failOnDataLoss` decides, and nothing is passed over in
-silence. It keeps no file open between calls but the cursors'.
+silence. A topic that the query no longer reads keeps its place in the checkpoint. The reader keeps
+no file open between calls but the cursors'.
 
 `latestOffset` takes a limit from PySpark 4.2 on. 4.1 calls it with nothing: where the stream stands
 is only known there when a batch is planned, and so cursors are a batch behind.
@@ -125,7 +126,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if HAS_LIMITS and isinstance(limit, ReadMaxRows):
                 turn = sum(p.offset for s in begun.values() for p in s.partitions.values())
                 waiting = admit(waiting, limit.max_rows, turn)
-            end = {
+            end = self._left_out(start) | {
                 name: Standing(
                     topic.generation,
                     {
@@ -163,6 +164,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with falaj.open(self.options.store, "r") as store, ExitStack() as opened:
             topics = {}
             for name, standing in until.items():
+                if before.get(name) == standing and not self._reads(name):
+                    continue  # left out: its place is only kept
                 if name not in store.topics():
                     self.loss.meet(_deleted(name))
                     continue
@@ -195,7 +198,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Move the cursors: Spark is done with what lies before."""
         if self._cursors is not None:
-            self._cursors.move(places.decode(end))
+            at = places.decode(end)
+            self._cursors.move({name: at[name] for name in at if self._reads(name)})
 
     def stop(self) -> None:
         """Let go of the cursors."""
@@ -216,10 +220,17 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begin(self, topics: dict[str, falaj.Topic[Any]], kept: Places) -> Places:
         """Find where to go on, in topics that are there, from what was kept of them.
 
-        A topic that is new to the stream begins with its first record.
+        A topic that is new to the stream begins with its first record; one that is not read keeps
+        its place.
         """
         for name in kept.keys() - topics.keys():
-            self._gone(name)
+            if self._reads(name):
+                self.loss.meet(_deleted(name))
+            else:
+                self.loss.warn(
+                    f"topic {name} is in the checkpoint and not read: the query keeps its place, "
+                    "and resumes there when the topic is subscribed to again"
+                )
         found = {}
         for name, topic in topics.items():
             known = kept.get(name)
@@ -289,11 +300,14 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif self._cursors is not None:
             self._cursors.move(begun)
 
-    def _gone(self, name: str) -> None:
-        if self.options.topics is not None and name not in self.options.topics:
-            self.loss.warn(f"topic {name} is in the checkpoint, and not read any more")
-        else:
-            self.loss.meet(_deleted(name))
+    def _reads(self, name: str) -> bool:
+        """Say whether a topic of this name is read, be it there or not."""
+        return name in self.options.chosen([name])
+
+    def _left_out(self, start: dict[str, Any] | None) -> Places:
+        """Find the places of topics that the query read once, and does not read now."""
+        kept = {} if start is None else places.decode(start)
+        return {name: at for name, at in kept.items() if not self._reads(name)}
 
 
 def _lane(part: falaj.Topic[Any]) -> tuple[str, str, int]:
