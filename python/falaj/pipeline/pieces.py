@@ -12,9 +12,11 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from falaj.errors import NotAStore
 from falaj.pipeline import steps
+from falaj.pipeline.dates import local_dates
 from falaj.pipeline.folders import Folder, Piece
 
 if TYPE_CHECKING:
@@ -132,8 +134,7 @@ def by_date(
     if members:
         column = compute.struct_field(column, members)
     if pyarrow.types.is_timestamp(column.type):
-        local = compute.local_timestamp(column.cast(pyarrow.timestamp("us", tz=zone)))
-        column = local.cast(pyarrow.date32(), safe=False)
+        column = local_dates(column, ZoneInfo(zone))
     dates = compute.unique(column)
     for date in dates:
         text = NO_DATE if not date.is_valid else date.as_py().isoformat()
