@@ -311,7 +311,7 @@ def test_what_is_not_utf8_fails_by_name_or_is_left_out_and_told(
     )
     kept = rows(batch(path, values="string", onCorrupt="skip"))
     assert [(row["offset"], row["value"]) for row in kept] == [(0, "one"), (2, "three")]
-    assert "left out, not UTF-8: offsets 1, 3" in caplog.text
+    assert "left out 2 records, not UTF-8: offsets 1, 3" in caplog.text
 
 
 def test_many_values_that_are_nothing_are_counted(

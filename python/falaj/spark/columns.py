@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from falaj import arrow
 from falaj.errors import Corrupt, Error, Invalid, LogRewound, OffsetOutOfRange
 from falaj.spark import values
+from falaj.spark.decoding import Decoder
 from falaj.spark.loss import out_of_range
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ __all__ = ["BATCH_BYTES_MAX", "BATCH_ROWS_MAX", "arrow_schema", "batches", "chec
 
 BATCH_ROWS_MAX = 10_000
 BATCH_BYTES_MAX = 16 << 20
-_NAMED_MAX = 10
 
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -95,7 +95,10 @@ def check(wanted: StructType, options: ReadOptions) -> None:
         if name in wanted.names[:place]:
             raise Invalid(f"the schema names the column {name} twice")
         if name not in _TYPES:
-            raise Invalid(f"a topic has no column {name!r}: it has {', '.join(_TYPES)}")
+            raise Invalid(
+                f"a topic has no column {name!r}: it has {', '.join(_TYPES)}"
+                f"{_in_the_value(name, options)}"
+            )
         if name == "headers" and not options.headers:
             raise Invalid("the column headers needs .option('includeHeaders', 'true')")
         if name in _NULLABLE and not wanted[name].nullable:
@@ -104,7 +107,8 @@ def check(wanted: StructType, options: ReadOptions) -> None:
             )
         kind, given = _TYPES[name], wanted[name].dataType
         if name == "value" and options.values == "json":
-            values.check(given)
+            values.check(given, corrupt_record=options.corrupt_record)
+            _check_mode(given, options)
             continue
         if name == "value" and options.values == "string":
             kind = StringType()
@@ -113,6 +117,23 @@ def check(wanted: StructType, options: ReadOptions) -> None:
                 f"the column {name} is {kind.simpleString()}, not {given.simpleString()}: "
                 f"read it so, and cast it then{_or_values(name, options)}"
             )
+
+
+def _in_the_value(name: str, options: ReadOptions) -> str:
+    if options.values != "json":
+        return ""
+    kind = " STRING" if name == options.corrupt_record else ""
+    return f"; a member of the JSON stands in the value: value STRUCT<{name}{kind}, …>"
+
+
+def _check_mode(value: DataType, options: ReadOptions) -> None:
+    keeps = values.keeps(value, options.corrupt_record)
+    if options.mode == "permissive" and not keeps:
+        raise Invalid(
+            "mode=PERMISSIVE keeps what is not such JSON in a member of the value, and the schema "
+            f"has none: value STRUCT<…, {options.corrupt_record}: STRING>; or leave such records "
+            "out with mode=DROPMALFORMED"
+        )
 
 
 def _or_values(name: str, options: ReadOptions) -> str:
@@ -152,15 +173,19 @@ def batches(
     import pyarrow
 
     declared = arrow_schema(wanted)
-    decodes = options.values != "binary" and "value" in wanted.names
+    decoder = None
+    if options.values != "binary" and "value" in wanted.names:
+        decoder = Decoder(topic, wanted["value"].dataType, options, loss)
     names = list(wanted.names)
     if "offset" not in names:
         names.append("offset")  # to know how far it is, and to name what cannot be read
-    for batch in _read(topic, start, end, names, options, loss, pruning):
-        columns = batch.columns
-        if decodes:
-            columns = _decoded(topic, batch, options, declared.field("value").type, loss)
-        yield pyarrow.RecordBatch.from_arrays(columns[: len(declared)], schema=declared)
+    try:
+        for batch in _read(topic, start, end, names, options, loss, pruning):
+            columns = batch.columns if decoder is None else decoder.columns(batch)
+            yield pyarrow.RecordBatch.from_arrays(columns[: len(declared)], schema=declared)
+    finally:
+        if decoder is not None:
+            decoder.tell()
 
 
 def arrow_schema(wanted: StructType) -> pyarrow.Schema:
@@ -259,36 +284,6 @@ def _damaged(topic: Topic[Any], start: int, end: int, names: Sequence[str]) -> s
             if behind > first:  # not where the damage reaches to the log's end
                 return f"offsets {first} to {behind - 1}"
     return f"from offset {start} on"
-
-
-def _decoded(
-    topic: Topic[Any],
-    batch: pyarrow.RecordBatch,
-    options: ReadOptions,
-    kind: pyarrow.DataType,
-    loss: Loss,
-) -> list[pyarrow.Array]:
-    found, bad = values.decode(batch["value"], options.values, kind)
-    if bad:
-        offsets = [batch["offset"][row].as_py() for row in bad]
-        where = f"topic {topic.name}, partition {topic.partitions[0]}"
-        what = "UTF-8" if options.values == "string" else f"JSON of the type {kind}"
-        if not options.skips_damage:
-            raise Invalid(
-                f"{where}: the value at offset {offsets[0]} is not {what}: read it with "
-                ".option('values', 'binary'), or leave such records out with "
-                ".option('onCorrupt', 'skip')"
-            )
-        more = f" and {len(bad) - _NAMED_MAX} more" if len(bad) > _NAMED_MAX else ""
-        named = ", ".join(map(str, offsets[:_NAMED_MAX]))
-        loss.warn(f"{where}: left out, not {what}: offsets {named}{more}")
-        import numpy
-
-        kept = numpy.ones(len(batch), dtype=bool)
-        kept[bad] = False
-        batch = batch.filter(kept)
-    at = batch.schema.get_field_index("value")
-    return [found if place == at else column for place, column in enumerate(batch.columns)]
 
 
 def _arrow_type(field: StructField) -> pyarrow.DataType:

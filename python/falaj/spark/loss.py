@@ -40,10 +40,12 @@ class Loss:
     Attributes:
         fails: `failOnDataLoss`.
         choices: What the user can do, for the end of the message.
+        skipped: How many records were left out because their values cannot be read.
     """
 
     fails: bool
     choices: str
+    skipped: int = 0
     _told: set[str] = field(default_factory=set)
 
     def meet(self, error: Error) -> None:
@@ -56,6 +58,11 @@ class Loss:
             error.args = (f"{error}: {self.choices}",)
             raise error
         self.warn(f"{error}; the query goes on from what is there")
+
+    def skip(self, records: int, sentence: str) -> None:
+        """Count records that are left out, and say which."""
+        self.skipped += records
+        self.warn(sentence)
 
     @property
     def told(self) -> list[str]:

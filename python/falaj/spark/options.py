@@ -26,6 +26,7 @@ __all__ = ["NAMES", "Kind", "ReadOptions", "Values"]
 
 Kind = Literal["batch", "stream"]
 Values = Literal["binary", "string", "json"]
+Mode = Literal["failfast", "dropmalformed", "permissive"]
 
 NAMES = (
     "store",
@@ -45,6 +46,8 @@ NAMES = (
     "values",
     "visibility",
     "onCorrupt",
+    "mode",
+    "columnNameOfCorruptRecord",
     "pushdown",
     "consumer",
 )
@@ -89,6 +92,9 @@ class ReadOptions:
         values: As what the column `value` is read.
         visibility: How far partitions are read.
         skips_damage: Whether what is damaged is left out and reported.
+        mode: What becomes of a value that is not such JSON, in the words of Spark's JSON reader.
+            None: it is kept where the schema has a member for it, else `skips_damage` decides.
+        corrupt_record: Name of the member of `value` that keeps the text of such a value.
         pushdown: Whether filters are taken from Spark.
         consumer: Name whose cursors follow a stream, or None.
         ignored: Options that do nothing here, as they were spelled.
@@ -106,6 +112,8 @@ class ReadOptions:
     values: Values
     visibility: Visibility
     skips_damage: bool
+    mode: Mode | None
+    corrupt_record: str
     pushdown: bool
     consumer: str | None
     ignored: tuple[str, ...]
@@ -153,6 +161,8 @@ class ReadOptions:
                 "Visibility", one_of(options, "visibility", ("committed", "durable"), far)
             ),
             skips_damage=one_of(options, "onCorrupt", ("fail", "skip")) == "skip",
+            mode=_mode(options),
+            corrupt_record=options.get("columnnameofcorruptrecord", "_corrupt_record"),
             pushdown=boolean(options, "pushdown", default=False),
             consumer=required(options, "consumer", "'billing'") if "consumer" in options else None,
             ignored=ignored,
@@ -181,6 +191,18 @@ class ReadOptions:
             return list(self.topics)
         pattern = re.compile(self.pattern or "")
         return sorted(name for name in there if pattern.fullmatch(name))
+
+
+def _mode(options: Mapping[str, str]) -> Mode | None:
+    if "mode" not in options:
+        return None
+    words = ("failfast", "dropmalformed", "permissive")
+    found = one_of(options, "mode", words)
+    if options.get("values", "").strip().lower() != "json":
+        raise Invalid(
+            "option mode is for values=json: what text does that is not UTF-8 says onCorrupt"
+        )
+    return cast("Mode", found)
 
 
 def _refuse_of_the_other(options: Mapping[str, str], kind: Kind) -> None:

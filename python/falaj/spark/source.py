@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 
 from falaj.errors import Invalid
-from falaj.spark import columns, ranges
+from falaj.spark import columns, ranges, sampling
 from falaj.spark.loss import BATCH_CHOICES, Loss
 from falaj.spark.options import ReadOptions
 from falaj.spark.pushdown import Pruning
@@ -94,7 +94,9 @@ class FalajReader(DataSourceReader):
     def partitions(self) -> Sequence[ranges.Range]:
         """Decide what each task reads."""
         self.options.warn_of_ignored()
-        return ranges.plan(self.options, self._loss, self.pruning)
+        planned = ranges.plan(self.options, self._loss, self.pruning)
+        sampling.warn(self.options, self.schema, planned, self._loss)
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read what one task was given."""

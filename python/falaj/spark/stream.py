@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 import falaj
 from falaj.errors import Invalid, LogRewound, NoSuchTopic, TopicDeleted
-from falaj.spark import columns, places, ranges
+from falaj.spark import columns, places, ranges, sampling
 from falaj.spark.admission import admit
 from falaj.spark.lag import Cursors
 from falaj.spark.loss import STREAM_CHOICES, Loss, out_of_range
@@ -76,7 +76,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[tuple[str, str, int], int] | None = None
         self._cursors: Cursors | None = None
         self._recognised: dict[tuple[str, str, int], deque[Place]] = {}
-        self._started = False
+        self._started = self._sampled = False
         self._initial: Places | None = None
         """Where the query begins, until its first batch is planned."""
 
@@ -183,6 +183,9 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     stop = self._there(part, until[name].partitions[number])
                     if first < stop:
                         whole.append(ranges.Range(name, topic.generation, number, first, stop))
+        if whole and not self._sampled:
+            self._sampled = True
+            sampling.warn(self.options, self.schema, whole, self.loss)
         return ranges.split(whole, self.options.partitions_min)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:

@@ -1,7 +1,6 @@
 """The column `value` as text or as JSON, and records whose value is neither.
 
-A value that is not what the option `values` says is a mistake of whoever wrote it: the query fails
-and names the record, or, with `onCorrupt=skip`, leaves the record out and reports it. JSON is read
+What becomes of a value that is not what the option `values` says is in `decoding`. JSON is read
 by Arrow, a batch at a time; each value is put into a list of its own first, so that nothing that
 stands in one can be taken for a part of another.
 """
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from falaj.spark.options import Values
 
-__all__ = ["arrow_type", "check", "decode"]
+__all__ = ["arrow_type", "check", "decode", "keeps", "kept"]
 
 _SCALARS = (
     BooleanType,
@@ -55,8 +54,13 @@ _SCALARS = (
 _INFINITY = re.compile(rb"[\[:,]\s*-?Inf(inity)?\s*[\],}]")
 
 
-def check(kind: DataType, where: str = "value") -> None:
+def check(kind: DataType, where: str = "value", *, corrupt_record: str | None = None) -> None:
     """Refuse a type that JSON is not read as.
+
+    Args:
+        kind: The type.
+        where: What has it, for the sentence.
+        corrupt_record: Name of the member that keeps what is not such JSON, as text or bytes.
 
     Raises:
         Invalid: It, or a part of it, is none that there is.
@@ -68,6 +72,8 @@ def check(kind: DataType, where: str = "value") -> None:
                     f"{where}.{part.name} is declared NOT NULL, and no JSON is held to that: "
                     "leave NOT NULL away, and filter"
                 )
+            if part.name == corrupt_record and isinstance(part.dataType, BinaryType):
+                continue
             check(part.dataType, f"{where}.{part.name}")
     elif isinstance(kind, ArrayType):
         if not kind.containsNull:
@@ -78,6 +84,23 @@ def check(kind: DataType, where: str = "value") -> None:
             f"values=json does not read {kind.simpleString()} ({where}): read values=string, and "
             "use from_json"
         )
+
+
+def keeps(kind: DataType, corrupt_record: str) -> bool:
+    """Say whether a type has a member that keeps what is not such JSON.
+
+    Raises:
+        Invalid: It has one of another type than text or bytes.
+    """
+    if not isinstance(kind, StructType) or corrupt_record not in kind.names:
+        return False
+    given = kind[corrupt_record].dataType
+    if not isinstance(given, StringType | BinaryType):
+        raise Invalid(
+            f"value.{corrupt_record} keeps the text of what is not such JSON: it is STRING or "
+            f"BINARY, not {given.simpleString()}; option columnNameOfCorruptRecord names another"
+        )
+    return True
 
 
 def arrow_type(kind: DataType) -> pyarrow.DataType:
@@ -115,7 +138,10 @@ def arrow_type(kind: DataType) -> pyarrow.DataType:
 
 
 def decode(
-    values: pyarrow.Array, kind: Values, wanted: pyarrow.DataType
+    values: pyarrow.Array,
+    kind: Values,
+    wanted: pyarrow.DataType,
+    corrupt_record: str | None = None,
 ) -> tuple[pyarrow.Array, list[int]]:
     """Turn values into what is wanted.
 
@@ -123,6 +149,7 @@ def decode(
         values: Binary, null for tombstones.
         kind: "string" or "json".
         wanted: The type of the column.
+        corrupt_record: A member of it that no value gives; None for none.
 
     Returns:
         The column without what cannot be read, and the rows of that.
@@ -131,6 +158,9 @@ def decode(
 
     read = _text if kind == "string" else _json
     parts, bad = [], []
+    whole = wanted
+    if corrupt_record is not None:
+        wanted = pyarrow.struct([each for each in whole if each.name != corrupt_record])
 
     def attempt(start: int, length: int) -> None:
         try:
@@ -144,7 +174,50 @@ def decode(
             attempt(start + half, length - half)
 
     attempt(0, len(values))
-    return pyarrow.concat_arrays([pyarrow.array([], wanted), *parts]), bad
+    found = pyarrow.concat_arrays([pyarrow.array([], wanted), *parts])
+    return (found if corrupt_record is None else _widened(found, whole)), bad
+
+
+def kept(
+    found: pyarrow.Array, bad: list[int], values: pyarrow.Array, corrupt_record: str
+) -> pyarrow.Array:
+    """Put what could not be read back in its place: as text or bytes, in a member of the value.
+
+    Args:
+        found: What `decode` returned.
+        bad: Which rows are missing in it.
+        values: What was read.
+        corrupt_record: Name of the member; text in it has U+FFFD for what is not UTF-8.
+
+    Returns:
+        As many rows as values.
+    """
+    import numpy
+    import pyarrow
+
+    raw = [values[row].as_py() for row in bad]
+    if pyarrow.types.is_string(found.type.field(corrupt_record).type):
+        raw = [each.decode("utf-8", "replace") for each in raw]
+    rows = pyarrow.array([{corrupt_record: each} for each in raw], found.type)
+    # Rows of `found` in their places, those of `rows` in between.
+    places = numpy.empty(len(values), dtype=numpy.int64)
+    there = numpy.ones(len(values), dtype=bool)
+    there[bad] = False
+    places[there] = numpy.arange(len(found))
+    places[bad] = len(found) + numpy.arange(len(bad))
+    return pyarrow.concat_arrays([found, rows]).take(pyarrow.array(places))
+
+
+def _widened(found: pyarrow.Array, whole: pyarrow.DataType) -> pyarrow.Array:
+    """Give a struct the members that it lacks, as nulls."""
+    import pyarrow
+
+    parts = dict(zip((each.name for each in found.type), found.flatten(), strict=True))
+    columns = [
+        parts[each.name] if each.name in parts else pyarrow.nulls(len(found), each.type)
+        for each in whole
+    ]
+    return pyarrow.StructArray.from_arrays(columns, fields=list(whole), mask=found.is_null())
 
 
 def _text(values: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
