@@ -1,7 +1,8 @@
 //! Whether a segment that is open is the one that has its name.
 //!
 //! Compaction gives another file the name, sequence and salt of one; what is mapped stays what it was.
-//! Somebody may also remove a file that is in use. So whoever keeps segments open asks here now and then. What to do about it is left to `log`.
+//! Somebody may also remove a file that is in use. So a process that keeps segments open asks here now
+//! and then. What to do about it is left to `log`.
 
 use std::path::Path;
 
