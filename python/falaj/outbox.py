@@ -9,24 +9,31 @@ How: before a batch of rows is appended it gets a number, and number and rows ar
 producer's sequence (`Topic.extend`), and then noted as done. Who comes after a crash appends the
 batch that was under way once more, the same rows with the same number, and the log drops it if it
 has it.
+
+A row that cannot be a record ends the batch before it. At the head of a batch it is passed over:
+the batch is noted as done without it, and its number is free for the next. Where it is to be a dead
+letter, that and the letter's number are noted first, and the letter is appended under that number.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sqlite3
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
 
-from falaj._core import NewRecord
-from falaj.errors import Closed, DuplicateUnknownOffset, Invalid, TooLarge, shown
+from falaj._core import NewRecord, _expect_record
+from falaj.dead_rows import Refusal, letter
+from falaj.errors import Closed, DuplicateUnknownOffset, Invalid, TooLarge, TopicDeleted, shown
 from falaj.paths import local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from falaj.topics import Topic
@@ -34,6 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["Outbox"]
 
 LOWEST = -(2**63)
+#: What says nothing of the row that is being moved.
+_NOT_THE_ROWS = (OSError, sqlite3.Error, MemoryError, Closed, TopicDeleted)
+_LOGGER = logging.getLogger("falaj.outbox")
 _LIMIT_MAX = 2**31
 _SECONDS_MAX = 1_000_000
 #: What of a statement is no keyword: strings, quoted names, comments.
@@ -44,6 +54,7 @@ PROGRESS = """
 CREATE TABLE IF NOT EXISTS falaj_outbox (
     outbox TEXT NOT NULL, topic TEXT NOT NULL, sequence INTEGER NOT NULL,
     first INTEGER NOT NULL, last INTEGER NOT NULL, done INTEGER NOT NULL,
+    refused INTEGER NOT NULL, dead_letters TEXT, dead_letter INTEGER,
     PRIMARY KEY (outbox, topic)
 ) WITHOUT ROWID
 """
@@ -56,12 +67,26 @@ ANEW = (
 
 
 class _Batch(NamedTuple):
-    """Rows that are appended as one, by their ids, both counted."""
+    """Rows that are appended as one, by their ids, both counted.
+
+    Attributes:
+        sequence: Its number, as the topic knows it.
+        first: The id of its first row.
+        last: The id of its last row.
+        done: Whether it is in the topic, or was passed over, which needs no number: that is of the
+            batch before then.
+        refused: How many rows were passed over up to now.
+        dead_letters: Generation of the topic that gets its row, which is one, as a dead letter.
+        dead_letter: The number of that letter there.
+    """
 
     sequence: int
     first: int
     last: int
     done: bool
+    refused: int = 0
+    dead_letters: str | None = None
+    dead_letter: int | None = None
 
 
 class Outbox:
@@ -83,14 +108,27 @@ class Outbox:
         table: Name of the table.
         id: Name of its primary key.
         row: Makes a value, or a `falaj.NewRecord`, of a row (`sqlite3.Row`): the same of the same
-            row each time. Without it the column `value` is the value and the column `key`, if there
-            is one, the key; in a topic of bytes, text is encoded as UTF-8.
+            row each time, in all relays. Without it the column `value` is the value and the column
+            `key`, if there is one, the key. In a topic of bytes, text is encoded as UTF-8. In a
+            topic of JSON, text is a JSON string, also where it is JSON itself: to append what it
+            says, give `row=lambda row: falaj.NewRecord(json.loads(row["value"]), ...)`. A value of
+            NULL is a tombstone of the key: JSON's null is `falaj.NewRecord(None, ...)`. Keys that
+            are numbers become their text.
         name: Name of the producer in the topic: "outbox:" and the table's name without one. Two
             outboxes that share a topic need two names.
         delete: Delete rows when they are in the topic. Needs the `AUTOINCREMENT`, and a table that
             has no other outbox: that one gets what is left when it comes.
         limit: Most rows of one batch.
         timeout: Seconds to wait where others hold the database's lock.
+        on_bad: What to do with a row that cannot be a record, as its value is not what the codec
+            takes, or it is larger than one append may be, or `row` raises. "raise" moves what is
+            before it and raises, naming the row, each time until it is mended or deleted. "skip"
+            leaves it out. "dead-letter" appends it, once, to the topic `dead_letter`. Both log a
+            warning and count it in `refused`.
+        dead_letter: A topic with the codec json or bytes, or its name; `<topic>.dead` without one,
+            created when it is needed. A dead letter is the row's columns as JSON, blobs and text
+            that is not UTF-8 as `{"base64": ...}`; its key is the id, and its headers are
+            `falaj-outbox`, `falaj-table`, `falaj-id` and `falaj-reason`.
 
     Raises:
         Invalid: The table is not there, or its primary key is none of those above, or the database
@@ -124,7 +162,13 @@ class Outbox:
         delete: bool = False,
         limit: int = 1000,
         timeout: float = 30.0,
+        on_bad: Literal["raise", "skip", "dead-letter"] = "raise",
+        dead_letter: Topic[Any] | str | None = None,
     ) -> None:
+        if on_bad not in ("raise", "skip", "dead-letter"):
+            raise Invalid(f'on_bad is "raise", "skip" or "dead-letter", not {on_bad!r}')
+        if dead_letter is not None and on_bad != "dead-letter":
+            raise Invalid('dead_letter= is where rows go with on_bad="dead-letter": give that too')
         if limit < 1:
             raise Invalid(f"an outbox moves one row or more at a time, not {shown(limit)}")
         for what, text in (("table", table), ("id", id), ("name", name or "")):
@@ -132,6 +176,8 @@ class Outbox:
         self.topic = topic
         self.name = name or f"outbox:{table}"
         self._row = row or self._columns
+        self._on_bad = on_bad
+        self._dead = self._dead_letters(dead_letter)
         self._names = (table, id)
         self._table, self._id = _quoted(table), _quoted(id)
         self._delete, self._limit = delete, min(limit, _LIMIT_MAX)
@@ -150,9 +196,10 @@ class Outbox:
 
         Raises:
             TooLarge: A row is larger than one append may be; those before it were moved.
-            Invalid: The database, or the store, was set back to an older state, as by a backup:
-                rows would be lost or come twice. Or ids began again, or an outbox that deletes
-                finds rows with ids that it is past: they would never be moved. Nothing was moved.
+            Invalid: A row cannot be a record; those before it were moved. Or the database, or the
+                store, was set back to an older state, as by a backup: rows would be lost or come
+                twice. Or ids began again, or an outbox that deletes finds rows with ids that it is
+                past: they would never be moved.
             Closed: The outbox was closed.
             sqlite3.Error: The database refused. What was not moved is moved the next time.
         """
@@ -186,6 +233,20 @@ class Outbox:
                 yield moved
             else:
                 self._stop.wait(poll)
+
+    @property
+    def refused(self) -> int:
+        """How many rows of this outbox were skipped or became dead letters, in all its runs."""
+        with self._turn:
+            if self._stop.is_set():
+                raise Closed("this outbox is closed; make another")
+            found = self._progress()
+        return found.refused if found else 0
+
+    @property
+    def dead(self) -> Topic[Any] | None:
+        """The topic of rows that cannot be records; None unless `on_bad` is "dead-letter"."""
+        return self._dead
 
     def close(self) -> None:
         """End `run`, from any thread, and close the connection. The topic stays open."""
@@ -233,6 +294,7 @@ class Outbox:
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute(f"SELECT {self._table}.{self._id} FROM {self._table} LIMIT 0")
             self._expect_key(connection)
+            self._expect_value(connection)
             connection.execute(PROGRESS)
         except (sqlite3.Error, Invalid) as error:
             connection.close()
@@ -270,6 +332,13 @@ class Outbox:
                 "with delete=True rows that get them would never be moved"
             )
 
+    def _expect_value(self, connection: sqlite3.Connection) -> None:
+        rows = connection.execute(f"SELECT * FROM {self._table} LIMIT 0")
+        if self._row == self._columns and "value" not in [
+            name.lower() for name, *_ in rows.description
+        ]:
+            raise Invalid('it has no column "value": give row=, which makes a value of a row')
+
     def _version(self) -> int:
         """Tell another number after others committed."""
         found: int = self._database.execute("PRAGMA data_version").fetchone()[0]
@@ -296,8 +365,9 @@ class Outbox:
             ).fetchone()
             if first is None:
                 return None
-            self._expect_together(before.sequence if before else None)
-            batch = _Batch(before.sequence + 1 if before else 0, first, last, done=False)
+            done = before.sequence if before else -1
+            self._expect_together(done if done >= 0 else None)
+            batch = _Batch(done + 1, first, last, False, before.refused if before else 0)
             self._note(batch)
             return batch
 
@@ -340,66 +410,223 @@ class Outbox:
             )
 
     def _move(self, batch: _Batch) -> int:
-        rows = self._database.execute(
-            f"SELECT {self._id} AS falaj_id, * FROM {self._table}"
-            f" WHERE {self._id} BETWEEN ? AND ? ORDER BY {self._id}",
-            (batch.first, batch.last),
-        ).fetchall()
-        # Where there are none, another relay has moved and deleted them meanwhile.
-        if rows:
-            records = [self._row(row) for row in rows]
-            try:
-                # Others that are far ahead have appended it.
-                with suppress(DuplicateUnknownOffset):
-                    self.topic.extend(
-                        records, producer=self.name, sequence=batch.sequence, sync="durable"
-                    )
-            except TooLarge:
-                if len(rows) == 1:
-                    raise
-                self._shorten(batch, rows[(len(rows) - 1) // 2]["falaj_id"])
-                return 0
+        if batch.dead_letters is not None:
+            return self._bury(batch)
+        rows = self._rows(batch)
+        if not rows:
+            # Another relay has moved and deleted them meanwhile, or their owner has deleted them.
+            self._end(batch)
+            return 0
+        try:
+            # Others that are far ahead have appended it.
+            with suppress(DuplicateUnknownOffset):
+                records = [self._row(row) for row in rows]
+                self.topic.extend(
+                    records, producer=self.name, sequence=batch.sequence, sync="durable"
+                )
+        except _NOT_THE_ROWS:
+            raise
+        except Exception as error:  # noqa: BLE001  # of the codec, or of what makes records
+            self.topic._expect()
+            self._around(batch, rows, error)
+            return 0
         self._finish(batch)
         return len(rows)
 
+    def _rows(self, batch: _Batch) -> list[sqlite3.Row]:
+        query = (
+            f"SELECT {self._id} AS falaj_id, * FROM {self._table}"
+            f" WHERE {self._id} BETWEEN ? AND ? ORDER BY {self._id}"
+        )
+        ids = (batch.first, batch.last)
+        try:
+            return self._database.execute(query, ids).fetchall()
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise
+            # Text that is not UTF-8: half characters, which no codec takes, stand for its bytes.
+            self._database.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+            return self._database.execute(query, ids).fetchall()
+
+    def _around(self, batch: _Batch, rows: Sequence[sqlite3.Row], error: Exception) -> None:
+        """Get on where a batch was refused: before the row that is to blame, or past it."""
+        if self._is_appended(batch):
+            self._end(batch)  # when that row was none to blame
+            return
+        good = sum(1 for _ in takewhile(lambda row: self._refusal(row) is None, rows))
+        if good == len(rows):
+            if not isinstance(error, TooLarge):
+                raise error
+            good = len(rows) // 2  # together they are too large, or the only one is
+        if good:
+            self._shorten(batch, rows[good - 1]["falaj_id"])
+            return
+        row, number = rows[0], rows[0]["falaj_id"]
+        refusal = self._refusal(row, alone=True) or Refusal(self._larger(row), error)
+        told = refusal.told(number, self._table, self.topic.name)
+        if self._on_bad == "raise":
+            kind = TooLarge if isinstance(refusal.error, TooLarge) else Invalid
+            raise kind(
+                f'{told}; the rows before it were moved: mend it, or let on_bad="skip" leave it '
+                'out, or on_bad="dead-letter" append it to another topic'
+            ) from refusal.error
+        if self._dead is None:
+            _LOGGER.warning("%s; it was skipped", told)
+            self._pass_over(batch, number, 1)
+        else:
+            self._shorten(batch, number, self._dead)  # what is under way then is a dead letter
+
+    def _refusal(self, row: sqlite3.Row, *, alone: bool = False) -> Refusal | None:
+        """Tell why a row cannot be a record; how large it is decides only where it is alone."""
+        try:
+            _expect_record(self.topic, self._row(row))
+        except _NOT_THE_ROWS:
+            raise
+        except Refusal as refusal:
+            return refusal
+        except Exception as error:  # noqa: BLE001  # of the codec, or of what makes records of rows
+            if alone or not isinstance(error, TooLarge):
+                return Refusal(self._larger(row), error)
+        return None
+
+    def _larger(self, row: sqlite3.Row) -> str | None:
+        """Tell which column is to blame where either may be."""
+        if self._row != self._columns:
+            return None
+        key = row["key"] if "key" in row.keys() else None  # noqa: SIM118
+        sizes = [len(each) if isinstance(each, str | bytes) else 0 for each in (row["value"], key)]
+        return "value" if sizes[0] >= sizes[1] else "key"
+
+    def _bury(self, batch: _Batch) -> int:
+        """Append a dead letter of the only row of a batch, and pass the row over."""
+        if self._dead is None:
+            raise Invalid(
+                f"row {batch.first} of {self._table} was on its way to a topic of dead letters "
+                'when its relay ended: give on_bad="dead-letter" until it is there'
+            )
+        if self._dead.generation != batch.dead_letters:
+            self._shorten(batch, batch.last, self._dead)
+            return 0
+        for row in self._rows(batch):
+            refusal = self._refusal(row, alone=True)
+            refusal = refusal or Refusal(None, Invalid("it was refused before"))
+            told = refusal.told(row["falaj_id"], self._table, self.topic.name)
+            tags = {"outbox": self.name, "table": self._names[0], "reason": str(refusal)}
+            try:
+                self._append_letter(letter(row, tags, self._dead.codec), batch)
+            except TooLarge as error:
+                if self._delete:
+                    raise TooLarge(
+                        f"{told}; nor is it a dead letter, and delete=True would lose it: move it "
+                        'by hand and delete it, or let on_bad="skip" leave it out'
+                    ) from error
+                self._append_letter(letter(row, tags, self._dead.codec, whole=False), batch)
+            _LOGGER.warning("%s; it is a dead letter in %r", told, self._dead.name)
+        self._pass_over(batch, batch.last, 1)
+        return 0
+
+    def _append_letter(self, record: NewRecord, batch: _Batch) -> None:
+        assert self._dead is not None
+        with suppress(DuplicateUnknownOffset):
+            self._dead.extend(
+                [record], producer=self._letters, sequence=batch.dead_letter, sync="durable"
+            )
+
+    @property
+    def _letters(self) -> str:
+        """Name of the producer of dead letters."""
+        return f"{self.name} of {self.topic.generation}"
+
+    def _dead_letters(self, where: Topic[Any] | str | None) -> Topic[Any] | None:
+        """Open the topic of dead letters."""
+        if self._on_bad != "dead-letter":
+            return None
+        if where is None or isinstance(where, str):
+            store, name = self.topic.store, where or f"{self.topic.name}.dead"
+            where = store.topic(name, codec=None if name in store.topics() else "json")
+        if where.codec not in ("json", "bytes"):
+            raise Invalid(
+                f"dead letters are JSON, and topic {where.name!r} holds {where.codec}: give one "
+                'with the codec "json" or "bytes"'
+            )
+        if where.generation == self.topic.generation:
+            raise Invalid(f"dead_letter= is topic {where.name!r}, the outbox's own: name another")
+        return where
+
     def _columns(self, row: sqlite3.Row) -> NewRecord:
         value, key = row["value"], row["key"] if "key" in row.keys() else None  # noqa: SIM118
+        try:
+            if key is not None and not isinstance(key, bytes):
+                key = str(key).encode()
+        except UnicodeEncodeError as error:
+            raise Refusal("key", error) from None
+        if value is None:
+            if key is None:
+                raise Invalid("NULL is a tombstone, which needs the key that it deletes")
+            return NewRecord.tombstone(key)
         if isinstance(value, str) and self.topic.codec == "bytes":
             value = value.encode()
-        if key is not None and not isinstance(key, bytes):
-            key = str(key).encode()
         return NewRecord(value, key)
 
-    def _shorten(self, batch: _Batch, last: int) -> None:
-        """Leave the later rows to another batch. Of this one nothing was ever appended."""
+    def _is_appended(self, batch: _Batch) -> bool:
+        last = self.topic.last_sequence(self.name)
+        return last is not None and last >= batch.sequence
+
+    def _shorten(self, batch: _Batch, last: int, dead: Topic[Any] | None = None) -> None:
+        """Leave the later rows to another batch. Of this one nothing was ever appended.
+
+        With a topic of dead letters its row is to become one there, whatever is found out later.
+        """
         with self._transaction():
-            if self._progress() == batch:
-                self._note(batch._replace(last=last))
+            if self._progress() != batch:
+                return
+            batch = batch._replace(last=last)
+            if dead is not None:
+                before = dead.last_sequence(self._letters)
+                number = 0 if before is None else before + 1
+                batch = batch._replace(dead_letters=dead.generation, dead_letter=number)
+            self._note(batch)
+
+    def _end(self, batch: _Batch) -> None:
+        """Note a batch as done, or passed over if nothing of it was appended."""
+        if self._is_appended(batch):
+            self._finish(batch)
+        else:
+            self._pass_over(batch, batch.last, 0)
 
     def _finish(self, batch: _Batch) -> None:
+        self._note_done(batch, batch._replace(done=True))
+
+    def _pass_over(self, batch: _Batch, last: int, refused: int) -> None:
+        """Go on behind a row of a batch of which nothing is in the topic: its number is free."""
+        refused += batch.refused
+        self._note_done(batch, _Batch(batch.sequence - 1, batch.first, last, True, refused))
+
+    def _note_done(self, batch: _Batch, done: _Batch) -> None:
         with self._transaction():
             if self._progress() != batch:
                 return  # another relay was faster
-            self._note(batch._replace(done=True))
+            self._note(done)
             if self._delete:
                 self._database.execute(
                     f"DELETE FROM {self._table} WHERE {self._id} BETWEEN ? AND ?",
-                    (batch.first, batch.last),
+                    (done.first, done.last),
                 )
 
     def _progress(self) -> _Batch | None:
         found = self._database.execute(
-            "SELECT sequence, first, last, done FROM falaj_outbox WHERE outbox = ? AND topic = ?",
+            "SELECT sequence, first, last, done, refused, dead_letters, dead_letter"
+            " FROM falaj_outbox WHERE outbox = ? AND topic = ?",
             (self.name, self.topic.generation),
         ).fetchone()
         if found is None:
             return None
-        sequence, first, last, done = found
-        return _Batch(sequence, first, last, bool(done))
+        sequence, first, last, done, *rest = found
+        return _Batch(sequence, first, last, bool(done), *rest)
 
     def _note(self, batch: _Batch) -> None:
         self._database.execute(
-            "INSERT OR REPLACE INTO falaj_outbox VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO falaj_outbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (self.name, self.topic.generation, *batch),
         )
 

@@ -284,7 +284,7 @@ def test_what_is_no_outbox_is_refused(store: falaj.Store, database: Path, tmp_pa
     for table in ("text", "keyless", "two", "rowless", "seen"):
         with pytest.raises(Invalid, match='"id" is no INTEGER PRIMARY KEY of a table'):
             Outbox(database, topic, table=table)
-    Outbox(database, topic, table="again").close()
+    Outbox(database, topic, table="again", row=str).close()
     with pytest.raises(Invalid, match="uses ids of deleted rows again"):
         Outbox(database, topic, table="again", delete=True)
     with pytest.raises(Invalid, match="one row or more"):

@@ -1,0 +1,74 @@
+"""Rows of an outbox that cannot be records: why, and what is kept of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+from falaj._core import NewRecord
+from falaj.errors import shown
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping
+
+__all__ = ["Refusal", "letter"]
+
+_REASON_MAX = 500
+
+
+class Refusal(Exception):
+    """Why a row cannot be a record: its column, where that is known, and the error."""
+
+    def __init__(self, column: str | None, error: Exception) -> None:
+        """Keep them."""
+        super().__init__(column, error)
+        self.column = column
+        self.error = error
+
+    def __str__(self) -> str:
+        """Say it in some words, without half characters."""
+        why = f"{self.error}" or "it was refused"
+        if not isinstance(self.error, ValueError | TypeError):
+            why = f"{type(self.error).__name__}: {why}"
+        why = why if len(why) <= _REASON_MAX else why[:_REASON_MAX] + "…"
+        why = why.encode("utf-8", "backslashreplace").decode()
+        return why if self.column is None else f'column "{self.column}": {why}'
+
+    def told(self, row: int, table: str, topic: str) -> str:
+        """Say which row it is, too."""
+        return f"row {shown(row)} of {table} cannot be a record of topic {topic!r}: {self}"
+
+
+def letter(
+    row: sqlite3.Row, tags: Mapping[str, str], codec: str, *, whole: bool = True
+) -> NewRecord:
+    """Make a dead letter of a row, whose first column is its id.
+
+    Args:
+        row: The row.
+        tags: What else becomes a header.
+        codec: That of the topic of dead letters, json or bytes.
+        whole: Whether to keep the columns; else the value is JSON's null.
+    """
+    id_, *_ = row
+    names = row.keys()[1:]
+    columns = (
+        {n: _as_json(v) for n, v in zip(names, tuple(row)[1:], strict=True)} if whole else None
+    )
+    value: Any = columns if codec == "json" else json.dumps(columns).encode()
+    headers = {f"falaj-{name}": text.encode() for name, text in tags.items()}
+    return NewRecord(value, str(id_).encode(), headers | {"falaj-id": str(id_).encode()})
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            value = value.encode("utf-8", "surrogateescape")
+    return {"base64": b64encode(value).decode()} if isinstance(value, bytes) else value
