@@ -11,7 +11,7 @@ Example:
 """
 
 from falaj import errors
-from falaj._core import Batch, NewRecord, Record, __version__
+from falaj._core import Batch, NewRecord, Receipts, Record, __version__
 from falaj.codecs import Codec
 from falaj.errors import Error
 from falaj.lean import TYPE_CHECKING
@@ -34,6 +34,7 @@ __all__ = [
     "Error",
     "NewRecord",
     "Position",
+    "Receipts",
     "Record",
     "Slice",
     "Store",

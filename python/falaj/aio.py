@@ -1,7 +1,8 @@
 """`AsyncFollower`: following a topic from asyncio, without a thread for each task.
 
 One thread a store waits for all tasks of the process that follow any of its topics, and wakes
-their event loops when there is news: once a loop, however many tasks. It begins when the first of
+their event loops when there is news: once a loop, however many tasks. It is a thread of the
+system's, also where gevent or eventlet has replaced Python's threads. It begins when the first of
 them has nothing to read and ends with the last of them. Nothing polls, and nothing runs in the loop
 while there is nothing to read. The thread sleeps on the store's bell; who waits asks the log to
 ring it, so that the thread need not be woken for that.
@@ -12,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import threading
+from _thread import RLock  # the system's: `threading.RLock` may be replaced, as by gevent
+from importlib.machinery import BuiltinImporter
+from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj.errors import Closed, Error, Invalid, LockTimeout, shown
@@ -51,6 +54,16 @@ def checked(timeout: float | None) -> float | None:
     raise Invalid(f"{shown(timeout)} is no timeout in seconds")
 
 
+def _expect_asyncio() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "no event loop of asyncio runs here, and afollow, apoll, abatches and atake wait in "
+            "one; from trio call follow, poll, batches or take in trio.to_thread.run_sync"
+        ) from None
+
+
 class AsyncFollower(Generic[T]):
     """Records of a topic for `async for`, present and future; `Topic.afollow` makes it.
 
@@ -68,6 +81,7 @@ class AsyncFollower(Generic[T]):
         self._read = 0
 
     def __aiter__(self) -> AsyncFollower[T]:
+        _expect_asyncio()
         return self
 
     async def __anext__(self) -> Record[T]:
@@ -152,51 +166,73 @@ class AsyncConsumer(Generic[T]):
         return f"<falaj.AsyncConsumer of {self._consumer!r}>"
 
     def __aiter__(self) -> AsyncConsumer[T]:
+        _expect_asyncio()
         return self
 
     async def __anext__(self) -> Record[T]:
         self._read += 1
         if self._read % _RECORDS_A_TURN == 0:
             await asyncio.sleep(0)
-        record = await _look(self._consumer, self._consumer._next, self._timeout)
-        if record is None:
+        consumer = self._consumer
+        if consumer.closed:
             raise StopAsyncIteration
-        return record
+        found = await _look(consumer, consumer._poll, 1, self._timeout)
+        if not found:
+            raise StopAsyncIteration
+        return found[0]
 
 
 async def poll(consumer: Consumer[T], records: int, timeout: float | None) -> list[Record[T]]:
     """Return the next records as `Consumer.poll` does; `Consumer.apoll` calls this."""
+    _expect_asyncio()
     # First: what is found is returned, whoever cancels it.
     await asyncio.sleep(0)
-    found = await _look(consumer, lambda: consumer._poll(records, 0.0) or None, timeout)
-    return found or []
+    return await _look(consumer, consumer._poll, records, timeout)
 
 
 async def batches(
     consumer: Consumer[T], size: int, timeout: float | None
 ) -> AsyncIterator[Batch[T]]:
     """Go through batches as `Consumer.batches` does; `Consumer.abatches` calls this."""
+    _expect_asyncio()
     await asyncio.sleep(0)
-    while (batch := await _look(consumer, lambda: consumer._batch(size, 0.0), timeout)) is not None:
-        yield batch
+    while found := await _look(consumer, consumer._batch, size, timeout):
+        yield found[0]
         await asyncio.sleep(0)
 
 
+def _fill(
+    consumer: Consumer[Any],
+    found: list[Found],
+    look: Callable[[list[Found], int, float], None],
+    most: int,
+) -> None:
+    try:
+        look(found, most, 0.0)
+    except BaseException:
+        consumer._put_back(found)
+        raise
+
+
 async def _look(
-    consumer: Consumer[Any], look: Callable[[], Found | None], timeout: float | None
-) -> Found | None:
-    """What there is, waiting for it; None when the time is over or it was closed meanwhile."""
+    consumer: Consumer[Any],
+    look: Callable[[list[Found], int, float], None],
+    most: int,
+    timeout: float | None,
+) -> list[Found]:
+    """What there is, waiting for it; nothing when the time is over or it was closed meanwhile."""
     timeout = checked(timeout)
-    found = look()
-    if found is not None or timeout == 0:
+    found: list[Found] = []
+    _fill(consumer, found, look, most)
+    if found or timeout == 0:
         return found
     try:
         async with asyncio.timeout(timeout):
-            while found is None:
+            while not found:
                 await _news(consumer)
                 if consumer.closed:
                     break
-                found = look()
+                _fill(consumer, found, look, most)
     except LockTimeout:
         raise
     except TimeoutError:
@@ -230,6 +266,7 @@ async def _news(consumer: Consumer[Any]) -> None:
 async def take(queue: Queue[T], n: int, lease: float, timeout: float | None) -> Jobs[T]:
     """Take jobs as `Queue.take` does; `Queue.atake` calls this."""
     timeout = checked(timeout)
+    _expect_asyncio()
     jobs = queue.take(n, lease, 0)
     if jobs or timeout == 0:
         return jobs
@@ -285,7 +322,7 @@ class _Watcher:
         self.alive = True
         self.users = 0
         self._bell = bell
-        self._lock = threading.RLock()  # a collected follower may come here from within
+        self._lock = RLock()  # a collected follower may come here from within
         self._waits: dict[object, _Waits] = {}
 
     def add(self, watch: Watch, waiter: Waiter, seen: int) -> None:
@@ -327,6 +364,7 @@ class _Watcher:
         """Wait for the logs until nobody wants to know; the thread's work."""
         error: Exception | None = None
         idle_turns = 0
+        self._bell.name_thread()
         try:
             while True:
                 # First: what comes after that ends the sleep, the end of it all too.
@@ -401,22 +439,35 @@ def _watcher_of(watch: Watch) -> _Watcher:
         watcher = _WATCHERS.get(watch.store)
         if watcher is None:
             watcher = _WATCHERS[watch.store] = _Watcher(watch.store, watch.bell())
-            threading.Thread(target=watcher.run, name="falaj-watcher", daemon=True).start()
+            _begin_thread(watcher.run)
         watcher.users += 1
     return watcher
 
 
-_LOCK = threading.RLock()
+def _begin_thread(run: Callable[[], None]) -> None:
+    """Run something in a thread of the system's.
+
+    gevent and eventlet replace what `threading` and `_thread` begin threads with by green threads,
+    and one of those would hold up all others while it waits. So this takes a `_thread` of its own.
+    """
+    spec = BuiltinImporter.find_spec("_thread")
+    assert spec is not None, "the module is part of the interpreter"
+    own = module_from_spec(spec)
+    BuiltinImporter.exec_module(own)
+    own.start_new_thread(run, ())
+
+
+_LOCK = RLock()
 _WATCHERS: dict[object, _Watcher] = {}
 
 
 def _forget() -> None:
     """In a forked child: its parent's threads are not here."""
     global _LOCK
-    _LOCK = threading.RLock()
+    _LOCK = RLock()
     for watcher in _WATCHERS.values():
         watcher.alive = False
-        watcher._lock = threading.RLock()
+        watcher._lock = RLock()
     _WATCHERS.clear()
 
 

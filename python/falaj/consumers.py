@@ -187,7 +187,13 @@ class Consumer(_core.Consumer[T]):
             OffsetOutOfRange: Retention took what it needs: `seek` somewhere.
         """
         _expect_some("poll", "to return", max_records)
-        return self._poll(max_records, timeout)
+        found: list[Record[T]] = []
+        try:
+            self._poll(found, max_records, timeout)
+        except BaseException:  # a signal's handler may raise when it has found some
+            self._put_back(found)
+            raise
+        return found
 
     def batches(self, size: int = _BATCH, timeout: float | None = 0.0) -> Iterator[Batch[T]]:
         """Iterate over batches, thousands of records of one partition at a time.
@@ -209,8 +215,16 @@ class Consumer(_core.Consumer[T]):
         return self._each(size, timeout)
 
     def _each(self, size: int, timeout: float | None) -> Iterator[Batch[T]]:
-        while (batch := self._batch(size, timeout)) is not None:
-            yield batch
+        while True:
+            found: list[Batch[T]] = []
+            try:
+                self._batch(found, size, timeout)
+            except BaseException:
+                self._put_back(found)
+                raise
+            if not found:
+                return
+            yield found[0]
 
     def seek(self, to: Start, *, topic: str | None = None, partition: int | None = None) -> None:
         """Read on from another place. It is committed with the next `commit`.

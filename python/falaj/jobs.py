@@ -112,13 +112,16 @@ class BulkJob:
         if kind is not None:
             part.abort()
             return
+        told: dict[str, Any] = {}
         try:
-            told = self._topic.commit_job(self._name, [part.finish()], self._token)
+            self._topic._commit_job(self._name, [part.finish()], self._token, told)
         except BaseException:
             self._topic.abort_job(self._name)
             raise
-        self.committed, self.records = told["committed"], told["records"]
-        self.offsets = {p: range(*found) for p, found in told["offsets"].items()}
+        finally:
+            if told:
+                self.committed, self.records = told["committed"], told["records"]
+                self.offsets = {p: range(*found) for p, found in told["offsets"].items()}
 
     def __repr__(self) -> str:
         """Tell its name and state."""

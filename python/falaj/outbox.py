@@ -633,13 +633,15 @@ class Outbox:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Take the database's write lock at once, so that what is read stays true."""
-        self._database.execute("BEGIN IMMEDIATE")
         try:
+            self._database.execute("BEGIN IMMEDIATE")
             yield
+            self._database.execute("COMMIT")
         except BaseException:
-            self._database.execute("ROLLBACK")
+            # A signal's handler may raise right behind each of them.
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
             raise
-        self._database.execute("COMMIT")
 
 
 def _expect_utf8(what: str, text: str) -> None:

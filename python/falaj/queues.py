@@ -7,11 +7,12 @@ tried too often, timeouts, asyncio.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from falaj import _core
 from falaj._core import Job
-from falaj.errors import Invalid, LockTimeout, TopicDeleted, shown
+from falaj.errors import Error, Invalid, LockTimeout, TopicDeleted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -211,14 +212,22 @@ class Queue(_core.Queue[T]):
         if n < 1:
             raise Invalid(f"take() takes how many jobs to take, not {shown(n)}")
         given, begun = timeout, time.monotonic()
-        while True:
-            jobs, worn = self._take(n, lease, timeout, self._max_attempts or _FOREVER)
-            if worn:
-                jobs = self._give_up(worn, jobs, lease)
-            if jobs or not worn:
-                return Jobs(jobs, self)
-            if given is not None:
-                timeout = max(0.0, begun + given - time.monotonic())
+        jobs: Jobs[T] = Jobs((), self)
+        worn: list[Job[T]] = []
+        try:
+            while not jobs:
+                self._take(jobs, worn, n, lease, timeout, self._max_attempts or _FOREVER)
+                if not worn:
+                    break
+                jobs[:] = self._give_up(worn, jobs, lease)
+                worn.clear()
+                if given is not None:
+                    timeout = max(0.0, begun + given - time.monotonic())
+        except BaseException:
+            with suppress(Error):  # such as that of a store which the signal's handler closed
+                self._put_back([*jobs, *worn], 0.0)
+            raise
+        return jobs
 
     def atake(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Taking[T]:
         """Take jobs from asyncio; arguments as for `take`.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from falaj._core import Batch, NewRecord, Record
 
-__all__ = ["Batch", "NewRecord", "Position", "Record"]
+__all__ = ["Batch", "NewRecord", "Position", "Receipt", "Record"]
 
 
 class Position(NamedTuple):
@@ -19,3 +19,16 @@ class Position(NamedTuple):
 
     partition: int
     offset: int
+
+
+class Receipt(NamedTuple):
+    """Records that one call appended to a partition of a topic; `falaj.Receipts` has them.
+
+    Example:
+        >>> Receipt("orders", partition=0, offsets=range(17, 18)).offsets[0]
+        17
+    """
+
+    topic: str
+    partition: int
+    offsets: range

@@ -1,7 +1,8 @@
 //! How a record gets into a topic: where it goes, and what is waited for.
 //!
 //! An append of plain `bytes` is tried without giving up the GIL; only what may have to wait detaches.
-//! Invariant: once a record was committed, no error says that nothing was appended.
+//! Invariant: once a record was committed, no error says that nothing was appended, and it is noted down
+//! for [`receipts`].
 
 use std::sync::atomic::Ordering;
 
@@ -16,6 +17,7 @@ use crate::errors::{OrRaise, invalid};
 use crate::handle::Open;
 use crate::input::{self, Incoming};
 use crate::only_if::If;
+use crate::receipts;
 use crate::topic::Topic;
 use crate::wait::{patiently, patiently_after};
 
@@ -76,7 +78,12 @@ impl Topic {
         let (py, value) = (value.py(), value.as_bytes());
         let number = self.opened.first_number + partition;
         let interval = self.opened.sync == SyncMode::Interval;
-        self.opened.handle.try_append(py, |topic| topic.try_append_value(number, value, interval))
+        let handle = &self.opened.handle;
+        let tried = handle.try_append(py, |topic| topic.try_append_value(number, value, interval));
+        if let Some(offset) = tried {
+            receipts::note(py, &handle.shape, partition, offset..offset + 1);
+        }
+        tried
     }
 
     pub(crate) fn append_record(
@@ -143,6 +150,7 @@ impl Topic {
         let open = self.opened.handle.open(py)?;
         let commit = || open.topic.commit_if(partition, record, &only_if.condition(), Some(sync));
         let appended = patiently(py, self.opened.handle.patience, commit)?;
+        self.note(py, partition, &appended);
         self.settle(py, &open, appended, sync)
     }
 
@@ -158,13 +166,20 @@ impl Topic {
             let tried = handle.at_once(py, |topic| topic.try_append(partition, record, Some(sync)));
             let tried = tried.unwrap_or(Ok(None));
             if let Some(appended) = tried.or_raise(py)? {
+                self.note(py, partition, &appended);
                 return Ok(appended.first);
             }
         }
         let open = handle.open(py)?;
         let commit = || open.topic.commit(partition, record, Some(sync));
         let appended = patiently(py, handle.patience, commit)?;
+        self.note(py, partition, &appended);
         self.settle(py, &open, appended, sync)
+    }
+
+    fn note(&self, py: Python<'_>, partition: u32, appended: &Appended) {
+        let offset = appended.first;
+        receipts::note(py, &self.opened.handle.shape, partition, offset..offset + 1);
     }
 
     /// Wait for what the mode promises; returns the first offset. Given what it was appended through:

@@ -35,6 +35,13 @@ pub struct Batch {
     pub(crate) shape: Arc<Shape>,
 }
 
+impl Batch {
+    /// Generation of its topic, its partition, and its first offset.
+    pub(crate) fn place(&self) -> ([u8; 16], u32, u64) {
+        (self.shape.generation, self.partition, self.run.offsets().start)
+    }
+}
+
 #[pymethods]
 impl Batch {
     /// The payloads, as read-only memoryviews that are made when they are asked for.

@@ -2,6 +2,7 @@
 //!
 //! What is called once a record is here; what it reads is in [`crate::consuming`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -242,15 +243,6 @@ impl Consumer {
         self.shared.expect_open(py)
     }
 
-    /// The next record if there is one now, else None; also once it was closed.
-    fn _next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
-        let found = self.with(py, |state| match state.next(py)? {
-            None => state.commit_if_automatic(py).map(|()| None),
-            found => Ok(found),
-        });
-        self.shared.unless_closed(py, found)
-    }
-
     /// An iterator that goes on, until nothing came for so many seconds.
     #[pyo3(signature = (timeout))]
     fn _follow(
@@ -262,28 +254,51 @@ impl Consumer {
         Ok(Consumed { consumer: slf.unbind(), timeout })
     }
 
-    /// Up to so many records, waiting for the first.
-    fn _poll<'py>(
+    /// Add up to so many records to a list, waiting for the first.
+    fn _poll(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
+        into: &Bound<'_, PyList>,
         #[pyo3(from_py_with = input::most)] records: usize,
         #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
-    ) -> PyResult<Bound<'py, PyList>> {
+    ) -> PyResult<()> {
         let timeout = seconds(py, timeout)?;
-        let found = self.wait_for(py, timeout, |state| state.next_few(py, records))?;
-        Ok(found.unwrap_or_else(|| PyList::empty(py)))
+        self.wait_for(py, timeout, |state| state.next_few(py, records, into)).map(drop)
     }
 
-    /// The next batch, waiting for it; None where none came, and once it was closed.
+    /// Add the next batch to a list, waiting for it; nothing where none came, and once it was closed.
     fn _batch(
         &self,
         py: Python<'_>,
+        into: &Bound<'_, PyList>,
         #[pyo3(from_py_with = input::most)] size: usize,
         #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
-    ) -> PyResult<Option<Batch>> {
+    ) -> PyResult<()> {
         let timeout = seconds(py, timeout)?;
         let found = self.wait_for(py, timeout, |state| state.next_batch(py, size));
-        self.shared.unless_closed(py, found)
+        match self.shared.unless_closed(py, found)? {
+            Some(batch) => into.append(batch),
+            None => Ok(()),
+        }
+    }
+
+    /// Deliver records or batches again that were found for a caller who never got them.
+    fn _put_back(&self, py: Python<'_>, found: &Bound<'_, PyList>) -> PyResult<()> {
+        if self.closed() || found.is_empty() {
+            return Ok(());
+        }
+        let mut firsts = BTreeMap::new();
+        for each in found {
+            let (generation, partition, offset) = match each.cast::<Batch>() {
+                Ok(batch) => batch.get().place(),
+                Err(_) => Record::id(each.cast::<Record>()?),
+            };
+            firsts.entry((generation, partition)).or_insert(offset);
+        }
+        self.with(py, |state| {
+            state.put_back(&firsts);
+            Ok(())
+        })
     }
 
     /// Commit how far was read: what was handed out, or up to (not including) an offset.
@@ -612,6 +627,10 @@ impl Consumed {
             Ok(None) => consumer.wait_for(py, self.timeout, |state| state.next(py)),
             found => found,
         };
+        if let (Ok(Some(record)), Err(signal)) = (&found, py.check_signals()) {
+            consumer._put_back(py, &PyList::new(py, [record])?)?;
+            return Err(signal);
+        }
         consumer.shared.unless_closed(py, found)
     }
 }

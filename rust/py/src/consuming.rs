@@ -3,7 +3,7 @@
 //! Invariant: the engine's member knows of what was handed out before it is asked to commit, to give a
 //! partition up or to take one. Streams are made anew when the set of partitions changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -114,6 +114,19 @@ impl Consuming {
                 self.member.handed_out(&Part { topic, partition, next, open: true });
             }
         }
+    }
+
+    /// Go back in some partitions, by generation and number, to what nobody got.
+    pub(crate) fn put_back(&mut self, firsts: &BTreeMap<([u8; 16], u32), u64>) {
+        self.settle();
+        for ((generation, partition), next) in firsts {
+            let of = |handle: &Arc<Handle>| handle.shape.generation == *generation;
+            if let Some(topic) = self.handles.iter().position(of) {
+                let (partition, next) = (*partition, *next);
+                self.member.handed_out(&Part { topic, partition, next, open: true });
+            }
+        }
+        self.forget_streams();
     }
 
     /// How long to wait for a lock.
@@ -244,18 +257,19 @@ impl Consuming {
     /// what is looked after before the first, as committing what was handed out, is not again before the
     /// others. What is wrong behind the first is told when it is asked for again: those before it are
     /// handed out.
-    pub(crate) fn next_few<'py>(
+    pub(crate) fn next_few(
         &mut self,
-        py: Python<'py>,
+        py: Python<'_>,
         records: usize,
-    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        into: &Bound<'_, PyList>,
+    ) -> PyResult<Option<()>> {
         let Some(first) = self.next(py)? else { return Ok(None) };
-        let found = PyList::new(py, [first])?;
-        while found.len() < records {
+        into.append(first)?;
+        while into.len() < records {
             let Ok(Some(record)) = self.next_prepared(py) else { break };
-            found.append(record)?;
+            into.append(record)?;
         }
-        Ok(Some(found))
+        Ok(Some(()))
     }
 
     #[inline]

@@ -284,6 +284,12 @@ pub struct Ticket(Option<wake::Ticket>);
 
 #[pymethods]
 impl Bell {
+    /// Name the calling thread, for people who look at a process's threads.
+    #[staticmethod]
+    fn name_thread() {
+        let _unnamed = rustix::thread::set_name(c"falaj-watcher");
+    }
+
     /// Take a ticket, before the logs are asked.
     fn ticket(&self) -> Ticket {
         Ticket(self.0.ticket())

@@ -19,6 +19,7 @@ use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::input::{self, Incoming};
 use crate::opened::Opened;
+use crate::receipts;
 use crate::wait::{patiently, patiently_after};
 
 /// A part of a job; see falaj.Part.
@@ -246,30 +247,31 @@ fn borrowed(token: Option<&(String, u64)>) -> Option<(&str, u64)> {
     token.map(|(name, version)| (name.as_str(), *version))
 }
 
-/// Commit a job.
-pub(crate) fn commit<'py>(
-    py: Python<'py>,
+/// Commit a job. `told` gets what was committed as soon as it is, whatever is raised afterwards.
+pub(crate) fn commit(
+    py: Python<'_>,
     opened: &Opened,
     name: &str,
-    parts: &[Bound<'py, PyBytes>],
+    parts: &[Bound<'_, PyBytes>],
     token: Option<&(String, u64)>,
-) -> PyResult<Bound<'py, PyDict>> {
+    told: &Bound<'_, PyDict>,
+) -> PyResult<()> {
     let job = job(py, opened, name)?;
     let parts: Vec<&[u8]> = parts.iter().map(PyBytesMethods::as_bytes).collect();
     let patience = opened.handle.patience;
     let ready = py.detach(|| job.ready(&parts, borrowed(token))).or_raise(py)?;
     let placed = patiently(py, patience, || ready.place())?;
-    let visible = |error| ready.visible(&placed, error);
-    let done = patiently_after(py, patience, visible, || ready.settle(placed.clone()))?;
+    let done = ready.outcome(&placed);
     let offsets = PyDict::new(py);
-    for (partition, range) in &done.offsets {
+    for (partition, range) in done.offsets {
         offsets.set_item(partition, (range.start, range.end))?;
+        receipts::note(py, &opened.handle.shape, partition, range);
     }
-    let told = PyDict::new(py);
     told.set_item("committed", done.now)?;
     told.set_item("records", done.records)?;
     told.set_item("offsets", offsets)?;
-    Ok(told)
+    let visible = |error| ready.visible(&placed, error);
+    patiently_after(py, patience, visible, || ready.settle(&placed)).map(drop)
 }
 
 /// Remove what a job staged.

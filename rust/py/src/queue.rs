@@ -219,15 +219,18 @@ impl Queue {
         self.closed.load(Ordering::Relaxed) || self.handle.is_closed()
     }
 
-    /// Jobs that may be worked on now, and those of them that were tried too often before.
-    fn _take<'py>(
+    /// Add to two lists jobs that may be worked on now, and those that were tried too often before.
+    #[allow(clippy::too_many_arguments, reason = "Queue.take calls it, nobody else")]
+    fn _take(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
+        jobs: &Bound<'_, PyList>,
+        worn: &Bound<'_, PyList>,
         #[pyo3(from_py_with = input::most)] n: usize,
         #[pyo3(from_py_with = input::seconds)] lease: f64,
         #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
         max_attempts: u32,
-    ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+    ) -> PyResult<()> {
         let (lease, timeout) = (delay_of(py, lease)?, seconds(py, timeout)?);
         let taken = loop {
             let taken = self.call(py, |queue, topic| queue.take(topic, n, lease))?;
@@ -245,12 +248,11 @@ impl Queue {
                 Wait::Interrupted => self.call(py, |_, _| Ok(()))?,
             }
         };
-        let (jobs, worn) = (PyList::empty(py), PyList::empty(py));
         for job in taken {
             let is_worn = job.lease.attempt > max_attempts;
-            (if is_worn { &worn } else { &jobs }).append(self.job(py, job)?)?;
+            (if is_worn { worn } else { jobs }).append(self.job(py, job)?)?;
         }
-        Ok((jobs, worn))
+        Ok(())
     }
 
     /// Say that jobs are done: their records are never handed out again.

@@ -47,7 +47,7 @@ impl Record {
         Bound::new(py, PyClassInitializer::from(View { held }).add_subclass(own))
     }
 
-    fn id(slf: &Bound<'_, Self>) -> ([u8; 16], u32, u64) {
+    pub(crate) fn id(slf: &Bound<'_, Self>) -> ([u8; 16], u32, u64) {
         let held = held(slf);
         (held.shape().generation, held.partition(), held.offset())
     }

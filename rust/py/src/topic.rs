@@ -22,6 +22,7 @@ use crate::iterate::{Lane, Reading, Records};
 use crate::job;
 use crate::only_if::{If, producer_name};
 use crate::opened::Opened;
+use crate::receipts;
 use crate::record::Record;
 use crate::wait::{patiently, seconds, wait};
 
@@ -72,6 +73,9 @@ impl Topic {
     ///     TooLarge: It is larger than one append may be; the limit is named.
     ///     NoSpace, LockTimeout, Latched, TopicDeleted, ReadOnly, Closed: Nothing was appended.
     ///     DurabilityUnknown: It is visible, and perhaps not on the medium.
+    ///
+    /// The exception of a signal's handler may come when the record was appended: `falaj.Receipts` says
+    /// whether it was, and at which offset.
     ///
     /// Example:
     ///     >>> orders = store.topic("orders")
@@ -169,6 +173,9 @@ impl Topic {
         let condition = only_if.as_ref().map(If::condition).unwrap_or_default();
         let commit = || open.topic.commit_bodies_if(&parts, &condition, Some(to.sync));
         let (ranges, appended) = patiently(py, self.opened.handle.patience, commit)?;
+        for ((partition, _), range) in parts.iter().zip(&ranges) {
+            receipts::note(py, &self.opened.handle.shape, *partition, range.clone());
+        }
         self.settle(py, &open, appended, to.sync)?;
         let range = |range: &std::ops::Range<u64>| {
             PyRange::new(py, range.start as isize, range.end as isize)
@@ -270,7 +277,22 @@ impl Topic {
         parts: Vec<Bound<'py, PyBytes>>,
         #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        job::commit(py, &self.opened, &job.to_string_lossy(), &parts, token.as_ref())
+        let told = PyDict::new(py);
+        job::commit(py, &self.opened, &job.to_string_lossy(), &parts, token.as_ref(), &told)?;
+        Ok(told)
+    }
+
+    /// `commit_job` that says what it did in a dict, also where an exception comes after the commit.
+    #[allow(clippy::needless_pass_by_value, reason = "lists of Python's come as vectors")]
+    fn _commit_job(
+        &self,
+        py: Python<'_>,
+        job: &Bound<'_, PyString>,
+        parts: Vec<Bound<'_, PyBytes>>,
+        #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
+        told: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        job::commit(py, &self.opened, &job.to_string_lossy(), &parts, token.as_ref(), told)
     }
 
     /// Remove all that a job staged. What was committed stays committed; again it does nothing.

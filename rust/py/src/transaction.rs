@@ -25,6 +25,7 @@ use crate::errors::{OrRaise, invalid};
 use crate::handle::Open;
 use crate::input::{self, Incoming};
 use crate::opened::Opened;
+use crate::receipts;
 use crate::store::Store;
 use crate::topic::Topic;
 use crate::turn::Shared;
@@ -271,6 +272,9 @@ impl Transaction {
             }
             group.place(Some(sync)).map_err(|error| Move::explain(&moves, error))
         })?;
+        for (draft, range) in gathered.drafts.iter().zip(&ranges) {
+            receipts::note(py, &draft.opened.handle.shape, draft.partition, range.clone());
+        }
         for (consumer, moves) in std::mem::take(&mut gathered.consumers) {
             consumer.moved(moves, appended.end);
         }
@@ -560,7 +564,10 @@ impl Transaction {
                 Ok(())
             }
             Err(error) => {
-                self.gathered().phase = Phase::GivenUp;
+                let mut gathered = self.gathered();
+                if gathered.offsets.is_none() {
+                    gathered.phase = Phase::GivenUp;
+                }
                 Err(error)
             }
         }

@@ -33,22 +33,41 @@ pub(crate) fn patiently<T: Send>(
     patience: Duration,
     work: impl FnMut() -> Result<T> + Send,
 ) -> PyResult<T> {
-    patiently_after(py, patience, |error| error, work)
+    retry(py, patience, |error| error, |signal| signal, work)
 }
 
-/// The same behind something that was done already: `told` says what an error means then, also that
-/// of having waited too long.
+/// The same behind an append: `told` says what an error means then, also that of having waited too long.
+/// The exception of a signal's handler gets a note that says what was appended.
 pub(crate) fn patiently_after<T: Send>(
     py: Python<'_>,
     patience: Duration,
-    told: impl FnOnce(Error) -> Error,
+    told: impl Fn(Error) -> Error,
+    work: impl FnMut() -> Result<T> + Send,
+) -> PyResult<T> {
+    let noted = |signal: PyErr| {
+        if let Error::DurabilityUnknown { offset, .. } = told(Error::Interrupted) {
+            let note = format!("falaj: the records were appended, from offset {offset} on");
+            let _ = signal.value(py).call_method1("add_note", (note,));
+        }
+        signal
+    };
+    let done = retry(py, patience, &told, noted, work)?;
+    py.check_signals().map_err(noted)?;
+    Ok(done)
+}
+
+fn retry<T: Send>(
+    py: Python<'_>,
+    patience: Duration,
+    told: impl Fn(Error) -> Error,
+    interrupted: impl Fn(PyErr) -> PyErr,
     mut work: impl FnMut() -> Result<T> + Send,
 ) -> PyResult<T> {
     let start = Instant::now();
     loop {
         match py.detach(&mut work) {
             Err(Error::LockTimeout { path, holder, .. }) => {
-                py.check_signals()?;
+                py.check_signals().map_err(&interrupted)?;
                 let waited = start.elapsed();
                 if waited >= patience {
                     return Err(raise(py, &told(Error::LockTimeout { path, holder, waited })));

@@ -243,7 +243,7 @@ impl Ready<'_> {
     /// # Errors
     /// `DurabilityUnknown`; `LockTimeout`, after which this can be tried again. Who does not try again
     /// tells [`Ready::visible`] of it.
-    pub fn settle(&self, placed: Placed) -> Result<Committed> {
+    pub fn settle(&self, placed: &Placed) -> Result<Committed> {
         let log = self.job.topic.log();
         let synced = match placed.end {
             Some(end) => log.sync_to(end),
@@ -253,13 +253,18 @@ impl Ready<'_> {
         };
         synced.map_err(|error| match error {
             Error::LockTimeout { .. } => self.job.topic.told(error),
-            error => self.visible(&placed, error),
+            error => self.visible(placed, error),
         })?;
         pass(Point::JobDurable);
         self.clean();
+        Ok(self.outcome(placed))
+    }
+
+    /// What was committed when it was placed.
+    pub fn outcome(&self, placed: &Placed) -> Committed {
         let now = placed.end.is_some() || self.token.is_none();
         let records = placed.offsets.values().map(|range| range.end - range.start).sum();
-        Ok(Committed { now, records, offsets: placed.offsets })
+        Committed { now, records, offsets: placed.offsets.clone() }
     }
 
     /// What an error of [`Ready::settle`] means: what was placed is visible.

@@ -118,7 +118,7 @@ impl Job {
     ) -> Result<Committed> {
         let ready = self.ready(manifests, token)?;
         let placed = ready.place()?;
-        ready.settle(placed)
+        ready.settle(&placed)
     }
 
     /// Remove all that the job staged. What was committed stays committed.

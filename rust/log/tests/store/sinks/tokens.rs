@@ -53,7 +53,7 @@ fn who_is_overtaken_with_the_same_token_is_told_that_it_was_committed() {
         assert!(commit(&flights, records, ("import", 7)).now);
         assert_eq!(staged(&flights), NOTHING);
         let placed = ready.place().unwrap();
-        assert!(!ready.settle(placed).unwrap().now);
+        assert!(!ready.settle(&placed).unwrap().now);
         assert_eq!(flights.end(0).unwrap(), records);
     }
 }

@@ -1,0 +1,41 @@
+//! What `falaj._core` shows, and to which interpreter.
+
+use pyo3::prelude::*;
+
+use crate::{
+    admin, arrow, attached, batch, buffer, collect, compact, consumer, consumers, draft, floor,
+    follow, iterate, job, opened, queue, receipts, record, retention, store, topic, transaction,
+};
+
+/// Add classes or functions to a module.
+macro_rules! add {
+    ($module:ident, add_class: $($class:path),*) => {
+        $($module.add_class::<$class>()?;)*
+    };
+    ($module:ident, add_function: $($function:path),*) => {
+        $($module.add_function(pyo3::wrap_pyfunction!($function, $module)?)?;)*
+    };
+}
+
+/// The compiled half of falaj; import `falaj` instead.
+#[pyo3::pymodule(gil_used = true)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // First: classes are made once a process, and must not be a subinterpreter's.
+    attached::expect_main(module.py())?;
+    add!(module, add_class:
+        arrow::ArrowBatch, arrow::ArrowStream, batch::Batch, batch::BatchRecords, batch::Batches,
+        batch::Values, batch::ValuesIterator, buffer::BatchView, buffer::View, consumer::Consumed,
+        consumer::Consumer, draft::NewRecord, floor::Floor, follow::Bell, follow::Follower,
+        follow::Ticket, follow::Watch, iterate::Records, job::Part, opened::Opened, queue::Job,
+        queue::Queue, receipts::Receipts, record::Record, store::Store, topic::Topic,
+        transaction::Transaction);
+    add!(module, add_function:
+        admin::_backup, admin::_info, admin::_repair, admin::_verify, arrow::_arrow,
+        arrow::_arrow_of, collect::_expect_record, compact::_compact, compact::_mark_compacted,
+        compact::_tombstone, consumers::_consumers, consumers::_delete_consumer, consumers::_position_of,
+        consumers::_reset_cursor, consumers::_topic_in_log, queue::_delete_queue,
+        queue::_queue_overview, queue::_queues, retention::_configure_store,
+        retention::_configure_topic, retention::_maintain, transaction::_cursor);
+    // The version of the workspace: one place, Cargo.toml.
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

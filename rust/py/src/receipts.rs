@@ -1,0 +1,110 @@
+//! `Receipts`: what a thread's calls appended, for a program whose signal handlers raise.
+//!
+//! Python runs a handler after a call has returned and before its result is assigned, so an exception of
+//! the handler takes the result away. Here the result is noted down before the call returns.
+//! Invariant: what was committed is noted down before anything else may raise.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyList, PyRange, PyTuple};
+
+use crate::attached::Attached;
+use crate::handle::Shape;
+
+/// How many blocks are open, in all threads: an append looks at this alone while there are none.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The blocks that this thread is in.
+    static BLOCKS: RefCell<Vec<Py<Receipts>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A partition's records that one call appended.
+type Receipt = (Arc<Shape>, u32, Range<u64>);
+
+/// What the calls of this thread append inside a `with` block.
+///
+/// A signal handler that raises can take the result of a call away: the exception comes, and the records
+/// are in the topic all the same. This has them also then. It costs nothing while no block is open.
+///
+/// Example:
+///     >>> orders = store.topic("orders")
+///     >>> with falaj.Receipts() as receipts:
+///     ...     _ = orders.append(b"10 apples")
+///     >>> receipts.appended
+///     [Receipt(topic='orders', partition=0, offsets=range(0, 1))]
+#[pyclass(frozen, module = "falaj")]
+pub struct Receipts(Attached<Vec<Receipt>>);
+
+#[pymethods]
+impl Receipts {
+    #[new]
+    fn new() -> Self {
+        Self(Attached::new(Vec::new()))
+    }
+
+    /// What was appended, in this order: topic, partition, and the range of offsets.
+    #[getter]
+    fn appended<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let class = CLASS.import(py, "falaj.records", "Receipt")?;
+        // Making one runs Python, in which another append may be noted down.
+        let noted = self.0.borrow(py).clone();
+        let receipts = noted.into_iter().map(|(shape, partition, offsets)| {
+            let offsets = PyRange::new(py, offsets.start as isize, offsets.end as isize)?;
+            class.call1((&shape.name, partition, offsets))
+        });
+        PyList::new(py, receipts.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        BLOCKS.with_borrow_mut(|blocks| blocks.push(slf.clone().unbind()));
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(slf: &Bound<'_, Self>, _exception: &Bound<'_, PyTuple>) {
+        let left = BLOCKS.with_borrow_mut(|blocks| {
+            let at = blocks.iter().rposition(|block| block.is(slf));
+            at.map(|at| blocks.remove(at))
+        });
+        if left.is_some() {
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("<falaj.Receipts, {} appended>", self.0.borrow(py).len())
+    }
+}
+
+impl std::fmt::Debug for Receipts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Receipts")
+    }
+}
+
+/// Note down what was appended, for the blocks that the thread is in.
+#[inline(always)]
+pub(crate) fn note(py: Python<'_>, shape: &Arc<Shape>, partition: u32, offsets: Range<u64>) {
+    if OPEN.load(Ordering::Relaxed) > 0 {
+        note_down(py, shape, partition, &offsets);
+    }
+}
+
+#[cold]
+fn note_down(py: Python<'_>, shape: &Arc<Shape>, partition: u32, offsets: &Range<u64>) {
+    BLOCKS.with_borrow(|blocks| {
+        for block in blocks {
+            block.get().0.update(py, |noted| {
+                noted.push((Arc::clone(shape), partition, offsets.clone()));
+            });
+        }
+    });
+}

@@ -1,0 +1,325 @@
+"""Handlers of signals that raise: what a call did is known, and what it had found comes again.
+
+The kernel's timer goes off at moments that differ from round to round, so each test goes on until
+enough of them fell into the call.
+"""
+
+import random
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import child, stop_in_the_middle_of_an_append
+
+import falaj
+from falaj.consumers import Consumer
+from falaj.outbox import Outbox
+from falaj.records import Receipt
+
+# An alarm within a finalizer, as of a lock of the import system, is printed and comes to nothing.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+SEED = 20261126
+ROUNDS = 60_000
+ENOUGH = 40
+
+
+class Alarm(BaseException):
+    """What the handler raises; nothing but these tests catches it."""
+
+
+@pytest.fixture(autouse=True)
+def alarm() -> Iterator[None]:
+    """Have the timer's signal raise."""
+
+    def ring(_signal: int, _frame: object) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def call_with_alarm(call: Callable[[], Any], longest_s: float) -> tuple[Any, Alarm | None]:
+    """Call something while the timer goes off at some moment, or not at all.
+
+    Returns what it returned, None where the handler took that away, and what the handler raised.
+    """
+    result, raised = None, None
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, longest_s))
+        result = call()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Alarm as error:
+        raised = error
+    return result, raised
+
+
+def interrupted(call: Callable[[], Any], was_done: Callable[[], bool]) -> Iterator[Any]:
+    """Call something again and again: what it returned, None where the handler took that away.
+
+    Ends when that has happened often enough after the call's work was done.
+    """
+    random.seed(SEED)
+    met = 0
+    longest_s = 1e-5
+    for _ in range(ROUNDS):
+        result, raised = call_with_alarm(call, longest_s)
+        # So that it goes off within the call as often as behind it, however long that takes.
+        longest_s = max(1e-5, longest_s * (1.1 if raised else 0.9))
+        if raised and result is None and was_done():
+            met += 1
+        yield result
+        if met == ENOUGH:
+            return
+    raise AssertionError(f"the timer went off behind the work only {met} times")
+
+
+def transact(store: falaj.Store, topic: falaj.Topic[Any]) -> bool:
+    with store.transaction() as tx:
+        tx.append(topic, b"x")
+    return True
+
+
+def load(topic: falaj.Topic[Any]) -> bool:
+    with topic.job("load") as job:
+        job.append(b"x")
+    return True
+
+
+#: Calls that append to a topic.
+APPENDS: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], Any]] = {
+    "append": lambda _, topic: topic.append(b"x"),
+    "append with a key": lambda _, topic: topic.append(b"x", key=b"k"),
+    "append that expects": lambda _, topic: topic.append(b"x", expect=topic.end),
+    "durable append": lambda _, topic: topic.append(b"x", sync="durable"),
+    "extend": lambda _, topic: topic.extend([b"x", b"y"]),
+    "tombstone": lambda _, topic: topic.tombstone(b"k"),
+    "transaction": transact,
+    "job": lambda _, topic: load(topic),
+    "put": lambda store, _: store.queue("orders").put(b"x"),
+}
+
+
+@pytest.mark.parametrize("how", APPENDS)
+def test_what_an_interrupted_call_appended_is_in_its_receipts(
+    store: falaj.Store, topic: falaj.Topic[Any], how: str
+) -> None:
+    end = topic.end
+    rounds = interrupted(lambda: APPENDS[how](store, topic), lambda: topic.end > end)
+    while True:
+        end = topic.end
+        with falaj.Receipts() as receipts:
+            if next(rounds, ...) is ...:
+                return
+        appended = receipts.appended
+        assert [o for receipt in appended for o in receipt.offsets] == list(range(end, topic.end))
+        assert {(receipt.topic, receipt.partition) for receipt in appended} <= {("orders", 0)}
+
+
+def test_receipts_are_of_their_own_thread_and_their_own_block(topic: falaj.Topic[Any]) -> None:
+    topic.append(b"before")
+    with falaj.Receipts() as outer, falaj.Receipts() as inner:
+        topic.append(b"within")
+        with ThreadPoolExecutor() as pool:
+            pool.submit(topic.append, b"elsewhere").result()
+    topic.append(b"behind")
+    expected = [Receipt("orders", 0, range(1, 2))]
+    assert outer.appended == inner.appended == expected
+
+
+def test_receipts_name_each_partition_of_each_topic(store: falaj.Store) -> None:
+    one = store.topic("one", partitions=2, log="shop")
+    two = store.topic("two", log="shop")
+    with falaj.Receipts() as receipts:
+        with store.transaction() as tx:
+            tx.append(one, b"x", partition=1)
+            tx.append(two, b"x")
+        one.extend([b"y"], partition=0)
+    assert receipts.appended == [
+        Receipt("one", 1, range(1)),
+        Receipt("two", 0, range(1)),
+        Receipt("one", 0, range(1)),
+    ]
+
+
+def test_the_exception_that_interrupts_a_durable_append_says_that_it_was_appended(
+    topic: falaj.Topic[Any],
+) -> None:
+    random.seed(SEED)
+    notes: list[str] = []
+    end = 0
+    for _ in range(ROUNDS):
+        end = topic.end
+        _, raised = call_with_alarm(lambda: topic.append(b"x", sync="durable"), 1e-3)
+        notes = getattr(raised, "__notes__", [])
+        if notes:
+            break
+    assert notes == [f"falaj: the records were appended, from offset {end} on"]
+
+
+def test_a_transaction_that_was_interrupted_behind_its_commit_has_its_offsets(
+    store: falaj.Store, topic: falaj.Topic[Any]
+) -> None:
+    txs: list[falaj.Transaction] = []
+
+    def transact() -> bool:
+        txs[:] = [store.transaction(sync="durable")]
+        with txs[0] as tx:
+            tx.append(topic, b"x")
+        return True
+
+    end = topic.end
+    rounds = interrupted(transact, lambda: topic.end > end)
+    while next(rounds, ...) is not ...:
+        went = {"orders": range(end, topic.end)} if topic.end > end else None
+        assert [tx.offsets for tx in txs] in ([went], [])
+        txs.clear()
+        end = topic.end
+
+
+def test_a_bulk_job_that_was_interrupted_behind_its_commit_says_that_it_was_committed(
+    topic: falaj.Topic[Any],
+) -> None:
+    jobs: list[Any] = []
+
+    def load() -> bool:
+        jobs[:] = [topic.job("load")]
+        with jobs[0] as job:
+            job.append(b"x")
+        return True
+
+    end = topic.end
+    rounds = interrupted(load, lambda: topic.end > end)
+    while next(rounds, ...) is not ...:
+        went = {0: range(end, topic.end)} if topic.end > end else {}
+        assert [job.offsets for job in jobs] in ([went], [])
+        jobs.clear()
+        end = topic.end
+
+
+def first_batch(consumer: Consumer[Any]) -> falaj.Batch[Any] | None:
+    for batch in consumer.batches(3):
+        return batch
+    return None
+
+
+def first_record(consumer: Consumer[Any]) -> falaj.Record[Any] | None:
+    for record in consumer.follow():
+        return record
+    return None
+
+
+#: Ways to read from a consumer.
+READS: dict[str, Callable[[Consumer[Any]], Any]] = {
+    "poll": lambda consumer: consumer.poll(3),
+    "poll that waits": lambda consumer: consumer.poll(3, timeout=None),
+    "batches": first_batch,
+    "follow": first_record,
+}
+
+
+def offsets_of(found: Any) -> list[int]:
+    if isinstance(found, falaj.Batch):
+        return list(found.offsets)
+    return [each.offset for each in (found if isinstance(found, list) else [found])]
+
+
+@pytest.mark.parametrize("auto_commit", [False, 1e-9], ids=["by hand", "automatic"])
+@pytest.mark.parametrize("how", READS)
+def test_what_an_interrupted_poll_had_found_is_not_committed_and_comes_again(
+    store: falaj.Store, topic: falaj.Topic[Any], how: str, auto_commit: float
+) -> None:
+    for _ in range(20_000):
+        topic.extend([b"x"] * 5)
+    consumer = store.consumer("billing", [topic], auto_commit=auto_commit)
+    read, seen = READS[how], 0
+    # What it found shows in nothing but where it stood, so this counts every interruption.
+    rounds = interrupted(lambda: read(consumer), lambda: True)
+    while (found := next(rounds, ...)) is not ...:
+        if found is None:
+            if not auto_commit:
+                consumer.commit()
+            assert consumer.position() == seen
+            assert consumer.committed() <= seen
+            continue
+        offsets = offsets_of(found)
+        assert offsets == list(range(seen, seen + len(offsets)))
+        seen += len(offsets)
+
+
+def test_jobs_that_an_interrupted_take_had_taken_go_back_and_that_was_no_attempt(
+    store: falaj.Store, topic: falaj.Topic[Any]
+) -> None:
+    topic.extend([b"x"] * 20_000)
+    queue = store.queue("orders")
+    rounds = interrupted(lambda: queue.take(3, timeout=0), lambda: True)
+    while (jobs := next(rounds, ...)) is not ...:
+        if jobs is None:
+            assert queue.info()["leased"] == 0
+            continue
+        assert [job.attempt for job in jobs] == [1, 1, 1]
+        queue.ack(jobs)
+    left = queue.take(20_000, timeout=0)
+    assert {job.attempt for job in left} == {1}
+
+
+def test_a_wait_for_records_or_jobs_that_a_handler_ends_takes_nothing(
+    store: falaj.Store, topic: falaj.Topic[Any]
+) -> None:
+    consumer, queue = store.consumer("billing", [topic]), store.queue("orders")
+    for wait in (lambda: consumer.poll(timeout=None), lambda: queue.take()):
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Alarm):
+            wait()
+    topic.append(b"x")
+    assert [job.attempt for job in queue.take()] == [1]
+    assert len(consumer.poll()) == 1
+
+
+def test_an_append_whose_wait_for_the_lock_a_handler_ends_appends_nothing(
+    path: Path, topic: falaj.Topic[Any]
+) -> None:
+    program = """
+topic = falaj.open(path).topic("orders")
+say("ready")
+while True:
+    topic.append(b"x")
+"""
+    with child(path, program) as writer:
+        assert writer.hear() == "ready"
+        stop_in_the_middle_of_an_append(writer.process.pid, topic)
+        end = topic.end
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with falaj.Receipts() as receipts, pytest.raises(Alarm) as raised:
+            topic.append(b"mine")
+        assert (receipts.appended, topic.end) == ([], end)
+        assert not hasattr(raised.value, "__notes__")
+
+
+def test_an_outbox_that_is_interrupted_anywhere_moves_each_row_once(
+    tmp_path: Path, topic: falaj.Topic[Any]
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.sqlite", isolation_level=None)) as shop:
+        shop.execute("CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT)")
+        with Outbox(tmp_path / "shop.sqlite", topic, limit=2) as outbox:
+
+            def relay() -> bool:
+                outbox.relay()
+                return True
+
+            rows = 0
+            rounds = interrupted(relay, lambda: True)
+            while next(rounds, ...) is not ...:
+                rows += 1
+                shop.execute("INSERT INTO outbox (value) VALUES (?)", (str(rows),))
+            outbox.relay()
+    assert [int(record.bytes()) for record in topic] == list(range(1, rows + 1))
