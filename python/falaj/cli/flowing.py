@@ -15,6 +15,7 @@ __all__ = [
     "CheckpointOption",
     "IntoOption",
     "KeyOption",
+    "OnBadOption",
     "OnCorruptOption",
     "OnLossOption",
     "ParquetOption",
@@ -59,6 +60,10 @@ KeyOption = Annotated[
 OnCorruptOption = Annotated[
     str | None,
     typer.Option("--on-corrupt", metavar="fail|skip", help="What a record that is bad does."),
+]
+OnBadOption = Annotated[
+    str | None,
+    typer.Option("--on-bad", metavar="fail|skip|TOPIC", help="What an unreadable value does."),
 ]
 OnLossOption = Annotated[
     str | None,

@@ -138,15 +138,19 @@ class AggregateResult(Result):
         rows_written: How many results were written.
         late: How many records came when a window of theirs was closed; they are not in it.
         untimed: How many records have no time, and are in no window.
+        bad: How many values are not what the schema says, or not UTF-8.
         batches: How many micro-batches there were.
         watermark: Up to when windows are closed; None where none is.
+        notes: What was reported: fields of the schema that no record of a sample has.
     """
 
     rows_written: int
     late: int
     untimed: int
+    bad: int
     batches: int
     watermark: str | None
+    notes: tuple[str, ...]
 
     def rows(self) -> list[tuple[str, str]]:
         """Tell it to people."""
@@ -154,11 +158,13 @@ class AggregateResult(Result):
             ("records", f"{self.records:,}"),
             ("late", f"{self.late:,}"),
             ("without a time", f"{self.untimed:,}"),
+            ("bad values", f"{self.bad:,}"),
             ("results", f"{self.rows_written:,}"),
             ("bytes", f"{self.bytes:,}"),
             ("batches", f"{self.batches:,}"),
             ("windows closed up to", self.watermark or "none"),
             ("seconds", f"{self.seconds:.1f}"),
+            *(("note", note) for note in self.notes),
         ]
 
 
@@ -197,6 +203,7 @@ def _query(run: Run, config: AggregateConfig, outputs: Outputs, tally: _Tally) -
     order = outputs.order
 
     def write(frame: DataFrame, number: int) -> None:
+        run.keep_bad(number, *run.bounds(number))
         # All of it is made also where it is in the folder: so Spark keeps the windows' state.
         made = frame.repartition(1).sortWithinPartitions(*map(F.expr, order)).persist()
         try:
@@ -295,6 +302,8 @@ class _Tally:
             rows_written=sum(counts["rows"] for counts in self.written.values()),
             late=self.late,
             untimed=self.untimed,
+            bad=self.run.bad,
+            notes=self.run.notes,
             batches=len(self.written),
             watermark=self.watermark,
         )

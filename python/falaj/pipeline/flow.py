@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 
 from falaj import times
 from falaj.errors import Invalid
+from falaj.pipeline import bad
 from falaj.pipeline.frame import Config
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "BAD",
     "BATCH",
     "RECORD",
     "FlowConfig",
@@ -41,6 +43,8 @@ RECORD = "record"
 Moment = int | float | str | datetime
 """An offset of each partition, or a time."""
 AVAILABLE_NOW, BATCH = "available-now", "batch"
+BAD = "falaj_bad"
+"""The name under which a stream counts values that cannot be read, as `values`."""
 _INTERVAL = re.compile(
     r"(\d+)\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h|days?|d|weeks?|w)",
     re.IGNORECASE,
@@ -67,8 +71,10 @@ class FlowConfig(Config):
             `"latest"`.
         batch: Most records of a micro-batch; None for all there is. PySpark 4.2 or newer.
         key: SQL that makes the key of a result's record.
-        on_corrupt: Whether a record that is damaged, or not what the schema says, fails the job or
-            is left out and reported.
+        on_corrupt: Whether a record that is damaged fails the job or is left out and reported.
+        on_bad: What a value does that is not what the schema says, or not UTF-8: "fail"; "skip":
+            it is left out and counted; or the name of a topic that it goes to as it is, once, with
+            headers that say where it stood. None: what `on_corrupt` says.
         on_loss: Whether records that are gone before they were read fail the job or are passed over
             and reported.
     """
@@ -90,6 +96,7 @@ class FlowConfig(Config):
     batch: int | None = None
     key: str | None = None
     on_corrupt: Literal["fail", "skip"] = "fail"
+    on_bad: str | None = None
     on_loss: Literal["fail", "continue"] = "fail"
 
     def __post_init__(self) -> None:
@@ -103,6 +110,9 @@ class FlowConfig(Config):
             raise Invalid("nothing says where results go: give into, a topic, or parquet, a folder")
         if self.into == self.topic:
             raise Invalid(f"results cannot go into {self.topic}, which is read: choose another")
+        bad.check(self.on_bad, self.topic, self.into)
+        if self.schema is None and self.on_bad == "fail" and self.on_corrupt == "skip":
+            raise Invalid('on_bad="fail" beside on_corrupt="skip" is for values with a schema')
         for name, count in (("partitions", self.partitions), ("batch", self.batch)):
             if count is not None and count < 1:
                 raise Invalid(f"{name} is a whole number from 1 up, not {count}")
@@ -116,14 +126,22 @@ class FlowConfig(Config):
         """Whether it goes on until it is stopped."""
         return self.trigger not in (AVAILABLE_NOW, BATCH)
 
+    @property
+    def fails_on_bad(self) -> bool:
+        """Whether a value that cannot be read ends the job."""
+        return (self.on_bad or self.on_corrupt) == "fail"
+
     def source(self) -> dict[str, str]:
         """Give the options of the source, but for where it begins."""
+        plain = (
+            {"values": "string"} if self.schema is None else {"values": "json", "mode": "FAILFAST"}
+        )
         return {
             "store": str(self.store),
             "subscribe": self.topic,
-            "values": "string" if self.schema is None else "json",
             "onCorrupt": self.on_corrupt,
             "failOnDataLoss": str(self.on_loss == "fail").lower(),
+            **(plain if self.fails_on_bad else bad.options(self.schema)),
         }
 
     def offsets(self, each: Mapping[int, int]) -> str:
@@ -177,7 +195,10 @@ def whole_rows(reader: Any, options: Mapping[str, str], schema: str | None) -> D
     Raises:
         Invalid: The schema is none.
     """
+    along = options.get("mode") == "PERMISSIVE" or options["values"] == "binary"
     value = "STRING" if schema is None else f"STRUCT<{schema}>"
+    if along:
+        value = bad.value_type(schema)
     columns = "key BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
     reader = reader.format("falaj").options(**options)
     try:
@@ -188,7 +209,12 @@ def whole_rows(reader: Any, options: Mapping[str, str], schema: str | None) -> D
             f'INT": {error}'
         ) from None
     record = F.struct("key", "topic", "partition", "offset", "timestamp").alias(RECORD)
-    return frame.select("value", record)
+    if not along:
+        return frame.select("value", record)
+    wrong = bad.is_bad(schema)
+    if frame.isStreaming:
+        frame = frame.observe(BAD, F.count_if(wrong).alias("values"))
+    return frame.where(~wrong).select(bad.good(schema).alias("value"), record)
 
 
 def rows(

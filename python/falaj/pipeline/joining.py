@@ -18,6 +18,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 from falaj.errors import Invalid
+from falaj.pipeline import bad
 from falaj.pipeline.flow import BATCH, RECORD, FlowConfig, Moment, part_rows
 from falaj.pipeline.frame import Result, watched
 from falaj.pipeline.lookup import Lookup, Source
@@ -140,25 +141,31 @@ class JoinResult(Result):
     Attributes:
         rows_written: How many results were written: of a record as many as rows fit it.
         unmatched: How many records no row of the table fits.
+        bad: How many values are not what the schema says, or not UTF-8.
         batches: How many micro-batches there were.
         loads: How often the table was read.
+        notes: What was reported: fields of the schema that no record of a sample has.
     """
 
     rows_written: int
     unmatched: int
+    bad: int
     batches: int
     loads: int
+    notes: tuple[str, ...]
 
     def rows(self) -> list[tuple[str, str]]:
         """Tell it to people."""
         return [
             ("records", f"{self.records:,}"),
             ("that fit nothing", f"{self.unmatched:,}"),
+            ("bad values", f"{self.bad:,}"),
             ("results", f"{self.rows_written:,}"),
             ("bytes", f"{self.bytes:,}"),
             ("batches", f"{self.batches:,}"),
             ("table read", f"{self.loads:,}"),
             ("seconds", f"{self.seconds:.1f}"),
+            *(("note", note) for note in self.notes),
         ]
 
 
@@ -196,7 +203,12 @@ def join(
             if config.at_once:
                 _at_once(run, config, work)
             else:
-                run.follow(run.stream().writeStream.foreachBatch(work.write))
+
+                def write(frame: DataFrame, number: int) -> None:
+                    run.keep_bad(number, *run.bounds(number))
+                    work.write(frame, number)
+
+                run.follow(run.stream().writeStream.foreachBatch(write))
         finally:
             lookup.close()
     counts = work.written.values()
@@ -206,8 +218,10 @@ def join(
         seconds=time.perf_counter() - begun,
         rows_written=sum(count["rows"] for count in counts),
         unmatched=sum(count["unmatched"] for count in counts),
+        bad=run.bad,
         batches=len(counts),
         loads=lookup.loads,
+        notes=run.notes,
     )
 
 
@@ -218,8 +232,18 @@ def _at_once(run: Run, config: JoinConfig, work: _Work) -> None:
     end = run.ends(config.end)
     start = {part: run.job.start.get(part, 0) for part in end}
     run.records = sum(end.values()) - sum(start.values())
+    run.keep_bad(0, start, end)
+    run.bad = _bad_values(run, config, start, end)
     work.write(part_rows(run.spark, config, start, end), 0)
     run.job.finish()
+
+
+def _bad_values(run: Run, config: JoinConfig, start: dict[int, int], end: dict[int, int]) -> int:
+    """Count the values of a range that cannot be read."""
+    if config.fails_on_bad:
+        return 0
+    bounds = {part: (start.get(part, 0), at) for part, at in end.items()}
+    return bad.found(run.spark, config.store, config.topic, config.schema, bounds).count()
 
 
 def enriched(config: JoinConfig, frame: DataFrame, table: DataFrame) -> DataFrame:

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import falaj
 from falaj import times
 from falaj.errors import Invalid
-from falaj.pipeline.flow import interval, part_rows, rows
-from falaj.pipeline.frame import SILENT
+from falaj.pipeline import bad
+from falaj.pipeline.flow import BAD, interval, part_rows, rows
+from falaj.pipeline.frame import SILENT, struct_of
 from falaj.pipeline.jobs import Job
 from falaj.pipeline.outputs import Outputs
-from falaj.spark import places
-from falaj.spark.ranges import open_raw
+from falaj.spark import places, sampling
+from falaj.spark.ranges import Range, open_raw
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +74,8 @@ class Run:
         progress: Who is told.
         seen: Called with each batch, when Spark is done with it.
         records: How many records were read.
+        bad: How many values could not be read.
+        notes: What was reported before the first record was read.
     """
 
     spark: SparkSession
@@ -81,6 +84,8 @@ class Run:
     progress: Progress
     seen: Callable[[Batch], None] = lambda _: None
     records: int = 0
+    bad: int = 0
+    notes: tuple[str, ...] = ()
     _last: int = field(default=-1)
 
     @classmethod
@@ -109,7 +114,8 @@ class Run:
         start = _look(config, config.start)
         check(part_rows(spark, config, start, start))
         job = Job.begin(Path(config.checkpoint), verb, settings(config), start)
-        return cls(spark, config, job, progress or SILENT)
+        notes = _unknown(spark, config, start)
+        return cls(spark, config, job, progress or SILENT, notes=notes)
 
     def outputs(self, **shape: Any) -> Outputs:
         """Say where batches go; what is not there is made."""
@@ -117,7 +123,22 @@ class Run:
         folder = None if config.parquet is None else Path(config.parquet)
         outputs = Outputs(self.job, Path(config.store), config.into, folder, **shape)
         outputs.prepare(config.partitions)
+        bad.make(config.store, bad.topic_of(config.on_bad))
         return outputs
+
+    def keep_bad(self, number: int, start: dict[int, int], end: dict[int, int]) -> None:
+        """Append the bad values of a batch to their topic, if they go to one."""
+        into, config = bad.topic_of(self.config.on_bad), self.config
+        if into is not None:
+            bounds = {part: (start.get(part, 0), at) for part, at in end.items()}
+            token = (f"pipeline-{self.job.name}-bad", number)
+            given = (self.spark, config.store, config.topic, config.schema, bounds)
+            bad.keep(*given, into=into, token=token)
+
+    def bounds(self, number: int) -> tuple[dict[int, int], dict[int, int]]:
+        """Find where a batch of the stream begins and ends, as Spark has noted before it ran."""
+        before = None if number == 0 else _noted(self.job.query, number - 1)
+        return self._bounds(before, _noted(self.job.query, number))
 
     def stream(self) -> DataFrame:
         """Read the topic as a stream."""
@@ -172,6 +193,8 @@ class Run:
                 self.progress.total(sum(max(0, e - start.get(n, 0)) for n, e in ends))
             self._last = batch.number
             self.records += batch.records
+            counted = told.observedMetrics.get(BAD)
+            self.bad += counted["values"] if counted is not None else 0
             self.progress.advance(batch.records)
             self.seen(batch)
 
@@ -193,6 +216,26 @@ class Run:
             return dict.fromkeys(last, 0), last
         first = {number: place.offset for number, place in known.partitions.items()}
         return {number: first.get(number, 0) for number in last}, last
+
+
+def _noted(query: Path, number: int) -> Any:
+    """Read what Spark noted of the end of a batch of one source."""
+    lines = (query / "offsets" / str(number)).read_text().splitlines()
+    noted = [each for each in map(_kept, lines[1:]) if isinstance(each, dict) and "topics" in each]
+    return noted[0]
+
+
+def _unknown(spark: SparkSession, config: FlowConfig, start: dict[int, int]) -> tuple[str, ...]:
+    """Say which fields of the schema no record of a sample has."""
+    if config.schema is None:
+        return ()
+    with falaj.open(config.store, "r") as store, open_raw(store, config.topic) as topic:
+        ranges = [
+            Range(topic.name, topic.generation, number, start.get(number, 0), part.end)
+            for number, part in enumerate(topic._parts())
+        ]
+    seen = sampling.look(config.store, ranges)
+    return tuple(sampling.unknown(struct_of(config.schema), seen))
 
 
 def _look(config: FlowConfig, moment: Moment) -> dict[int, int]:

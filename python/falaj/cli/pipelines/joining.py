@@ -76,6 +76,7 @@ def verb(
     batch: flowing.BatchOption = None,
     key: flowing.KeyOption = None,
     on_corrupt: flowing.OnCorruptOption = None,
+    on_bad: flowing.OnBadOption = None,
     on_loss: flowing.OnLossOption = None,
     config: piping.ConfigOption = None,
     spark: piping.SparkOption = None,
@@ -112,6 +113,7 @@ def verb(
         "batch": batch,
         "key": key,
         "on_corrupt": on_corrupt,
+        "on_bad": on_bad,
         "on_loss": on_loss,
     }
     piping.run(context, load, given, config=config, spark=spark, as_json=as_json)
