@@ -69,6 +69,8 @@ __all__ = [
     "_cursor",
     "_delete_consumer",
     "_delete_queue",
+    "_expect_json",
+    "_expect_msgpack",
     "_expect_record",
     "_info",
     "_maintain",
@@ -86,7 +88,8 @@ __all__ = [
 __version__: Final[str]
 
 _T = TypeVar("_T")
-_Headers = Mapping[str, Buffer | None] | Iterable[tuple[str, Buffer | None]]
+_Key = str | Buffer
+_Headers = Mapping[str, _Key | None] | Iterable[tuple[str, _Key | None]]
 
 @disjoint_base
 class View(Buffer): ...
@@ -129,7 +132,7 @@ class NewRecord:
     def __new__(
         cls,
         value: Any,
-        key: Buffer | None = None,
+        key: _Key | None = None,
         headers: _Headers | None = None,
         time: Time | None = None,
     ) -> Self: ...
@@ -155,7 +158,7 @@ class Part:
     def append(
         self,
         value: Any,
-        key: Buffer | None = None,
+        key: _Key | None = None,
         headers: _Headers | None = None,
         time: Time | None = None,
         partition: int | None = None,
@@ -186,7 +189,7 @@ class Topic(Generic[_T]):
     def append(
         self: Topic[memoryview],
         value: Buffer,
-        key: Buffer | None = None,
+        key: _Key | None = None,
         headers: _Headers | None = None,
         time: Time | None = None,
         partition: int | None = None,
@@ -200,7 +203,7 @@ class Topic(Generic[_T]):
     def append(
         self,
         value: _T,
-        key: Buffer | None = None,
+        key: _Key | None = None,
         headers: _Headers | None = None,
         time: Time | None = None,
         partition: int | None = None,
@@ -213,7 +216,7 @@ class Topic(Generic[_T]):
     @overload
     def extend(
         self: Topic[memoryview],
-        records: Iterable[Buffer | NewRecord | Record[Any] | tuple[Buffer | None, Buffer]],
+        records: Iterable[Buffer | NewRecord | Record[Any] | tuple[_Key, Buffer]],
         partition: int | None = None,
         sync: Sync | None = None,
         *,
@@ -224,7 +227,7 @@ class Topic(Generic[_T]):
     @overload
     def extend(
         self,
-        records: Iterable[_T | NewRecord | Record[Any] | tuple[Buffer | None, _T]],
+        records: Iterable[_T | NewRecord | Record[Any] | tuple[_Key, _T]],
         partition: int | None = None,
         sync: Sync | None = None,
         *,
@@ -361,7 +364,7 @@ class Transaction:
         self,
         topic: Topic[Any] | str,
         value: Any,
-        key: Buffer | None = None,
+        key: _Key | None = None,
         headers: _Headers | None = None,
         time: Time | None = None,
         partition: int | None = None,
@@ -636,6 +639,8 @@ def _verify(
 def _repair(
     path: object, *, dry_run: bool = True, timeout: float = 10.0, force: bool = False
 ) -> RepairReport: ...
+def _expect_json(value: object, whole: bool) -> None: ...
+def _expect_msgpack(value: object, whole: bool) -> None: ...
 def _cursor(topic: Topic[Any], name: bytes) -> tuple[int, int] | None: ...
 def _info(store: Store) -> StoreInfo: ...
 def _consumers(store: Store) -> list[ConsumerInfo]: ...
@@ -657,7 +662,7 @@ def _compact(
 ) -> CompactReport: ...
 def _tombstone(
     topic: Topic[Any],
-    key: Buffer,
+    key: _Key,
     *,
     headers: _Headers | None,
     timestamp: Time | None,

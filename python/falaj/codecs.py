@@ -1,12 +1,19 @@
 """Codecs: what stands between a Python value and the bytes of a record.
 
-A codec has a name, which the topic keeps, so that nobody reads JSON as text by mistake. `encode`
-makes bytes of a value; `decode` gets `bytes` back. Records hold their bytes until somebody asks for
-`value`.
+A codec has a name, which the topic keeps, so that no program reads JSON as text by mistake.
+`encode` makes bytes of a value; `decode` gets `bytes` back. Records hold their bytes until `value`
+is asked for.
+
+Invariant: what `encode` of json, msgpack, str and bytes takes, `decode` gives back equal, but for
+tuples, which return as lists. What the formats would take and not give back is refused before it is
+encoded (rust/py/src/plain.rs).
 """
 
 from __future__ import annotations
 
+import sys
+
+from falaj import _core
 from falaj.errors import Invalid
 from falaj.lean import Generic, T
 
@@ -20,9 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Codec", "resolver"]
 
+#: Whole numbers of more digits Python reads only where it is told to.
+_DIGITS = 4300
+
 
 class Codec(Generic[T]):
     """A codec of your own: a name, and a pair of callables.
+
+    falaj does not check that `decode` gives back what `encode` was given: that is yours to see to.
 
     Example:
         >>> celsius = Codec("celsius", lambda t: f"{t:.1f}".encode(), lambda raw: float(raw))
@@ -88,6 +100,13 @@ def _bytes() -> Pair:
     return None, None
 
 
+def _half(error: UnicodeEncodeError) -> Invalid:
+    return Invalid(
+        "text is kept as UTF-8, which has no half characters: replace "
+        f"{error.object[error.start]!r}"
+    )
+
+
 def _encode_str(value: str) -> bytes:
     if value is None:
         raise TypeError(
@@ -96,7 +115,10 @@ def _encode_str(value: str) -> bytes:
         )
     if not isinstance(value, str):
         raise TypeError(f"a topic of str takes str, not {type(value).__name__}")
-    return value.encode()
+    try:
+        return str.encode(value)
+    except UnicodeEncodeError as error:
+        raise _half(error) from None
 
 
 def _str() -> Pair:
@@ -107,17 +129,49 @@ def _json() -> Pair:
     import json  # a topic of bytes need not wait for it
 
     # Not orjson where it is there: what a topic holds must not depend on what is installed. And no
-    # NaN, which is not JSON, so that other readers can rely on it.
-    dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-    return lambda value: dumps(value).encode(), json.loads
+    # NaN, which is not JSON, so that other readers can rely on it. A value that holds itself was
+    # refused before it comes there.
+    dumps = json.JSONEncoder(
+        separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
+    ).encode
+    expect = _core._expect_json
+
+    def encode(value: Any) -> bytes:
+        if not isinstance(value, str):
+            expect(value, False)
+        try:
+            raw = dumps(value).encode()
+        except UnicodeEncodeError as error:
+            raise _half(error) from None
+        except ValueError:
+            expect(value, True)
+            raise
+        if len(raw) > _DIGITS and not 0 < sys.get_int_max_str_digits() <= _DIGITS:
+            expect(value, True)  # this process writes longer numbers than others read
+        return raw
+
+    return encode, json.loads
 
 
 def _msgpack() -> Pair:
     try:
-        import msgpack
+        from msgpack import Packer, unpackb
     except ImportError:
         raise Invalid("the codec msgpack needs a package: pip install 'falaj[msgpack]'") from None
-    return msgpack.packb, msgpack.unpackb
+    expect = _core._expect_msgpack
+
+    def encode(value: Any) -> bytes:
+        expect(value, False)
+        try:
+            packed: bytes = Packer().pack(value)
+        except UnicodeEncodeError as error:
+            raise _half(error) from None
+        except (ValueError, OverflowError):
+            expect(value, True)
+            raise
+        return packed
+
+    return encode, unpackb
 
 
 def _pickle() -> Pair:

@@ -113,6 +113,8 @@ class Queue(_core.Queue[T]):
         queue._max_attempts = max_attempts
         queue._dead_letter = dead_letter if dead_letter is not None else topic.name + ".dead"
         queue._dead = None
+        if dead_letter is not None and (queue._is_given() or dead_letter in topic.store.topics()):
+            queue._letters()  # its codec is looked at now, and not when a job is given up
         return queue
 
     @property
@@ -143,17 +145,25 @@ class Queue(_core.Queue[T]):
             if isinstance(where, str):
                 store = self._topic.store
                 is_new = where not in store.topics() and self._topic.codec in _BUILT_IN
-                where = store.topic(where, codec=self._topic.codec if is_new else None)
+                # Pickles are read only where they are named.
+                is_named = is_new or self._topic.codec == "pickle"
+                where = store.topic(where, codec=self._topic.codec if is_named else None)
+            if where.codec not in (self._topic.codec, "bytes"):
+                raise Invalid(
+                    f"dead letters keep the bytes of their jobs, and topic {where.name!r} of codec "
+                    f"{where.codec} cannot read those of {self._topic.name!r} of codec "
+                    f"{self._topic.codec}: name a topic of that codec or of bytes as dead_letter="
+                )
             self._dead = where
         return self._dead
 
     def put(
         self,
         value: T,
-        key: bytes | None = None,
+        key: str | bytes | None = None,
         *,
         delay: float = 0.0,
-        headers: Mapping[str, bytes | None] | None = None,
+        headers: Mapping[str, str | bytes | None] | None = None,
         sync: Sync | None = None,
     ) -> int:
         """Append a job to the topic.
@@ -176,7 +186,7 @@ class Queue(_core.Queue[T]):
             >>> queue.take(timeout=0)
             []
         """
-        told: dict[str, bytes | None] = dict(headers or {})
+        told: dict[str, str | bytes | None] = dict(headers or {})
         if not 0 <= delay < 2**32:
             raise Invalid(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
         if delay:

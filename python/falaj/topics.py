@@ -457,9 +457,11 @@ class Topic(_core.Topic[T]):
 
     def tombstone(
         self,
-        key: bytes | bytearray | memoryview,
+        key: str | bytes | bytearray | memoryview,
         *,
-        headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None = None,
+        headers: Mapping[str, str | bytes | None]
+        | Iterable[tuple[str, str | bytes | None]]
+        | None = None,
         timestamp: Time | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
@@ -475,7 +477,7 @@ class Topic(_core.Topic[T]):
         nil, and an error where the codec has no None. In `extend` write `NewRecord.tombstone(key)`.
 
         Args:
-            key: Bytes that tell what is deleted.
+            key: Text (kept as UTF-8) or bytes that tell what is deleted.
             timestamp: When it was deleted; as for `append`'s `time`.
             headers: As for `append`, and so is all that follows.
             partition: The partition that it goes to, whatever its key.
@@ -488,7 +490,7 @@ class Topic(_core.Topic[T]):
             Its offset; where there are several partitions a `Position(partition, offset)`.
 
         Raises:
-            TypeError: The key is no bytes.
+            TypeError: The key is neither text nor bytes.
             Conflict, ReadOnly, NoSpace, TopicDeleted: As for `append`; nothing was appended.
 
         Example:

@@ -24,7 +24,7 @@ def fill(topic: falaj.Topic[Any], n: int = 200) -> None:
         topic.append(
             b"late", time=datetime(2250, 1, 1, tzinfo=UTC), headers=[("a", b"1"), ("a", None)]
         )
-        topic.extend([(b"k", b"pair"), (None, b"lone")])
+        topic.extend([(b"k", b"pair"), b"lone"])
 
 
 def expected(

@@ -370,7 +370,7 @@ def test_values_in_polars_are_the_mapped_bytes_and_outlive_the_files(path: Path)
 def test_pandas_has_the_columns_in_its_types_or_in_those_of_arrow(
     topic: falaj.Topic[memoryview],
 ) -> None:
-    topic.extend([(b"k", b"one"), (None, b"two")])
+    topic.extend([(b"k", b"one"), b"two"])
     topic.append(b"three", headers=[("a", b"1")])
     frame = topic.scan().to_pandas()
     assert list(frame.columns) == list(arrow.SCANNED)

@@ -205,7 +205,11 @@ class _Work:
             return
         pairs = [pair for _, pair in numbered]
         records = [
-            (key, value) if value is not None else NewRecord.tombstone(key or b"")
+            NewRecord.tombstone(key or b"")
+            if value is None
+            else value
+            if key is None
+            else (key, value)
             for key, value in pairs
         ]
         try:

@@ -23,6 +23,7 @@ from falaj.paths import local_path
 from falaj.pipeline import sources
 from falaj.pipeline.frame import Config, Result, watched
 from falaj.pipeline.ledgers import TOKEN, Ledger, SourceFile, expect_name, known
+from falaj.pipeline.places import JSON_READERS, expect_codec
 from falaj.pipeline.remote import is_remote
 from falaj.pipeline.sources import BAD, FILE
 from falaj.spark import sink_columns
@@ -184,6 +185,12 @@ def import_files(
         for name in filter(None, (config.into, config.bad_to)):
             if name not in store.topics():
                 store.topic(name, partitions=config.partitions or 1).close()
+        if config.value is None:  # a column of values goes in as it is
+            with open_raw(store, config.into) as into:
+                expect_codec(into, *JSON_READERS)
+        if config.bad_to is not None:
+            with open_raw(store, config.bad_to) as bad:
+                expect_codec(bad, "str", "bytes")
         with Ledger.opened(store, config.into) as ledger:
             run = _Run(spark, config, store, ledger, progress)
             run.finish_bad()

@@ -25,6 +25,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 import falaj
 from falaj.errors import Invalid
 from falaj.pipeline import jobs, steps
+from falaj.pipeline.places import JSON_READERS, expect_codec
+from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,12 +75,14 @@ class Outputs:
             partitions: How many a new topic has.
 
         Raises:
-            Invalid: The folder is somebody else's.
+            Invalid: The folder is somebody else's, or the topic's codec cannot read JSON.
         """
         if self.topic is not None:
             with falaj.open(self.store) as store:
                 if self.topic not in store.topics():
                     store.topic(self.topic, codec="json", partitions=partitions).close()
+                with open_raw(store, self.topic) as topic:
+                    expect_codec(topic, *JSON_READERS)
         if self.folder is not None:
             self._claim(self.folder)
             shutil.rmtree(self.folder / _STAGED, ignore_errors=True)

@@ -23,8 +23,18 @@ if TYPE_CHECKING:
     from falaj import Store
     from falaj.arrow import Lane
 
-__all__ = ["expect_two", "headers_or_empty", "like", "read", "shown"]
+__all__ = [
+    "JSON_READERS",
+    "expect_codec",
+    "expect_two",
+    "headers_or_empty",
+    "like",
+    "read",
+    "shown",
+]
 
+#: Codecs that can read a value that is JSON.
+JSON_READERS = ("json", "bytes", "str")
 _SHOWN = 60
 
 
@@ -32,6 +42,21 @@ def expect_two(topic: str, into: str) -> None:
     """Refuse a topic that is to be written to itself."""
     if topic == into:
         raise Invalid(f"topic {topic} would be read and written at once: name another one in into=")
+
+
+def expect_codec(topic: Topic[Any], *known: str) -> None:
+    """Refuse a topic whose codec could not read the values that are to be written to it.
+
+    Args:
+        topic: The topic, open.
+        known: The codecs that read them; the first is the values' own.
+    """
+    if topic.codec not in known:
+        raise Invalid(
+            f"topic {topic.name} has the codec {topic.codec}, which cannot read the values of "
+            f"codec {known[0]} that would be written to it: name a topic of "
+            f"{' or '.join(dict.fromkeys(known))}, or a new one"
+        )
 
 
 def like(store: Store, name: str, source: Topic[Any]) -> Topic[Any]:
@@ -44,9 +69,14 @@ def like(store: Store, name: str, source: Topic[Any]) -> Topic[Any]:
 
     Returns:
         The topic; values go in as bytes, whatever the codec.
+
+    Raises:
+        Invalid: It is there, and its codec could not read the records.
     """
     try:
-        return open_raw(store, name)
+        topic = open_raw(store, name)
+        expect_codec(topic, source.codec, "bytes")
+        return topic
     except NoSuchTopic:
         opened = store._open_topic(
             name,

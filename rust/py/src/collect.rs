@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use falaj::error::Error;
 use falaj::format::record::Walk;
 use falaj::topic::BodyWriter;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyMapping, PyMemoryView, PyString};
 
 use crate::draft::NewRecord;
 use crate::errors::raise;
@@ -38,9 +39,6 @@ impl Drop for Bodies {
         }
     }
 }
-
-const PAIR_KEY: &str =
-    "the first of a pair is its key (for a value that is a tuple use NewRecord), which";
 
 /// Encodes what it is given.
 #[derive(Debug)]
@@ -151,14 +149,16 @@ impl<'a> Collector<'a> {
     fn incoming<'py>(&self, item: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
         let encode = self.shape.encode.as_ref();
         if let Some((key, value)) = input::pair(item)? {
-            let key = if key.is_none() { None } else { Some(input::bytes(&key, PAIR_KEY)?) };
-            return Ok(Incoming { key, ..Incoming::value(input::encoded(&value, encode)?) });
+            return Ok(Incoming {
+                key: Some(key),
+                ..Incoming::value(input::encoded(&value, encode)?)
+            });
         }
         if let Ok(draft) = item.cast::<NewRecord>() {
             return draft.get().incoming(item.py(), encode);
         }
         if let Ok(record) = item.cast::<Record>() {
-            return Record::incoming(record);
+            return Record::incoming(record, self.shape);
         }
         input::encoded(item, encode).map(Incoming::value)
     }
@@ -181,15 +181,26 @@ pub(crate) fn _expect_record(topic: &Topic, record: &Bound<'_, PyAny>) -> PyResu
 }
 
 fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {
+    if items.is_exact_instance_of::<PyList>() {
+        return items.try_iter();
+    }
+    let kind = items.get_type();
     let is_one = items.is_instance_of::<PyBytes>()
         || items.is_instance_of::<PyString>()
-        || items.is_instance_of::<PyDict>();
-    if is_one {
-        let kind = items.get_type().name()?;
-        let what = format!("extend() takes an iterable of values, not {kind}; append() takes one");
-        return Err(pyo3::exceptions::PyTypeError::new_err(what));
-    }
-    items.try_iter()
+        || items.is_instance_of::<PyByteArray>()
+        || items.is_instance_of::<PyMemoryView>()
+        || items.cast::<PyMapping>().is_ok();
+    let remedy = if is_one {
+        "append() takes one"
+    } else if items.is_instance_of::<Record>() || items.is_instance_of::<NewRecord>() {
+        "give [record] for one"
+    } else if kind.hasattr(pyo3::intern!(items.py(), "columns"))? {
+        "for the rows of a table: with topic.job(name) as job: job.append_arrow(table)"
+    } else {
+        return items.try_iter();
+    };
+    let what = format!("extend() takes an iterable of records, not {}; {remedy}", kind.name()?);
+    Err(PyTypeError::new_err(what))
 }
 
 /// Encode records, behind the values that a plain body holds already.

@@ -22,6 +22,7 @@ use crate::wait::patiently;
 pub(crate) struct Shape {
     pub(crate) name: String,
     pub(crate) generation: [u8; 16],
+    pub(crate) codec: String,
     pub(crate) encode: Option<Py<PyAny>>,
     pub(crate) decode: Option<Py<PyAny>>,
 }

@@ -9,10 +9,15 @@ use falaj::topic::{Record, SyncMode, Visibility};
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyUnicodeEncodeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::errors::invalid;
-use crate::record::Record as Read;
+use crate::payload;
+
+const PAIR: &str = "a tuple in extend() is a pair (key, value), whose key is not None: a value that is a \
+                    tuple (a row, a named tuple) goes into a NewRecord, a value without a key stands alone";
+const PAIR_KEY: &str =
+    "the first of a pair is its key (a value that is a tuple goes into a NewRecord), which";
 
 /// A header as it is given.
 pub(crate) type HeaderOf<'py> = (String, Option<Bound<'py, PyBytes>>);
@@ -40,7 +45,7 @@ impl<'py> Incoming<'py> {
     ) -> PyResult<Self> {
         Ok(Self {
             value: None,
-            key: Some(bytes(key, "the key of a tombstone")?),
+            key: Some(payload::text_or_bytes(key, "the key of a tombstone")?),
             headers: self::headers(headers)?,
             event_time_ns: time_ns(timestamp)?,
         })
@@ -74,42 +79,13 @@ impl<'py> Incoming<'py> {
     }
 }
 
-const VALUE: &str = "a value";
-
 /// The bytes of a value, through the topic's codec if it has one.
 pub(crate) fn encoded<'py>(
     value: &Bound<'py, PyAny>,
     encode: Option<&Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let Some(encode) = encode else { return bytes(value, VALUE) };
-    bytes(&encode.bind(value.py()).call1((value,))?, "what the codec makes of a value")
-}
-
-/// `bytes` as it is, a copy of any other buffer.
-pub(crate) fn bytes<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyBytes>> {
-    if let Ok(bytes) = given.cast::<PyBytes>() {
-        return Ok(bytes.clone());
-    }
-    if what == VALUE {
-        expect_value(given)?;
-    }
-    let Ok(view) = PyMemoryView::from(given) else { return Err(not_bytes(given, what)) };
-    Ok(view.call_method0(pyo3::intern!(given.py(), "tobytes"))?.cast_into()?)
-}
-
-/// Complain of what is no value: None, and a record that is a tombstone, which would become an empty one.
-#[cold]
-fn expect_value(given: &Bound<'_, PyAny>) -> PyResult<()> {
-    let what = if given.is_none() {
-        "None is no value of a topic without a codec"
-    } else if given.cast::<Read>().is_ok_and(Read::is_tombstone) {
-        "a tombstone has no value"
-    } else {
-        return Ok(());
-    };
-    let remedy =
-        "to delete a key, call tombstone(key), or give extend() a NewRecord.tombstone(key)";
-    Err(PyTypeError::new_err(format!("{what}: {remedy}")))
+    let Some(encode) = encode else { return payload::bytes(value, payload::VALUE) };
+    payload::bytes(&encode.bind(value.py()).call1((value,))?, "what the codec makes of a value")
 }
 
 /// Why `in` is refused: it would compare each record, which equals no value, and answer False.
@@ -121,26 +97,14 @@ pub(crate) fn no_container(what: &str) -> PyErr {
     ))
 }
 
-#[cold]
-fn not_bytes(given: &Bound<'_, PyAny>, what: &str) -> PyErr {
-    let kind = given.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
-    let remedy = if given.is_instance_of::<PyString>() {
-        "call .encode() on it, or open the topic with codec=\"str\""
-    } else {
-        "encode it, or open the topic with a codec, such as codec=\"json\""
-    };
-    let remedy = if what == VALUE { remedy } else { "give bytes" };
-    PyTypeError::new_err(format!("{what} is bytes, not {kind}: {remedy}"))
-}
-
-/// Headers: a mapping or pairs, ordered; names are text, values bytes or None.
+/// Headers: a mapping or pairs, ordered; names are text, values text, bytes or None.
 pub(crate) fn headers<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<HeaderOf<'py>>> {
     let Some(given) = given else { return Ok(Vec::new()) };
     if let Some(headers) = given.cast_exact::<PyDict>().ok().and_then(ready_headers) {
         return Ok(headers);
     }
     if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
-        return Err(PyTypeError::new_err("headers are a dict, or pairs of a name and bytes"));
+        return Err(PyTypeError::new_err("headers are a dict, or pairs of a name and a value"));
     }
     let pairs = match given.cast::<PyDict>() {
         Ok(dict) => dict.items().into_any(),
@@ -166,17 +130,19 @@ fn ready_headers<'py>(dict: &Bound<'py, PyDict>) -> Option<Vec<HeaderOf<'py>>> {
 
 fn header<'py>(name: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<HeaderOf<'py>> {
     let name = text(name.cast::<PyString>().map_err(|_| not_a_header())?, "the name of a header")?;
-    let value = if value.is_none() { None } else { Some(bytes(value, "the value of a header")?) };
-    Ok((name, value))
+    if value.is_none() {
+        return Ok((name, None));
+    }
+    Ok((name, Some(payload::text_or_bytes(value, "the value of a header")?)))
 }
 
 fn not_a_header() -> PyErr {
-    PyTypeError::new_err("a header is a pair of a name (str) and bytes or None")
+    PyTypeError::new_err("a header is a pair of a name (str) and a value: str, bytes or None")
 }
 
 /// A key.
 pub(crate) fn key<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-    given.map(|key| bytes(key, "a key")).transpose()
+    given.map(|key| payload::text_or_bytes(key, payload::KEY)).transpose()
 }
 
 /// A time, as nanoseconds since 1970.
@@ -377,15 +343,17 @@ pub(crate) fn sync_name(mode: SyncMode) -> &'static str {
     }
 }
 
-/// A pair `(key, value)`, if that is what it is.
+/// The key and the value of a pair, if that is what it is. Rows of a table are tuples too: one that cannot
+/// be a pair is refused, so that it loses no column.
 pub(crate) fn pair<'py>(
     item: &Bound<'py, PyAny>,
-) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyAny>)>> {
     let Ok(tuple) = item.cast::<PyTuple>() else { return Ok(None) };
-    let wrong = |_| {
-        PyTypeError::new_err(
-            "a tuple in extend() is a pair (key, value); a value that is a tuple goes into a NewRecord",
-        )
-    };
-    tuple.extract().map(Some).map_err(wrong)
+    let pair: PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> = tuple.extract();
+    match pair {
+        Ok((key, value)) if tuple.is_exact_instance_of::<PyTuple>() && !key.is_none() => {
+            Ok(Some((payload::text_or_bytes(&key, PAIR_KEY)?, value)))
+        }
+        _ => Err(PyTypeError::new_err(PAIR)),
+    }
 }

@@ -28,6 +28,8 @@ mod job;
 mod module;
 mod only_if;
 mod opened;
+mod payload;
+mod plain;
 mod queue;
 mod receipts;
 mod record;

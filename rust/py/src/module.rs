@@ -4,7 +4,8 @@ use pyo3::prelude::*;
 
 use crate::{
     admin, arrow, attached, batch, buffer, collect, compact, consumer, consumers, draft, floor,
-    follow, iterate, job, opened, queue, receipts, record, retention, store, topic, transaction,
+    follow, iterate, job, opened, plain, queue, receipts, record, retention, store, topic,
+    transaction,
 };
 
 /// Add classes or functions to a module.
@@ -33,7 +34,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         admin::_backup, admin::_info, admin::_repair, admin::_verify, arrow::_arrow,
         arrow::_arrow_of, collect::_expect_record, compact::_compact, compact::_mark_compacted,
         compact::_tombstone, consumers::_consumers, consumers::_delete_consumer, consumers::_position_of,
-        consumers::_reset_cursor, consumers::_topic_in_log, queue::_delete_queue,
+        consumers::_reset_cursor, consumers::_topic_in_log, plain::_expect_json,
+        plain::_expect_msgpack, queue::_delete_queue,
         queue::_queue_overview, queue::_queues, retention::_configure_store,
         retention::_configure_topic, retention::_maintain, transaction::_cursor);
     // The version of the workspace: one place, Cargo.toml.

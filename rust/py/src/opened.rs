@@ -23,7 +23,6 @@ pub struct Opened {
     pub(crate) partitions: u32,
     pub(crate) sync: SyncMode,
     pub(crate) visibility: Visibility,
-    pub(crate) codec: Arc<str>,
 }
 
 /// How a topic is opened.
@@ -56,7 +55,13 @@ impl Opened {
         let topic = topic.with_sync(sync).with_verify(verify);
         let settings = topic.settings().clone();
         let (encode, decode) = asked.resolve.call1((&settings.codec,))?.extract()?;
-        let shape = Shape { name: settings.name, generation: settings.generation, encode, decode };
+        let shape = Shape {
+            name: settings.name,
+            generation: settings.generation,
+            codec: settings.codec,
+            encode,
+            decode,
+        };
         Ok(Self {
             only: (settings.partitions == 1).then_some(0),
             first_number: settings.number,
@@ -64,7 +69,6 @@ impl Opened {
             partitions: settings.partitions,
             sync,
             visibility: asked.visibility,
-            codec: settings.codec.into(),
             handle: Arc::new(Handle::new(topic, shape, asked.patience)),
         })
     }

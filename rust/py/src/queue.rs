@@ -136,7 +136,7 @@ impl Queue {
         let mut partition_of = dead.spreading(py, None);
         for job in jobs {
             let job = job.get();
-            let mut record = Record::incoming(job.record.bind(py))?;
+            let mut record = Record::incoming(job.record.bind(py), &dead.opened.handle.shape)?;
             record.headers.extend([
                 ("falaj-queue".to_owned(), Some(text(self.inner.name().to_owned()))),
                 ("falaj-topic".to_owned(), Some(text(self.handle.shape.name.clone()))),

@@ -3,14 +3,16 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::{View, memoryview};
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, invalid};
+use crate::handle::Shape;
 use crate::held::Held;
-use crate::input::Incoming;
+use crate::input::{self, Incoming};
 
 /// A committed record of a topic.
 ///
@@ -52,8 +54,19 @@ impl Record {
         (held.shape().generation, held.partition(), held.offset())
     }
 
+    /// As a topic takes it. Its bytes stay as they are where that topic has the same codec, or none; else
+    /// its codec makes them of the value.
+    pub(crate) fn incoming<'py>(slf: &Bound<'py, Self>, into: &Shape) -> PyResult<Incoming<'py>> {
+        let is_kept = into.encode.is_none() || held(slf).shape().codec == into.codec;
+        let mut record = Self::as_it_is(slf)?;
+        if record.value.is_some() && !is_kept {
+            record.value = Some(Self::encoded(slf, into)?);
+        }
+        Ok(record)
+    }
+
     /// As the engine takes it: the bytes as they are, and its own time if it has one.
-    pub(crate) fn incoming<'py>(slf: &Bound<'py, Self>) -> PyResult<Incoming<'py>> {
+    pub(crate) fn as_it_is<'py>(slf: &Bound<'py, Self>) -> PyResult<Incoming<'py>> {
         let (py, held) = (slf.py(), held(slf));
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
         let (parts, _) = held.parts().or_raise(py)?;
@@ -63,6 +76,34 @@ impl Record {
             key: held.key().or_raise(py)?.map(bytes),
             headers: headers.collect(),
             event_time_ns: parts.event_time_ns,
+        })
+    }
+
+    fn encoded<'py>(slf: &Bound<'py, Self>, into: &Shape) -> PyResult<Bound<'py, PyBytes>> {
+        let (py, from) = (slf.py(), held(slf).shape());
+        let value = match Self::value(slf) {
+            Ok(Some(value)) if from.decode.is_some() => Ok(value),
+            // Codecs know bytes, and not all of them views.
+            Ok(_) => Ok(Self::bytes(slf).into_any()),
+            Err(error) => Err(error),
+        };
+        let encoded = value.and_then(|value| input::encoded(&value, into.encode.as_ref()));
+        encoded.map_err(|error| {
+            if !error.is_instance_of::<PyException>(py) {
+                return error;
+            }
+            let what = format!(
+                "record {} of topic {:?} (codec {}) does not go into topic {:?} (codec {}): {}",
+                Self::offset(slf),
+                from.name,
+                from.codec,
+                into.name,
+                into.codec,
+                error.value(py),
+            );
+            let refused = invalid(py, what);
+            refused.set_cause(py, Some(error));
+            refused
         })
     }
 }

@@ -16,6 +16,7 @@ use crate::batch::Batches;
 use crate::collect::{Bodies, Collector};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Follower;
+use crate::handle::Shape;
 use crate::held::Held;
 use crate::input::{self, Incoming, SERIES};
 use crate::iterate::{Lane, Reading, Records};
@@ -47,10 +48,12 @@ impl Topic {
     /// The fastest call is `append(value)`: each keyword costs about 20 ns.
     ///
     /// Args:
-    ///     value: What the codec takes; bytes, or any buffer, without one.
-    ///     key: Bytes that tell what the record is about. Where there are several partitions, records
+    ///     value: What the codec takes, and gives back equal; without one bytes, a bytearray or another
+    ///         buffer of single bytes.
+    ///     key: Text (kept as UTF-8) or bytes that tell what the record is about. Where there are several partitions, records
     ///         with the same key go to the same one and stay in order; those without take turns.
-    ///     headers: A dict or pairs of names and bytes (or None), kept in order; a name may stand twice.
+    ///     headers: A dict or pairs of names and values (text, bytes or None), kept in order; a name may
+    ///         stand twice.
     ///     time: When it happened: an aware datetime, an ISO string with a zone, or seconds since
     ///         1970. Without one its time is that of the append.
     ///     partition: The partition it goes to, whatever its key.
@@ -66,6 +69,8 @@ impl Topic {
     ///     Its offset; where there are several partitions a `Position(partition, offset)`.
     ///
     /// Raises:
+    ///     TypeError, Invalid: The codec cannot give the value back, or has none for it: a key of a dict that
+    ///         is no text, `nan` in JSON, lists more than 128 deep. Nothing was appended.
     ///     Conflict: Somebody was faster, and the offset that was expected is taken.
     ///     OutOfSequence: The producer left a sequence out.
     ///     DuplicateUnknownOffset: A repeat of an older append than the last five, or a sequence before
@@ -130,7 +135,10 @@ impl Topic {
     ///
     /// Args:
     ///     records: An iterable of values, pairs `(key, value)`, `NewRecord`s or `Record`s. A tuple is
-    ///         always a pair: a value that is one goes into a `NewRecord`.
+    ///         always a pair, with a key: a value that is a tuple goes into a `NewRecord`. A `Record` keeps
+    ///         key, headers and time. Its bytes stay as they are where its topic has the same codec, or this
+    ///         one has none; else its value is encoded by this topic's codec. For the rows of a table see
+    ///         `Part.append_arrow`.
     ///     partition: The partition they go to, whatever their keys.
     ///     sync, producer, sequence, expect: As for `append`; they stand for all the records together.
     ///
@@ -138,7 +146,8 @@ impl Topic {
     ///     The range of their offsets; where there are several partitions a dict of such ranges.
     ///
     /// Raises:
-    ///     Invalid: There are none; or an offset is expected of several partitions.
+    ///     Invalid: There are none; or an offset is expected of several partitions; or the value of a
+    ///         `Record` of another codec is not one for this topic's.
     ///     TooLarge: Together they are larger than one append may be, and as for `append`.
     ///
     /// Example:
@@ -438,7 +447,7 @@ impl Topic {
     /// Name of its codec.
     #[getter]
     fn codec(&self) -> &str {
-        &self.opened.codec
+        &self.opened.handle.shape.codec
     }
 
     /// How appends sync unless they say otherwise.
@@ -659,7 +668,7 @@ impl Topic {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let (name, codec) = (&self.opened.handle.shape.name, &self.opened.codec);
+        let Shape { name, codec, .. } = &*self.opened.handle.shape;
         let part = match self.opened.only {
             Some(only) if self.opened.partitions > 1 => format!(" partition {only}"),
             _ if self.opened.partitions > 1 => format!(" {} partitions", self.opened.partitions),

@@ -83,7 +83,7 @@ def test_what_is_appended_between_sparks_reading_and_the_swap_is_all_there(
 ) -> None:
     path = tmp_path / "s"
     with falaj.open(path) as store, store.topic("t", compacted=True) as topic:
-        topic.extend([(b"a", b"0"), (b"b", b"1"), (b"a", b"2"), (b"c", b"3"), (None, b"4")])
+        topic.extend([(b"a", b"0"), (b"b", b"1"), (b"a", b"2"), (b"c", b"3"), b"4"])
         topic.extend([(b"b", b"5"), (b"gone", b"6")])
         topic.tombstone(b"gone")
     meanwhile: list[Kept] = [

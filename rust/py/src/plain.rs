@@ -1,0 +1,206 @@
+//! What the codecs json and msgpack take and would not give back: refused before it is encoded.
+//!
+//! JSON makes text of a key that is a number, msgpack writes keys and depths that its reader refuses.
+//! Invariant: while a dict is walked, nothing of Python's runs that could change it; what has to be
+//! asked by a method waits until then.
+
+use std::collections::HashSet;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple};
+
+use crate::errors::invalid;
+use crate::payload;
+
+/// How many lists and dicts may lie in one another. Readers need as many frames of the stack, of which
+/// Python has 1000 for everything; and other languages' readers of JSON begin to refuse here.
+const DEEPEST: usize = 128;
+
+/// A whole number of so many bits has at most 4300 digits, which Python reads.
+const LONGEST: u64 = 14_284;
+
+/// How many lists and dicts a value may hold, each counted wherever it is met: more are a value that
+/// holds one list in many places, which takes no end.
+const MOST: u32 = 1 << 24;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    Msgpack,
+}
+
+/// Refuse a value that the codec json would take and not give back; with `whole`, also one that it refuses
+/// itself, in its own words.
+#[pyfunction]
+pub(crate) fn _expect_json(value: &Bound<'_, PyAny>, whole: bool) -> PyResult<()> {
+    expect(value, Form::Json, whole)
+}
+
+/// The same for the codec msgpack.
+#[pyfunction]
+pub(crate) fn _expect_msgpack(value: &Bound<'_, PyAny>, whole: bool) -> PyResult<()> {
+    expect(value, Form::Msgpack, whole)
+}
+
+fn expect(value: &Bound<'_, PyAny>, form: Form, whole: bool) -> PyResult<()> {
+    let mut walk = Walk { form, whole, held: 0, later: Vec::new() };
+    walk.value(value, 0)?;
+    while let Some((dict, depth)) = walk.later.pop() {
+        walk.subclass(&dict, depth)?;
+    }
+    Ok(())
+}
+
+struct Walk<'py> {
+    form: Form,
+    /// Whether numbers are looked at, too, which takes its time.
+    whole: bool,
+    /// Lists and dicts met so far.
+    held: u32,
+    /// Dicts of classes of their own, and how deep they lie: both codecs ask for their `items()`.
+    later: Vec<(Bound<'py, PyAny>, usize)>,
+}
+
+impl<'py> Walk<'py> {
+    /// Look at a value. What no codec knows is left to the codec, which says so.
+    fn value(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<()> {
+        if value.is_exact_instance_of::<PyString>() || value.is_none() {
+            return Ok(());
+        }
+        if value.is_exact_instance_of::<PyInt>() || value.is_exact_instance_of::<PyFloat>() {
+            return if self.whole { self.number(value) } else { Ok(()) };
+        }
+        if let Ok(dict) = value.cast_exact::<PyDict>() {
+            let depth = self.deeper(value, depth)?;
+            return self.dict(dict, depth);
+        }
+        if let Ok(list) = value.cast::<PyList>() {
+            let depth = self.deeper(value, depth)?;
+            return list.iter().try_for_each(|item| self.value(&item, depth));
+        }
+        if let Ok(tuple) = value.cast::<PyTuple>() {
+            let depth = self.deeper(value, depth)?;
+            return tuple.iter_borrowed().try_for_each(|item| self.value(&item, depth));
+        }
+        if value.is_instance_of::<PyDict>() {
+            let depth = self.deeper(value, depth)?;
+            self.later.push((value.clone(), depth));
+        } else if self.form == Form::Msgpack && value.is_instance_of::<PyMemoryView>() {
+            payload::bytes(value, "a memoryview in a value")?;
+        } else if self.whole {
+            self.number(value)?;
+        }
+        Ok(())
+    }
+
+    fn deeper(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<usize> {
+        self.held += 1;
+        if depth < DEEPEST && self.held < MOST {
+            return Ok(depth + 1);
+        }
+        let what = format!(
+            "the value holds itself, or lists and dicts more than {DEEPEST} deep or {MOST} in all, \
+             which readers refuse"
+        );
+        Err(invalid(value.py(), what))
+    }
+
+    fn dict(&mut self, dict: &Bound<'py, PyDict>, depth: usize) -> PyResult<()> {
+        let mut are_plain = true;
+        for (key, value) in dict.iter() {
+            if !key.is_exact_instance_of::<PyString>() {
+                self.key(&key)?;
+                are_plain = false;
+            }
+            self.value(&value, depth)?;
+        }
+        if are_plain { Ok(()) } else { distinct(dict.iter().map(|(key, _)| key)) }
+    }
+
+    fn subclass(&mut self, dict: &Bound<'py, PyAny>, depth: usize) -> PyResult<()> {
+        let items = dict.call_method0(pyo3::intern!(dict.py(), "items"))?;
+        let items: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> =
+            items.try_iter()?.map(|item| item?.extract()).collect::<PyResult<_>>()?;
+        for (key, value) in &items {
+            self.key(key)?;
+            self.value(value, depth)?;
+        }
+        distinct(items.into_iter().map(|(key, _)| key))
+    }
+
+    fn key(&self, key: &Bound<'py, PyAny>) -> PyResult<()> {
+        let (name, keys) = match self.form {
+            _ if key.is_instance_of::<PyString>() => return Ok(()),
+            Form::Msgpack if key.is_instance_of::<PyBytes>() => return Ok(()),
+            Form::Json => ("json", "text"),
+            Form::Msgpack => ("msgpack", "text or bytes"),
+        };
+        let kind = key.get_type().name()?.to_string();
+        let what = format!(
+            "in a topic of {name} the keys of a dict are {keys}, not {kind}: {} would not be read \
+             back; make it text",
+            key.repr()?
+        );
+        Err(PyTypeError::new_err(what))
+    }
+
+    fn number(&self, value: &Bound<'py, PyAny>) -> PyResult<()> {
+        if let Ok(number) = value.cast::<PyInt>() {
+            return self.whole(number);
+        }
+        match value.cast::<PyFloat>() {
+            Ok(number) => self.float(number),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn whole(&self, number: &Bound<'py, PyInt>) -> PyResult<()> {
+        if number.extract::<i64>().is_ok() {
+            return Ok(());
+        }
+        let py = number.py();
+        match self.form {
+            Form::Msgpack if number.extract::<u64>().is_ok() => Ok(()),
+            Form::Msgpack => {
+                let what = "msgpack has whole numbers from -2**63 to 2**64 - 1, and the value holds \
+                            one beyond: give it as text";
+                Err(invalid(py, what))
+            }
+            Form::Json => {
+                // Of the type, since a class of somebody's own may have another.
+                let bits = py.get_type::<PyInt>().call_method1("bit_length", (number,))?;
+                if bits.extract::<u64>()? <= LONGEST {
+                    return Ok(());
+                }
+                let what = "Python reads whole numbers of up to 4300 digits from JSON, and the value \
+                            holds a longer one: give it as text";
+                Err(invalid(py, what))
+            }
+        }
+    }
+
+    fn float(&self, number: &Bound<'py, PyFloat>) -> PyResult<()> {
+        if self.form == Form::Msgpack || number.value().is_finite() {
+            return Ok(());
+        }
+        let what = format!("JSON has no {}: give None or text instead", number.value());
+        Err(invalid(number.py(), what))
+    }
+}
+
+/// Refuse keys that are different to their dict, and the same once they are written.
+fn distinct<'py>(keys: impl Iterator<Item = Bound<'py, PyAny>>) -> PyResult<()> {
+    let mut known = HashSet::new();
+    for key in keys {
+        let (bytes, is_text) = match key.cast::<PyString>() {
+            Ok(text) => (text.to_str()?.as_bytes().to_vec(), true),
+            Err(_) => (key.extract::<Vec<u8>>()?, false),
+        };
+        if !known.insert((bytes, is_text)) {
+            let what = format!("two keys of a dict would both be written as {}", key.str()?);
+            return Err(invalid(key.py(), what));
+        }
+    }
+    Ok(())
+}
