@@ -24,11 +24,12 @@ def work(path: str, number: int) -> None:
                 if not jobs:
                     return
                 for job in jobs:
-                    if number == 0 and job.offset > 20 and job.attempt == 1:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    time.sleep(0.001)  # the work
-                    results.append({"job": job.offset, "picture": job.value})
-                    job.ack()
+                    # It acks when the block ends, and gives back when an exception leaves it.
+                    with job:
+                        if number == 0 and job.offset > 20 and job.attempt == 1:
+                            os.kill(os.getpid(), signal.SIGKILL)
+                        time.sleep(0.001)  # the work
+                        results.append({"job": job.offset, "picture": job.value})
 
 
 def main(path: str) -> None:

@@ -1,7 +1,8 @@
 """A worker of a queue that keeps accounts of its own, for tests that kill and stop it.
 
 `queue_worker.py STORE ACCOUNT LEASE`: takes jobs until there is none for a second. A line of the
-account: what happened, offset, attempt, and the machine's steady clock before and after.
+account: what happened, offset, attempt, and the machine's steady clock before and after. A job is
+*had* when its batch hands it over, which begins it.
 """
 
 import os
@@ -24,12 +25,10 @@ def main(path: str, account: str, lease: float) -> None:
         while True:
             before = time.monotonic()
             jobs = queue.take(dice.randrange(1, 20), lease=lease, timeout=1)
-            after = time.monotonic()
             if not jobs:
                 return
             for job in jobs:
-                tell("had", job.offset, job.attempt, before, after)
-            for job in jobs:
+                tell("had", job.offset, job.attempt, before, time.monotonic())
                 time.sleep(0.002)  # sleep: the work, so that there is some when it is killed
                 begun = time.monotonic()
                 leaves = dice.random() < 0.02

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar, overload
 
 from falaj import _core
 from falaj._core import Job
 from falaj.errors import Error, Invalid, LockTimeout, TopicDeleted, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from falaj.arguments import QueueInfo, Sync
     from falaj.topics import Topic
@@ -33,34 +33,85 @@ _BUILT_IN = ("bytes", "str", "json", "msgpack", "pickle")
 
 
 class Jobs(list[Job[T]]):
-    """Jobs that were taken together: a list, and a context manager that gives back.
+    """Jobs that were taken together: a list that begins each job as it hands it over.
 
-    Whatever of them was neither acked nor given back when the block is left goes back at once.
+    A job begins when iteration reaches it, when it is indexed or popped, or by `Job.begin`.
+    Iteration passes over jobs whose lease is over by then: other workers may have them. Slices and
+    copies are batches too, and begin nothing.
+
+    It is a context manager: jobs that are not settled when the block ends go back at once. Of
+    these, the jobs that were begun count an attempt, the others do not.
 
     Example:
         >>> queue = store.queue("jobs")
         >>> _ = queue.put(b"one"), queue.put(b"two")
         >>> with queue.take(2) as jobs:
-        ...     jobs[0].ack()
-        >>> [job.bytes() for job in queue.take(2)]
-        [b'two']
+        ...     for job in jobs:
+        ...         with job:
+        ...             raise ValueError("poison")
+        Traceback (most recent call last):
+        ValueError: poison
+        >>> {job.bytes(): job.attempt for job in queue.take(2)}
+        {b'two': 1, b'one': 2}
     """
 
-    __slots__ = ("_queue",)
+    __slots__ = ("_queue", "_taken")
+    _taken: tuple[Job[T], ...]
 
     def __init__(self, jobs: Iterable[Job[T]], queue: Queue[T]) -> None:
-        super().__init__(jobs)
+        self._taken = tuple(jobs)
+        super().__init__(self._taken)
         self._queue = queue
 
     def ack(self) -> None:
         """Say that all of them are done; as `Queue.ack`."""
         self._queue.ack(self)
 
+    def nack(self, delay: float = 0.0) -> None:
+        """Give back the jobs that are not settled, at once or after a delay.
+
+        Jobs that were begun count an attempt, the others do not. A job whose lease is over needs
+        nothing.
+
+        Args:
+            delay: Seconds before they are delivered again.
+        """
+        self._queue._release(list.copy(self), delay)
+
+    def __iter__(self) -> Iterator[Job[T]]:
+        return filter(_core.Job._reach, list.__iter__(self))
+
+    def __reversed__(self) -> Iterator[Job[T]]:
+        return filter(_core.Job._reach, list.__reversed__(self))
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Job[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Jobs[T]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Job[T] | Jobs[T]:
+        if isinstance(index, slice):
+            return Jobs(list.__getitem__(self, index), self._queue)
+        job = list.__getitem__(self, index)
+        job._reach()
+        return job
+
+    def pop(self, index: SupportsIndex = -1) -> Job[T]:
+        """Remove a job from the list, begin it, and return it."""
+        job = list.pop(self, index)
+        job._reach()
+        return job
+
+    def copy(self) -> Jobs[T]:
+        """Return the same jobs as another batch."""
+        return self[:]
+
+    __copy__ = copy
+
     def __enter__(self) -> Jobs[T]:
         return self
 
     def __exit__(self, *_exception: Any) -> None:
-        self._queue._release(self)
+        self._queue._release(self._taken, 0.0)
 
 
 class Queue(_core.Queue[T]):
@@ -68,7 +119,11 @@ class Queue(_core.Queue[T]):
 
     Any number of processes take from it, and no job is had by two of them at a time. A lease ends
     with an ack, by giving back, with its deadline, or with its process. Threads may share a handle.
-    A forked child may go on with it; the jobs that its parent took stay the parent's.
+    A forked child may use it too; the jobs that its parent took stay the parent's.
+
+    An attempt counts when work on a job begins: `Jobs` says when that is. When a worker dies or is
+    late, the jobs that it had begun are suspects: each is delivered in a batch of its own. The jobs
+    that it had not begun come back as if they had never been delivered.
 
     A job may be done twice: when its worker dies or is late after the work and before the ack, and
     when a power cut takes an ack back. So let doing it twice do no harm; docs/guide/queues.md.
@@ -76,9 +131,10 @@ class Queue(_core.Queue[T]):
     Example:
         >>> queue = store.queue("jobs")
         >>> _ = queue.put(b"resize 1.png", key=b"ann")
-        >>> for job in queue.take(10, lease=60):
-        ...     job.bytes()
-        ...     job.ack()
+        >>> with queue.take(10, lease=60) as jobs:
+        ...     for job in jobs:
+        ...         with job:
+        ...             job.bytes()
         b'resize 1.png'
     """
 
@@ -124,7 +180,7 @@ class Queue(_core.Queue[T]):
 
     @property
     def max_attempts(self) -> int | None:
-        """After how many hand-outs this handle gives a job up."""
+        """After how many attempts this handle dead-letters a job."""
         return self._max_attempts
 
     @property
@@ -132,7 +188,8 @@ class Queue(_core.Queue[T]):
         """The topic of jobs that were given up, None where jobs are tried for ever.
 
         Its records are those of the jobs with headers more: `falaj-queue`, `falaj-topic`,
-        `falaj-offset`, `falaj-attempts`.
+        `falaj-offset`, `falaj-attempts`; and `falaj-reason`, where the last worker died or was
+        late.
         """
         return None if self._max_attempts is None else self._letters()
 
@@ -197,7 +254,8 @@ class Queue(_core.Queue[T]):
     def take(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Jobs[T]:
         """Take up to `n` jobs, waiting until there is one.
 
-        What came back is handed out before what nobody had yet. Waiting takes no processor time
+        Jobs that came back are delivered before records that were never delivered. Work on none of
+        them has begun: see `Jobs`. A suspect comes alone. Waiting takes no processor time
         while nobody holds jobs; it ends at once when a job is appended or given back, when a delay
         or a lease is over, and within 50 ms of a holder's death.
 
@@ -207,7 +265,8 @@ class Queue(_core.Queue[T]):
             timeout: Seconds to wait for the first; None waits as long as it takes, 0 not at all.
 
         Returns:
-            The jobs; none where the time is over.
+            The jobs, fewer than `n` where there are no more or a suspect is next; none where the
+            time is over.
 
         Raises:
             Invalid: A number makes no sense.
@@ -222,28 +281,28 @@ class Queue(_core.Queue[T]):
         if n < 1:
             raise Invalid(f"take() takes how many jobs to take, not {shown(n)}")
         given, begun = timeout, time.monotonic()
-        jobs: Jobs[T] = Jobs((), self)
+        found: list[Job[T]] = []
         worn: list[Job[T]] = []
         try:
-            while not jobs:
-                self._take(jobs, worn, n, lease, timeout, self._max_attempts or _FOREVER)
+            while not found:
+                self._take(found, worn, n, lease, timeout, self._max_attempts or _FOREVER)
                 if not worn:
                     break
-                jobs[:] = self._give_up(worn, jobs, lease)
+                found[:] = self._give_up(worn, found, lease)
                 worn.clear()
                 if given is not None:
                     timeout = max(0.0, begun + given - time.monotonic())
+            return Jobs(found, self)
         except BaseException:
             with suppress(Error):  # such as that of a store which the signal's handler closed
-                self._put_back([*jobs, *worn], 0.0)
+                self._put_back([*found, *worn], 0.0)
             raise
-        return jobs
 
     def atake(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Taking[T]:
         """Take jobs from asyncio; arguments as for `take`.
 
         `jobs = await queue.atake(10)`, or `async with queue.atake(10) as jobs:`, which gives back
-        what was not settled. Cancelling it takes nothing.
+        what is not settled, also where the task is cancelled. Cancelling the wait takes nothing.
 
         It waits for jobs without holding up the event loop; but for the queue's lock, where another
         process has it, and for the medium, where jobs are given up (`max_attempts=`), it waits in
@@ -284,8 +343,8 @@ class Queue(_core.Queue[T]):
     def _give_up(self, worn: list[Job[T]], others: list[Job[T]], lease: float) -> list[Job[T]]:
         """Write the letters of some jobs, and tell which of the others can be worked on."""
         try:
-            # However long it takes: nobody else writes the same meanwhile, or gets the others, of
-            # which nobody was told yet.
+            # However long it takes: no other process writes the same meanwhile, or gets the others,
+            # which no caller has yet.
             worn, others = self._keep(worn, _LETTER_S), self._keep(others, _LETTER_S)
             try:
                 self._bury(worn, self._letters())
@@ -295,7 +354,7 @@ class Queue(_core.Queue[T]):
                 self._dead = None
                 self._bury(self._keep(worn, _LETTER_S), self._letters())
         except BaseException as error:
-            # Nobody was told of these jobs; and those that cannot go now keep no others from it.
+            # No caller has these jobs; and those that cannot be moved now hold up no others.
             self._put_back(others, 0.0)
             self._put_back(worn, _AGAIN)
             where = self._dead_letter

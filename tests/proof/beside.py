@@ -104,7 +104,7 @@ def queue(path: Path) -> Queue:
     data = path.read_bytes()
     header(data, b"FALAJQUE", 512)
     flags, generation, own, places, length = struct.unpack_from("<I16s8sQB", data, 12)
-    if flags > 1:
+    if flags > 3:
         raise Newer(f"{path}: flags {flags:#x}")
     ends = []
     for slot in (512, 1024):
@@ -115,14 +115,14 @@ def queue(path: Path) -> Queue:
         raise Damage(f"{path}: ends")
     _, floor, head, trimmed, dead = max(ends)
     name = data[49 : 49 + length].decode()
-    found = Queue(name, generation, bool(flags), floor, head, trimmed, dead, {})
+    found = Queue(name, generation, bool(flags & 1), floor, head, trimmed, dead, {})
     for offset in range(floor, head):
         at = QUEUE_ENTRIES + 64 * (offset % places)
         sound = []
         for one in (data[at : at + 32], data[at + 32 : at + 64]):
             _, _, serial, _, word, crc = struct.unpack("<QIIQII", one)
             if zlib.crc32(own + struct.pack("<Q", offset) + one[:28] + bytes(4)) == crc:
-                sound.append((serial, word & 0xFF, word >> 8))
+                sound.append((serial, word & 0xF, word >> 8))
         if sound:
             found.states[offset] = max(sound)[1:]
     return found

@@ -228,11 +228,11 @@ def queues(store: Path) -> None:
             for _ in range(2):
                 for job in plain.take(1, lease=3600):
                     job.nack()
-            plain.take(9, lease=3600)
+            assert len(list(plain.take(9, lease=3600))) == 9
         with opened.queue("ordered", work, order="key") as ordered:
             for job in ordered.take(3, lease=3600):
                 job.ack()
-            ordered.take(2, lease=3600)
+            assert len(list(ordered.take(2, lease=3600))) == 2
         opened.queue("untouched", work).close()
 
 

@@ -79,6 +79,8 @@ def assert_all_done_and_none_shared(
     acks: dict[int, int] = defaultdict(int)
     # Of each job when it was had, and until when at least by nobody else.
     held: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    # Of each job the attempt that its workers noted last.
+    attempts: dict[int, int] = defaultdict(int)
     unsure = late = again = 0
     for worker in workers:
         ends: dict[tuple[int, int], float] = {}
@@ -97,6 +99,10 @@ def assert_all_done_and_none_shared(
             if what == "had":
                 end = min(before + LEASE_S, worker.killed_at, ends.get((offset, attempt), 1e300))
                 held[offset].append((after, end))
+                attempts[offset] = max(attempts[offset], attempt)
+    # An attempt counts only where one began: all are noted, but what was begun just before a kill.
+    uncounted = sum(attempts[offset] - len(held[offset]) for offset in held)
+    assert 0 <= uncounted <= len(workers), "a job that was never begun was counted"
     assert late > 0, "nobody was late"
     assert again > KILLS, "hardly a job was handed out twice"
     assert max(acks.values()) == 1, "a job was acked twice"

@@ -75,6 +75,8 @@ pub enum Canary {
     FloorPastJob,
     /// A queue's floor passes what is done and not on the medium.
     FloorPastDurable,
+    /// An attempt at a job counts with its delivery, and not when the work begins.
+    CountedAtTake,
     /// A member takes a partition that it saw free, without looking who took it since.
     TwoOwners,
     /// What damage may have set back, cursors, tokens and producers, is believed as it is known.
@@ -83,7 +85,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 35] = [
+    pub const ALL: [(Self, &'static str); 36] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -117,6 +119,7 @@ impl Canary {
         (Self::ExtensionForgotten, "extension-forgotten"),
         (Self::FloorPastJob, "floor-past-job"),
         (Self::FloorPastDurable, "floor-past-durable"),
+        (Self::CountedAtTake, "counted-at-take"),
         (Self::TwoOwners, "two-owners"),
         (Self::NoDoubt, "no-doubt"),
     ];

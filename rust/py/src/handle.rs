@@ -4,8 +4,8 @@
 //! exchanged whenever a thread is attached, and a forked child, which is made by an attached thread,
 //! never inherits a borrow.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use falaj::error::Error;
@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 
 use crate::attached::Attached;
 use crate::errors::raise;
+use crate::queue_job::Batch;
 use crate::wait::patiently;
 
 /// What every record of a topic refers to.
@@ -66,6 +67,8 @@ pub(crate) struct Handle {
     pub(crate) shape: Arc<Shape>,
     /// How long to wait for a lock whose holder lives.
     pub(crate) patience: Duration,
+    /// Jobs of queues over it that may not have been begun.
+    batches: Mutex<Vec<Weak<Batch>>>,
 }
 
 impl Handle {
@@ -76,6 +79,28 @@ impl Handle {
             closed: AtomicBool::new(false),
             shape: Arc::new(shape),
             patience,
+            batches: Mutex::default(),
+        }
+    }
+
+    /// Remember jobs that were taken, to give them back when it is closed before they are begun.
+    pub(crate) fn lends(&self, batch: &Arc<Batch>) {
+        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        if batches.len() == batches.capacity() {
+            batches.retain(|batch| batch.strong_count() > 0);
+        }
+        batches.push(Arc::downgrade(batch));
+    }
+
+    /// Give back what was not begun of some batches.
+    pub(crate) fn take_back(&self, py: Python<'_>, which: impl Fn(&Batch) -> bool) {
+        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let batches: Vec<_> =
+            batches.iter().filter_map(Weak::upgrade).filter(|batch| which(batch)).collect();
+        // A forked child leaves to its parent what that took.
+        let open = self.open.borrow(py).clone().filter(|open| open.is_ours());
+        if let Some(open) = open.filter(|_| !batches.is_empty()) {
+            py.detach(|| batches.iter().for_each(|batch| batch.close(&open.topic)));
         }
     }
 
@@ -153,6 +178,7 @@ impl Handle {
 
     /// Sync, let the topic go and end every wait on it. A handle that a fork brought is only let go.
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.take_back(py, |_| true);
         self.closed.store(true, Ordering::Relaxed);
         let Some(open) = self.open.replace(py, None) else { return Ok(()) };
         let log = open.topic.log();

@@ -31,6 +31,7 @@ mod opened;
 mod payload;
 mod plain;
 mod queue;
+mod queue_job;
 mod receipts;
 mod record;
 mod retention;

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use crate::{
     admin, arrow, attached, batch, buffer, collect, compact, consumer, consumers, draft, floor,
-    follow, iterate, job, opened, plain, queue, receipts, record, retention, store, topic,
+    follow, iterate, job, opened, plain, queue, queue_job, receipts, record, retention, store, topic,
     transaction,
 };
 
@@ -27,8 +27,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         arrow::ArrowBatch, arrow::ArrowStream, batch::Batch, batch::BatchRecords, batch::Batches,
         batch::Values, batch::ValuesIterator, buffer::BatchView, buffer::View, consumer::Consumed,
         consumer::Consumer, draft::NewRecord, floor::Floor, follow::Bell, follow::Follower,
-        follow::Ticket, follow::Watch, iterate::Records, job::Part, opened::Opened, queue::Job,
-        queue::Queue, receipts::Receipts, record::Record, store::Store, topic::Topic,
+        follow::Ticket, follow::Watch, iterate::Records, job::Part, opened::Opened, queue::Queue,
+        queue_job::Job, receipts::Receipts, record::Record, store::Store, topic::Topic,
         transaction::Transaction);
     add!(module, add_function:
         admin::_backup, admin::_info, admin::_repair, admin::_verify, arrow::_arrow,

@@ -1,4 +1,4 @@
-//! `Queue` and `Job`: handing the records of a topic out. `falaj.queues.Queue` derives from the first.
+//! `Queue`: delivering the records of a topic as jobs. `falaj.queues.Queue` derives from it.
 //!
 //! What runs for each job is here; what becomes of jobs that were tried too often, and all words about
 //! it, are Python's.
@@ -11,18 +11,18 @@ use std::time::Duration;
 use falaj::error::Result;
 use falaj::format::names::hex;
 use falaj::log::{Reach, Wait};
-use falaj::queue::{Counts, Job as Taken, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
+use falaj::queue::{Counts, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
 use falaj::topic::{BodyWriter, SyncMode, Topic as Engine};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::admin::{dict, list, skipped_in};
 use crate::collect::rich;
-use crate::errors::{OrRaise, invalid, is, remedy};
+use crate::errors::{OrRaise, invalid, remedy};
 use crate::follow::Watch;
 use crate::handle::Handle;
-use crate::held::Held;
 use crate::input;
+use crate::queue_job::{BEGUN, Batch, Job, OPEN, SETTLED, call, delay_of, is_late, is_over};
 use crate::record::Record;
 use crate::topic::Topic;
 use crate::wait::{patiently, seconds, wait};
@@ -34,34 +34,6 @@ pub struct Queue {
     inner: Arc<Inner>,
     handle: Arc<Handle>,
     closed: AtomicBool,
-}
-
-/// A record, and the right to work on it until the lease is over.
-///
-/// A context manager: a block that is left without an ack gives the job back, and raises nothing more.
-///
-/// Example:
-///     >>> queue = store.queue("jobs")
-///     >>> _ = queue.put(b"resize 1.png")
-///     >>> [job] = queue.take()
-///     >>> job.bytes(), job.offset, job.attempt
-///     (b'resize 1.png', 0, 1)
-///     >>> job.ack()
-#[pyclass(frozen, module = "falaj", generic)]
-#[derive(Debug)]
-pub struct Job {
-    lease: Lease,
-    mark: u64,
-    /// The record that the job is about.
-    #[pyo3(get)]
-    record: Py<Record>,
-    queue: Arc<Inner>,
-    handle: Arc<Handle>,
-    settled: AtomicBool,
-}
-
-fn delay_of(py: Python<'_>, delay: f64) -> PyResult<Duration> {
-    Ok(seconds(py, Some(delay))?.unwrap_or_default())
 }
 
 impl Queue {
@@ -79,17 +51,19 @@ impl Queue {
     }
 
     fn ours(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<Job>>> {
-        let jobs: Vec<Py<Job>> = match jobs.cast::<Job>() {
-            Ok(job) => vec![job.clone().unbind()],
-            Err(_) => jobs
-                .try_iter()?
-                .map(|job| Ok(job?.cast::<Job>()?.clone().unbind()))
-                .collect::<PyResult<_>>()?,
+        let own = |job: Bound<'_, PyAny>| Ok(job.cast::<Job>()?.clone().unbind());
+        let jobs: Vec<Py<Job>> = if let Ok(job) = jobs.cast::<Job>() {
+            vec![job.clone().unbind()]
+        } else if let Ok(list) = jobs.cast::<PyList>() {
+            // Not by its own iterator, which begins the jobs of a batch.
+            list.iter().map(own).collect::<PyResult<_>>()?
+        } else {
+            jobs.try_iter()?.map(|job| own(job?)).collect::<PyResult<_>>()?
         };
-        match jobs.iter().find(|job| !Arc::ptr_eq(&job.get().queue, &self.inner)) {
+        match jobs.iter().find(|job| !Arc::ptr_eq(&job.get().batch.queue, &self.inner)) {
             None => Ok(jobs),
             Some(other) => {
-                let (offset, name) = (other.get().lease.offset, other.get().queue.name());
+                let (offset, name) = (other.get().lease().offset, other.get().batch.queue.name());
                 let what = format!(
                     "job {offset} was taken from another handle, of queue {name:?}: settle it by its own \
                      ack() and nack()"
@@ -99,26 +73,25 @@ impl Queue {
         }
     }
 
-    /// Give those of jobs back that were not settled.
+    /// Give back those of the jobs that are in a state.
     fn back(
         &self,
         py: Python<'_>,
-        jobs: &Bound<'_, PyAny>,
+        jobs: &[Py<Job>],
+        state: u8,
         give_back: impl Fn(&Inner, &Engine, &[Lease]) -> Result<()> + Send + Sync,
     ) -> PyResult<()> {
-        let jobs = self.ours(py, jobs)?;
-        let open: Vec<_> =
-            jobs.iter().filter(|job| !job.get().settled.swap(true, Ordering::Relaxed)).collect();
-        let leases: Vec<_> = open.iter().map(|job| job.get().lease).collect();
+        let these: Vec<_> = jobs.iter().filter(|job| job.get().is(state)).collect();
+        let leases: Vec<_> = these.iter().map(|job| *job.get().lease()).collect();
         if leases.is_empty() {
             return Ok(());
         }
         let given_back = call(py, &self.inner, &self.handle, |q, t| give_back(q, t, &leases));
         if !is_over(py, &given_back) {
-            open.iter().for_each(|job| job.get().settled.store(false, Ordering::Relaxed));
             return given_back;
         }
-        // Whose time was over has been given back already.
+        // A lease that was over has been given back already.
+        these.iter().for_each(|job| job.get().becomes(SETTLED));
         Ok(())
     }
 
@@ -140,9 +113,13 @@ impl Queue {
             record.headers.extend([
                 ("falaj-queue".to_owned(), Some(text(self.inner.name().to_owned()))),
                 ("falaj-topic".to_owned(), Some(text(self.handle.shape.name.clone()))),
-                ("falaj-offset".to_owned(), Some(text(job.lease.offset.to_string()))),
-                ("falaj-attempts".to_owned(), Some(text((job.lease.attempt - 1).to_string()))),
+                ("falaj-offset".to_owned(), Some(text(job.lease().offset.to_string()))),
+                ("falaj-attempts".to_owned(), Some(text((job.lease().attempt - 1).to_string()))),
             ]);
+            if job.lease().suspect {
+                let reason = text("its worker died, or its lease was over".to_owned());
+                record.headers.push(("falaj-reason".to_owned(), Some(reason)));
+            }
             let partition = partition_of(record.key.as_ref().map(PyBytesMethods::as_bytes))?;
             let block = if letters.contains_key(&partition) { 0 } else { BLOCK };
             bytes += block + record.len() as u64;
@@ -155,40 +132,13 @@ impl Queue {
         let none = BodyWriter::default();
         Ok((letters.iter().map(|(partition, of)| (*partition, rich(&none, of))).collect(), count))
     }
-
-    fn job(&self, py: Python<'_>, taken: Taken) -> PyResult<Py<Job>> {
-        let (lease, mark) = taken.to_ack();
-        let record = Record::make(py, Held::alone(taken.record, 0, &self.handle.shape))?.unbind();
-        let (queue, handle) = (Arc::clone(&self.inner), Arc::clone(&self.handle));
-        Py::new(py, Job { lease, mark, record, queue, handle, settled: AtomicBool::new(false) })
-    }
-}
-
-fn call<T: Send>(
-    py: Python<'_>,
-    queue: &Inner,
-    handle: &Handle,
-    mut work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
-) -> PyResult<T> {
-    let open = handle.open_existing(py)?;
-    patiently(py, handle.patience, || work(queue, &open.topic))
 }
 
 /// What a block of letters takes beside them, and more.
 const BLOCK: u64 = 256;
 
-fn is_late(py: Python<'_>, error: &PyErr) -> bool {
-    is(py, error, "LeaseOver")
-}
-
-/// True where jobs need nothing more: it was done, or they are another's. After any other error they are
-/// as they were.
-fn is_over(py: Python<'_>, done: &PyResult<()>) -> bool {
-    done.as_ref().err().is_none_or(|error| is_late(py, error))
-}
-
 fn settle(jobs: &[Py<Job>]) {
-    jobs.iter().for_each(|job| job.get().settled.store(true, Ordering::Relaxed));
+    jobs.iter().for_each(|job| job.get().becomes(SETTLED));
 }
 
 #[pymethods]
@@ -248,9 +198,18 @@ impl Queue {
                 Wait::Interrupted => self.call(py, |_, _| Ok(()))?,
             }
         };
-        for job in taken {
+        let batch = Arc::new(Batch::new(&self.inner, &taken));
+        if !taken.is_empty() {
+            self.handle.lends(&batch);
+        }
+        for (index, job) in taken.into_iter().enumerate() {
             let is_worn = job.lease.attempt > max_attempts;
-            (if is_worn { worn } else { jobs }).append(self.job(py, job)?)?;
+            (if is_worn { worn } else { jobs }).append(Job::make(
+                py,
+                (&batch, index),
+                &self.handle,
+                job,
+            )?)?;
         }
         Ok(())
     }
@@ -274,12 +233,20 @@ impl Queue {
         acked
     }
 
-    /// Give jobs back that were not settled.
-    fn _release(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.back(py, jobs, |queue, topic, leases| queue.nack(topic, leases, Duration::ZERO))
+    /// Give back the jobs that are not settled, to be delivered again at once or after a delay. Those that
+    /// were begun count as attempts, the others do not.
+    fn _release(
+        &self,
+        py: Python<'_>,
+        jobs: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = input::seconds)] delay: f64,
+    ) -> PyResult<()> {
+        let (jobs, delay) = (self.ours(py, jobs)?, delay_of(py, delay)?);
+        self.back(py, &jobs, OPEN, |queue, topic, leases| queue.put_back(topic, leases, delay))?;
+        self.back(py, &jobs, BEGUN, |queue, topic, leases| queue.nack(topic, leases, delay))
     }
 
-    /// Give jobs back that nobody was told of, to be handed out at once or after a delay: that was no
+    /// Give back jobs that were not begun, to be delivered again at once or after a delay: that was no
     /// attempt.
     fn _put_back(
         &self,
@@ -287,8 +254,8 @@ impl Queue {
         jobs: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = input::seconds)] delay: f64,
     ) -> PyResult<()> {
-        let delay = delay_of(py, delay)?;
-        self.back(py, jobs, |queue, topic, leases| queue.put_back(topic, leases, delay))
+        let (jobs, delay) = (self.ours(py, jobs)?, delay_of(py, delay)?);
+        self.back(py, &jobs, OPEN, |queue, topic, leases| queue.put_back(topic, leases, delay))
     }
 
     /// Have the leases of jobs end so long after now. Returns the jobs whose leases were not over.
@@ -299,7 +266,7 @@ impl Queue {
         lease: f64,
     ) -> PyResult<Bound<'py, PyList>> {
         let (mut jobs, lease) = (self.ours(py, jobs)?, delay_of(py, lease)?);
-        let leases: Vec<_> = jobs.iter().map(|job| job.get().lease).collect();
+        let leases: Vec<_> = jobs.iter().map(|job| *job.get().lease()).collect();
         let mut kept = self.call(py, |queue, topic| queue.keep(topic, &leases, lease))?.into_iter();
         jobs.retain(|_| kept.next() == Some(true));
         PyList::new(py, jobs)
@@ -408,132 +375,15 @@ impl Queue {
         Ok((seen.0, due.map(|due| due.as_secs_f64())))
     }
 
-    /// Let it go, from any thread: whoever waits for jobs gets none. Jobs that are out stay out, and can
-    /// be settled by themselves.
+    /// Close it, from any thread: calls that wait for jobs end. Jobs that were not begun go back. Those that
+    /// were begun stay in flight, and can be settled by themselves.
     fn close(&self, py: Python<'_>) {
         self.closed.store(true, Ordering::Relaxed);
+        self.handle.take_back(py, |batch| Arc::ptr_eq(&batch.queue, &self.inner));
         // What the last take owes the queue; else it is over with its lease.
         let _late = call(py, &self.inner, &self.handle, Inner::settle);
         self.inner.rest();
         self.handle.rouse(py);
-    }
-}
-
-impl Job {
-    fn to_ack(&self) -> (Lease, u64) {
-        (self.lease, self.mark)
-    }
-
-    fn call<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
-    ) -> PyResult<T> {
-        call(py, &self.queue, &self.handle, work)
-    }
-}
-
-#[pymethods]
-impl Job {
-    /// Say that it is done: the record is never handed out again.
-    ///
-    /// Raises:
-    ///     LeaseOver: Its time is over, or it was settled before; somebody else may work on it.
-    fn ack(&self, py: Python<'_>) -> PyResult<()> {
-        let acked = self.call(py, |queue, topic| queue.ack(topic, &[self.to_ack()]));
-        self.settled.fetch_or(is_over(py, &acked), Ordering::Relaxed);
-        acked
-    }
-
-    /// Give it back: it is handed out again, to anybody, at once or after a delay.
-    ///
-    /// Args:
-    ///     delay: Seconds before it is handed out again.
-    ///
-    /// Raises:
-    ///     LeaseOver: As for `ack`.
-    #[pyo3(signature = (delay=0.0))]
-    fn nack(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = input::seconds)] delay: f64,
-    ) -> PyResult<()> {
-        let delay = delay_of(py, delay)?;
-        let given_back = self.call(py, |queue, topic| queue.nack(topic, &[self.lease], delay));
-        self.settled.fetch_or(is_over(py, &given_back), Ordering::Relaxed);
-        given_back
-    }
-
-    /// Keep it for longer.
-    ///
-    /// Args:
-    ///     lease: Seconds from now until its time is over.
-    ///
-    /// Raises:
-    ///     LeaseOver: As for `ack`.
-    #[pyo3(signature = (lease=30.0))]
-    fn extend(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = input::seconds)] lease: f64,
-    ) -> PyResult<()> {
-        let lease = delay_of(py, lease)?;
-        self.call(py, |queue, topic| queue.extend(topic, &[self.lease], lease))
-    }
-
-    /// What the topic's codec makes of the record's payload.
-    #[getter]
-    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.record.bind(py).getattr("value")
-    }
-
-    /// A copy of the record's payload.
-    fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        Record::bytes(self.record.bind(py))
-    }
-
-    /// The record's key, or None.
-    #[getter]
-    fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.record.bind(py).getattr("key")
-    }
-
-    /// The record's offset.
-    #[getter]
-    fn offset(&self) -> u64 {
-        self.lease.offset
-    }
-
-    /// How often it was handed out, this time included.
-    #[getter]
-    fn attempt(&self) -> u32 {
-        self.lease.attempt
-    }
-
-    /// True once it was acked or given back through this object.
-    #[getter]
-    fn settled(&self) -> bool {
-        self.settled.load(Ordering::Relaxed)
-    }
-
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        if self.settled() {
-            return Ok(());
-        }
-        match self.nack(py, 0.0) {
-            Err(error) if is_late(py, &error) => Ok(()),
-            given_back => given_back,
-        }
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let record = self.record.bind(py).repr()?;
-        Ok(format!("<Job of {:?}, attempt {}: {record}>", self.queue.name(), self.lease.attempt))
     }
 }
 

@@ -95,6 +95,7 @@ fn catcher(canary: Canary) -> Catcher {
         Canary::LostLeaseAcked
         | Canary::HolderRobbed
         | Canary::ExtensionForgotten
+        | Canary::CountedAtTake
         | Canary::FloorPastJob
         | Canary::FloorPastDurable => Catcher::Jobs,
         Canary::TwoOwners => Catcher::Members,

@@ -2,8 +2,10 @@
 //!
 //! Owns a model of what a queue promises, which knows nothing but what the calls answered, and the time
 //! before and after each: of a job one lease lives at a time; an ack counts while its lease lives, and
-//! once; what is done is not handed out again, and everything else is, whoever dies and whatever the
-//! power takes. A seed decides what each process does, whose turn it is, and who dies where.
+//! once; what is done is not delivered again, and everything else is, whichever process dies and whatever
+//! the power takes; an attempt is what was begun or given back, and nothing else; a job that was begun and
+//! whose holder died or was late comes alone. A seed decides what each process does, whose turn it is,
+//! and which dies where.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -37,19 +39,24 @@ const ANOTHER: u64 = 6;
 #[derive(Clone, Copy)]
 enum Step {
     Take,
+    Begin,
     Ack,
     GiveBack,
+    PutBack,
     Extend,
     Nap,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 11] = [
     Step::Take,
     Step::Take,
     Step::Take,
+    Step::Begin,
+    Step::Begin,
     Step::Ack,
     Step::Ack,
     Step::GiveBack,
+    Step::PutBack,
     Step::Extend,
     Step::Nap,
 ];
@@ -174,13 +181,15 @@ fn after_a_cut(image: &MemoryStorage, mode: WriteMode, first: bool) -> Result<(u
 /// A lease, as far as those know who did not make it.
 struct Given {
     to: usize,
-    attempt: u32,
+    delivery: u32,
     /// When its holder had it.
     noted: usize,
     /// Until when it lives at least, and at most.
     until: (u64, u64),
     /// Its holder may have ended it.
     may_be_over: bool,
+    /// Its holder knows that it began to work.
+    is_begun: bool,
 }
 
 /// What was seen of a job.
@@ -191,6 +200,10 @@ struct Seen {
     done: Option<(usize, usize)>,
     /// Acks that were not answered.
     unanswered: usize,
+    /// When it was known of each attempt that it counts.
+    attempts: Vec<usize>,
+    /// Attempts that may count, those that do included.
+    may_count: usize,
 }
 
 /// What all have seen.
@@ -223,10 +236,10 @@ impl Notes {
         given.filter(|given| given.to == me).for_each(|given| given.may_be_over = true);
     }
 
-    /// A process was handed a job.
-    fn taken(&mut self, me: usize, job: &Job, span: Span, turns: &Turns) {
+    /// A process was given a job, alone or with others.
+    fn taken(&mut self, me: usize, job: &Job, span: Span, (turns, is_alone): (&Turns, bool)) {
         self.now += 1;
-        let (offset, attempt, noted) = (job.lease.offset, job.lease.attempt, self.now);
+        let (offset, delivery, noted) = (job.lease.offset, job.lease.delivery, self.now);
         let Some(seen) = self.jobs.get_mut(offset as usize) else {
             return self.say(format!("process {me} was handed job {offset}, which there is not"));
         };
@@ -243,22 +256,38 @@ impl Notes {
             }
             _ => None,
         };
+        let counted = seen.attempts.iter().filter(|known| **known <= span.began).count();
+        let before = job.lease.attempt as usize - 1;
+        let wrong = wrong.or_else(|| {
+            let is_right = (counted..=seen.may_count).contains(&before);
+            let may = seen.may_count;
+            (!is_right)
+                .then(|| format!("job {offset} counts {before} attempts, not {counted} to {may}"))
+        });
+        let wrong = wrong.or_else(|| {
+            // The last of those that are known is the last: no other process had it since.
+            let last = seen.given.iter().max_by_key(|given| given.delivery)?;
+            let is_suspect = last.is_begun && !last.may_be_over && last.delivery + 1 == delivery;
+            let what = "was begun by a process that died or was late, and comes with others";
+            (is_suspect && !is_alone).then(|| format!("job {offset} {what}"))
+        });
         let until = (span.clock.0 + LEASE_US, span.clock.1 + LEASE_US);
-        seen.given.push(Given { to: me, attempt, noted, until, may_be_over: false });
+        let (may_be_over, is_begun) = (false, false);
+        seen.given.push(Given { to: me, delivery, noted, until, may_be_over, is_begun });
         wrong.into_iter().for_each(|wrong| self.say(wrong));
     }
 
     /// What the holder of a lease asked for was done, or refused.
     fn answered(&mut self, me: usize, what: &str, job: &Job, span: Span, granted: bool) {
         self.now += 1;
-        let (offset, attempt) = (job.lease.offset, job.lease.attempt);
+        let (offset, delivery, known) = (job.lease.offset, job.lease.delivery, self.now);
         let seen = &mut self.jobs[offset as usize];
-        let place = seen.given.iter().position(|g| (g.to, g.attempt) == (me, attempt));
+        let place = seen.given.iter().position(|g| (g.to, g.delivery) == (me, delivery));
         let Some(place) = place else { return };
         let until = seen.given[place].until;
-        // By attempts: who was handed it first may be told so last.
-        let later = seen.given.iter().filter(|given| given.attempt > attempt);
-        let next = later.min_by_key(|given| given.attempt).map(|next| (next.to, next.noted));
+        // By deliveries: the process that got it first may hear of it last.
+        let later = seen.given.iter().filter(|given| given.delivery > delivery);
+        let next = later.min_by_key(|given| given.delivery).map(|next| (next.to, next.noted));
         let story = |why| format!("{what} of job {offset} by process {me} {why}");
         let wrong = match (granted, next) {
             (true, Some((to, noted))) if noted <= span.began => {
@@ -275,6 +304,14 @@ impl Notes {
         if granted && what == EXTENSION {
             seen.given[place].until = (span.clock.0 + LONGER_US, span.clock.1 + LONGER_US);
         }
+        // What was begun before counts already.
+        let counts = matches!(what, BEGINNING | NACK) && !seen.given[place].is_begun;
+        match granted {
+            true if counts => seen.attempts.push(known),
+            false if counts => seen.may_count -= 1,
+            _ => {}
+        }
+        seen.given[place].is_begun |= granted && what == BEGINNING;
         let twice = (granted && what == ACK).then(|| seen.done.replace((me, self.now))).flatten();
         let twice = twice.map(|(by, _)| format!("job {offset} was done by {by} and by {me}"));
         wrong.or(twice).into_iter().for_each(|wrong| self.say(wrong));
@@ -317,6 +354,7 @@ impl Notes {
 
 const ACK: &str = "an ack";
 const NACK: &str = "the giving back";
+const BEGINNING: &str = "the beginning";
 const EXTENSION: &str = "an extension";
 
 /// A process at work.
@@ -352,6 +390,8 @@ impl Hand<'_> {
         for _ in 0..3 + self.random.below(8) {
             match *self.random.pick(&STEPS) {
                 Step::Take => self.take()?,
+                Step::Begin => self.begin()?,
+                Step::PutBack => self.put_back()?,
                 Step::Ack => self.end(ACK)?,
                 Step::GiveBack => self.end(NACK)?,
                 Step::Extend => self.extend()?,
@@ -381,11 +421,36 @@ impl Hand<'_> {
         let lease = Duration::from_micros(LEASE_US);
         let taken = self.timed(|| self.queue.take(&self.topic, n, lease));
         let Some((jobs, span)) = taken else { return Ok(()) };
-        for job in jobs? {
-            lock(self.notes).taken(self.me, &job, span, self.turns);
+        let jobs = jobs?;
+        let is_alone = jobs.len() == 1;
+        for job in jobs {
+            lock(self.notes).taken(self.me, &job, span, (self.turns, is_alone));
             self.mine.push(job);
         }
         Ok(())
+    }
+
+    /// Begin work on one of its jobs, whether it has it still or not.
+    fn begin(&mut self) -> Result<()> {
+        if self.mine.is_empty() {
+            return Ok(());
+        }
+        let job = self.random.pick(&self.mine).clone();
+        self.change(&job, |seen, given| seen.may_count += usize::from(!seen.given[given].is_begun));
+        let done = self.timed(|| self.queue.begin(&self.topic, &[job.lease]));
+        let Some((done, span)) = done else { return Ok(()) };
+        self.answer(BEGINNING, &job, done, span)
+    }
+
+    /// Give one of its jobs back as it is.
+    fn put_back(&mut self) -> Result<()> {
+        if self.mine.is_empty() {
+            return Ok(());
+        }
+        let job = self.mine.swap_remove(self.random.below(self.mine.len()));
+        self.change(&job, |seen, given| seen.given[given].may_be_over = true);
+        let done = self.timed(|| self.queue.put_back(&self.topic, &[job.lease], Duration::ZERO));
+        done.map_or(Ok(()), |(done, _)| done)
     }
 
     /// Ack one of its jobs or give it back, whether it has it still or not.
@@ -397,6 +462,7 @@ impl Hand<'_> {
         let is_ack = what == ACK;
         self.change(&job, |seen, given| {
             seen.unanswered += usize::from(is_ack);
+            seen.may_count += usize::from(!is_ack && !seen.given[given].is_begun);
             seen.given[given].may_be_over = true;
         });
         let done = if is_ack {
@@ -423,7 +489,7 @@ impl Hand<'_> {
     fn change(&self, job: &Job, change: impl FnOnce(&mut Seen, usize)) {
         let mut notes = lock(self.notes);
         let seen = &mut notes.jobs[job.lease.offset as usize];
-        let mine = |given: &Given| (given.to, given.attempt) == (self.me, job.lease.attempt);
+        let mine = |given: &Given| (given.to, given.delivery) == (self.me, job.lease.delivery);
         if let Some(given) = seen.given.iter().position(mine) {
             change(seen, given);
         }

@@ -371,7 +371,13 @@ pub fn staged_part(random: &mut Random) -> Vec<u8> {
 
 pub fn queue_page(random: &mut Random) -> Vec<u8> {
     let parts = queue::Parts { capacity: 64 << random.below(4), ordered: random.once_in(2) };
-    let header = queue::Header { generation: LOG, id: SALT, parts, topic: "jobs".into() };
+    let header = queue::Header {
+        generation: LOG,
+        id: SALT,
+        parts,
+        counts_begun: random.once_in(2),
+        topic: "jobs".into(),
+    };
     let mut page = vec![0; 4096];
     page[..queue::HEADER_LEN].copy_from_slice(&header.encode());
     let put = |page: &mut [u8], at: usize, words: &[u64]| {
@@ -394,7 +400,10 @@ pub fn queue_page(random: &mut Random) -> Vec<u8> {
     ]);
     let entry = queue::Entry {
         state,
+        begun: random.once_in(2),
+        suspect: random.once_in(2),
         attempts: random.edgy(3) as u32,
+        deliveries: random.edgy(3) as u32,
         holder: random.next() as u32,
         serial: random.edgy(2) as u32,
         when: random.edgy(1000),

@@ -31,8 +31,17 @@ pub const ENTRY_LEN: u64 = 64;
 pub const ENDS_LEN: usize = 64;
 /// Smallest number of places.
 pub const CAPACITY_MIN: u64 = 64;
-/// Hand-outs are counted up to this.
+/// Attempts are counted up to this.
 pub const ATTEMPTS_MAX: u32 = (1 << 24) - 1;
+/// Deliveries are counted modulo one more than this.
+pub const DELIVERIES_MAX: u32 = (1 << 31) - 1;
+/// Where deliveries begin in the word that holds the lane.
+const DELIVERIES_AT: u32 = 33;
+const LANE: u64 = (1 << DELIVERIES_AT) - 1;
+const BEGUN: u64 = 1 << 4;
+const SUSPECT: u64 = 1 << 5;
+const ORDERED_FLAG: u32 = 1;
+const BEGINS_FLAG: u32 = 1 << 1;
 /// Largest number of places: so many jobs may be out, delayed, or done behind one that is not.
 pub const CAPACITY_MAX: u64 = 1 << 26;
 
@@ -129,6 +138,9 @@ pub struct Header {
     pub id: u64,
     /// How many places, and with which order.
     pub parts: Parts,
+    /// True where an attempt counts when the work begins. In files of earlier builds, it counted with the
+    /// delivery. No build writes to such a file; it is copied first.
+    pub counts_begun: bool,
     /// Name of the topic.
     pub topic: String,
 }
@@ -139,7 +151,8 @@ impl Header {
         let mut out = [0; HEADER_LEN];
         put(&mut out, 0, &MAGIC);
         put(&mut out, 8, &VERSION.to_le_bytes());
-        put(&mut out, 12, &u32::from(self.parts.ordered).to_le_bytes());
+        let begins = if self.counts_begun { BEGINS_FLAG } else { 0 };
+        put(&mut out, 12, &(u32::from(self.parts.ordered) | begins).to_le_bytes());
         put(&mut out, 16, &self.generation);
         put(&mut out, 32, &self.id.to_le_bytes());
         put(&mut out, CAPACITY_AT, &self.parts.capacity.to_le_bytes());
@@ -169,10 +182,12 @@ impl Header {
             return Err(Malformed::Newer(u32_at(bytes, 8)));
         }
         let flags = u32_at(bytes, 12);
-        if flags > 1 {
+        if flags > ORDERED_FLAG | BEGINS_FLAG {
             return Err(Malformed::Unknown("a flag of a newer version"));
         }
-        let parts = Parts { capacity: u64_at(bytes, CAPACITY_AT), ordered: flags == 1 };
+        let parts =
+            Parts { capacity: u64_at(bytes, CAPACITY_AT), ordered: flags & ORDERED_FLAG != 0 };
+        let counts_begun = flags & BEGINS_FLAG != 0;
         let name = bytes[49..49 + MAX_NAME].get(..usize::from(bytes[48])).map(<[u8]>::to_vec);
         let topic = name.and_then(|name| String::from_utf8(name).ok());
         let is_sound = parts.capacity.is_power_of_two()
@@ -181,7 +196,7 @@ impl Header {
             Some(topic) if is_sound => {
                 let mut generation = [0; 16];
                 generation.copy_from_slice(&bytes[16..32]);
-                Ok(Self { generation, id: u64_at(bytes, 32), parts, topic })
+                Ok(Self { generation, id: u64_at(bytes, 32), parts, counts_begun, topic })
             }
             _ => Err(Malformed::Damaged(
                 "a header that no queue has; `falaj queues --reset` begins it anew",
@@ -287,8 +302,14 @@ pub enum State {
 pub struct Entry {
     /// What became of the record.
     pub state: State,
-    /// How often it was handed out.
+    /// True where the process that has it began to work on it.
+    pub begun: bool,
+    /// True where the last process that worked on it died, or was late.
+    pub suspect: bool,
+    /// How often work on it was begun.
     pub attempts: u32,
+    /// How often it was delivered, modulo 2³¹; 0 once it is done.
+    pub deliveries: u32,
     /// Identity of the process that has it, else 0.
     pub holder: u32,
     /// Counts versions of the entry, whatever record is in its place.
@@ -301,8 +322,29 @@ pub struct Entry {
 
 impl Entry {
     /// What is known of a record that was never handed out.
-    pub const FRESH: Self =
-        Self { state: State::Ready, attempts: 0, holder: 0, serial: 0, when: 0, mark: 0 };
+    pub const FRESH: Self = Self {
+        state: State::Ready,
+        begun: false,
+        suspect: false,
+        attempts: 0,
+        deliveries: 0,
+        holder: 0,
+        serial: 0,
+        when: 0,
+        mark: 0,
+    };
+
+    /// True where work on it was begun and not ended: by a lease that is over, or before.
+    #[inline]
+    pub fn is_suspect(&self) -> bool {
+        self.begun || self.suspect
+    }
+
+    /// How often work on it was begun, with one more time.
+    #[inline]
+    pub fn next_attempt(&self) -> u32 {
+        self.attempts.saturating_add(1).min(ATTEMPTS_MAX)
+    }
 
     /// Lay it out, for a record of a file.
     #[inline]
@@ -313,9 +355,15 @@ impl Entry {
             State::Delayed => 3,
             State::Done => 4,
         };
-        let last = state | u64::from(self.attempts.min(ATTEMPTS_MAX)) << 8;
+        let begun = if self.begun { BEGUN } else { 0 };
+        let suspect = if self.suspect { SUSPECT } else { 0 };
+        let last = state | begun | suspect | u64::from(self.attempts.min(ATTEMPTS_MAX)) << 8;
         let held = u64::from(self.holder) | u64::from(self.serial) << 32;
-        let words = [self.when, held, self.mark, last];
+        let mark = match self.state {
+            State::Done => self.mark,
+            _ => self.mark & LANE | u64::from(self.deliveries) << DELIVERIES_AT,
+        };
+        let words = [self.when, held, mark, last];
         [words[0], words[1], words[2], last | u64::from(checksum(id, offset, &words)) << 32]
     }
 
@@ -327,20 +375,27 @@ impl Entry {
         if u64::from(crc) != words[3] >> 32 {
             return None;
         }
-        let state = match last & 0xff {
+        let state = match last & 0xff & !(BEGUN | SUSPECT) {
             1 => State::Ready,
             2 => State::Leased,
             3 => State::Delayed,
             4 => State::Done,
             _ => return None,
         };
+        let (mark, deliveries) = match state {
+            State::Done => (words[2], 0),
+            _ => (words[2] & LANE, (words[2] >> DELIVERIES_AT) as u32),
+        };
         Some(Self {
             state,
+            begun: last & BEGUN != 0,
+            suspect: last & SUSPECT != 0,
             attempts: (last >> 8) as u32,
+            deliveries,
             holder: words[1] as u32,
             serial: serial(words),
             when: words[0],
-            mark: words[2],
+            mark,
         })
     }
 }

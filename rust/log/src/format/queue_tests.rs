@@ -7,7 +7,7 @@ const TOPIC: [u8; 16] = *b"generation of it";
 
 fn header() -> Header {
     let parts = Parts { capacity: 1024, ordered: true };
-    Header { generation: [9; 16], id: 77, parts, topic: "jobs".into() }
+    Header { generation: [9; 16], id: 77, parts, counts_begun: true, topic: "jobs".into() }
 }
 
 #[test]
@@ -23,7 +23,17 @@ fn a_header_says_what_was_written_and_every_flipped_bit_is_noticed() {
 
 #[test]
 fn an_entry_is_its_own_records_and_every_flipped_bit_is_noticed() {
-    let entry = Entry { state: State::Done, attempts: 3, holder: 5, serial: 8, when: 13, mark: 21 };
+    let entry = Entry {
+        state: State::Leased,
+        begun: true,
+        suspect: true,
+        attempts: 3,
+        deliveries: 4,
+        holder: 5,
+        serial: 8,
+        when: 13,
+        mark: 21,
+    };
     let words = entry.encode(77, 1000);
     assert_eq!(Entry::decode(&words, 77, 1000), Some(entry));
     assert_eq!(Entry::decode(&words, 78, 1000), None, "another file's");
@@ -62,10 +72,12 @@ fn parts_lie_behind_each_other_and_end_where_the_file_does() {
 
 #[test]
 fn the_header_stands_where_the_format_says() {
-    for (ordered, flags) in [(false, 0), (true, 1)] {
+    for (ordered, counts_begun, flags) in
+        [(false, false, 0), (true, false, 1), (false, true, 2), (true, true, 3)]
+    {
         let parts = Parts { capacity: 0x0200_0000, ordered };
         let id = 0x8807_8605_8403_8201;
-        let header = Header { generation: TOPIC, id, parts, topic: "orders".into() };
+        let header = Header { generation: TOPIC, id, parts, counts_begun, topic: "orders".into() };
         let expected = sealed(
             512,
             &[
@@ -101,7 +113,7 @@ fn a_header_that_is_cut_off_newer_or_of_no_queue_is_told_apart() {
     assert_eq!(Header::decode(&torn), Err(Malformed::Damaged(flipped)));
     assert_eq!(with(8, &[2]), Err(Malformed::Newer(2)));
     assert_eq!(with(8, &[0]), Ok(header()));
-    for flags in [2, 3] {
+    for flags in [4, 5, 8, 0xff] {
         assert!(matches!(with(12, &[flags]), Err(Malformed::Unknown(_))), "flags {flags}");
     }
     assert_eq!(with(49, b"\xff"), Err(Malformed::Damaged(strange)), "a name that is no text");
@@ -279,9 +291,14 @@ fn version(id: u64, offset: u64, fields: &[(usize, &[u8])]) -> [u64; 4] {
 #[test]
 fn an_entry_stands_where_the_format_says() {
     let offset = 0x9807_9605_9403_9201;
-    for (number, state) in
-        [(1, State::Ready), (2, State::Leased), (3, State::Delayed), (4, State::Done)]
-    {
+    for (number, state, flags) in [
+        (1, State::Ready, 32),
+        (2, State::Leased, 0),
+        (2, State::Leased, 16),
+        (2, State::Leased, 48),
+        (3, State::Delayed, 0),
+        (4, State::Done, 0),
+    ] {
         let expected = version(
             ID,
             offset,
@@ -290,29 +307,37 @@ fn an_entry_stands_where_the_format_says() {
                 (8, b"\x11\x92\x13\x94"),
                 (12, b"\x21\xa2\x23\xa4"),
                 (16, b"\x31\xb2\x33\xb4\x35\xb6\x37\xb8"),
-                (24, &[number, 0x41, 0xc2, 0x83]),
+                (24, &[number | flags, 0x41, 0xc2, 0x83]),
             ],
         );
+        // A lane and the deliveries share the word that a block's mark fills.
+        let (mark, deliveries) = match state {
+            State::Done => (0xb837_b635_b433_b231, 0),
+            _ => (0x0000_0001_b433_b231, 0x5c1b_db1a),
+        };
         let entry = Entry {
             state,
+            begun: flags & 16 != 0,
+            suspect: flags & 32 != 0,
             attempts: 0x0083_c241,
+            deliveries,
             holder: 0x9413_9211,
             serial: 0xa423_a221,
             when: 0x8807_8605_8403_8201,
-            mark: 0xb837_b635_b433_b231,
+            mark,
         };
         assert_eq!(entry.encode(ID, offset), expected, "{state:?}");
         assert_eq!(Entry::decode(&expected, ID, offset), Some(entry), "{state:?}");
         assert_eq!(serial(&expected), 0xa423_a221);
     }
-    for number in [0, 5, 0xff] {
+    for number in [0, 5, 8, 64 | 2, 128 | 2, 0xff] {
         let strange = version(ID, 9, &[(24, &[number])]);
         assert_eq!(Entry::decode(&strange, ID, 9), None, "there is no state {number}");
     }
 }
 
 #[test]
-fn hand_outs_are_counted_up_to_what_three_bytes_hold() {
+fn attempts_are_counted_up_to_what_three_bytes_hold() {
     for (attempts, counted) in [
         (16_777_214, 16_777_214),
         (16_777_215, 16_777_215),

@@ -113,7 +113,7 @@ impl Queue {
     fn open_file(&self, topic: &Topic, member: &Arc<Membership>) -> Result<StateFile> {
         let store = topic.store();
         if let Some(file) = StateFile::open(store, &self.path)? {
-            if self.is_of(&file, topic)? && file.load(at::INCARNATION) == member.incarnation() {
+            if self.is_of(&file, topic)? && is_ready(&file, member) {
                 return Ok(file);
             }
         }
@@ -132,16 +132,26 @@ impl Queue {
         })
     }
 
-    /// Nobody of this incarnation has locked it before; the claim keeps others from doing the same. False
-    /// where another file took its place.
+    /// No process of this incarnation locked it before, or an earlier build laid it out. The claim keeps
+    /// others from doing the same. False where another file took its place.
     fn review(&self, topic: &Topic, member: &Arc<Membership>, file: &StateFile) -> Result<bool> {
-        if file.load(at::INCARNATION) == member.incarnation() {
+        if is_ready(file, member) {
             return Ok(true);
         }
         file.free_stale_lock(member.incarnation());
         let Some(guard) = file.lock(topic.store(), member)? else { return Ok(false) };
         let mut ring = Ring::new(file, member.identity(), guard)?;
-        ring.review(topic, Now::of(topic.store()), member.incarnation()).map(|()| true)
+        if file.load(at::INCARNATION) != member.incarnation() {
+            ring.review(topic, Now::of(topic.store()), member.incarnation())?;
+        }
+        if file.header.counts_begun {
+            return Ok(true);
+        }
+        // Builds that count an attempt with the delivery refuse the copy by name.
+        if file.is_in_place(topic.store())? {
+            ring.resize(topic, file.parts().capacity, Now::of(topic.store()))?;
+        }
+        Ok(false)
     }
 
     fn create_file(&self, topic: &Topic) -> Result<()> {
@@ -153,7 +163,8 @@ impl Queue {
         let ordered = self.options.ordered.unwrap_or_else(was_ordered);
         let parts = Parts { capacity: self.options.capacity, ordered };
         let generation = topic.settings().generation;
-        let header = Header { generation, id, parts, topic: topic.name().to_owned() };
+        let topic_name = topic.name().to_owned();
+        let header = Header { generation, id, parts, counts_begun: true, topic: topic_name };
         let first = topic.first(0)?;
         let ends = Ends { floor: first, head: first, ..Ends::default() };
         review::create(store, &self.path, header, ends, |_| Ok(()))
@@ -171,4 +182,9 @@ impl Queue {
             asked: topic.name().to_owned(),
         })
     }
+}
+
+/// True where the file needs neither a review nor another layout.
+fn is_ready(file: &StateFile, member: &Membership) -> bool {
+    file.header.counts_begun && file.load(at::INCARNATION) == member.incarnation()
 }

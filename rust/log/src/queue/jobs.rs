@@ -84,7 +84,10 @@ impl Reader {
 }
 
 impl Queue {
-    /// Take up to `n` jobs that may be worked on now; none where there are none.
+    /// Take up to `n` jobs that may be worked on now; none where there are none. A suspect comes alone
+    /// ([`Lease::suspect`]).
+    ///
+    /// Work on none of them has begun: [`Queue::each`] or [`Queue::begin`] begins it.
     ///
     /// # Errors
     /// `Invalid` for a lease of no length; those of the queue's state; those of reading the records:
@@ -107,8 +110,9 @@ impl Queue {
     /// next ones again.
     fn fill(&self, topic: &Topic, n: usize, lease: Duration, jobs: &mut Vec<Job>) -> Result<()> {
         let (mut unread, mut ended) = (Vec::new(), Ok(()));
-        while jobs.len() < n && unread.len() < UNREAD_MAX {
-            match self.lease(topic, n - jobs.len(), lease) {
+        let is_alone = |jobs: &[Job]| jobs.first().is_some_and(|job| job.lease.suspect);
+        while jobs.len() < n && unread.len() < UNREAD_MAX && !is_alone(jobs) {
+            match self.lease(topic, (n - jobs.len(), jobs.is_empty()), lease) {
                 Ok(leases) if leases.is_empty() => break,
                 Ok(leases) => ended = ended.and(self.read(topic, &leases, jobs, &mut unread)),
                 Err(error) => {
@@ -154,8 +158,8 @@ impl Queue {
         ended
     }
 
-    /// Give jobs back that nobody was told of, to be handed out again at once or after a delay: that was
-    /// no attempt. Where the lock is not to be had, the next call does it.
+    /// Give jobs back as they are, to be delivered again at once or after a delay: what was not begun was
+    /// no attempt. A lease that is over needs nothing. Where the lock is not to be had, the next call does it.
     ///
     /// # Errors
     /// `Invalid` for a delay that leads out of the calendar.
@@ -165,6 +169,18 @@ impl Queue {
         leases.iter().for_each(|lease| self.owed.note(*lease, How::Back(until)));
         let _later = self.settle(topic);
         Ok(())
+    }
+
+    /// The same, but the next call of this handle does it: takes no lock, and never fails.
+    pub fn owe(&self, leases: &[Lease]) {
+        leases.iter().for_each(|lease| self.owed.note(*lease, How::Back(None)));
+    }
+
+    /// The jobs of a batch, each begun when the iteration reaches it. Jobs whose lease is over by then are
+    /// passed over: others may have them. What is not reached goes back when the iterator is dropped, and
+    /// that was no attempt.
+    pub fn each<'a>(&'a self, topic: &'a Topic, jobs: Vec<Job>) -> Each<'a> {
+        Each { queue: self, topic, left: jobs.into_iter() }
     }
 
     /// Settle what takes leased and could not hand out, as far as that is not done yet.
@@ -178,6 +194,45 @@ impl Queue {
     /// Let go of what reading keeps open.
     pub fn rest(&self) {
         self.reader.forget();
+    }
+}
+
+/// Jobs of a batch, each begun when it is reached; [`Queue::each`] makes it.
+#[derive(Debug)]
+pub struct Each<'a> {
+    queue: &'a Queue,
+    topic: &'a Topic,
+    left: std::vec::IntoIter<Job>,
+}
+
+impl Iterator for Each<'_> {
+    type Item = Result<Job>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let lease = self.left.as_slice().first()?.lease;
+            let begun = self.queue.begin(self.topic, &[lease]);
+            match begun {
+                // It stays among those that go back.
+                Err(error) if !matches!(error, Error::LeaseOver { .. }) => return Some(Err(error)),
+                _ => {}
+            }
+            let job = self.left.next()?;
+            if begun.is_ok() {
+                return Some(Ok(job));
+            }
+        }
+    }
+}
+
+impl Drop for Each<'_> {
+    fn drop(&mut self) {
+        let left: Vec<_> = self.left.as_slice().iter().map(|job| job.lease).collect();
+        if !left.is_empty() {
+            self.queue.owe(&left);
+            // Where the lock is not to be had now, the next call does it.
+            let _later = self.queue.settle(self.topic);
+        }
     }
 }
 

@@ -16,6 +16,11 @@
 //!     └──────────────────────────── leased
 //! ```
 //!
+//! A job that is leased is *begun* or not. Beginning is what counts as an attempt. A job that was never
+//! begun comes back as if it had not been delivered, whatever becomes of its holder. Where the holder dies
+//! or is late, what it had begun is *suspect*: it is delivered alone, so that the next death accuses no
+//! other job.
+//!
 //! Records are read from the topic by their offsets; nothing of them is copied into the state. What
 //! becomes of jobs that were tried too often is left to who takes them. Bytes: `docs/FORMAT.md`,
 //! "Queue".
@@ -46,10 +51,10 @@ use crate::log::{Interrupt, Wait};
 use crate::store::Store;
 use crate::topic::Topic;
 
-pub use jobs::{Job, NOT_BEFORE};
+pub use jobs::{Each, Job, NOT_BEFORE};
 use lane::lane_of;
 pub use overview::{Counts, Overview, overview};
-use ring::{Ring, Room};
+use ring::{Back, Ring, Room};
 pub use shelf::{delete, list};
 
 /// How often a process looks for dead holders, while there are others' leases.
@@ -94,8 +99,12 @@ impl Now {
 pub struct Lease {
     /// Which record.
     pub offset: u64,
-    /// How often it was handed out, this time included.
+    /// How often work on it was begun, this time included, whether it has begun yet or not.
     pub attempt: u32,
+    /// How often it was delivered, modulo 2³¹: no two leases of a job have the same.
+    pub delivery: u32,
+    /// True where the last process that worked on it died or was late: it is alone in its batch.
+    pub suspect: bool,
     /// Which process has it.
     pub holder: u32,
     /// Of which state: when the queue is reset it has another.
@@ -249,7 +258,28 @@ impl Queue {
         self.all_were_ours(refused)
     }
 
-    /// Give jobs back, to be handed out again at once or after a delay.
+    /// Begin work on jobs: from here on, this is an attempt, however it ends. Begin each before its work;
+    /// [`Queue::each`] does. Without it, a job that kills its worker is never counted. Costs a store into the
+    /// queue's file, and no sync: a power failure may take it back.
+    ///
+    /// # Errors
+    /// As [`Queue::ack`]: do not work on that job.
+    pub fn begin(&self, topic: &Topic, leases: &[Lease]) -> Result<()> {
+        let refused = self.locked(topic, |ring, now| {
+            let mut refused = None;
+            for lease in leases {
+                match ring.held(lease, now) {
+                    Ok(found) => ring.begin_work(lease.offset, &found)?,
+                    Err(why) => refused = refused.or(Some((lease.offset, why))),
+                }
+            }
+            Ok(refused)
+        })?;
+        self.all_were_ours(refused)
+    }
+
+    /// Give jobs back that were tried in vain, to be delivered again at once or after a delay. That is an
+    /// attempt, begun or not; [`Queue::put_back`] gives back what was not begun.
     ///
     /// # Errors
     /// As [`Queue::ack`]; `Invalid` for a delay that leads out of the calendar.
@@ -260,7 +290,7 @@ impl Queue {
             let mut refused = None;
             for lease in leases {
                 match ring.held(lease, now) {
-                    Ok(found) => ring.give_back(lease.offset, &found, until, true, now)?,
+                    Ok(found) => ring.give_back(lease.offset, &found, until, Back::Failed, now)?,
                     Err(why) => refused = refused.or(Some((lease.offset, why))),
                 }
             }
@@ -306,8 +336,13 @@ impl Queue {
             .map_or(Ok(()), |(offset, why)| Err(Error::LeaseOver { queue: queue(), offset, why }))
     }
 
-    /// Take leases of up to `n` jobs.
-    fn lease(&self, topic: &Topic, n: usize, lease: Duration) -> Result<Vec<Lease>> {
+    /// Take leases of up to `n` jobs; of a suspect only if `may_suspect`, and of no other then.
+    fn lease(
+        &self,
+        topic: &Topic,
+        (n, may_suspect): (usize, bool),
+        lease: Duration,
+    ) -> Result<Vec<Lease>> {
         let (lease, end) = (micros(lease)?, topic.end(0)?);
         self.reclaim(topic)?;
         let durable = self.durable.load(Ordering::Relaxed);
@@ -322,7 +357,7 @@ impl Queue {
                     ring.pass(durable.max(self.durable.load(Ordering::Relaxed)))?;
                 }
                 let lane = |offset| lane_of(topic, offset);
-                let out = ring.take(n, end, now.steady + lease, now, &lane)?;
+                let out = ring.take((n, may_suspect), end, now.steady + lease, now, &lane)?;
                 if out.is_empty() && ring.due.is_spoilt() {
                     return Ok((out, Room::Spoilt));
                 }
@@ -450,6 +485,7 @@ impl Queue {
     }
 
     fn next(&self, topic: &Topic) -> Result<(Next, Changes)> {
+        self.settle(topic)?;
         let end = topic.end(0)?;
         let me = topic.store().membership()?.identity();
         self.locked(topic, |ring, now| {
@@ -472,6 +508,7 @@ impl Queue {
     /// # Errors
     /// Those of the queue's state and of the topic.
     pub fn info(&self, topic: &Topic) -> Result<QueueInfo> {
+        self.settle(topic)?;
         let (first, end, member) = (topic.first(0)?, topic.end(0)?, topic.store().membership()?);
         let me = member.identity();
         self.locked(topic, |ring, _| {

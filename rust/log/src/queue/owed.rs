@@ -11,13 +11,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::Result;
 use crate::store::fork;
 
-use super::ring::Ring;
+use super::ring::{Back, Ring};
 use super::{Lease, Now};
 
 /// What becomes of the job.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
-    /// It was not tried, and may be handed out at once, or from a time of the wall clock on.
+    /// It goes back as it is, to be delivered at once, or from a time of the wall clock on.
     Back(Option<u64>),
     /// Its record is gone for a newer one of its key.
     Done,
@@ -67,7 +67,9 @@ impl Owed {
             // What is over is somebody else's, and needs nothing.
             if let Ok(found) = ring.held(lease, now) {
                 match *how {
-                    How::Back(until) => ring.give_back(lease.offset, &found, until, false, now)?,
+                    How::Back(until) => {
+                        ring.give_back(lease.offset, &found, until, Back::Unworked, now)?;
+                    }
                     How::Done => ring.done(lease.offset, &found, 0, now)?,
                     How::Trimmed(first) => ring.trimmed(first, now)?,
                 }

@@ -48,8 +48,10 @@ impl Ring<'_> {
                 State::Leased => {
                     let ordered = self.file.parts().ordered;
                     let mark = if ordered { lane_or(topic, offset, entry.mark)? } else { 0 };
-                    let entry = Entry { state: State::Ready, holder: 0, when: 0, mark, ..entry };
-                    self.file.put(offset, &found, entry)?;
+                    let (attempts, deliveries) = (entry.attempts, entry.deliveries);
+                    let suspect = entry.is_suspect();
+                    let back = Entry { suspect, attempts, deliveries, mark, ..Entry::FRESH };
+                    self.file.put(offset, &found, back)?;
                 }
             }
         }
@@ -87,22 +89,21 @@ impl Ring<'_> {
                 self.due.count(entry.holder, 1)?;
             }
             if self.due.join(place, entry.mark)? {
-                // What may go at once, in the order of offsets.
-                let rank = (offset - self.ends.floor).min(now.steady);
-                self.due.put(place, Self::time_of(&entry, now).max(rank))?;
+                let time = Self::time_of(&entry, now).max(self.rank(offset, now));
+                self.due.put(place, time)?;
             }
         }
         Ok(())
     }
 
-    /// Have a file with more places, or with fewer, take this one's place.
+    /// Have another file take this one's place: with more places, with fewer, or in today's layout.
     pub(super) fn resize(&mut self, topic: &Topic, capacity: u64, now: Now) -> Result<()> {
         let store = topic.store();
         self.begin()?;
         let parts = Parts { capacity, ..self.file.parts() };
         let doublings = |parts: Parts| u64::from(parts.capacity.trailing_zeros());
         let id = self.file.lineage().wrapping_add(doublings(parts));
-        let header = Header { id, parts, ..self.file.header.clone() };
+        let header = Header { id, parts, counts_begun: true, ..self.file.header.clone() };
         create(store, &self.file.path, header, self.ends, |other| {
             for offset in self.ends.floor..self.ends.head {
                 other.put(offset, &other.entry(offset), self.file.entry(offset).entry)?;

@@ -7,7 +7,7 @@
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
-use crate::format::queue::{ATTEMPTS_MAX, Ends, Entry, State, at};
+use crate::format::queue::{DELIVERIES_MAX, Ends, Entry, State, at};
 use crate::lock::Identity;
 
 use super::due::Due;
@@ -26,6 +26,17 @@ pub(super) struct Ring<'a> {
     stored: Ends,
     slot: usize,
     _guard: Option<Guard<'a>>,
+}
+
+/// Why a job comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Back {
+    /// Its holder tried it in vain: that is an attempt, begun or not.
+    Failed,
+    /// Its holder gives it back as it is: an attempt only where it was begun.
+    Unworked,
+    /// Its holder is dead: the same, and where it was begun it may be what killed the holder.
+    Orphaned,
 }
 
 /// What hinders a take.
@@ -102,12 +113,13 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Hand out up to `n` jobs until a deadline: first what came back, then what nobody had yet, below
-    /// `end`. `lane` tells the lane of a record, where keys keep an order. It ends, whatever the heap says:
-    /// in each turn one that was due is handed out, taken out or put off.
+    /// Lease up to `n` jobs until a deadline: first those that came back, then records that were never
+    /// delivered, below `end`. A suspect comes alone, and only if `may_suspect`: it has the batch to itself,
+    /// so that the next death accuses no other. `lane` gives the lane of a record, where keys keep an order.
+    /// The loop ends, whatever the heap says: each turn leases, removes or delays one that was due.
     pub(super) fn take(
         &mut self,
-        n: usize,
+        (n, may_suspect): (usize, bool),
         end: u64,
         deadline: u64,
         now: Now,
@@ -145,10 +157,19 @@ impl<'a> Ring<'a> {
                     self.due.put(place, found.entry.when)?;
                     continue;
                 }
-                State::Leased => self.due.count(found.entry.holder, -1)?,
-                State::Delayed | State::Ready => {}
+                State::Leased | State::Delayed | State::Ready => {}
+            }
+            let is_suspect = found.entry.is_suspect();
+            if is_suspect && !(may_suspect && out.is_empty()) {
+                return Ok(out);
+            }
+            if StateFile::is_leased(&found.entry) {
+                self.due.count(found.entry.holder, -1)?;
             }
             out.push(self.lease(offset, &found, found.entry, deadline)?);
+            if is_suspect {
+                return Ok(out);
+            }
         }
         while out.len() < n
             && self.ends.head < end
@@ -176,14 +197,28 @@ impl<'a> Ring<'a> {
     }
 
     fn lease(&self, offset: u64, found: &Found, before: Entry, deadline: u64) -> Result<Lease> {
-        let attempt = before.attempts.saturating_add(1).min(ATTEMPTS_MAX);
-        let holder = self.me.bits();
-        let state = State::Leased;
-        let entry = Entry { state, attempts: attempt, holder, when: deadline, ..before };
+        let (attempt, suspect) = (before.next_attempt(), before.is_suspect());
+        let deliveries = before.deliveries.wrapping_add(1) & DELIVERIES_MAX;
+        let (state, holder, when) = (State::Leased, self.me.bits(), deadline);
+        let mut entry = Entry { state, begun: false, suspect, deliveries, holder, when, ..before };
+        if planted(Canary::CountedAtTake) {
+            entry = Entry { begun: true, attempts: attempt, ..entry };
+        }
         self.file.put(offset, found, entry)?;
         self.due.put(self.file.parts().place(offset), deadline)?;
         self.due.count(holder, 1)?;
-        Ok(Lease { offset, attempt, holder, lineage: self.file.lineage() })
+        let lineage = self.file.lineage();
+        Ok(Lease { offset, attempt, delivery: deliveries, suspect, holder, lineage })
+    }
+
+    /// Work on a job begins: from here on this is an attempt, whatever becomes of the holder. One store of a
+    /// new version, as nothing derived changes.
+    pub(super) fn begin_work(&self, offset: u64, found: &Found) -> Result<()> {
+        if found.entry.begun {
+            return Ok(());
+        }
+        let attempts = found.entry.next_attempt();
+        self.file.put(offset, found, Entry { begun: true, attempts, ..found.entry })
     }
 
     /// The entry of a lease that this process has and that is not over; why not otherwise.
@@ -203,7 +238,7 @@ impl<'a> Ring<'a> {
             State::Done => Err("the job is done"),
             State::Ready | State::Delayed => Err("it was given back, or taken back"),
             State::Leased
-                if (entry.holder, entry.attempts) != (lease.holder, lease.attempt)
+                if (entry.holder, entry.deliveries) != (lease.holder, lease.delivery)
                     && !planted(Canary::LostLeaseAcked) =>
             {
                 Err("its time was over, and the job was handed out again")
@@ -219,7 +254,8 @@ impl<'a> Ring<'a> {
         if before.state == State::Done {
             return Ok(());
         }
-        let done = Entry { state: State::Done, holder: 0, when: 0, mark, ..before };
+        let state = State::Done;
+        let done = Entry { state, attempts: before.attempts, mark, ..Entry::FRESH };
         self.file.put(offset, found, done)?;
         if StateFile::is_leased(&before) {
             self.due.count(before.holder, -1)?;
@@ -234,25 +270,40 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
-    /// Give a job back: at once, or not before a time of the wall clock. `counts`: whether it was tried.
+    /// Give a job back: at once, or not before a time of the wall clock.
     pub(super) fn give_back(
         &self,
         offset: u64,
         found: &Found,
         until: Option<u64>,
-        counts: bool,
+        why: Back,
         now: Now,
     ) -> Result<()> {
         let before = found.entry;
+        let (attempts, suspect) = match why {
+            Back::Failed if !before.begun => (before.next_attempt(), false),
+            Back::Failed => (before.attempts, false),
+            Back::Unworked => (before.attempts, before.suspect),
+            Back::Orphaned => (before.attempts, before.is_suspect()),
+        };
         let state = if until.is_some() { State::Delayed } else { State::Ready };
-        let attempts = if counts { before.attempts } else { before.attempts.saturating_sub(1) };
-        let when = until.unwrap_or(0);
-        let entry = Entry { state, attempts, holder: 0, when, ..before };
+        let (begun, holder, when) = (false, 0, until.unwrap_or(0));
+        let entry = Entry { state, begun, suspect, attempts, holder, when, ..before };
         self.file.put(offset, found, entry)?;
         self.due.count(before.holder, -1)?;
-        // Behind what came back before it.
-        let time = if until.is_some() { Self::time_of(&entry, now) } else { now.steady };
+        let time = match until {
+            Some(_) => Self::time_of(&entry, now),
+            // As if it had never been delivered: in the order of offsets.
+            None if why != Back::Failed && !before.begun => self.rank(offset, now),
+            // Behind all that came back before it.
+            None => now.steady,
+        };
         self.due.put(self.file.parts().place(offset), time)
+    }
+
+    /// The time of a job that may be delivered at once, in the order of offsets.
+    pub(super) fn rank(&self, offset: u64, now: Now) -> u64 {
+        (offset - self.ends.floor).min(now.steady)
     }
 
     /// Let a lease end later, or earlier.
@@ -264,13 +315,13 @@ impl<'a> Ring<'a> {
         self.due.put(self.file.parts().place(offset), deadline)
     }
 
-    /// A process is dead: what it had may be handed out at once. Returns how many jobs that was.
+    /// A process is dead: its jobs may be delivered at once. Returns how many there were.
     pub(super) fn reclaim(&self, dead: Identity, now: Now) -> Result<u64> {
         let mut count = 0;
         for offset in self.ends.floor..self.ends.head {
             let found = self.file.entry(offset);
             if StateFile::is_leased(&found.entry) && found.entry.holder == dead.bits() {
-                self.give_back(offset, &found, None, true, now)?;
+                self.give_back(offset, &found, None, Back::Orphaned, now)?;
                 count += 1;
             }
         }

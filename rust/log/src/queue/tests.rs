@@ -1,5 +1,6 @@
 //! Queues in memory: what is handed out to whom, power cuts and deaths at every event, harmed files.
 
+mod begun;
 mod forged;
 mod handing_back;
 mod waiting;
@@ -113,6 +114,7 @@ fn a_lease_past_its_deadline_is_over_and_its_ack_is_refused() {
     let topic = filled(&machine, 3, SyncMode::Durable);
     let queue = queue(&topic, SMALL);
     let late = take(&queue, &topic, 1);
+    queue.begin(&topic, &leases(&late)).unwrap();
     queue.extend(&topic, &leases(&late), 2 * LEASE).unwrap();
     machine.set_now_us(NOW + 31_000_000);
     assert_eq!(offsets(&take(&queue, &topic, 1)), [1], "it was extended");
@@ -169,22 +171,6 @@ fn of_one_key_one_job_is_out_at_a_time_and_in_the_order_of_offsets() {
     assert_eq!(offsets(&take(&queue, &topic, 9)), [4, 5]);
     let other = Queue::open(&topic, "work", QueueOptions { ordered: Some(false), ..SMALL });
     assert!(matches!(other, Err(Error::SettingsMismatch { setting: "order", .. })));
-}
-
-#[test]
-fn a_dead_holders_jobs_are_handed_out_again_and_count_as_tried() {
-    let machine = machine();
-    let topic = filled(&machine, 4, SyncMode::Durable);
-    let victim = machine.process();
-    let theirs = topic_on(&victim).unwrap();
-    assert_eq!(offsets(&take(&queue(&theirs, SMALL), &theirs, 2)), [0, 1]);
-    let queue = queue(&topic, SMALL);
-    assert_eq!(offsets(&take(&queue, &topic, 1)), [2]);
-    victim.kill();
-    machine.set_now_us(NOW + 20_000);
-    let jobs = take(&queue, &topic, 9);
-    assert_eq!(offsets(&jobs), [0, 1, 3]);
-    assert_eq!(jobs.iter().map(|job| job.lease.attempt).collect::<Vec<_>>(), [2, 2, 1]);
 }
 
 #[test]

@@ -133,7 +133,7 @@ impl Sharer<'_> {
         let called = (began, now_ms() + 1);
         let mut sorted: [Vec<(Held, Job)>; 4] = Default::default();
         for job in taken {
-            let held = Held { offset: job.lease.offset, attempt: job.lease.attempt };
+            let held = Held { offset: job.lease.offset, attempt: job.lease.delivery };
             self.shared.took(held, called, lease_ms, &|| was_carried_over(jobs))?;
             sorted[[0, 0, 0, 0, 0, 0, 1, 1, 2, 3][self.random.below(10) as usize]]
                 .push((held, job));

@@ -109,9 +109,9 @@ fn a_take_in_the_middle_of_which_the_heap_ends_tells_what_it_has() {
     }
     be_patient(&faulty, Call::Write);
     let out = |leases: Vec<Lease>| leases.iter().map(|lease| lease.offset).collect::<Vec<_>>();
-    let mut all = out(work.lease(&topic, 9, LEASE).unwrap());
+    let mut all = out(work.lease(&topic, (9, true), LEASE).unwrap());
     assert_eq!(all, [0], "told, for it is out");
-    all.extend(out(work.lease(&topic, 9, LEASE).unwrap()));
+    all.extend(out(work.lease(&topic, (9, true), LEASE).unwrap()));
     all.sort_unstable();
     assert_eq!(all, (0..8).collect::<Vec<_>>());
 }

@@ -8,7 +8,9 @@ use super::*;
 fn the_state_of_a_queue_is_as_its_tables_say() {
     let parts = queue::Parts { capacity: 64, ordered: true };
     let generation = *b"0123456789abcdef";
-    let header = queue::Header { generation, id: 9, parts, topic: "jobs".into() }.encode();
+    let header =
+        queue::Header { generation, id: 9, parts, counts_begun: true, topic: "jobs".into() };
+    let header = header.encode();
     let mut name = b"jobs".to_vec();
     name.resize(459, 0);
     assert_layout(
@@ -17,7 +19,7 @@ fn the_state_of_a_queue_is_as_its_tables_say() {
         &[
             ("magic", queue::MAGIC.to_vec()),
             ("version", half(VERSION)),
-            ("flags", half(1)),
+            ("flags", half(3)),
             ("topic", generation.to_vec()),
             ("id", word(9)),
             ("places", word(64)),
@@ -43,7 +45,18 @@ fn the_state_of_a_queue_is_as_its_tables_say() {
         ],
     );
     let state = queue::State::Leased;
-    let entry = queue::Entry { state, attempts: 258, holder: 1, serial: 2, when: 3, mark: 4 };
+    let (begun, suspect, deliveries) = (true, true, 5);
+    let entry = queue::Entry {
+        state,
+        begun,
+        suspect,
+        attempts: 258,
+        deliveries,
+        holder: 1,
+        serial: 2,
+        when: 3,
+        mark: 4,
+    };
     let version = bytes(&entry.encode(9, 77));
     let covered = [word(9), word(77), version[..28].to_vec(), vec![0; 4]].concat();
     assert_layout(
@@ -53,8 +66,8 @@ fn the_state_of_a_queue_is_as_its_tables_say() {
             ("when", word(3)),
             ("holder", half(1)),
             ("serial", half(2)),
-            ("mark", word(4)),
-            ("state", vec![2]),
+            ("mark", word(4 | 5 << 33)),
+            ("state", vec![2 | 16 | 32]),
             ("attempts", vec![2, 1, 0]),
             ("crc", half(crc32(&covered))),
         ],

@@ -1,0 +1,288 @@
+//! `Job`: a record, and the right to work on it; and the batch that it was taken with.
+//!
+//! Owns what this process did with each job: it began it, settled it, or neither. Invariant: a job that was
+//! not begun goes back when its batch is closed, or when its last job is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use falaj::error::Result;
+use falaj::queue::{Job as Taken, Lease, Queue as Inner};
+use falaj::topic::Topic as Engine;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::errors::is;
+use crate::handle::Handle;
+use crate::held::Held;
+use crate::input;
+use crate::record::Record;
+use crate::wait::{patiently, seconds};
+
+/// A record, and the right to work on it until the lease is over.
+///
+/// A context manager: the block begins the work. When it ends, the job is acked; when an exception
+/// leaves it, the job is given back, and that was an attempt. A block that settles the job itself decides.
+///
+/// Example:
+///     >>> queue = store.queue("jobs")
+///     >>> _ = queue.put(b"resize 1.png")
+///     >>> [job] = queue.take()
+///     >>> job.bytes(), job.offset, job.attempt
+///     (b'resize 1.png', 0, 1)
+///     >>> job.ack()
+#[pyclass(frozen, module = "falaj", generic)]
+#[derive(Debug)]
+pub struct Job {
+    pub(crate) batch: Arc<Batch>,
+    index: usize,
+    mark: u64,
+    /// The record that the job is about.
+    #[pyo3(get)]
+    pub(crate) record: Py<Record>,
+    handle: Arc<Handle>,
+}
+
+/// Work on it was not begun.
+pub(crate) const OPEN: u8 = 0;
+pub(crate) const BEGUN: u8 = 1;
+pub(crate) const SETTLED: u8 = 2;
+
+/// Jobs that were taken together, and what this process did with each. What was never begun when the last
+/// of them is gone goes back.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) queue: Arc<Inner>,
+    leases: Box<[Lease]>,
+    states: Box<[AtomicU8]>,
+}
+
+impl Batch {
+    pub(crate) fn new(queue: &Arc<Inner>, jobs: &[Taken]) -> Self {
+        let leases = jobs.iter().map(|job| job.lease).collect();
+        let states = jobs.iter().map(|_| AtomicU8::new(OPEN)).collect();
+        Self { queue: Arc::clone(queue), leases, states }
+    }
+
+    fn open(&self) -> Vec<Lease> {
+        let all = self.leases.iter().zip(&self.states);
+        all.filter(|(_, state)| state.load(Ordering::Relaxed) == OPEN).map(|(it, _)| *it).collect()
+    }
+
+    /// Give back what was not begun, because the queue or its topic is being closed.
+    pub(crate) fn close(&self, topic: &Engine) {
+        let open = self.open();
+        if !open.is_empty() {
+            // Without a delay nothing is refused; where the lock is not to be had, the leases end.
+            let _late = self.queue.put_back(topic, &open, Duration::ZERO);
+        }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let open = self.open();
+        if !open.is_empty() {
+            self.queue.owe(&open);
+        }
+    }
+}
+
+pub(crate) fn delay_of(py: Python<'_>, delay: f64) -> PyResult<Duration> {
+    Ok(seconds(py, Some(delay))?.unwrap_or_default())
+}
+
+pub(crate) fn call<T: Send>(
+    py: Python<'_>,
+    queue: &Inner,
+    handle: &Handle,
+    mut work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
+) -> PyResult<T> {
+    let open = handle.open_existing(py)?;
+    patiently(py, handle.patience, || work(queue, &open.topic))
+}
+
+pub(crate) fn is_late(py: Python<'_>, error: &PyErr) -> bool {
+    is(py, error, "LeaseOver")
+}
+
+/// True where jobs need nothing more: it was done, or they are another's. After any other error they are
+/// as they were.
+pub(crate) fn is_over(py: Python<'_>, done: &PyResult<()>) -> bool {
+    done.as_ref().err().is_none_or(|error| is_late(py, error))
+}
+
+impl Job {
+    /// A job of a batch, with its record.
+    pub(crate) fn make(
+        py: Python<'_>,
+        (batch, index): (&Arc<Batch>, usize),
+        handle: &Arc<Handle>,
+        taken: Taken,
+    ) -> PyResult<Py<Self>> {
+        let (_, mark) = taken.to_ack();
+        let record = Record::make(py, Held::alone(taken.record, 0, &handle.shape))?.unbind();
+        let (batch, handle) = (Arc::clone(batch), Arc::clone(handle));
+        Py::new(py, Self { batch, index, mark, record, handle })
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.batch.leases[self.index]
+    }
+
+    pub(crate) fn is(&self, state: u8) -> bool {
+        self.batch.states[self.index].load(Ordering::Relaxed) == state
+    }
+
+    pub(crate) fn becomes(&self, state: u8) {
+        self.batch.states[self.index].store(state, Ordering::Relaxed);
+    }
+
+    /// After a call that settles it.
+    fn ended(&self, py: Python<'_>, ended: PyResult<()>) -> PyResult<()> {
+        if is_over(py, &ended) {
+            self.becomes(SETTLED);
+        }
+        ended
+    }
+
+    pub(crate) fn to_ack(&self) -> (Lease, u64) {
+        (*self.lease(), self.mark)
+    }
+
+    fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        call(py, &self.batch.queue, &self.handle, work)
+    }
+}
+
+#[pymethods]
+impl Job {
+    /// Begin work on it: from here on this is an attempt, however it ends. Iterating over the batch,
+    /// indexing it and `with job:` do it. Once it was begun or settled, this does nothing.
+    ///
+    /// Raises:
+    ///     LeaseOver: Its time is over: another worker may have it, so leave it alone.
+    fn begin(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is(OPEN) {
+            self.call(py, |queue, topic| queue.begin(topic, &[*self.lease()]))?;
+            self.becomes(BEGUN);
+        }
+        Ok(())
+    }
+
+    /// The same where a batch hands it over: false where its time is over.
+    fn _reach(&self, py: Python<'_>) -> PyResult<bool> {
+        match self.begin(py) {
+            Err(error) if is_late(py, &error) => Ok(false),
+            begun => begun.map(|()| true),
+        }
+    }
+
+    /// Say that it is done: the record is never delivered again.
+    ///
+    /// Raises:
+    ///     LeaseOver: Its time is over, or it was settled before; somebody else may work on it.
+    fn ack(&self, py: Python<'_>) -> PyResult<()> {
+        let acked = self.call(py, |queue, topic| queue.ack(topic, &[self.to_ack()]));
+        self.ended(py, acked)
+    }
+
+    /// Give it back: it is delivered again, to any worker, at once or after a delay. This was an attempt.
+    ///
+    /// Args:
+    ///     delay: Seconds before it is delivered again.
+    ///
+    /// Raises:
+    ///     LeaseOver: As for `ack`.
+    #[pyo3(signature = (delay=0.0))]
+    fn nack(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::seconds)] delay: f64,
+    ) -> PyResult<()> {
+        let delay = delay_of(py, delay)?;
+        let given_back = self.call(py, |queue, topic| queue.nack(topic, &[*self.lease()], delay));
+        self.ended(py, given_back)
+    }
+
+    /// Keep it for longer.
+    ///
+    /// Args:
+    ///     lease: Seconds from now until its time is over.
+    ///
+    /// Raises:
+    ///     LeaseOver: As for `ack`.
+    #[pyo3(signature = (lease=30.0))]
+    fn extend(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::seconds)] lease: f64,
+    ) -> PyResult<()> {
+        let lease = delay_of(py, lease)?;
+        self.call(py, |queue, topic| queue.extend(topic, &[*self.lease()], lease))
+    }
+
+    /// What the topic's codec makes of the record's payload.
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.record.bind(py).getattr("value")
+    }
+
+    /// A copy of the record's payload.
+    fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        Record::bytes(self.record.bind(py))
+    }
+
+    /// The record's key, or None.
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.record.bind(py).getattr("key")
+    }
+
+    /// The record's offset.
+    #[getter]
+    fn offset(&self) -> u64 {
+        self.lease().offset
+    }
+
+    /// How often work on it was begun, this time included.
+    #[getter]
+    fn attempt(&self) -> u32 {
+        self.lease().attempt
+    }
+
+    /// True once it was acked or given back through this object.
+    #[getter]
+    fn settled(&self) -> bool {
+        self.is(SETTLED)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().begin(slf.py())?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        if self.settled() {
+            return Ok(());
+        }
+        if exception.get_item(0).is_ok_and(|kind| kind.is_none()) {
+            return self.ack(py);
+        }
+        match self.nack(py, 0.0) {
+            Err(error) if is_late(py, &error) => Ok(()),
+            given_back => given_back,
+        }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let record = self.record.bind(py).repr()?;
+        Ok(format!("<Job of {:?}, attempt {}: {record}>", self.batch.queue.name(), self.attempt()))
+    }
+}

@@ -1,0 +1,276 @@
+"""What counts as an attempt at a job: work that was begun. A poison job harms no other."""
+
+import asyncio
+import copy
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import child
+
+import falaj
+from falaj.errors import LeaseOver
+from falaj.queues import Jobs, Queue
+
+TEN = 10
+
+
+@pytest.fixture
+def queue(store: falaj.Store) -> Queue[Any]:
+    queue = store.queue("jobs", max_attempts=3)
+    queue.topic.extend([b"%d" % n for n in range(TEN)])
+    return queue
+
+
+def attempts(queue: Queue[Any]) -> dict[int, int]:
+    """Attempts of all jobs that can be taken now; nothing is begun."""
+    told: dict[int, int] = {}
+    taken = []
+    while jobs := queue.take(100, timeout=0):
+        told |= {job.offset: job.attempt for job in list.__iter__(jobs)}
+        taken.append(jobs)
+    for batch in taken:
+        batch.nack()
+    return told
+
+
+def test_a_poison_job_is_the_only_dead_letter_of_its_batches(queue: Queue[Any]) -> None:
+    done = []
+    while True:
+        try:
+            with queue.take(TEN, timeout=0) as jobs:
+                if not jobs:
+                    break
+                for job in jobs:
+                    if job.bytes() == b"0":
+                        raise ValueError("poison")
+                    done.append(job.offset)
+                    job.ack()
+        except ValueError:
+            continue
+    assert sorted(done) == list(range(1, TEN))
+    assert queue.dead is not None
+    [letter] = queue.dead
+    assert (letter.bytes(), dict(letter.headers)["falaj-attempts"]) == (b"0", b"3")
+
+
+@pytest.mark.parametrize("order", [None, "key"])
+@pytest.mark.parametrize(
+    "error", [None, ValueError, KeyboardInterrupt, SystemExit, asyncio.CancelledError]
+)
+def test_jobs_that_were_not_begun_go_back_uncounted_however_the_block_ends(
+    store: falaj.Store, error: type[BaseException] | None, order: Any
+) -> None:
+    queue = store.queue("ordered", order=order)
+    for n in range(5):
+        queue.put(b"%d" % n, key=b"%d" % n)
+    for _ in range(4):
+        try:
+            with queue.take(5) as jobs:
+                assert [job.offset for job in list.__iter__(jobs)] == [0, 1, 2, 3, 4]
+                if error is not None:
+                    raise error
+        except (ValueError, KeyboardInterrupt, SystemExit, asyncio.CancelledError):
+            pass
+    with queue.take(5) as jobs:
+        for job in jobs:
+            if job.offset == 1:
+                break
+    assert attempts(queue) == {0: 2, 1: 2, 2: 1, 3: 1, 4: 1}
+
+
+BEGINNINGS: dict[str, Callable[[Jobs[Any]], Any]] = {
+    "for": lambda jobs: next(iter(jobs)),
+    "index": lambda jobs: jobs[0],
+    "negative index": lambda jobs: jobs[-TEN],
+    "unpacking": lambda jobs: [*jobs[:1]],
+    "enumerate": lambda jobs: next(enumerate(jobs))[1],
+    "zip": lambda jobs: next(zip(jobs, "a", strict=False)),
+    "list": lambda jobs: list(jobs[:1]),
+    "pop": lambda jobs: jobs.pop(0),
+    "a slice": lambda jobs: jobs[0:3][0],
+    "a copy": lambda jobs: jobs.copy()[0],
+    "reversed": lambda jobs: list(reversed(jobs[:1])),
+    "begin": lambda jobs: next(list.__iter__(jobs)).begin(),
+    "a block": lambda jobs: next(list.__iter__(jobs)).__enter__(),
+}
+NOT_BEGINNINGS: dict[str, Callable[[Jobs[Any]], Any]] = {
+    "len": len,
+    "bool": bool,
+    "repr": repr,
+    "a slice": lambda jobs: jobs[:3],
+    "copy": copy.copy,
+    "comparison": lambda jobs: jobs == [],
+    "extend": lambda jobs: next(list.__iter__(jobs)).extend(60),
+    "membership": lambda jobs: None in jobs,
+}
+
+
+@pytest.mark.parametrize("how", BEGINNINGS)
+def test_a_job_begins_when_its_batch_hands_it_over(queue: Queue[Any], how: str) -> None:
+    with queue.take(TEN) as jobs:
+        BEGINNINGS[how](jobs)
+    assert attempts(queue) == {0: 2} | dict.fromkeys(range(1, TEN), 1)
+
+
+@pytest.mark.parametrize("how", NOT_BEGINNINGS)
+def test_looking_at_a_batch_begins_nothing(queue: Queue[Any], how: str) -> None:
+    with queue.take(TEN) as jobs:
+        NOT_BEGINNINGS[how](jobs)
+    assert attempts(queue) == dict.fromkeys(range(TEN), 1)
+
+
+def test_a_batch_that_is_given_back_counts_what_was_begun_and_may_wait(queue: Queue[Any]) -> None:
+    jobs = queue.take(TEN)
+    jobs[0].ack()
+    assert jobs[1].attempt == 1
+    jobs.nack(delay=0.05)
+    assert queue.take(timeout=0) == []
+    time.sleep(0.06)  # sleep: until the delay is over
+    assert attempts(queue) == {1: 2} | dict.fromkeys(range(2, TEN), 1)
+
+
+def close_queue(store: falaj.Store, queue: Queue[Any]) -> None:
+    queue.close()
+
+
+def close_topic(store: falaj.Store, queue: Queue[Any]) -> None:
+    queue.topic.close()
+
+
+def close_store(store: falaj.Store, queue: Queue[Any]) -> None:
+    store.close()
+
+
+@pytest.mark.parametrize("close", [close_queue, close_topic, close_store])
+def test_what_was_not_begun_goes_back_when_queue_topic_or_store_is_closed(
+    store: falaj.Store, queue: Queue[Any], close: Callable[[falaj.Store, Queue[Any]], None]
+) -> None:
+    jobs = queue.take(TEN, lease=3600)
+    begun = jobs[0]
+    with falaj.open(store.path) as other:
+        close(store, queue)
+        again = other.queue("jobs")
+        assert attempts(again) == dict.fromkeys(range(1, TEN), 1)
+        assert again.info()["leased"] == 1
+        if close is close_queue:
+            begun.ack()
+            assert again.info()["leased"] == 0
+
+
+def test_a_batch_that_is_forgotten_goes_back_with_the_next_call(queue: Queue[Any]) -> None:
+    def interrupted() -> None:
+        jobs = queue.take(TEN, lease=3600)
+        assert len(jobs) == TEN
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        interrupted()
+    assert attempts(queue) == dict.fromkeys(range(TEN), 1)
+
+
+def test_iteration_passes_over_jobs_whose_leases_are_over(queue: Queue[Any]) -> None:
+    jobs = queue.take(3, lease=0.05)
+    reached = iter(jobs)
+    first = next(reached)
+    time.sleep(0.06)  # sleep: until the leases are over
+    other = queue.take(TEN, timeout=0)
+    assert list(reached) == []
+    with pytest.raises(LeaseOver):
+        first.ack()
+    third = jobs[2]
+    with pytest.raises(LeaseOver), third:
+        pytest.fail("the work of another was begun")
+    other.nack()
+    assert attempts(queue) == {0: 2} | dict.fromkeys(range(1, TEN), 1)
+
+
+def test_a_block_around_a_job_acks_gives_back_or_leaves_it_as_the_block_settled_it(
+    queue: Queue[Any],
+) -> None:
+    for job in queue.take(3):
+        try:
+            with job:
+                if job.offset == 1:
+                    raise ValueError
+                if job.offset == 2:
+                    job.nack()
+        except ValueError:
+            pass
+        assert job.settled
+    assert queue.info()["done"] == 1
+    assert attempts(queue) == {1: 2, 2: 2} | dict.fromkeys(range(3, TEN), 1)
+    late = queue.take(lease=0.01)[0]
+    with pytest.raises(LeaseOver), late:
+        time.sleep(0.02)  # sleep: until its lease is over
+
+
+KILLED = """
+queue = falaj.open(path).queue("jobs", max_attempts=3)
+jobs = queue.take(10, lease=lease)
+for job in jobs:
+    if job.bytes() == b"3":
+        say("at work", len(jobs), job.attempt)
+        hear()
+    job.ack()
+"""
+
+
+def test_a_job_that_kills_its_workers_is_the_only_dead_letter_and_comes_alone(
+    store: falaj.Store, queue: Queue[Any], path: Path
+) -> None:
+    for attempt in (1, 2, 3):
+        with child(store.path, KILLED.replace("lease=lease", "lease=3600")) as worker:
+            # A batch of all is its first; then it is a suspect, in a batch of its own.
+            while (told := worker.hear()) != f"at work {10 if attempt == 1 else 1} {attempt}":
+                pytest.fail(told)
+            worker.process.send_signal(signal.SIGKILL)
+            worker.process.wait()
+        if attempt == 1:
+            rest = queue.take(TEN, timeout=5)
+            assert [(j.offset, j.attempt) for j in rest] == [(n, 1) for n in range(4, TEN)]
+            rest.ack()
+    assert queue.take(timeout=0) == []
+    assert queue.dead is not None
+    [letter] = queue.dead
+    headers = dict(letter.headers)
+    assert (letter.bytes(), headers["falaj-attempts"]) == (b"3", b"3")
+    assert headers["falaj-reason"] == b"its worker died, or its lease was over"
+    assert queue.info()["done"] == TEN
+
+
+def test_a_child_that_is_forked_with_a_batch_gives_back_none_of_it(queue: Queue[Any]) -> None:
+    jobs = queue.take(TEN, lease=3600)
+    pid = os.fork()
+    if pid == 0:
+        del jobs
+        queue.close()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert queue.info()["leased"] == TEN
+    assert [job.offset for job in jobs] == list(range(TEN))
+    jobs.ack()
+
+
+def test_a_cancelled_task_gives_back_what_it_did_not_begin(queue: Queue[Any]) -> None:
+    async def work(begun: asyncio.Event) -> None:
+        async with queue.atake(TEN) as jobs:
+            for job in jobs:
+                with job:
+                    begun.set()
+                    await asyncio.sleep(60)  # sleep: it is cancelled in this
+
+    async def main() -> None:
+        begun = asyncio.Event()
+        task = asyncio.create_task(work(begun))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert attempts(queue) == {0: 2} | dict.fromkeys(range(1, TEN), 1)
