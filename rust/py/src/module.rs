@@ -4,8 +4,8 @@ use pyo3::prelude::*;
 
 use crate::{
     admin, arrow, attached, batch, buffer, collect, compact, consumer, consumers, draft, floor,
-    follow, iterate, job, opened, plain, queue, queue_job, receipts, record, retention, store, topic,
-    transaction,
+    follow, iterate, job, opened, plain, queue, queue_job, receipts, record, retention, store,
+    topic, transaction,
 };
 
 /// Add classes or functions to a module.
