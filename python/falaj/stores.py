@@ -359,6 +359,33 @@ class Store(_core.Store):
         """
         _core._delete_consumer(self, name)
 
+    def forget_topic(self, group: str, topic: str | Topic[Any]) -> None:
+        """Forget the committed offsets of a consumer group in one topic.
+
+        Call it when the group no longer reads the topic: otherwise its lag grows, and a topic with
+        `retention_waits` keeps every record for it. The other topics of the group keep their
+        committed offsets. The topic may have been deleted. A member that reads it later begins
+        where its `start` says. After a power failure all partitions are forgotten, or none.
+
+        Args:
+            group: The consumer group.
+            topic: The topic, or its name.
+
+        Raises:
+            NoSuchConsumer: There is no group of this name.
+            Invalid: The group has no committed offset in the topic, or a living member reads it;
+                the message names the process.
+
+        Example:
+            >>> for name in ("orders", "refunds"):
+            ...     _ = store.topic(name)
+            >>> store.consumer("billing", ["orders", "refunds"]).close()
+            >>> store.forget_topic("billing", "refunds")
+            >>> [cursor["topic"] for cursor in store.info()["consumers"][0]["cursors"]]
+            ['orders']
+        """
+        _core._forget_topic(self, group, topic if isinstance(topic, str) else topic.name)
+
     def queue(
         self,
         name: str,

@@ -74,13 +74,14 @@ HELP = {"--help", "--install-completion", "--show-completion"}
 COMMAND: Any = typer.main.get_command(app)
 VERBS = COMMAND.commands
 PIPELINES = VERBS["pipeline"].commands
+GROUP = VERBS["group"].commands
 
 
 def test_the_page_lists_the_verbs_that_there_are() -> None:
     assert re.findall(r"^\| `(\w+)` \|", section("Verbs"), re.M) == list(VERBS)
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "pipeline"])
+@pytest.mark.parametrize("verb", [v for v in VERBS if v not in ("group", "pipeline")])
 def test_the_page_lists_the_options_that_a_verb_has(verb: str) -> None:
     assert options_of_page(verb) == options_of(VERBS[verb].params)
 
@@ -88,6 +89,11 @@ def test_the_page_lists_the_options_that_a_verb_has(verb: str) -> None:
 def test_the_page_lists_the_pipelines_that_there_are() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", section("pipeline"), re.M)
     assert set(PIPELINES) == set(listed)
+
+
+def test_the_page_lists_the_commands_of_group_and_their_options() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", section("group"), re.M)) == set(GROUP)
+    assert options_of_page("group") == options_of([p for c in GROUP.values() for p in c.params])
 
 
 @pytest.mark.parametrize("verb", list(PIPELINES))

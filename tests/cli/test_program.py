@@ -10,7 +10,7 @@ import pytest
 
 import falaj as library
 from cli.shell import PROGRAM, Shell
-from cli.test_docs import COMMAND, PIPELINES, VERBS
+from cli.test_docs import COMMAND, GROUP, PIPELINES, VERBS
 
 
 def test_its_version_is_the_library_s(falaj: Shell) -> None:
@@ -34,7 +34,7 @@ def test_help_names_the_extra_that_a_verb_needs(falaj: Shell, words: list[str]) 
 
 
 def test_no_help_has_brackets_that_are_taken_for_a_style() -> None:
-    commands = [COMMAND, *VERBS.values(), *PIPELINES.values()]
+    commands = [COMMAND, *VERBS.values(), *GROUP.values(), *PIPELINES.values()]
     options = [parameter for command in commands for parameter in command.params]
     for told in [*commands, *options]:
         assert not re.search(r"(?<!\\)\[[a-z/]", told.help or ""), told.name
@@ -123,10 +123,16 @@ BEYOND = {
         ["cat", "s", "t", "--grep", "(" * 5000],
         ["tail", "s", "t", "--grep", "x{99999999999}"],
     ],
-    "cannot name a topic": [["append", "s", BYTE], ["cat", "s", BYTE], ["verify", "s", BYTE]],
+    "cannot name a topic": [
+        ["append", "s", BYTE],
+        ["cat", "s", BYTE],
+        ["verify", "s", BYTE],
+        ["group", "forget", "s", "c", BYTE],
+    ],
     "cannot name a consumer": [
         ["consumers", "s", BYTE, "--delete"],
         ["seek", "s", BYTE, "t", "--to", "1"],
+        ["group", "forget", "s", BYTE, "t"],
     ],
     "cannot name a queue": [["queues", "s", "--reset", BYTE, "--yes"]],
     "is not UTF-8": [["producers", "s", "t", "--forget", BYTE]],
@@ -200,7 +206,7 @@ def test_only_append_makes_a_store_of_a_path_with_a_slip_in_it(falaj: Shell, ver
 
 
 def test_each_verb_is_in_that_table_or_creates_what_it_names() -> None:
-    assert set(VERBS) - set(ON_NOTHING) == {"append", "demo", "pipeline"}
+    assert set(VERBS) - set(ON_NOTHING) == {"append", "demo", "group", "pipeline"}
 
 
 # --- topics --------------------------------------------------------------------------------------

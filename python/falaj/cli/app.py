@@ -20,6 +20,7 @@ from falaj.cli.appending import append
 from falaj.cli.caring import backup, repair, verify
 from falaj.cli.consuming import consumers, seek
 from falaj.cli.exits import Exit, Stop, code_of, end_by_signal, say, swallow_output
+from falaj.cli.group import forget
 from falaj.cli.informing import info, metrics
 from falaj.cli.keeping import configure, maintain
 from falaj.cli.opened import Access
@@ -83,6 +84,18 @@ _VERBS: "tuple[Callable[..., None], ...]" = (
 )
 for each in _VERBS:
     _verb(app, each)
+
+group = typer.Typer(help="Consumer groups.", epilog="All of it: docs/cli.md.")
+_verb(group, forget)
+app.add_typer(group, name="group")
+
+
+@group.callback(invoke_without_command=True)
+def group_commands_listed(context: typer.Context) -> None:
+    """Show the commands where none is named."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
 
 pipeline = typer.Typer(
     help="Jobs in Spark over topics. Needs falaj\\[spark].",

@@ -119,3 +119,16 @@ pub(crate) fn _delete_consumer(
     let name = name.to_string_lossy();
     patiently(py, patience, || consumer::delete_consumer(&inner, &name))
 }
+
+/// Forget the committed offsets of a consumer group in one topic.
+#[pyfunction]
+pub(crate) fn _forget_topic(
+    py: Python<'_>,
+    store: &Bound<'_, Store>,
+    group: &Bound<'_, PyString>,
+    topic: &Bound<'_, PyString>,
+) -> PyResult<()> {
+    let (inner, patience) = (store.get().inner(py)?, store.get().patience());
+    let (group, topic) = (group.to_string_lossy(), topic.to_string_lossy());
+    patiently(py, patience, || consumer::forget_topic(&inner, &group, &topic).map(drop))
+}

@@ -9,19 +9,20 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::members;
 use super::words::Words;
+use super::{forgetting, members};
 use crate::error::{Error, Result};
 use crate::format::consumer::{
     CURSOR_LEN, CUT, Cursor, ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, LOST, MEMBERS_MAX, Named,
     Position, SECTOR, TORN, ask, at, check_header, cut_at, encode_cursor, encode_header,
-    encode_named, entries_in, entry, member,
+    encode_named, entries_in, entry, forgotten_in, member,
 };
 use crate::format::settings::WriteMode;
 use crate::format::u64_in;
 use crate::segment::index::write_file;
 use crate::storage::{Access, File, Open};
 use crate::store::{Membership, Store};
+use crate::topic::Topic;
 
 /// Ending of the file while it is made. No consumer's name has an `@`, as one may end in `.tmp`.
 pub(crate) const UNFINISHED: &str = "@tmp";
@@ -39,6 +40,8 @@ pub(super) struct Image {
     bytes: Vec<u8>,
     /// Generation of the log that keeps the cursors; zeros where they are in the file.
     pub(super) log: [u8; 16],
+    /// Generations of the topics that are being forgotten.
+    pub(super) forgotten: BTreeSet<[u8; 16]>,
 }
 
 impl Image {
@@ -68,7 +71,7 @@ impl Image {
         if let Some(position) = cut_at(&bytes) {
             return Err(Error::Corrupt { path: path.to_path_buf(), position, what: CUT });
         }
-        Ok(Self { bytes, log })
+        Ok(Self { log, forgotten: forgotten_in(&bytes), bytes })
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -84,8 +87,13 @@ impl Image {
         (0..MEMBERS_MAX).map(|row| u64_in(&self.bytes, member(row))).filter(|word| *word != 0)
     }
 
-    /// What an entry says; nothing where there is none.
+    /// What an entry says; nothing where there is none, and of a topic that is being forgotten.
     pub(super) fn entry(&self, index: u64) -> Entry {
+        self.entry_as_stored(index).unless_forgotten(&self.forgotten)
+    }
+
+    /// What an entry says, whatever is being forgotten.
+    pub(super) fn entry_as_stored(&self, index: u64) -> Entry {
         let start = entry(index) as usize;
         let bytes = self.bytes.get(start..start + ENTRY_LEN as usize);
         bytes.map_or_else(Entry::default, Entry::decode)
@@ -123,26 +131,32 @@ fn kept_elsewhere(store: &Store, name: &str, log: [u8; 16]) -> Error {
 
 /// Open a consumer's file, making it where there is none, with an entry for each partition; returns
 /// which. Under the claim. `start` says where to begin in one that has no cursor; it is asked before
-/// anything is changed.
+/// anything is changed, but for what a process began to forget and did not end.
 ///
 /// # Errors
 /// Those of `start`; `Corrupt`, `Newer`, `Invalid` when there is no room for more entries, and where the
-/// cursors are kept in another `log` than this; `NoSpace`, `Io`.
+/// cursors are kept elsewhere than in the log of `home`, or without one in the file; `NoSpace`, `Io`.
 pub(super) fn attach(
     store: &Store,
     who: &Membership,
     name: &str,
     wanted: &[Named],
-    log: [u8; 16],
+    home: Option<&Topic>,
     start: impl Fn(usize) -> Result<Position>,
 ) -> Result<Attached> {
     let path = store.layout().consumer(name)?;
-    let found = Image::read(store, &path)?;
-    let nothing = Image { bytes: Vec::new(), log };
-    let image = found.as_ref().map_or(&nothing, |(_, image)| image);
-    if image.log != log {
+    let log = home.map_or([0; 16], |home| home.settings().log_generation);
+    let mut found = Image::read(store, &path)?;
+    if let Some((_, image)) = found.as_ref().filter(|(_, image)| image.log != log) {
         return Err(kept_elsewhere(store, name, image.log));
     }
+    if let Some((file, image)) = &found {
+        if forgetting::finish(name, &path, &**file, image, home)? {
+            found = Image::read(store, &path)?;
+        }
+    }
+    let nothing = Image { bytes: Vec::new(), log, forgotten: BTreeSet::new() };
+    let image = found.as_ref().map_or(&nothing, |(_, image)| image);
     let places = place(store, who, &path, image, wanted)?;
     let replaced = |(named, index): (&Named, &u64)| {
         image.entry(*index).of().filter(|of| *of != (named.generation, named.partition))
@@ -263,6 +277,11 @@ fn is_free(store: &Store, who: &Membership, image: &Image, entry: &Entry) -> boo
 }
 
 impl ConsumerFile {
+    /// How many entries it has, as far as it is mapped.
+    pub(super) fn entries(&self) -> u64 {
+        entries_in(self.words.map.len())
+    }
+
     /// Words of an earlier incarnation name processes that are gone.
     fn begin_incarnation(&self, incarnation: u64, entries: u64) -> Result<()> {
         let words = &self.words;

@@ -174,16 +174,15 @@ impl Consumer {
             let offset = start.offset(topic, partition)?;
             Ok(Finder::default().find(topic, partition, offset)?.0)
         };
-        let log = home.map_or([0; 16], |home| home.settings().log_generation);
         let (file, places, row) = store.under_claim(|| {
             if let Some(home) = home {
                 expect_room(home, name, &wanted)?;
             }
-            let Attached { file, places, gone } = attach(store, &who, name, &wanted, log, begin)?;
+            let Attached { file, places, gone } = attach(store, &who, name, &wanted, home, begin)?;
             if let Some(home) = home.filter(|_| !gone.is_empty()) {
                 kept::forget(home, name, Some(&gone))?;
             }
-            let row = members::join(&file.words, &who, me, reads(&topics))?;
+            let row = members::join(&file, &who, me, (reads(&topics), &places))?;
             Ok((file, places, row))
         })?;
         for (lane, entry) in lanes.iter_mut().zip(places) {

@@ -12,10 +12,13 @@
 //! └─────┴─────────────────────┴────────────────┘
 //! ```
 
+use std::collections::BTreeSet;
+
+use super::file::ConsumerFile;
 use super::sharing::Row;
 use super::words::Words;
 use crate::error::{Error, Result};
-use crate::format::consumer::{MEMBERS_MAX, ask, member};
+use crate::format::consumer::{MEMBERS_MAX, ask, at, entry, member};
 use crate::lock::{Fate, Holders, Identity};
 use crate::store::{DeadSlot, Membership};
 
@@ -84,11 +87,18 @@ pub(super) fn bury(words: &Words, who: &Membership) -> Result<bool> {
     Ok(buried)
 }
 
-/// Enter a member; under the claim. `reads` tells members apart that read something else.
+/// Enter a member; under the claim. `reads` tells members apart that read something else; it reads what the
+/// entries at these `places` are of.
 ///
 /// # Errors
 /// `Invalid` when a living member reads other topics, or there are too many.
-pub(super) fn join(words: &Words, who: &Membership, me: u64, reads: u64) -> Result<u64> {
+pub(super) fn join(
+    file: &ConsumerFile,
+    who: &Membership,
+    me: u64,
+    (reads, places): (u64, &[u64]),
+) -> Result<u64> {
+    let words = &file.words;
     let mut row = None;
     for index in 0..MEMBERS_MAX {
         let word = words.load(member(index));
@@ -110,6 +120,14 @@ pub(super) fn join(words: &Words, who: &Membership, me: u64, reads: u64) -> Resu
     let row = row.ok_or_else(|| Error::Invalid {
         what: format!("this consumer has {MEMBERS_MAX} members; close one"),
     })?;
+    // Before the row: an entry that a living member reads is never without it.
+    let places: BTreeSet<_> = places.iter().copied().collect();
+    for index in 0..file.entries() {
+        let (position, is_read) = (entry(index) + at::READ, places.contains(&index).into());
+        if words.load(position) != is_read {
+            words.set(position, is_read)?;
+        }
+    }
     words.set(ask(row), 0)?;
     words.set(member(row) + 8, reads)?;
     words.set(member(row), me)?;

@@ -17,6 +17,7 @@
 //! | `handle` | a member: joining, committing, leaving |
 //! | `seek` | where it begins, and going on from elsewhere |
 //! | `overview` | what all consumers of a store say; resetting and deleting |
+//! | `forgetting` | forgetting one topic |
 //!
 //! There is no lock in the file, hence nothing to repair: what excludes is the owner's word, one
 //! compare-and-swap, and the store's claim for what happens once in a member's life. Who is dead only
@@ -44,6 +45,7 @@
 
 mod cursors;
 mod file;
+mod forgetting;
 mod handle;
 mod kept;
 mod members;
@@ -55,6 +57,7 @@ mod taking;
 mod words;
 
 pub use crate::format::consumer::Position;
+pub use forgetting::forget_topic;
 pub use handle::{Consumer, Part};
 pub use kept::Move;
 pub use overview::{

@@ -199,7 +199,7 @@ fn torn_at(path: PathBuf, index: u64, what: &'static str) -> Error {
 }
 
 /// A topic of the log that keeps the cursors of a consumer.
-fn home_of(store: &Store, name: &str, log: &[u8; 16]) -> Result<Topic> {
+pub(super) fn home_of(store: &Store, name: &str, log: &[u8; 16]) -> Result<Topic> {
     if let Some(topic) = store.topic_in_generation(log)? {
         return Topic::open(store, &topic.name, &TopicOptions::default());
     }
@@ -389,7 +389,7 @@ pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<bool> {
     Ok(true)
 }
 
-fn missing(store: &Store, name: &str) -> Error {
+pub(super) fn missing(store: &Store, name: &str) -> Error {
     Error::NoSuchConsumer { name: name.to_owned(), store: store.path().to_path_buf() }
 }
 

@@ -5,6 +5,8 @@
 //! the cursor, written in turns, so that a tear takes the older one. Words and rows hold for one
 //! incarnation only; cursors are for ever. Layout: `docs/FORMAT.md`, "Consumer".
 
+use std::collections::BTreeSet;
+
 use super::checksum::crc32;
 use super::names::{MAX_NAME, hex, unhex};
 pub use super::owned::{HEADER_LEN, store_in};
@@ -46,6 +48,10 @@ pub mod at {
     pub const ASKS: u64 = 2048;
     /// First row of a member: its word, then the checksum of what it reads.
     pub const MEMBERS: u64 = 4096;
+    /// In an entry: 1 where the living members read the partition, whichever has it.
+    pub const READ: u64 = 488;
+    /// In an entry: the mark of the topic, while the entry is being forgotten.
+    pub const FORGOTTEN: u64 = 496;
     /// In an entry: word of the member that has the partition.
     pub const OWNER: u64 = 504;
     /// In an entry: the first of the two cursors.
@@ -60,7 +66,8 @@ const NAMED_LEN: usize = 284;
 const _: () = {
     assert!(at::ASKS + MEMBERS_MAX * 8 == at::MEMBERS);
     assert!(at::MEMBERS + MEMBERS_MAX * MEMBER_LEN == HEAD_LEN);
-    assert!(NAMED_LEN as u64 <= at::OWNER && at::OWNER + 8 == SECTOR);
+    assert!(NAMED_LEN as u64 <= at::READ && at::READ + 8 == at::FORGOTTEN);
+    assert!(at::FORGOTTEN + 8 == at::OWNER && at::OWNER + 8 == SECTOR);
     assert!(24 + MAX_NAME <= NAMED_LEN - 4 && CURSOR_LEN as u64 <= SECTOR);
 };
 
@@ -118,10 +125,26 @@ pub fn cut_at(file: &[u8]) -> Option<u64> {
     (len < HEAD_LEN || rest.iter().any(|byte| *byte != 0)).then_some(len)
 }
 
-/// The entries of a file that are whole, or were.
+/// The entries of a file that are whole, or were. Those that are forgotten say nothing.
 pub fn entries(file: &[u8]) -> impl Iterator<Item = Entry> + '_ {
+    let forgotten = forgotten_in(file);
+    entries_as_stored(file).map(move |entry| entry.unless_forgotten(&forgotten))
+}
+
+fn entries_as_stored(file: &[u8]) -> impl Iterator<Item = Entry> + '_ {
     let entries = file.get(HEAD_LEN as usize..).unwrap_or_default();
     entries.chunks_exact(ENTRY_LEN as usize).map(Entry::decode)
+}
+
+/// Generations of the topics that a file is forgetting: of each at least one entry is marked.
+pub fn forgotten_in(file: &[u8]) -> BTreeSet<[u8; 16]> {
+    let marked = entries_as_stored(file).filter(Entry::is_marked);
+    marked.filter_map(|entry| Some(entry.of()?.0)).collect()
+}
+
+/// What marks the entries of a topic while they are being forgotten; never 0.
+pub fn mark_of(generation: &[u8; 16]) -> u64 {
+    u64_at(generation, 0) | 1
 }
 
 /// What an entry is of.
@@ -275,6 +298,10 @@ pub struct Entry {
     pub is_named: bool,
     /// Which cursors' sectors are neither whole nor zero.
     pub torn: [bool; 2],
+    /// Whether the living members read it; says nothing where there are none.
+    pub is_read: bool,
+    /// What stands where an entry is marked that is being forgotten.
+    pub mark: u64,
 }
 
 impl Entry {
@@ -286,10 +313,15 @@ impl Entry {
             let bytes = sector(n).iter().take(CURSOR_LEN);
             cursors[n as usize].is_none() && bytes.into_iter().any(|byte| *byte != 0)
         };
-        let owner = bytes.get(at::OWNER as usize..).and_then(|rest| rest.first_chunk().copied());
+        let word = |position: u64| {
+            let word = bytes.get(position as usize..).and_then(|rest| rest.first_chunk().copied());
+            word.map_or(0, u64::from_le_bytes)
+        };
         Self {
             named: decode_named(bytes),
-            owner: owner.map_or(0, u64::from_le_bytes),
+            owner: word(at::OWNER),
+            is_read: word(at::READ) != 0,
+            mark: word(at::FORGOTTEN),
             cursors,
             is_named: bytes.iter().take(NAMED_LEN).any(|byte| *byte != 0),
             torn: [torn(0), torn(1)],
@@ -330,6 +362,19 @@ impl Entry {
             (true, Some(_)) => Some(TORN),
             (true, None) => Some(LOST),
         }
+    }
+
+    /// True for one that is being forgotten, also where it is wiped already. A mark of another topic, which
+    /// damage or an earlier life of the entry left, is none.
+    pub fn is_marked(&self) -> bool {
+        let is_its = |(generation, _)| self.mark == mark_of(&generation);
+        self.mark != 0 && self.of().map_or(!self.is_torn(), is_its)
+    }
+
+    /// The entry, or one that says nothing where it is marked or of one of these topics.
+    pub fn unless_forgotten(self, topics: &BTreeSet<[u8; 16]>) -> Self {
+        let is_of_these = || self.of().is_some_and(|(generation, _)| topics.contains(&generation));
+        if self.is_marked() || is_of_these() { Self::default() } else { self }
     }
 
     /// True where it says nothing.

@@ -237,6 +237,8 @@ fn state_of(is_named: bool, has_cursor: bool, is_torn: bool) -> Entry {
         torn: [false, is_torn],
         is_named,
         owner: 0,
+        is_read: false,
+        mark: 0,
     }
 }
 

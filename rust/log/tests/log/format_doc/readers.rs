@@ -103,14 +103,29 @@ fn the_file_of_a_consumer_is_as_its_tables_say() {
             ("crc", half(crc32(&header[..60]))),
         ],
     );
-    let rows = table("consumer words");
-    let documented: Vec<_> = rows.iter().map(|row| (number(&row[0]), row[1].as_str())).collect();
-    let words = [
-        (consumer::at::INCARNATION, "INCARNATION"),
-        (consumer::at::CHANGES, "CHANGES"),
-        (consumer::at::ASKS, "ASKS"),
-    ];
-    assert_eq!(documented, words);
+    for (name, words) in [
+        (
+            "consumer words",
+            [
+                (consumer::at::INCARNATION, "INCARNATION"),
+                (consumer::at::CHANGES, "CHANGES"),
+                (consumer::at::ASKS, "ASKS"),
+            ],
+        ),
+        (
+            "consumer entry words",
+            [
+                (consumer::at::READ, "READ"),
+                (consumer::at::FORGOTTEN, "FORGOTTEN"),
+                (consumer::at::OWNER, "OWNER"),
+            ],
+        ),
+    ] {
+        let rows = table(name);
+        let documented: Vec<_> =
+            rows.iter().map(|row| (number(&row[0]), row[1].as_str())).collect();
+        assert_eq!(documented, words);
+    }
     let (generation, partition) = ([7; 16], 3);
     let named = consumer::Named { generation, partition, topic: "orders".into() };
     let entry = consumer::encode_named(&named);
@@ -154,6 +169,7 @@ fn the_file_of_a_consumer_is_as_its_tables_say() {
         (consumer::ENTRIES_MAX, consumer::MEMBERS_MAX, consumer::MEMBER_LEN),
         (8192, 256, 16)
     );
-    assert!(page.contains("three sectors, 1,536 bytes") && page.contains("at 504, in 8 bytes"));
-    assert_eq!((consumer::ENTRY_LEN, consumer::at::OWNER, consumer::at::CURSORS), (1536, 504, 512));
+    assert!(page.contains("three sectors, 1,536 bytes"));
+    assert_eq!((consumer::ENTRY_LEN, consumer::at::CURSORS), (1536, 512));
+    assert_eq!(consumer::mark_of(&[2; 16]), 0x0202_0202_0202_0203);
 }

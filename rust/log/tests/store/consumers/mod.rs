@@ -2,6 +2,7 @@
 //! that have one owner at a time.
 
 mod crashes;
+mod forgetting;
 mod kept;
 mod sharing;
 

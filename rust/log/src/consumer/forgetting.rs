@@ -1,0 +1,176 @@
+//! Forgetting one topic of a consumer group: its committed offsets go, in all partitions at once.
+//!
+//! Owns the steps and their order. Invariants: the offsets of all partitions are forgotten together or
+//! none is, whatever dies when; a topic that a living member reads is never forgotten; the entries of
+//! other topics are not touched.
+//!
+//! ```text
+//! mark every entry of the topic ─> sync ─> forget cursors in the log ─> wipe the entries ─> sync ─> take the marks away
+//!                                   ▲ from here on all are forgotten, and whoever comes next goes on
+//! ```
+//!
+//! One mark that is on the disk is enough: [`entries`] shows no entry of a topic of which one is marked.
+//! So a power failure that keeps some marks and not others has forgotten all. See `docs/PROTOCOL.md`,
+//! "Forgetting a topic".
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::file::Image;
+use super::kept;
+use super::members::{Who, is_alive};
+use super::overview::{home_of, missing};
+use crate::error::{Error, Result};
+use crate::format::consumer::{ENTRY_LEN, Entry, at, entry, mark_of};
+use crate::storage::File;
+use crate::store::Store;
+use crate::topic::Topic;
+
+/// Forget the committed offsets of a consumer group in one topic; returns how many partitions had one.
+/// On the disk when this returns. The other topics of the group keep theirs. A member that reads the
+/// topic later begins where its `start` says. The topic may have been deleted.
+///
+/// # Errors
+/// `NoSuchConsumer`; `Invalid` where the group has no committed offset in the topic, and while a living
+/// member reads it; `ReadOnly`, `Corrupt`, `LockTimeout`, `Io`.
+///
+/// # Examples
+/// ```
+/// use falaj::consumer::{Consumer, Start, forget_topic};
+/// use falaj::store::{Store, StoreOptions, TopicOptions};
+/// use falaj::topic::Topic;
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
+/// let topics = ["orders", "refunds"].map(|name| Topic::open(&store, name, &TopicOptions::default()));
+/// let [orders, refunds] = topics;
+/// let (orders, refunds) = (orders?, refunds?);
+/// Consumer::open(&store, "billing", &[orders.clone(), refunds], Start::Earliest)?.close()?;
+///
+/// // From now on it reads orders alone, so retention need not wait for it in refunds.
+/// let billing = Consumer::open(&store, "billing", &[orders], Start::Earliest)?;
+/// assert_eq!(forget_topic(&store, "billing", "refunds")?, 1);
+/// # drop(billing);
+/// # Ok::<(), falaj::error::Error>(())
+/// ```
+pub fn forget_topic(store: &Store, name: &str, topic: &str) -> Result<usize> {
+    let path = store.layout().consumer(name)?;
+    store.layout().topic_settings(topic)?;
+    store.membership()?.check()?;
+    let read = || Image::read(store, &path)?.ok_or_else(|| missing(store, name));
+    // Before the claim, which opening a topic may need.
+    let log = read()?.1.log;
+    let home = if log == [0; 16] { None } else { Some(home_of(store, name, &log)?) };
+    store.under_claim(|| {
+        let (file, image) = read()?;
+        if image.log != log {
+            let what = format!("consumer group {name:?} was deleted and created again meanwhile");
+            return Err(Error::Invalid { what });
+        }
+        // What another began and did not end.
+        finish(name, &path, &*file, &image, home.as_ref())?;
+        let image = read()?.1;
+        let meant = meant(store, &image, topic);
+        expect_no_reader(store, name, topic, &image, &meant)?;
+        let Some(marks) = marks_of(&meant) else {
+            let what = format!(
+                "consumer group {name:?} has no committed offset in topic {topic:?}; \
+                 `falaj consumers` lists what it reads"
+            );
+            return Err(Error::Invalid { what });
+        };
+        mark(&path, &*file, &marks)?;
+        let image = read()?.1;
+        finish(name, &path, &*file, &image, home.as_ref())?;
+        Ok(meant.len())
+    })
+}
+
+/// The entries of a topic, with their places: by its name, which outlives it, and by its generation, where
+/// damage took the name.
+fn meant(store: &Store, image: &Image, topic: &str) -> Vec<(u64, Entry)> {
+    let generation = store.topic_settings(topic).ok().map(|settings| settings.generation);
+    let is_meant = |entry: &Entry| match &entry.named {
+        Some(named) => named.topic == topic,
+        None => entry.of().is_some_and(|(of, _)| Some(of) == generation),
+    };
+    let entries = (0..image.entries()).map(|index| (index, image.entry(index)));
+    entries.filter(|(_, entry)| is_meant(entry)).collect()
+}
+
+fn expect_no_reader(
+    store: &Store,
+    name: &str,
+    topic: &str,
+    image: &Image,
+    meant: &[(u64, Entry)],
+) -> Result<()> {
+    let who = store.membership()?;
+    if image.incarnation() != who.incarnation() || !meant.iter().any(|(_, entry)| entry.is_read) {
+        return Ok(());
+    }
+    // All living members read the same topics.
+    let Some(alive) = image.members().find(|word| is_alive(&who, *word)) else { return Ok(()) };
+    let holder = Who::of(alive).map(|member| who.describe(member.process)).unwrap_or_default();
+    let what = format!(
+        "{holder} reads topic {topic:?} as a member of consumer group {name:?}; close it there, or open \
+         it there without this topic, then forget the topic"
+    );
+    Err(Error::Invalid { what })
+}
+
+/// The marks of entries, each with its place; `None` for no entries.
+fn marks_of(meant: &[(u64, Entry)]) -> Option<Vec<(u64, u64)>> {
+    let marks = meant.iter().filter_map(|(index, entry)| Some((*index, mark_of(&entry.of()?.0))));
+    Some(marks.collect::<Vec<_>>()).filter(|marks| !marks.is_empty())
+}
+
+fn mark(path: &Path, file: &dyn File, marks: &[(u64, u64)]) -> Result<()> {
+    for (index, mark) in marks {
+        write(path, file, entry(*index) + at::FORGOTTEN, &mark.to_le_bytes())?;
+    }
+    sync(path, file)
+}
+
+/// Go on with what was begun, under the claim: a group that is opened must not find an entry that is half
+/// forgotten. `home` is a topic of the log that keeps the cursors. True where something was begun.
+pub(super) fn finish(
+    name: &str,
+    path: &Path,
+    file: &dyn File,
+    image: &Image,
+    home: Option<&Topic>,
+) -> Result<bool> {
+    let is_begun = |entry: &Entry| {
+        let of_one = entry.of().is_some_and(|(of, _)| image.forgotten.contains(&of));
+        entry.is_marked() || of_one
+    };
+    let entries = (0..image.entries()).map(|index| (index, image.entry_as_stored(index)));
+    let places: Vec<_> = entries.filter(|(_, entry)| is_begun(entry)).collect();
+    if places.is_empty() {
+        return Ok(false);
+    }
+    // Also where all are marked: perhaps none of it is on the disk.
+    mark(path, file, &marks_of(&places).unwrap_or_default())?;
+    if let Some(home) = home {
+        let of: BTreeSet<_> = places.iter().filter_map(|(_, entry)| entry.of()).collect();
+        kept::forget(home, name, Some(&of.into_iter().collect::<Vec<_>>()))?;
+    }
+    for (index, _) in &places {
+        let start = entry(*index);
+        write(path, file, start + at::CURSORS, &[0; (ENTRY_LEN - at::CURSORS) as usize])?;
+        write(path, file, start, &[0; at::FORGOTTEN as usize])?;
+    }
+    sync(path, file)?;
+    for (index, _) in &places {
+        write(path, file, entry(*index) + at::FORGOTTEN, &[0; 16])?;
+    }
+    Ok(true)
+}
+
+fn write(path: &Path, file: &dyn File, position: u64, bytes: &[u8]) -> Result<()> {
+    file.write_at(bytes, position).map_err(|error| Error::io("write", path, error))
+}
+
+fn sync(path: &Path, file: &dyn File) -> Result<()> {
+    file.sync_data().map_err(|error| Error::io("sync", path, error))
+}
