@@ -185,26 +185,3 @@ def test_records_appended_meanwhile_are_in_the_next_read(
         assert reader.load().count() == 1
         topic.append(b"b")
         assert reader.load().count() == 2
-
-
-@pytest.mark.parametrize("columns", ["", "(value BINARY)"])
-def test_a_table_of_the_catalog_is_refused_with_what_works_in_its_place(
-    spark: SparkSession, orders: Path, tmp_path: Path, columns: str
-) -> None:
-    options = f"OPTIONS (store '{orders}', subscribe 'plain')"
-
-    def make_and_read() -> None:  # with columns given nothing of falaj is asked before it is read
-        spark.sql(f"CREATE TABLE shelf.plain {columns} USING falaj {options}")
-        spark.sql("SELECT * FROM shelf.plain").collect()
-
-    spark.sql(f"CREATE DATABASE shelf LOCATION '{tmp_path}'")
-    try:
-        with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW name USING falaj"):
-            make_and_read()
-    finally:
-        spark.sql("DROP DATABASE shelf CASCADE")
-    spark.sql(f"CREATE TEMPORARY VIEW plain USING falaj {options}")
-    try:
-        assert spark.sql("SELECT offset FROM plain").count() == 3
-    finally:
-        spark.catalog.dropTempView("plain")

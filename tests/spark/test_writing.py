@@ -134,6 +134,23 @@ def test_a_dataframe_keeps_the_offsets_of_its_first_action_and_says_so_when_they
         assert reader.load().count() == 1
 
 
+def test_topics_that_a_column_names_are_created_where_that_is_asked_for(
+    spark: SparkSession, path: Path
+) -> None:
+    frame = spark.range(60).selectExpr("concat('t', id % 3) topic", "CAST(id AS STRING) value")
+    writer = frame.repartition(3).write.format("falaj").mode("append")
+    given = {"store": str(path), "txnAppId": "a", "txnVersion": "1"}
+    with pytest.raises(Exception, match="create it first"):
+        writer.options(**given).save()
+    with falaj.open(path) as store:
+        store.topic("t0", partitions=2)
+    writer.options(**given, createTopics="true", partitions="3").save()
+    with falaj.open(path, "r") as store:
+        found = {name: len(store.topic(name).partitions) for name in store.topics()}
+    assert found == {"t0": 2, "t1": 3, "t2": 3}  # one that was there stays as it is
+    assert sum((written(path, name) for name in found), Counter()) == once(range(60))
+
+
 @pytest.mark.parametrize(
     ("mode", "columns", "options", "sentence"),
     [

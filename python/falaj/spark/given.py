@@ -23,8 +23,11 @@ __all__ = ["boolean", "directory", "one_of", "positive", "refuse_unknown", "requ
 # A table of the catalog: `schema` is given its properties instead, a reader or writer nothing.
 _OF_CATALOG = "option."
 _VIEW = (
-    "a table of Spark's catalog does not hand its options on to a Python source: use CREATE "
-    "TEMPORARY VIEW name USING falaj OPTIONS (store 'events', subscribe 'orders')"
+    "Spark does not hand the options of a table in its catalog on to a Python source: use CREATE "
+    "TEMPORARY VIEW name USING falaj OPTIONS (store 'events', subscribe 'orders') in place of "
+    "CREATE TABLE, and .save() in place of .saveAsTable(); a table that is there takes options in "
+    "the query, FROM name WITH (`store`='events', `subscribe`='orders'), and DROP TABLE removes no "
+    "topic"
 )
 _OF_BROKERS = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix")
 

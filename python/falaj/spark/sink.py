@@ -141,9 +141,10 @@ class Target:
             NoSuchTopic: There is no such topic.
             SettingsMismatch: The topic has another number of partitions.
         """
-        if options.topic is not None and options.partitions is not None:
+        if options.creates:
             with falaj.open(options.store) as store:
-                store.topic(options.topic, partitions=options.partitions).close()
+                if options.topic is not None:
+                    _create(store, options.topic, options.partitions)
                 return cls(options, store.id)
         try:
             with falaj.open(options.store, "r") as store:
@@ -178,6 +179,8 @@ class Target:
                     for topic, records in sink_columns.by_topic(batch, self.options.topic):
                         if topic not in parts:
                             _refuse_several([*parts, topic], token)
+                            if self.options.creates:
+                                _create(store, topic, None, self.options.partitions or 1)
                             opened = held.enter_context(_topic(store, topic))
                             parts[topic] = opened.stage(job, name, token)
                         parts[topic].append_arrow(records)
@@ -233,8 +236,24 @@ class Target:
 
 _MAKE = (
     "create it first, with falaj.open(), or let Spark do so with the topic, by "
-    ".option('partitions', '1')"
+    ".option('createTopics', 'true')"
 )
+
+
+def _create(store: Store, name: str, partitions: int | None, otherwise: int = 1) -> None:
+    """Create a topic that is not there.
+
+    Args:
+        store: The store.
+        name: The topic's name.
+        partitions: How many it must have; None for any.
+        otherwise: How many a new one gets then.
+
+    Raises:
+        SettingsMismatch: It is there, with another number of partitions.
+    """
+    if partitions is not None or name not in store.topics():
+        store.topic(name, partitions=partitions or otherwise).close()
 
 
 def _topic(store: Store, name: str) -> falaj.Topic[Any]:
@@ -243,7 +262,7 @@ def _topic(store: Store, name: str) -> falaj.Topic[Any]:
     except NoSuchTopic as error:
         raise NoSuchTopic(
             f"{error.args[0]}: create it first, with .topic({name!r}), or let Spark do so, with "
-            "as many partitions as .option('partitions', '1') says"
+            ".option('createTopics', 'true') and .option('partitions', '1')"
         ) from None
 
 

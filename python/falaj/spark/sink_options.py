@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "WriteOptions"]
 
-NAMES = ("store", "topic", "partitions", "txnAppId", "txnVersion")
+NAMES = ("store", "topic", "partitions", "createTopics", "txnAppId", "txnVersion")
 _SUBSCRIBING = (
     "option {} is for reading: name what to write to with .option('topic', 'orders')".format
 )
@@ -48,7 +48,8 @@ class WriteOptions:
     Attributes:
         store: Directory of the store, absolute, because executors may run elsewhere.
         topic: Where all records go; None where the column `topic` says that of each.
-        partitions: How many partitions the topic has; it is made with so many if it is not there.
+        partitions: How many partitions the topic has, and a topic that is created; None for any.
+        creates: Whether store and topics are created that are not there.
         transaction: `txnAppId` and `txnVersion`: what makes a repeated batch nothing; or None.
         ignored: Options that do nothing here.
     """
@@ -56,6 +57,7 @@ class WriteOptions:
     store: Path
     topic: str | None
     partitions: int | None
+    creates: bool
     transaction: tuple[str, int] | None
     ignored: tuple[str, ...]
 
@@ -82,11 +84,16 @@ class WriteOptions:
         store = directory(options)
         topic = required(options, "topic", "'orders'") if "topic" in options else None
         partitions = positive(options, "partitions")
-        if partitions is not None and topic is None:
+        creates = boolean(
+            options, "createTopics", default=partitions is not None and topic is not None
+        )
+        if partitions is not None and not creates:
             raise Invalid(
-                "option partitions makes one topic: name it with .option('topic', 'orders')"
+                "option partitions is for topics that are created: name one with "
+                ".option('topic', 'orders'), or create those that the column topic names with "
+                ".option('createTopics', 'true')"
             )
-        return cls(store, topic, partitions, _transaction(options, kind), ignored)
+        return cls(store, topic, partitions, creates, _transaction(options, kind), ignored)
 
     def warn_of_ignored(self) -> None:
         """Say which options do nothing."""
