@@ -52,6 +52,13 @@ _SCHEMA = pyarrow.schema(
 HASHED = ("value", "key+value")
 """By what an id is a hash, and tells people nothing."""
 _WORDS = ("key", *HASHED)
+_ROUNDED = r"[0-9]\.[0-9]|Infinity|(?<![0-9.])0(?![0-9.])"
+"""What Spark may have made of a number with a fraction or an exponent, or of -0."""
+_DOUBLE = (
+    r'\G((?:[^"0-9\-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?!-0(?![0-9]))-?[0-9]++(?![.eE]))*+)'
+    r"(-?[0-9][0-9.eE+\-]*+)"
+)
+"""In JSON the next such number, and what is before it: text, and whole numbers."""
 _NAMED = re.compile(r"(header|json):(.+)", re.DOTALL)
 
 
@@ -90,7 +97,11 @@ def id_of(by: str) -> Column:
         mine = F.filter("headers", lambda header: header["key"] == name)
         return F.try_element_at(mine, F.lit(1))["value"]
     path = name if name.startswith("$") else f"$.{name}"
-    return F.get_json_object(F.col("value").cast("string"), path).cast("binary")
+    text = F.col("value").cast("string")
+    found = F.get_json_object(text, path)
+    # As text such a number is what was written; Spark makes a double of it, as of many others.
+    exact = F.get_json_object(F.regexp_replace(text, F.lit(_DOUBLE), F.lit('$1"$2"')), path)
+    return F.when(found.rlike(_ROUNDED), exact).otherwise(found).cast("binary")
 
 
 def _told(name: str) -> tuple[Column, Column]:

@@ -160,6 +160,28 @@ def test_ids_are_what_their_name_says(spark: SparkSession, store: falaj.Store) -
         assert _alike(ours) == _alike(theirs), by
 
 
+def test_a_json_field_is_the_text_that_is_written_whatever_it_is_as_a_number(
+    spark: SparkSession, store: falaj.Store
+) -> None:
+    written = [
+        *("1e400", "2e400", "-1e400", "1.10", "1.1", "1E1", "10", "-0", "0", "0.0", "7"),
+        *("123456789012345678901234567890", "123456789012345678901234567891"),
+        *("0.12345678901234567890123456789", "0.12345678901234567890123456788"),
+        *("9007199254740993.0", "9007199254740992.0", "true", '"a: 1.50, b\\" 3 \\\\"'),
+        *('{"a": 1.50, "b": "x -0"}', '{"a":1.5,"b":"x -0"}', "[1,2.50,-3]", "[1,2.5,-3]"),
+        *('"Infinity"', '"1.1.1"', '""', f'"{"x" * 200_000}1.0"'),
+    ]
+    source = store.topic("source", codec="json")
+    with source.job("twice") as job:
+        for text in written * 2:
+            value = f'{{"-1.5": [2.0, "\\"3.0"], "id": {text}, "n": -1.5e-3}}'.encode()
+            job.append_arrow(pyarrow.record_batch({"value": [value]}))
+    done = dedupe(spark, config(store, by="json:id"))
+    assert (done.records, done.kept, done.without_id) == (2 * len(written), len(written), 0)
+    kept = [record.bytes() for record in store.topic("into")]
+    assert kept == [record.bytes() for record in source[: len(written)]]
+
+
 def _alike(ids: list[Any]) -> list[Any]:
     """Which are the same: for each the place of the first like it; None stays."""
     return [None if id_ is None else ids.index(id_) for id_ in ids]
