@@ -123,6 +123,9 @@ CONTAINERS: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], Any]] = {
     "slice": lambda _, topic: topic[1:],
     "backwards": lambda _, topic: topic[::-1],
     "batch": lambda _, topic: next(topic.batches()),
+    "records": lambda _, topic: iter(topic),
+    "records of a batch": lambda _, topic: iter(next(topic.batches())),
+    "records of a consumer": lambda store, _: store.consumer("c", ["orders"]).follow(),
     "follower": lambda _, topic: topic.follow(),
     "consumer": lambda store, _: store.consumer("c", ["orders"]),
 }

@@ -143,6 +143,10 @@ impl BatchRecords {
         slf
     }
 
+    fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Err(input::no_container("what is read one after the other"))
+    }
+
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         let place = self.places.next(&self.batch.get().run).or_raise(py)?;
         let Some(place) = place else { return Ok(None) };

@@ -615,6 +615,10 @@ impl Consumed {
         slf
     }
 
+    fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Err(input::no_container("what is read one after the other"))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> String {
         format!("<falaj.Consumed of {}>", self.consumer.get().__repr__(py))
     }

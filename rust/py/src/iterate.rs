@@ -16,6 +16,7 @@ use crate::batch::Batch;
 use crate::errors::OrRaise;
 use crate::handle::{Handle, Open, Shape};
 use crate::held::Held;
+use crate::input;
 use crate::record::Record;
 
 /// Where to read: a partition, from an offset on, up to another one or for ever, as far as it is
@@ -287,6 +288,10 @@ pub struct Records {
 impl Records {
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
+    }
+
+    fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Err(input::no_container("what is read one after the other"))
     }
 
     #[inline]
