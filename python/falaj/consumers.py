@@ -172,6 +172,8 @@ class Consumer(_core.Consumer[T]):
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Record[T]]:
         """Return the next records, waiting for the first of them.
 
+        If a signal's handler raises meanwhile, what was found is delivered again by the next call.
+
         Args:
             max_records: At most so many.
             timeout: Seconds to wait for the first; None waits until there is one.

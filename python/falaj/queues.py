@@ -257,7 +257,8 @@ class Queue(_core.Queue[T]):
         Jobs that came back are delivered before records that were never delivered. Work on none of
         them has begun: see `Jobs`. A suspect comes alone. Waiting takes no processor time
         while nobody holds jobs; it ends at once when a job is appended or given back, when a delay
-        or a lease is over, and within 50 ms of a holder's death.
+        or a lease is over, and within 50 ms of a holder's death. If a signal's handler raises
+        meanwhile, the jobs that were taken go back, and that was no attempt.
 
         Args:
             n: Most jobs to take.
