@@ -41,7 +41,7 @@ impl<T> Attached<T> {
         self.0.borrow()
     }
 
-    /// Change it. Nobody may be looking at it, and `change` runs nothing of Python's.
+    /// Change it. It must not be borrowed, and `change` runs nothing of Python's.
     pub(crate) fn update(&self, _py: Python<'_>, change: impl FnOnce(&mut T)) {
         change(&mut self.0.borrow_mut());
     }

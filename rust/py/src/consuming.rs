@@ -116,7 +116,7 @@ impl Consuming {
         }
     }
 
-    /// Go back in some partitions, by generation and number, to what nobody got.
+    /// Go back in some partitions, by generation and number, to what the caller did not get.
     pub(crate) fn put_back(&mut self, firsts: &BTreeMap<([u8; 16], u32), u64>) {
         self.settle();
         for ((generation, partition), next) in firsts {

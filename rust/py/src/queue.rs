@@ -170,7 +170,7 @@ impl Queue {
     }
 
     /// Add to two lists jobs that may be worked on now, and those that were tried too often before.
-    #[allow(clippy::too_many_arguments, reason = "Queue.take calls it, nobody else")]
+    #[allow(clippy::too_many_arguments, reason = "Queue.take calls it")]
     fn _take(
         &self,
         py: Python<'_>,
