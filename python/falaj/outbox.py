@@ -181,8 +181,10 @@ class Outbox:
         self._names = (table, id)
         self._table, self._id = _quoted(table), _quoted(id)
         self._delete, self._limit = delete, min(limit, _LIMIT_MAX)
-        self._stop = threading.Event()
-        self._turn = threading.Lock()
+        self._stopped = self._at_work = False
+        # What a signal's handler may use in the thread that it interrupts: an Event is not.
+        self._turn, self._stop = threading.RLock(), threading.Lock()
+        self._stop.acquire()
         path = local_path(database, "the database")
         self._database = self._connect(path, _seconds("timeout", timeout))
 
@@ -203,8 +205,8 @@ class Outbox:
             Closed: The outbox was closed.
             sqlite3.Error: The database refused. What was not moved is moved the next time.
         """
-        with self._turn:
-            if self._stop.is_set():
+        with self._work():
+            if self._stopped:
                 raise Closed("this outbox is closed; make another")
             return self._relay()
 
@@ -223,8 +225,8 @@ class Outbox:
         poll = _seconds("poll", poll)
         seen: int | None = None
         while True:
-            with self._turn:
-                if self._stop.is_set():
+            with self._work():
+                if self._stopped:
                     return
                 # Before the look: what comes during it is seen by the next one.
                 before, seen = seen, self._version()
@@ -232,13 +234,13 @@ class Outbox:
             if moved:
                 yield moved
             else:
-                self._stop.wait(poll)
+                self._rest(poll)
 
     @property
     def refused(self) -> int:
         """How many rows of this outbox were skipped or became dead letters, in all its runs."""
         with self._turn:
-            if self._stop.is_set():
+            if self._stopped:
                 raise Closed("this outbox is closed; make another")
             found = self._progress()
         return found.refused if found else 0
@@ -249,10 +251,34 @@ class Outbox:
         return self._dead
 
     def close(self) -> None:
-        """End `run`, from any thread, and close the connection. The topic stays open."""
-        self._stop.set()
+        """End `run`, from any thread, and close the connection. The topic stays open.
+
+        A signal's handler may call this too. Where it interrupts a relay, that ends with the batch
+        that is under way.
+        """
+        self._stopped = True
+        with suppress(RuntimeError):  # it was closed before
+            self._stop.release()
         with self._turn:
-            self._database.close()
+            if not self._at_work:
+                self._database.close()
+
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        """Have the turn; what was closed meanwhile ends with it."""
+        with self._turn:
+            self._at_work = True
+            try:
+                yield
+            finally:
+                self._at_work = False
+                if self._stopped:
+                    self._database.close()
+
+    def _rest(self, longest: float) -> None:
+        """Wait until it is closed, but no longer than so many seconds."""
+        if self._stop.acquire(timeout=longest):
+            self._stop.release()
 
     def __enter__(self) -> Outbox:
         """Give itself."""
@@ -346,7 +372,7 @@ class Outbox:
 
     def _relay(self) -> int:
         moved = 0
-        while batch := self._next_batch():
+        while not self._stopped and (batch := self._next_batch()):
             moved += self._move(batch)
         return moved
 

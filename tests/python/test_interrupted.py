@@ -18,6 +18,7 @@ from children import child, stop_in_the_middle_of_an_append
 
 import falaj
 from falaj.consumers import Consumer
+from falaj.errors import Closed
 from falaj.outbox import Outbox
 from falaj.records import Receipt
 
@@ -333,3 +334,28 @@ def test_an_outbox_that_is_interrupted_anywhere_moves_each_row_once(
                 shop.execute("INSERT INTO outbox (value) VALUES (?)", (str(rows),))
             outbox.relay()
     assert [int(record.bytes()) for record in topic] == list(range(1, rows + 1))
+
+
+def test_a_handler_may_close_the_outbox_in_the_midst_of_a_relay(
+    tmp_path: Path, topic: falaj.Topic[Any]
+) -> None:
+    def ring(*_: object) -> None:
+        outbox.close()
+
+    def interrupt(row: sqlite3.Row) -> str:
+        if row["id"] == 3:
+            signal.raise_signal(signal.SIGALRM)
+        return str(row["value"])
+
+    signal.signal(signal.SIGALRM, ring)
+    with closing(sqlite3.connect(tmp_path / "shop.sqlite", isolation_level=None)) as shop:
+        shop.execute("CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT)")
+        shop.executemany("INSERT INTO outbox (value) VALUES (?)", [(str(n),) for n in range(9)])
+        strings = topic.store.topic("strings", codec="str")
+        outbox = Outbox(tmp_path / "shop.sqlite", strings, row=interrupt, limit=2)
+        assert list(outbox.run()) == [4], "the batch of the third row is the last one"
+        with pytest.raises(Closed):
+            outbox.relay()
+        with Outbox(tmp_path / "shop.sqlite", strings) as another:
+            assert another.relay() == 5
+    assert [record.value for record in strings] == [str(n) for n in range(9)]
