@@ -30,13 +30,9 @@ class BulkJob:
     Attributes:
         done: True where the token was committed before the block began: the work can be skipped,
             and what is appended all the same is not committed again.
-        committed: After the block: True when it was committed by this, False when its token was
-            there before; None before, and where the job was given up.
-        records: After the block: how many records were appended.
-        offsets: After the block: for each partition that got any, the range of their offsets.
     """
 
-    __slots__ = ("_name", "_part", "_token", "_topic", "committed", "done", "offsets", "records")
+    __slots__ = ("_name", "_part", "_token", "_told", "_topic", "done")
 
     def __init__(self, topic: Topic[Any], name: str, token: tuple[str, int] | None) -> None:
         """Make it; `Topic.job` calls this."""
@@ -45,9 +41,24 @@ class BulkJob:
         self._token = token
         self._part: Part | None = None
         self.done = False
-        self.committed: bool | None = None
-        self.records = 0
-        self.offsets: dict[int, range] = {}
+        # Filled within the commit: an exception of a signal's handler may come right behind it.
+        self._told: dict[str, Any] = {}
+
+    @property
+    def committed(self) -> bool | None:
+        """True when this committed it, False when its token was there before, else None."""
+        return self._told.get("committed")
+
+    @property
+    def records(self) -> int:
+        """How many records were appended."""
+        appended: int = self._told.get("records", 0)
+        return appended
+
+    @property
+    def offsets(self) -> dict[int, range]:
+        """The range of offsets of each partition that got records."""
+        return {p: range(*found) for p, found in self._told.get("offsets", {}).items()}
 
     @property
     def part(self) -> Part:
@@ -112,16 +123,11 @@ class BulkJob:
         if kind is not None:
             part.abort()
             return
-        told: dict[str, Any] = {}
         try:
-            self._topic._commit_job(self._name, [part.finish()], self._token, told)
+            self._topic._commit_job(self._name, [part.finish()], self._token, self._told)
         except BaseException:
             self._topic.abort_job(self._name)
             raise
-        finally:
-            if told:
-                self.committed, self.records = told["committed"], told["records"]
-                self.offsets = {p: range(*found) for p, found in told["offsets"].items()}
 
     def __repr__(self) -> str:
         """Tell its name and state."""
