@@ -1,0 +1,218 @@
+"""Moves that take records away, move the store, or kill who writes to it."""
+
+import shutil
+from typing import Any
+
+import pytest
+from children import Child
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+import falaj
+from falaj.errors import Invalid, OffsetOutOfRange, TopicDeleted
+from together import looks, values
+from together.base import KINDS, OLD_NS, Base, existing, names, some_topics
+from together.model import Record
+
+partitions = st.integers(0, 2)
+
+APPENDING = """
+store = falaj.open(path)
+name, p, key, many = hear().split()
+topic = store.topic(name).partition(int(p))
+for i in range(int(many)):
+    value = f"killed {i}" if topic.codec != "bytes" else f"killed {i}".encode()
+    say(topic.append(value, key.encode()))
+os.kill(os.getpid(), 9)
+"""
+
+
+compactable = st.runner().flatmap(lambda machine: st.sampled_from(machine.to_compact()))
+
+
+class Keeping(Base):
+    """Trims, limits, compaction, deletion, copies, reopening and kills."""
+
+    def to_compact(self) -> list[str]:
+        """Topics with keys, and some that may not be compacted."""
+        return [name for name, model in self.topics.items() if model.compacted]
+
+    @some_topics
+    @rule(
+        name=existing,
+        p=partitions,
+        n=st.integers(0, 6),
+        how=st.sampled_from(["offset", "last", "time"]),
+        dry=st.booleans(),
+    )
+    def trim(self, name: str, p: int, n: int, how: str, dry: bool) -> None:
+        topic, part, p = self.part(name, p)
+        if how == "offset":
+            wanted: Any = min(part.first + n, part.end)
+            first = wanted
+        elif how == "last":
+            wanted = -(n + 1)
+            first = part.from_the_end(n + 1)
+        else:
+            wanted = (OLD_NS + n * 10**9) / 1e9
+            first = part.at(OLD_NS + n * 10**9)
+        report = topic.trim(wanted, dry_run=dry)
+        # What compaction took may count as trimmed or not, as long as no record is.
+        said = report["firsts"][p]
+        assert part.behind(said) == part.behind(first), f"trim({wanted}) says {report}, not {first}"
+        if not dry:
+            part.first = max(part.first, said)
+
+    @some_topics
+    @rule(name=existing, p=partitions)
+    def trim_beyond_the_end(self, name: str, p: int) -> None:
+        topic, part, _ = self.part(name, p)
+        with pytest.raises(OffsetOutOfRange):
+            topic.trim(part.end + 1)
+
+    @some_topics
+    @rule(name=existing, records=st.none() | st.integers(1, 6))
+    def keep_records(self, name: str, records: int | None) -> None:
+        self.topic(name).configure(retention_records=records)
+        self.limits(name, records=records)
+
+    @some_topics
+    @rule(name=existing, bytes_=st.sampled_from([None, 1, 100_000, 200_000]))
+    def keep_bytes(self, name: str, bytes_: int | None) -> None:
+        self.topic(name).configure(retention_bytes=bytes_)
+        # In a log that topics share the files of all count: so it is the limit of each for its own.
+        self.limits(name, bytes=bytes_)
+
+    @some_topics
+    @rule(name=existing, age=st.sampled_from([None, 3600.0]))
+    def keep_for_some_time(self, name: str, age: float | None) -> None:
+        self.topic(name).configure(retention_age=age)
+        self.limits(name, age_s=age)
+
+    @some_topics
+    @rule(name=existing, waits=st.booleans(), protected=st.booleans())
+    def keep_for_readers(self, name: str, waits: bool, protected: bool) -> None:
+        self.topic(name).configure(retention_waits=waits, retention_protected=protected)
+        self.limits(name, waits=waits, protected=protected)
+
+    @rule(limit=st.sampled_from([None, None, 1, 300_000]))
+    def keep_bytes_in_the_store(self, limit: int | None) -> None:
+        self.store.configure(retention_bytes=limit)
+        self.store_limit = limit
+
+    @precondition(lambda machine: machine.to_compact())
+    @rule(
+        name=compactable,
+        seal=st.booleans(),
+        at_once=st.booleans(),
+        memory=st.sampled_from([1, 128 << 20]),
+    )
+    def compact(self, name: str, seal: bool, at_once: bool, memory: int) -> None:
+        """Of each key the last record stays; what went is what the report says."""
+        topic, model = self.topic(name), self.topics[name]
+        shares = any(t.log == model.log is not None for t in self.topics.values() if t is not model)
+        if shares:
+            with pytest.raises(Invalid):
+                topic.compact(seal=seal)
+            return
+        retention = 0 if at_once else 86_400
+        try:
+            report = topic.compact(seal=seal, delete_retention=retention, memory=memory)
+        except Invalid:
+            assert model.log is not None  # a log to share is one that others may join
+            return
+        removed = 0
+        for p, part in enumerate(model.partitions):
+            left = {record.offset for record in topic.partition(p)}
+            there = set(part.there())
+            gone = there - left
+            assert left <= there, "compaction brought something back"
+            assert gone <= part.may_be_compacted(tombstones=at_once), f"{name}/{p} lost {gone}"
+            for offset in gone & part.last_of_keys():  # a tombstone: what it hides is gone
+                key = part.records[offset].key
+                assert key not in {part.records[o].key for o in left}
+            part.taken |= gone
+            removed += len(gone)
+        trimmed = sum(part.first for part in model.partitions)
+        assert removed <= report["removed"] <= removed + trimmed, report
+
+    @some_topics
+    @rule(name=existing, compacted=st.booleans())
+    def mark_compacted(self, name: str, compacted: bool) -> None:
+        topic, model = self.topic(name), self.topics[name]
+        topic.configure(compacted=compacted)
+        model.compacted = compacted
+
+    @some_topics
+    @rule(name=existing)
+    def delete(self, name: str) -> None:
+        topic = self.topic(name)
+        self.close_members()
+        self.drop_queues_of(name)
+        topic.delete()
+        with pytest.raises(TopicDeleted):
+            topic.partition(0).append(values.large(KINDS[name].codec, 0))
+        self.forget_topic(name)
+        assert name not in self.store.topics()
+
+    def drop_queues_of(self, name: str) -> None:
+        for queue in [q for q, of in self.queues.items() if of.topic == name]:
+            self.drop_queue(queue)
+
+    @rule()
+    def reopen(self) -> None:
+        self.open_again(self.path)
+
+    @some_topics
+    @rule()
+    def go_on_in_a_backup(self) -> None:
+        copy = self.folder / f"copy {self.copies}"
+        self.copies += 1
+        self.store.backup(copy)
+        before = self.path
+        self.open_again(copy)
+        shutil.rmtree(before)
+
+    @rule(name=names, p=partitions, acked=st.integers(0, 3), in_the_midst=st.booleans())
+    def kill_a_process_that_appends(
+        self, name: str, p: int, acked: int, in_the_midst: bool
+    ) -> None:
+        """What was acknowledged is there; what was not is there whole or not at all."""
+        topic, part, p = self.part(name, p)
+        killed = Child(self.path, APPENDING)
+        try:
+            killed.tell(f"{name} {p} ann {acked + 3 * in_the_midst}")
+            offsets = [int(killed.hear()) for _ in range(acked)]
+            if not in_the_midst:
+                killed.process.wait()
+        finally:
+            if killed.process.poll() is None:
+                killed.kill()
+            for pipe in (killed.process.stdin, killed.process.stdout, killed.process.stderr):
+                assert pipe is not None
+                pipe.close()
+        assert offsets == list(range(part.end, part.end + acked))
+        i = 0
+        for record in topic[part.end :]:
+            value: Any = f"killed {i}"
+            wanted = Record(value.encode() if topic.codec == "bytes" else value, b"ann")
+            self.written(name, p, record.offset, wanted, None)
+            i += 1
+        assert acked <= i <= acked + 3 * in_the_midst
+
+    @some_topics
+    @rule(read=st.sampled_from(["map", "pread"]))
+    def read_only(self, read: Any) -> None:
+        """Who only reads sees the same."""
+        with falaj.open(self.path, "r", read=read) as store:
+            for name, model in self.topics.items():
+                topic = store.topic(name, codec=KINDS[name].codec)
+                for p, part in enumerate(model.partitions):
+                    looks.forwards(topic.partition(p), part)
+                    looks.from_the_end(topic.partition(p), part)
+
+    @some_topics
+    @rule()
+    def verify(self) -> None:
+        found = self.store.verify()
+        assert found["sound"], found
