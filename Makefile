@@ -28,7 +28,7 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
-	proof-power proof-guest proof-crashes proof-outside proof-models proof-sanitizers proof-programs soak coverage mutants \
+	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python test-rust test-loom test-shuttle test-python test-spark test-spark-release \
 	test-spark-all bench bench-spark bench-plots demo wheel format clean
 
@@ -114,6 +114,10 @@ proof-power: | check-tools
 	$(BIN)/python -m falaj.spark.archive
 	touch $@
 
+# All features of a store in any order, against plain lists; of other seeds: python -m together.
+proof-together: $(CORE)
+	$(BIN)/python -m pytest tests/together --proof -p no:cacheprovider
+
 OUTSIDE := tests/proof tests/hostile/test_hostile_bytes.py
 
 proof-outside: $(CORE) .venv/.classes
@@ -169,7 +173,7 @@ test-shuttle: | check-tools ## long random schedules of the models in rust/log/t
 	$(SHUTTLE)
 
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once; all but Spark's
-	$(BIN)/python -m pytest --ignore tests/spark $(if $(BESIDE_PROOF),$(OUTSIDE:%=--ignore %))
+	$(BIN)/python -m pytest --ignore tests/spark $(if $(BESIDE_PROOF),$(patsubst %,--ignore %,$(OUTSIDE) tests/together))
 
 test-spark: $(CORE) ## what reads and writes topics through PySpark
 	$(BIN)/python -m pytest tests/spark

@@ -211,10 +211,28 @@ def test_mutants_that_were_interrupted_keep_what_they_know_and_say_so(
     assert [line for line in verdicts if not line.startswith("#")] == [f"{found[0].mark} caught"]
 
 
-@pytest.mark.parametrize("room", rooms.ROOMS)
+def test_a_sample_of_mutants_is_the_same_for_a_seed_and_of_so_many() -> None:
+    text = "fn f() {\n" + "    a < b;\n" * 40 + "}\n"
+    found = mutants.named(listed(text, *range(2, 42)), lambda _: text)
+    of_rooms = {"one": found[:25], "two": found[25:]}
+    drawn = mutants.sample(of_rooms, 12, 22)
+    assert sum(map(len, drawn.values())) == 12
+    assert mutants.sample(of_rooms, 12, 22) == drawn
+    assert mutants.sample(of_rooms, 12, 23) != drawn
+    assert mutants.sample(of_rooms, 1000, 22) == of_rooms
+    assert mutants.sample(of_rooms, 0, 22) == {"one": [], "two": []}
+
+    # Where a function changes, all that is drawn elsewhere stays.
+    changed = mutants.named(listed(text, *range(2, 42)), lambda _: text.replace("a <", "b <"))
+    again = mutants.sample({"one": changed[:25], "two": changed[25:]}, 12, 22)
+    assert [m.name for m in again["one"]] == [m.name for m in drawn["one"]]
+
+
+@pytest.mark.parametrize("room", [*rooms.ROOMS, *rooms.SAMPLED])
 def test_what_a_changed_room_is_tried_with_are_tests_that_there_are(room: str) -> None:
-    assert rooms.ROOMS[room].paths()
-    for tests in rooms.ROOMS[room].rounds:
+    tried = {**rooms.ROOMS, **rooms.SAMPLED}[room]
+    assert tried.paths()
+    for tests in tried.rounds:
         targets, _, only = tests.partition(":")
         for target, module in product(targets.split(), only.split()):
             below = ROOT / "rust/log" / ("src" if target == "lib" else f"tests/{target}")

@@ -9,7 +9,11 @@ too long if that is asked for. So a run that was interrupted goes on, after a co
 clone too, and one after new tests were written tries what they are for. See docs/RELIABILITY.md,
 "Coverage and mutants".
 
-Usage: mutants.py [--shard K/N] [--room NAME]... [--from-round R] [--too-long] [--summary]
+Of the other rooms a sample is tried: `--sample`, and `--seed` says which. It is drawn by places,
+so a change of one function changes no other place's luck.
+
+Usage: mutants.py [--sample [N] [--seed S]] [--shard K/N] [--room NAME]... [--from-round R]
+       [--too-long] [--summary]
 """
 
 import argparse
@@ -27,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rooms import ROOMS, ROOT, Room, install
+from rooms import ROOMS, ROOT, SAMPLE, SAMPLED, SEED, Room, install
 
 # So long that a machine which is busy does not look like a test that hangs: in seconds, and in
 # times of what the tests take where nothing is changed.
@@ -80,6 +84,11 @@ class Mutant:
     lot: int
     """Which shards it is in: the same while its function has its name."""
 
+    def ticket(self, seed: int) -> str:
+        """What a sample is drawn by: the same while its function has its name."""
+        place = self.key.rpartition(", ")[0]
+        return hashlib.sha256(f"{seed} {place}".encode()).hexdigest()
+
     @property
     def mark(self) -> str:
         """What stands for the key in the ledger."""
@@ -110,6 +119,20 @@ def named(listed: list[dict[str, Any]], text_of: Callable[[str], str]) -> list[M
         place = f"{where}: {what}, {number}"
         found.append(Mutant(whole, where, f"{place}, {print_}", zlib.crc32(place.encode())))
     return found
+
+
+Chosen = dict[str, list[Mutant]]
+"""The mutants of each room that are tried."""
+
+
+def sample(of_rooms: Chosen, many: int, seed: int) -> Chosen:
+    """Draw some of all mutants of some rooms."""
+    tickets = sorted(m.ticket(seed) for mutants in of_rooms.values() for m in mutants)
+    last = tickets[min(many, len(tickets)) - 1] if many and tickets else ""
+    return {
+        name: [mutant for mutant in mutants if mutant.ticket(seed) <= last]
+        for name, mutants in of_rooms.items()
+    }
 
 
 class Verdicts:
@@ -176,11 +199,12 @@ class Verdicts:
         return [m for m in mutants if self.of(m) not in done]
 
 
-def run(name: str, room: Room, given: argparse.Namespace, state: Path) -> int:
+def run(
+    name: str, room: Room, given: argparse.Namespace, state: Path, mutants: list[Mutant]
+) -> int:
     """Try a shard of a room, in rounds from the first that is asked for on."""
     (part, whole), first = given.shard, given.from_round
     verdicts = Verdicts(state / name, LEDGER / f"{name}.txt")
-    mutants = all_of(room)
     verdicts.forget_all_but(mutants)
     mutants = [mutant for mutant in mutants if mutant.lot % whole == part]
     # What others need is built once for all shards; rooms may run beside each other.
@@ -213,14 +237,14 @@ def run(name: str, room: Room, given: argparse.Namespace, state: Path) -> int:
     return 0
 
 
-def summarize(state: Path, rooms: dict[str, Room]) -> None:
+def summarize(state: Path, chosen: Chosen) -> None:
     """Print what is known of each room's mutants, and those that no test is known to kill."""
     # One that took too long may have met a busy machine: it is no kill until somebody has looked.
     columns = ("mutants", "killed", "too long", "survived", "no build", "not run")
     print(f"{'room':<10}" + "".join(f"{column:>10}" for column in columns))
     survivors: list[str] = []
-    for name, room in rooms.items():
-        verdicts, mutants = Verdicts(state / name, LEDGER / f"{name}.txt"), all_of(room)
+    for name, mutants in chosen.items():
+        verdicts = Verdicts(state / name, LEDGER / f"{name}.txt")
         by = Counter(verdicts.of(mutant) for mutant in mutants)
         kinds = ("caught", "timeout", "missed", "unviable", "not run")
         counts = (len(mutants), *(by[kind] for kind in kinds))
@@ -235,7 +259,9 @@ def main() -> int:
     """Try what was asked for, then say what is known."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shard", type=shard_of, default=(0, 1), metavar="K/N")
-    parser.add_argument("--room", action="append", choices=list(ROOMS))
+    parser.add_argument("--room", action="append", choices=[*ROOMS, *SAMPLED])
+    parser.add_argument("--sample", type=int, nargs="?", const=SAMPLE, metavar="N")
+    parser.add_argument("--seed", type=int, default=SEED, help="which sample")
     # What survived the rounds before is not noted: whoever interrupted a run knows how far it was.
     parser.add_argument("--from-round", type=int, default=1, metavar="R")
     # Most of these loop for ever, and each costs half a minute in every round.
@@ -244,19 +270,24 @@ def main() -> int:
     parser.add_argument("--summary", action="store_true", help="try nothing")
     given = parser.parse_args()
     install("cargo-mutants")
-    rooms = {name: room for name, room in ROOMS.items() if not given.room or name in given.room}
+    rooms = ROOMS if given.sample is None else SAMPLED
+    # A sample is one of all its rooms, whichever are tried now.
+    chosen = {name: all_of(room) for name, room in rooms.items()}
+    if given.sample is not None:
+        chosen = sample(chosen, given.sample, given.seed)
+    chosen = {name: found for name, found in chosen.items() if not given.room or name in given.room}
     state = given.state.resolve()
     if not given.summary:
-        for name, room in rooms.items():
+        for name, mutants in chosen.items():
             try:
-                code = run(name, room, given, state)
+                code = run(name, rooms[name], given, state, mutants)
             except KeyboardInterrupt:
                 print(f"{name}: interrupted; the same command goes on from here", file=sys.stderr)
                 return INTERRUPTED
             if code:
                 print(f"{name}: cargo-mutants ended with {code}", file=sys.stderr)
                 return code
-    summarize(state, rooms)
+    summarize(state, chosen)
     return 0
 
 

@@ -80,6 +80,7 @@ PROOF: dict[str, Callable[[str], str]] = {
     "proof-programs": told(r"Finished `release` profile", "three harnesses"),
     "proof-canaries": canaries,
     "proof-outside": counted((r"(\d+) passed", "passed"), (r"(\d+) skipped", "skipped")),
+    "proof-together": told(r"(\d+ passed[^\n]*?) in ", "{}"),
     "proof-hostile": counted(
         (r"^flips\S*: (\d+) cases", "flips"),
         (r"^bytes-\S+: (\d+) cases", "batches of rubbish"),
@@ -109,6 +110,7 @@ BEHIND = {
     # They build in one directory, of which cargo lets one at a time have its way.
     "proof-programs": ["build"],
     "proof-outside": ["build"],
+    "proof-together": ["build"],
     "proof-hostile": ["proof-programs"],
     "proof-explore": ["proof-programs"],
     "proof-storm": ["build", "proof-programs"],
@@ -181,7 +183,15 @@ tells the Makefile to leave such things out of `test-rust` and `test-python` as 
 # In this order the long chains begin early, and what ends last has a thread for each core.
 ALL = (
     *("venv", "build", "proof-outside", "proof-canaries", "proof-models", "proof-programs"),
-    *("test-rust", "proof-storm", "test-python", "proof-hostile", "proof-guest", "proof-power"),
+    *(
+        "test-rust",
+        "proof-storm",
+        "test-python",
+        "proof-hostile",
+        "proof-together",
+        "proof-guest",
+        "proof-power",
+    ),
     *("lint-rust", "proof-sanitizers", "lint-python"),
     "proof-explore",
 )

@@ -67,6 +67,47 @@ ROOMS: dict[str, Room] = {
     ),
 }
 
+SAMPLE, SEED = 200, 22
+"""How many changes to the rooms below are tried, and what says which."""
+SAMPLED: dict[str, Room] = {
+    "retention": Room(
+        ("store/retention/*.rs",),
+        ("store: retention::", "lib: store::retention::", "store: admin::"),
+    ),
+    "queue": Room(
+        ("queue/*.rs",),
+        ("lib: queue::", "store: retention::limits admin::", "store: admin:: sharing::"),
+    ),
+    "consumer": Room(
+        ("consumer/*.rs", "consumer/sharing/*.rs"),
+        ("lib: consumer::", "store: consumers::", "store: admin:: retention:: visibility::"),
+    ),
+    "sink": Room(("sink/*.rs",), ("store: sinks::", "lib: sink::", "store: admin::")),
+    "compact": Room(
+        ("log/compact/*.rs", "topic/compact.rs"),
+        ("store: compaction::", "store: damaged_appends:: admin::"),
+    ),
+    "topic": Room(
+        ("topic/*.rs",),
+        (
+            "lib: topic::",
+            "store: sharing:: runs:: visibility:: compaction::left",
+            "log: demands:: engine:: append_errors:: trim::",
+            "store: consumers:: retention:: sinks::",
+        ),
+    ),
+    "sync": Room(
+        ("log/sync.rs",),
+        (
+            "log: promises:: latch::",
+            "log: engine:: cursor:: roll:: deaths:: append_errors:: ahead::",
+            "store: visibility::",
+            "lib: log::",
+        ),
+    ),
+}
+"""Rooms where a sample is tried, and no coverage is measured."""
+
 
 def first_test_line(text: str) -> int:
     """Number of the line where a file's own tests begin; one past the end if it has none."""

@@ -116,7 +116,10 @@ def test_only_beside_the_proof_a_part_is_told_to_leave_out_what_that_does(
 @pytest.mark.parametrize("beside", ["1", ""])
 def test_what_is_left_out_of_tests_is_in_what_the_proof_runs(beside: str) -> None:
     words = subprocess.run(
-        ["make", "-n", "test-rust", "test-python", "proof-outside", f"BESIDE_PROOF={beside}"],
+        [
+            *("make", "-n", "test-rust", "test-python", "proof-outside", "proof-together"),
+            f"BESIDE_PROOF={beside}",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -212,7 +212,7 @@ def test_a_soak_has_one_row_which_grows_and_the_newest_stands_on_top() -> None:
         "| 2026-11-22 | 0.1.0, abc | 3 h 2 min | 1,234,567 | 0, 0 at points | 0 "
         "| 0 (not run); 35 in guests | 9; 1 of 4 variants whole | 1 of 2 | 0; with ASan 0 "
         "| 7; 8 rounds of sharing "
-        "| 0 tests | 77 | 1 by kill |"
+        "| 0 tests; 0 lists of moves | 77 | 1 by kill |"
     )
     assert len(one.split(" | ")) == len(ledger.HEADS)
     entered = ledger.enter(page, one, 5)
@@ -324,6 +324,8 @@ def test_what_the_harnesses_keep_is_what_is_counted(tmp_path: Path) -> None:
     assert counts.together(tmp_path)["together"] == 9
     assert counts.sanitized(tmp_path)["sanitized"] == 130
     assert counts.outside(tmp_path)["outside"] == 3
+    (tmp_path / "g.log").write_bytes(b"combined: 20 lists of moves\ncombined: 40 lists of moves\n")
+    assert counts.combined(tmp_path)["combined"] == 40
     (tmp_path / "f.log").write_bytes(b'a round\n\n{"acknowledged":77,"cuts":35,"cuts_ext4":6}\n')
     assert counts.guest(tmp_path)["cuts in guests"] == 35
     (tmp_path / "a.json").write_text('{"cases": 9, "next": 9, "to": 9}')

@@ -1,6 +1,7 @@
 """The whole machine: all moves, and what must hold after each."""
 
-from hypothesis.stateful import invariant
+from hypothesis import HealthCheck, seed, settings
+from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from together import looks
 from together.keeping import Keeping
@@ -72,3 +73,22 @@ class Together(Writing, Keeping, Reading, Taking):
             wanted = [(p, part.first, part.end) for p, part in enumerate(model.partitions)]
             for parts in (told[name], metrics[name]["partitions"]):
                 assert [(t["partition"], t["first"], t["end"]) for t in parts] == wanted
+
+
+STEPS = 30
+"""Most moves of a list."""
+
+
+def run(number: int, lists: int) -> None:
+    """Try so many lists of moves, always the same of a seed; a failing one is made short."""
+    run_state_machine_as_test(
+        seed(number)(Together),
+        settings=settings(
+            max_examples=lists,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -103,12 +103,12 @@ class Writing(Base):
         if how == "extend":
             offset: Any = topic.extend([falaj.NewRecord.tombstone(key)])[0]
         elif how == "load":
-            with topic.job("deletes") as job:
+            with self.topic(name).job("deletes") as job:
                 job.tombstone(key, partition=p)
             offset = job.offsets[p].start
         elif how == "transaction":
             with self.store.transaction() as tx:
-                tx.tombstone(topic, key, partition=p)
+                tx.tombstone(self.topic(name), key, partition=p)
             offset = part.end
         else:
             offset = topic.tombstone(key)

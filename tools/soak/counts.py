@@ -21,6 +21,7 @@ Reader = Callable[[Path], Counter[str]]
 EXECUTED = re.compile(rb"^#(\d+)\t", re.MULTILINE)
 SCHEDULES = re.compile(rb"^test \w+::(?!broken_)\w+ \.\.\. (\d+) schedules, ", re.MULTILINE)
 TOGETHER = re.compile(rb"^share: (\d+) rounds ", re.MULTILINE)
+COMBINED = re.compile(rb"^combined: (\d+) lists ", re.MULTILINE)
 PASSED = re.compile(rb"\b(\d+) passed")
 CUT = re.compile(rb'"cuts":(\d+)')
 
@@ -131,6 +132,11 @@ def together(folder: Path) -> Counter[str]:
     return Counter(together=found)
 
 
+def combined(folder: Path) -> Counter[str]:
+    """Read lists of moves of all features that a store was held against the model after."""
+    return Counter(combined=sum(last_number(COMBINED, log) for log in folder.glob("*.log")))
+
+
 def outside(folder: Path) -> Counter[str]:
     """Read large tests from outside that passed."""
     return Counter(outside=sum(last_number(PASSED, log) for log in folder.glob("*.log")))
@@ -146,6 +152,7 @@ READERS: dict[str, Reader] = {
     "fuzz": fuzz,
     "sanitized": sanitized,
     "together": together,
+    "combined": combined,
     "schedules": schedules,
     "outside": outside,
 }

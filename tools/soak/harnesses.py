@@ -103,6 +103,7 @@ def everything(programs: Path, python: str = sys.executable) -> Harnesses:
         *_of_falaj_hostile(str(programs / "falaj-hostile")),
         *_with_sanitizer(programs),
         _schedules(programs / "shuttle"),
+        Job("combined", "combined", 4, _combined(programs, python)),
         Job("outside", "outside", 4, _outside(programs, python), seconds_min=120),
     ]
     return Harnesses(jobs, counts.READERS, TARGETS)
@@ -120,6 +121,7 @@ TARGETS = [
     Target("fuzzed", "fuzz"),
     Target("sanitized", "sanitized"),
     Target("together", "together"),
+    Target("combined", "combined"),
     Target("schedules", "schedules"),
     Target("outside", "outside"),
 ]
@@ -253,6 +255,22 @@ def _schedules(program: Path) -> Job:
 
     missing = "" if program.exists() else "nobody built it"
     return Job("schedules", "schedules", 2, schedules, missing=missing, seconds_min=30)
+
+
+def _combined(programs: Path, python: str) -> Command:
+    """All features of a store in any order, against plain lists."""
+    tests = programs / "tests"
+
+    def combined(turn: Turn) -> list[str]:
+        # A piece goes through some seeds, and no other has those.
+        first = turn.seed + turn.number * 100_000
+        return [
+            *("env", f"PYTHONPATH={programs / 'python'}:{tests}:{tests / 'python'}"),
+            *(python, "-m", "together", "--seed", str(first)),
+            *("--seconds", _whole(turn.seconds)),
+        ]
+
+    return combined
 
 
 def _outside(programs: Path, python: str) -> Command:

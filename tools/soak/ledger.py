@@ -49,7 +49,7 @@ def row(state: State, done: Counter[str], today: datetime.date) -> str:
         share(done["faults"], done["faults in all"]),
         f"{done['fuzzed']:,}; with ASan {sanitizer}",
         f"{done['schedules']:,}; {done['together']:,} rounds of sharing",
-        f"{done['outside']:,} tests",
+        f"{done['outside']:,} tests; {done['combined']:,} lists of moves",
         f"{state.seed}",
         ", ".join(f"{count} by {name}" for name, count in found.items()) or "nothing",
     )

@@ -21,7 +21,7 @@ PYTHON = "python/falaj"
 NO_PYTHON = ("demo", "pipeline", "spark")
 """Packages of it that no harness imports."""
 TESTS = (
-    *("tests/proof", "tests/hostile", "tests/cli/shell.py", "tests/cli/warm.py"),
+    *("tests/proof", "tests/hostile", "tests/together", "tests/cli/shell.py", "tests/cli/warm.py"),
     *("tests/python/children.py", "tests/storm_worker.py", "conftest.py", "tools/guest.py"),
 )
 BESIDE = ("tests/cli/__init__.py", "pyproject.toml")
