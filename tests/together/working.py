@@ -333,17 +333,17 @@ class Taking(Base):
         for name, known in self.queues.items():
             there = set(self.topics[known.topic].partitions[0].there())
             new = [o for o in known.of("new") if o in there]
-            # These count as waiting or as returned.
-            late = [o for o in known.of("late") + known.of("fresh") if o in there]
+            # These count as waiting or as returned; jobs whose record is gone, until a take comes
+            # to them.
+            either = known.of("late") + known.of("fresh")
             back = known.of("back") + known.of("later")
-            # A job whose record is gone may count until a take comes to it.
-            back_there = [o for o in back if o in there]
+            least = sum(o in there for o in either + back)
             taker: Any = self.queue(name)
             for found in (told[name], metrics[name], taker.info()):
-                found_late = found["waiting"] - len(new)
-                assert 0 <= found_late <= len(late), f"waiting jobs of {name}: {found}, {known}"
-                most = len(back) + len(late) - found_late
-                least = len(back_there) + len(late) - found_late
-                assert least <= found["returned"] <= most, f"returned jobs of {name}: {found}"
+                what = f"jobs of {name}: {found}, {known}"
+                waits = found["waiting"] - len(new)
+                assert 0 <= waits <= len(either), what
+                assert least <= waits + found["returned"] <= len(either + back), what
+                assert found["returned"] >= sum(o in there for o in back), what
                 assert found["leased"] == len(known.of("out")), f"jobs of {name} in flight"
                 assert found["dead"] == known.dead, f"dead jobs of {name}"
