@@ -135,8 +135,8 @@ def read(
     Args:
         topic: The topic, or a partition of it.
         start: As for `follow`: "earliest", an offset, or a time.
-        end: Where to end: before an offset (negative ones count from the end), before a time, or
-            None for the end as of now.
+        end: Where to end: before an offset (-10 leaves out the last ten records that are there),
+            before a time, or None for the end as of now.
         columns: Which of `COLUMNS`, in this order. What is not named is not decoded.
         views: Keys and values are not copied: the columns are of the type `binary_view` and show
             the mapped files, which stay mapped while a batch lives. Polars and DuckDB take them.
@@ -231,8 +231,8 @@ def scan(
     Args:
         *topics: The topics, or partitions of them.
         start: As for `follow`: "earliest", an offset, or a time.
-        end: Where to end: before an offset (negative ones count from the end), before a time, or
-            None for the end as of now.
+        end: Where to end: before an offset (-10 leaves out the last ten records that are there),
+            before a time, or None for the end as of now.
         columns: Which of `COLUMNS` it has, in this order.
         batch_rows: Most rows of a batch, up to 8,388,608.
         batch_bytes: Bytes of keys, values and headers after which a batch ends, up to 1 GiB.
@@ -327,7 +327,7 @@ def _stop(part: Topic[Any], end: int | Time | None) -> int:
     if end is None:
         return part.end
     if isinstance(end, int) and not isinstance(end, bool):
-        stop = end if end >= 0 else part.end + end
+        stop = part._absolute(end)
         if not part.first <= stop <= part.end:
             raise part._out_of_range(end)
         return stop

@@ -232,7 +232,7 @@ class Consumer(_core.Consumer[T]):
         """Read on from another place. It is committed with the next `commit`.
 
         Args:
-            to: "earliest", "latest", an offset (negative ones count from the end), or a time: the
+            to: "earliest", "latest", an offset (-10: the last ten records), or a time: the
                 first record at or after it.
             topic: In this topic alone; in all by default.
             partition: In this partition of it alone; by default in all that this member has.

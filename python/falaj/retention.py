@@ -36,7 +36,10 @@ class TopicRetention(TypedDict):
 
 
 class Cut(TypedDict):
-    """A partition that begins later: with `first`, or with `wanted` had no consumer needed more."""
+    """A partition that begins later: with `first`, or with `wanted` had no consumer needed more.
+
+    `needed` is how many records stay for that reason.
+    """
 
     topic: str
     partition: int
@@ -44,6 +47,7 @@ class Cut(TypedDict):
     first: int
     limit: Literal["bytes", "age", "records", "store"]
     wanted: int
+    needed: int
 
 
 class LogMaintenance(TypedDict):

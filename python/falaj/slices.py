@@ -63,8 +63,8 @@ class Slice(Generic[T]):
     """Records of one partition, as `topic[10:20]` gives them, read when they are gone through.
 
     Its bounds are fixed when it is made: records that come later are not in it. It can be read
-    again and again. `len` and `slice[i]` count offsets; iteration leaves out those that compaction
-    removed. `in` raises.
+    again and again. `len` and `slice[i]` count offsets, and `slice[-1]` is the last record.
+    Iteration leaves out those that compaction removed. `in` raises.
 
     Example:
         >>> orders = store.topic("orders")
@@ -91,7 +91,7 @@ class Slice(Generic[T]):
         """
         first, end = topic.first, topic.end
         step = 1 if wanted.step is None else index(wanted.step)
-        start, stop = wanted.start, wanted.stop
+        start, stop = (_from_end(topic, at, step) for at in (wanted.start, wanted.stop))
         if step > 0 and start is None:
             start = first
         if step < 0 and stop is None:
@@ -103,6 +103,7 @@ class Slice(Generic[T]):
         return offsets
 
     def __len__(self) -> int:
+        """How many offsets it spans; in a compacted topic there may be fewer records."""
         return len(self.offsets)
 
     def __iter__(self) -> Iterator[Record[T]]:
@@ -149,12 +150,41 @@ class Slice(Generic[T]):
         def __getitem__(self, at: slice) -> Slice[T]: ...
 
     def __getitem__(self, at: int | slice) -> Record[T] | Slice[T]:
-        """The record at a place in the slice, as in a list; or a slice of it."""
+        """The record at an offset from the slice's first one, or a slice of it.
+
+        A negative place counts records from the end, as in `topic[-1]`.
+        """
+        offsets = self.offsets
         if isinstance(at, slice):
-            return Slice(self._topic, self.offsets[at])
-        return self._topic[self.offsets[at]]
+            if offsets.step == 1:
+                at = slice(self._place(at.start), self._place(at.stop), at.step)
+            return Slice(self._topic, offsets[at])
+        if at < 0 and offsets.step == 1 and offsets:
+            found = self._topic._start_of_last(-at, offsets.stop)
+            if found not in offsets or self._topic._count(found, offsets.stop) < -at:
+                raise IndexError(f"the slice has fewer than {-at} records")
+            return self._topic[found]
+        return self._topic[offsets[at]]
+
+    def _place(self, at: int | None) -> int | None:
+        """Turn a negative place, which counts records from the end, into one from the beginning."""
+        if at is None or at >= 0:
+            return at
+        found = self._topic._start_of_last(-at, self.offsets.stop)
+        return max(found - self.offsets.start, 0)
 
     def __repr__(self) -> str:
         offsets = self.offsets
         step = "" if offsets.step == 1 else f":{offsets.step}"
         return f"<falaj.Slice {self._topic.name}[{offsets.start}:{offsets.stop}{step}]>"
+
+
+def _from_end(topic: Topic[T], at: int | None, step: int) -> int | None:
+    """Turn a negative bound, which counts records from the end, into an offset."""
+    if at is None or (at := index(at)) >= 0:
+        return at
+    first, end = topic.first, topic.end
+    found = topic._start_of_last(-at, end)
+    if step < 0 and found == first and topic._count(found, end) < -at:
+        return first - 1 if first else -end - 1  # before the first one, as in a list
+    return found

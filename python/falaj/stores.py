@@ -275,7 +275,7 @@ class Store(_core.Store):
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
             topics: What it reads: names, or topics that were opened with a codec of their own.
             start: Where it begins in a partition in which it never was: "earliest", "latest", an
-                offset (negative ones count from the end), or a time. A topic that was deleted and
+                offset (-10: the last ten records), or a time. A topic that was deleted and
                 created anew is another topic, in which it never was.
             visibility: "durable" hands out only what is on the medium, "committed" everything.
             auto_commit: Whether what was handed out is committed when more is asked for: True about
@@ -321,7 +321,7 @@ class Store(_core.Store):
         Args:
             name: The consumer.
             topic: Which of its topics.
-            to: "earliest", "latest", an offset (negative ones count from the end), or a time.
+            to: "earliest", "latest", an offset (-10: the last ten records), or a time.
             partition: In this partition alone; by default in all.
 
         Returns:
@@ -559,26 +559,17 @@ class Store(_core.Store):
             [{'partition': 0, 'first': 0, 'end': 1, 'durable': 1}]
         """
         info = _core._info(self)
-        parts = {
-            (topic["name"], topic["generation"], part["partition"]): part
-            for topic in info["topics"]
-            for part in topic["partitions"]
-        }
-
-        def kept_behind(offset: int, *of: Any) -> int | None:
-            part = parts.get(of)
-            return None if part is None else max(0, part["end"] - max(part["first"], offset))
-
         info["consumers"] = _core._consumers(self)
-        for consumer in info["consumers"]:
-            for cursor in consumer["cursors"]:
-                of = cursor["topic"], cursor["generation"], cursor["partition"]
-                cursor["lag"] = kept_behind(cursor["committed"], *of)
-        info["queues"] = []
-        for queue in _core._queue_overview(self):
-            head = queue.pop("head")
-            queue["waiting"] = kept_behind(head, queue["topic"], queue["generation"], 0)
-            info["queues"].append(queue)
+        queues = _core._queue_overview(self)
+        cursors = [cursor for each in info["consumers"] for cursor in each["cursors"]]
+        places = [(c["topic"], c["generation"], c["partition"], c["committed"]) for c in cursors]
+        places += [(q["topic"] or "", q["generation"] or "", 0, q.pop("head")) for q in queues]
+        counted = iter(_core._count_from(self, places))
+        for cursor in cursors:
+            cursor["lag"] = next(counted)
+        for queue in queues:
+            queue["waiting"] = next(counted)
+        info["queues"] = queues
         return info
 
     def metrics(self) -> Metrics:

@@ -47,11 +47,12 @@ class Topic(_core.Topic[T]):
     """An open topic; `Store.topic` makes it.
 
     Offsets are positions in history, not list indexes: `topic[i]` is the record with offset i for
-    as long as it is kept, negative ones count from the end, and what is gone or not written yet
-    raises `OffsetOutOfRange`, which is an `IndexError`. `len(topic)` is `end - first`; a topic is
-    always true. So `topic[len(topic) - 1]` is not the last record once some were trimmed, and
-    `random.choice`, which asks for such, takes `topic[:]`. `reversed(topic)` is newest first; `in`
-    raises.
+    as long as it is kept. What is gone or not written yet raises `OffsetOutOfRange`, which is an
+    `IndexError`. A negative number counts records that are there, from the end: `topic[-1]` is the
+    last one, also where compaction left gaps. `len(topic)` is `end - first`, which counts offsets;
+    `count` counts records. A topic is always true. So `topic[len(topic) - 1]` is not the last
+    record once some were trimmed, and `random.choice`, which asks for such, takes `topic[:]`.
+    `reversed(topic)` is newest first; `in` raises.
 
     A plain `for` sees what was committed when it began; `follow` goes on. A handle that was opened
     with `visibility="durable"` sees only what is on the medium, in all that it does.
@@ -153,7 +154,7 @@ class Topic(_core.Topic[T]):
         What compaction took does not count: it goes on with what is there.
 
         Args:
-            start: First offset; negative ones count from the end.
+            start: First offset; a negative one stands for the record so many from the end.
             n: Most records to return.
 
         Returns:
@@ -163,25 +164,48 @@ class Topic(_core.Topic[T]):
             OffsetOutOfRange: `start` is gone, beyond the end, or further from it than the first.
         """
         end = self.end
-        if start < 0:
-            start += end
         if n < 0:
             raise Invalid(f"read() takes how many records to read, not {shown(n)}")
+        if start < 0:
+            start = self._absolute(start)
         if not self.first <= start <= end:
             raise self._out_of_range(start)
         return list(islice(self._records(start, end), min(n, end - start)))
 
     def last(self, n: int = 1) -> list[Record[T]]:
         """Read the last `n` records, oldest first; fewer where there are fewer."""
-        first, end = self.first, self.end
         if n < 0:
             raise Invalid(f"last() takes how many records to read, not {shown(n)}")
-        begin = max(first, end - n)
-        records = list(self._records(begin, end))
-        if len(records) < n and begin > first:  # compaction took some
-            older = self._back(first, begin, n - len(records))
-            records[:0] = self._records(older, begin)
-        return records
+        end = self.end
+        return list(self._records(self._start_of_last(n, end), end))
+
+    def count(self, start: int | None = None, end: int | None = None) -> int:
+        """Count the records that are there, without reading them.
+
+        In a compacted topic offsets have gaps, so there are fewer records than `len(topic)`. Their
+        number is looked up in the headers of compacted files, once for each file; elsewhere it is a
+        subtraction. Records that corruption hides count.
+
+        Args:
+            start: Count from this offset on; the first by default. A negative one stands for the
+                record so many from the end. Of a topic with several partitions an offset is for
+                `topic.partition(p)`.
+            end: Count records before this offset; the end by default.
+
+        Returns:
+            How many records have such an offset, in all partitions.
+
+        Example:
+            >>> prices = store.topic("prices", compacted=True)
+            >>> _ = prices.extend([(b"tea", b"3"), (b"coffee", b"4"), (b"tea", b"5")])
+            >>> _ = prices.compact(seal=True)
+            >>> prices.count(), len(prices)
+            (2, 3)
+        """
+        if start is None and end is None:
+            return sum(part._count(0) for part in self._parts())
+        stop = None if end is None else self._bound(end)
+        return self._count(self._bound(start or 0), stop)
 
     def at(self, time: Time) -> Record[T] | None:
         """Find the first record whose timestamp is at or after a time.
@@ -313,7 +337,7 @@ class Topic(_core.Topic[T]):
         Args:
             start: "earliest", "latest" (only what comes from now on), an offset, or a time: an
                 aware datetime, an ISO string with a zone, or a float of seconds since 1970.
-                Negative offsets count from the end; where there are fewer, it is all there is.
+                -10 is the last ten records that are there, or all where there are fewer.
             timeout: Seconds without a record after which the iteration ends quietly; None never.
             visibility: "durable" holds back what is not known to be on the medium yet, "committed"
                 nothing; by default as the topic was opened.
@@ -425,9 +449,10 @@ class Topic(_core.Topic[T]):
         as all of their records are gone; the one that is written to stays. Offsets go on as before.
 
         Args:
-            before: The first record to keep, as an offset (negative ones count from the end) or as
-                a time: an aware datetime, an ISO string with a zone, or a float of seconds since
-                1970. Of a topic with several partitions an offset is for `topic.partition(p)`.
+            before: The first record to keep, as an offset or as a time: an aware datetime, an ISO
+                string with a zone, or a float of seconds since 1970. -10 keeps the last ten records
+                that are there. Of a topic with several partitions an offset is for
+                `topic.partition(p)`.
             dry_run: Only say what would be removed.
 
         Returns:
@@ -435,6 +460,7 @@ class Topic(_core.Topic[T]):
 
         Raises:
             OffsetOutOfRange: `before` lies beyond the end.
+            Corrupt: What to keep depends on records that cannot be read; nothing was removed.
             ReadOnly: The store was opened for reading.
 
         Example:
@@ -646,24 +672,12 @@ class Topic(_core.Topic[T]):
         if isinstance(before, int) and not isinstance(before, bool):
             if before > self.committed:
                 raise self._out_of_range(before)
-            return max(first, before if before >= 0 else end + before)
+            return max(first, before) if before >= 0 else self._start_of_last(-before, end)
         offset = self._first_at(before)
         return end if offset is None else offset
 
-    def _back(self, first: int, end: int, n: int) -> int:
-        """Offset of the nth record before an end; `first` where there are fewer."""
-        from collections import deque  # few need it
-
-        begin, n = end, min(n, end - first)
-        span = min(n, _BATCH)
-        while n and begin > first:
-            begin, stop = max(first, begin - span), begin
-            found = deque((record.offset for record in self._records(begin, stop)), maxlen=n)
-            n -= len(found)
-            if not n:
-                return found[0]
-            span *= 2
-        return begin
+    def _bound(self, at: int) -> int:
+        return at if at >= 0 else self._start_of_last(-at)
 
     def _whole(self, size: int) -> Iterator[Batch[T]]:
         return self._batches(self.first, self.end, size)
@@ -676,7 +690,7 @@ class Topic(_core.Topic[T]):
         if isinstance(start, int) and not isinstance(start, bool):
             if start > self.committed:
                 raise self._out_of_range(start)
-            return start if start >= 0 else max(self.first, self.end + start)
+            return self._bound(start)
         try:
             offset = self._first_at(start)
         except (Invalid, TypeError) as error:

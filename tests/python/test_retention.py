@@ -117,7 +117,7 @@ def test_maintenance_says_what_went_and_of_a_dry_run_what_would(store: falaj.Sto
     (log,) = done["logs"]
     end = 611
     told = {"topic": "orders", "partition": 0, "first_before": 0, "limit": "records"}
-    assert log["cuts"] == [{**told, "first": end - 20, "wanted": end - 20}]
+    assert log["cuts"] == [{**told, "first": end - 20, "wanted": end - 20, "needed": 0}]
     assert log["segments"] >= 3
     assert (log["problem"], done["problems"]) == (None, [])
     assert (orders.first, len(orders), bytes(view)) == (end - 20, 20, VALUE)

@@ -144,7 +144,7 @@ _CUTS = (
 
 def _tell(done: "Maintenance") -> None:
     cuts = [cut for log in done["logs"] for cut in log["cuts"]]
-    rows = [{**cut, "needed": cut["wanted"] - cut["first"] or None} for cut in cuts]
+    rows = [{**cut, "needed": cut["needed"] or None} for cut in cuts]
     table(_CUTS, rows)
     if not is_terminal(sys.stdout):
         return

@@ -67,7 +67,7 @@ PartitionOption = Annotated[
 ]
 FromOption = Annotated[
     int | None,
-    typer.Option("--from", metavar="OFFSET", help="First offset; -10: the tenth from the end."),
+    typer.Option("--from", metavar="OFFSET", help="First offset; -10: the last ten."),
 ]
 SinceOption = Annotated[
     str | None,

@@ -90,13 +90,13 @@ def _part(
     first, end = part.first, part.end
     begin, behind = first, end
     if start is not None:
-        begin = start if start >= 0 else max(first, end + start)
+        begin = part._bound(start)
         if not first <= begin <= end:
             raise part._out_of_range(begin)
     elif since is not None:
         begin = _at(part, since, end)
     if stop is not None:
-        behind = min(end, stop if stop >= 0 else end + stop)
+        behind = min(end, part._bound(stop))
     elif until is not None:
         behind = _at(part, until, end)
     return Part(part, begin, max(begin, behind))

@@ -299,7 +299,7 @@ def _line(value: bytes) -> bytes:
 def _back(part: Part, n: int) -> int:
     """Offset of the nth record from the end."""
     try:
-        return part.topic._back(part.start, part.stop, n)
+        return max(part.start, part.topic._start_of_last(n, part.stop))
     except Corrupt:  # told of where it is read, behind what comes before it
         return max(part.start, part.stop - n)
 

@@ -65,7 +65,7 @@ def _row(store: Store, name: str) -> dict[str, Any]:
             "topic": name,
             "codec": topic.codec,
             "partitions": len(parts),
-            "records": len(topic),
+            "records": topic.count(),
             "last": show_time(max(newest), "iso") if newest else None,
         }
 
@@ -77,7 +77,9 @@ def trim(
     before: Annotated[
         str,
         typer.Option(
-            "--before", metavar="PLACE", help="First to keep: an offset, -10, or a time: 7d ago."
+            "--before",
+            metavar="PLACE",
+            help="First to keep: an offset, -10 (the last ten), or a time: 7d.",
         ),
     ],
     partition: options.PartitionOption = None,
@@ -145,7 +147,7 @@ def _how_much(access: Access, store: Path, topic: str) -> str:
     """How many records would go, where that can be found out: damage must not hinder deleting."""
     try:
         with access.topic(store, topic) as opened:
-            return f" with {count(len(opened), 'record')}"
+            return f" with {count(opened.count(), 'record')}"
     except Error:
         return ""
 

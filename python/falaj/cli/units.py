@@ -36,7 +36,7 @@ SECONDS_MAX = 1e9
 
 
 def place(text: str) -> int | datetime:
-    """Read a place in a topic: an offset, one from the end if it is negative, or a time.
+    """Read a place in a topic: an offset, a number of records from the end, or a time.
 
     Raises:
         Invalid: It is neither.

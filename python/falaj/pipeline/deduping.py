@@ -310,7 +310,7 @@ class _Run:
         """Say which records of the target may have copies in what is new; None for none."""
         if not any(self.into.partition(p).end for p in self.into.partitions):
             return None
-        if self.config.window is None or not plan.records:
+        if self.config.window is None or not plan.offsets:
             return lanes(self.into, "earliest", None)
         with watched(self.spark, self.progress, "looking at times"):
             found = whole.agg(F.unix_micros(F.min("timestamp"))).first()

@@ -386,7 +386,7 @@ def run_tasks(spark: SparkSession, work: Work, tasks: list[int], progress: Progr
                 yield pyarrow.RecordBatch.from_pydict({"records": [records], "bytes": [size]})
 
     records = sum(len(work.plan.tasks[task]) for task in tasks)
-    with watched(spark, progress, f"exporting {records:,} records"):
+    with watched(spark, progress, f"exporting up to {records:,} records"):
         frame = spark.range(0, len(tasks), 1, len(tasks))
         frame.mapInArrow(do, "records BIGINT, bytes BIGINT").collect()
 

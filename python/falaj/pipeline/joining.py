@@ -231,7 +231,7 @@ def _at_once(run: Run, config: JoinConfig, work: _Work) -> None:
         return
     end = run.ends(config.end)
     start = {part: run.job.start.get(part, 0) for part in end}
-    run.records = sum(end.values()) - sum(start.values())
+    run.records = run.count(start, end)
     run.keep_bad(0, start, end)
     run.bad = _bad_values(run, config, start, end)
     work.write(part_rows(run.spark, config, start, end), 0)

@@ -43,7 +43,7 @@ class Plan:
     begun: bool
 
     @property
-    def records(self) -> int:
+    def offsets(self) -> int:
         """How many offsets it covers."""
         return sum(end - start for _, start, end in self.lanes)
 

@@ -184,7 +184,8 @@ class _Replay:
         ) as place:
             todo, before = self._left(place, name)
             self.progress.say(f"replaying {self.source.name}")
-            self.progress.total(sum(end - start for _, start, end in todo))
+            left = (self.source.partition(p)._count(start, end) for p, start, end in todo)
+            self.progress.total(sum(left))
             for records in self._due(todo):
                 self._append(records, place)
         return ReplayResult(
@@ -215,7 +216,7 @@ class _Replay:
             if start < first:
                 raise part._out_of_range(start)
             found.append((partition, start, max(start, end)))
-            before += max(min(start, end) - max(part._start(self.config.start), first), 0)
+            before += part._count(max(part._start(self.config.start), first), min(start, end))
         return found, before
 
     def _due(self, todo: list[Lane]) -> Iterator[list[Due]]:

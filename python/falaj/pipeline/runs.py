@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import falaj
 from falaj import times
-from falaj.errors import Invalid
+from falaj.errors import Error, Invalid
 from falaj.pipeline import bad
 from falaj.pipeline.flow import BAD, interval, part_rows, rows
 from falaj.pipeline.frame import SILENT, struct_of
@@ -49,18 +49,15 @@ class Batch:
         number: Its number.
         start: The topic's offsets where it begins, by partition.
         end: Where it ends.
+        records: How many records it read.
         told: All that Spark tells.
     """
 
     number: int
     start: dict[int, int]
     end: dict[int, int]
+    records: int
     told: Any
-
-    @property
-    def records(self) -> int:
-        """How many offsets it passes over."""
-        return sum(end - self.start.get(part, 0) for part, end in self.end.items())
 
 
 @dataclass(slots=True)
@@ -158,6 +155,21 @@ class Run:
         found = _look(self.config, "latest" if end is None else end)
         return {part: max(offset, self.job.start.get(part, 0)) for part, offset in found.items()}
 
+    def count(self, start: dict[int, int], end: dict[int, int]) -> int:
+        """Count the records between places, by partition.
+
+        What was trimmed since counts by its offsets, and so does all of a topic that is gone.
+        """
+        try:
+            with (
+                falaj.open(self.config.store, "r") as store,
+                open_raw(store, self.config.topic) as topic,
+            ):
+                gaps = sum(_gaps(topic.partition(n), start.get(n, 0), e) for n, e in end.items())
+        except Error:
+            gaps = 0
+        return sum(max(0, until - start.get(number, 0)) for number, until in end.items()) - gaps
+
     def follow(self, writer: DataStreamWriter) -> None:
         """Run a query to its end, or until it is stopped.
 
@@ -187,10 +199,9 @@ class Run:
                 continue  # known, or a look that found nothing new
             source = told.sources[0]
             start, end = self._bounds(source.startOffset, source.endOffset)
-            batch = Batch(told.batchId, start, end, told)
+            batch = Batch(told.batchId, start, end, self.count(start, end), told)
             if self._last < 0 and not self.config.continuous:
-                ends = self.ends().items()
-                self.progress.total(sum(max(0, e - start.get(n, 0)) for n, e in ends))
+                self.progress.total(self.count(start, self.ends()))
             self._last = batch.number
             self.records += batch.records
             counted = told.observedMetrics.get(BAD)
@@ -249,9 +260,15 @@ def _at(part: Topic[Any], moment: Moment) -> int:
     if moment in ("earliest", "latest"):
         return part.first if moment == "earliest" else part.end
     if isinstance(moment, int):
-        return min(max(moment, part.first), part.end)
+        return min(max(part._bound(moment), part.first), part.end)
     found = part._offset_at(times.to_ns(moment))
     return part.end if found is None else found
+
+
+def _gaps(part: Topic[Any], start: int, end: int) -> int:
+    """Count the offsets of a partition that compaction left without a record."""
+    start, end = max(start, part.first), min(end, part.end)
+    return max(0, end - start) - part._count(start, end)
 
 
 def settings(config: FlowConfig) -> dict[str, Any]:

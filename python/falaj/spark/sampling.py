@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, DataType, StructType
@@ -83,10 +83,10 @@ def look(store: Path | str, ranges: Sequence[Range]) -> Seen:
 
 def _values(part: falaj.Topic[Any], start: int, end: int) -> Iterator[memoryview]:
     start = max(start, part.first)
-    behind = min(end, start + _RECORDS)
-    last = max(behind, end - _RECORDS)
+    last = max(start, part._start_of_last(_RECORDS, end))
+    first = islice(part._records(start, last), _RECORDS)
     size = 0
-    for record in chain(part[start:behind], part[last:end]):
+    for record in chain(first, part._records(last, max(last, end))):
         if record.raw is not None:
             yield record.raw
             size += len(record.raw)

@@ -14,7 +14,8 @@ use falaj::log::{Extent, LockInfo, MendStep};
 use falaj::storage::real::RealStorage;
 use falaj::storage::{Filesystem, Storage};
 use falaj::store::{
-    Finding, LogInfo, LogRepair, LogReport, SlotInfo, StoreOptions, TopicInfo, repair, verify,
+    CountFrom, Finding, LogInfo, LogRepair, LogReport, SlotInfo, StoreOptions, TopicInfo, repair,
+    verify,
 };
 use falaj::topic::Skipped;
 use pyo3::prelude::*;
@@ -265,6 +266,25 @@ pub(crate) fn _info<'py>(py: Python<'py>, store: &Store) -> Object<'py> {
         "topics": list(py, &info.topics, topic_info)?,
         "logs": list(py, &info.logs, |py, log| log_info(py, log, slots))?,
     ))
+}
+
+/// How many records there are from each of these places on: topic, generation, partition, offset.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value, reason = "a list of Python's comes as a vector")]
+pub(crate) fn _count_from(
+    py: Python<'_>,
+    store: &Store,
+    places: Vec<(String, String, u32, u64)>,
+) -> PyResult<Vec<Option<u64>>> {
+    let inner = store.inner(py)?;
+    let place = |(topic, generation, partition, offset): (String, String, u32, u64)| {
+        let generation = falaj::format::names::unhex(&generation)?;
+        Some(CountFrom { topic, generation, partition, offset })
+    };
+    let places: Vec<_> = places.into_iter().map(place).collect();
+    let known: Vec<_> = places.iter().flatten().cloned().collect();
+    let mut counted = py.detach(|| inner.count_from(&known)).into_iter();
+    Ok(places.iter().map(|place| place.as_ref().and_then(|_| counted.next().flatten())).collect())
 }
 
 fn slot<'py>(py: Python<'py>, slot: &SlotInfo) -> Object<'py> {

@@ -102,5 +102,6 @@ fn cut<'py>(py: Python<'py>, cut: &Cut) -> Object<'py> {
         "first": cut.to,
         "limit": cut.limit.name(),
         "wanted": cut.wanted,
+        "needed": cut.needed,
     ))
 }

@@ -56,7 +56,7 @@ impl Topic {
         Ok(Lane { partition, from: start, end, visibility: self.opened.visibility })
     }
 
-    /// The absolute offset of an index, which may count from the end.
+    /// The absolute offset of an index, which may count records from the end.
     pub(crate) fn absolute(
         &self,
         py: Python<'_>,
@@ -64,14 +64,23 @@ impl Topic {
         partition: u32,
         index: i128,
     ) -> PyResult<u64> {
-        let absolute = if index < 0 {
-            index + i128::from(self.seen(open).end(partition).or_raise(py)?)
-        } else {
-            index
-        };
-        u64::try_from(absolute).or_else(|_| {
-            let error = self.seen(open).out_of_range(partition, index).or_raise(py)?;
+        let topic = self.seen(open);
+        let out_of_range = || {
+            let error = topic.out_of_range(partition, index).or_raise(py)?;
             Err(raise(py, &error))
-        })
+        };
+        if index >= 0 {
+            return u64::try_from(index).or_else(|_| out_of_range());
+        }
+        let records = u64::try_from(index.unsigned_abs()).unwrap_or(u64::MAX);
+        let (found, is_there) = py
+            .detach(|| {
+                let found = topic.start_of_last(partition, records, None)?;
+                // The first offset also stands for fewer records.
+                let is_doubtful = found == topic.first(partition)?;
+                Ok((found, !is_doubtful || topic.count(partition, found, None)? >= records))
+            })
+            .or_raise(py)?;
+        if is_there { Ok(found) } else { out_of_range() }
     }
 }

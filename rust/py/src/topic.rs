@@ -420,8 +420,8 @@ impl Topic {
         Ok(Record::make(py, held)?.into_any())
     }
 
-    /// `end - first`, of all its partitions: how many records there are. In a compacted topic those that
-    /// were taken count too, as their offsets stay.
+    /// `end - first`, of all its partitions: how many offsets there are. In a compacted topic more than
+    /// records, which `count` counts.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let open = self.opened.handle.open_existing(py)?;
         let topic = self.seen(&open);
@@ -625,6 +625,35 @@ impl Topic {
         py.detach(|| topic.offset_at_time(partition, time_ns)).or_raise(py)
     }
 
+    /// How many records have an offset in a range of the one partition.
+    #[pyo3(signature = (start, stop=None))]
+    fn _count(&self, py: Python<'_>, start: i128, stop: Option<i128>) -> PyResult<u64> {
+        let partition = self.one(py)?;
+        let open = self.opened.handle.open_existing(py)?;
+        let topic = self.seen(&open);
+        py.detach(|| topic.count(partition, clamped(start), stop.map(clamped))).or_raise(py)
+    }
+
+    /// Offset from which on the one partition has so many records before an end.
+    #[pyo3(signature = (records, stop=None))]
+    fn _start_of_last(&self, py: Python<'_>, records: i128, stop: Option<u64>) -> PyResult<u64> {
+        let partition = self.one(py)?;
+        let open = self.opened.handle.open_existing(py)?;
+        let topic = self.seen(&open);
+        py.detach(|| topic.start_of_last(partition, clamped(records), stop)).or_raise(py)
+    }
+
+    /// The offset of an index: of the nth record from the end, where it is negative.
+    fn _absolute(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::any_offset)] index: i128,
+    ) -> PyResult<u64> {
+        let partition = self.one(py)?;
+        let open = self.opened.handle.open_existing(py)?;
+        self.absolute(py, &open, partition, index)
+    }
+
     /// Trim partitions, or say what that would remove: segments, and bytes on the disk.
     #[allow(clippy::needless_pass_by_value, reason = "a list of Python's comes as a vector")]
     fn _trim(
@@ -685,8 +714,11 @@ impl Topic {
                             format!("offsets {from} up to {end}")
                         }
                         lanes => {
-                            let held = |lane: &Lane| lane.end.unwrap_or(0) - lane.from;
-                            format!("{} records", lanes.iter().map(held).sum::<u64>())
+                            let topic = self.seen(&open);
+                            let held =
+                                |lane: &Lane| topic.count(lane.partition, lane.from, lane.end);
+                            let held: Result<u64> = lanes.iter().map(held).sum();
+                            held.map_or_else(|error| error.to_string(), |n| format!("{n} records"))
                         }
                     },
                 }
@@ -706,4 +738,9 @@ impl Topic {
         let error = self.seen(&open).out_of_range(partition, offset).or_raise(py)?;
         Ok(raise(py, &error).into_value(py).into_any())
     }
+}
+
+/// As far as offsets reach.
+fn clamped(number: i128) -> u64 {
+    u64::try_from(number).unwrap_or(if number < 0 { 0 } else { u64::MAX })
 }

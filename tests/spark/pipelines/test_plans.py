@@ -137,7 +137,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
     ground.plans = ground.planner()
     lost = ground.next()
     assert lost is not None
-    assert (lost.records, lost.lost) == (0, 1)
+    assert (lost.offsets, lost.lost) == (0, 1)
     ground.commit(lost)
     assert lanes(ground.next()) == ((0, 0, 0), (1, 0, 1))
 

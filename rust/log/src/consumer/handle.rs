@@ -454,15 +454,14 @@ impl Consumer {
         cursors::load(&self.file, lane.entry, (generation, lane.partition))
     }
 
-    /// How many records that are kept lie behind the cursor of a partition, whoever has it.
+    /// How many records are there at or after the committed offset of a partition, whichever member has
+    /// it; see [`Topic::count`].
     ///
     /// # Errors
     /// As [`Consumer::committed`].
     pub fn lag(&self, topic: &str, partition: u32) -> Result<u64> {
         let lane = &self.lanes[self.number(topic, partition)?];
-        let (first, end) =
-            (self.topics[lane.topic].first(partition)?, self.topics[lane.topic].end(partition)?);
-        Ok(end.saturating_sub(self.committed(topic, partition)?.max(first)))
+        self.topics[lane.topic].count(partition, self.committed(topic, partition)?, None)
     }
 
     /// What was handed out and is not committed, for who commits it elsewhere: the cursor's name

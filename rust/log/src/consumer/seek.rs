@@ -16,7 +16,7 @@ pub enum Start {
     Latest,
     /// With this offset.
     Offset(u64),
-    /// So many records before the newest, or with the oldest where there are fewer.
+    /// With so many records that are there before the end, or with the oldest where there are fewer.
     Last(u64),
     /// With the first record at or after a time, nanoseconds since 1970; behind the newest where all
     /// are older.
@@ -35,7 +35,7 @@ impl Start {
             Self::Latest => Ok(end),
             Self::Offset(offset) if (first..=end).contains(&offset) => Ok(offset),
             Self::Offset(offset) => Err(topic.out_of_range(partition, offset.into())?),
-            Self::Last(records) => Ok(end.saturating_sub(records).max(first)),
+            Self::Last(records) => topic.start_of_last(partition, records, Some(end)),
             Self::Time(ns) => Ok(topic.offset_at_time(partition, ns)?.unwrap_or(end).max(first)),
         }
     }

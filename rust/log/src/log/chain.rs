@@ -331,6 +331,13 @@ impl Chain {
         if known.is_empty() { self.refresh() } else { Ok(known) }
     }
 
+    /// True where compaction made a segment of the log, as far as its headers were read: those of all
+    /// that were there when it was listed first.
+    pub fn has_compacted(&self) -> Result<bool> {
+        self.sequences()?;
+        Ok(enter(&self.known).headers.values().any(|header| header.replaces.is_some()))
+    }
+
     fn is_connected(&self, sequence: u64, listed: &[u64]) -> Result<bool> {
         // Not from memory unless it was connected then: the name of an orphan goes to another file.
         let known = enter(&self.known).headers.get(&sequence).cloned();

@@ -16,6 +16,7 @@
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
 //! | `chain` | which segments are the log |
 //! | `read`, `data`, `run` | cursors over committed blocks; one of them, many of them |
+//! | `count` | how many records there are between two offsets |
 //! | `seek` | from an offset, a time or an address to a place |
 //! | `follow`, `bell` | waiting for more, in one log or in many |
 //! | `touch` | room and pages made ahead of the writer, by a helper thread |
@@ -42,6 +43,7 @@ mod chain;
 mod compact;
 mod control;
 mod copy;
+mod count;
 mod create;
 mod data;
 mod demands;
@@ -96,6 +98,7 @@ pub use append::{Appended, Outgoing};
 pub use bell::Bell;
 pub use compact::{Compacted, Compacting, Last};
 pub use copy::{CopiedMove, LogCopy, is_overtaken};
+pub use count::Counts;
 pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
 pub use data::DataBlock;
 pub use demands::{Demands, Producing, Sequenced};
@@ -216,6 +219,8 @@ pub struct Log {
     ahead: touch::Ahead,
     /// What was trimmed, as far as this process has looked.
     trims: Mutex<trimmed::Trims>,
+    /// How many records compacted segments hold.
+    counts: OnceLock<Arc<Counts>>,
     /// When a waiter last compared the control file with its path.
     checked: Mutex<Instant>,
     /// How often waiters of this process were roused.
@@ -279,6 +284,7 @@ impl Log {
             indexer,
             ahead,
             trims,
+            counts: OnceLock::new(),
             checked,
             roused,
             rolled: AtomicBool::new(false),

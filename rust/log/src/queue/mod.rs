@@ -509,9 +509,9 @@ impl Queue {
     /// Those of the queue's state and of the topic.
     pub fn info(&self, topic: &Topic) -> Result<QueueInfo> {
         self.settle(topic)?;
-        let (first, end, member) = (topic.first(0)?, topic.end(0)?, topic.store().membership()?);
+        let member = topic.store().membership()?;
         let me = member.identity();
-        self.locked(topic, |ring, _| {
+        let mut info = self.locked(topic, |ring, _| {
             let load = |position| ring.file.load(position);
             let mut holders = ring.due.holders(me);
             holders.push(me);
@@ -527,7 +527,7 @@ impl Queue {
                 ordered: ring.file.parts().ordered,
                 floor,
                 head,
-                waiting: end.saturating_sub(head.max(first)),
+                waiting: 0,
                 leased,
                 returned: (head - floor).saturating_sub(leased + done),
                 done,
@@ -536,7 +536,10 @@ impl Queue {
                 holders: holders.filter(|(_, count)| *count > 0).collect(),
                 capacity: ring.file.parts().capacity,
             })
-        })
+        })?;
+        // Not under the lock: it may take long.
+        info.waiting = topic.count(0, info.head, None)?;
+        Ok(info)
     }
 }
 

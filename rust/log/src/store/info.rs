@@ -65,6 +65,19 @@ pub struct PartitionInfo {
     pub durable: u64,
 }
 
+/// An offset of a partition, from which on records are to be counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountFrom {
+    /// The topic.
+    pub topic: String,
+    /// Its generation: another topic that got its name has other records.
+    pub generation: [u8; 16],
+    /// Which partition.
+    pub partition: u32,
+    /// The lowest offset that counts.
+    pub offset: u64,
+}
+
 /// A log.
 #[derive(Debug)]
 pub struct LogInfo {
@@ -130,6 +143,31 @@ impl Store {
             topics,
             logs: logs.into_values().map(|looked| looked.info).collect(),
         })
+    }
+
+    /// How many committed records are there from each of these places on: lags of consumer groups, jobs
+    /// of queues. `None` where the topic is gone, was made again, or cannot be read. What corruption
+    /// hides counts, see [`crate::topic::Topic::count`].
+    pub fn count_from(&self, places: &[CountFrom]) -> Vec<Option<u64>> {
+        let mut logs: BTreeMap<[u8; 16], Option<(TopicSettings, Arc<Log>)>> = BTreeMap::new();
+        let open = |place: &CountFrom| {
+            let topic = self.topic_settings(&place.topic).ok()?;
+            let (storage, dir) = (Arc::clone(self.storage()), self.log_dir(&topic).ok()?);
+            let settings = settings_to_read(&topic, self.settings().write_mode);
+            let settings = LogSettings { reading: self.shared.reading, ..settings };
+            let log = Log::open(storage, &dir, settings, None).ok()?;
+            log.share_counts(&self.shared.counts);
+            (topic.generation == place.generation).then_some((topic, log))
+        };
+        let mut count = |place: &CountFrom| {
+            let opened = logs.entry(place.generation).or_insert_with(|| open(place));
+            let (topic, log) = opened.as_ref()?;
+            let partition = Some(place.partition).filter(|number| *number < topic.partitions)?;
+            let number = topic.number + partition;
+            let (first, end) = (log.first_offset(number).ok()?, log.end_offset(number).ok()?);
+            log.count(number, place.offset.max(first)..end).ok()
+        };
+        places.iter().map(&mut count).collect()
     }
 
     /// The incarnation of the store, where one was ever begun. Within one no power was lost.

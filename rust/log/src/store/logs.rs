@@ -228,12 +228,15 @@ impl Store {
         let storage = Arc::clone(self.storage());
         let settings = self.log_settings(topic);
         if self.access() == super::Access::Read {
-            return Log::open(storage, &dir, settings, None);
+            let log = Log::open(storage, &dir, settings, None)?;
+            log.share_counts(&self.shared.counts);
+            return Ok(log);
         }
         let member = self.membership()?;
         member.logs().find_or_open(&member, &dir, self, |place| {
             let log = Log::open(storage, &dir, settings, Some(place))?;
             self.wake_page().into_iter().for_each(|page| log.set_bell(page.clone()));
+            log.share_counts(&self.shared.counts);
             Ok(log)
         })
     }

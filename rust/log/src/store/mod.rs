@@ -68,7 +68,7 @@ pub(crate) use beside::{Front, read_consumer};
 pub use configure::RetentionChange;
 pub use doors::Door;
 pub(crate) use files::make_dir;
-pub use info::{LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
+pub use info::{CountFrom, LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
 pub use logs::Closing;
 pub use membership::Membership;
@@ -82,7 +82,7 @@ pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verificati
 
 use crate::error::{Error, Result};
 use crate::format::settings::{StoreSettings, TopicSettings};
-use crate::log::{Bell, Reading};
+use crate::log::{Bell, Counts, Reading};
 use crate::storage::real::RealStorage;
 use crate::storage::{Map, Storage};
 use claim::Patience;
@@ -107,6 +107,8 @@ struct Shared {
     lock_timeout: Duration,
     reading: Reading,
     siblings: Siblings,
+    /// How many records compacted segments hold, for all logs that are opened here.
+    counts: Arc<Counts>,
 }
 
 impl Store {
@@ -232,6 +234,7 @@ impl Shared {
             lock_timeout: self.lock_timeout,
             reading: self.reading,
             siblings: Siblings::default(),
+            counts: Arc::clone(&self.counts),
         }
     }
 

@@ -22,7 +22,6 @@ use super::layout::{self, Layout, temporary, top};
 use super::modes::Modes;
 use super::options::{Access, StoreOptions};
 use super::registry::Seat;
-use super::sharing::Siblings;
 use super::sweep;
 use super::{Membership, Shared, Store};
 use crate::error::{Error, Result};
@@ -109,8 +108,19 @@ impl Opening<'_> {
     ) -> Shared {
         let Self { storage, layout, options } = self;
         let (lock_timeout, reading) = (options.lock_timeout, options.reading);
-        let siblings = Siblings::default();
-        Shared { storage, layout, settings, modes, wake, seat, lock_timeout, reading, siblings }
+        let (siblings, counts) = Default::default();
+        Shared {
+            storage,
+            layout,
+            settings,
+            modes,
+            wake,
+            seat,
+            lock_timeout,
+            reading,
+            siblings,
+            counts,
+        }
     }
 
     /// What `falaj.json` says; `None` when there is none.

@@ -324,6 +324,48 @@ impl Topic {
         found.map_err(|error| self.told(error))
     }
 
+    /// How many records of a partition have an offset in a range; without a `to` up to its end. Compaction
+    /// leaves offsets without a record, which do not count. What corruption hides counts.
+    ///
+    /// Costs no reading unless the log was compacted, and then the headers of its compacted files, once.
+    ///
+    /// # Errors
+    /// As [`Topic::first`].
+    pub fn count(&self, partition: u32, from: u64, to: Option<u64>) -> Result<u64> {
+        let (first, end) = (self.first(partition)?, self.end(partition)?);
+        let offsets = from.max(first)..to.map_or(end, |to| to.min(end));
+        let counted = self.log.count(self.number(partition)?, offsets);
+        counted.map_err(|error| self.told(error))
+    }
+
+    /// The offset from which on a partition has so many records, or so many before `end`; its first offset
+    /// where it has fewer. Costs as [`Topic::count`].
+    ///
+    /// ```
+    /// use falaj::store::{Store, StoreOptions, TopicOptions};
+    /// use falaj::topic::{CompactOptions, Record, Topic};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
+    /// let options = TopicOptions { compacted: Some(true), ..TopicOptions::default() };
+    /// let prices = Topic::open(&store, "prices", &options)?;
+    /// for key in [b"tea", b"tea", b"fig", b"fig", b"fig"] {
+    ///     prices.append(0, &Record { key: Some(key), ..Record::value(b"3") }, None)?;
+    /// }
+    /// prices.compact(&CompactOptions { seal: true, ..CompactOptions::default() }, &mut |_, _| Ok(()))?;
+    /// assert_eq!(prices.count(0, 0, None)?, 2);
+    /// assert_eq!(prices.start_of_last(0, 2, None)?, 1);
+    /// # Ok::<(), falaj::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Topic::first`]; `Corrupt` where it depends on records that cannot be read.
+    pub fn start_of_last(&self, partition: u32, records: u64, end: Option<u64>) -> Result<u64> {
+        let (first, last) = (self.first(partition)?, self.end(partition)?);
+        let offsets = first..end.map_or(last, |end| end.min(last));
+        let found = self.log.start_of_last(self.number(partition)?, offsets, records);
+        found.map_err(|error| self.told(error))
+    }
+
     /// Put everything committed so far on the medium.
     ///
     /// # Errors

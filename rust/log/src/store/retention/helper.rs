@@ -17,7 +17,7 @@ use super::super::topics::read_settings;
 use super::super::{Shared, Store};
 use super::plan::{self, LogPlan};
 use super::{carry_out, is_gone};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
 use crate::log::Log;
@@ -48,18 +48,24 @@ impl Helper {
         self.unlimited.retain(|dir, _| is_open(dir));
         for log in logs {
             let dir = log.dir();
-            let done = if log.take_kept() {
+            let is_roll = log.take_kept();
+            let done = if is_roll {
                 self.store(member).retain(log, &mut self.unlimited)
             } else if self.unfinished.contains(dir) {
-                log.remove_some(A_FEW).map(|removed| removed.segments as usize == A_FEW)
+                log.remove_some(A_FEW).map(|removed| (removed.segments as usize == A_FEW, None))
             } else {
                 continue;
             };
             match &done {
-                Ok(true) => drop(self.unfinished.insert(dir.to_path_buf())),
+                Ok((true, _)) => drop(self.unfinished.insert(dir.to_path_buf())),
                 _ => drop(self.unfinished.remove(dir)),
             }
-            let problem = done.err().filter(|error| !is_gone(error) && !log.is_deleted());
+            let problem = done.map_or_else(Some, |(_, uncounted)| uncounted);
+            let problem = problem.filter(|error| !is_gone(error) && !log.is_deleted());
+            // A turn that only removes files knows nothing of what could not be counted.
+            if !is_roll && problem.is_none() {
+                continue;
+            }
             member.logs().note_retention(dir, problem.map(|error| error.to_string()));
         }
         !self.unfinished.is_empty()
@@ -73,19 +79,23 @@ impl Helper {
 
 impl Store {
     /// Say what of a log is beyond the limits; where the store has one, also of others. True when there
-    /// are files to remove. Of a log that many topics share, none with limits, the topics are looked at
+    /// are files to remove; and why records could not be counted. Of a log that many topics share, none with limits, the topics are looked at
     /// once, and then only after one was changed.
-    fn retain(&self, log: &Arc<Log>, unlimited: &mut BTreeMap<PathBuf, u64>) -> Result<bool> {
+    fn retain(
+        &self,
+        log: &Arc<Log>,
+        unlimited: &mut BTreeMap<PathBuf, u64>,
+    ) -> Result<(bool, Option<Error>)> {
         let most = self.stored_settings()?.retention_bytes;
         // Before the topics are looked at: what changes meanwhile has another.
         let id = settled_id(self.shared.storage(), self.layout());
         if most.is_none() && id.is_some() && unlimited.get(log.dir()).copied() == id {
-            return Ok(false);
+            return Ok((false, None));
         }
         let topics = self.topics_in(log)?;
         if most.is_none() && topics.iter().all(|topic| !topic.retention.is_limited()) {
             unlimited.extend(id.map(|id| (log.dir().to_path_buf(), id)));
-            return Ok(false);
+            return Ok((false, None));
         }
         let mut plan = self.plan(log.dir(), Arc::clone(log), topics)?;
         if let Some(most) = most.filter(|most| self.taken().is_ok_and(|taken| taken > *most)) {
@@ -95,7 +105,7 @@ impl Store {
         if !firsts.is_empty() {
             log.say_trimmed(&firsts)?;
         }
-        Ok(true)
+        Ok((true, plan.uncounted))
     }
 
     /// Take what is beyond the store's limit from all logs, but leave this one's for later.

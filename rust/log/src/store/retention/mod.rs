@@ -127,6 +127,7 @@ impl Store {
                 Ok(removed) => told.removed = removed,
                 Err(error) => told.problem = Some(error),
             }
+            told.problem = told.problem.take().or(plan.uncounted);
             told.cuts = plan.cuts.into_values().collect();
         }
         // What was deleted since it was looked at has no problem.

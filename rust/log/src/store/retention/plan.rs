@@ -2,7 +2,9 @@
 //!
 //! Owns what the limits mean, told in offsets. Nothing is changed here. Size and age cut between
 //! segments, a number of records anywhere; each only ever raises a topic's first offset, and none
-//! beyond what is on the medium or into the active segment, but for the number. What a consumer still
+//! beyond what is on the disk or into the active segment, but for the number. That one counts records
+//! that are there ([`Log::start_of_last`]); where they cannot be counted it deletes nothing, and the
+//! reason is told. What a consumer still
 //! needs is kept where the topic says so. The store's limit takes the oldest segment of all logs, by
 //! its newest record, and then the next, until the rest fits. See `docs/PROTOCOL.md`, "Retention by
 //! limits".
@@ -12,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::needs::Need;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
 use crate::log::{Log, Removable, Spans};
 
@@ -61,6 +63,8 @@ pub struct Cut {
     pub limit: Limit,
     /// Where the limit would have cut, had no consumer needed what lies before; nothing of that went.
     pub wanted: u64,
+    /// How many records stay for that reason.
+    pub needed: u64,
 }
 
 /// A topic of a log, and what is still needed of it.
@@ -92,6 +96,8 @@ pub(super) struct LogPlan {
     pub(super) log: Arc<Log>,
     pub(super) tenants: Vec<Tenant>,
     pub(super) cuts: BTreeMap<u32, Cut>,
+    /// Why records could not be counted, so that more of them stay than the limit says.
+    pub(super) uncounted: Option<Error>,
 }
 
 /// A segment that the store's limit could take.
@@ -107,7 +113,7 @@ struct Candidate {
 
 impl LogPlan {
     pub(super) fn new(dir: PathBuf, log: Arc<Log>, tenants: Vec<Tenant>) -> Self {
-        Self { dir, log, tenants, cuts: BTreeMap::new() }
+        Self { dir, log, tenants, cuts: BTreeMap::new(), uncounted: None }
     }
 
     /// The offsets to trim to.
@@ -122,7 +128,13 @@ impl LogPlan {
         let tenants: Vec<Tenant> = self.tenants.iter().filter(limited).cloned().collect();
         for tenant in &tenants {
             let log = Arc::clone(&self.log);
-            let cuts = log.while_segments_go(|| by_own_limits(&log, tenant, now_us))?;
+            let mut cuts = log.while_segments_go(|| by_own_limits(&log, tenant, now_us))?;
+            for partition in 0..tenant.settings.partitions {
+                match by_records(&log, tenant, partition) {
+                    Ok(to) => cuts.extend(to.map(|to| (partition, to, Limit::Records))),
+                    Err(error) => self.uncounted = Some(error),
+                }
+            }
             for (partition, to, limit) in cuts {
                 self.note(tenant, partition, to, limit)?;
             }
@@ -139,7 +151,8 @@ impl LogPlan {
             return Ok(());
         }
         let topic = tenant.settings.name.clone();
-        self.cuts.insert(number, Cut { topic, partition, number, from, to, limit, wanted });
+        let needed = if to < wanted { self.log.count(number, to..wanted)? } else { 0 };
+        self.cuts.insert(number, Cut { topic, partition, number, from, to, limit, wanted, needed });
         Ok(())
     }
 
@@ -204,7 +217,7 @@ impl LogPlan {
     }
 }
 
-/// Where each partition of a topic would begin by the topic's limits.
+/// Where each partition of a topic would begin by the topic's size and age.
 fn by_own_limits(log: &Arc<Log>, tenant: &Tenant, now_us: i64) -> Result<Vec<(u32, u64, Limit)>> {
     let (topic, limits) = (&tenant.settings, &tenant.settings.retention);
     let mut spans = log.spans()?;
@@ -223,12 +236,17 @@ fn by_own_limits(log: &Arc<Log>, tenant: &Tenant, now_us: i64) -> Result<Vec<(u3
         for (cut, limit) in cuts.iter().filter(|(cut, _)| *cut > 0) {
             found.extend(spans.first(*cut, number)?.map(|to| (partition, to, *limit)));
         }
-        if let Some(records) = limits.records {
-            let durable = log.durable().map_or(Ok(0), |durable| log.offset_at(number, durable))?;
-            found.push((partition, durable.saturating_sub(records), Limit::Records));
-        }
     }
     Ok(found)
+}
+
+/// Where a partition would begin by its number of records, of those that are on the disk.
+fn by_records(log: &Arc<Log>, tenant: &Tenant, partition: u32) -> Result<Option<u64>> {
+    let Some(records) = tenant.settings.retention.records else { return Ok(None) };
+    let number = tenant.settings.number + partition;
+    let durable = log.durable().map_or(Ok(0), |durable| log.offset_at(number, durable))?;
+    let first = log.first_offset(number)?;
+    log.start_of_last(number, first..durable, records).map(Some)
 }
 
 /// The first cut behind which all segments, the active one included, take no more than so many bytes;

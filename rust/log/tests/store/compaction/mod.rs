@@ -2,6 +2,7 @@
 //! whatever happens meanwhile.
 
 mod beside;
+mod counting;
 mod crashes;
 mod given;
 mod left;

@@ -2,7 +2,8 @@
 
 mod configure;
 mod limits;
-mod rolling;
+pub(crate) mod rolling;
+mod tenants;
 mod whole;
 
 use std::path::Path;
