@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from falaj import _core
 from falaj.errors import Invalid, shown
+from falaj.whole import number, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -281,6 +282,8 @@ def check(batch_rows: int, batch_bytes: int, on_corrupt: str) -> None:
     """
     if on_corrupt not in ("raise", "skip"):
         raise Invalid(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+    batch_rows = number(batch_rows, "batch_rows")
+    batch_bytes = number(batch_bytes, "batch_bytes")
     if batch_rows < 1 or batch_bytes < 1:
         raise Invalid("a batch has at least one row and one byte")
     if batch_rows > BATCH_ROWS_MAX:
@@ -326,6 +329,7 @@ def of_batch(
 def _stop(part: Topic[Any], end: int | Time | None) -> int:
     if end is None:
         return part.end
+    end = plain(end)
     if isinstance(end, int) and not isinstance(end, bool):
         stop = part._absolute(end)
         if not part.first <= stop <= part.end:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from falaj import _core
 from falaj.errors import Invalid, shown
+from falaj.whole import number, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +72,7 @@ def compact(
             (partition, of.end, _numbers(of.offsets), _numbers(of.alone))
             for partition, of in last.items()
         ]
+    memory = number(memory, "memory")
     if memory < 1:
         raise Invalid(f"compaction takes at least a byte of memory, not {shown(memory)}")
     return _core._compact(topic, _microseconds(delete_retention), memory, seal, told, progress)
@@ -83,6 +85,7 @@ def _numbers(given: Any) -> memoryview:
 
 
 def _microseconds(span: object) -> int:
+    span = plain(span)
     if isinstance(span, bool) or not isinstance(span, int | float | timedelta):
         raise TypeError(f"delete_retention is seconds or a timedelta, not {span!r}")
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from falaj import _core
 from falaj.errors import Invalid, shown
 from falaj.lean import T
+from falaj.whole import number, plain
 
 TYPE_CHECKING = False  # see falaj.lean
 
@@ -260,6 +261,7 @@ class Consumer(_core.Consumer[T]):
 
 
 def _expect_some(verb: str, what: str, records: int) -> None:
+    records = number(records, f"how many records {what}")
     if records < 1:
         raise Invalid(f"{verb}() takes how many records {what}, at least 1, not {shown(records)}")
 
@@ -294,6 +296,7 @@ def position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, in
 
 def start_of(start: Start) -> tuple[str, int]:
     """Tell the engine where to begin: a word and a number."""
+    start = plain(start)
     if start in ("earliest", "latest"):
         return str(start), 0
     if isinstance(start, int) and not isinstance(start, bool):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar,
 from falaj import _core
 from falaj._core import Job
 from falaj.errors import Error, Invalid, LockTimeout, TopicDeleted, shown
+from falaj.whole import number
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -157,6 +158,8 @@ class Queue(_core.Queue[T]):
             raise Invalid(f'order is "key" or None, not {order!r}')
         if max_attempts is None and dead_letter is not None:
             raise Invalid("dead_letter= is where jobs go after max_attempts=: give that as well")
+        if max_attempts is not None:
+            max_attempts = number(max_attempts, "max_attempts")
         if max_attempts is not None and not 1 <= max_attempts < 2**24:
             raise Invalid(f"max_attempts is 1 to {2**24 - 1}, or None, not {shown(max_attempts)}")
         if dead_letter is not None and _is(topic, dead_letter):
@@ -279,6 +282,7 @@ class Queue(_core.Queue[T]):
                 `TopicDeleted` of a topic that was given as `dead_letter=`. Nothing was taken then,
                 and these jobs are tried again after a second.
         """
+        n = number(n, "how many jobs to take")
         if n < 1:
             raise Invalid(f"take() takes how many jobs to take, not {shown(n)}")
         given, begun = timeout, time.monotonic()

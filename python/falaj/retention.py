@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from falaj.errors import Invalid, shown
+from falaj.whole import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -127,6 +128,7 @@ def limit(name: str, value: object) -> int | None:
     """
     if value is None:
         return None
+    value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is a whole number, or None for no limit, not {value!r}")
     if 1 <= value <= _MOST:
@@ -137,6 +139,7 @@ def limit(name: str, value: object) -> int | None:
 def _age_ms(age: object) -> int | None:
     if age is None:
         return None
+    age = plain(age)
     if isinstance(age, bool) or not isinstance(age, int | float | timedelta):
         raise TypeError(f"retention_age is seconds, a timedelta or None for no limit, not {age!r}")
     try:

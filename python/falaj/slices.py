@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from operator import index
-
 from falaj.errors import Compacted, Corrupt, Invalid, OffsetOutOfRange
 from falaj.lean import Generic, T
+from falaj.whole import number
 
 TYPE_CHECKING = False  # see falaj.lean
 
@@ -90,8 +89,12 @@ class Slice(Generic[T]):
             OffsetOutOfRange: It begins with what retention took.
         """
         first, end = topic.first, topic.end
-        step = 1 if wanted.step is None else index(wanted.step)
-        start, stop = (_from_end(topic, at, step) for at in (wanted.start, wanted.stop))
+        start, stop, step = (
+            bound if bound is None else number(bound, "each of a slice's bounds")
+            for bound in (wanted.start, wanted.stop, wanted.step)
+        )
+        step = 1 if step is None else step
+        start, stop = _from_end(topic, start, step), _from_end(topic, stop, step)
         if step > 0 and start is None:
             start = first
         if step < 0 and stop is None:
@@ -159,6 +162,7 @@ class Slice(Generic[T]):
             if offsets.step == 1:
                 at = slice(self._place(at.start), self._place(at.stop), at.step)
             return Slice(self._topic, offsets[at])
+        at = number(at, "a place in a slice")
         if at < 0 and offsets.step == 1 and offsets:
             found = self._topic._start_of_last(-at, offsets.stop)
             if found not in offsets or self._topic._count(found, offsets.stop) < -at:
@@ -168,7 +172,7 @@ class Slice(Generic[T]):
 
     def _place(self, at: int | None) -> int | None:
         """Turn a negative place, which counts records from the end, into one from the beginning."""
-        if at is None or at >= 0:
+        if at is None or (at := number(at, "each of a slice's bounds")) >= 0:
             return at
         found = self._topic._start_of_last(-at, self.offsets.stop)
         return max(found - self.offsets.start, 0)
@@ -181,7 +185,7 @@ class Slice(Generic[T]):
 
 def _from_end(topic: Topic[T], at: int | None, step: int) -> int | None:
     """Turn a negative bound, which counts records from the end, into an offset."""
-    if at is None or (at := index(at)) >= 0:
+    if at is None or at >= 0:
         return at
     first, end = topic.first, topic.end
     found = topic._start_of_last(-at, end)

@@ -13,6 +13,7 @@ from falaj import _core
 from falaj.errors import Invalid, shown
 from falaj.lean import T
 from falaj.slices import Slice, backwards
+from falaj.whole import number, plain
 
 TYPE_CHECKING = False  # see falaj.lean
 
@@ -163,6 +164,7 @@ class Topic(_core.Topic[T]):
         Raises:
             OffsetOutOfRange: `start` is gone, beyond the end, or further from it than the first.
         """
+        start, n = number(start, "an offset"), number(n, "how many to read")
         end = self.end
         if n < 0:
             raise Invalid(f"read() takes how many records to read, not {shown(n)}")
@@ -174,6 +176,7 @@ class Topic(_core.Topic[T]):
 
     def last(self, n: int = 1) -> list[Record[T]]:
         """Read the last `n` records, oldest first; fewer where there are fewer."""
+        n = number(n, "how many to read")
         if n < 0:
             raise Invalid(f"last() takes how many records to read, not {shown(n)}")
         end = self.end
@@ -204,8 +207,9 @@ class Topic(_core.Topic[T]):
         """
         if start is None and end is None:
             return sum(part._count(0) for part in self._parts())
-        stop = None if end is None else self._bound(end)
-        return self._count(self._bound(start or 0), stop)
+        begin = 0 if start is None else number(start, "an offset")
+        stop = None if end is None else self._bound(number(end, "an offset"))
+        return self._count(self._bound(begin), stop)
 
     def at(self, time: Time) -> Record[T] | None:
         """Find the first record whose timestamp is at or after a time.
@@ -318,6 +322,7 @@ class Topic(_core.Topic[T]):
             >>> [value for batch in orders.batches() for value in batch.to_list()]
             [b'one', b'two']
         """
+        size = number(size, "the size of a batch")
         if size < 1:
             raise Invalid(f"a batch has at least one record, not {shown(size)}")
         return chain.from_iterable([part._whole(size) for part in self._parts()])
@@ -471,6 +476,7 @@ class Topic(_core.Topic[T]):
             >>> orders.first, len(orders)
             (2, 1)
         """
+        before = plain(before)
         if isinstance(before, int) and not self._single:
             n = len(self.partitions)
             raise Invalid(
@@ -683,6 +689,7 @@ class Topic(_core.Topic[T]):
         return self._batches(self.first, self.end, size)
 
     def _start(self, start: Start) -> int:
+        start = plain(start)
         if start == "earliest":
             return self.first
         if start == "latest":

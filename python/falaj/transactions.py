@@ -11,6 +11,7 @@ from contextvars import ContextVar
 
 from falaj import _core
 from falaj.errors import Invalid, shown
+from falaj.whole import number
 
 TYPE_CHECKING = False  # see falaj.lean
 
@@ -55,6 +56,8 @@ class Cursor(tuple[bytes, int, int]):
     def __new__(cls, name: str | bytes, offset: int, checksum: int = 0) -> Cursor:
         """Make one."""
         name = _encoded(name) if isinstance(name, str) else bytes(name)
+        offset = number(offset, "the offset of a cursor")
+        checksum = number(checksum, "the checksum of a cursor")
         if not 0 <= offset < 1 << 64 or not 0 <= checksum < 1 << 32:
             given = f"{shown(offset)}, {shown(checksum)}"
             raise Invalid(f"a cursor has an offset and 32 bits beside it, not {given}")

@@ -35,7 +35,7 @@ def test_nothing_of_falaj_is_loaded_that_few_need(path: Path) -> None:
     own = {name for name in loaded(path) if name.partition(".")[0] == "falaj"}
     assert own == {"falaj"} | {
         f"falaj.{name}"
-        for name in ("_core", "codecs", "errors", "lean", "slices", "stores", "topics")
+        for name in ("_core", "codecs", "errors", "lean", "slices", "stores", "topics", "whole")
     }
 
 

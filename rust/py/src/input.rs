@@ -9,7 +9,7 @@ use falaj::topic::{Record, SyncMode, Visibility};
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyUnicodeEncodeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyTuple};
 
 use crate::errors::invalid;
 use crate::payload;
@@ -153,12 +153,24 @@ pub(crate) fn time_ns(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<i64>>
     to_ns.call1((given,))?.extract().map(Some)
 }
 
+/// A whole number as Python's own, also of what only has an index, as numbers of NumPy; never a bool.
+pub(crate) fn whole<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    static INDEX: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    if given.is_exact_instance_of::<PyInt>() {
+        return Ok(given.clone());
+    }
+    if given.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err("'bool' object cannot be interpreted as an integer"));
+    }
+    INDEX.import(given.py(), "operator", "index")?.call1((given,))
+}
+
 /// A number that Python's may be too large for, or negative.
 pub(crate) fn number<'py, T>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
 {
-    given.extract().map_err(|error: PyErr| {
+    whole(given)?.extract().map_err(|error: PyErr| {
         if !error.is_instance_of::<PyOverflowError>(given.py()) {
             return error;
         }
@@ -245,7 +257,7 @@ pub(crate) fn offset_number(given: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 /// An offset that may lie anywhere, and from the end.
 pub(crate) fn any_offset(given: &Bound<'_, PyAny>) -> PyResult<i128> {
-    given.extract().map_err(|error: PyErr| {
+    whole(given)?.extract().map_err(|error: PyErr| {
         if error.is_instance_of::<PyOverflowError>(given.py()) { no_offset(given) } else { error }
     })
 }

@@ -404,12 +404,16 @@ impl Topic {
         };
         let (partition, index): (u32, i128) = match index.cast::<PyTuple>() {
             Ok(position) => {
-                let (partition, index) = position.extract().map_err(wrong)?;
+                let (partition, index): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
+                    position.extract().map_err(wrong)?;
+                let partition =
+                    input::whole(&partition).and_then(|p| p.extract()).map_err(wrong)?;
+                let index = input::whole(&index).and_then(|i| i.extract()).map_err(wrong)?;
                 own.target(py, Some(partition), None)?;
                 (partition, index)
             }
             Err(_) => {
-                let index = index.extract().map_err(wrong)?;
+                let index = input::whole(index).and_then(|i| i.extract()).map_err(wrong)?;
                 (own.one(py)?, index)
             }
         };

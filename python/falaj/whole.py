@@ -1,0 +1,42 @@
+"""Whole numbers as arguments: offsets, partitions and counts.
+
+What Python can use as an index is one, such as a number of NumPy; a bool, a float and text are not.
+"""
+
+from __future__ import annotations
+
+from operator import index
+
+TYPE_CHECKING = False  # see falaj.lean
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["number", "plain"]
+
+
+def plain(value: Any) -> Any:
+    """Make a whole number one of Python's own; anything else stays as it is.
+
+    Example:
+        >>> plain(5), plain(True), plain("latest")
+        (5, True, 'latest')
+    """
+    if isinstance(value, bool):
+        return value
+    try:
+        return index(value)
+    except TypeError:
+        return value
+
+
+def number(value: Any, what: str) -> int:
+    """Take a whole number where nothing else will do.
+
+    Raises:
+        TypeError: It is none.
+    """
+    found = plain(value)
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise TypeError(f"{what} is a whole number, not {type(value).__name__}")
+    return found
