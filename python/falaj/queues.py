@@ -108,6 +108,9 @@ class Jobs(list[Job[T]]):
 
     __copy__ = copy
 
+    def __add__(self, other: list[Any]) -> Jobs[Any]:  # type: ignore[override]
+        return Jobs(list.__add__(self, other), self._queue)
+
     def __enter__(self) -> Jobs[T]:
         return self
 

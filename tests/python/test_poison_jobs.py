@@ -94,6 +94,7 @@ BEGINNINGS: dict[str, Callable[[Jobs[Any]], Any]] = {
     "pop": lambda jobs: jobs.pop(0),
     "a slice": lambda jobs: jobs[0:3][0],
     "a copy": lambda jobs: jobs.copy()[0],
+    "a sum": lambda jobs: (jobs[:1] + jobs[1:])[0],
     "reversed": lambda jobs: list(reversed(jobs[:1])),
     "begin": lambda jobs: next(list.__iter__(jobs)).begin(),
     "a block": lambda jobs: next(list.__iter__(jobs)).__enter__(),
