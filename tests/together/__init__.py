@@ -1,0 +1,1 @@
+"""All features of a store in any order, against plain lists; docs/RELIABILITY.md."""

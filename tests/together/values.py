@@ -66,6 +66,13 @@ def given_back(value: Any) -> Any:
     return value
 
 
+def copied(record: Any, codec: str, into: str) -> Any:
+    """Say what a copy of a record is in a topic of another codec: its bytes, or its value."""
+    if record.raw is None:
+        return None
+    return record.bytes() if into == "bytes" else given_back(record.value)
+
+
 def same(a: Any, b: Any) -> bool:
     """Say whether two values are equal, and of one type: to Python 1, 1.0 and True are equal."""
     if isinstance(a, memoryview):

@@ -339,7 +339,8 @@ class Taking(Base):
             back = known.of("back") + known.of("later")
             least = sum(o in there for o in either + back)
             taker: Any = self.queue(name)
-            for found in (told[name], metrics[name], taker.info()):
+            counted: list[Any] = [told[name], metrics[name], taker.info()]
+            for found in counted:
                 what = f"jobs of {name}: {found}, {known}"
                 waits = found["waiting"] - len(new)
                 assert 0 <= waits <= len(either), what

@@ -23,7 +23,7 @@ class Writing(Base):
 
     def put(self, name: str, p: int, value: Any, key: bytes | None, **rest: Any) -> None:
         """Append a value that must be taken."""
-        topic, part, p = self.part(name, p)
+        topic, _, p = self.part(name, p)
         time_ns = rest.pop("time_ns", None)
         given = rest.pop("headers", ())
         time = None if time_ns is None else time_ns / 1e9
@@ -67,7 +67,9 @@ class Writing(Base):
         drawn = [data.draw(values.GOOD[KINDS[name].codec]) for _ in ks]
         at = None if time is None else time / 1e9
         if time is None and data.draw(st.booleans()):
-            given: Any = list(zip(ks, drawn, strict=True))
+            given: Any = [
+                value if k is None else (k, value) for k, value in zip(ks, drawn, strict=True)
+            ]
         else:
             given = [falaj.NewRecord(v, k, time=at) for k, v in zip(ks, drawn, strict=True)]
         offsets: Any = topic.extend(given)
@@ -91,10 +93,11 @@ class Writing(Base):
         topic, part, p = self.part(name, p)
         value = values.large(KINDS[name].codec, n)
         for _ in range(n):
-            offset: Any = (
-                topic.extend([(key, value)]).start if together else topic.append(value, key)
-            )  # type: ignore[union-attr]
-            self.written(name, p, offset, Record(value, key), None)
+            if together:
+                topic.extend([falaj.NewRecord(value, key)])
+            else:
+                topic.append(value, key)
+            self.written(name, p, part.end, Record(value, key), None)
 
     @rule(name=names, p=partitions, key=st.sampled_from([b"ann", b"bob"]), how=deletions)
     def tombstone(self, name: str, p: int, key: bytes, how: str) -> None:
@@ -132,10 +135,8 @@ class Writing(Base):
             assert KINDS[a].codec != KINDS[b].codec, "of one codec, and refused"
             return
         for record in copied:
-            kept = Record(values.given_back(record.value), record.key, record.headers)
-            kept = kept._replace(is_tombstone=record.raw is None)
-            if isinstance(kept.value, memoryview):
-                kept = kept._replace(value=bytes(kept.value))
+            value = values.copied(record, KINDS[a].codec, KINDS[b].codec)
+            kept = Record(value, record.key, record.headers, is_tombstone=record.is_tombstone)
             given = original.records[record.offset].has_time
             self.written(b, p, part.end, kept, record.timestamp_ns if given else None)
 
