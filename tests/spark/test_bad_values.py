@@ -96,10 +96,15 @@ def test_a_mode_that_cannot_be_is_refused(
     assert sentence in str(raised.value)
 
 
-def test_a_mode_is_for_json(path: Path) -> None:
+def test_a_mode_is_for_json_and_but_for_permissive_for_text(path: Path) -> None:
     put(path, GOOD)
-    with pytest.raises(Invalid, match="option mode is for values=json"):
+    with pytest.raises(Invalid, match="option mode=PERMISSIVE is for values=json"):
         batch(path, values="string", mode="PERMISSIVE")
+    with pytest.raises(Invalid, match="mode=FAILFAST is for values=json and values=string"):
+        batch(path, mode="FAILFAST")
+    put(path, b"\xff")
+    dropped = {"values": "string", "mode": "DROPMALFORMED"}
+    assert [row["value"] for row in rows(batch(path, **dropped))] == [GOOD.decode()]
 
 
 FLIGHT = b'{"carrier": "UA", "dep": {"delay": 4}, "legs": [{"to": "JFK"}]}'

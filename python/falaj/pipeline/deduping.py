@@ -9,6 +9,7 @@ what a run knows of those before it is what stands in the target.
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
+from pyspark.sql.types import StringType, StructField, StructType
 
 import falaj
 from falaj.arrow import lanes
@@ -24,7 +26,8 @@ from falaj.errors import Compacted, Invalid, OffsetOutOfRange, shown
 from falaj.pipeline import bitmaps, copies, places
 from falaj.pipeline.frame import Config, Result, watched
 from falaj.pipeline.plans import Plans
-from falaj.spark.ranges import open_raw
+from falaj.spark import sampling
+from falaj.spark.ranges import Range, open_raw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -126,6 +129,7 @@ class DedupeResult(Result):
         lost: Records that were trimmed before a run could read them.
         runs: How many runs that were: two, where one had been begun before and was not done.
         repeated: The ids with most copies that were left out.
+        notes: What was reported: an id that no record has.
     """
 
     kept: int
@@ -135,6 +139,7 @@ class DedupeResult(Result):
     lost: int
     runs: int
     repeated: tuple[Repeated, ...]
+    notes: tuple[str, ...] = ()
 
     def rows(self) -> list[tuple[str, str]]:
         """Tell it to people."""
@@ -149,7 +154,7 @@ class DedupeResult(Result):
             if (found := getattr(self, name))
         ]
         told += [("copies of " + each.id, f"{each.dropped:,}") for each in self.repeated]
-        return [*told, *super().rows()[1:]]
+        return [*told, *super().rows()[1:], *(("note", note) for note in self.notes)]
 
 
 def dedupe(
@@ -196,6 +201,7 @@ def dedupe(
         ),
         seconds=0.0,
         repeated=(),
+        notes=(),
     )
     with ExitStack() as held:
         store = held.enter_context(falaj.open(config.store))
@@ -207,6 +213,8 @@ def dedupe(
         while plan := plans.next(config.start, config.end):
             _expect_there(source, plan, config)
             total = _sum(total, run.do(plan, plans))
+            if total.records and total.without_id == total.kept:
+                total = replace(total, notes=(_without_id(config, source, plan),))
             if not plan.begun:
                 break
     return replace(total, seconds=time.monotonic() - began)
@@ -222,6 +230,20 @@ def _expect_there(source: Topic[Any], plan: Plan, config: DedupeConfig) -> None:
     error.topic = source.name
     error.partition, error.offset, _ = plan.lanes[0]
     raise error
+
+
+def _without_id(config: DedupeConfig, source: Topic[Any], plan: Plan) -> str:
+    """Say that no record has an id, and what may have been meant by a member of JSON."""
+    said = f"no record has what by={config.by!r} names, so none is a copy of another"
+    kind, _, path = config.by.partition(":")
+    if kind != "json":
+        return said
+    wanted: Any = StringType()
+    for name in reversed(re.sub(r"\[[^]]*\]", "", path.removeprefix("$.")).split(".")):
+        wanted = StructType([StructField(name, wanted)])
+    ranges = [Range(source.name, source.generation, *lane) for lane in plan.lanes]
+    found = sampling.unknown(wanted, sampling.look(config.store, ranges))
+    return "; ".join([said, *found])
 
 
 def _sum(one: DedupeResult, two: DedupeResult) -> DedupeResult:

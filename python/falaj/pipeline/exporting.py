@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 import falaj
 from falaj import arrow
 from falaj.errors import Invalid, OffsetOutOfRange
-from falaj.pipeline import lakes, steps
+from falaj.pipeline import bad, lakes, steps
 from falaj.pipeline.folders import Commit, Folder, Plan
 from falaj.pipeline.frame import Config, Result, struct_of, watched
 from falaj.pipeline.pieces import Work, date_of_path
@@ -88,8 +88,10 @@ class ExportConfig(Config):
         visibility: "durable": no loss of power takes back what is exported; or "committed".
         on_loss: What to do where records are gone that were not exported, or the topic is another:
             "fail", or "continue" and report it.
-        on_corrupt: What to do with records that are damaged or not what `values` says: "fail", or
-            "skip" and report them.
+        on_corrupt: What to do with records that are damaged: "fail", or "skip" and report them.
+        on_bad: What to do with values that are not what `values` says: "fail"; "skip" and report
+            them; or the name of a topic that they go to as they are, once, with headers that say
+            where they stood. None: what `on_corrupt` says.
         compression: Parquet's: "zstd", "snappy", "gzip" or "none".
         file_records: Most records of a task, and so of a file.
     """
@@ -111,6 +113,7 @@ class ExportConfig(Config):
     visibility: Literal["durable", "committed"] = "durable"
     on_loss: Literal["fail", "continue"] = "fail"
     on_corrupt: Literal["fail", "skip"] = "fail"
+    on_bad: str | None = None
     compression: Literal["zstd", "snappy", "gzip", "none"] = "zstd"
     file_records: int = 1_000_000
 
@@ -118,6 +121,9 @@ class ExportConfig(Config):
         """Check what can be checked without the topic."""
         super().__post_init__()
         lakes.check(self)
+        bad.check(self.on_bad, self.topic)
+        if self.values == "binary" and self.on_bad is not None:
+            raise Invalid("on_bad is for values='string' or 'json': as bytes no value is bad")
         if not self.columns:
             raise Invalid(f"columns names none: choose from {', '.join(arrow.COLUMNS)}")
         for name in self.columns:
@@ -157,7 +163,8 @@ class ExportResult(Result):
             the last.
         resumed: Whether it finished a run that had died.
         table: The Delta or Iceberg table that has them, in words; None where there is none.
-        notes: What was reported: losses, damage that was left out.
+        bad: How many records were left out because their values are not what `values` says.
+        notes: What was reported: losses, what was left out, members that no record has.
     """
 
     into: Path
@@ -167,6 +174,7 @@ class ExportResult(Result):
     dates: tuple[str, str] | None
     partitions: dict[int, tuple[int, int]]
     resumed: bool
+    bad: int
     notes: tuple[str, ...]
 
     def rows(self) -> list[tuple[str, str]]:
@@ -177,6 +185,7 @@ class ExportResult(Result):
             ("commit", f"{self.number}{' (gone on with)' if self.resumed else ''}"),
             ("files", f"{self.files:,}"),
             ("dates", " to ".join(self.dates) if self.dates else "-"),
+            *([("bad values", f"{self.bad:,}")] if self.bad else []),
         ]
         return [*told, *super().rows(), *(("note", note) for note in self.notes)]
 
@@ -268,6 +277,7 @@ class _Run:
         died = plan is not None and last is not None and plan.number == last.number
         if died and last is not None:
             self._folder.publish(last)
+            self._keep_bad(last)
         if died or plan is None:
             self._folder.clear()
         return died
@@ -315,9 +325,25 @@ class _Run:
             run_tasks(self._spark, self._work(plan), missing, self._progress)
         commit = self._folder.commit(plan, self._reader.loss.told)
         self._folder.publish(commit)
+        self._keep_bad(commit)
         self._folder.clear()
         self.catch_up()
         return commit
+
+    def _keep_bad(self, commit: Commit) -> None:
+        """Append the bad values of a commit to their topic, once, if they go to one."""
+        config, into = self._config, bad.topic_of(self._config.on_bad)
+        if into is None or not commit.bad:
+            return
+        bad.make(config.store, into)
+        with falaj.open(config.store, "r") as store, _opened(store, config) as topic:
+            generation = topic.generation
+        # Of a topic that was made anew since, these offsets are other records.
+        whole = [each for each in commit.whole if each.generation == generation]
+        bounds = {each.partition: (each.start, each.end) for each in whole}
+        token = (f"export-{self._folder.settings()['id']}-bad", commit.number)
+        given = (self._spark, config.store, config.topic, config.schema, bounds)
+        bad.keep(*given, into=into, token=token)
 
     def _work(self, plan: Plan) -> Work:
         began = datetime.fromisoformat(plan.began)
@@ -461,6 +487,9 @@ def _options(config: ExportConfig, first: falaj.Topic[Any] | None) -> ReadOption
         "includeHeaders": "true",
         "minPartitions": "1",
     }
+    if config.values != "binary":
+        fails = (config.on_bad or config.on_corrupt) == "fail"
+        given["mode"] = "FAILFAST" if fails else "DROPMALFORMED"
     if first is not None:
         begin = {str(part.partitions[0]): part._start(config.start) for part in first._parts()}
         given["startingOffsets"] = json.dumps({config.topic: begin})
@@ -494,5 +523,6 @@ def _result(
         dates=(dates[0], dates[-1]) if dates else None,
         partitions=reached,
         resumed=resumed,
+        bad=sum(commit.bad for commit in commits),
         notes=tuple(sorted({note for commit in commits for note in commit.notes})),
     )

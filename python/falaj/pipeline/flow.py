@@ -111,8 +111,6 @@ class FlowConfig(Config):
         if self.into == self.topic:
             raise Invalid(f"results cannot go into {self.topic}, which is read: choose another")
         bad.check(self.on_bad, self.topic, self.into)
-        if self.schema is None and self.on_bad == "fail" and self.on_corrupt == "skip":
-            raise Invalid('on_bad="fail" beside on_corrupt="skip" is for values with a schema')
         for name, count in (("partitions", self.partitions), ("batch", self.batch)):
             if count is not None and count < 1:
                 raise Invalid(f"{name} is a whole number from 1 up, not {count}")
@@ -133,9 +131,7 @@ class FlowConfig(Config):
 
     def source(self) -> dict[str, str]:
         """Give the options of the source, but for where it begins."""
-        plain = (
-            {"values": "string"} if self.schema is None else {"values": "json", "mode": "FAILFAST"}
-        )
+        plain = {"values": "string" if self.schema is None else "json", "mode": "FAILFAST"}
         return {
             "store": str(self.store),
             "subscribe": self.topic,

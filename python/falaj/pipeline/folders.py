@@ -104,6 +104,7 @@ class Commit:
         files: What it wrote.
         records: How many records.
         notes: What was reported meanwhile: losses, damage that was left out.
+        bad: How many records were left out because their values cannot be read.
     """
 
     number: int
@@ -114,6 +115,7 @@ class Commit:
     files: tuple[Piece, ...]
     records: int
     notes: tuple[str, ...] = ()
+    bad: int = 0
 
     @classmethod
     def read(cls, kept: dict[str, Any]) -> Commit:
@@ -230,20 +232,20 @@ class Folder:
         """Where the tasks of a run write."""
         return self.control / "staging" / run
 
-    def keep(self, run: str, task: int, files: list[Piece], notes: list[str]) -> None:
+    def keep(self, run: str, task: int, files: list[Piece], notes: list[str], bad: int = 0) -> None:
         """Note that a task is done; of several attempts the last one counts."""
-        kept = {"files": [asdict(piece) for piece in files], "notes": notes}
+        kept = {"files": [asdict(piece) for piece in files], "notes": notes, "bad": bad}
         self._write(self.staging(run) / f"{task}.json", kept)
 
-    def kept(self, run: str, task: int) -> tuple[list[Piece], list[str]] | None:
-        """What a task wrote, if it is done and all of it is there."""
+    def kept(self, run: str, task: int) -> tuple[list[Piece], list[str], int] | None:
+        """What a task wrote, reported and left out, if it is done and all of it is there."""
         staging = self.staging(run)
         found = self._read(staging / f"{task}.json")
         if found is None:
             return None
         files = [Piece(**one) for one in found["files"]]
         whole = all(_size(staging / piece.staged) == piece.bytes for piece in files)
-        return (files, found["notes"]) if whole else None
+        return (files, found["notes"], found["bad"]) if whole else None
 
     def commit(self, plan: Plan, notes: list[str]) -> Commit:
         """Make what the tasks wrote the export's, all of it at once.
@@ -253,13 +255,14 @@ class Folder:
             notes: What was reported by the driver.
         """
         files: list[Piece] = []
-        said = set(notes)
+        said, bad = set(notes), 0
         for task in range(len(plan.tasks)):
             done = self.kept(plan.run, task)
             if done is None:
                 raise self._damage(self.staging(plan.run), "lost what a task wrote")
             files += done[0]
             said.update(done[1])
+            bad += done[2]
         commit = Commit(
             number=plan.number,
             run=plan.run,
@@ -269,6 +272,7 @@ class Folder:
             files=tuple(files),
             records=sum(piece.records for piece in files),
             notes=tuple(sorted(said)),
+            bad=bad,
         )
         steps.make_folder(self._place(plan.number).parent)
         self._write(self._place(plan.number), asdict(commit))

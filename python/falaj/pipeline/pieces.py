@@ -79,14 +79,15 @@ class Work:
                     f"this executor sees another folder under {self.path} than the driver: it must "
                     "be the same everywhere"
                 )
-            bounds = self.plan.tasks[task]
+            bounds, loss = self.plan.tasks[task], self.reader.loss
+            before = loss.skipped
             files = _Files(self, folder.staging(self.plan.run), bounds)
             for batch in self.reader.read(bounds):
                 for date, rows in self._dated(batch):
                     files.add(date, self._chosen(rows, date))
             pieces = files.finish()
             steps.sync(folder.staging(self.plan.run))
-            folder.keep(self.plan.run, task, pieces, self.reader.loss.told)
+            folder.keep(self.plan.run, task, pieces, loss.told, loss.skipped - before)
         return sum(piece.records for piece in pieces), sum(piece.bytes for piece in pieces)
 
     def _chosen(self, rows: pyarrow.RecordBatch, date: str) -> pyarrow.RecordBatch:

@@ -41,11 +41,10 @@ class Decoder:
         self._loss = loss
         self._skips = options.skips_damage
         self._corrupt_record: str | None = None
-        if options.values == "json":
-            if options.mode is not None:
-                self._skips = options.mode == "dropmalformed"
-            if values.keeps(kind, options.corrupt_record):
-                self._corrupt_record = options.corrupt_record
+        if options.mode is not None:
+            self._skips = options.mode == "dropmalformed"
+        if options.values == "json" and values.keeps(kind, options.corrupt_record):
+            self._corrupt_record = options.corrupt_record
         self._kept_in = self._corrupt_record if options.mode in (None, "permissive") else None
         self._left = 0
         self._named: list[int] = []

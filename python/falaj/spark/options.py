@@ -92,7 +92,7 @@ class ReadOptions:
         values: As what the column `value` is read.
         visibility: How far partitions are read.
         skips_damage: Whether what is damaged is left out and reported.
-        mode: What becomes of a value that is not such JSON, in the words of Spark's JSON reader.
+        mode: What becomes of a value that is not what `values` says, in words of Spark's readers.
             None: it is kept where the schema has a member for it, else `skips_damage` decides.
         corrupt_record: Name of the member of `value` that keeps the text of such a value.
         pushdown: Whether filters are taken from Spark.
@@ -198,9 +198,11 @@ def _mode(options: Mapping[str, str]) -> Mode | None:
         return None
     words = ("failfast", "dropmalformed", "permissive")
     found = one_of(options, "mode", words)
-    if options.get("values", "").strip().lower() != "json":
+    values = options.get("values", "binary").strip().lower()
+    if values == "binary" or (values, found) == ("string", "permissive"):
         raise Invalid(
-            "option mode is for values=json: what text does that is not UTF-8 says onCorrupt"
+            f"option mode={found.upper()} is for values=json"
+            f"{'' if found == 'permissive' else ' and values=string'}"
         )
     return cast("Mode", found)
 

@@ -10,7 +10,15 @@ import pytest
 
 import falaj
 from falaj.errors import Invalid
-from falaj.pipeline import AggregateConfig, JoinConfig, aggregate, join
+from falaj.pipeline import (
+    AggregateConfig,
+    ExportConfig,
+    JoinConfig,
+    aggregate,
+    export,
+    join,
+    read_exported,
+)
 from spark.pipelines.test_aggregate import forget_the_last_commit
 
 if TYPE_CHECKING:
@@ -117,6 +125,45 @@ def test_bad_values_that_are_left_out_are_counted_and_fields_that_no_record_has_
     more = {"schema": None, "checkpoint": store.parent / "other", "into": "w"}
     done = aggregate(spark, AggregateConfig(**given(store, on_corrupt="skip", **sums, **more)))
     assert (done.bad, done.notes) == (1, ())  # text that is not UTF-8
+
+
+def exported(store: Path, **more: Any) -> ExportConfig:
+    into = store.parent / "lake"
+    schema = {"values": "json", "schema": "n INT", "columns": ("value",)}
+    return ExportConfig(**{"store": store, "topic": "t", "into": into, **schema, **more})
+
+
+def test_an_export_keeps_bad_values_once_also_where_it_dies_behind_its_commit(
+    spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Invalid, match="the value at offset 1 is not JSON"):
+        export(spark, exported(store))
+    config = exported(store, on_bad="bad")
+    with monkeypatch.context() as patch:
+        patch.setattr("falaj.pipeline.bad.keep", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            export(spark, config)
+    assert export(spark, config).resumed
+    assert bad(store) == KEPT
+    assert read_exported(spark, config.into).count() == 3
+    with falaj.open(store) as opened:
+        opened.topic("t").append(b"more", key=b"k", partition=0, sync="durable")
+    done = export(spark, config)
+    assert (done.records, done.bad, dict(done.rows())["bad values"]) == (0, 1, "1")
+    assert [kept[0] for kept in bad(store)] == [*BAD, b"more"]
+
+
+def test_an_export_counts_what_it_leaves_out_and_names_members_that_no_record_has(
+    spark: SparkSession, store: Path
+) -> None:
+    done = export(spark, exported(store, on_bad="skip", schema="N INT"))
+    assert (done.records, done.bad) == (4, 2)
+    assert any("value.N is in none of the 4 records" in note for note in done.notes)
+    assert any("left out 2 records, not JSON" in note for note in done.notes)
+    more = {"values": "string", "schema": None, "into": store.parent / "text"}
+    assert export(spark, exported(store, on_bad="skip", **more)).bad == 1
+    with pytest.raises(Invalid, match="as bytes no value is bad"):
+        exported(store, values="binary", schema=None, on_bad="skip")
 
 
 @pytest.mark.parametrize("topic", ["t", "u"])

@@ -267,6 +267,23 @@ def test_what_cannot_be_right_is_refused(spark: SparkSession, store: falaj.Store
     assert store.topics() == []
 
 
+def test_an_id_that_no_record_has_is_told_with_what_may_have_been_meant(
+    spark: SparkSession, store: falaj.Store
+) -> None:
+    store.topic("source").extend([b'{"order": {"id": 7}}', b'{"order": {"id": 7}}'])
+    for by, sentence in (
+        ("json:order.Id", "value.order.Id is in none of the 2 records that were looked at"),
+        ("json:$.order.ids[0]", "null: did you mean 'id'?"),
+        ("header:id", "no record has what by='header:id' names"),
+    ):
+        done = dedupe(spark, config(store, by=by, into=f"by-{len(sentence)}"))
+        assert done.kept == done.without_id == 2
+        [note] = done.notes
+        assert sentence in note
+        assert ("note", note) in done.rows()
+    assert dedupe(spark, config(store, by="json:order.id")).notes == ()
+
+
 def test_results_are_told_without_what_is_nothing() -> None:
     done = DedupeResult(
         records=10,

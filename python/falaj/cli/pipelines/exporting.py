@@ -64,6 +64,10 @@ def verb(
     on_corrupt: Annotated[
         str | None, typer.Option("--on-corrupt", help="Where they are damaged: fail, or skip.")
     ] = None,
+    on_bad: Annotated[
+        str | None,
+        typer.Option("--on-bad", help="Values that are not --values: fail, skip, or a topic."),
+    ] = None,
     compression: Annotated[
         str | None, typer.Option("--compression", help="zstd, snappy, gzip or none.")
     ] = None,
@@ -95,6 +99,7 @@ def verb(
         "visibility": visibility,
         "on_loss": on_loss,
         "on_corrupt": on_corrupt,
+        "on_bad": on_bad,
         "compression": compression,
         "file_records": file_records,
     }
