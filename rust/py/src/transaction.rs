@@ -285,7 +285,7 @@ impl Transaction {
             // They are visible, whatever comes of the sync.
             self.gathered().offsets = Some(offsets.clone().unbind());
             let (log, offset) = (home_open.topic.log(), appended.first);
-            let visible = |error| Error::DurabilityUnknown { offset, source: Box::new(error) };
+            let visible = |error: Error| error.after_append(offset);
             patiently_after(py, patience, visible, || log.sync_to(appended.end))?;
         }
         Ok(offsets.unbind())
