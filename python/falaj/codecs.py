@@ -21,6 +21,7 @@ TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from json import JSONEncoder
     from typing import Any
 
     Pair = tuple[Callable[[Any], Any] | None, Callable[[bytes], Any] | None]
@@ -131,15 +132,16 @@ def _json() -> Pair:
     # Not orjson where it is there: what a topic holds must not depend on what is installed. And no
     # NaN, which is not JSON, so that other readers can rely on it. A value that holds itself was
     # refused before it comes there.
-    dumps = json.JSONEncoder(
+    encoder = json.JSONEncoder(
         separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
-    ).encode
-    expect = _core._expect_json
+    )
+    text, dumps, expect = encoder.encode, _kept(encoder), _core._expect_json
 
     def encode(value: Any) -> bytes:
-        if not isinstance(value, str):
-            expect(value, False)
         try:
+            if isinstance(value, str):
+                return text(value).encode()
+            expect(value, False)
             raw = dumps(value).encode()
         except UnicodeEncodeError as error:
             raise _half(error) from None
@@ -151,6 +153,22 @@ def _json() -> Pair:
         return raw
 
     return encode, json.loads
+
+
+def _kept(encoder: JSONEncoder) -> Callable[[Any], str]:
+    """Keep what `encoder.encode` makes in C for each value: that takes longer than a small value."""
+    from json import encoder as own
+
+    probe: Any = {"text": ['\x00"\u00fc', 1, -1.5e300, True, None, {}, []]}
+    try:
+        make, text = own.c_make_encoder, own.encode_basestring  # type: ignore[attr-defined]
+        pieces = make(None, encoder.default, text, None, ":", ",", False, False, False)
+        if "".join(pieces(probe, 0)) != encoder.encode(probe):
+            return encoder.encode
+    except (AttributeError, TypeError):  # it is no part of what Python promises
+        return encoder.encode
+    join = "".join
+    return lambda value: join(pieces(value, 0))
 
 
 def _msgpack() -> Pair:

