@@ -418,8 +418,16 @@ impl Topic {
             }
         };
         let open = own.opened.handle.open_existing(py)?;
-        let offset = own.absolute(py, &open, partition, index)?;
-        let record = own.seen(&open).get(partition, offset).or_raise(py)?;
+        let topic = own.seen(&open);
+        // Where the last offset has its record, nothing needs to be counted.
+        let last = (index == -1).then(|| topic.end(partition).ok()?.checked_sub(1)).flatten();
+        let record = match last.map(|last| topic.get(partition, last)) {
+            Some(Ok(record)) => record,
+            _ => {
+                let offset = own.absolute(py, &open, partition, index)?;
+                topic.get(partition, offset).or_raise(py)?
+            }
+        };
         let held = Held::alone(record, partition, &own.opened.handle.shape);
         Ok(Record::make(py, held)?.into_any())
     }
