@@ -156,7 +156,7 @@ def _json() -> Pair:
 
 
 def _kept(encoder: JSONEncoder) -> Callable[[Any], str]:
-    """Keep what `encoder.encode` makes in C for each value: that takes longer than a small value."""
+    """Keep what `encoder.encode` makes in C for each value, at the cost of a small value."""
     from json import encoder as own
 
     probe: Any = {"text": ['\x00"\u00fc', 1, -1.5e300, True, None, {}, []]}
