@@ -106,17 +106,8 @@ class Reading(Base):
     @rule(group=members)
     def commit(self, group: str) -> None:
         member, known = self.members[group], self.groups[group]
-        try:
-            member.commit()
-        except OffsetOutOfRange:
-            # Retention was faster: no position is kept that lies before all records.
-            assert self.before_what_is_kept(known)
-            for of, position in known.position.items():
-                kept = member.committed(*of)
-                assert kept in (known.committed[of], position)
-                known.committed[of] = kept
-        else:
-            known.committed.update(known.position)
+        member.commit()
+        known.committed.update(known.position)
 
     @some_members
     @rule(group=members, to=starts, data=st.data())

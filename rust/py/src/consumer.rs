@@ -315,7 +315,8 @@ impl Consumer {
     ///
     /// Raises:
     ///     NotOwner: Another member has the partition; nothing was committed.
-    ///     OffsetOutOfRange: The offset lies beyond the end, or before what is kept.
+    ///     OffsetOutOfRange: The offset lies beyond the end. One that a trim or a limit has passed
+    ///         meanwhile is committed; the next read raises this then.
     ///
     /// Example:
     ///     >>> orders = store.topic("orders")

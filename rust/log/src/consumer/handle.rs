@@ -365,10 +365,11 @@ impl Consumer {
     /// Commit that what lies before an offset is done with. Every process sees it when this returns, and
     /// no death takes it. After a loss of power the cursor may stand further back, never further on than
     /// the log; with `durable` it stands where it was when this returned: first the records before it
-    /// are put on the medium, then it.
+    /// are put on the disk, then it. An offset that a trim or a limit has passed meanwhile is committed as
+    /// well; the next read raises `OffsetOutOfRange`.
     ///
     /// # Errors
-    /// `NotOwner`, `OffsetOutOfRange`, `Invalid` for a partition that it does not read, `Closed` in a
+    /// `NotOwner`, `OffsetOutOfRange` beyond the end, `Invalid` for a partition that it does not read, `Closed` in a
     /// forked child: nothing was committed. `Latched`, `LockTimeout`, `Io`: perhaps it was.
     pub fn commit(
         &mut self,
@@ -400,7 +401,7 @@ impl Consumer {
         let (index, incarnation) = (self.lanes[number].entry, self.who.incarnation());
         let topic = self.topics[topic].clone();
         let held = self.held(number)?;
-        let (committed, address) = held.finder.find(&topic, partition, offset)?;
+        let (committed, address) = held.finder.find_to_commit(&topic, partition, offset)?;
         // Where nothing is known to be safe, this has to be.
         let synced = durable || held.rewound;
         if synced && topic.log().durable().is_none_or(|durable| durable < address) {
@@ -478,7 +479,7 @@ impl Consumer {
             let Some(held) = &mut self.lanes[number].held else { continue };
             if let Some(next) = held.uncommitted() {
                 let (Position { offset, crc, .. }, _) =
-                    held.finder.find(&topic, partition, next)?;
+                    held.finder.find_to_commit(&topic, partition, next)?;
                 found.push((name, offset, crc));
             }
         }

@@ -183,7 +183,7 @@ impl Consumer {
         let (topic, consumer) = (self.topics[topic].clone(), self.name.clone());
         let name = cursor_name(&consumer, &topic.settings().generation, partition);
         let held = self.held(lane)?;
-        let (position, read) = held.finder.find(&topic, partition, offset)?;
+        let (position, read) = held.finder.find_to_commit(&topic, partition, offset)?;
         let from = held.kept;
         let turn = from.turn.wrapping_add(1);
         let to = CursorState { offset, crc: fingerprint(&position), turn };

@@ -67,6 +67,25 @@ impl Finder {
         Err(topic.out_of_range(partition, offset.into())?)
     }
 
+    /// The same for an offset that is to be committed. A trim or a limit may have passed it since its
+    /// records were delivered. That is no reason to refuse: nothing before it is recognised later.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` beyond the end; `Io`, `NeedsRecovery`.
+    pub(super) fn find_to_commit(
+        &mut self,
+        topic: &Topic,
+        partition: u32,
+        offset: u64,
+    ) -> Result<(Position, Address)> {
+        match self.find(topic, partition, offset) {
+            Err(Error::OffsetOutOfRange { first, .. }) if offset < first => {
+                Ok((Position { offset, ..Position::default() }, Address::default()))
+            }
+            found => found,
+        }
+    }
+
     fn block(&mut self, topic: &Topic, partition: u32, wanted: u64) -> Result<Option<Before>> {
         if let Some(last) = self.last.filter(|last| (last.first..last.end).contains(&wanted)) {
             return Ok(Some(last));

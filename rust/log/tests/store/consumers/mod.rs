@@ -230,6 +230,27 @@ fn what_was_trimmed_is_told_by_the_reader_and_retention_can_ask_before() {
 }
 
 #[test]
+fn what_was_delivered_can_be_committed_also_when_a_trim_has_passed_it() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 10);
+    let mut billing = open(&store, &orders);
+    orders.trim(&[(0, 6)]).unwrap();
+    for (offset, durable) in [(3, false), (4, true)] {
+        billing.commit("orders", 0, offset, durable).unwrap();
+        assert_eq!(billing.committed("orders", 0).unwrap(), offset);
+    }
+    let beyond = billing.commit("orders", 0, 11, false).unwrap_err();
+    assert!(matches!(beyond, Error::OffsetOutOfRange { offset: 11, end: 10, .. }));
+    drop(billing);
+    // What it never read and what is gone is an error when it reads on, and no silent skip.
+    let next = open(&store, &orders).next("orders", 0).unwrap();
+    let error = orders.scan(0, next, None).unwrap_err();
+    assert!(matches!(error, Error::OffsetOutOfRange { offset: 4, first: 6, end: 10, .. }));
+}
+
+#[test]
 fn a_consumer_is_listed_reset_and_deleted_only_while_nobody_has_it_open() {
     for mode in MODES {
         let machine = MemoryStorage::new();
