@@ -146,7 +146,7 @@ def test_json_is_exported_as_columns_and_dated_by_a_member(
     found = {(row[0], row[1]): row[2] for row in sums.agg(F.sum("value.distance")).collect()}
     assert found == expected
     assert result.records == len(taken)
-    assert told.said == [f"exporting {len(taken):,} records"]
+    assert told.said == [f"exporting up to {len(taken):,} records"]
     assert told.done == told.totals[-1]
 
 

@@ -31,7 +31,9 @@ def told(number: int, start: Any, end: Any, began: Any = None, *, form: Any) -> 
         return at and {"t": Standing(at[0], {n: Place(offset) for n, offset in enumerate(at[1:])})}
 
     source = SimpleNamespace(startOffset=text(start), endOffset=text(end))
-    return SimpleNamespace(batchId=number, durationMs={"addBatch": 1}, sources=[source])
+    return SimpleNamespace(
+        batchId=number, durationMs={"addBatch": 1}, sources=[source], observedMetrics={}
+    )
 
 
 @pytest.mark.parametrize("form", [lambda place: place, json.dumps, str], ids=["is", "JSON", "4.1"])

@@ -6,6 +6,7 @@
 //! that sees the word sees the block; a successor that sees the dirty end knows what may be half
 //! done. See `docs/PROTOCOL.md`, "Append".
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -278,6 +279,9 @@ impl Writer {
             match Self::open_at(log, control, tail) {
                 // It was another one's turn meanwhile, and this one is gone.
                 Err(_) if control.tail().sequence() != tail.sequence() => {}
+                Err(Error::Io { path, source, .. }) if source.kind() == ErrorKind::NotFound => {
+                    return Err(Error::FilesRemoved { path });
+                }
                 opened => return opened,
             }
         }
