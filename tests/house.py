@@ -30,7 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "publish": {"canary", "sync"},
     "lock": {"canary", "sync"},
     "wake": {"canary", "sync"},
-    "crowd": {"sync"},
+    "group_commit": {"sync"},
     "storage": {"format", "failpoints", "sync", "publish"},
     "segment": {"canary", "format", "error", "failpoints", "storage"},
     "log": {
@@ -41,7 +41,7 @@ ROOMS: dict[str, set[str]] = {
         "sync",
         "lock",
         "wake",
-        "crowd",
+        "group_commit",
         "storage",
         "segment",
     },

@@ -28,7 +28,7 @@ from pathlib import Path
 from house import ROOT
 
 DRIVER = Path(__file__).with_name("page_driver.py")
-LANGUAGES = {"python", "sh", "console", "rust", "toml", "text"}
+LANGUAGES = {"python", "sh", "console", "rust", "toml", "text", "sql"}
 DEADLINE_S = 110
 _FENCE = re.compile(r"^```(\w*)$")
 _REASON = re.compile(r"^<!-- not run: (.+) -->$")

@@ -38,7 +38,10 @@ ROOMS: dict[str, Room] = {
         ("log: lock_words:: locks::", "log: latch:: lock_stress:: deaths::", "lib"),
     ),
     "recover": Room(
-        ("log/recover/*.rs", "log/chain.rs", "log/beyond.rs", "log/rehead.rs", "log/supersede.rs"),
+        (
+            *("log/recover/*.rs", "log/chain.rs", "log/lost_offsets.rs"),
+            *("log/header_repair.rs", "log/supersede.rs"),
+        ),
         (
             "lib: log::chain::",
             "log: recovery:: damage:: doubt:: latch:: torn_header:: trim:: trimmed::",
@@ -79,7 +82,7 @@ SAMPLED: dict[str, Room] = {
         ("lib: queue::", "store: retention::limits admin::", "store: admin:: sharing::"),
     ),
     "consumer": Room(
-        ("consumer/*.rs", "consumer/sharing/*.rs"),
+        ("consumer/*.rs", "consumer/assignment/*.rs"),
         ("lib: consumer::", "store: consumers::", "store: admin:: retention:: visibility::"),
     ),
     "sink": Room(("sink/*.rs",), ("store: sinks::", "lib: sink::", "store: admin::")),
@@ -91,8 +94,8 @@ SAMPLED: dict[str, Room] = {
         ("topic/*.rs",),
         (
             "lib: topic::",
-            "store: sharing:: runs:: visibility:: compaction::left",
-            "log: demands:: engine:: append_errors:: trim::",
+            "store: sharing:: record_batches:: visibility:: compaction::left",
+            "log: preconditions:: engine:: append_errors:: trim::",
             "store: consumers:: retention:: sinks::",
         ),
     ),

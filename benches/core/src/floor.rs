@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Access, Map, Open, Storage};
+use falaj::storage::{Map, MapAccess, OpenMode, Storage};
 use falaj::sync::SharedWord;
 
 const BLOCK: u64 = 136;
@@ -22,10 +22,10 @@ pub(crate) struct Floor {
 impl Floor {
     pub(crate) fn new(path: &Path, blocks: u64) -> Self {
         let storage = RealStorage::new();
-        let file = storage.open(path, Open::CreateNew(0o600)).expect("a file");
+        let file = storage.open(path, OpenMode::CreateNew(0o600)).expect("a file");
         let len = 4096 + blocks * BLOCK;
         file.allocate(len).expect("room");
-        let map = file.map(len, Access::Write).expect("a map");
+        let map = file.map(len, MapAccess::Write).expect("a map");
         map.populate(0, len);
         Self { map, at: AtomicU64::new(0), blocks }
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use falaj::segment::Check;
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 /// Rounds in which every contestant runs once.
 const ROUNDS: usize = 7;
@@ -60,7 +60,7 @@ fn append_row(topic: &Topic, floor: &floor::Floor) -> Row {
         per_record(RECORDS, || {
             for _ in 0..RECORDS {
                 let offset =
-                    topic.append(0, &Record::value(black_box(&value)), Some(SyncMode::None));
+                    topic.append(0, &NewRecord::value(black_box(&value)), Some(SyncMode::None));
                 black_box(offset.expect("an append succeeds"));
             }
         })

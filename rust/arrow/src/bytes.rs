@@ -13,7 +13,7 @@ use arrow_array::builder::make_view;
 use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray};
 use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
-use falaj::format::record::Place;
+use falaj::format::record::KeyedPlace;
 use falaj::log::DataBlock;
 
 /// Values of a column, as they are gathered.
@@ -50,7 +50,11 @@ impl Bytes {
 
     /// Several values of the body of the block that was entered last.
     #[inline(always)]
-    pub fn extend(&mut self, body: &[u8], places: impl ExactSizeIterator<Item = Place> + Clone) {
+    pub fn extend(
+        &mut self,
+        body: &[u8],
+        places: impl ExactSizeIterator<Item = KeyedPlace> + Clone,
+    ) {
         match self {
             Self::Copied(copied) => places.for_each(|place| copied.push(place.bytes(body))),
             Self::Viewed(viewed) => viewed.extend(body, places),
@@ -156,10 +160,10 @@ impl Viewed {
     }
 
     #[inline(always)]
-    fn extend(&mut self, body: &[u8], places: impl ExactSizeIterator<Item = Place> + Clone) {
+    fn extend(&mut self, body: &[u8], places: impl ExactSizeIterator<Item = KeyedPlace> + Clone) {
         let (buffer, base) = self.here;
         let from = (body.as_ptr() as usize - base) as u32;
-        if places.clone().all(Place::is_some) {
+        if places.clone().all(KeyedPlace::is_some) {
             self.nulls.append_n_non_nulls(places.len());
         } else {
             places.clone().for_each(|place| self.nulls.append(place.is_some()));
@@ -196,7 +200,7 @@ const FITTING: [u128; 13] = {
 /// The view of a value of a body that begins at a place of a buffer: as [`make_view`], of all that is
 /// known here, without a call and without a copy of unknown length.
 #[inline(always)]
-fn view(body: &[u8], place: Place, buffer: u32, from: u32) -> u128 {
+fn view(body: &[u8], place: KeyedPlace, buffer: u32, from: u32) -> u128 {
     let (start, len) = (place.start as usize, place.len());
     match body.get(start..).and_then(|rest| rest.first_chunk::<16>()) {
         Some(chunk) if len < FITTING.len() as u32 => {

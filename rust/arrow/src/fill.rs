@@ -13,8 +13,8 @@ use arrow_array::{
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, SchemaRef};
 use falaj::error::{Error, Result};
-use falaj::format::Malformed;
-use falaj::format::record::{Keyed, Place, Walk, headers};
+use falaj::format::DecodeError;
+use falaj::format::record::{KeyedPlace, KeyedRecord, RecordCursor, headers};
 use falaj::log::DataBlock;
 use falaj::topic::Skipped;
 
@@ -65,7 +65,7 @@ impl Limits {
 #[derive(Debug)]
 pub struct Rest {
     block: DataBlock,
-    walk: Walk,
+    walk: RecordCursor,
     /// Offsets wanted of it, and not told yet.
     next: u64,
     until: u64,
@@ -168,9 +168,9 @@ impl<'a> Fill<'a> {
         let before = next.saturating_sub(walked) as u32;
         let wanted = until.saturating_sub(walked.max(*next)) as usize;
         let rows = wanted.min(self.limits.rows - self.rows);
-        let torn = |walk: &mut Walk| match walk.next(body) {
+        let torn = |walk: &mut RecordCursor| match walk.next(body) {
             Err(what) => block.damaged(what),
-            Ok(_) => block.damaged(Malformed::Damaged("fewer records than its header says")),
+            Ok(_) => block.damaged(DecodeError::Damaged("fewer records than its header says")),
         };
         let mut added = rows;
         if let Some(value) = &mut self.value {
@@ -212,7 +212,7 @@ impl<'a> Fill<'a> {
     /// Records with keys, headers or times of their own.
     fn add_rich(&mut self, rest: &mut Rest) -> Result<bool> {
         let in_runs = self.takes_all(rest);
-        let mut run = [Keyed::default(); RUN];
+        let mut run = [KeyedRecord::default(); RUN];
         while !self.is_full() {
             if in_runs && self.add_run(rest, &mut run) {
                 continue;
@@ -235,7 +235,7 @@ impl<'a> Fill<'a> {
 
     /// Add some records without headers, if those come next: first where they stand, then a column
     /// after the other, each in a loop of its own.
-    fn add_run(&mut self, rest: &mut Rest, run: &mut [Keyed; RUN]) -> bool {
+    fn add_run(&mut self, rest: &mut Rest, run: &mut [KeyedRecord; RUN]) -> bool {
         let Rest { block, walk, next, .. } = rest;
         let (body, first, appended) = (block.body(), block.first(), block.appended_ns());
         let most = RUN.min(self.limits.rows - self.rows);
@@ -251,7 +251,7 @@ impl<'a> Fill<'a> {
         *walk = at;
         *next = first + u64::from(last.offset_delta) + 1;
         self.rows += found;
-        let bytes_of = |place: fn(&Keyed) -> Place| {
+        let bytes_of = |place: fn(&KeyedRecord) -> KeyedPlace| {
             run.iter().map(|record| place(record).len() as usize).sum::<usize>()
         };
         if let Some(column) = &mut self.key {
@@ -263,7 +263,7 @@ impl<'a> Fill<'a> {
             column.extend(body, run.iter().map(|record| record.value));
         }
         if let Some(column) = &mut self.offset {
-            let offset = |record: &Keyed| (first + u64::from(record.offset_delta)) as i64;
+            let offset = |record: &KeyedRecord| (first + u64::from(record.offset_delta)) as i64;
             column.extend(run.iter().map(offset));
         }
         if let Some(column) = &mut self.timestamp {

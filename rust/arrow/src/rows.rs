@@ -13,8 +13,8 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{DataType, TimeUnit};
 use falaj::error::{Error, Result};
-use falaj::sink::Part;
-use falaj::topic::Record;
+use falaj::sink::StagedPart;
+use falaj::topic::NewRecord;
 
 /// Names of the columns that a batch may have.
 const COLUMNS: [&str; 5] = ["value", "key", "headers", "timestamp", "partition"];
@@ -23,14 +23,14 @@ const COLUMNS: [&str; 5] = ["value", "key", "headers", "timestamp", "partition"]
 ///
 /// # Errors
 /// `Invalid` for a column that is missing, unknown, or of another type, before anything was staged, and for
-/// a partition that the topic has not; else as [`Part::append`].
-pub fn stage(part: &mut Part, batch: &RecordBatch) -> Result<u64> {
+/// a partition that the topic has not; else as [`StagedPart::append`].
+pub fn stage(part: &mut StagedPart, batch: &RecordBatch) -> Result<u64> {
     let rows = Rows::new(batch)?;
     let mut headers = Vec::new();
     for row in 0..batch.num_rows() {
         headers.clear();
         rows.headers.as_ref().map_or(Ok(()), |all| all.collect(row, &mut headers))?;
-        let record = Record {
+        let record = NewRecord {
             value: rows.value.get(row),
             key: rows.key.as_ref().and_then(|key| key.get(row)),
             headers: &headers,

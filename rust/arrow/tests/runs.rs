@@ -7,7 +7,7 @@ use std::ops::Range;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
-use falaj::format::record::Record;
+use falaj::format::record::NewRecord;
 use falaj::store::{Store, StoreOptions, TopicOptions};
 use falaj::topic::Topic;
 use falaj_arrow::columns::{Column, Columns};
@@ -72,7 +72,7 @@ fn fill(topic: &Topic, draw: &mut Draw, blocks: usize) -> Vec<Row> {
         let records: Vec<_> = rows
             .iter()
             .zip(&headers)
-            .map(|(row, headers)| Record {
+            .map(|(row, headers)| NewRecord {
                 value: row.value.as_deref(),
                 key: row.key.as_deref(),
                 headers,

@@ -12,7 +12,7 @@ use falaj::error::{Error, Remedy, Result};
 use falaj::log::Reading;
 use falaj::storage::Storage;
 use falaj::store::{Severity, Store, StoreOptions, TopicOptions, verify};
-use falaj::topic::{RecordView, Topic};
+use falaj::topic::{Record, Topic};
 
 use crate::beside::Beside;
 use crate::example::{Example, ROOT, Written};
@@ -35,7 +35,7 @@ pub struct Truth {
 pub type Truths = BTreeMap<String, Vec<Truth>>;
 
 /// True for a record that says what was written, byte for byte.
-fn same(record: &RecordView, written: &Written) -> bool {
+fn same(record: &Record, written: &Written) -> bool {
     let mut headers = written.headers.iter();
     let mut is_next = |(name, value): (&str, Option<&[u8]>)| {
         headers.next().is_some_and(|next| (next.0.as_str(), next.1.as_deref()) == (name, value))
@@ -47,7 +47,7 @@ fn same(record: &RecordView, written: &Written) -> bool {
 }
 
 /// True for the record that is the answer, its timestamp too.
-fn is_right(record: &RecordView, right: &(Written, i64)) -> bool {
+fn is_right(record: &Record, right: &(Written, i64)) -> bool {
     record.timestamp_ns() == right.1 && same(record, &right.0)
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use falaj::consumer::{Consumer, Start, list_consumers};
 use falaj::error::Error;
 use falaj::queue::{Queue, QueueOptions, overview};
-use falaj::sink::{Job, last_token};
+use falaj::sink::{BulkLoad, last_token};
 use falaj::store::{Store, TopicOptions};
 use falaj::topic::{CursorMove, CursorState, Group, Topic};
 
@@ -87,10 +87,10 @@ impl Beside {
     }
 
     /// Commit a job of these records with a token, and leave another one staged.
-    pub fn job(store: &Store, records: &[falaj::topic::Record<'_>]) -> Result<(), Error> {
+    pub fn job(store: &Store, records: &[falaj::topic::NewRecord<'_>]) -> Result<(), Error> {
         let us = topic(store, TOKEN.0)?;
         for (name, is_committed) in [("import", true), ("left", false)] {
-            let job = Job::new(&us, name)?;
+            let job = BulkLoad::new(&us, name)?;
             let token = Some((TOKEN.1, TOKEN.2));
             let mut part = job.stage("0", token.filter(|_| is_committed))?;
             for record in records {

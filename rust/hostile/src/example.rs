@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use falaj::format::settings::WriteMode;
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{CompactOptions, Record, SyncMode, Topic};
+use falaj::topic::{CompactOptions, NewRecord, SyncMode, Topic};
 
 use crate::beside::{self, Beside};
 use crate::random::Random;
@@ -68,8 +68,8 @@ pub struct Written {
 }
 
 impl Written {
-    pub fn record<'a>(&'a self, headers: &'a [(&'a str, Option<&'a [u8]>)]) -> Record<'a> {
-        Record {
+    pub fn record<'a>(&'a self, headers: &'a [(&'a str, Option<&'a [u8]>)]) -> NewRecord<'a> {
+        NewRecord {
             key: self.key.as_deref(),
             value: self.value.as_deref(),
             headers,
@@ -238,7 +238,7 @@ pub fn walk(storage: &dyn Storage, dir: &Path, files: &mut Vec<(PathBuf, u64)>) 
 
 /// All of a file.
 pub fn read(storage: &dyn Storage, path: &Path) -> Vec<u8> {
-    let file = storage.open(path, Open::Read).unwrap();
+    let file = storage.open(path, OpenMode::Read).unwrap();
     let mut bytes = vec![0; file.stat().unwrap().len as usize];
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
     bytes
@@ -383,7 +383,7 @@ impl Maker {
 }
 
 /// Lend records as the engine takes them.
-pub fn with_records<T>(written: &[Written], use_them: impl FnOnce(&[Record<'_>]) -> T) -> T {
+pub fn with_records<T>(written: &[Written], use_them: impl FnOnce(&[NewRecord<'_>]) -> T) -> T {
     let headers: Vec<_> = written.iter().map(Written::borrowed).collect();
     let records: Vec<_> =
         written.iter().zip(&headers).map(|(record, headers)| record.record(headers)).collect();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use falaj::log::Reading;
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 
 use crate::answers::{Asking, Trust, Truths, ask_reader, ask_verify, truths};
 use crate::arguments::Arguments;
@@ -46,7 +46,7 @@ impl Bench {
 }
 
 fn flip(disk: &MemoryStorage, path: &Path, position: u64, bit: u8) {
-    let file = disk.open(path, Open::ReadWrite).unwrap();
+    let file = disk.open(path, OpenMode::ReadWrite).unwrap();
     let mut byte = [0];
     assert_eq!(file.read_at(&mut byte, position).unwrap(), 1);
     file.write_at(&[byte[0] ^ 1 << bit], position).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use falaj::storage::Storage;
 use falaj::store::{Store, StoreOptions, TopicOptions, repair};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 use crate::answers::{Asking, Told, Trust, ask};
 use crate::example::{Example, ROOT, options};
@@ -94,7 +94,7 @@ fn append(
     };
     let truth = &asking.truths[name][0];
     let whole = truth.records.len() as u64;
-    match topic.append(0, &Record::value(NEW), Some(SyncMode::Durable)) {
+    match topic.append(0, &NewRecord::value(NEW), Some(SyncMode::Durable)) {
         Ok(offset) if offset == whole => {}
         Ok(offset) if asking.may_be_cut && (truth.synced..whole).contains(&offset) => {}
         Ok(offset) if offset < whole && twice => {

@@ -3,7 +3,7 @@
 //! Any other process, in Rust or Python, can follow the topic meanwhile.
 
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, Topic};
+use falaj::topic::{NewRecord, Topic};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let topic = Topic::open(&store, &name, &TopicOptions::default())?;
     for i in 0..count {
         let value = format!("record {i} of a native service");
-        topic.append(0, &Record::value(value.as_bytes()), None)?;
+        topic.append(0, &NewRecord::value(value.as_bytes()), None)?;
     }
     topic.flush()?;
     Ok(())

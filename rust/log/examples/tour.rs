@@ -7,7 +7,7 @@ use std::time::Duration;
 use falaj::error::{Error, Remedy};
 use falaj::log::Wait;
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: tour STORE")?;
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn begin() -> Result<(), Error> {
     let store = Store::open("events", &StoreOptions::default())?;
     let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    orders.append(0, &Record::value(b"two coffees"), Some(SyncMode::Durable))?;
+    orders.append(0, &NewRecord::value(b"two coffees"), Some(SyncMode::Durable))?;
     let mut records = orders.scan(0, orders.first(0)?, None)?;
     while let Some(record) = records.next_record()? {
         println!("{} {:?}", record.offset(), record.value());
@@ -36,11 +36,11 @@ fn append() -> Result<(), Error> {
     let clicks = Topic::open(&store, "clicks", &options)?.with_sync(SyncMode::None);
 
     let (key, headers) = (b"ann", [("trace", Some(b"8c1f".as_slice()))]);
-    let home = Record { key: Some(key), headers: &headers, ..Record::value(b"home") };
+    let home = NewRecord { key: Some(key), headers: &headers, ..NewRecord::value(b"home") };
     let partition = clicks.partition_of(key);
     let offset = clicks.append(partition, &home, None)?;
     let offsets =
-        clicks.extend(partition, &[Record::value(b"cart"), Record::value(b"pay")], None)?;
+        clicks.extend(partition, &[NewRecord::value(b"cart"), NewRecord::value(b"pay")], None)?;
     assert_eq!((offset, offsets), (0, 1..3));
 
     clicks.flush()?;
@@ -71,7 +71,7 @@ fn follow(idle: Duration) -> Result<(), Error> {
 fn misuse() -> Result<(), Error> {
     let store = Store::open("events", &StoreOptions::reading())?;
     let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    match orders.append(0, &Record::value(b"one tea"), None) {
+    match orders.append(0, &NewRecord::value(b"one tea"), None) {
         Err(error) if error.remedy() == Remedy::FixInput => println!("{error}"),
         other => panic!("a store opened for reading took an append: {other:?}"),
     }

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::format::Malformed;
+use crate::format::DecodeError;
 
 /// Result with falaj's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
@@ -141,14 +141,14 @@ impl Error {
     }
 
     /// What a decoder said of a place in a file.
-    pub fn malformed(path: &Path, position: u64, what: Malformed) -> Self {
+    pub fn malformed(path: &Path, position: u64, what: DecodeError) -> Self {
         let path = path.to_path_buf();
         match what {
-            Malformed::Damaged(what) => Error::Corrupt { path, position, what },
-            Malformed::Unknown(what) => {
+            DecodeError::Damaged(what) => Error::Corrupt { path, position, what },
+            DecodeError::Unknown(what) => {
                 Error::Newer { path, position: Some(position), what: what.into() }
             }
-            Malformed::Newer(version) => {
+            DecodeError::Newer(version) => {
                 Error::Newer { path, position: None, what: format!("format version {version}") }
             }
         }

@@ -7,13 +7,13 @@
 //!
 //! ```
 //! use falaj::store::{Store, StoreOptions, TopicOptions};
-//! use falaj::topic::{Record, Topic};
+//! use falaj::topic::{NewRecord, Topic};
 //! # let directory = tempfile::tempdir().expect("a directory for a test");
 //! # let path = directory.path().join("events");
 //!
 //! let store = Store::open(path, &StoreOptions::default())?; // created on first use
 //! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-//! let offset = orders.append(0, &Record::value(b"two coffees"), None)?;
+//! let offset = orders.append(0, &NewRecord::value(b"two coffees"), None)?;
 //! let record = orders.get(0, offset)?;
 //! assert_eq!(record.value(), Some(b"two coffees".as_slice()));
 //! # Ok::<(), falaj::error::Error>(())
@@ -57,7 +57,7 @@
 //! | [`segment`] | one file: checks, walks, index | tools |
 //! | [`mod@format`] | what each byte means | tools, other readers |
 //! | [`storage`] | files, maps, locks; twins in memory for tests | tests |
-//! | [`lock`], [`wake`], [`publish`], [`crowd`], [`sync`] | what processes do to shared words | `log`, and models |
+//! | [`lock`], [`wake`], [`publish`], [`group_commit`], [`sync`] | what processes do to shared words | `log`, and models |
 //!
 //! Versions 0.x may change the modules that are for tools and tests without notice; the *format* is
 //! stable from version 1 on, whatever the crate's version (`docs/FORMAT.md`).
@@ -81,7 +81,6 @@ compile_error!(
 pub mod canary;
 #[cfg(not(any(loom, shuttle)))]
 pub mod consumer;
-pub mod crowd;
 #[cfg(not(any(loom, shuttle)))]
 pub mod error;
 #[cfg(not(any(loom, shuttle)))]
@@ -89,6 +88,7 @@ pub mod error;
 pub mod failpoints;
 #[cfg(not(any(loom, shuttle)))]
 pub mod format;
+pub mod group_commit;
 pub mod lock;
 #[cfg(not(any(loom, shuttle)))]
 pub mod log;

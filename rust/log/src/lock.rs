@@ -126,7 +126,7 @@ impl fmt::Display for Identity {
 
 /// A lock word that is not free, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct LockWord {
     /// Who has the lock.
     pub owner: Identity,
     /// Who gets it next.
@@ -135,7 +135,7 @@ pub struct Held {
     pub sleepers: bool,
 }
 
-impl Held {
+impl LockWord {
     fn by(owner: Identity) -> Self {
         Self { owner, heir: None, sleepers: false }
     }
@@ -151,7 +151,7 @@ impl Held {
 ///
 /// # Errors
 /// [`LockError::Damaged`] for a word that this room never writes.
-pub fn decode(word: u64) -> Result<Option<Held>, LockError> {
+pub fn decode(word: u64) -> Result<Option<LockWord>, LockError> {
     if word == FREE {
         return Ok(None);
     }
@@ -161,7 +161,7 @@ pub fn decode(word: u64) -> Result<Option<Held>, LockError> {
     let heir_is_sound = heir_bits == 0 || (heir.is_some() && sleepers);
     match Identity::from_bits((word >> OWNER_SHIFT) as u32) {
         Some(owner) if word & HELD != 0 && heir_is_sound => {
-            Ok(Some(Held { owner, heir, sleepers }))
+            Ok(Some(LockWord { owner, heir, sleepers }))
         }
         _ => Err(LockError::Damaged { word }),
     }
@@ -253,7 +253,7 @@ impl std::error::Error for LockError {
 /// says who had it.
 #[must_use]
 pub fn held_by(me: Identity) -> u64 {
-    Held::by(me).bits()
+    LockWord::by(me).bits()
 }
 
 /// A clock for [`lock`] that starts when it is first read, so that a lock had at once reads none.
@@ -268,7 +268,8 @@ pub fn stopwatch() -> impl FnMut() -> Duration {
 pub fn try_lock(word: &impl SharedWord, me: Identity) -> bool {
     // Acquire pairs with the release of `unlock`: the owner before us is visible. A failed attempt
     // learns nothing it relies on.
-    word.compare_exchange(FREE, Held::by(me).bits(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    word.compare_exchange(FREE, LockWord::by(me).bits(), Ordering::Acquire, Ordering::Relaxed)
+        .is_ok()
 }
 
 /// Take the lock, waiting for it at most `timeout` (`None`: for as long as its owner lives).
@@ -307,7 +308,7 @@ fn lock_contended<W: SharedWord, H: Holders>(
     if spin(word, me) {
         return Ok(Acquired::Clean);
     }
-    let place = Place { word, me };
+    let place = HeirPlace { word, me };
     let outcome = wait(word, me, holders, timeout, waited);
     std::mem::forget(place);
     outcome
@@ -322,12 +323,12 @@ fn spin(word: &impl SharedWord, me: Identity) -> bool {
 
 /// A waiter's place; dropped only if [`Holders`] or the clock panics. An heir that went away
 /// without a word would be handed a lock that it never gives back.
-struct Place<'a, W: SharedWord> {
+struct HeirPlace<'a, W: SharedWord> {
     word: &'a W,
     me: Identity,
 }
 
-impl<W: SharedWord> Drop for Place<'_, W> {
+impl<W: SharedWord> Drop for HeirPlace<'_, W> {
     fn drop(&mut self) {
         if withdraw(self.word, self.me) {
             unlock(self.word, self.me);
@@ -352,7 +353,7 @@ fn wait<H: Holders>(
         let Some(seen) = decode(bits)? else {
             // Others may sleep on: who was woken keeps the bit for them, as `unlock` cleared it and
             // woke only one. Acquire as in `try_lock`.
-            let mine = Held { sleepers: slept, ..Held::by(me) }.bits();
+            let mine = LockWord { sleepers: slept, ..LockWord::by(me) }.bits();
             if word.compare_exchange(FREE, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Ok(Acquired::Clean);
             }
@@ -366,7 +367,7 @@ fn wait<H: Holders>(
         // one, so whoever leaves has left the bit behind for those who sleep on.
         let now = waited();
         let heir = if now >= HEIR_AFTER { seen.heir.or(Some(me)) } else { seen.heir };
-        let marked = Held { heir, sleepers: true, ..seen };
+        let marked = LockWord { heir, sleepers: true, ..seen };
         // Relaxed: it publishes nothing; `unlock` reads it in the same word or loses its exchange.
         let marked_bits = marked.bits();
         if bits != marked_bits
@@ -429,7 +430,8 @@ fn take_over<P>(word: &impl SharedWord, me: Identity, dead: Identity, _proof: &P
         if seen.owner != dead {
             return false;
         }
-        let mine = Held { owner: me, heir: seen.heir.filter(|heir| *heir != me), ..seen }.bits();
+        let mine =
+            LockWord { owner: me, heir: seen.heir.filter(|heir| *heir != me), ..seen }.bits();
         // Acquire pairs with the last `unlock` before the dead one (or, if the dead one was heir,
         // the one that handed over to it); the load in `wait` that showed us the dead owner does so
         // already. What the dead one stored is ordered by its proof.
@@ -451,7 +453,7 @@ fn withdraw(word: &impl SharedWord, me: Identity) -> bool {
         if seen.heir != Some(me) {
             return false;
         }
-        let without = Held { heir: None, ..seen }.bits();
+        let without = LockWord { heir: None, ..seen }.bits();
         if word.compare_exchange(bits, without, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             return false;
         }
@@ -465,7 +467,7 @@ fn withdraw(word: &impl SharedWord, me: Identity) -> bool {
 #[inline(always)]
 pub fn unlock(word: &impl SharedWord, me: Identity) -> bool {
     // Release: all that was done under the lock is visible to the next owner.
-    let alone = Held::by(me).bits();
+    let alone = LockWord::by(me).bits();
     match word.compare_exchange(alone, FREE, Ordering::Release, Ordering::Relaxed) {
         Ok(_) => true,
         Err(bits) => unlock_contended(word, me, bits),
@@ -509,7 +511,8 @@ fn unlock_contended(word: &impl SharedWord, me: Identity, mut bits: u64) -> bool
                 return false;
             }
         };
-        let next = held.heir.map_or(FREE, |heir| Held { owner: heir, heir: None, ..held }.bits());
+        let next =
+            held.heir.map_or(FREE, |heir| LockWord { owner: heir, heir: None, ..held }.bits());
         match word.compare_exchange(bits, next, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => wake_after(word, held.heir),
             Err(now) => {
@@ -553,9 +556,9 @@ mod tests {
         let owner = Identity::new(1023, GENERATION_MAX).unwrap();
         let heir = Identity::new(512, 3);
         for held in [
-            Held::by(owner),
-            Held { sleepers: true, ..Held::by(owner) },
-            Held { owner, heir, sleepers: true },
+            LockWord::by(owner),
+            LockWord { sleepers: true, ..LockWord::by(owner) },
+            LockWord { owner, heir, sleepers: true },
         ] {
             assert_eq!(decode(held.bits()).unwrap(), Some(held));
         }

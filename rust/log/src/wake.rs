@@ -74,7 +74,7 @@ pub struct Ticket(u32);
 #[inline]
 #[must_use]
 pub fn observe(counter: &impl SharedWord) -> Ticket {
-    // Acquire pairs with the release of `rouse`: who has seen the new count also sees the news it
+    // Acquire pairs with the release of `wake_all`: who has seen the new count also sees the news it
     // was raised for, and does not come back for another round in vain. It also sees that its bit
     // was taken before that count, so a bit that `flag` still finds is one for a later count.
     Ticket(counter.load(Ordering::Acquire) as u32)
@@ -93,7 +93,7 @@ pub fn park<W: SharedWord>(
     bound: Duration,
     has_news: impl FnOnce() -> bool,
 ) -> Slept {
-    leave_word(flag, who);
+    register_waiter(flag, who);
     if !planted(Canary::LostWakeup) && has_news() {
         // The bit stays set: it may stand for others too. It costs the next writer one wake.
         return Slept::Changed;
@@ -101,8 +101,8 @@ pub fn park<W: SharedWord>(
     counter.sleep(ticket.0, who as u32, bound)
 }
 
-/// Set a bit of a log's flag. Then look whether the log has news; if not, [`doze`].
-pub fn leave_word(flag: &impl SharedWord, who: u64) {
+/// Set a bit of a log's flag. Then look whether the log has news; if not, [`wait_for`].
+pub fn register_waiter(flag: &impl SharedWord, who: u64) {
     let mut now = flag.load(Ordering::Relaxed);
     while now & who == 0 {
         // Release is for the reader's peace of mind: what makes a sleep end that begins after a
@@ -119,22 +119,22 @@ pub fn leave_word(flag: &impl SharedWord, who: u64) {
 
 /// Sleep until it is rung for `who`, for at most `bound`, having left word with each log that matters
 /// and looked at it again.
-pub fn doze(bell: &impl SharedWord, who: u64, ticket: Ticket, bound: Duration) -> Slept {
+pub fn wait_for(bell: &impl SharedWord, who: u64, ticket: Ticket, bound: Duration) -> Slept {
     bell.sleep(ticket.0, who as u32, bound)
 }
 
-/// After a sync, or anything that may be news for all: true when somebody is to be woken, by [`ring`].
+/// After a sync, or anything that may be news for all: true when somebody is to be woken, by [`notify`].
 #[inline]
 #[must_use]
 pub fn is_awaited(flag: &impl SharedWord) -> bool {
-    // The counterpart of the fence in `leave_word`.
+    // The counterpart of the fence in `register_waiter`.
     fence(Ordering::SeqCst);
     // Relaxed: the fence before it orders it, and the swap decides.
     flag.load(Ordering::Relaxed) != 0
 }
 
 /// After an append, for a caller whose last step was [`lock::unlock`](crate::lock::unlock): true when
-/// somebody is to be woken, by [`ring_appended`].
+/// somebody is to be woken, by [`notify_appended`].
 ///
 /// Between the store of the commit word and this load of the flag lies then a locked
 /// read-modify-write, and on x86-64 no load or store is ever reordered with one (Intel SDM vol. 3,
@@ -154,13 +154,13 @@ pub fn is_awaited_after_unlock(flag: &impl SharedWord) -> bool {
 /// Take a log's flag and wake those it stands for. Without a bell, who sleeps on one is left to its
 /// bound.
 #[cold]
-pub fn ring<W: SharedWord>(counter: &W, flag: &W, bell: Option<&W>) {
+pub fn notify<W: SharedWord>(counter: &W, flag: &W, bell: Option<&W>) {
     wake_those(flag.swap(0, Ordering::Acquire), counter, bell);
 }
 
-/// As [`ring`], after an append: who waits for a sync sleeps on, and so does its bit.
+/// As [`notify`], after an append: who waits for a sync sleeps on, and so does its bit.
 #[cold]
-pub fn ring_appended<W: SharedWord>(counter: &W, flag: &W, bell: Option<&W>) {
+pub fn notify_appended<W: SharedWord>(counter: &W, flag: &W, bell: Option<&W>) {
     let mut now = flag.load(Ordering::Relaxed);
     while now & !AFTER_SYNC != 0 {
         match flag.compare_exchange(now, now & AFTER_SYNC, Ordering::Acquire, Ordering::Relaxed) {
@@ -175,26 +175,26 @@ pub fn ring_appended<W: SharedWord>(counter: &W, flag: &W, bell: Option<&W>) {
 fn wake_those<W: SharedWord>(taken: u64, counter: &W, bell: Option<&W>) {
     let (on_counter, on_bell) = (taken & ON_COUNTER, taken & !ON_COUNTER);
     if on_counter != 0 {
-        rouse_some(counter, on_counter as u32);
+        wake_masked(counter, on_counter as u32);
     }
     if let (true, Some(bell)) = (on_bell != 0, bell) {
-        rouse_some(bell, on_bell as u32);
+        wake_masked(bell, on_bell as u32);
     }
 }
 
 /// Wake everybody who sleeps on a counter, flag or not: for closing a handle while a thread of it
 /// sleeps.
-pub fn rouse(counter: &impl SharedWord) {
-    rouse_some(counter, EVERYONE);
+pub fn wake_all(counter: &impl SharedWord) {
+    wake_masked(counter, EVERYONE);
 }
 
 /// Wake everybody who sleeps on a counter at this moment, without raising it: for who may not write.
 /// Whoever is about to sleep does, until its bound.
-pub fn nudge(counter: &impl SharedWord) {
+pub fn wake_without_bump(counter: &impl SharedWord) {
     counter.wake(ALL, EVERYONE);
 }
 
-fn rouse_some(counter: &impl SharedWord, who: u32) {
+fn wake_masked(counter: &impl SharedWord, who: u32) {
     // Raised before the wake: who is about to sleep on the old value is turned back by the kernel.
     // Release pairs with `observe`.
     counter.fetch_add(1, Ordering::Release);

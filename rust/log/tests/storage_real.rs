@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Access, File, Filesystem, LockKind, Open, Storage};
+use falaj::storage::{File, Filesystem, LockKind, MapAccess, OpenMode, Storage};
 
 fn create(path: &Path) -> Arc<dyn File> {
-    RealStorage::new().open(path, Open::CreateNew(0o600)).unwrap()
+    RealStorage::new().open(path, OpenMode::CreateNew(0o600)).unwrap()
 }
 
 /// A child inherits whatever is open: tests that fork take turns.
@@ -67,7 +67,7 @@ fn a_child_that_closed_keeps_no_lock_when_the_parent_is_gone() {
     let _turn = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("slot");
-    let other = |path: &Path| RealStorage::new().open(path, Open::ReadWrite).unwrap();
+    let other = |path: &Path| RealStorage::new().open(path, OpenMode::ReadWrite).unwrap();
     let holder = create(&path);
     assert!(holder.try_lock(LockKind::Exclusive).unwrap());
     let idle = Child::idle_after(|| {});
@@ -106,7 +106,7 @@ fn a_child_forked_in_the_middle_of_calls_can_close() {
     stop.store(true, Ordering::Relaxed);
     busy.join().unwrap();
     holder.close();
-    let other = RealStorage::new().open(&path, Open::ReadWrite).unwrap();
+    let other = RealStorage::new().open(&path, OpenMode::ReadWrite).unwrap();
     assert!(other.try_lock(LockKind::Exclusive).unwrap(), "twenty idle children hold nothing");
     drop(idle);
 }
@@ -139,7 +139,7 @@ fn closing_gives_the_number_back_with_the_last_handle() {
     drop(create(&path));
     // More than the usual limit of descriptors.
     for _ in 0..3_000 {
-        RealStorage::new().open(&path, Open::Read).unwrap().close();
+        RealStorage::new().open(&path, OpenMode::Read).unwrap().close();
     }
 }
 
@@ -163,10 +163,10 @@ fn symbolic_links_are_not_followed() {
     create(&target).write_at(b"secret", 0).unwrap();
     std::os::unix::fs::symlink(&target, &link).unwrap();
     let storage = RealStorage::new();
-    for how in [Open::Read, Open::ReadWrite] {
+    for how in [OpenMode::Read, OpenMode::ReadWrite] {
         assert_eq!(storage.open(&link, how).unwrap_err().raw_os_error(), Some(libc::ELOOP));
     }
-    let taken = storage.open(&link, Open::CreateNew(0o600)).unwrap_err();
+    let taken = storage.open(&link, OpenMode::CreateNew(0o600)).unwrap_err();
     assert_eq!(taken.raw_os_error(), Some(libc::EEXIST));
     assert!(storage.stat(&link).unwrap().len != 6, "stat tells of the link itself");
     std::os::unix::fs::symlink(directory.path(), directory.path().join("d")).unwrap();
@@ -184,7 +184,7 @@ fn a_planted_fifo_is_refused_without_waiting_for_its_writer() {
     // SAFETY: a path that ends with NUL.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     let storage = RealStorage::new();
-    for how in [Open::Read, Open::ReadWrite] {
+    for how in [OpenMode::Read, OpenMode::ReadWrite] {
         assert_eq!(storage.open(&path, how).unwrap_err().raw_os_error(), Some(libc::EINVAL));
     }
 }
@@ -200,7 +200,7 @@ fn a_full_disk_tells_its_number() {
 
 /// How many pages of a file are in the page cache.
 fn cached_pages(file: &dyn File, len: u64) -> usize {
-    let map = file.map(len, Access::Read).unwrap();
+    let map = file.map(len, MapAccess::Read).unwrap();
     let mut pages = vec![0u8; len.div_ceil(4096) as usize];
     let base = map.address(0, len);
     // SAFETY: the whole of a live map, and a byte for each of its pages.

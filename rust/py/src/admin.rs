@@ -10,7 +10,7 @@ use std::time::Duration;
 use falaj::error::{Error, Result};
 use falaj::format::address::Address;
 use falaj::format::names::hex;
-use falaj::log::{Extent, LockInfo, MendStep};
+use falaj::log::{LockInfo, LogExtent, RepairStep};
 use falaj::storage::real::RealStorage;
 use falaj::storage::{Filesystem, Storage};
 use falaj::store::{
@@ -231,7 +231,7 @@ fn log_repair<'py>(py: Python<'py>, log: &LogRepair) -> Object<'py> {
     ))
 }
 
-fn step<'py>(py: Python<'py>, step: &MendStep) -> Object<'py> {
+fn step<'py>(py: Python<'py>, step: &RepairStep) -> Object<'py> {
     Ok(dict!(py,
         "action": step.mend.name(),
         "path": step.path.as_os_str(),
@@ -325,7 +325,7 @@ fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {
 }
 
 fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'py> {
-    let nothing = Extent::default();
+    let nothing = LogExtent::default();
     let extent = log.extent.as_ref().unwrap_or(&nothing);
     let segments = list(py, &extent.segments, |py, segment| {
         Ok(dict!(py,

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use falaj::error::Error;
 use falaj::log::Appended;
-use falaj::topic::{Record as Outgoing, SyncMode};
+use falaj::topic::{NewRecord as Outgoing, SyncMode};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
@@ -16,7 +16,7 @@ use pyo3::types::PyBytes;
 use crate::errors::{OrRaise, invalid};
 use crate::handle::Open;
 use crate::input::{self, Incoming};
-use crate::only_if::If;
+use crate::precondition::If;
 use crate::receipts;
 use crate::topic::Topic;
 use crate::wait::{patiently, patiently_after};
@@ -50,7 +50,7 @@ impl Topic {
     }
 
     /// Where a record went, as `append` returns it.
-    pub(crate) fn told<'py>(
+    pub(crate) fn position_for_python<'py>(
         &self,
         py: Python<'py>,
         went: (u32, u64),

@@ -14,16 +14,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList, PyString};
 
 use crate::admin::skipped;
-use crate::attached::Attached;
 use crate::batch;
 use crate::errors::{OrRaise, invalid};
+use crate::gil_cell::GilCell;
 use crate::topic::Topic;
 
 /// Records as Arrow record batches; see falaj.arrow.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
 pub struct ArrowStream {
-    reader: Attached<Option<Reader>>,
+    reader: GilCell<Option<Reader>>,
     columns: Columns,
     losses: Losses,
 }
@@ -132,7 +132,7 @@ pub(crate) fn _arrow(
     let reader = Reader::new(seen, lanes.collect(), columns.clone(), limits, filter, noted);
     let reader = reader.and_then(|r| if threads > 1 { r.ahead(threads) } else { Ok(r) });
     let reader = reader.or_raise(py)?;
-    Ok(ArrowStream { reader: Attached::new(Some(reader)), columns, losses })
+    Ok(ArrowStream { reader: GilCell::new(Some(reader)), columns, losses })
 }
 
 /// The records of a batch as record batches, of which one is enough but for very large ones.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use falaj::topic::{Places, Run, Scan};
+use falaj::topic::{RecordBatch, RecordRefs, Scan};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyRange};
@@ -28,7 +28,7 @@ use crate::record::Record;
 #[pyclass(frozen, module = "falaj", generic)]
 #[derive(Debug)]
 pub struct Batch {
-    pub(crate) run: Run,
+    pub(crate) run: RecordBatch,
     /// Number of the partition that its records are of.
     #[pyo3(get)]
     pub(crate) partition: u32,
@@ -65,7 +65,7 @@ impl Batch {
 
     /// Copies of all payloads.
     fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let (mut places, mut damage) = (Places::default(), None);
+        let (mut places, mut damage) = (RecordRefs::default(), None);
         let copies = (0..self.run.len()).map(|_| {
             let place = places.next(&self.run).unwrap_or_else(|error| {
                 damage.get_or_insert(error);
@@ -111,7 +111,7 @@ impl Batch {
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> BatchRecords {
-        BatchRecords { batch: slf.unbind(), places: Places::default() }
+        BatchRecords { batch: slf.unbind(), places: RecordRefs::default() }
     }
 
     fn __len__(&self) -> usize {
@@ -134,7 +134,7 @@ impl Batch {
 #[derive(Debug)]
 pub struct BatchRecords {
     batch: Py<Batch>,
-    places: Places,
+    places: RecordRefs,
 }
 
 #[pymethods]
@@ -169,7 +169,7 @@ impl Values {
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<ValuesIterator> {
         let exporter = Py::new(py, BatchView::new(self.batch.clone_ref(py)))?;
-        let (batch, places) = (self.batch.clone_ref(py), Places::default());
+        let (batch, places) = (self.batch.clone_ref(py), RecordRefs::default());
         Ok(ValuesIterator { batch, exporter, places })
     }
 
@@ -182,7 +182,7 @@ impl Values {
         let run = &self.batch.get().run;
         let from_start = if index < 0 { index + run.len() as isize } else { index };
         let place = match usize::try_from(from_start) {
-            Ok(n) => run.place(n).or_raise(py)?,
+            Ok(n) => run.record(n).or_raise(py)?,
             Err(_) => None,
         };
         let Some(place) = place else {
@@ -204,7 +204,7 @@ impl Values {
 pub struct ValuesIterator {
     batch: Py<Batch>,
     exporter: Py<BatchView>,
-    places: Places,
+    places: RecordRefs,
 }
 
 #[pymethods]

@@ -6,14 +6,14 @@
 
 use std::ffi::c_int;
 
-use falaj::topic::Place;
+use falaj::topic::RecordRef;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 
-use crate::attached::Attached;
 use crate::batch::Batch;
+use crate::gil_cell::GilCell;
 use crate::held::Held;
 
 /// The bytes of a value, where they lie.
@@ -50,12 +50,12 @@ impl View {
 #[derive(Debug)]
 pub struct BatchView {
     batch: Py<Batch>,
-    shown: Attached<Option<Place>>,
+    shown: GilCell<Option<RecordRef>>,
 }
 
 impl BatchView {
     pub(crate) fn new(batch: Py<Batch>) -> Self {
-        Self { batch, shown: Attached::new(None) }
+        Self { batch, shown: GilCell::new(None) }
     }
 
     /// A memoryview of the value of one of the batch's records. Only whoever made this calls it, and
@@ -63,7 +63,7 @@ impl BatchView {
     #[inline]
     pub(crate) fn show<'py>(
         slf: &Bound<'py, Self>,
-        place: Place,
+        place: RecordRef,
     ) -> PyResult<Bound<'py, PyMemoryView>> {
         slf.get().shown.replace(slf.py(), Some(place));
         memoryview(slf.as_any())

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use falaj::error::Error;
-use falaj::format::record::Walk;
+use falaj::format::record::RecordCursor;
 use falaj::topic::BodyWriter;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -208,9 +208,9 @@ pub(crate) fn rich(plain: &BodyWriter, records: &[Incoming<'_>]) -> BodyWriter {
     let mut body = BodyWriter::default();
     let base_ns = records.iter().find_map(|record| record.event_time_ns);
     body.begin(records.iter().any(Incoming::is_rich), base_ns);
-    if let Ok(mut values) = Walk::new(0, plain.count(), plain.body()) {
+    if let Ok(mut values) = RecordCursor::new(0, plain.count(), plain.body()) {
         while let Some(value) = values.next_plain(plain.body()) {
-            body.push(&falaj::topic::Record::value(&plain.body()[value]));
+            body.push(&falaj::topic::NewRecord::value(&plain.body()[value]));
         }
     }
     for record in records {

@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 
 use crate::admin::{Object, dict, with_progress};
 use crate::input::{self, Incoming};
-use crate::only_if::If;
+use crate::precondition::If;
 use crate::store::Store;
 use crate::topic::Topic;
 
@@ -57,7 +57,7 @@ pub(crate) fn _tombstone<'py>(
     let only_if = If::new(py, producer, sequence, expect)?;
     let record = Incoming::tombstone(key, headers, timestamp)?;
     let went = topic.append_record(py, &record, &to, only_if.as_ref())?;
-    topic.told(py, went)
+    topic.position_for_python(py, went)
 }
 
 /// See falaj.Topic.compact.

@@ -116,7 +116,7 @@ impl Consumer {
             let ticket = self.shared.bell.ticket();
             let has_news = || -> Result<bool> {
                 for (log, seen) in &logs {
-                    if log.ask(reach, *seen)? {
+                    if log.request_notification(reach, *seen)? {
                         return Ok(true);
                     }
                 }

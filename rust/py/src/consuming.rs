@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use falaj::consumer::{Consumer as Member, Move, Part};
+use falaj::consumer::{Consumer as Member, GroupPartition, Move};
 use falaj::error::Error;
 use falaj::format::address::Address;
 use falaj::log::Log;
@@ -111,7 +111,7 @@ impl Consuming {
         for stream in &self.streams {
             for lane in stream.reading.merge.lanes() {
                 let (topic, partition, next) = (stream.topic, lane.partition, lane.from);
-                self.member.handed_out(&Part { topic, partition, next, open: true });
+                self.member.handed_out(&GroupPartition { topic, partition, next, open: true });
             }
         }
     }
@@ -123,7 +123,7 @@ impl Consuming {
             let of = |handle: &Arc<Handle>| handle.shape.generation == *generation;
             if let Some(topic) = self.handles.iter().position(of) {
                 let (partition, next) = (*partition, *next);
-                self.member.handed_out(&Part { topic, partition, next, open: true });
+                self.member.handed_out(&GroupPartition { topic, partition, next, open: true });
             }
         }
         self.forget_streams();
@@ -224,8 +224,9 @@ impl Consuming {
     fn rebuild(&mut self, py: Python<'_>) -> PyResult<()> {
         self.forget_streams();
         let parts = self.member.parts().or_raise(py)?;
-        let reads =
-            |part: &&Part| part.open && !self.paused.contains(&(part.topic, part.partition));
+        let reads = |part: &&GroupPartition| {
+            part.open && !self.paused.contains(&(part.topic, part.partition))
+        };
         for (topic, handle) in self.handles.iter().enumerate() {
             let of_it = parts.iter().filter(reads).filter(|part| part.topic == topic);
             let visibility = self.visibility;

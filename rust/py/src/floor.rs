@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use falaj::format::checksum::crc32;
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Access, Map, Open, Storage};
+use falaj::storage::{Map, MapAccess, OpenMode, Storage};
 use falaj::sync::SharedWord;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -59,9 +59,9 @@ impl Floor {
     #[new]
     #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
     fn new(path: PathBuf) -> PyResult<Self> {
-        let file = RealStorage::new().open(&path, Open::CreateNew(0o600))?;
+        let file = RealStorage::new().open(&path, OpenMode::CreateNew(0o600))?;
         file.allocate(ROOM)?;
-        let map = file.map(ROOM, Access::Write)?;
+        let map = file.map(ROOM, MapAccess::Write)?;
         map.populate(0, ROOM);
         Ok(Self { map, at: AtomicU64::new(FIRST), body: Mutex::default() })
     }

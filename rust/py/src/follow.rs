@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use falaj::error::{Error, Result};
 use falaj::format::address::Address;
-use falaj::log::{Interrupt, Log, Reach, Wait};
+use falaj::log::{Interrupt, Log, Visibility, Wait};
 use falaj::{log, wake};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -47,14 +47,14 @@ pub struct Follower {
     state: Mutex<State>,
     stopped: AtomicBool,
     timeout: Option<Duration>,
-    reach: Reach,
+    reach: Visibility,
     handle: Arc<Handle>,
 }
 
 /// Sleep until a log reaches beyond an address.
 fn wait_beyond(
     log: &Log,
-    reach: Reach,
+    reach: Visibility,
     seen: Address,
     slice: Duration,
     interrupt: Interrupt<'_>,
@@ -64,13 +64,13 @@ fn wait_beyond(
             std::thread::sleep(slice.min(BLIND));
             Ok(Wait::News)
         }
-        Reach::Committed => log.wait_for_news(seen, Some(slice), interrupt),
-        Reach::Durable => log.wait_for_durable(Address(seen.0 + 1), Some(slice), interrupt),
+        Visibility::Committed => log.wait_for_news(seen, Some(slice), interrupt),
+        Visibility::Durable => log.wait_for_durable(Address(seen.0 + 1), Some(slice), interrupt),
     }
 }
 
 impl Follower {
-    pub(crate) fn new(reading: Reading, timeout: Option<Duration>, reach: Reach) -> Self {
+    pub(crate) fn new(reading: Reading, timeout: Option<Duration>, reach: Visibility) -> Self {
         let handle = Arc::clone(&reading.handle);
         let state = Mutex::new(State { reading, seen: Address::default() });
         Self { state, stopped: AtomicBool::new(false), timeout, reach, handle }
@@ -104,7 +104,7 @@ impl Follower {
         let now = state.reading.merge.open().topic.log().reached(self.reach).unwrap_or_default();
         state.seen = now;
         let record = state.reading.next(py)?;
-        if record.is_none() && self.reach == Reach::Committed {
+        if record.is_none() && self.reach == Visibility::Committed {
             // What a writer that died left behind the end that it did not move has been read too.
             state.seen = now.max(state.reading.merge.reached());
         }
@@ -227,11 +227,11 @@ impl Follower {
 #[derive(Debug)]
 pub struct Watch {
     open: Arc<Open>,
-    reach: Reach,
+    reach: Visibility,
 }
 
 impl Watch {
-    pub(crate) fn new(open: Arc<Open>, reach: Reach) -> Self {
+    pub(crate) fn new(open: Arc<Open>, reach: Visibility) -> Self {
         Self { open, reach }
     }
 }
@@ -241,7 +241,7 @@ impl Watch {
     /// The same for all that wait for the same.
     #[getter]
     fn key(&self) -> (PathBuf, bool) {
-        (self.open.topic.log().dir().to_path_buf(), self.reach == Reach::Durable)
+        (self.open.topic.log().dir().to_path_buf(), self.reach == Visibility::Durable)
     }
 
     /// Where the store of its log is: who watches several logs of one can do so in one sleep.
@@ -268,14 +268,14 @@ impl Watch {
             let name = self.open.topic.name().to_owned();
             return Err(raise(py, &Error::TopicDeleted { name }));
         }
-        self.open.topic.log().ask(self.reach, Address(seen)).or_raise(py)
+        self.open.topic.log().request_notification(self.reach, Address(seen)).or_raise(py)
     }
 }
 
 /// What one sleeps on for the sake of several logs of a store.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
-pub struct Bell(log::Bell);
+pub struct Bell(log::Notifier);
 
 /// What a bell was like before the logs were asked.
 #[pyclass(frozen, module = "falaj._core")]
@@ -303,6 +303,6 @@ impl Bell {
 
     /// End the sleep of all who sleep on it.
     fn rouse(&self) {
-        self.0.rouse();
+        self.0.wake_all();
     }
 }

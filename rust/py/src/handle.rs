@@ -13,8 +13,8 @@ use falaj::store::fork;
 use falaj::topic::{Topic, Visibility};
 use pyo3::prelude::*;
 
-use crate::attached::Attached;
 use crate::errors::raise;
+use crate::gil_cell::GilCell;
 use crate::queue_job::Batch;
 use crate::wait::patiently;
 
@@ -62,7 +62,7 @@ impl Open {
 /// An open or closed topic.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    open: Attached<Option<Arc<Open>>>,
+    open: GilCell<Option<Arc<Open>>>,
     closed: AtomicBool,
     pub(crate) shape: Arc<Shape>,
     /// How long to wait for a lock whose holder lives.
@@ -75,7 +75,7 @@ impl Handle {
     pub(crate) fn new(topic: Topic, shape: Shape, patience: Duration) -> Self {
         let open = Open::new(topic);
         Self {
-            open: Attached::new(Some(open)),
+            open: GilCell::new(Some(open)),
             closed: AtomicBool::new(false),
             shape: Arc::new(shape),
             patience,
@@ -173,7 +173,7 @@ impl Handle {
 
     /// Have every wait on the topic look whether it is over; also one that a fork brought.
     pub(crate) fn rouse(&self, py: Python<'_>) {
-        self.open.borrow(py).iter().for_each(|open| open.topic.log().rouse());
+        self.open.borrow(py).iter().for_each(|open| open.topic.log().wake_all());
     }
 
     /// Sync, let the topic go and end every wait on it. A handle that a fork brought is only let go.
@@ -182,7 +182,7 @@ impl Handle {
         self.closed.store(true, Ordering::Relaxed);
         let Some(open) = self.open.replace(py, None) else { return Ok(()) };
         let log = open.topic.log();
-        log.rouse();
+        log.wake_all();
         if !open.is_ours() {
             return Ok(());
         }

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use falaj::error::Result;
-use falaj::format::record::{Parts, headers};
-use falaj::topic::{Place, RecordView};
+use falaj::format::record::{RecordLayout, headers};
+use falaj::topic::{Record as LogRecord, RecordRef};
 use pyo3::prelude::*;
 
 use crate::batch::Batch;
@@ -17,20 +17,20 @@ use crate::handle::Shape;
 /// A record, by what holds it.
 #[derive(Debug)]
 pub(crate) enum Held {
-    Within { batch: Py<Batch>, place: Place },
+    Within { batch: Py<Batch>, place: RecordRef },
     Alone(Box<Alone>),
 }
 
 /// A record with a block of its own.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    record: RecordView,
+    record: LogRecord,
     partition: u32,
     shape: Arc<Shape>,
 }
 
 impl Held {
-    pub(crate) fn alone(record: RecordView, partition: u32, shape: &Arc<Shape>) -> Self {
+    pub(crate) fn alone(record: LogRecord, partition: u32, shape: &Arc<Shape>) -> Self {
         Self::Alone(Box::new(Alone { record, partition, shape: Arc::clone(shape) }))
     }
 
@@ -68,7 +68,7 @@ impl Held {
     }
 
     /// All that it has, and the bytes in which that lies.
-    pub(crate) fn parts(&self) -> Result<(Parts, &[u8])> {
+    pub(crate) fn parts(&self) -> Result<(RecordLayout, &[u8])> {
         Ok(match self {
             Self::Within { batch, place } => {
                 let run = &batch.get().run;

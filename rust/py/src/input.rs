@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use falaj::topic::{Record, SyncMode, Visibility};
+use falaj::topic::{NewRecord, SyncMode, Visibility};
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyUnicodeEncodeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -52,13 +52,13 @@ impl<'py> Incoming<'py> {
     }
 
     /// Show it to the engine.
-    pub(crate) fn with_record<T>(&self, use_it: impl FnOnce(&Record<'_>) -> T) -> T {
+    pub(crate) fn with_record<T>(&self, use_it: impl FnOnce(&NewRecord<'_>) -> T) -> T {
         let headers: Vec<_> = self
             .headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_ref().map(PyBytesMethods::as_bytes)))
             .collect();
-        use_it(&Record {
+        use_it(&NewRecord {
             value: self.value.as_ref().map(PyBytesMethods::as_bytes),
             key: self.key.as_ref().map(PyBytesMethods::as_bytes),
             headers: &headers,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use falaj::error::{Error, Result};
 use falaj::format::address::Address;
-use falaj::topic::{Places, RecordView, Run, Scan, Skipped, Visibility};
+use falaj::topic::{Record as LogRecord, RecordBatch, RecordRefs, Scan, Skipped, Visibility};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -42,9 +42,9 @@ const AHEAD: usize = 64;
 struct Stream {
     lane: Lane,
     scan: Scan,
-    head: Option<RecordView>,
+    head: Option<LogRecord>,
     /// What the only stream reads ahead: what is left of it, and the offset with which that begins.
-    ahead: Option<(Py<Batch>, Places)>,
+    ahead: Option<(Py<Batch>, RecordRefs)>,
     next: u64,
 }
 
@@ -75,7 +75,7 @@ impl Stream {
             let Some(run) = self.scan.next_run(AHEAD)? else { return Ok(None) };
             let batch = Batch { run, partition: self.lane.partition, shape: Arc::clone(shape) };
             match Py::new(py, batch) {
-                Ok(batch) => self.ahead = Some((batch, Places::default())),
+                Ok(batch) => self.ahead = Some((batch, RecordRefs::default())),
                 Err(error) => return Ok(Some(Err(error))),
             }
         }
@@ -84,7 +84,7 @@ impl Stream {
     /// A record that was read ahead is damaged: come to it record by record, so that the scan stands
     /// before it and can step over it.
     #[cold]
-    fn again(&mut self, open: &Open) -> Result<Option<RecordView>> {
+    fn again(&mut self, open: &Open) -> Result<Option<LogRecord>> {
         self.ahead = None;
         self.scan = Lane { from: self.next, ..self.lane }.scan(open)?;
         self.scan.next_record()
@@ -109,20 +109,20 @@ impl Merge {
     }
 
     /// The next record of all and its partition; `None` where there is none now.
-    fn next(&mut self) -> Result<Option<(u32, RecordView)>> {
+    fn next(&mut self) -> Result<Option<(u32, LogRecord)>> {
         for stream in &mut self.streams {
             if stream.head.is_none() {
                 stream.head = stream.scan.next_record()?;
             }
         }
         let heads = self.streams.iter_mut().filter(|stream| stream.head.is_some());
-        let time = |stream: &&mut Stream| stream.head.as_ref().map(RecordView::timestamp_ns);
+        let time = |stream: &&mut Stream| stream.head.as_ref().map(LogRecord::timestamp_ns);
         let Some(oldest) = heads.min_by_key(time) else { return Ok(None) };
         Ok(oldest.head.take().map(|record| (oldest.lane.partition, record)))
     }
 
     /// The next records of one of them, held together, and its partition; do not mix with records.
-    pub(crate) fn next_run(&mut self, size: usize) -> Result<Option<(Run, u32)>> {
+    pub(crate) fn next_run(&mut self, size: usize) -> Result<Option<(RecordBatch, u32)>> {
         for number in 0..self.streams.len() {
             let stream = &mut self.streams[number];
             while let Some(run) = stream.scan.next_run(size)? {

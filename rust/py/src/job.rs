@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use falaj::error::{Error, Result};
-use falaj::sink::{self, Job};
+use falaj::sink::{self, BulkLoad};
 use falaj_arrow::{import, rows};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -29,11 +29,11 @@ pub struct Part {
     opened: Opened,
     name: String,
     /// `None` once it is over.
-    inner: Mutex<Option<sink::Part>>,
+    inner: Mutex<Option<sink::StagedPart>>,
 }
 
 impl Part {
-    fn inner(&self) -> MutexGuard<'_, Option<sink::Part>> {
+    fn inner(&self) -> MutexGuard<'_, Option<sink::StagedPart>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -44,7 +44,7 @@ impl Part {
         appended.or_raise(py)
     }
 
-    fn with<T>(&self, use_it: impl FnOnce(&mut sink::Part) -> Result<T>) -> Result<T> {
+    fn with<T>(&self, use_it: impl FnOnce(&mut sink::StagedPart) -> Result<T>) -> Result<T> {
         match self.inner().as_mut() {
             Some(part) => use_it(part),
             None => Err(OVER),
@@ -167,7 +167,7 @@ impl Part {
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let finished = py.detach(|| {
             let part = self.inner().take();
-            part.map_or(Err(OVER), sink::Part::finish)
+            part.map_or(Err(OVER), sink::StagedPart::finish)
         });
         Ok(PyBytes::new(py, &finished.or_raise(py)?))
     }
@@ -184,13 +184,13 @@ impl Part {
     ///     NoSpace: The disk is full.
     ///     Closed: The part was finished or aborted.
     fn spill(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.with(sink::Part::spill)).or_raise(py)
+        py.detach(|| self.with(sink::StagedPart::spill)).or_raise(py)
     }
 
     /// Bytes of memory that it holds back: up to 16 MiB, but for its last record; 0 once it is over.
     #[getter]
     fn held(&self) -> usize {
-        self.inner().as_ref().map_or(0, sink::Part::held)
+        self.inner().as_ref().map_or(0, sink::StagedPart::held)
     }
 
     /// Name of the part.
@@ -222,8 +222,8 @@ fn pointer(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<NonNull<c_void>>
     capsule.cast::<PyCapsule>()?.pointer_checked(Some(name))
 }
 
-fn job(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<Job> {
-    Job::new(&opened.handle.open(py)?.topic, name).or_raise(py)
+fn job(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<BulkLoad> {
+    BulkLoad::new(&opened.handle.open(py)?.topic, name).or_raise(py)
 }
 
 /// Begin a part of a job.
@@ -260,7 +260,7 @@ pub(crate) fn commit(
     let parts: Vec<&[u8]> = parts.iter().map(PyBytesMethods::as_bytes).collect();
     let patience = opened.handle.patience;
     let ready = py.detach(|| job.ready(&parts, borrowed(token))).or_raise(py)?;
-    let placed = patiently(py, patience, || ready.place())?;
+    let placed = patiently(py, patience, || ready.commit_visible())?;
     let done = ready.outcome(&placed);
     let offsets = PyDict::new(py);
     for (partition, range) in done.offsets {
@@ -271,7 +271,7 @@ pub(crate) fn commit(
     told.set_item("records", done.records)?;
     told.set_item("offsets", offsets)?;
     let visible = |error| ready.visible(&placed, error);
-    patiently_after(py, patience, visible, || ready.settle(&placed)).map(drop)
+    patiently_after(py, patience, visible, || ready.finish(&placed)).map(drop)
 }
 
 /// Remove what a job staged.

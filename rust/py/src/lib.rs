@@ -1,14 +1,13 @@
 //! `falaj._core`: what Python sees of the crate `falaj`.
 //!
 //! Thin shells without logic: arguments in, one call, result or exception out. Each class has a file;
-//! `errors` is the one mapping of errors; `buffer`, `attached` and `job` are the files with unsafe code.
+//! `errors` is the one mapping of errors; `buffer`, `gil_cell` and `job` are the files with unsafe code.
 
 #![deny(unsafe_code)]
 
 mod admin;
 mod appending;
 mod arrow;
-mod attached;
 mod batch;
 mod buffer;
 mod collect;
@@ -20,16 +19,17 @@ mod draft;
 mod errors;
 mod floor;
 mod follow;
+mod gil_cell;
 mod handle;
 mod held;
 mod input;
 mod iterate;
 mod job;
 mod module;
-mod only_if;
 mod opened;
 mod payload;
 mod plain;
+mod precondition;
 mod queue;
 mod queue_job;
 mod receipts;

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 
 use crate::{
-    admin, arrow, attached, batch, buffer, collect, compact, consumer, consumers, draft, floor,
-    follow, iterate, job, opened, plain, queue, queue_job, receipts, record, retention, store,
+    admin, arrow, batch, buffer, collect, compact, consumer, consumers, draft, floor, follow,
+    gil_cell, iterate, job, opened, plain, queue, queue_job, receipts, record, retention, store,
     topic, transaction,
 };
 
@@ -22,7 +22,7 @@ macro_rules! add {
 #[pyo3::pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // First: classes are made once a process, and must not be a subinterpreter's.
-    attached::expect_main(module.py())?;
+    gil_cell::expect_main(module.py())?;
     add!(module, add_class:
         arrow::ArrowBatch, arrow::ArrowStream, batch::Batch, batch::BatchRecords, batch::Batches,
         batch::Values, batch::ValuesIterator, buffer::BatchView, buffer::View, consumer::Consumed,

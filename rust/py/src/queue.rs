@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use falaj::error::Result;
 use falaj::format::names::hex;
-use falaj::log::{Reach, Wait};
+use falaj::log::{Visibility, Wait};
 use falaj::queue::{Counts, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
 use falaj::topic::{BodyWriter, SyncMode, Topic as Engine};
 use pyo3::prelude::*;
@@ -363,7 +363,7 @@ impl Queue {
 
     /// What asks for news of its topic.
     fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
-        Ok(Watch::new(self.handle.open_existing(py)?, Reach::Committed))
+        Ok(Watch::new(self.handle.open_existing(py)?, Visibility::Committed))
     }
 
     /// Up to where the topic reaches, and after how many seconds to look again though nothing comes.

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyRange, PyTuple};
 
-use crate::attached::Attached;
+use crate::gil_cell::GilCell;
 use crate::handle::Shape;
 
 /// How many blocks are open, in all threads: an append looks at this alone while there are none.
@@ -39,13 +39,13 @@ type Receipt = (Arc<Shape>, u32, Range<u64>);
 ///     >>> receipts.appended
 ///     [Receipt(topic='orders', partition=0, offsets=range(0, 1))]
 #[pyclass(frozen, module = "falaj")]
-pub struct Receipts(Attached<Vec<Receipt>>);
+pub struct Receipts(GilCell<Vec<Receipt>>);
 
 #[pymethods]
 impl Receipts {
     #[new]
     fn new() -> Self {
-        Self(Attached::new(Vec::new()))
+        Self(GilCell::new(Vec::new()))
     }
 
     /// What was appended, in this order: topic, partition, and the range of offsets.

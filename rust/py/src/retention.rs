@@ -4,7 +4,7 @@
 //! `topic.json` has for them.
 
 use falaj::format::retention::Retention;
-use falaj::store::{Cut, LogMaintenance, RetentionChange};
+use falaj::store::{LogMaintenance, PartitionTrim, RetentionChange};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -94,7 +94,7 @@ fn log<'py>(py: Python<'py>, log: &LogMaintenance) -> Object<'py> {
     ))
 }
 
-fn cut<'py>(py: Python<'py>, cut: &Cut) -> Object<'py> {
+fn cut<'py>(py: Python<'py>, cut: &PartitionTrim) -> Object<'py> {
     Ok(dict!(py,
         "topic": &cut.topic,
         "partition": cut.partition,

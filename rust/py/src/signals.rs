@@ -35,10 +35,10 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::attached::Attached;
+use crate::gil_cell::GilCell;
 
 /// The lookout of this process, from the first time that it was needed.
-static LOOKOUT: Attached<Option<Lookout>> = Attached::new(None);
+static LOOKOUT: GilCell<Option<Lookout>> = GilCell::new(None);
 
 #[derive(Debug)]
 struct Lookout {
@@ -88,7 +88,7 @@ impl Shared {
     fn rouse(&self) {
         let asleep = self.asleep();
         if let Some(log) = asleep.upgrade() {
-            log.rouse();
+            log.wake_all();
         }
     }
 }

@@ -21,8 +21,8 @@ use crate::held::Held;
 use crate::input::{self, Incoming, SERIES};
 use crate::iterate::{Lane, Reading, Records};
 use crate::job;
-use crate::only_if::{If, producer_name};
 use crate::opened::Opened;
+use crate::precondition::{If, producer_name};
 use crate::receipts;
 use crate::record::Record;
 use crate::wait::{patiently, seconds, wait};
@@ -128,7 +128,7 @@ impl Topic {
             event_time_ns: input::time_ns(time)?,
         };
         let went = self.append_record(py, &record, &to, only_if.as_ref())?;
-        self.told(py, went)
+        self.position_for_python(py, went)
     }
 
     /// Append many records at once: all of them become visible together, or none.

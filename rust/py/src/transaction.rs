@@ -270,7 +270,7 @@ impl Transaction {
             if sync == SyncMode::Durable {
                 moves.iter().try_for_each(|moved| moved.sync_input(&home_open.topic))?;
             }
-            group.place(Some(sync)).map_err(|error| Move::explain(&moves, error))
+            group.commit_visible(Some(sync)).map_err(|error| Move::explain(&moves, error))
         })?;
         for (draft, range) in gathered.drafts.iter().zip(&ranges) {
             receipts::note(py, &draft.opened.handle.shape, draft.partition, range.clone());

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use falaj::consumer::Move;
 use falaj::error::Error;
 use falaj::format::address::Address;
-use falaj::log::Bell;
+use falaj::log::Notifier;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     /// Only tried, never waited for, as a follower's: see [`crate::follow`]. `None` once it was let go.
     state: Mutex<Option<Consuming>>,
     stopped: AtomicBool,
-    pub(crate) bell: Bell,
+    pub(crate) bell: Notifier,
     pub(crate) first: Arc<Handle>,
     /// What transactions committed for it since it was used last.
     moved: Arc<Moved>,
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         state: Consuming,
-        bell: Bell,
+        bell: Notifier,
         first: Arc<Handle>,
         moved: Arc<Moved>,
     ) -> Arc<Self> {
@@ -115,7 +115,7 @@ impl Shared {
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.stopped.store(true, Ordering::Relaxed);
         self.first.rouse(py);
-        self.bell.rouse();
+        self.bell.wake_all();
         self.let_go(py)
     }
 

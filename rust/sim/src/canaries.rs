@@ -84,7 +84,7 @@ fn catcher(canary: Canary) -> Catcher {
         ),
         Canary::UnfencedCursor => Catcher::Test(
             "store",
-            "consumers::kept::a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended",
+            "consumers::log_cursors::a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended",
             "called `Result::unwrap_err()` on an `Ok` value",
         ),
         Canary::NoDoubt => Catcher::Test(

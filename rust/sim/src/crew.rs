@@ -12,7 +12,7 @@ use falaj::format::control::at as word;
 use falaj::log::{Appended, Log};
 use falaj::segment::Check;
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 
 use crate::actor::Actor;
 use crate::history::{Compactions, History, Moments, Trims, at};
@@ -177,7 +177,7 @@ impl Hand<'_> {
         match op {
             Op::Roll => self.patiently(|| log.roll_now()),
             Op::Sync => self.sync(Promise::Before(self.now()), || log.sync().map(drop)),
-            Op::Seal => self.patiently(|| self.when_free(|| log.keep_sealed())),
+            Op::Seal => self.patiently(|| self.when_free(|| log.sync_sealed())),
             Op::Compact => {
                 let number = {
                     let mut notes = lock(self.notes);
@@ -200,7 +200,7 @@ impl Hand<'_> {
                 }
                 lock(self.notes).acks.push((self.now(), number, firsts));
                 match op {
-                    Op::Interval => self.sync(Promise::Group(number), || log.keep_interval()),
+                    Op::Interval => self.sync(Promise::Group(number), || log.sync_interval()),
                     Op::Durable => self.sync(Promise::Group(number), || log.sync_to(appended.end)),
                     _ => Ok(()),
                 }
@@ -242,7 +242,7 @@ impl Hand<'_> {
     fn when_free(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         let path = Path::new(CONTROL);
         let mut held = [0; 8];
-        let file = self.seat.storage.open(path, Open::Read);
+        let file = self.seat.storage.open(path, OpenMode::Read);
         let read = file.and_then(|file| file.read_at(&mut held, word::SYNC_LOCK));
         read.map_err(|e| Error::io("read", path, e))?;
         let owner = falaj::lock::decode(u64::from_le_bytes(held)).ok().flatten();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use falaj::format::settings::WriteMode;
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 
 use crate::look::{Expected, look};
 use crate::machine::{DIR, Machine, open_to_read};
@@ -99,13 +99,13 @@ fn segments(storage: &MemoryStorage) -> Result<Vec<PathBuf>, String> {
 }
 
 fn content(storage: &MemoryStorage, path: &Path) -> Result<Vec<u8>, String> {
-    let file = storage.open(path, Open::Read).map_err(failed)?;
+    let file = storage.open(path, OpenMode::Read).map_err(failed)?;
     let mut bytes = vec![0; file.stat().map_err(failed)?.len as usize];
     file.read_at(&mut bytes, 0).map_err(failed)?;
     Ok(bytes)
 }
 
 fn put(storage: &MemoryStorage, path: &Path, at: usize, bytes: &[u8]) -> Result<(), String> {
-    let file = storage.open(path, Open::ReadWrite).map_err(failed)?;
+    let file = storage.open(path, OpenMode::ReadWrite).map_err(failed)?;
     file.write_at(bytes, at as u64).map_err(failed)
 }

@@ -15,7 +15,7 @@ use falaj::format::settings::WriteMode;
 use falaj::queue::{Job, Queue, QueueOptions};
 use falaj::storage::Storage;
 use falaj::storage::memory::MemoryStorage;
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 use crate::explore::guarded;
 use crate::pick::{selections, written};
@@ -107,7 +107,7 @@ fn filled(machine: &MemoryStorage, mode: WriteMode, records: u64, durable: u64) 
     for number in 0..records {
         let sync = if number < durable { SyncMode::Durable } else { SyncMode::None };
         let value = number.to_le_bytes();
-        settled(|| topic.append(0, &Record::value(&value), Some(sync)))?;
+        settled(|| topic.append(0, &NewRecord::value(&value), Some(sync)))?;
     }
     Ok(topic)
 }
@@ -172,7 +172,7 @@ fn after_a_cut(image: &MemoryStorage, mode: WriteMode, first: bool) -> Result<(u
     let topic = topic(image, mode, 1)?;
     let end = topic.end(0)?;
     for _ in 0..ANOTHER {
-        settled(|| topic.append(0, &Record::value(b"another"), Some(SyncMode::None)))?;
+        settled(|| topic.append(0, &NewRecord::value(b"another"), Some(SyncMode::None)))?;
     }
     let opened = early.map_or_else(|| open(image, mode), Ok)?;
     Ok((end, drained(image, &opened)?))

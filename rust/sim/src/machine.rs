@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use falaj::error::{Error, Result};
 use falaj::format::checksum::crc32;
-use falaj::format::record::{BodyWriter, Record};
+use falaj::format::record::{BodyWriter, NewRecord};
 use falaj::format::settings::WriteMode;
 use falaj::format::state::{CursorState, TopicState};
-use falaj::format::varint::Lead;
+use falaj::format::varint::LengthPrefix;
 use falaj::log::{
-    Appended, Compacted, Compacting, CursorMove, Demands, Log, LogSettings, LogSpec, Outgoing,
-    Sequenced, Token, create,
+    Appended, Compacted, Compacting, CursorMove, Log, LogSettings, LogSpec, NewBlock,
+    Preconditions, Sequenced, Token, create,
 };
 use falaj::segment::Reading;
 use falaj::storage::Storage;
@@ -187,7 +187,7 @@ impl Machine {
             Op::Interval => {
                 let log = self.log()?;
                 self.append(&log, group(Op::Append, self.truth.0.len()), true)?;
-                log.keep_interval()?;
+                log.sync_interval()?;
                 self.is_durable();
                 Ok(())
             }
@@ -211,7 +211,7 @@ impl Machine {
                 self.is_durable();
                 Ok(())
             }
-            Op::Seal => self.log()?.keep_sealed(),
+            Op::Seal => self.log()?.sync_sealed(),
             Op::Trim => self.trim(),
             Op::Compact => self.compact(),
             Op::Close => {
@@ -462,7 +462,7 @@ pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> 
     let body = encode(&group.0[0].1);
     let block = outgoing(group.0[0].0, &body, false);
     let producer = Some(Sequenced::new(PRODUCER, sequence, 0..1));
-    log.append_if(&Demands { producer, expect: None }, &[block], &mut [0])
+    log.append_if(&Preconditions { producer, expect: None }, &[block], &mut [0])
 }
 
 /// Append a group if its first record gets an offset; returns where it went and the offset that it got.
@@ -472,7 +472,7 @@ pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> 
 pub fn append_at(log: &Log, group: &Group, expected: u64) -> Result<(Appended, u64)> {
     let body = encode(&group.0[0].1);
     let block = outgoing(group.0[0].0, &body, false);
-    let (demands, mut first) = (Demands { producer: None, expect: Some(expected) }, [0]);
+    let (demands, mut first) = (Preconditions { producer: None, expect: Some(expected) }, [0]);
     log.append_if(&demands, &[block], &mut first).map(|appended| (appended, first[0]))
 }
 
@@ -500,7 +500,9 @@ pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec
     let mut firsts = vec![0; blocks.len()];
     // As a topic's append does: first the way that meets nothing, then the one that can wait.
     if let [block] = blocks[..] {
-        if let Some(appended) = log.try_append(Lead::default(), &block, Some(block.body_crc)) {
+        if let Some(appended) =
+            log.try_append(LengthPrefix::default(), &block, Some(block.body_crc))
+        {
             return Ok((appended, vec![appended.first]));
         }
     }
@@ -511,8 +513,8 @@ pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec
     log.append_with_cursors(&blocks, cursors, interval, &mut firsts).map(|a| (a, firsts))
 }
 
-fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> Outgoing<'_> {
-    Outgoing {
+fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> NewBlock<'_> {
+    NewBlock {
         topic,
         flags: body.flags(),
         count: body.count(),
@@ -544,10 +546,10 @@ fn encode(values: &[Vec<u8>]) -> BodyWriter {
     let records: Vec<_> = values.iter().map(|value| record_of(value)).collect();
     body.begin(records.iter().any(|(key, _)| key.is_some()), None);
     for (key, value) in records {
-        body.push(&Record {
+        body.push(&NewRecord {
             value,
             key: key.as_ref().map(<[u8; 2]>::as_slice),
-            ..Record::default()
+            ..NewRecord::default()
         });
     }
     body

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use falaj::consumer::{Consumer, Part, Start};
+use falaj::consumer::{Consumer, GroupPartition, Start};
 use falaj::error::{Error, Result};
 use falaj::format::settings::WriteMode;
 use falaj::storage::memory::MemoryStorage;
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 use crate::explore::guarded;
 use crate::random::{Random, mix};
@@ -72,7 +72,7 @@ pub fn run(seed: u64, mode: WriteMode) -> std::result::Result<u64, String> {
 fn filled(machine: &MemoryStorage, mode: WriteMode, partitions: u32) -> Result<Topic> {
     let topic = topic(machine, mode, partitions)?;
     for partition in (0..partitions).cycle().take(partitions as usize * RECORDS as usize) {
-        let record = Record::value(b"something");
+        let record = NewRecord::value(b"something");
         settled(|| topic.append(partition, &record, Some(SyncMode::Durable)))?;
     }
     Ok(topic)
@@ -123,8 +123,8 @@ impl Notes {
     }
 
     /// A process has these now, and had those before.
-    fn has(&mut self, me: usize, before: &[u32], parts: &[Part], turns: &Turns) {
-        for Part { partition, .. } in parts {
+    fn has(&mut self, me: usize, before: &[u32], parts: &[GroupPartition], turns: &Turns) {
+        for GroupPartition { partition, .. } in parts {
             let others = (0..self.has.len()).filter(|other| *other != me && !turns.is_dead(*other));
             let owner = others.into_iter().find(|other| self.has[*other].contains(partition));
             if let Some(owner) = owner {
@@ -140,12 +140,12 @@ impl Notes {
     }
 
     /// Who takes a partition goes on behind what was committed of it, and not beyond its end.
-    fn expect_place(&self, part: &Part) -> std::result::Result<(), String> {
+    fn expect_place(&self, part: &GroupPartition) -> std::result::Result<(), String> {
         let committed = self.committed.get(&part.partition).copied().unwrap_or(0);
         if (committed..=RECORDS).contains(&part.next) {
             return Ok(());
         }
-        let Part { partition, next, .. } = part;
+        let GroupPartition { partition, next, .. } = part;
         Err(format!("partition {partition} goes on at {next}, and was committed up to {committed}"))
     }
 }
@@ -210,7 +210,7 @@ impl Hand<'_> {
         if unread.is_empty() {
             return Ok(());
         }
-        let Part { partition, next, .. } = **self.random.pick(&unread);
+        let GroupPartition { partition, next, .. } = **self.random.pick(&unread);
         let done =
             self.turns.patiently(self.me, || consumer.commit("jobs", partition, next + 1, false));
         if self.turns.is_dead(self.me) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use falaj::error::Error;
 use falaj::format::address::Address;
-use falaj::format::record::Parts;
+use falaj::format::record::RecordLayout;
 use falaj::log::Log;
 use falaj::segment::Check;
 
@@ -126,7 +126,7 @@ impl Truth {
 }
 
 /// True for the record that a value in a group stands for.
-pub(crate) fn is_record(parts: &Parts, body: &[u8], value: &[u8]) -> bool {
+pub(crate) fn is_record(parts: &RecordLayout, body: &[u8], value: &[u8]) -> bool {
     let (key, value) = record_of(value);
     let found = |range: &Option<Range<usize>>| range.clone().map(|range| &body[range]);
     key.as_ref().map(<[u8; 2]>::as_slice) == found(&parts.key) && value == found(&parts.value)

@@ -16,7 +16,7 @@ use std::path::Path;
 use falaj::error::Error;
 use falaj::log::Reading;
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{RecordView, Topic};
+use falaj::topic::{Record, Topic};
 
 use crate::acks::{Acks, BARE, Line, Seen, State};
 use crate::payload::{BLOCK, Made, Pool, crc_on, who};
@@ -311,11 +311,7 @@ impl Check<'_> {
 }
 
 /// The writer of a record and its number, if it is what that one made; `None` for one without content.
-fn written_by(
-    record: &RecordView,
-    pool: &Pool,
-    made: &mut Made,
-) -> Result<Option<(u32, u64)>, String> {
+fn written_by(record: &Record, pool: &Pool, made: &mut Made) -> Result<Option<(u32, u64)>, String> {
     let (offset, key) = (record.offset(), record.key());
     let value = record.value().ok_or_else(|| format!("a tombstone at {offset}"))?;
     let told = who(key, value).map_err(|()| format!("a strange record at {offset}"))?;

@@ -5,7 +5,7 @@
 //! records have nothing at all. `worker.py` makes the same records; the checker holds both to it.
 
 use crc32fast::Hasher;
-use falaj::topic::Record;
+use falaj::topic::NewRecord;
 
 use crate::random::Random;
 
@@ -85,7 +85,7 @@ impl Made {
     }
 
     /// The record, headers in `place`.
-    pub fn record<'a>(&'a self, place: &'a mut [(&'a str, Option<&'a [u8]>); 1]) -> Record<'a> {
+    pub fn record<'a>(&'a self, place: &'a mut [(&'a str, Option<&'a [u8]>); 1]) -> NewRecord<'a> {
         let headers: &[_] = match &self.header {
             Some(header) => {
                 place[0] = ("h", Some(header));
@@ -93,7 +93,7 @@ impl Made {
             }
             None => &[],
         };
-        Record { key: self.key.as_deref(), headers, ..Record::value(&self.value) }
+        NewRecord { key: self.key.as_deref(), headers, ..NewRecord::value(&self.value) }
     }
 }
 

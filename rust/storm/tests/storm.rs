@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 use serde_json::{Value, json};
 
 const STORM: &str = env!("CARGO_BIN_EXE_falaj-storm");
@@ -183,7 +183,7 @@ fn who_works_off_what_is_left_ends_though_nothing_is_synced() {
     };
     let jobs = Topic::open(&store, "jobs", &options).unwrap();
     for _ in 0..10 {
-        jobs.append(0, &Record::value(b"a job"), Some(SyncMode::None)).unwrap();
+        jobs.append(0, &NewRecord::value(b"a job"), Some(SyncMode::None)).unwrap();
     }
     assert_eq!(jobs.durable(0).unwrap(), 0, "somebody synced");
     let mut last = Worker::play("sharer", &scratch.0, 1, false, &Value::Null);

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Access, File, Map, Open, Storage};
+use falaj::storage::{File, Map, MapAccess, OpenMode, Storage};
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 /// Rounds in which both run once; one more before them is thrown away.
 const ROUNDS: usize = 7;
@@ -38,10 +38,10 @@ struct Floor {
 
 impl Floor {
     fn new(path: &Path) -> Self {
-        let file = RealStorage::new().open(path, Open::CreateNew(0o600)).expect("a file");
+        let file = RealStorage::new().open(path, OpenMode::CreateNew(0o600)).expect("a file");
         file.allocate(FILE).expect("room");
         file.sync_data().expect("a sync");
-        let map = file.map(FILE, Access::Write).expect("a map");
+        let map = file.map(FILE, MapAccess::Write).expect("a map");
         Self { file, map, at: FIRST }
     }
 
@@ -76,7 +76,7 @@ fn main() {
     let value = [b'v'; VALUE];
     let (mut ours_ns, mut floor_ns) = (Vec::new(), Vec::new());
     let mut ours = || {
-        let appended = topic.append(0, &Record::value(&value), Some(SyncMode::Durable));
+        let appended = topic.append(0, &NewRecord::value(&value), Some(SyncMode::Durable));
         appended.expect("an append succeeds");
     };
     for _ in 0..=ROUNDS {

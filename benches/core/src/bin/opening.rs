@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 /// Rounds in which both are opened once; one more before them is thrown away.
 const ROUNDS: usize = 15;
@@ -41,7 +41,7 @@ fn fill_many(dir: &Path) -> String {
 }
 
 fn append(topic: &Topic, partition: u32) {
-    let value = Record::value(black_box(&[b'v'; VALUE]));
+    let value = NewRecord::value(black_box(&[b'v'; VALUE]));
     let appended = topic.append(partition, &value, Some(SyncMode::None));
     black_box(appended.expect("an append succeeds"));
 }

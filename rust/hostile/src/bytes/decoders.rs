@@ -4,9 +4,9 @@
 //! decodes must be within its input and come back when it is encoded again. The fuzzer in
 //! `rust/log/fuzz` calls the same functions.
 
-use falaj::format::block::{self, CommitWord, Header, Kind, PlainHeader};
-use falaj::format::checksum::{Start, seed};
-use falaj::format::record::{Walk, headers};
+use falaj::format::block::{self, BlockHeader, CommitWord, Kind, PlainHeader};
+use falaj::format::checksum::{SeededCrc, seed};
+use falaj::format::record::{RecordCursor, headers};
 use falaj::format::segment::{self, Mark};
 use falaj::format::settings::{StoreSettings, TopicSettings};
 use falaj::format::state::{End, LogState};
@@ -52,7 +52,7 @@ pub fn block(bytes: &[u8]) {
     if bytes.len() < block::MAX_HEADER_LEN.min(parsed.len as usize) {
         return;
     }
-    let Ok(header) = Header::parse(parsed, bytes) else { return };
+    let Ok(header) = BlockHeader::parse(parsed, bytes) else { return };
     assert!(header.header_len() <= block::MAX_HEADER_LEN);
     assert!(header.span >= header.count || header.flags & block::flag::SPARSE == 0);
     if header.header_len() > bytes.len() || header.header_len() > header.len as usize {
@@ -66,7 +66,8 @@ pub fn block(bytes: &[u8]) {
         let words = [word_at(0), word_at(1), word_at(2)];
         if let Some(plain) = PlainHeader::parse(parsed.len, words) {
             if parsed.kind == Kind::Data {
-                let quick = PlainHeader::is_sound(word, words, &Start::new(seed(SALT)), POSITION);
+                let quick =
+                    PlainHeader::is_sound(word, words, &SeededCrc::new(seed(SALT)), POSITION);
                 assert_eq!(quick, header.verify(word, bytes, seed(SALT), POSITION));
             }
             assert_eq!((plain.offset, plain.count), (header.offset, header.count));
@@ -91,7 +92,7 @@ pub fn staged_part(bytes: &[u8]) {
             assert!(part::parse_file_name(&name).is_some() && !name.contains('/'));
         }
         1 => {
-            let Ok(header) = part::Header::decode(bytes) else { return };
+            let Ok(header) = part::PartHeader::decode(bytes) else { return };
             assert_eq!(header.encode()[..72], bytes[..72]);
         }
         _ => {
@@ -106,7 +107,7 @@ pub fn records(bytes: &[u8]) {
     let Some((head, body)) = bytes.split_at_checked(6) else { return };
     let flags = u16::from_le_bytes([head[0], head[1]]);
     let count = u32::from_le_bytes([head[2], head[3], head[4], head[5]]);
-    let Ok(walk) = Walk::new(flags, count, body) else { return };
+    let Ok(walk) = RecordCursor::new(flags, count, body) else { return };
     let (mut slow, mut quick) = (walk.clone(), walk.clone());
     let (mut last, mut seen) = (0, 0u64);
     loop {
@@ -150,8 +151,8 @@ pub fn varints(bytes: &[u8]) {
 }
 
 pub fn segment_page(bytes: &[u8]) {
-    if let Ok(header) = segment::Header::decode(bytes) {
-        let again = segment::Header::decode(&header.encode()).unwrap();
+    if let Ok(header) = segment::SegmentHeader::decode(bytes) {
+        let again = segment::SegmentHeader::decode(&header.encode()).unwrap();
         assert_eq!(format!("{header:?}"), format!("{again:?}"));
     }
     for at in segment::MARKS {
@@ -172,7 +173,7 @@ pub fn index_file(bytes: &[u8]) {
     let _ = index::check_header(bytes, LOG, 3, SALT);
     let entries = bytes.get(index::HEADER_LEN..).unwrap_or_default();
     for bytes in entries.chunks(index::ENTRY_LEN) {
-        if let Some(entry) = index::Entry::decode(bytes, SALT) {
+        if let Some(entry) = index::IndexEntry::decode(bytes, SALT) {
             assert_eq!(entry.encode(SALT)[..], *bytes);
         }
     }
@@ -241,7 +242,7 @@ pub fn name(bytes: &[u8]) {
 pub fn consumer_file(bytes: &[u8]) {
     let _ = consumer::check_header(bytes, LOG);
     let Some(bytes) = bytes.get(consumer::HEADER_LEN..) else { return };
-    let entry = consumer::Entry::decode(bytes);
+    let entry = consumer::CursorEntry::decode(bytes);
     if let Some(named) = &entry.named {
         let again = consumer::encode_named(named);
         assert_eq!(consumer::decode_named(&again).as_ref(), Some(named));
@@ -261,25 +262,25 @@ pub fn consumer_file(bytes: &[u8]) {
 
 /// The first page of a queue's file, then an entry.
 pub fn queue_page(bytes: &[u8]) {
-    let header = queue::Header::decode(bytes);
+    let header = queue::QueueHeader::decode(bytes);
     if let Ok(header) = &header {
         let parts = header.parts;
-        assert_eq!(queue::Header::decode(&header.encode()).as_ref(), Ok(header));
+        assert_eq!(queue::QueueHeader::decode(&header.encode()).as_ref(), Ok(header));
         assert!(parts.entry(parts.capacity - 1) + queue::ENTRY_LEN <= parts.file_len());
     }
     let id = header.map_or(SALT, |header| header.id);
-    let slots = queue::Ends::in_page(bytes, id);
+    let slots = queue::QueueEnds::in_page(bytes, id);
     for ends in slots.into_iter().flatten() {
         assert!(ends.floor <= ends.head);
-        assert_eq!(queue::Ends::decode(&ends.encode(id), id), Some(ends));
+        assert_eq!(queue::QueueEnds::decode(&ends.encode(id), id), Some(ends));
     }
-    assert_eq!(queue::Ends::newest(slots).is_err(), slots == [None, None]);
+    assert_eq!(queue::QueueEnds::newest(slots).is_err(), slots == [None, None]);
     for (offset, words) in (0..).zip(bytes.chunks_exact(32)) {
         let words = std::array::from_fn(|i| {
             u64::from_le_bytes(words[8 * i..8 * i + 8].try_into().unwrap())
         });
-        if let Some(entry) = queue::Entry::decode(&words, id, offset) {
-            assert_eq!(queue::Entry::decode(&entry.encode(id, offset), id, offset), Some(entry));
+        if let Some(entry) = queue::JobEntry::decode(&words, id, offset) {
+            assert_eq!(queue::JobEntry::decode(&entry.encode(id, offset), id, offset), Some(entry));
         }
     }
 }

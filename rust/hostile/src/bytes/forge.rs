@@ -47,7 +47,7 @@ pub fn block(bytes: &mut [u8], position: usize, salt: u64) -> bool {
     let word = word & 0xff_ffff_ffff | tag << 40;
     bytes[position..position + 8].copy_from_slice(&word.to_le_bytes());
     let flags = number(bytes, position + 30, 2) as u16;
-    let header_len = block::Header::len_for(flags);
+    let header_len = block::BlockHeader::len_for(flags);
     let end = position + (word as u32 as usize);
     if position + header_len > bytes.len() {
         return false;

@@ -5,14 +5,14 @@
 use std::path::{Path, PathBuf};
 
 use falaj::format::names;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 
 use crate::example::{Example, is_beside, read};
 use crate::random::Random;
 
 pub fn put(disk: &dyn Storage, path: &Path, bytes: &[u8]) {
     let _ = disk.unlink(path);
-    let file = disk.open(path, Open::CreateNew(0o600)).unwrap();
+    let file = disk.open(path, OpenMode::CreateNew(0o600)).unwrap();
     file.write_at(bytes, 0).unwrap();
     file.allocate(bytes.len() as u64).unwrap();
 }

@@ -1,6 +1,6 @@
 //! Input for decoders: well encoded, then damaged, or nothing but noise.
 
-use falaj::format::block::{self, Header, Kind, Producer, flag};
+use falaj::format::block::{self, BlockHeader, Kind, Producer, flag};
 use falaj::format::checksum::seed;
 use falaj::format::names;
 use falaj::format::record::BodyWriter;
@@ -126,7 +126,7 @@ pub fn records(random: &mut Random) -> Vec<u8> {
 pub fn block(random: &mut Random) -> Vec<u8> {
     let kind =
         *random.pick(&[Kind::Data, Kind::Data, Kind::Void, Kind::Meta, Kind::Snapshot, Kind::End]);
-    let mut header = Header::new(kind);
+    let mut header = BlockHeader::new(kind);
     if kind == Kind::Data {
         let all =
             [flag::TOPIC, flag::GROUP, flag::MEMBER, flag::SPARSE, flag::PRODUCER, flag::RICH];
@@ -167,7 +167,7 @@ pub fn segment_page(random: &mut Random) -> Vec<u8> {
         salt: random.next(),
         end: random.edgy(4096),
     });
-    let header = segment::Header {
+    let header = segment::SegmentHeader {
         supersedes: random.once_in(2),
         log: LOG,
         sequence: random.edgy(5),
@@ -200,7 +200,7 @@ pub fn segment_page(random: &mut Random) -> Vec<u8> {
 pub fn index_file(random: &mut Random) -> Vec<u8> {
     let mut bytes = index::encode_header(LOG, 3, SALT).to_vec();
     for _ in 0..random.below(6) {
-        let entry = index::Entry {
+        let entry = index::IndexEntry {
             topic: random.edgy(2) as u32,
             offset: random.edgy(100),
             position: random.edgy(4096) & !7,
@@ -328,7 +328,7 @@ pub fn consumer_file(random: &mut Random) -> Vec<u8> {
         let (committed, safe) = (place(random), place(random));
         let (serial, incarnation) = (random.edgy(7), random.next());
         let cursor =
-            consumer::Cursor { generation, partition, serial, committed, safe, incarnation };
+            consumer::StoredCursor { generation, partition, serial, committed, safe, incarnation };
         entry[at..at + consumer::CURSOR_LEN].copy_from_slice(&consumer::encode_cursor(&cursor));
     }
     let log = [random.below(2) as u8; 16];
@@ -350,7 +350,7 @@ pub fn staged_part(random: &mut Random) -> Vec<u8> {
                 (random.edgy(1 << 40), random.next() as u32, random.next() as u32);
             part::Manifest { owner, job, part, len, frames, heads_crc, records }.encode()
         }
-        1 => part::Header { owner, token: (random.next(), random.edgy(9)) }.encode().to_vec(),
+        1 => part::PartHeader { owner, token: (random.next(), random.edgy(9)) }.encode().to_vec(),
         _ => {
             let frame = part::Frame {
                 partition: random.below(9) as u32,
@@ -371,7 +371,7 @@ pub fn staged_part(random: &mut Random) -> Vec<u8> {
 
 pub fn queue_page(random: &mut Random) -> Vec<u8> {
     let parts = queue::Parts { capacity: 64 << random.below(4), ordered: random.once_in(2) };
-    let header = queue::Header {
+    let header = queue::QueueHeader {
         generation: LOG,
         id: SALT,
         parts,
@@ -389,7 +389,7 @@ pub fn queue_page(random: &mut Random) -> Vec<u8> {
         let floor = random.edgy(9);
         let head = floor.saturating_add(random.below(64));
         let (serial, trimmed, dead) = (random.edgy(2), random.edgy(3), random.edgy(4));
-        let ends = queue::Ends { serial, floor, head, trimmed, dead };
+        let ends = queue::QueueEnds { serial, floor, head, trimmed, dead };
         put(&mut page, at as usize, &ends.encode(SALT));
     }
     let state = *random.pick(&[
@@ -398,7 +398,7 @@ pub fn queue_page(random: &mut Random) -> Vec<u8> {
         queue::State::Delayed,
         queue::State::Done,
     ]);
-    let entry = queue::Entry {
+    let entry = queue::JobEntry {
         state,
         begun: random.once_in(2),
         suspect: random.once_in(2),

@@ -13,7 +13,7 @@ use falaj::format::consumer;
 use falaj::format::queue::{Parts, VERSION_LEN, at};
 use falaj::queue::{Job, Queue};
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 use falaj::store::Store;
 use falaj::topic::Topic;
 
@@ -40,7 +40,7 @@ pub fn forge_one(disk: &dyn Storage, example: &Example, random: &mut Random) -> 
     if random.once_in(4) {
         put(disk, path, &bytes);
     } else {
-        let file = disk.open(path, Open::ReadWrite).unwrap();
+        let file = disk.open(path, OpenMode::ReadWrite).unwrap();
         file.write_at(&bytes, 0).unwrap();
         file.allocate(bytes.len() as u64).unwrap();
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use falaj::error::{Error, Remedy};
 use falaj::storage::Storage;
-use falaj::storage::faulty::How;
+use falaj::storage::faulty::FailureKind;
 use falaj::storage::memory::MemoryStorage;
 use falaj::store::{Store, StoreOptions, TopicOptions, repair, verify};
 use falaj::topic::{SyncMode, Topic};
@@ -32,7 +32,7 @@ const UNREADABLE: [&str; 3] = [
     "the segment is missing or damaged, and it was on the medium",
 ];
 
-pub fn judge_error(error: &Error, how: How) -> Judged {
+pub fn judge_error(error: &Error, how: FailureKind) -> Judged {
     let source = match error {
         Error::DurabilityUnknown { source, .. } => source,
         other => other,
@@ -49,7 +49,7 @@ pub fn judge_error(error: &Error, how: How) -> Judged {
     let names = said.contains(ROOT) || said.contains(COPY) || said.contains(" /: ");
     let helps = matches!(error.remedy(), Remedy::FixMachine | Remedy::Repair);
     // A read that stops early is read on.
-    if fits && names && helps && how != How::ShortRead {
+    if fits && names && helps && how != FailureKind::ShortRead {
         return Ok(());
     }
     Err(format!("no error for a machine that fails: {said} ({:?})", error.remedy()))

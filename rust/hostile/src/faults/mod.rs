@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use falaj::storage::Storage;
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
@@ -28,16 +28,16 @@ use crate::random::Random;
 use scenes::{Scene, all};
 
 /// Ways to fail.
-const HOWS: [How; 9] = [
-    How::Errno(libc::EIO),
-    How::Errno(libc::ENOSPC),
-    How::Errno(libc::EDQUOT),
-    How::Errno(libc::EMFILE),
-    How::Errno(libc::EINTR),
-    How::Errno(libc::EACCES),
-    How::Errno(libc::EROFS),
-    How::HalfWritten(libc::ENOSPC),
-    How::ShortRead,
+const HOWS: [FailureKind; 9] = [
+    FailureKind::Errno(libc::EIO),
+    FailureKind::Errno(libc::ENOSPC),
+    FailureKind::Errno(libc::EDQUOT),
+    FailureKind::Errno(libc::EMFILE),
+    FailureKind::Errno(libc::EINTR),
+    FailureKind::Errno(libc::EACCES),
+    FailureKind::Errno(libc::EROFS),
+    FailureKind::HalfWritten(libc::ENOSPC),
+    FailureKind::ShortRead,
 ];
 
 const KINDS: [Call; 16] = [
@@ -62,7 +62,7 @@ const KINDS: [Call; 16] = [
 /// One plan of failure.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
-    how: How,
+    how: FailureKind,
     nth: u64,
     only: Option<Call>,
     forever: bool,

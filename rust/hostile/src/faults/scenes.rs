@@ -8,7 +8,7 @@ use falaj::error::Result;
 use falaj::format::settings::WriteMode;
 use falaj::log::Reading;
 use falaj::storage::Storage;
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
 use falaj::store::{Store, StoreOptions, TopicOptions, repair, verify};
 use falaj::topic::{SyncMode, Topic};
@@ -170,7 +170,7 @@ fn latched(mode: WriteMode) -> (MemoryStorage, Ledger) {
     let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
     let [orders, _] = open(&storage, &mut ledger).unwrap();
     for call in [Call::SyncData, Call::SyncAll] {
-        faulty.plan(Fault::at(1, How::Errno(libc::EIO)).only(call).forever());
+        faulty.plan(Fault::at(1, FailureKind::Errno(libc::EIO)).only(call).forever());
     }
     ledger.append(&orders, 0, SyncMode::Durable).unwrap_err();
     let survivor = machine.survivor();

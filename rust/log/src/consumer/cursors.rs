@@ -1,7 +1,7 @@
 //! How far a partition was read: the one place where cursors of the file are read and written.
 //!
 //! Owns the choice between the two positions that a cursor keeps, and the order in which they are
-//! stored. Cursors that are kept in a log are [`super::kept`]'s. Invariants: the newer sector is never written over, so a death in the middle
+//! stored. Cursors that are kept in a log are [`super::log_cursors`]'s. Invariants: the newer sector is never written over, so a death in the middle
 //! of a store leaves the cursor before; *safe* never passes what was on the medium when it was stored.
 //!
 //! ```text
@@ -11,12 +11,12 @@
 //! ```
 
 use super::file::ConsumerFile;
-use super::places::is_recognised;
+use super::position::is_recognised;
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::consumer::{
-    CURSOR_LEN, Cursor, Position, SECTOR, TORN, at, decode_cursor, encode_cursor, entry,
+    CURSOR_LEN, Position, SECTOR, StoredCursor, TORN, at, decode_cursor, encode_cursor, entry,
 };
 use crate::topic::Topic;
 
@@ -25,14 +25,14 @@ const LOOKS: u32 = 100;
 
 /// What is known of a position that is not on the medium yet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pending(Option<(Position, Address)>);
+pub(super) struct PendingPosition(Option<(Position, Address)>);
 
 /// The newest cursor of an entry that is whole, and of the generation and partition that the entry is of:
 /// bytes of another place say nothing here, however whole they are.
 ///
 /// # Errors
 /// `Corrupt` when there is none.
-pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Result<Cursor> {
+pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Result<StoredCursor> {
     for _ in 0..LOOKS {
         let sector = |n: u64| {
             let mut bytes = [0; CURSOR_LEN];
@@ -53,7 +53,7 @@ pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Resu
 ///
 /// # Errors
 /// Those of `pwrite`, where the store is written so.
-pub(super) fn store(file: &ConsumerFile, index: u64, cursor: &Cursor) -> Result<()> {
+pub(super) fn store(file: &ConsumerFile, index: u64, cursor: &StoredCursor) -> Result<()> {
     let turn = if planted(Canary::CursorInPlace) { 0 } else { cursor.serial & 1 };
     file.write(entry(index) + at::CURSORS + turn * SECTOR, &encode_cursor(cursor))
 }
@@ -63,7 +63,11 @@ pub(super) fn store(file: &ConsumerFile, index: u64, cursor: &Cursor) -> Result<
 ///
 /// # Errors
 /// `Corrupt`, `Io`.
-pub(super) fn standing(topic: &Topic, partition: u32, cursor: &Cursor) -> Result<Option<Position>> {
+pub(super) fn standing(
+    topic: &Topic,
+    partition: u32,
+    cursor: &StoredCursor,
+) -> Result<Option<Position>> {
     for position in [&cursor.committed, &cursor.safe] {
         if is_recognised(topic, partition, position)? {
             return Ok(Some(*position));
@@ -77,10 +81,10 @@ pub(super) fn standing(topic: &Topic, partition: u32, cursor: &Cursor) -> Result
 ///
 /// # Errors
 /// As [`standing`].
-pub(super) fn told(
+pub(super) fn group_error(
     topic: &Topic,
     partition: u32,
-    cursor: &Cursor,
+    cursor: &StoredCursor,
     incarnation: Option<u64>,
 ) -> Result<Position> {
     if Some(cursor.incarnation) == incarnation {
@@ -92,17 +96,17 @@ pub(super) fn told(
 /// What is safe once a position is committed before which everything lies at or below an address.
 pub(super) fn safe_after(
     before: Position,
-    pending: &mut Pending,
+    pending: &mut PendingPosition,
     (committed, address): (Position, Address),
     durable: Address,
 ) -> Position {
     if address <= durable || planted(Canary::CursorPastDurable) {
-        *pending = Pending(None);
+        *pending = PendingPosition(None);
         return committed;
     }
     if committed.offset < before.offset {
         // What lies before `before` is on the medium, and this lies before that.
-        *pending = Pending(None);
+        *pending = PendingPosition(None);
         return committed;
     }
     let mut safe = before;
@@ -124,7 +128,7 @@ mod tests {
     #[test]
     fn what_is_safe_follows_what_is_durable_and_never_passes_it() {
         let at = |offset: u64| (Position { offset, crc: 1, time_us: 1 }, Address(offset));
-        let (mut safe, mut pending) = (Position::default(), Pending::default());
+        let (mut safe, mut pending) = (Position::default(), PendingPosition::default());
         let mut durable = Address(0);
         for offset in 1..1000 {
             if offset % 7 == 0 {

@@ -13,14 +13,14 @@ use super::words::Words;
 use super::{forgetting, members};
 use crate::error::{Error, Result};
 use crate::format::consumer::{
-    CURSOR_LEN, CUT, Cursor, ENTRIES_MAX, ENTRY_LEN, Entry, HEAD_LEN, LOST, MEMBERS_MAX, Named,
-    Position, SECTOR, TORN, ask, at, check_header, cut_at, encode_cursor, encode_header,
-    encode_named, entries_in, entry, forgotten_in, member,
+    CURSOR_LEN, CUT, CursorEntry, ENTRIES_MAX, ENTRY_LEN, HEAD_LEN, LOST, MEMBERS_MAX, Named,
+    Position, SECTOR, StoredCursor, TORN, ask, at, check_header, cut_at, encode_cursor,
+    encode_header, encode_named, entries_in, entry, forgotten_in, member,
 };
 use crate::format::settings::WriteMode;
 use crate::format::u64_in;
 use crate::segment::index::write_file;
-use crate::storage::{Access, File, Open};
+use crate::storage::{File, MapAccess, OpenMode};
 use crate::store::{Membership, Store};
 use crate::topic::Topic;
 
@@ -48,8 +48,8 @@ impl Image {
     /// Read and check a consumer's file; `None` where there is none.
     pub(super) fn read(store: &Store, path: &Path) -> Result<Option<(Arc<dyn File>, Self)>> {
         let how = match store.access() {
-            crate::store::Access::Write => Open::ReadWrite,
-            crate::store::Access::Read => Open::Read,
+            crate::store::Access::Write => OpenMode::ReadWrite,
+            crate::store::Access::Read => OpenMode::Read,
         };
         store.expect_inside(path)?;
         let file = match store.storage().open(path, how) {
@@ -88,15 +88,15 @@ impl Image {
     }
 
     /// What an entry says; nothing where there is none, and of a topic that is being forgotten.
-    pub(super) fn entry(&self, index: u64) -> Entry {
+    pub(super) fn entry(&self, index: u64) -> CursorEntry {
         self.entry_as_stored(index).unless_forgotten(&self.forgotten)
     }
 
     /// What an entry says, whatever is being forgotten.
-    pub(super) fn entry_as_stored(&self, index: u64) -> Entry {
+    pub(super) fn entry_as_stored(&self, index: u64) -> CursorEntry {
         let start = entry(index) as usize;
         let bytes = self.bytes.get(start..start + ENTRY_LEN as usize);
-        bytes.map_or_else(Entry::default, Entry::decode)
+        bytes.map_or_else(CursorEntry::default, CursorEntry::decode)
     }
 }
 
@@ -181,8 +181,8 @@ pub(super) fn attach(
     let len = entry(last);
     file.allocate(len).map_err(|error| Error::io("allocate", &path, error))?;
     let access = match store.settings().write_mode {
-        WriteMode::Mapped => Access::Write,
-        WriteMode::Pwrite => Access::WriteThrough,
+        WriteMode::Mapped => MapAccess::Write,
+        WriteMode::Pwrite => MapAccess::WriteThrough,
     };
     let map = file.map(len, access).map_err(|error| Error::io("map", &path, error))?;
     let words = Words { map, path, store: store.clone() };
@@ -206,7 +206,7 @@ fn make(store: &Store, path: &Path, log: [u8; 16]) -> Result<Arc<dyn File>> {
     let unfinished = PathBuf::from(unfinished);
     let header = encode_header(store.settings().id, log);
     write_file(storage, &unfinished, &header, HEAD_LEN, store.modes().file)?;
-    let file = storage.open(&unfinished, Open::ReadWrite);
+    let file = storage.open(&unfinished, OpenMode::ReadWrite);
     let file = file.map_err(|error| Error::io("open", &unfinished, error))?;
     file.sync_all().map_err(|error| Error::io("sync", &unfinished, error))?;
     let renamed = storage.rename_new(&unfinished, path);
@@ -264,7 +264,7 @@ fn place(
 }
 
 /// True for an entry that says nothing, and for one of a topic that is gone which nobody has.
-fn is_free(store: &Store, who: &Membership, image: &Image, entry: &Entry) -> bool {
+fn is_free(store: &Store, who: &Membership, image: &Image, entry: &CursorEntry) -> bool {
     if entry.is_blank() {
         return true;
     }
@@ -303,14 +303,15 @@ impl ConsumerFile {
         &self,
         index: u64,
         named: &Named,
-        found: &Entry,
+        found: &CursorEntry,
         start: Option<Position>,
         incarnation: u64,
     ) -> Result<bool> {
         let (generation, partition) = (named.generation, named.partition);
         if let Some(committed) = start {
             let (serial, safe) = (2, committed);
-            let first = Cursor { generation, partition, serial, committed, safe, incarnation };
+            let first =
+                StoredCursor { generation, partition, serial, committed, safe, incarnation };
             self.write(entry(index) + at::CURSORS, &encode_cursor(&first))?;
             self.write(entry(index) + at::CURSORS + SECTOR, &[0; CURSOR_LEN])?;
             self.words.set(entry(index) + at::OWNER, 0)?;

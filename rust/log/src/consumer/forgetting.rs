@@ -9,7 +9,8 @@
 //!                                   ▲ from here on all are forgotten, and whoever comes next goes on
 //! ```
 //!
-//! One mark that is on the disk is enough: [`entries`] shows no entry of a topic of which one is marked.
+//! One mark that is on the disk is enough: [`Image::entry`] shows no entry of a topic that has
+//! one marked entry.
 //! So a power failure that keeps some marks and not others has forgotten all. See `docs/PROTOCOL.md`,
 //! "Forgetting a topic".
 
@@ -17,11 +18,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::file::Image;
-use super::kept;
+use super::log_cursors;
 use super::members::{Who, is_alive};
 use super::overview::{home_of, missing};
 use crate::error::{Error, Result};
-use crate::format::consumer::{ENTRY_LEN, Entry, at, entry, mark_of};
+use crate::format::consumer::{CursorEntry, ENTRY_LEN, at, entry, mark_of};
 use crate::storage::File;
 use crate::store::Store;
 use crate::topic::Topic;
@@ -87,9 +88,9 @@ pub fn forget_topic(store: &Store, name: &str, topic: &str) -> Result<usize> {
 
 /// The entries of a topic, with their places: by its name, which outlives it, and by its generation, where
 /// damage took the name.
-fn meant(store: &Store, image: &Image, topic: &str) -> Vec<(u64, Entry)> {
+fn meant(store: &Store, image: &Image, topic: &str) -> Vec<(u64, CursorEntry)> {
     let generation = store.topic_settings(topic).ok().map(|settings| settings.generation);
-    let is_meant = |entry: &Entry| match &entry.named {
+    let is_meant = |entry: &CursorEntry| match &entry.named {
         Some(named) => named.topic == topic,
         None => entry.of().is_some_and(|(of, _)| Some(of) == generation),
     };
@@ -102,7 +103,7 @@ fn expect_no_reader(
     name: &str,
     topic: &str,
     image: &Image,
-    meant: &[(u64, Entry)],
+    meant: &[(u64, CursorEntry)],
 ) -> Result<()> {
     let who = store.membership()?;
     if image.incarnation() != who.incarnation() || !meant.iter().any(|(_, entry)| entry.is_read) {
@@ -119,7 +120,7 @@ fn expect_no_reader(
 }
 
 /// The marks of entries, each with its place; `None` for no entries.
-fn marks_of(meant: &[(u64, Entry)]) -> Option<Vec<(u64, u64)>> {
+fn marks_of(meant: &[(u64, CursorEntry)]) -> Option<Vec<(u64, u64)>> {
     let marks = meant.iter().filter_map(|(index, entry)| Some((*index, mark_of(&entry.of()?.0))));
     Some(marks.collect::<Vec<_>>()).filter(|marks| !marks.is_empty())
 }
@@ -140,7 +141,7 @@ pub(super) fn finish(
     image: &Image,
     home: Option<&Topic>,
 ) -> Result<bool> {
-    let is_begun = |entry: &Entry| {
+    let is_begun = |entry: &CursorEntry| {
         let of_one = entry.of().is_some_and(|(of, _)| image.forgotten.contains(&of));
         entry.is_marked() || of_one
     };
@@ -153,7 +154,7 @@ pub(super) fn finish(
     mark(path, file, &marks_of(&places).unwrap_or_default())?;
     if let Some(home) = home {
         let of: BTreeSet<_> = places.iter().filter_map(|(_, entry)| entry.of()).collect();
-        kept::forget(home, name, Some(&of.into_iter().collect::<Vec<_>>()))?;
+        log_cursors::forget(home, name, Some(&of.into_iter().collect::<Vec<_>>()))?;
     }
     for (index, _) in &places {
         let start = entry(*index);

@@ -1,33 +1,33 @@
 //! A member of a consumer: what it reads, what it has, what it commits.
 //!
 //! Owns what is committed, and how: of partitions that are the member's, which it took
-//! ([`super::taking`]). Dropped, it lets everything go; its cursors stay.
+//! ([`super::claim`]). Dropped, it lets everything go; its cursors stay.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::cursors::{self, Pending};
+use super::assignment::Sharing;
+use super::cursors::{self, PendingPosition};
 use super::file::{Attached, ConsumerFile, attach};
-use super::kept;
+use super::log_cursors;
 use super::members::{self, Who};
 use super::overview;
-use super::places::Finder;
+use super::position::Finder;
 use super::seek::Start;
-use super::sharing::Sharing;
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::checksum::crc32;
-use crate::format::consumer::{Cursor, Named, Position, at, cursor_name, entry, member};
+use crate::format::consumer::{Named, Position, StoredCursor, at, cursor_name, entry, member};
 use crate::format::state::CursorState;
 use crate::segment::named::expect_not_removed;
-use crate::store::gate::Gate;
 use crate::store::handles::Numbered;
+use crate::store::sync_coalescer::SyncCoalescer;
 use crate::store::{Membership, Store};
 use crate::topic::Topic;
 
 /// A partition, as a member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct GroupPartition {
     /// Which of the topics that the consumer was opened with.
     pub topic: usize,
     /// Which of its partitions.
@@ -39,7 +39,7 @@ pub struct Part {
 }
 
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct AssignedPartition {
     pub(super) topic: usize,
     pub(super) partition: u32,
     pub(super) entry: u64,
@@ -54,14 +54,14 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct Held {
     /// As committed; where a log keeps it, a note of what that says.
-    pub(super) cursor: Cursor,
+    pub(super) cursor: StoredCursor,
     /// What the log says that keeps it.
     pub(super) kept: CursorState,
     /// What was handed out lies before it; an error where nobody knows where to go on.
     pub(super) next: std::result::Result<u64, ()>,
     /// The log does not know what was committed, so that whatever is committed next is another place.
     pub(super) rewound: bool,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingPosition,
     pub(super) finder: Finder,
 }
 
@@ -88,9 +88,9 @@ pub struct Consumer {
     /// `None` once it left.
     pub(super) row: Option<u64>,
     pub(super) file: ConsumerFile,
-    gate: Arc<Gate>,
+    gate: Arc<SyncCoalescer>,
     pub(super) topics: Vec<Topic>,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) lanes: Vec<AssignedPartition>,
     /// In whose log the cursors are kept, if not in the file.
     pub(super) home: Option<Topic>,
     /// Up to where that has to be on the medium before anything is handed out.
@@ -166,7 +166,14 @@ impl Consumer {
                 let named = Named { generation, partition, topic: topic.name().to_owned() };
                 wanted.push(named);
                 let (entry, closing, taken, held) = Default::default();
-                lanes.push(Lane { topic: number, partition, entry, closing, taken, held });
+                lanes.push(AssignedPartition {
+                    topic: number,
+                    partition,
+                    entry,
+                    closing,
+                    taken,
+                    held,
+                });
             }
         }
         let begin = |number: usize| {
@@ -180,7 +187,7 @@ impl Consumer {
             }
             let Attached { file, places, gone } = attach(store, &who, name, &wanted, home, begin)?;
             if let Some(home) = home.filter(|_| !gone.is_empty()) {
-                kept::forget(home, name, Some(&gone))?;
+                log_cursors::forget(home, name, Some(&gone))?;
             }
             let row = members::join(&file, &who, me, (reads(&topics), &places))?;
             Ok((file, places, row))
@@ -188,7 +195,7 @@ impl Consumer {
         for (lane, entry) in lanes.iter_mut().zip(places) {
             lane.entry = entry;
         }
-        let gate = who.gate(&file.words.path);
+        let gate = who.sync_coalescer(&file.words.path);
         let mut opened = Self {
             name: name.to_owned(),
             who,
@@ -218,7 +225,7 @@ impl Consumer {
         &self.name
     }
 
-    /// The topics that it reads, in the order that [`Part::topic`] counts.
+    /// The topics that it reads, in the order that [`GroupPartition::topic`] counts.
     pub fn topics(&self) -> &[Topic] {
         &self.topics
     }
@@ -243,18 +250,18 @@ impl Consumer {
     /// # Errors
     /// `LogRewound` when the log of one does not know its cursor any more: [`Consumer::seek`] says where
     /// to go on.
-    pub fn parts(&self) -> Result<Vec<Part>> {
+    pub fn parts(&self) -> Result<Vec<GroupPartition>> {
         let mut parts = Vec::new();
         for lane in &self.lanes {
             let Some(held) = &lane.held else { continue };
             let next = held.next.or_else(|()| Err(self.rewound(lane, held)?))?;
             let (topic, partition) = (lane.topic, lane.partition);
-            parts.push(Part { topic, partition, next, open: !lane.closing });
+            parts.push(GroupPartition { topic, partition, next, open: !lane.closing });
         }
         Ok(parts)
     }
 
-    fn rewound(&self, lane: &Lane, held: &Held) -> Result<Error> {
+    fn rewound(&self, lane: &AssignedPartition, held: &Held) -> Result<Error> {
         let topic = &self.topics[lane.topic];
         let (consumer, offset) = (self.name.clone(), held.cursor.committed.offset);
         let (name, end) = (topic.name().to_owned(), topic.committed(lane.partition)?);
@@ -310,7 +317,7 @@ impl Consumer {
     }
 
     /// Note down that what lies before an offset was handed out.
-    pub fn handed_out(&mut self, part: &Part) {
+    pub fn handed_out(&mut self, part: &GroupPartition) {
         let lane = self
             .lanes
             .iter_mut()
@@ -328,7 +335,7 @@ impl Consumer {
         if let (Some(topic), partition) = (topic, partition.unwrap_or(0)) {
             self.number(topic, partition)?;
         }
-        let is_meant = |lane: &&Lane| {
+        let is_meant = |lane: &&AssignedPartition| {
             topic.is_none_or(|topic| self.topics[lane.topic].name() == topic)
                 && partition.is_none_or(|partition| lane.partition == partition)
         };
@@ -412,7 +419,7 @@ impl Consumer {
         let mut pending = held.pending;
         let safe = cursors::safe_after(safe, &mut pending, (committed, address), on_medium);
         let serial = held.cursor.serial + 1;
-        let cursor = Cursor { serial, committed, safe, incarnation, ..held.cursor };
+        let cursor = StoredCursor { serial, committed, safe, incarnation, ..held.cursor };
         cursors::store(&self.file, index, &cursor)?;
         if let Some(held) = &mut self.lanes[number].held {
             (held.cursor, held.pending, held.rewound) = (cursor, pending, false);
@@ -422,7 +429,7 @@ impl Consumer {
 
     fn sync(&self) -> Result<()> {
         let (file, path) = (&*self.file.file, &self.file.words.path);
-        let synced = self.gate.pass(|| file.sync_data());
+        let synced = self.gate.sync(|| file.sync_data());
         synced.map_err(|error| Error::io("sync", path, error))?;
         expect_not_removed(&**self.who.storage(), file, path)
     }
@@ -446,11 +453,11 @@ impl Consumer {
         }
         let cursor = self.noted(lane)?;
         let now = Some(self.who.incarnation());
-        cursors::told(topic, partition, &cursor, now).map(|told| told.offset)
+        cursors::group_error(topic, partition, &cursor, now).map(|told| told.offset)
     }
 
     /// What the file says of how far a partition was read.
-    pub(super) fn noted(&self, lane: &Lane) -> Result<Cursor> {
+    pub(super) fn noted(&self, lane: &AssignedPartition) -> Result<StoredCursor> {
         let generation = self.topics[lane.topic].settings().generation;
         cursors::load(&self.file, lane.entry, (generation, lane.partition))
     }

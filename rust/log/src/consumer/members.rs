@@ -14,8 +14,8 @@
 
 use std::collections::BTreeSet;
 
+use super::assignment::Row;
 use super::file::ConsumerFile;
-use super::sharing::Row;
 use super::words::Words;
 use crate::error::{Error, Result};
 use crate::format::consumer::{MEMBERS_MAX, ask, at, entry, member};

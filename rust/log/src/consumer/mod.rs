@@ -9,11 +9,11 @@
 //! | `file` | the file: made whole, mapped, entries for partitions |
 //! | `words` | the words that processes share in it |
 //! | `members` | rows of members, what became of them, owners |
-//! | `sharing` | how many partitions which member is to have |
-//! | `taking` | taking partitions, and letting go of them |
+//! | `assignment` | how many partitions each member should have |
+//! | `claim` | claiming partitions and releasing them |
 //! | `cursors` | reading and writing how far a partition was read, in the file |
-//! | `kept` | the same in a log, where cursors move with what is appended |
-//! | `places` | recognising a place in a log |
+//! | `log_cursors` | the same in a log, where cursors move with what is appended |
+//! | `position` | recognising a position in a log |
 //! | `handle` | a member: joining, committing, leaving |
 //! | `seek` | where it begins, and going on from elsewhere |
 //! | `overview` | what all consumers of a store say; resetting and deleting |
@@ -28,11 +28,11 @@
 //! ```
 //! use falaj::consumer::{Consumer, Start};
 //! use falaj::store::{Store, StoreOptions, TopicOptions};
-//! use falaj::topic::{Record, Topic};
+//! use falaj::topic::{NewRecord, Topic};
 //! # let dir = tempfile::tempdir().unwrap();
 //! let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
 //! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-//! orders.append(0, &Record::value(b"two coffees"), None)?;
+//! orders.append(0, &NewRecord::value(b"two coffees"), None)?;
 //!
 //! let mut billing = Consumer::open(&store, "billing", &[orders.clone()], Start::Earliest)?;
 //! let mut scan = orders.scan(0, billing.next("orders", 0)?, None)?;
@@ -43,25 +43,25 @@
 //! # Ok::<(), falaj::error::Error>(())
 //! ```
 
+mod assignment;
+mod claim;
 mod cursors;
 mod file;
 mod forgetting;
 mod handle;
-mod kept;
+mod log_cursors;
 mod members;
 mod overview;
-mod places;
+mod position;
 mod seek;
-mod sharing;
-mod taking;
 mod words;
 
 pub use crate::format::consumer::Position;
 pub use forgetting::forget_topic;
-pub use handle::{Consumer, Part};
-pub use kept::Move;
+pub use handle::{Consumer, GroupPartition};
+pub use log_cursors::Move;
 pub use overview::{
     ConsumerInfo, CursorInfo, MemberInfo, delete_consumer, list_consumers, reset_cursor,
 };
-pub use places::position_of;
+pub use position::position_of;
 pub use seek::Start;

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 
 use super::cursors;
 use super::file::{Image, UNFINISHED, sync_names};
-use super::kept;
+use super::log_cursors;
 use super::members::Who;
-use super::places::Finder;
+use super::position::Finder;
 use super::seek::Start;
 use crate::error::{Error, Result};
 use crate::format::consumer::{
-    CURSOR_LEN, Cursor, SECTOR, at, cursor_name, encode_cursor, entry, fingerprint,
+    CURSOR_LEN, SECTOR, StoredCursor, at, cursor_name, encode_cursor, entry, fingerprint,
 };
 use crate::format::names::hex;
 use crate::format::settings::TopicSettings;
@@ -175,7 +175,7 @@ impl Looks<'_> {
     }
 
     /// How far was committed. Where the topic cannot say what a power cut took: as it was written.
-    fn told(&mut self, topic: &str, cursor: &Cursor) -> u64 {
+    fn told(&mut self, topic: &str, cursor: &StoredCursor) -> u64 {
         let written = cursor.committed.offset;
         if Some(cursor.incarnation) == self.incarnation {
             return written;
@@ -187,7 +187,7 @@ impl Looks<'_> {
         };
         let topic = self.topics.entry(cursor.generation).or_insert_with(open);
         let told = topic.as_ref().and_then(|topic| {
-            cursors::told(topic, cursor.partition, cursor, self.incarnation).ok()
+            cursors::group_error(topic, cursor.partition, cursor, self.incarnation).ok()
         });
         told.map_or(written, |told| told.offset)
     }
@@ -283,7 +283,7 @@ pub fn reset_cursor(
         let serial = found.cursor().map_or(2, |cursor| cursor.serial + 1);
         // Safe, too: who resets it wants it to be there. What it stands for is waited for.
         topic.flush()?;
-        let cursor = Cursor { generation, partition, serial, committed, safe: committed, incarnation };
+        let cursor = StoredCursor { generation, partition, serial, committed, safe: committed, incarnation };
         let place = |serial: u64| entry(index) + at::CURSORS + (serial & 1) * SECTOR;
         let mut bytes = [0; CURSOR_LEN];
         bytes.copy_from_slice(&encode_cursor(&cursor));
@@ -299,14 +299,14 @@ pub fn reset_cursor(
         };
         let Some(home) = &home else { return note() };
         let in_log = cursor_name(name, &generation, partition);
-        let found = kept::read(home, &in_log)?;
+        let found = log_cursors::read(home, &in_log)?;
         // Retention goes by the note: it is never to say more than the log.
         if offset < found.offset {
             note()?;
         }
         let turn = found.turn.wrapping_add(1);
         let to = CursorState { offset, crc: fingerprint(&committed), turn };
-        let end = kept::append(home, &[CursorMove { name: &in_log, to, from: Some(found) }])?;
+        let end = log_cursors::append(home, &[CursorMove { name: &in_log, to, from: Some(found) }])?;
         home.log().sync_to(end)?;
         if offset < found.offset { Ok(()) } else { note() }
     })?;
@@ -382,7 +382,7 @@ pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<bool> {
         if storage.stat(&away).is_err() {
             return Ok(());
         }
-        homes.iter().try_for_each(|home| kept::forget(home, name, None))?;
+        homes.iter().try_for_each(|home| log_cursors::forget(home, name, None))?;
         storage.unlink(&away).map_err(|error| Error::io("remove", &away, error))?;
         sync_names(store)
     })?;

@@ -10,14 +10,14 @@
 //!
 //! The commit word makes the block exist: it is stored last, with release ordering; zero means
 //! "never written". Invariant: a word that [`CommitWord::parse`] accepts was written for exactly
-//! this segment (its tag holds salt and position), and a header that [`Header::verify`] accepts is
+//! this segment (its tag holds salt and position), and a header that [`BlockHeader::verify`] accepts is
 //! what a writer wrote there, bit for bit. Layout: `docs/FORMAT.md`, "Block".
 
 use crate::canary::{Canary, planted};
 
 use super::address::{ALIGN, align};
-use super::checksum::{Inset, Start, crc32_from};
-use super::{Decoded, Malformed, put, u32_at, u64_at};
+use super::checksum::{Inset, SeededCrc, crc32_from};
+use super::{DecodeError, Decoded, put, u32_at, u64_at};
 
 /// Bytes of a header without extensions.
 pub const HEADER_LEN: usize = 32;
@@ -96,15 +96,15 @@ impl CommitWord {
     ///
     /// # Errors
     /// `Damaged` when the tag, the length or the kind is none that a writer stores here. A kind of a
-    /// newer version is no error yet: [`Header::refuse_newer`] says so once the checksum has spoken.
+    /// newer version is no error yet: [`BlockHeader::refuse_newer`] says so once the checksum has spoken.
     #[inline]
     pub fn parse(word: u64, salt: u64, position: u64) -> Decoded<Self> {
         if word >> 40 != tag(salt, position) {
-            return Err(Malformed::Damaged("the commit word's tag is not this place's"));
+            return Err(DecodeError::Damaged("the commit word's tag is not this place's"));
         }
         let len = word as u32;
         if (len as usize) < HEADER_LEN {
-            return Err(Malformed::Damaged("a block shorter than its header"));
+            return Err(DecodeError::Damaged("a block shorter than its header"));
         }
         let kind = match (word >> 32) as u8 {
             1 => Kind::Data,
@@ -112,7 +112,7 @@ impl CommitWord {
             3 => Kind::Meta,
             4 => Kind::Snapshot,
             5 => Kind::End,
-            0 => return Err(Malformed::Damaged("a block of no kind")),
+            0 => return Err(DecodeError::Damaged("a block of no kind")),
             _ => Kind::Newer,
         };
         Ok(Self { len, kind })
@@ -188,7 +188,7 @@ impl Codec {
             1 => Ok(Codec::Lz4),
             2 => Ok(Codec::Zstd),
             8 => Ok(Codec::KafkaBatch),
-            _ => Err(Malformed::Unknown("a body codec of a newer version")),
+            _ => Err(DecodeError::Unknown("a body codec of a newer version")),
         }
     }
 }
@@ -213,7 +213,7 @@ impl Producer {
 
 /// Everything that a block's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct BlockHeader {
     /// What the block is for.
     pub kind: Kind,
     /// Bytes from the block's start to the end of its body.
@@ -238,7 +238,7 @@ pub struct Header {
     pub producer: Option<Producer>,
 }
 
-impl Header {
+impl BlockHeader {
     /// A header for a block of this kind with nothing in it.
     #[inline]
     pub fn new(kind: Kind) -> Self {
@@ -354,7 +354,7 @@ impl Header {
     #[inline]
     pub fn parse(word: CommitWord, bytes: &[u8]) -> Decoded<Self> {
         if bytes.len() < HEADER_LEN {
-            return Err(Malformed::Damaged("a block cut off in its header"));
+            return Err(DecodeError::Damaged("a block cut off in its header"));
         }
         let time_flags = u64_at(bytes, at::TIME);
         let flags = (time_flags >> 48) as u16;
@@ -382,7 +382,7 @@ impl Header {
     fn parse_extensions(&mut self, bytes: &[u8]) -> Decoded<()> {
         let len = self.header_len();
         if len > self.len as usize || len > bytes.len() {
-            return Err(Malformed::Damaged("a block shorter than its header"));
+            return Err(DecodeError::Damaged("a block shorter than its header"));
         }
         let mut at = HEADER_LEN;
         let mut take = |bytes_wanted: usize| {
@@ -396,13 +396,13 @@ impl Header {
             self.group_len = u32_at(bytes, take(4));
             let whole = u64::from(self.group_len);
             if self.is_member() || whole < self.padded() || whole % ALIGN != 0 {
-                return Err(Malformed::Damaged("a group that does not hold its first block"));
+                return Err(DecodeError::Damaged("a group that does not hold its first block"));
             }
         }
         if self.flags & flag::SPARSE != 0 {
             self.span = u32_at(bytes, take(4));
             if self.span < self.count {
-                return Err(Malformed::Damaged("more records than offsets"));
+                return Err(DecodeError::Damaged("more records than offsets"));
             }
         }
         if self.flags & flag::PRODUCER != 0 {
@@ -424,7 +424,7 @@ impl Header {
         crc32_from(seed, &copy[..len]) == u32_at(bytes, at::HEADER_CRC)
     }
 
-    /// Refuse what only a newer version understands. To be asked after [`Header::verify`]: before,
+    /// Refuse what only a newer version understands. To be asked after [`BlockHeader::verify`]: before,
     /// a strange bit is more likely damage.
     ///
     /// # Errors
@@ -432,10 +432,10 @@ impl Header {
     #[inline]
     pub fn refuse_newer(&self) -> Decoded<()> {
         if self.kind == Kind::Newer {
-            return Err(Malformed::Unknown("a block kind of a newer version"));
+            return Err(DecodeError::Unknown("a block kind of a newer version"));
         }
         if self.flags & !flag::KNOWN != 0 {
-            return Err(Malformed::Unknown("a block flag of a newer version"));
+            return Err(DecodeError::Unknown("a block flag of a newer version"));
         }
         Ok(())
     }
@@ -448,22 +448,22 @@ impl Header {
     }
 }
 
-/// A header without extensions, for the fast paths; the same bytes as [`Header::encode`].
+/// A header without extensions, for the fast paths; the same bytes as [`BlockHeader::encode`].
 #[derive(Clone, Copy, Debug)]
 pub struct PlainHeader {
-    /// As in [`Header`].
+    /// As in [`BlockHeader`].
     pub kind: Kind,
-    /// As in [`Header`].
+    /// As in [`BlockHeader`].
     pub len: u32,
-    /// As in [`Header`]; does not matter to [`PlainHeader::lay_out`].
+    /// As in [`BlockHeader`]; does not matter to [`PlainHeader::lay_out`].
     pub body_crc: u32,
-    /// As in [`Header`].
+    /// As in [`BlockHeader`].
     pub offset: u32,
-    /// As in [`Header`].
+    /// As in [`BlockHeader`].
     pub count: u32,
-    /// As in [`Header`].
+    /// As in [`BlockHeader`].
     pub time: u64,
-    /// As in [`Header`], without those that announce an extension.
+    /// As in [`BlockHeader`], without those that announce an extension.
     pub flags: u16,
 }
 
@@ -487,7 +487,7 @@ impl PlainHeader {
     /// Check the checksum of the header in the words behind this commit word. Every bit of them is in
     /// one of the fields, so what [`Laid::seal`] put there is what is checked.
     #[inline(always)]
-    pub fn is_sound(word: u64, words: [u64; 3], seed: &Start, position: u64) -> bool {
+    pub fn is_sound(word: u64, words: [u64; 3], seed: &SeededCrc, position: u64) -> bool {
         let [crcs, numbers, time_flags] = words;
         let header_crc = (crcs >> 32) as u32;
         let crcs = u64::from(crcs as u32) | u64::from((position / ALIGN) as u32) << 32;
@@ -541,7 +541,7 @@ fn covered(word: u64, [crcs, numbers, time_flags]: [u64; 3]) -> [u8; HEADER_LEN]
     bytes
 }
 
-impl From<PlainHeader> for Header {
+impl From<PlainHeader> for BlockHeader {
     #[inline(always)]
     fn from(plain: PlainHeader) -> Self {
         let PlainHeader { kind, len, body_crc, offset, count, time, flags } = plain;

@@ -6,10 +6,10 @@ use crate::format::tests::hex;
 
 const SALT: u64 = 0x1234_5678_9abc_def1;
 
-fn sample(flags: u16) -> Header {
+fn sample(flags: u16) -> BlockHeader {
     let producer = (flags & flag::PRODUCER != 0).then_some(Producer { id: 7, sequence: u64::MAX });
-    Header {
-        len: (Header::len_for(flags) + 100) as u32,
+    BlockHeader {
+        len: (BlockHeader::len_for(flags) + 100) as u32,
         body_crc: 0xdead_beef,
         offset: 77,
         count: 3,
@@ -19,11 +19,11 @@ fn sample(flags: u16) -> Header {
         topic: if flags & flag::TOPIC != 0 { 42 } else { 0 },
         group_len: if flags & flag::GROUP != 0 { 4096 } else { 0 },
         producer,
-        ..Header::new(Kind::Data)
+        ..BlockHeader::new(Kind::Data)
     }
 }
 
-fn encoded(header: &Header, position: u64) -> (u64, Vec<u8>) {
+fn encoded(header: &BlockHeader, position: u64) -> (u64, Vec<u8>) {
     let mut out = [0; MAX_HEADER_LEN];
     let (word, len) = header.encode(SALT, checksum::seed(SALT), position, &mut out);
     assert_eq!(&out[..8], [0; 8], "the commit word is stored last, not with the header");
@@ -39,9 +39,11 @@ fn every_flag_combination() -> impl Iterator<Item = u16> {
 #[test]
 fn headers_come_back_with_every_combination_of_extensions() {
     for (flags, body) in every_flag_combination().flat_map(|flags| [(flags, 100), (flags, 0)]) {
-        let header = Header { len: (Header::len_for(flags) + body) as u32, ..sample(flags) };
+        let header =
+            BlockHeader { len: (BlockHeader::len_for(flags) + body) as u32, ..sample(flags) };
         let (word, bytes) = encoded(&header, 8192);
-        let parsed = Header::parse(CommitWord::parse(word, SALT, 8192).unwrap(), &bytes).unwrap();
+        let parsed =
+            BlockHeader::parse(CommitWord::parse(word, SALT, 8192).unwrap(), &bytes).unwrap();
         assert_eq!(parsed, header);
         assert!(parsed.verify(word, &bytes, checksum::seed(SALT), 8192));
     }
@@ -50,7 +52,7 @@ fn headers_come_back_with_every_combination_of_extensions() {
 #[test]
 fn a_header_is_valid_at_its_own_place_only() {
     let (word, bytes) = encoded(&sample(0), 8192);
-    let parsed = Header::parse(CommitWord::parse(word, SALT, 8192).unwrap(), &bytes).unwrap();
+    let parsed = BlockHeader::parse(CommitWord::parse(word, SALT, 8192).unwrap(), &bytes).unwrap();
     assert!(!parsed.verify(word, &bytes, checksum::seed(SALT), 8200));
     assert!(!parsed.verify(word, &bytes, checksum::seed(SALT ^ 1), 8192));
     assert!(CommitWord::parse(word, SALT, 8200).is_err());
@@ -69,7 +71,7 @@ fn every_flipped_bit_of_a_header_is_noticed() {
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
             let accepted = CommitWord::parse(word, SALT, 8192)
-                .and_then(|commit| Header::parse(commit, &bytes))
+                .and_then(|commit| BlockHeader::parse(commit, &bytes))
                 .is_ok_and(|h| {
                     h.header_len() <= bytes.len()
                         && h.verify(word, &bytes, checksum::seed(SALT), 8192)
@@ -92,12 +94,12 @@ fn what_a_newer_version_writes_is_called_unknown_not_damaged() {
     let mut header = sample(0);
     header.flags = 1 << 15;
     let (word, bytes) = encoded(&header, 64);
-    let parsed = Header::parse(CommitWord::parse(word, SALT, 64).unwrap(), &bytes).unwrap();
+    let parsed = BlockHeader::parse(CommitWord::parse(word, SALT, 64).unwrap(), &bytes).unwrap();
     assert!(parsed.verify(word, &bytes, checksum::seed(SALT), 64));
-    assert!(matches!(parsed.refuse_newer(), Err(Malformed::Unknown(_))));
-    assert_eq!(Header { flags: 0x07ff, ..header }.refuse_newer(), Ok(()));
+    assert!(matches!(parsed.refuse_newer(), Err(DecodeError::Unknown(_))));
+    assert_eq!(BlockHeader { flags: 0x07ff, ..header }.refuse_newer(), Ok(()));
     for bit in 0..16 {
-        let refused = Header { flags: 1 << bit, ..header }.refuse_newer();
+        let refused = BlockHeader { flags: 1 << bit, ..header }.refuse_newer();
         assert_eq!(refused.is_err(), bit >= 11, "bit {bit}");
     }
 }
@@ -106,7 +108,7 @@ fn what_a_newer_version_writes_is_called_unknown_not_damaged() {
 fn the_fast_path_lays_out_the_same_bytes() {
     for flags in [0, flag::RICH, flag::RICH | flag::EVENT_TIME] {
         let header = sample(flags);
-        let Header { kind, len, body_crc, offset, count, time, flags, .. } = header;
+        let BlockHeader { kind, len, body_crc, offset, count, time, flags, .. } = header;
         let plain = PlainHeader { kind, len, body_crc, offset, count, time, flags };
         let (word, bytes) = encoded(&header, 8192);
         let [same_word, rest @ ..] =
@@ -122,7 +124,7 @@ fn words(bytes: &[u8]) -> [u64; 3] {
 
 #[test]
 fn the_fast_path_reads_what_the_slow_one_reads_and_leaves_the_rest_to_it() {
-    let seed = Start::new(checksum::seed(SALT));
+    let seed = SeededCrc::new(checksum::seed(SALT));
     for flags in every_flag_combination() {
         let header = sample(flags);
         let (word, bytes) = encoded(&header, 8192);
@@ -130,7 +132,7 @@ fn the_fast_path_reads_what_the_slow_one_reads_and_leaves_the_rest_to_it() {
         let plain = PlainHeader::parse(header.len, words(&bytes));
         assert_eq!(plain.is_some(), flags & !flag::PLAIN == 0);
         let Some(plain) = plain else { continue };
-        assert_eq!(Header::from(plain), header);
+        assert_eq!(BlockHeader::from(plain), header);
         assert!(PlainHeader::is_sound(word, words(&bytes), &seed, 8192));
         assert!(!PlainHeader::is_sound(word, words(&bytes), &seed, 8200));
     }
@@ -143,7 +145,7 @@ fn the_fast_path_reads_what_the_slow_one_reads_and_leaves_the_rest_to_it() {
 
 #[test]
 fn the_fast_path_believes_no_flipped_bit() {
-    let seed = Start::new(checksum::seed(SALT));
+    let seed = SeededCrc::new(checksum::seed(SALT));
     let (word, bytes) = encoded(&sample(flag::RICH), 8192);
     for bit in 0..bytes.len() * 8 {
         let (mut word, mut bytes) = (word, bytes.clone());
@@ -167,13 +169,13 @@ fn a_header_that_is_cut_off_anywhere_is_damage() {
         let (word, bytes) = encoded(&header, 64);
         let commit = CommitWord::parse(word, SALT, 64).unwrap();
         for cut in 0..bytes.len() {
-            let found = Header::parse(commit, &bytes[..cut]);
-            assert!(matches!(found, Err(Malformed::Damaged(_))), "{flags:#x} cut at {cut}");
+            let found = BlockHeader::parse(commit, &bytes[..cut]);
+            assert!(matches!(found, Err(DecodeError::Damaged(_))), "{flags:#x} cut at {cut}");
         }
         // Also where bytes follow, which are then not this block's.
         let short = CommitWord { len: bytes.len() as u32 - 1, kind: Kind::Data };
         if flags != 0 && bytes.len() > HEADER_LEN {
-            assert!(Header::parse(short, &[&bytes[..], &[0; 40]].concat()).is_err());
+            assert!(BlockHeader::parse(short, &[&bytes[..], &[0; 40]].concat()).is_err());
         }
     }
 }
@@ -195,13 +197,13 @@ fn a_block_is_as_long_as_its_header_at_least() {
 fn a_word_of_no_kind_is_damage() {
     let word = CommitWord { len: 40, kind: Kind::Data }.pack(SALT, 64) & !(0xff << 32);
     let found = CommitWord::parse(word, SALT, 64);
-    assert_eq!(found, Err(Malformed::Damaged("a block of no kind")));
+    assert_eq!(found, Err(DecodeError::Damaged("a block of no kind")));
 }
 
 #[test]
 fn a_block_of_a_newer_kind_is_refused_by_name() {
-    let newer = Header { kind: Kind::Newer, ..sample(0) };
-    let refused = Err(Malformed::Unknown("a block kind of a newer version"));
+    let newer = BlockHeader { kind: Kind::Newer, ..sample(0) };
+    let refused = Err(DecodeError::Unknown("a block kind of a newer version"));
     assert_eq!(newer.refuse_newer(), refused);
 }
 
@@ -215,16 +217,16 @@ fn lengths_are_those_of_the_parts() {
         assert!(padded % 8 == 0 && (0..8).contains(&(padded - u64::from(header.len))));
         assert_eq!(CommitWord { len: header.len, kind: Kind::Data }.padded(), padded);
     }
-    assert_eq!(Header::len_for(flag::KNOWN), MAX_HEADER_LEN);
-    assert_eq!(Header::new(Kind::Void).body_len(), 0);
+    assert_eq!(BlockHeader::len_for(flag::KNOWN), MAX_HEADER_LEN);
+    assert_eq!(BlockHeader::new(Kind::Void).body_len(), 0);
 }
 
 #[test]
 fn only_what_a_void_block_covers_is_not_checked() {
     for kind in [Kind::Data, Kind::Meta, Kind::Snapshot, Kind::End, Kind::Newer] {
-        assert!(Header::new(kind).has_checked_body());
+        assert!(BlockHeader::new(kind).has_checked_body());
     }
-    assert!(!Header::new(Kind::Void).has_checked_body());
+    assert!(!BlockHeader::new(Kind::Void).has_checked_body());
 }
 
 #[test]
@@ -234,18 +236,18 @@ fn codecs_keep_their_numbers_and_others_are_of_a_newer_version() {
         assert_eq!(codec.number(), number);
     }
     for number in 0..=flag::CODEC {
-        let header = Header { flags: number | flag::RICH, ..sample(0) };
+        let header = BlockHeader { flags: number | flag::RICH, ..sample(0) };
         let codec = known.iter().find(|(_, n)| *n == number).map(|(codec, _)| *codec);
         match header.codec() {
             Ok(found) => assert_eq!(Some(found), codec),
-            Err(error) => assert!(codec.is_none() && matches!(error, Malformed::Unknown(_))),
+            Err(error) => assert!(codec.is_none() && matches!(error, DecodeError::Unknown(_))),
         }
     }
 }
 
-fn parsed(header: &Header) -> Decoded<Header> {
+fn parsed(header: &BlockHeader) -> Decoded<BlockHeader> {
     let (word, bytes) = encoded(header, 64);
-    Header::parse(CommitWord::parse(word, SALT, 64).unwrap(), &bytes)
+    BlockHeader::parse(CommitWord::parse(word, SALT, 64).unwrap(), &bytes)
 }
 
 #[test]
@@ -253,17 +255,17 @@ fn a_group_holds_its_first_block_and_begins_with_it() {
     let head = sample(flag::GROUP);
     let whole = head.padded() as u32;
     for (group_len, sound) in [(whole, true), (whole + 8, true), (whole - 8, false), (0, false)] {
-        assert_eq!(parsed(&Header { group_len, ..head }).is_ok(), sound, "{group_len}");
+        assert_eq!(parsed(&BlockHeader { group_len, ..head }).is_ok(), sound, "{group_len}");
     }
     for uneven in 1..8 {
-        assert!(parsed(&Header { group_len: whole + uneven, ..head }).is_err());
+        assert!(parsed(&BlockHeader { group_len: whole + uneven, ..head }).is_err());
     }
     for flags in (0..=u16::MAX).filter(|flags| flags & 0x60 == 0x60) {
         let found = parsed(&sample(flags));
-        assert!(matches!(found, Err(Malformed::Damaged(_))), "first and later one: {flags:#x}");
+        assert!(matches!(found, Err(DecodeError::Damaged(_))), "first and later one: {flags:#x}");
     }
     for bit in 0..16 {
-        let header = Header { flags: 1 << bit, ..sample(0) };
+        let header = BlockHeader { flags: 1 << bit, ..sample(0) };
         assert_eq!(header.is_member(), bit == 6, "bit {bit}");
     }
 }
@@ -271,7 +273,7 @@ fn a_group_holds_its_first_block_and_begins_with_it() {
 #[test]
 fn a_block_has_as_many_offsets_as_records_at_least() {
     for (span, sound) in [(2, false), (3, true), (4, true)] {
-        let found = parsed(&Header { span, ..sample(flag::SPARSE) });
+        let found = parsed(&BlockHeader { span, ..sample(flag::SPARSE) });
         assert_eq!(found.ok().map(|header| header.span), sound.then_some(span));
     }
 }
@@ -282,8 +284,8 @@ const LAID_SALT: u64 = 0x0123_4567_89ab_cdef;
 const LAID_AT: u64 = 0x07_6543_2118;
 const LAID_WORD: u64 = 0xf870aa0100030201;
 
-fn laid(flags: u16) -> Header {
-    Header {
+fn laid(flags: u16) -> BlockHeader {
+    BlockHeader {
         len: 0x0003_0201,
         body_crc: 0x1413_1211,
         offset: 0x2423_2221,
@@ -291,17 +293,18 @@ fn laid(flags: u16) -> Header {
         span: 0x3433_3231,
         time: 0x4645_4443_4241,
         flags,
-        ..Header::new(Kind::Data)
+        ..BlockHeader::new(Kind::Data)
     }
 }
 
-fn is_laid_out(header: &Header, bytes: &[u8]) {
+fn is_laid_out(header: &BlockHeader, bytes: &[u8]) {
     let seed = checksum::seed(LAID_SALT);
     let mut out = [0; MAX_HEADER_LEN];
     let (word, len) = header.encode(LAID_SALT, seed, LAID_AT, &mut out);
     assert_eq!((word, &out[..8], &out[8..len]), (LAID_WORD, &[0; 8][..], bytes));
     let whole = [&[0; 8], bytes].concat();
-    let read = Header::parse(CommitWord::parse(word, LAID_SALT, LAID_AT).unwrap(), &whole).unwrap();
+    let read =
+        BlockHeader::parse(CommitWord::parse(word, LAID_SALT, LAID_AT).unwrap(), &whole).unwrap();
     assert_eq!(read, *header);
     assert!(read.verify(word, &whole, seed, LAID_AT));
 }
@@ -309,7 +312,7 @@ fn is_laid_out(header: &Header, bytes: &[u8]) {
 #[test]
 fn every_field_of_a_header_stands_where_the_format_says() {
     let producer = Producer { id: 0x8887_8685_8483_8281, sequence: 0x9897_9695_9493_9291 };
-    let header = Header {
+    let header = BlockHeader {
         topic: 0x5453_5251,
         group_len: 0x6463_6258,
         span: 0x7473_7271,
@@ -326,14 +329,14 @@ fn the_fast_path_has_every_field_where_the_format_says() {
     let header = laid(0x0608);
     let bytes = hex("11121314 65323b5f 21222324 31323334 414243444546 0806");
     is_laid_out(&header, &bytes);
-    let Header { kind, len, body_crc, offset, count, time, flags, .. } = header;
+    let BlockHeader { kind, len, body_crc, offset, count, time, flags, .. } = header;
     let plain = PlainHeader { kind, len, body_crc, offset, count, time, flags };
     let [word, rest @ ..] =
         plain.lay_out(LAID_SALT, LAID_AT).seal(checksum::seed(LAID_SALT), body_crc);
     assert_eq!((word, rest.map(u64::to_le_bytes).as_flattened()), (LAID_WORD, &bytes[..]));
     assert_eq!(CommitWord::data_len(word, LAID_SALT, LAID_AT), Some(len));
-    assert_eq!(PlainHeader::parse(len, rest).map(Header::from), Some(header));
-    let seed = Start::new(checksum::seed(LAID_SALT));
+    assert_eq!(PlainHeader::parse(len, rest).map(BlockHeader::from), Some(header));
+    let seed = SeededCrc::new(checksum::seed(LAID_SALT));
     assert!(PlainHeader::is_sound(word, rest, &seed, LAID_AT));
 }
 
@@ -354,7 +357,7 @@ fn a_headers_length_is_that_of_its_extensions_whatever_else_is_set() {
     for flags in 0..=u16::MAX {
         let set = |bit: u32| usize::from(flags >> bit & 1);
         let extensions = 4 * (set(4) + set(5) + set(7)) + 16 * set(8);
-        assert_eq!(Header::len_for(flags), 32 + extensions, "{flags:#x}");
+        assert_eq!(BlockHeader::len_for(flags), 32 + extensions, "{flags:#x}");
     }
     assert_eq!(MAX_HEADER_LEN, 60);
 }

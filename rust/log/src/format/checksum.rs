@@ -32,9 +32,9 @@ pub fn crc32_of(first: &[u8], then: &[u8]) -> u32 {
 /// Where many checksums start from. What the machine can do for them is asked once, here, which for
 /// a few bytes is a good part of the work.
 #[derive(Clone, Debug)]
-pub struct Start(crc32fast::Hasher);
+pub struct SeededCrc(crc32fast::Hasher);
 
-impl Start {
+impl SeededCrc {
     /// Start from an earlier checksum, or 0.
     pub fn new(seed: u32) -> Self {
         Self(crc32fast::Hasher::new_with_initial(seed))
@@ -143,7 +143,7 @@ mod tests {
     fn a_checksum_is_the_known_one_and_goes_on_where_another_ended() {
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
         assert_eq!(crc32_from(crc32(b"1234"), b"56789"), 0xcbf4_3926);
-        assert_eq!(Start::new(crc32(b"1234")).crc32(b"56789"), 0xcbf4_3926);
+        assert_eq!(SeededCrc::new(crc32(b"1234")).crc32(b"56789"), 0xcbf4_3926);
         assert_eq!(seed(0x0102), crc32(&[2, 1, 0, 0, 0, 0, 0, 0]));
         // What zlib makes of a salt and the same nine bytes.
         assert_eq!(crc32_from(seed(0x0123_4567_89ab_cdef), b"123456789"), 0x8e5f_cc26);

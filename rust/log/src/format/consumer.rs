@@ -126,19 +126,19 @@ pub fn cut_at(file: &[u8]) -> Option<u64> {
 }
 
 /// The entries of a file that are whole, or were. Those that are forgotten say nothing.
-pub fn entries(file: &[u8]) -> impl Iterator<Item = Entry> + '_ {
+pub fn entries(file: &[u8]) -> impl Iterator<Item = CursorEntry> + '_ {
     let forgotten = forgotten_in(file);
     entries_as_stored(file).map(move |entry| entry.unless_forgotten(&forgotten))
 }
 
-fn entries_as_stored(file: &[u8]) -> impl Iterator<Item = Entry> + '_ {
+fn entries_as_stored(file: &[u8]) -> impl Iterator<Item = CursorEntry> + '_ {
     let entries = file.get(HEAD_LEN as usize..).unwrap_or_default();
-    entries.chunks_exact(ENTRY_LEN as usize).map(Entry::decode)
+    entries.chunks_exact(ENTRY_LEN as usize).map(CursorEntry::decode)
 }
 
 /// Generations of the topics that a file is forgetting: of each at least one entry is marked.
 pub fn forgotten_in(file: &[u8]) -> BTreeSet<[u8; 16]> {
-    let marked = entries_as_stored(file).filter(Entry::is_marked);
+    let marked = entries_as_stored(file).filter(CursorEntry::is_marked);
     marked.filter_map(|entry| Some(entry.of()?.0)).collect()
 }
 
@@ -231,7 +231,7 @@ pub fn read_by(name: &[u8]) -> Option<([u8; 16], u32)> {
 
 /// How far a partition was read, as it stands in one of the two sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
+pub struct StoredCursor {
     /// Generation of the topic.
     pub generation: [u8; 16],
     /// Which of its partitions.
@@ -247,7 +247,7 @@ pub struct Cursor {
 }
 
 /// Lay out a cursor.
-pub fn encode_cursor(cursor: &Cursor) -> [u8; CURSOR_LEN] {
+pub fn encode_cursor(cursor: &StoredCursor) -> [u8; CURSOR_LEN] {
     let mut out = [0; CURSOR_LEN];
     put(&mut out, 0, &cursor.generation);
     put(&mut out, 16, &cursor.partition.to_le_bytes());
@@ -265,7 +265,7 @@ pub fn encode_cursor(cursor: &Cursor) -> [u8; CURSOR_LEN] {
 
 /// Read a cursor; `None` where there is none that is whole. A sector of zeros is none: its checksum
 /// would have to be another.
-pub fn decode_cursor(bytes: &[u8]) -> Option<Cursor> {
+pub fn decode_cursor(bytes: &[u8]) -> Option<StoredCursor> {
     let bytes = bytes.get(..CURSOR_LEN)?;
     if crc32(&bytes[..CURSOR_LEN - 4]) != u32_at(bytes, CURSOR_LEN - 4) {
         return None;
@@ -275,7 +275,7 @@ pub fn decode_cursor(bytes: &[u8]) -> Option<Cursor> {
         time_us: u64_at(bytes, base + 8) as i64,
         crc: u32_at(bytes, base + 16),
     };
-    Some(Cursor {
+    Some(StoredCursor {
         generation: *bytes.first_chunk()?,
         partition: u32_at(bytes, 16),
         serial: u64_at(bytes, 24),
@@ -287,13 +287,13 @@ pub fn decode_cursor(bytes: &[u8]) -> Option<Cursor> {
 
 /// An entry as it was read.
 #[derive(Debug, Default)]
-pub struct Entry {
+pub struct CursorEntry {
     /// What it is of, where a whole sector says so.
     pub named: Option<Named>,
     /// Word of the member that has it.
     pub owner: u64,
     /// Its two sectors, where they are whole.
-    pub cursors: [Option<Cursor>; 2],
+    pub cursors: [Option<StoredCursor>; 2],
     /// Whether anything stands where it says what it is of.
     pub is_named: bool,
     /// Which cursors' sectors are neither whole nor zero.
@@ -304,7 +304,7 @@ pub struct Entry {
     pub mark: u64,
 }
 
-impl Entry {
+impl CursorEntry {
     /// Read it, all of its [`ENTRY_LEN`] bytes.
     pub fn decode(bytes: &[u8]) -> Self {
         let sector = |n: u64| bytes.get((at::CURSORS + n * SECTOR) as usize..).unwrap_or_default();
@@ -329,11 +329,12 @@ impl Entry {
     }
 
     /// The newest cursor that is whole, of the topic and partition that the entry is of.
-    pub fn cursor(&self) -> Option<Cursor> {
+    pub fn cursor(&self) -> Option<StoredCursor> {
         let named = self.named.as_ref().map(|named| (named.generation, named.partition));
         // An entry that was used anew may show one of what it was of before, with a higher serial.
-        let ours =
-            |cursor: &Cursor| named.is_none_or(|of| of == (cursor.generation, cursor.partition));
+        let ours = |cursor: &StoredCursor| {
+            named.is_none_or(|of| of == (cursor.generation, cursor.partition))
+        };
         self.cursors.into_iter().flatten().filter(ours).max_by_key(|cursor| cursor.serial)
     }
 

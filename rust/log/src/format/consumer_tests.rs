@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::format::tests::{laid_out, sealed};
-use crate::format::{Malformed, VERSION};
+use crate::format::{DecodeError, VERSION};
 
 const STORE: [u8; 16] = *b"id of that store";
 const TOPIC: [u8; 16] = *b"generation of it";
 
-fn cursor() -> Cursor {
+fn cursor() -> StoredCursor {
     let committed = Position { offset: 9, crc: 7, time_us: -1 };
     let safe = Position { offset: 5, crc: u32::MAX, time_us: 1 };
-    Cursor { generation: [3; 16], partition: 2, serial: 4, committed, safe, incarnation: 77 }
+    StoredCursor { generation: [3; 16], partition: 2, serial: 4, committed, safe, incarnation: 77 }
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_consumers_file_is_its_own_stores_only() {
     put(&mut newer, 8, &(VERSION + 1).to_le_bytes());
     let crc = crc32(&newer[..HEADER_LEN - 4]);
     put(&mut newer, HEADER_LEN - 4, &crc.to_le_bytes());
-    assert_eq!(check_header(&newer, [3; 16]), Err(Malformed::Newer(VERSION + 1)));
+    assert_eq!(check_header(&newer, [3; 16]), Err(DecodeError::Newer(VERSION + 1)));
 }
 
 #[test]
@@ -110,7 +110,8 @@ fn a_cursor_stands_where_the_format_says() {
     };
     let (partition, serial) = (0x6463_e261, 0xf877_f675_f473_f271);
     let incarnation = 0x0f0e_0d0c_0b0a_0908;
-    let cursor = Cursor { generation: TOPIC, partition, serial, committed, safe, incarnation };
+    let cursor =
+        StoredCursor { generation: TOPIC, partition, serial, committed, safe, incarnation };
     let expected = sealed(
         104,
         &[
@@ -155,7 +156,7 @@ fn a_cursor_in_a_log_is_called_by_consumer_generation_and_partition() {
 }
 
 /// An entry of 1,536 bytes, as the format lays it out.
-fn entry_bytes(named: Option<&Named>, owner: u64, cursors: [Option<Cursor>; 2]) -> Vec<u8> {
+fn entry_bytes(named: Option<&Named>, owner: u64, cursors: [Option<StoredCursor>; 2]) -> Vec<u8> {
     let named = named.map_or(vec![], |named| encode_named(named).to_vec());
     let [even, odd] = cursors.map(|one| one.map_or(vec![], |one| encode_cursor(&one).to_vec()));
     laid_out(1536, &[(0, &named), (504, &owner.to_le_bytes()), (512, &even), (1024, &odd)])
@@ -167,13 +168,13 @@ fn named() -> Named {
 
 #[test]
 fn an_entry_has_its_owner_at_504_and_its_cursors_at_512_and_1024() {
-    let (even, odd) = (cursor(), Cursor { serial: 5, ..cursor() });
+    let (even, odd) = (cursor(), StoredCursor { serial: 5, ..cursor() });
     let owner = 0x8877_6655_4433_2211;
-    let read = Entry::decode(&entry_bytes(Some(&named()), owner, [Some(even), Some(odd)]));
+    let read = CursorEntry::decode(&entry_bytes(Some(&named()), owner, [Some(even), Some(odd)]));
     assert_eq!((read.named.as_ref(), read.owner), (Some(&named()), owner));
     assert_eq!(read.cursors, [Some(even), Some(odd)]);
     assert_eq!((read.is_named, read.torn), (true, [false; 2]));
-    let nothing = Entry::decode(&[0; 1536]);
+    let nothing = CursorEntry::decode(&[0; 1536]);
     assert_eq!((nothing.named, nothing.owner, nothing.cursors), (None, 0, [None; 2]));
     assert_eq!((nothing.is_named, nothing.torn), (false, [false; 2]));
 }
@@ -184,7 +185,7 @@ fn a_cursor_is_torn_where_its_bytes_are_neither_whole_nor_zero() {
     let with = |at: usize, byte: u8| {
         let mut bytes = whole.clone();
         bytes[at] ^= byte;
-        Entry::decode(&bytes).torn
+        CursorEntry::decode(&bytes).torn
     };
     for (at, torn) in [(512, [true, false]), (615, [true, false]), (1127, [false, true])] {
         assert_eq!(with(at, 0x10), torn, "a bit at {at}");
@@ -193,7 +194,7 @@ fn a_cursor_is_torn_where_its_bytes_are_neither_whole_nor_zero() {
         assert_eq!(with(at, 0x10), [false; 2], "no cursor has a byte at {at}");
     }
     for (at, torn) in [(512, [true, false]), (615, [true, false]), (1024, [false, true])] {
-        let begun = Entry::decode(&laid_out(1536, &[(at, &[1])]));
+        let begun = CursorEntry::decode(&laid_out(1536, &[(at, &[1])]));
         assert_eq!((begun.torn, begun.cursors), (torn, [None; 2]), "one byte at {at}");
         assert!(!begun.is_named);
     }
@@ -202,15 +203,16 @@ fn a_cursor_is_torn_where_its_bytes_are_neither_whole_nor_zero() {
 #[test]
 fn an_entry_is_named_where_any_of_284_bytes_says_so() {
     for (at, is_named) in [(0, true), (283, true), (284, false), (504, false)] {
-        let read = Entry::decode(&laid_out(1536, &[(at, &[1])]));
+        let read = CursorEntry::decode(&laid_out(1536, &[(at, &[1])]));
         assert_eq!((read.is_named, read.named), (is_named, None), "a byte at {at}");
     }
 }
 
 #[test]
 fn the_newest_whole_cursor_of_the_entrys_own_partition_holds() {
-    let (old, new) = (cursor(), Cursor { serial: 5, ..cursor() });
-    let of = |named: Option<Named>, cursors| Entry { named, cursors, ..Entry::default() };
+    let (old, new) = (cursor(), StoredCursor { serial: 5, ..cursor() });
+    let of =
+        |named: Option<Named>, cursors| CursorEntry { named, cursors, ..CursorEntry::default() };
     for cursors in [[Some(old), Some(new)], [Some(new), Some(old)], [None, Some(new)]] {
         assert_eq!(of(Some(named()), cursors).cursor(), Some(new), "{cursors:?}");
         assert_eq!(of(None, cursors).cursor(), Some(new), "no other name contradicts {cursors:?}");
@@ -222,7 +224,7 @@ fn the_newest_whole_cursor_of_the_entrys_own_partition_holds() {
         assert_eq!(entry.cursor(), None, "a cursor of something else than {other:?}");
         assert_eq!(entry.of(), Some((other.generation, other.partition)), "the name holds");
     }
-    let other = Cursor { generation: [8; 16], serial: 7, ..cursor() };
+    let other = StoredCursor { generation: [8; 16], serial: 7, ..cursor() };
     let used_anew = of(Some(named()), [Some(old), Some(other)]);
     assert_eq!(used_anew.cursor(), Some(old), "though another topic's has a higher serial");
     assert_eq!(of(None, [None, Some(new)]).of(), Some(([3; 16], 2)), "the cursor says it as well");
@@ -230,8 +232,8 @@ fn the_newest_whole_cursor_of_the_entrys_own_partition_holds() {
 }
 
 /// An entry with its name or without, a whole cursor or none, and a torn one or none.
-fn state_of(is_named: bool, has_cursor: bool, is_torn: bool) -> Entry {
-    Entry {
+fn state_of(is_named: bool, has_cursor: bool, is_torn: bool) -> CursorEntry {
+    CursorEntry {
         named: is_named.then(named),
         cursors: [has_cursor.then(cursor), None],
         torn: [false, is_torn],
@@ -262,7 +264,7 @@ fn only_what_was_begun_and_lost_is_complained_of() {
         assert_eq!(entry.is_torn(), is_torn, "{state:?}");
     }
     for torn in [[true, false], [true, true]] {
-        assert!(Entry { torn, ..Entry::default() }.is_torn(), "{torn:?}");
+        assert!(CursorEntry { torn, ..CursorEntry::default() }.is_torn(), "{torn:?}");
     }
 }
 

@@ -5,7 +5,7 @@
 //! trusted only while its incarnation is the store's. Layout: `docs/FORMAT.md`, "Control".
 
 use super::checksum::crc32;
-use super::{Decoded, Malformed, VERSION, put, u32_at, u64_at};
+use super::{DecodeError, Decoded, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every control file.
 pub const MAGIC: [u8; 8] = *b"FALAJCTL";
@@ -94,16 +94,16 @@ pub fn encode_header(log: [u8; 16], id: u64) -> [u8; HEADER_LEN] {
 /// `Damaged` when it is torn or another log's, `Newer` for a newer version.
 pub fn decode_header(bytes: &[u8], log: [u8; 16]) -> Decoded<u64> {
     if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
-        return Err(Malformed::Damaged("not a control file"));
+        return Err(DecodeError::Damaged("not a control file"));
     }
     if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-        return Err(Malformed::Damaged("the control file's checksum does not match"));
+        return Err(DecodeError::Damaged("the control file's checksum does not match"));
     }
     if u32_at(bytes, 8) > VERSION {
-        return Err(Malformed::Newer(u32_at(bytes, 8)));
+        return Err(DecodeError::Newer(u32_at(bytes, 8)));
     }
     if bytes[16..32] != log {
-        return Err(Malformed::Damaged("the control file of another log"));
+        return Err(DecodeError::Damaged("the control file of another log"));
     }
     Ok(u64_at(bytes, 32))
 }
@@ -143,10 +143,10 @@ mod tests {
             put(&mut bytes, HEADER_LEN - 4, &crc.to_le_bytes());
             decode_header(&bytes, [3; 16])
         };
-        let no_page = Err(Malformed::Damaged("not a control file"));
+        let no_page = Err(DecodeError::Damaged("not a control file"));
         assert_eq!(decode_header(&header[..HEADER_LEN - 1], [3; 16]), no_page);
         assert_eq!(resealed(0, b"FALAJWAK"), no_page);
-        assert_eq!(resealed(8, &(VERSION + 1).to_le_bytes()), Err(Malformed::Newer(VERSION + 1)));
+        assert_eq!(resealed(8, &(VERSION + 1).to_le_bytes()), Err(DecodeError::Newer(VERSION + 1)));
         assert_eq!(resealed(8, &0u32.to_le_bytes()), Ok(77));
     }
 

@@ -6,7 +6,7 @@
 //! Layout: `docs/FORMAT.md`, "Index".
 
 use super::checksum::{crc32_from, seed};
-use super::{Decoded, Malformed, VERSION, put, u32_at, u64_at};
+use super::{DecodeError, Decoded, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every index.
 pub const MAGIC: [u8; 8] = *b"FALAJIDX";
@@ -36,7 +36,7 @@ pub fn encode_header(log: [u8; 16], sequence: u64, salt: u64) -> [u8; HEADER_LEN
 /// `Damaged` when they are torn or another segment's.
 pub fn check_header(bytes: &[u8], log: [u8; 16], sequence: u64, salt: u64) -> Decoded<()> {
     if bytes.len() < HEADER_LEN || bytes[..HEADER_LEN] != encode_header(log, sequence, salt) {
-        return Err(Malformed::Damaged("not the index of this segment"));
+        return Err(DecodeError::Damaged("not the index of this segment"));
     }
     Ok(())
 }
@@ -48,7 +48,7 @@ pub const fn file_len(segment_bytes: u64) -> u64 {
 
 /// One place to start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct IndexEntry {
     /// Topic number.
     pub topic: u32,
     /// First offset of the block.
@@ -60,7 +60,7 @@ pub struct Entry {
     pub highest_ns: i64,
 }
 
-impl Entry {
+impl IndexEntry {
     /// Lay it out for the index of the segment with this salt.
     #[inline]
     pub fn encode(&self, salt: u64) -> [u8; ENTRY_LEN] {
@@ -100,15 +100,15 @@ mod tests {
 
     #[test]
     fn entries_come_back_and_flipped_ones_do_not() {
-        let entry = Entry { topic: 3, offset: 1 << 40, position: 4096, highest_ns: -7 };
+        let entry = IndexEntry { topic: 3, offset: 1 << 40, position: 4096, highest_ns: -7 };
         let bytes = entry.encode(11);
-        assert_eq!(Entry::decode(&bytes, 11), Some(entry));
-        assert_eq!(Entry::decode(&bytes, 12), None);
-        assert_eq!(Entry::decode(&[0; ENTRY_LEN], 11), None);
+        assert_eq!(IndexEntry::decode(&bytes, 11), Some(entry));
+        assert_eq!(IndexEntry::decode(&bytes, 12), None);
+        assert_eq!(IndexEntry::decode(&[0; ENTRY_LEN], 11), None);
         for bit in 0..ENTRY_LEN * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Entry::decode(&flipped, 11), None);
+            assert_eq!(IndexEntry::decode(&flipped, 11), None);
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn an_entry_stands_where_the_format_says() {
-        let entry = Entry {
+        let entry = IndexEntry {
             topic: 0x9413_9211,
             offset: 0xa827_a625_a423_a221,
             position: 0xb837_b635_b433_b231,
@@ -159,15 +159,15 @@ mod tests {
         let sum = crc32_from(0, &[b"\x01\x82\x03\x84\x05\x86\x07\x88", &covered[4..]].concat());
         let expected = [&sum.to_le_bytes(), &covered[4..]].concat();
         assert_eq!(entry.encode(salt).as_slice(), expected);
-        assert_eq!(Entry::decode(&[&expected[..], &[7; 32]].concat(), salt), Some(entry));
-        assert_eq!(Entry::decode(&expected[..31], salt), None, "cut off");
+        assert_eq!(IndexEntry::decode(&[&expected[..], &[7; 32]].concat(), salt), Some(entry));
+        assert_eq!(IndexEntry::decode(&expected[..31], salt), None, "cut off");
     }
 
     #[test]
     fn an_entry_whose_position_is_0_ends_the_index_whatever_else_it_says() {
-        let entry = |position| Entry { topic: 3, offset: 4, position, highest_ns: 5 };
-        assert_eq!(Entry::decode(&entry(0).encode(11), 11), None);
-        assert_eq!(Entry::decode(&entry(1).encode(11), 11), Some(entry(1)));
+        let entry = |position| IndexEntry { topic: 3, offset: 4, position, highest_ns: 5 };
+        assert_eq!(IndexEntry::decode(&entry(0).encode(11), 11), None);
+        assert_eq!(IndexEntry::decode(&entry(1).encode(11), 11), Some(entry(1)));
     }
 
     #[test]

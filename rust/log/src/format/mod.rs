@@ -2,7 +2,7 @@
 //!
 //! This room owns every layout of format version 1 (`docs/FORMAT.md` has the byte tables; the
 //! compile-time asserts beside each layout are their proof). Its functions take bytes and return
-//! values or a [`Malformed`]; they open no file, read no clock, hold no lock. All integers are
+//! values or a [`DecodeError`]; they open no file, read no clock, hold no lock. All integers are
 //! little-endian.
 //!
 //! | part | layout |
@@ -49,7 +49,7 @@ pub const PAGE: u64 = 4096;
 
 /// What bytes can be instead of what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
+pub enum DecodeError {
     /// Not what a writer of any version leaves: torn, flipped, foreign. Says what is wrong.
     Damaged(&'static str),
     /// Well formed, but by a version that knows more than this one. Says which feature.
@@ -59,7 +59,7 @@ pub enum Malformed {
 }
 
 /// Result of a decoder.
-pub type Decoded<T> = Result<T, Malformed>;
+pub type Decoded<T> = Result<T, DecodeError>;
 
 /// Read a little-endian `u32` at a constant place of a slice that is long enough.
 #[inline]

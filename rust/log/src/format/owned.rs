@@ -4,7 +4,7 @@
 //! file's own. Layout: `docs/FORMAT.md`, "Wake page" and "Consumer".
 
 use super::checksum::crc32;
-use super::{Decoded, Malformed, VERSION, put, u32_at};
+use super::{DecodeError, Decoded, VERSION, put, u32_at};
 
 /// Bytes of it.
 pub const HEADER_LEN: usize = 64;
@@ -47,16 +47,16 @@ pub fn check_header(
     say: &Complaints,
 ) -> Decoded<()> {
     if bytes.len() < HEADER_LEN || bytes[..8] != magic {
-        return Err(Malformed::Damaged(say.no_such));
+        return Err(DecodeError::Damaged(say.no_such));
     }
     if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-        return Err(Malformed::Damaged(say.damaged));
+        return Err(DecodeError::Damaged(say.damaged));
     }
     if u32_at(bytes, 8) > VERSION {
-        return Err(Malformed::Newer(u32_at(bytes, 8)));
+        return Err(DecodeError::Newer(u32_at(bytes, 8)));
     }
     if bytes[16..32] != store {
-        return Err(Malformed::Damaged(say.foreign));
+        return Err(DecodeError::Damaged(say.foreign));
     }
     Ok(())
 }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn each_thing_that_is_wrong_with_a_header_is_said_by_its_own_words() {
-        let said = |what| Err(Malformed::Damaged(what));
+        let said = |what| Err(DecodeError::Damaged(what));
         let whole = encode_header(MAGIC, STORE);
         for len in [0, 8, 63] {
             let cut = check_header(&whole[..len], MAGIC, STORE, &SAY);
@@ -101,7 +101,7 @@ mod tests {
         }
         assert_eq!(with(31, b"!"), said("foreign"));
         for version in [2, 0x0403_0201] {
-            assert_eq!(with(8, &u32::to_le_bytes(version)), Err(Malformed::Newer(version)));
+            assert_eq!(with(8, &u32::to_le_bytes(version)), Err(DecodeError::Newer(version)));
         }
         for fields in [(8, &[0][..]), (12, &[1, 2, 3, 4]), (32, &[9; 28])] {
             assert_eq!(with(fields.0, fields.1), Ok(()), "an older version, or what is reserved");

@@ -11,7 +11,7 @@
 //! taken for another's. Layout: `docs/FORMAT.md`, "Staged parts".
 
 use super::checksum::{crc32, crc32_from};
-use super::{Decoded, Malformed, VERSION, names, put, u32_at, u64_at};
+use super::{DecodeError, Decoded, VERSION, names, put, u32_at, u64_at};
 
 /// First bytes of a part's file.
 pub const MAGIC: [u8; 8] = *b"FALAJPRT";
@@ -90,14 +90,14 @@ pub struct Owner {
 
 /// What a part's file begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct PartHeader {
     /// Whose it is.
     pub owner: Owner,
     /// Id of the name of the job's token, and its version; zeros where it was not told.
     pub token: (u64, u64),
 }
 
-impl Header {
+impl PartHeader {
     /// Lay it out.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
@@ -119,13 +119,13 @@ impl Header {
     /// `Damaged` when it is torn or something else, `Newer` for a newer version.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else {
-            return Err(Malformed::Damaged("a staged part without a whole header"));
+            return Err(DecodeError::Damaged("a staged part without a whole header"));
         };
         if bytes[..8] != MAGIC {
-            return Err(Malformed::Damaged("not a staged part"));
+            return Err(DecodeError::Damaged("not a staged part"));
         }
         if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-            return Err(Malformed::Damaged(
+            return Err(DecodeError::Damaged(
                 "the checksum of a staged part's header does not match",
             ));
         }
@@ -176,10 +176,10 @@ impl Frame {
     /// `Damaged` when it is torn or another's, `Unknown` for flags of a newer version.
     pub fn decode(bytes: &[u8], id: u64, position: u64) -> Decoded<Self> {
         let Some(bytes) = bytes.first_chunk::<FRAME_LEN>() else {
-            return Err(Malformed::Damaged("a staged frame that is cut off"));
+            return Err(DecodeError::Damaged("a staged frame that is cut off"));
         };
         if head_crc(id, position, bytes) != u32_at(bytes, FRAME_LEN - 4) {
-            return Err(Malformed::Damaged("the checksum of a staged frame does not match"));
+            return Err(DecodeError::Damaged("the checksum of a staged frame does not match"));
         }
         let highest = u64_at(bytes, 16) as i64;
         let frame = Self {
@@ -193,10 +193,10 @@ impl Frame {
         };
         use super::block::flag::{EVENT_TIME, RICH};
         if frame.flags & !(RICH | EVENT_TIME) != 0 || bytes[26] > 1 || bytes[27] != 0 {
-            return Err(Malformed::Unknown("a staged frame of a newer version"));
+            return Err(DecodeError::Unknown("a staged frame of a newer version"));
         }
         if frame.count == 0 || frame.len == 0 {
-            return Err(Malformed::Damaged("a staged frame without records"));
+            return Err(DecodeError::Damaged("a staged frame without records"));
         }
         Ok(frame)
     }
@@ -255,16 +255,16 @@ impl Manifest {
     /// # Errors
     /// `Damaged` when it is torn or something else, `Newer` for a newer version.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
-        const CUT_OFF: Malformed = Malformed::Damaged("the manifest of a part is cut off");
+        const CUT_OFF: DecodeError = DecodeError::Damaged("the manifest of a part is cut off");
         if bytes.get(..8) != Some(&MANIFEST_MAGIC[..]) {
-            return Err(Malformed::Damaged("these bytes are not the manifest of a part"));
+            return Err(DecodeError::Damaged("these bytes are not the manifest of a part"));
         }
         let Some((rest, crc)) = bytes.split_last_chunk::<4>() else { return Err(CUT_OFF) };
         if rest.len() < MANIFEST_LEN {
             return Err(CUT_OFF);
         }
         if crc32(rest) != u32::from_le_bytes(*crc) {
-            return Err(Malformed::Damaged("the checksum of a part's manifest does not match"));
+            return Err(DecodeError::Damaged("the checksum of a part's manifest does not match"));
         }
         expect_version(u32_at(rest, 8))?;
         let (job, part) = (usize::from(rest[72]), usize::from(rest[73]));
@@ -289,7 +289,7 @@ impl Manifest {
 
 fn name(bytes: &[u8]) -> Decoded<String> {
     let name = std::str::from_utf8(bytes).ok().filter(|name| complaint(name).is_none());
-    let bad = Malformed::Damaged("the manifest of a part names what no part is called");
+    let bad = DecodeError::Damaged("the manifest of a part names what no part is called");
     name.map(str::to_owned).ok_or(bad)
 }
 
@@ -299,7 +299,7 @@ fn owner_at(bytes: &[u8]) -> Owner {
 }
 
 fn expect_version(version: u32) -> Decoded<()> {
-    if version == VERSION { Ok(()) } else { Err(Malformed::Newer(version)) }
+    if version == VERSION { Ok(()) } else { Err(DecodeError::Newer(version)) }
 }
 
 #[cfg(test)]

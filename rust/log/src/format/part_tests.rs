@@ -20,7 +20,7 @@ fn manifest() -> Manifest {
 
 #[test]
 fn what_was_laid_out_comes_back_and_no_flipped_bit_does() {
-    let header = Header { owner: OWNER, token: (4, 5) };
+    let header = PartHeader { owner: OWNER, token: (4, 5) };
     let frame = Frame {
         partition: 1,
         count: 2,
@@ -31,7 +31,7 @@ fn what_was_laid_out_comes_back_and_no_flipped_bit_does() {
         uses_append_time: true,
     };
     let (head, framed, listed) = (header.encode(), frame.encode(3, 80), manifest().encode());
-    assert_eq!(Header::decode(&head), Ok(header));
+    assert_eq!(PartHeader::decode(&head), Ok(header));
     assert_eq!(Frame::decode(&framed, 3, 80), Ok(frame));
     assert!(Frame::decode(&framed, 3, 88).is_err() && Frame::decode(&framed, 4, 80).is_err());
     assert_eq!(Manifest::decode(&listed), Ok(manifest()));
@@ -44,7 +44,7 @@ fn what_was_laid_out_comes_back_and_no_flipped_bit_does() {
             bytes
         };
         assert!(Manifest::decode(&flip(&listed)).is_err(), "bit {bit}");
-        assert!(bit / 8 >= HEADER_LEN || Header::decode(&flip(&head)).is_err(), "bit {bit}");
+        assert!(bit / 8 >= HEADER_LEN || PartHeader::decode(&flip(&head)).is_err(), "bit {bit}");
         assert!(bit / 8 >= FRAME_LEN || Frame::decode(&flip(&framed), 3, 80).is_err());
     }
     for len in 0..listed.len() {
@@ -79,7 +79,8 @@ const DISTINCT: Owner =
 
 #[test]
 fn the_header_stands_where_the_format_says() {
-    let header = Header { owner: DISTINCT, token: (0x1817_9615_9413_9211, 0xa827_a625_a423_a221) };
+    let header =
+        PartHeader { owner: DISTINCT, token: (0x1817_9615_9413_9211, 0xa827_a625_a423_a221) };
     let expected = sealed(
         80,
         &[
@@ -93,21 +94,21 @@ fn the_header_stands_where_the_format_says() {
         ],
     );
     assert_eq!(header.encode().as_slice(), expected);
-    assert_eq!(Header::decode(&[expected, vec![7; 9]].concat()), Ok(header), "frames follow");
+    assert_eq!(PartHeader::decode(&[expected, vec![7; 9]].concat()), Ok(header), "frames follow");
 }
 
 #[test]
 fn a_header_that_is_cut_off_newer_or_something_else_is_told_apart() {
-    let sound = Header { owner: OWNER, token: (4, 5) }.encode();
+    let sound = PartHeader { owner: OWNER, token: (4, 5) }.encode();
     let with =
-        |at: usize, what: &[u8]| Header::decode(&sealed(80, &[(0, &sound[..76]), (at, what)]));
-    let said = |what| Err(Malformed::Damaged(what));
-    assert_eq!(Header::decode(&sound[..79]), said("a staged part without a whole header"));
+        |at: usize, what: &[u8]| PartHeader::decode(&sealed(80, &[(0, &sound[..76]), (at, what)]));
+    let said = |what| Err(DecodeError::Damaged(what));
+    assert_eq!(PartHeader::decode(&sound[..79]), said("a staged part without a whole header"));
     assert_eq!(with(0, &MANIFEST_MAGIC), said("not a staged part"));
     let torn = [&sound[..76], &[0; 4]].concat();
     let other_sum = "the checksum of a staged part's header does not match";
-    assert_eq!(Header::decode(&torn), said(other_sum));
-    assert_eq!(with(8, &[2]), Err(Malformed::Newer(2)));
+    assert_eq!(PartHeader::decode(&torn), said(other_sum));
+    assert_eq!(with(8, &[2]), Err(DecodeError::Newer(2)));
 }
 
 /// The head of a frame as the format lays it out, with its checksum for a part and a position.
@@ -160,7 +161,7 @@ fn a_frame_of_a_newer_version_is_told_from_one_without_records() {
     for bit in 0..16 {
         let read = with(24, &(1u16 << bit).to_le_bytes());
         let is_known = matches!(read, Ok(frame) if frame.flags == 1 << bit);
-        let is_newer = matches!(read, Err(Malformed::Unknown(_)));
+        let is_newer = matches!(read, Err(DecodeError::Unknown(_)));
         assert_eq!(
             (is_known, is_newer),
             ([9, 10].contains(&bit), ![9, 10].contains(&bit)),
@@ -172,13 +173,13 @@ fn a_frame_of_a_newer_version_is_told_from_one_without_records() {
         assert_eq!(read, Ok(uses), "{append_time:?}");
     }
     for newer in [[2, 0], [3, 0], [0, 1], [1, 1]] {
-        assert!(matches!(with(26, &newer), Err(Malformed::Unknown(_))), "{newer:?}");
+        assert!(matches!(with(26, &newer), Err(DecodeError::Unknown(_))), "{newer:?}");
     }
-    let empty = Err(Malformed::Damaged("a staged frame without records"));
+    let empty = Err(DecodeError::Damaged("a staged frame without records"));
     assert_eq!(with(4, &[0]), empty, "no record");
     assert_eq!(with(8, &[0]), empty, "no byte");
     let cut = Frame::decode(&frame_bytes(3, 80, &[(4, &[1])])[..31], 3, 80);
-    assert_eq!(cut, Err(Malformed::Damaged("a staged frame that is cut off")));
+    assert_eq!(cut, Err(DecodeError::Damaged("a staged frame that is cut off")));
 }
 
 #[test]
@@ -224,12 +225,12 @@ fn a_manifest_that_is_cut_off_newer_or_of_no_part_is_told_apart() {
     let with = |len: usize, at: usize, what: &[u8]| {
         Manifest::decode(&sealed(len, &[(0, &sound[..end.min(len - 4)]), (at, what)]))
     };
-    let said = |what| Err(Malformed::Damaged(what));
+    let said = |what| Err(DecodeError::Damaged(what));
     let cut_off = || said("the manifest of a part is cut off");
     let no_name = || said("the manifest of a part names what no part is called");
     assert_eq!(with(end + 4, 0, b""), Ok(manifest()), "nothing was changed");
     assert_eq!(with(end + 4, 0, &MAGIC), said("these bytes are not the manifest of a part"));
-    assert_eq!(with(end + 4, 8, &[2]), Err(Malformed::Newer(2)));
+    assert_eq!(with(end + 4, 8, &[2]), Err(DecodeError::Newer(2)));
     for len in [8, 11] {
         assert_eq!(Manifest::decode(&sound[..len]), cut_off(), "no checksum in {len} bytes");
     }

@@ -16,7 +16,7 @@
 
 use super::checksum::crc32_from;
 use super::names::MAX_NAME;
-use super::{Decoded, Malformed, PAGE, VERSION, put, u32_at, u64_at};
+use super::{DecodeError, Decoded, PAGE, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every state file.
 pub const MAGIC: [u8; 8] = *b"FALAJQUE";
@@ -131,7 +131,7 @@ pub const SLOTS: u64 = 1024;
 
 /// What the part that never changes says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct QueueHeader {
     /// Generation of the topic.
     pub generation: [u8; 16],
     /// Random id of the file.
@@ -145,7 +145,7 @@ pub struct Header {
     pub topic: String,
 }
 
-impl Header {
+impl QueueHeader {
     /// Lay it out.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
@@ -169,21 +169,21 @@ impl Header {
     /// `Damaged` when it is torn or no state file, `Newer` for a newer version.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
-            return Err(Malformed::Damaged(
+            return Err(DecodeError::Damaged(
                 "not the state of a queue; `falaj queues --reset` begins it anew",
             ));
         }
         if crc32_from(0, &bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-            return Err(Malformed::Damaged(
+            return Err(DecodeError::Damaged(
                 "the checksum of the queue's header does not match; `falaj queues --reset` begins it anew",
             ));
         }
         if u32_at(bytes, 8) > VERSION {
-            return Err(Malformed::Newer(u32_at(bytes, 8)));
+            return Err(DecodeError::Newer(u32_at(bytes, 8)));
         }
         let flags = u32_at(bytes, 12);
         if flags > ORDERED_FLAG | BEGINS_FLAG {
-            return Err(Malformed::Unknown("a flag of a newer version"));
+            return Err(DecodeError::Unknown("a flag of a newer version"));
         }
         let parts =
             Parts { capacity: u64_at(bytes, CAPACITY_AT), ordered: flags & ORDERED_FLAG != 0 };
@@ -198,7 +198,7 @@ impl Header {
                 generation.copy_from_slice(&bytes[16..32]);
                 Ok(Self { generation, id: u64_at(bytes, 32), parts, counts_begun, topic })
             }
-            _ => Err(Malformed::Damaged(
+            _ => Err(DecodeError::Damaged(
                 "a header that no queue has; `falaj queues --reset` begins it anew",
             )),
         }
@@ -207,7 +207,7 @@ impl Header {
 
 /// Between which offsets there are entries, and what is counted for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Ends {
+pub struct QueueEnds {
     /// Counts versions of the ends, and goes round.
     pub serial: u64,
     /// All before it are done.
@@ -220,7 +220,7 @@ pub struct Ends {
     pub dead: u64,
 }
 
-impl Ends {
+impl QueueEnds {
     /// Lay out a slot.
     pub fn encode(&self, id: u64) -> [u64; ENDS_LEN / 8] {
         let words = [self.serial, self.floor, self.head, self.trimmed, self.dead, 0, 0];
@@ -263,7 +263,7 @@ impl Ends {
             [Some(a), Some(b)] if b.serial.wrapping_sub(a.serial) as i64 > 0 => Ok((b, 1)),
             [Some(a), _] => Ok((a, 0)),
             [None, Some(b)] => Ok((b, 1)),
-            [None, None] => Err(Malformed::Damaged(
+            [None, None] => Err(DecodeError::Damaged(
                 "the ends of the queue; `falaj queues --reset` begins it anew",
             )),
         }
@@ -299,7 +299,7 @@ pub enum State {
 
 /// A version of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct JobEntry {
     /// What became of the record.
     pub state: State,
     /// True where the process that has it began to work on it.
@@ -316,11 +316,11 @@ pub struct Entry {
     pub serial: u32,
     /// Microseconds: see [`State`].
     pub when: u64,
-    /// Where it is done: which record it was ([`crate::log::DataBlock::mark`]). Else: its lane, or 0.
+    /// Where it is done: which record it was ([`crate::log::DataBlock::fingerprint`]). Else: its lane, or 0.
     pub mark: u64,
 }
 
-impl Entry {
+impl JobEntry {
     /// What is known of a record that was never handed out.
     pub const FRESH: Self = Self {
         state: State::Ready,

@@ -5,25 +5,25 @@ use crate::format::tests::{laid_out, sealed};
 
 const TOPIC: [u8; 16] = *b"generation of it";
 
-fn header() -> Header {
+fn header() -> QueueHeader {
     let parts = Parts { capacity: 1024, ordered: true };
-    Header { generation: [9; 16], id: 77, parts, counts_begun: true, topic: "jobs".into() }
+    QueueHeader { generation: [9; 16], id: 77, parts, counts_begun: true, topic: "jobs".into() }
 }
 
 #[test]
 fn a_header_says_what_was_written_and_every_flipped_bit_is_noticed() {
     let bytes = header().encode();
-    assert_eq!(Header::decode(&bytes), Ok(header()));
+    assert_eq!(QueueHeader::decode(&bytes), Ok(header()));
     for bit in 0..HEADER_LEN * 8 {
         let mut flipped = bytes;
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert!(Header::decode(&flipped).is_err(), "bit {bit}");
+        assert!(QueueHeader::decode(&flipped).is_err(), "bit {bit}");
     }
 }
 
 #[test]
 fn an_entry_is_its_own_records_and_every_flipped_bit_is_noticed() {
-    let entry = Entry {
+    let entry = JobEntry {
         state: State::Leased,
         begun: true,
         suspect: true,
@@ -35,27 +35,27 @@ fn an_entry_is_its_own_records_and_every_flipped_bit_is_noticed() {
         mark: 21,
     };
     let words = entry.encode(77, 1000);
-    assert_eq!(Entry::decode(&words, 77, 1000), Some(entry));
-    assert_eq!(Entry::decode(&words, 78, 1000), None, "another file's");
-    assert_eq!(Entry::decode(&words, 77, 1000 + 1024), None, "another record's");
-    assert_eq!(Entry::decode(&[0; 4], 0, 0), None, "never written");
+    assert_eq!(JobEntry::decode(&words, 77, 1000), Some(entry));
+    assert_eq!(JobEntry::decode(&words, 78, 1000), None, "another file's");
+    assert_eq!(JobEntry::decode(&words, 77, 1000 + 1024), None, "another record's");
+    assert_eq!(JobEntry::decode(&[0; 4], 0, 0), None, "never written");
     for bit in 0..256 {
         let mut flipped = words;
         flipped[bit / 64] ^= 1 << (bit % 64);
-        assert_eq!(Entry::decode(&flipped, 77, 1000), None, "bit {bit}");
+        assert_eq!(JobEntry::decode(&flipped, 77, 1000), None, "bit {bit}");
     }
 }
 
 #[test]
 fn ends_are_noticed_when_a_bit_is_flipped() {
-    let ends = Ends { serial: 4, floor: 10, head: 20, trimmed: 1, dead: 2 };
+    let ends = QueueEnds { serial: 4, floor: 10, head: 20, trimmed: 1, dead: 2 };
     let words = ends.encode(77);
-    assert_eq!(Ends::decode(&words, 77), Some(ends));
-    assert_eq!(Ends::decode(&[0; 8], 77), None);
+    assert_eq!(QueueEnds::decode(&words, 77), Some(ends));
+    assert_eq!(QueueEnds::decode(&[0; 8], 77), None);
     for bit in 0..512 {
         let mut flipped = words;
         flipped[bit / 64] ^= 1 << (bit % 64);
-        assert_eq!(Ends::decode(&flipped, 77), None, "bit {bit}");
+        assert_eq!(QueueEnds::decode(&flipped, 77), None, "bit {bit}");
     }
 }
 
@@ -77,7 +77,8 @@ fn the_header_stands_where_the_format_says() {
     {
         let parts = Parts { capacity: 0x0200_0000, ordered };
         let id = 0x8807_8605_8403_8201;
-        let header = Header { generation: TOPIC, id, parts, counts_begun, topic: "orders".into() };
+        let header =
+            QueueHeader { generation: TOPIC, id, parts, counts_begun, topic: "orders".into() };
         let expected = sealed(
             512,
             &[
@@ -92,39 +93,44 @@ fn the_header_stands_where_the_format_says() {
             ],
         );
         assert_eq!(header.encode().as_slice(), expected);
-        assert_eq!(Header::decode(&expected), Ok(header.clone()));
+        assert_eq!(QueueHeader::decode(&expected), Ok(header.clone()));
         let page = [expected, vec![0xff; 3584]].concat();
-        assert_eq!(Header::decode(&page), Ok(header), "what stands behind it is not looked at");
+        assert_eq!(
+            QueueHeader::decode(&page),
+            Ok(header),
+            "what stands behind it is not looked at"
+        );
     }
 }
 
 #[test]
 fn a_header_that_is_cut_off_newer_or_of_no_queue_is_told_apart() {
     let sound = header().encode();
-    let with =
-        |at: usize, what: &[u8]| Header::decode(&sealed(512, &[(0, &sound[..508]), (at, what)]));
+    let with = |at: usize, what: &[u8]| {
+        QueueHeader::decode(&sealed(512, &[(0, &sound[..508]), (at, what)]))
+    };
     let no_queue = "not the state of a queue; `falaj queues --reset` begins it anew";
     let strange = "a header that no queue has; `falaj queues --reset` begins it anew";
     let flipped =
         "the checksum of the queue's header does not match; `falaj queues --reset` begins it anew";
-    assert_eq!(Header::decode(&sound[..511]), Err(Malformed::Damaged(no_queue)), "cut off");
-    assert_eq!(with(0, b"FALAJCON"), Err(Malformed::Damaged(no_queue)));
+    assert_eq!(QueueHeader::decode(&sound[..511]), Err(DecodeError::Damaged(no_queue)), "cut off");
+    assert_eq!(with(0, b"FALAJCON"), Err(DecodeError::Damaged(no_queue)));
     let torn = [&sound[..508], &[0; 4]].concat();
-    assert_eq!(Header::decode(&torn), Err(Malformed::Damaged(flipped)));
-    assert_eq!(with(8, &[2]), Err(Malformed::Newer(2)));
+    assert_eq!(QueueHeader::decode(&torn), Err(DecodeError::Damaged(flipped)));
+    assert_eq!(with(8, &[2]), Err(DecodeError::Newer(2)));
     assert_eq!(with(8, &[0]), Ok(header()));
     for flags in [4, 5, 8, 0xff] {
-        assert!(matches!(with(12, &[flags]), Err(Malformed::Unknown(_))), "flags {flags}");
+        assert!(matches!(with(12, &[flags]), Err(DecodeError::Unknown(_))), "flags {flags}");
     }
-    assert_eq!(with(49, b"\xff"), Err(Malformed::Damaged(strange)), "a name that is no text");
+    assert_eq!(with(49, b"\xff"), Err(DecodeError::Damaged(strange)), "a name that is no text");
     assert_eq!(with(48, &[249]).map(|header| header.topic.len()), Ok(249), "the longest name");
-    assert_eq!(with(48, &[250]), Err(Malformed::Damaged(strange)), "a name that no topic has");
+    assert_eq!(with(48, &[250]), Err(DecodeError::Damaged(strange)), "a name that no topic has");
     let of = |places: u64| with(40, &places.to_le_bytes()).map(|header| header.parts.capacity);
     for places in [64, 128, 33_554_432, 67_108_864] {
         assert_eq!(of(places), Ok(places));
     }
     for places in [0, 1, 32, 63, 65, 96, 67_108_863, 67_108_865, 134_217_728] {
-        assert_eq!(of(places), Err(Malformed::Damaged(strange)), "{places} places");
+        assert_eq!(of(places), Err(DecodeError::Damaged(strange)), "{places} places");
     }
 }
 
@@ -162,7 +168,7 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     std::array::from_fn(|at| u64::from_le_bytes(word(at)))
 }
 
-fn ends_bytes(ends: &Ends, id: u64) -> Vec<u8> {
+fn ends_bytes(ends: &QueueEnds, id: u64) -> Vec<u8> {
     ends.encode(id).iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
@@ -170,7 +176,7 @@ const ID: u64 = 0x1f2e_3d4c_5b6a_7988;
 
 #[test]
 fn ends_stand_where_the_format_says() {
-    let ends = Ends {
+    let ends = QueueEnds {
         serial: 0x8807_8605_8403_8201,
         floor: 0x1817_9615_9413_9211,
         head: 0x2827_a625_a423_a221,
@@ -188,15 +194,19 @@ fn ends_stand_where_the_format_says() {
     let sum = crc32_from(0, &covered).to_le_bytes();
     let expected = laid_out(64, &[&fields[..], &[(56, &sum)]].concat());
     assert_eq!(ends_bytes(&ends, ID), expected);
-    assert_eq!(Ends::decode(&words(&expected), ID), Some(ends));
-    assert_eq!(Ends::decode(&words(&expected), ID + 1), None, "another file's");
+    assert_eq!(QueueEnds::decode(&words(&expected), ID), Some(ends));
+    assert_eq!(QueueEnds::decode(&words(&expected), ID + 1), None, "another file's");
 }
 
 #[test]
 fn a_floor_beyond_the_head_is_none_that_a_queue_has() {
     for (floor, head, sound) in [(9, 10, true), (10, 10, true), (11, 10, false)] {
-        let ends = Ends { serial: 4, floor, head, trimmed: 0, dead: 0 };
-        assert_eq!(Ends::decode(&ends.encode(ID), ID), sound.then_some(ends), "{floor} {head}");
+        let ends = QueueEnds { serial: 4, floor, head, trimmed: 0, dead: 0 };
+        assert_eq!(
+            QueueEnds::decode(&ends.encode(ID), ID),
+            sound.then_some(ends),
+            "{floor} {head}"
+        );
     }
 }
 
@@ -211,30 +221,34 @@ fn ends_that_need_more_places_than_there_are_are_none_that_a_queue_has() {
         (0, 9, 9, true),
         (0, 9, 10, false),
     ] {
-        let ends = Ends { serial: 4, floor, head, trimmed: 0, dead: 0 };
+        let ends = QueueEnds { serial: 4, floor, head, trimmed: 0, dead: 0 };
         assert_eq!(ends.fit(places), sound, "{ends:?} of {places}");
         let slot = ends_bytes(&ends, ID);
         let page = laid_out(4096, &[(40, &places.to_le_bytes()), (512, &slot), (1024, &slot)]);
-        assert_eq!(Ends::in_page(&page, ID), [sound.then_some(ends); 2], "{ends:?} of {places}");
-        assert_eq!(Ends::torn_in(&page, ID), (!sound).then_some(0), "{ends:?} of {places}");
+        assert_eq!(
+            QueueEnds::in_page(&page, ID),
+            [sound.then_some(ends); 2],
+            "{ends:?} of {places}"
+        );
+        assert_eq!(QueueEnds::torn_in(&page, ID), (!sound).then_some(0), "{ends:?} of {places}");
     }
-    assert!(!Ends { floor: 9, head: 8, ..Ends::default() }.fit(u64::MAX));
+    assert!(!QueueEnds { floor: 9, head: 8, ..QueueEnds::default() }.fit(u64::MAX));
 }
 
 #[test]
 fn the_slots_of_the_ends_are_at_512_and_1024() {
-    let [first, second] = [2, 3].map(|serial| Ends { serial, ..Ends::default() });
+    let [first, second] = [2, 3].map(|serial| QueueEnds { serial, ..QueueEnds::default() });
     let slots = [first, second].map(|ends| ends_bytes(&ends, ID));
     let page = laid_out(4096, &[(512, &slots[0]), (1024, &slots[1])]);
-    assert_eq!(Ends::in_page(&page, ID), [Some(first), Some(second)]);
-    assert_eq!(Ends::in_page(&page, ID + 1), [None; 2], "another file's");
+    assert_eq!(QueueEnds::in_page(&page, ID), [Some(first), Some(second)]);
+    assert_eq!(QueueEnds::in_page(&page, ID + 1), [None; 2], "another file's");
     for (len, found) in [
         (1088, [Some(first), Some(second)]),
         (1087, [Some(first), None]),
         (576, [Some(first), None]),
         (575, [None; 2]),
     ] {
-        assert_eq!(Ends::in_page(&page[..len], ID), found, "{len} bytes");
+        assert_eq!(QueueEnds::in_page(&page[..len], ID), found, "{len} bytes");
     }
 }
 
@@ -243,7 +257,7 @@ type Fields<'a> = &'a [(usize, &'a [u8])];
 
 #[test]
 fn a_torn_slot_of_the_ends_is_told_from_one_that_was_never_written() {
-    let slots = [2, 3].map(|serial| ends_bytes(&Ends { serial, ..Ends::default() }, ID));
+    let slots = [2, 3].map(|serial| ends_bytes(&QueueEnds { serial, ..QueueEnds::default() }, ID));
     let cases: [(Fields<'_>, _, _); 8] = [
         (&[(512, &slots[0]), (1024, &slots[1])], None, "both are whole"),
         (&[], None, "neither was ever written"),
@@ -255,13 +269,13 @@ fn a_torn_slot_of_the_ends_is_told_from_one_that_was_never_written() {
         (&[(512, &slots[0]), (1088, &[7])], None, "behind the second"),
     ];
     for (fields, torn, what) in cases {
-        assert_eq!(Ends::torn_in(&laid_out(4096, fields), ID), torn, "{what}");
+        assert_eq!(QueueEnds::torn_in(&laid_out(4096, fields), ID), torn, "{what}");
     }
 }
 
 #[test]
 fn of_two_slots_the_whole_one_with_the_later_serial_holds() {
-    let with = |serial| Ends { serial, ..Ends::default() };
+    let with = |serial| QueueEnds { serial, ..QueueEnds::default() };
     let [four, five] = [4, 5].map(|serial| Some(with(serial)));
     for (slots, holds) in [
         ([four, five], (with(5), 1)),
@@ -270,14 +284,14 @@ fn of_two_slots_the_whole_one_with_the_later_serial_holds() {
         ([None, four], (with(4), 1)),
         ([four, four], (with(4), 0)),
     ] {
-        assert_eq!(Ends::newest(slots), Ok(holds), "{slots:?}");
+        assert_eq!(QueueEnds::newest(slots), Ok(holds), "{slots:?}");
     }
     let last = Some(with(u64::MAX));
-    assert_eq!(Ends::newest([last, Some(with(0))]), Ok((with(0), 1)), "they go round");
-    assert_eq!(Ends::newest([Some(with(0)), last]), Ok((with(0), 0)));
+    assert_eq!(QueueEnds::newest([last, Some(with(0))]), Ok((with(0), 1)), "they go round");
+    assert_eq!(QueueEnds::newest([Some(with(0)), last]), Ok((with(0), 0)));
     let [near, far] = [1 << 62, 3 << 62].map(|serial| Some(with(serial)));
-    assert_eq!(Ends::newest([near, far]), Ok((with(1 << 62), 0)), "half a round is no step");
-    assert!(matches!(Ends::newest([None; 2]), Err(Malformed::Damaged(_))));
+    assert_eq!(QueueEnds::newest([near, far]), Ok((with(1 << 62), 0)), "half a round is no step");
+    assert!(matches!(QueueEnds::newest([None; 2]), Err(DecodeError::Damaged(_))));
 }
 
 /// A version of an entry as the format lays it out, with its checksum for a file and an offset.
@@ -315,7 +329,7 @@ fn an_entry_stands_where_the_format_says() {
             State::Done => (0xb837_b635_b433_b231, 0),
             _ => (0x0000_0001_b433_b231, 0x5c1b_db1a),
         };
-        let entry = Entry {
+        let entry = JobEntry {
             state,
             begun: flags & 16 != 0,
             suspect: flags & 32 != 0,
@@ -327,12 +341,12 @@ fn an_entry_stands_where_the_format_says() {
             mark,
         };
         assert_eq!(entry.encode(ID, offset), expected, "{state:?}");
-        assert_eq!(Entry::decode(&expected, ID, offset), Some(entry), "{state:?}");
+        assert_eq!(JobEntry::decode(&expected, ID, offset), Some(entry), "{state:?}");
         assert_eq!(serial(&expected), 0xa423_a221);
     }
     for number in [0, 5, 8, 64 | 2, 128 | 2, 0xff] {
         let strange = version(ID, 9, &[(24, &[number])]);
-        assert_eq!(Entry::decode(&strange, ID, 9), None, "there is no state {number}");
+        assert_eq!(JobEntry::decode(&strange, ID, 9), None, "there is no state {number}");
     }
 }
 
@@ -344,8 +358,8 @@ fn attempts_are_counted_up_to_what_three_bytes_hold() {
         (16_777_216, 16_777_215),
         (u32::MAX, 16_777_215),
     ] {
-        let entry = Entry { attempts, ..Entry::FRESH };
-        let expected = Entry { attempts: counted, ..Entry::FRESH };
-        assert_eq!(Entry::decode(&entry.encode(ID, 9), ID, 9), Some(expected), "{attempts}");
+        let entry = JobEntry { attempts, ..JobEntry::FRESH };
+        let expected = JobEntry { attempts: counted, ..JobEntry::FRESH };
+        assert_eq!(JobEntry::decode(&entry.encode(ID, 9), ID, 9), Some(expected), "{attempts}");
     }
 }

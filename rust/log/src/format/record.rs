@@ -15,11 +15,11 @@
 use std::ops::Range;
 
 use super::block::flag;
-use super::{Decoded, Malformed, u64_at, varint};
+use super::{DecodeError, Decoded, u64_at, varint};
 
 mod keyed;
 
-pub use keyed::{Keyed, Place};
+pub use keyed::{KeyedPlace, KeyedRecord};
 
 /// Bits of the attribute byte.
 pub mod attribute {
@@ -37,7 +37,7 @@ pub mod attribute {
 
 /// A record to be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct NewRecord<'a> {
     /// The payload; `None` is a tombstone, which compaction understands.
     pub value: Option<&'a [u8]>,
     /// What the record is about.
@@ -48,7 +48,7 @@ pub struct Record<'a> {
     pub event_time_ns: Option<i64>,
 }
 
-impl<'a> Record<'a> {
+impl<'a> NewRecord<'a> {
     /// A record that is only a value.
     #[inline]
     pub fn value(value: &'a [u8]) -> Self {
@@ -87,7 +87,7 @@ pub struct BodyWriter {
 }
 
 impl BodyWriter {
-    /// Begin a body. `rich` when any record of the block will be [`Record::is_rich`]; `base_ns`
+    /// Begin a body. `rich` when any record of the block will be [`NewRecord::is_rich`]; `base_ns`
     /// when any has an event time, as the base of their deltas.
     #[inline]
     pub fn begin(&mut self, rich: bool, base_ns: Option<i64>) {
@@ -115,7 +115,7 @@ impl BodyWriter {
     }
 
     /// Append a record.
-    pub fn push(&mut self, record: &Record<'_>) {
+    pub fn push(&mut self, record: &NewRecord<'_>) {
         if self.flags & flag::RICH == 0 {
             debug_assert!(!record.is_rich());
             return self.push_value(record.value.unwrap_or_default());
@@ -214,7 +214,7 @@ impl BodyWriter {
 
 /// Where the parts of a record stand in its block's body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct RecordLayout {
     /// Offset relative to the block's first one.
     pub offset_delta: u32,
     /// The value; `None` for a tombstone.
@@ -230,9 +230,9 @@ pub struct Parts {
 }
 
 /// A record by as little as finds it again: where it begins in its block's body, and its value. What
-/// else it has is read when it is asked for, see [`Walk::parts_of`].
+/// else it has is read when it is asked for, see [`RecordCursor::parts_of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
+pub struct RecordSpan {
     /// Offset relative to the block's first one.
     pub offset_delta: u32,
     start: u32,
@@ -241,9 +241,9 @@ pub struct Spot {
     value_len: u32,
 }
 
-impl Spot {
+impl RecordSpan {
     /// The only record of a block with these flags, where that is a short value and nothing else, as
-    /// most are that were appended singly. `None` says no more than that [`Walk`] has to be asked.
+    /// most are that were appended singly. `None` says no more than that [`RecordCursor`] has to be asked.
     #[inline(always)]
     pub fn alone(flags: u16, body: &[u8]) -> Option<Self> {
         let len = *body.first()?;
@@ -262,12 +262,12 @@ impl Spot {
     }
 }
 
-/// Of how many values one has its place remembered, see [`Walk::skip_plain_along`].
+/// Of how many values one has its place remembered, see [`RecordCursor::skip_plain_along`].
 pub const WAY: u32 = 32;
 
 /// Walks the records of a body.
 #[derive(Clone, Debug)]
-pub struct Walk {
+pub struct RecordCursor {
     at: usize,
     index: u32,
     count: u32,
@@ -277,9 +277,9 @@ pub struct Walk {
     base_ns: i64,
 }
 
-const CUT_OFF: Malformed = Malformed::Damaged("a record that reaches beyond its block");
+const CUT_OFF: DecodeError = DecodeError::Damaged("a record that reaches beyond its block");
 /// Whoever goes by offsets would come to the same record again and again.
-const NOT_RISING: Malformed = Malformed::Damaged("records whose offsets do not rise");
+const NOT_RISING: DecodeError = DecodeError::Damaged("records whose offsets do not rise");
 
 #[inline]
 fn take(body: &[u8], at: &mut usize) -> Option<Range<usize>> {
@@ -293,7 +293,7 @@ fn take(body: &[u8], at: &mut usize) -> Option<Range<usize>> {
     Some(range)
 }
 
-impl Walk {
+impl RecordCursor {
     /// Begin at a body's first record.
     ///
     /// # Errors
@@ -369,7 +369,7 @@ impl Walk {
         true
     }
 
-    /// As [`Walk::skip_plain`] from the body's beginning, by way of the places that are known: those
+    /// As [`RecordCursor::skip_plain`] from the body's beginning, by way of the places that are known: those
     /// of every [`WAY`]th value up to where somebody was already. Adds those that it comes by.
     pub fn skip_plain_along(&mut self, body: &[u8], values: u32, way: &mut Vec<u32>) -> bool {
         if self.index > 0 || values > self.left() {
@@ -392,9 +392,9 @@ impl Walk {
     /// The next record by its place alone; `None` after the last.
     ///
     /// # Errors
-    /// As [`Walk::next`].
+    /// As [`RecordCursor::next`].
     #[inline]
-    pub fn next_spot(&mut self, body: &[u8]) -> Decoded<Option<Spot>> {
+    pub fn next_spot(&mut self, body: &[u8]) -> Decoded<Option<RecordSpan>> {
         if self.index == self.count {
             return Ok(None);
         }
@@ -404,22 +404,22 @@ impl Walk {
         let (start, offset_delta) = (self.at as u32, self.index);
         let value = self.next_plain(body).ok_or(CUT_OFF)?;
         let (value_start, value_len) = (value.start as u32, value.len() as u32 + 1);
-        Ok(Some(Spot { offset_delta, start, value_start, value_len }))
+        Ok(Some(RecordSpan { offset_delta, start, value_start, value_len }))
     }
 
-    fn next_rich_spot(&mut self, body: &[u8]) -> Decoded<Spot> {
+    fn next_rich_spot(&mut self, body: &[u8]) -> Decoded<RecordSpan> {
         let (start, parts) = (self.at as u32, self.next_rich(body)?);
         self.pass(&parts);
         let value_len = parts.value.as_ref().map_or(0, |value| value.len() as u32 + 1);
         let value_start = parts.value.map_or(0, |value| value.start as u32);
-        Ok(Spot { offset_delta: parts.offset_delta, start, value_start, value_len })
+        Ok(RecordSpan { offset_delta: parts.offset_delta, start, value_start, value_len })
     }
 
     /// All of the record that a walk through the same body found at this place.
     ///
     /// # Errors
-    /// As [`Walk::next`]; none for a place of this body.
-    pub fn parts_of(&self, body: &[u8], spot: &Spot) -> Decoded<Parts> {
+    /// As [`RecordCursor::next`]; none for a place of this body.
+    pub fn parts_of(&self, body: &[u8], spot: &RecordSpan) -> Decoded<RecordLayout> {
         let (index, at) = (spot.offset_delta, spot.start as usize);
         let mut there = Self { at, index, least: 0, ..self.clone() };
         if !self.is_plain() {
@@ -433,18 +433,18 @@ impl Walk {
     /// # Errors
     /// `Damaged` when it reaches beyond the body or its offset does not rise, `Unknown` for attributes of a newer version.
     #[inline(always)] // what the caller does not look at is then never put together
-    pub fn next(&mut self, body: &[u8]) -> Decoded<Option<Parts>> {
+    pub fn next(&mut self, body: &[u8]) -> Decoded<Option<RecordLayout>> {
         if self.index == self.count {
             return Ok(None);
         }
         if self.is_plain() {
             let offset_delta = self.index;
             let value = self.next_plain(body).ok_or(CUT_OFF)?;
-            return Ok(Some(Parts {
+            return Ok(Some(RecordLayout {
                 offset_delta,
                 value: Some(value),
                 end: self.at,
-                ..Parts::default()
+                ..RecordLayout::default()
             }));
         }
         let parts = self.next_rich(body)?;
@@ -453,7 +453,7 @@ impl Walk {
     }
 
     #[inline(always)]
-    fn pass(&mut self, parts: &Parts) {
+    fn pass(&mut self, parts: &RecordLayout) {
         self.index += 1;
         self.at = parts.end;
         if self.flags & flag::SPARSE != 0 {
@@ -462,9 +462,9 @@ impl Walk {
     }
 
     #[inline(always)] // as Walk::next
-    fn next_rich(&self, body: &[u8]) -> Decoded<Parts> {
+    fn next_rich(&self, body: &[u8]) -> Decoded<RecordLayout> {
         let mut at = self.at;
-        let mut parts = Parts { offset_delta: self.index, ..Parts::default() };
+        let mut parts = RecordLayout { offset_delta: self.index, ..RecordLayout::default() };
         if self.flags & flag::SPARSE != 0 {
             let delta = varint::get(body, &mut at).ok_or(CUT_OFF)?;
             parts.offset_delta = u32::try_from(delta).map_err(|_| CUT_OFF)?;
@@ -478,7 +478,7 @@ impl Walk {
             at += 1;
         }
         if attributes & !attribute::KNOWN != 0 {
-            return Err(Malformed::Unknown("a record attribute of a newer version"));
+            return Err(DecodeError::Unknown("a record attribute of a newer version"));
         }
         if attributes & attribute::KEY != 0 {
             parts.key = Some(take(body, &mut at).ok_or(CUT_OFF)?);
@@ -519,7 +519,7 @@ fn next_header(body: &[u8], at: &mut usize) -> Option<(Range<usize>, Option<Rang
     Some((name, Some(start..end)))
 }
 
-/// The headers of a record, in order: names and values. `encoded` is [`Parts::headers`] of a body
+/// The headers of a record, in order: names and values. `encoded` is [`RecordLayout::headers`] of a body
 /// that was walked.
 pub fn headers(encoded: &[u8]) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
     let mut at = 0;

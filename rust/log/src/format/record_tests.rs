@@ -17,7 +17,7 @@ fn any_record() -> impl Strategy<Value = Owned> {
     )
 }
 
-fn with_borrowed<R>(records: &[Owned], use_them: impl FnOnce(&[Record<'_>]) -> R) -> R {
+fn with_borrowed<R>(records: &[Owned], use_them: impl FnOnce(&[NewRecord<'_>]) -> R) -> R {
     type Header<'a> = (&'a str, Option<&'a [u8]>);
     let headers: Vec<Vec<Header<'_>>> = records
         .iter()
@@ -26,7 +26,7 @@ fn with_borrowed<R>(records: &[Owned], use_them: impl FnOnce(&[Record<'_>]) -> R
     let borrowed: Vec<_> = records
         .iter()
         .zip(&headers)
-        .map(|(r, headers)| Record {
+        .map(|(r, headers)| NewRecord {
             value: r.0.as_deref(),
             key: r.1.as_deref(),
             headers,
@@ -36,10 +36,10 @@ fn with_borrowed<R>(records: &[Owned], use_them: impl FnOnce(&[Record<'_>]) -> R
     use_them(&borrowed)
 }
 
-fn encode(records: &[Record<'_>]) -> BodyWriter {
+fn encode(records: &[NewRecord<'_>]) -> BodyWriter {
     let mut writer = BodyWriter::default();
     let base = records.iter().find_map(|r| r.event_time_ns);
-    writer.begin(records.iter().any(Record::is_rich), base);
+    writer.begin(records.iter().any(NewRecord::is_rich), base);
     records.iter().for_each(|r| writer.push(r));
     writer
 }
@@ -50,8 +50,8 @@ proptest! {
         with_borrowed(&records, |borrowed| {
             let writer = encode(borrowed);
             let body = writer.body();
-            prop_assert!(body.len() <= 8 + borrowed.iter().map(Record::max_len).sum::<usize>());
-            let mut walk = Walk::new(writer.flags(), writer.count(), body).unwrap();
+            prop_assert!(body.len() <= 8 + borrowed.iter().map(NewRecord::max_len).sum::<usize>());
+            let mut walk = RecordCursor::new(writer.flags(), writer.count(), body).unwrap();
             let mut before = 0;
             for (i, wanted) in borrowed.iter().enumerate() {
                 let parts = walk.next(body).unwrap().unwrap();
@@ -91,7 +91,7 @@ proptest! {
         with_borrowed(&records, |borrowed| {
             let writer = encode(borrowed);
             let body = &writer.body()[..writer.body().len().saturating_sub(cut)];
-            let Ok(mut walk) = Walk::new(writer.flags(), writer.count(), body) else { return Ok(()) };
+            let Ok(mut walk) = RecordCursor::new(writer.flags(), writer.count(), body) else { return Ok(()) };
             for record in borrowed {
                 let mut short = walk.clone();
                 let (found, told) = (short.next_keyed(body, 7), walk.next(body));
@@ -99,15 +99,15 @@ proptest! {
                     prop_assert_eq!(found, None);
                     return Ok(());
                 };
-                let is_short = borrowed.iter().any(Record::is_rich)
+                let is_short = borrowed.iter().any(NewRecord::is_rich)
                     && record.headers.is_empty()
                     && record.value.is_some()
                     && record.key.is_none_or(|key| key.len() < 128);
                 prop_assert_eq!(found.is_some(), is_short);
                 let Some(found) = found else { continue };
                 prop_assert_eq!(found.offset_delta, parts.offset_delta);
-                prop_assert_eq!(found.key, Place::of(parts.key));
-                prop_assert_eq!(found.value, Place::of(parts.value));
+                prop_assert_eq!(found.key, KeyedPlace::of(parts.key));
+                prop_assert_eq!(found.value, KeyedPlace::of(parts.value));
                 prop_assert_eq!(found.value.bytes(body), record.value);
                 prop_assert_eq!(found.key.bytes(body), record.key);
                 prop_assert_eq!(found.time_ns, record.event_time_ns.unwrap_or(7));
@@ -124,15 +124,15 @@ proptest! {
         flags in any::<u16>(),
         count in any::<u32>(),
     ) {
-        if let Ok(mut walk) = Walk::new(flags, count, &body) {
+        if let Ok(mut walk) = RecordCursor::new(flags, count, &body) {
             let mut walked = 0;
             let mut short = walk.clone();
             while let Ok(Some(parts)) = walk.next(&body) {
                 if let Some(found) = short.next_keyed(&body, 7) {
                     let time_ns = parts.event_time_ns.unwrap_or(7);
-                    let (key, value) = (Place::of(parts.key.clone()), Place::of(parts.value.clone()));
+                    let (key, value) = (KeyedPlace::of(parts.key.clone()), KeyedPlace::of(parts.value.clone()));
                     let offset_delta = parts.offset_delta;
-                    prop_assert_eq!(found, Keyed { offset_delta, key, value, time_ns });
+                    prop_assert_eq!(found, KeyedRecord { offset_delta, key, value, time_ns });
                     prop_assert!(parts.headers.is_empty());
                 }
                 short = walk.clone();
@@ -156,9 +156,9 @@ proptest! {
         writer.begin(false, None);
         lens.iter().for_each(|len| writer.push_value(&vec![7; *len]));
         let body = &writer.body()[..writer.body().len().saturating_sub(cut)];
-        let mut walked = Walk::new(writer.flags(), count, body).unwrap();
+        let mut walked = RecordCursor::new(writer.flags(), count, body).unwrap();
         for n in 0..50 {
-            let mut skipped = Walk::new(writer.flags(), count, body).unwrap();
+            let mut skipped = RecordCursor::new(writer.flags(), count, body).unwrap();
             let passed = skipped.skip_plain(body, n);
             prop_assert_eq!(passed, walked.index == n, "{} of {:?}", n, lens);
             if passed {
@@ -176,7 +176,7 @@ proptest! {
         flags in any::<u16>(),
         count in 0u32..20,
     ) {
-        let Ok(mut parts) = Walk::new(flags, count, &body) else { return Ok(()) };
+        let Ok(mut parts) = RecordCursor::new(flags, count, &body) else { return Ok(()) };
         let mut spots = parts.clone();
         loop {
             let (wanted, found) = (parts.next(&body), spots.next_spot(&body));
@@ -199,7 +199,7 @@ proptest! {
 #[test]
 fn a_record_cut_off_anywhere_is_damage_not_a_shorter_record() {
     let headers = [("trace", Some(b"1".as_slice())), ("none", None)];
-    let record = Record {
+    let record = NewRecord {
         value: Some(b"value"),
         key: Some(b"key"),
         headers: &headers,
@@ -208,7 +208,7 @@ fn a_record_cut_off_anywhere_is_damage_not_a_shorter_record() {
     let writer = encode(&[record]);
     for cut in 8..writer.body().len() {
         let body = &writer.body()[..cut];
-        let mut walk = Walk::new(writer.flags(), 1, body).unwrap();
+        let mut walk = RecordCursor::new(writer.flags(), 1, body).unwrap();
         assert!(walk.next(body).is_err(), "cut at {cut}");
     }
 }
@@ -232,11 +232,11 @@ proptest! {
         writer.begin(false, None);
         writer.push_value(&value);
         let body = &writer.body()[..writer.body().len().saturating_sub(cut)];
-        let alone = Spot::alone(flags, body);
+        let alone = RecordSpan::alone(flags, body);
         let plain = flags & (flag::RICH | flag::SPARSE | flag::EVENT_TIME) == 0;
         prop_assert_eq!(alone.is_some(), plain && value.len() < 0x80 && cut == 0);
         if let Some(alone) = alone {
-            let mut walk = Walk::new(flags, 1, body).unwrap();
+            let mut walk = RecordCursor::new(flags, 1, body).unwrap();
             prop_assert_eq!(walk.next_spot(body), Ok(Some(alone)));
             prop_assert_eq!(&body[alone.value().unwrap()], &value);
         }
@@ -245,7 +245,7 @@ proptest! {
 
 #[test]
 fn a_body_without_a_byte_has_no_record() {
-    assert_eq!(Spot::alone(0, &[]), None);
+    assert_eq!(RecordSpan::alone(0, &[]), None);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_way_is_found_from_the_beginning_only_and_not_beyond_the_end() {
     writer.begin(false, None);
     (0..100u8).for_each(|i| writer.push_value(&vec![i; usize::from(i) * 3]));
     let body = writer.body();
-    let walk = || Walk::new(0, 100, body).unwrap();
+    let walk = || RecordCursor::new(0, 100, body).unwrap();
     for wanted in 0..=100u32 {
         let mut way = Vec::new();
         let (mut along, mut plain) = (walk(), walk());
@@ -304,11 +304,11 @@ fn memory_of_a_large_block_is_freed_and_that_of_a_small_one_kept() {
 
 #[test]
 fn a_writer_tells_the_highest_time_and_who_goes_by_the_time_of_the_append() {
-    let timed = |ns| Record { event_time_ns: Some(ns), ..Record::value(b"v") };
-    let keyed = Record { key: Some(b"k"), ..Record::value(b"v") };
-    type Case<'a> = (&'a [Record<'a>], (Option<i64>, bool));
+    let timed = |ns| NewRecord { event_time_ns: Some(ns), ..NewRecord::value(b"v") };
+    let keyed = NewRecord { key: Some(b"k"), ..NewRecord::value(b"v") };
+    type Case<'a> = (&'a [NewRecord<'a>], (Option<i64>, bool));
     let cases: [Case<'_>; 5] = [
-        (&[Record::value(b"v")], (None, true)),
+        (&[NewRecord::value(b"v")], (None, true)),
         (&[timed(5), timed(9), timed(-7)], (Some(9), false)),
         (&[timed(-5), keyed], (Some(-5), true)),
         (&[keyed], (None, true)),
@@ -326,14 +326,14 @@ fn a_writer_tells_the_highest_time_and_who_goes_by_the_time_of_the_append() {
 
 #[test]
 fn a_record_is_rich_by_any_part_beside_its_value() {
-    let plain = Record::value(b"v");
+    let plain = NewRecord::value(b"v");
     assert!(!plain.is_rich());
     let headers = [("h", None)];
     for rich in [
-        Record { key: Some(b""), ..plain },
-        Record { headers: &headers, ..plain },
-        Record { event_time_ns: Some(0), ..plain },
-        Record { value: None, ..plain },
+        NewRecord { key: Some(b""), ..plain },
+        NewRecord { headers: &headers, ..plain },
+        NewRecord { event_time_ns: Some(0), ..plain },
+        NewRecord { value: None, ..plain },
     ] {
         assert!(rich.is_rich(), "{rich:?}");
         let writer = encode(&[rich]);
@@ -345,8 +345,8 @@ fn a_record_is_rich_by_any_part_beside_its_value() {
 fn attributes_of_a_newer_version_are_unknown_and_no_damage() {
     for bit in 0..8 {
         let body = [1 << bit, 0, 0, 0, 0];
-        let found = Walk::new(flag::RICH, 1, &body).unwrap().next(&body);
-        let newer = Err(Malformed::Unknown("a record attribute of a newer version"));
+        let found = RecordCursor::new(flag::RICH, 1, &body).unwrap().next(&body);
+        let newer = Err(DecodeError::Unknown("a record attribute of a newer version"));
         assert_eq!(found == newer, bit >= 4, "bit {bit}");
     }
 }
@@ -359,7 +359,7 @@ fn sparse_records_have_the_offsets_that_they_tell() {
         varint::put(&mut body, 2);
         body.extend(*b"ab");
     }
-    let mut walk = Walk::new(flag::SPARSE, 3, &body).unwrap();
+    let mut walk = RecordCursor::new(flag::SPARSE, 3, &body).unwrap();
     assert!(!walk.is_plain());
     // One of them is how many records there are: it is no place in a row.
     let mut spots = walk.clone();
@@ -375,13 +375,13 @@ fn sparse_records_have_the_offsets_that_they_tell() {
 }
 
 /// Holds a body to its bytes, and what is read of them to the records.
-fn is_laid_out(name: &str, base: Option<i64>, records: &[Record<'_>], flags: u16, bytes: &str) {
+fn is_laid_out(name: &str, base: Option<i64>, records: &[NewRecord<'_>], flags: u16, bytes: &str) {
     let mut writer = BodyWriter::default();
     writer.begin(flags & 0x200 != 0, base);
     records.iter().for_each(|record| writer.push(record));
     let body = hex(bytes);
     assert_eq!((writer.body(), writer.flags()), (&body[..], flags), "{name}");
-    let mut walk = Walk::new(flags, records.len() as u32, &body).unwrap();
+    let mut walk = RecordCursor::new(flags, records.len() as u32, &body).unwrap();
     let mut spots = walk.clone();
     let mut end = 0;
     for (i, record) in records.iter().enumerate() {
@@ -403,14 +403,14 @@ fn is_laid_out(name: &str, base: Option<i64>, records: &[Record<'_>], flags: u16
 
 #[test]
 fn a_body_without_attributes_is_its_values_and_their_lengths() {
-    let values = [&b"ab"[..], b"", b"c"].map(Record::value);
+    let values = [&b"ab"[..], b"", b"c"].map(NewRecord::value);
     is_laid_out("values", None, &values, 0, "02 6162  00  01 63");
     let long = [7; 300];
     let bytes = format!("ac02 {}", "07".repeat(300));
-    is_laid_out("a long value", None, &[Record::value(&long)], 0, &bytes);
+    is_laid_out("a long value", None, &[NewRecord::value(&long)], 0, &bytes);
     // This writer makes no such body, but a reader knows what it is.
     let body = hex("1112131415161718 02 6162 00");
-    let mut walk = Walk::new(0x400, 2, &body).unwrap();
+    let mut walk = RecordCursor::new(0x400, 2, &body).unwrap();
     let found = [(); 2].map(|()| walk.next(&body).unwrap().unwrap());
     assert_eq!(
         found.map(|parts| (parts.value, parts.end)),
@@ -422,7 +422,7 @@ fn a_body_without_attributes_is_its_values_and_their_lengths() {
 fn a_record_with_attributes_has_its_parts_in_the_formats_order() {
     let headers = [("na", Some(&b"val"[..])), ("n", None), ("", Some(b"")), ("n", Some(b"w"))];
     let base = 0x1817_1615_1413_1211;
-    let all = Record {
+    let all = NewRecord {
         value: Some(b"xyz"),
         key: Some(b"ke"),
         headers: &headers,
@@ -436,31 +436,31 @@ fn a_record_with_attributes_has_its_parts_in_the_formats_order() {
                  0a  04 02 6e61 04 76616c  01 6e 00  00 01  01 6e 02 77";
     let records = [
         all,
-        Record::value(b"v"),
-        Record { event_time_ns: Some(base - 1), ..Record::value(b"") },
-        Record { key: Some(b""), ..Record::default() },
+        NewRecord::value(b"v"),
+        NewRecord { event_time_ns: Some(base - 1), ..NewRecord::value(b"") },
+        NewRecord { key: Some(b""), ..NewRecord::default() },
         // Nothing stands behind its last header.
-        Record { headers: &headers, ..Record::default() },
+        NewRecord { headers: &headers, ..NewRecord::default() },
     ];
     is_laid_out("with a base", Some(base), &records, 0x600, bytes);
-    let keyed = Record { key: Some(b"ke"), ..Record::value(b"v") };
+    let keyed = NewRecord { key: Some(b"ke"), ..NewRecord::value(b"v") };
     is_laid_out("without times", None, &[keyed], 0x200, "01  02 6b65  01 76");
 }
 
 #[test]
 fn an_event_time_counts_from_the_base_from_0_without_one_and_wraps() {
-    let timed = |ns| [Record { event_time_ns: Some(ns), ..Record::value(b"v") }];
+    let timed = |ns| [NewRecord { event_time_ns: Some(ns), ..NewRecord::value(b"v") }];
     is_laid_out("no base", None, &timed(-2), 0x200, "04 03 01 76");
     let most = "ffffffffffffff7f";
     is_laid_out("beyond", Some(i64::MAX), &timed(i64::MIN), 0x600, &format!("{most} 04 02 01 76"));
-    assert_eq!(Walk::new(0x400, 1, &[0; 7]).err(), Some(CUT_OFF), "a base has eight bytes");
+    assert_eq!(RecordCursor::new(0x400, 1, &[0; 7]).err(), Some(CUT_OFF), "a base has eight bytes");
 }
 
 #[test]
 fn a_headers_name_is_text() {
     for (bytes, sound) in [("02 01 02 c3a4 00 00", true), ("02 01 02 a4c3 00 00", false)] {
         let body = hex(bytes);
-        let found = Walk::new(0x200, 1, &body).unwrap().next(&body);
+        let found = RecordCursor::new(0x200, 1, &body).unwrap().next(&body);
         assert_eq!(found.is_ok(), sound, "{bytes}");
     }
 }
@@ -486,18 +486,18 @@ fn a_writer_takes_what_its_body_has_room_for() {
 #[test]
 fn a_record_takes_at_most_ten_bytes_for_each_number_and_one_for_its_attributes() {
     let headers = [("abc", Some(&b"value"[..])), ("", None)];
-    let whole = Record {
+    let whole = NewRecord {
         value: Some(b"1234567"),
         key: Some(b"ke"),
         headers: &headers,
-        ..Record::default()
+        ..NewRecord::default()
     };
-    assert_eq!(Record::default().max_len(), 41);
-    assert_eq!(Record::value(b"1234567").max_len(), 48);
-    assert_eq!(Record { key: Some(b"ke"), ..Record::default() }.max_len(), 43);
+    assert_eq!(NewRecord::default().max_len(), 41);
+    assert_eq!(NewRecord::value(b"1234567").max_len(), 48);
+    assert_eq!(NewRecord { key: Some(b"ke"), ..NewRecord::default() }.max_len(), 43);
     assert_eq!(whole.max_len(), 50 + 3 + 5 + 20 + 20);
     let many = [("", None); 50];
-    let record = Record { headers: &many, ..Record::default() };
+    let record = NewRecord { headers: &many, ..NewRecord::default() };
     assert!(encode(&[record]).body().len() <= record.max_len());
 }
 
@@ -506,7 +506,7 @@ fn a_record_is_alone_where_its_block_has_neither_deltas_nor_attributes_nor_a_bas
     let short = [&[127][..], &[7; 127]].concat();
     for flags in 0..=u16::MAX {
         let is_plain = flags & 0x80 == 0 && flags & 0x200 == 0 && flags & 0x400 == 0;
-        let found = Spot::alone(flags, &short).and_then(|spot| spot.value());
+        let found = RecordSpan::alone(flags, &short).and_then(|spot| spot.value());
         assert_eq!(found, is_plain.then_some(1..128), "{flags:#x}");
     }
     let long = [&[0x80, 1][..], &[7; 128]].concat();
@@ -519,7 +519,7 @@ fn a_record_is_alone_where_its_block_has_neither_deltas_nor_attributes_nor_a_bas
         (&[1], None),
         (&long, None),
     ] {
-        assert_eq!(Spot::alone(0, body).and_then(|spot| spot.value()), value, "{body:?}");
+        assert_eq!(RecordSpan::alone(0, body).and_then(|spot| spot.value()), value, "{body:?}");
     }
 }
 
@@ -527,7 +527,7 @@ fn a_record_is_alone_where_its_block_has_neither_deltas_nor_attributes_nor_a_bas
 fn offsets_in_a_body_with_gaps_rise_or_are_damage() {
     for (deltas, is_sound) in [([1, 5], true), ([5, 1], false), ([5, 5], false)] {
         let body = deltas.map(|delta: u8| [delta, 1, b'x']).concat();
-        let mut walk = Walk::new(flag::SPARSE, 2, &body).unwrap();
+        let mut walk = RecordCursor::new(flag::SPARSE, 2, &body).unwrap();
         let first = walk.next_spot(&body).unwrap().unwrap();
         assert_eq!(walk.clone().next(&body).is_ok(), is_sound, "{deltas:?}");
         assert_eq!(walk.next_spot(&body).is_ok(), is_sound, "{deltas:?}");

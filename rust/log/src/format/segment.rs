@@ -13,7 +13,7 @@
 
 use super::address::{ALIGN, MAX_POSITION, MAX_SEQUENCE};
 use super::checksum::{crc32, crc32_from, seed};
-use super::{Decoded, Malformed, PAGE, VERSION, put, u32_at, u64_at};
+use super::{DecodeError, Decoded, PAGE, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every segment.
 pub const MAGIC: [u8; 8] = *b"FALAJSEG";
@@ -64,7 +64,7 @@ pub struct Previous {
 
 /// Header of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct SegmentHeader {
     /// Generation of the log.
     pub log: [u8; 16],
     /// Sequence number, never used twice in a log.
@@ -81,7 +81,7 @@ pub struct Header {
     pub time_base_us: i64,
 }
 
-impl Header {
+impl SegmentHeader {
     /// Lay it out as the first sector of a segment.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
@@ -114,21 +114,21 @@ impl Header {
     /// `Damaged`, `Unknown` or `Newer`, as the bytes are.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         if bytes.len() < HEADER_LEN {
-            return Err(Malformed::Damaged("a file shorter than a segment header"));
+            return Err(DecodeError::Damaged("a file shorter than a segment header"));
         }
         if bytes[..8] != MAGIC {
-            return Err(Malformed::Damaged("no segment begins like this"));
+            return Err(DecodeError::Damaged("no segment begins like this"));
         }
         if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-            return Err(Malformed::Damaged("the segment header's checksum does not match"));
+            return Err(DecodeError::Damaged("the segment header's checksum does not match"));
         }
         let version = u32_at(bytes, 8);
         if version > VERSION {
-            return Err(Malformed::Newer(version));
+            return Err(DecodeError::Newer(version));
         }
         let flags = u32_at(bytes, 12);
         if flags & !flag::KNOWN != 0 {
-            return Err(Malformed::Unknown("a segment flag of a newer version"));
+            return Err(DecodeError::Unknown("a segment flag of a newer version"));
         }
         let word = |i: usize| u64_at(bytes, 32 + 8 * i);
         let previous = Previous { sequence: word(2), salt: word(3), end: word(4) };
@@ -173,8 +173,8 @@ impl Header {
     }
 }
 
-const CONTRADICTS: Malformed =
-    Malformed::Damaged("a segment header whose numbers contradict each other");
+const CONTRADICTS: DecodeError =
+    DecodeError::Damaged("a segment header whose numbers contradict each other");
 
 /// How far a segment is known to be on the medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use super::*;
 use crate::format::tests::hex;
 
-fn sample() -> Header {
-    Header {
+fn sample() -> SegmentHeader {
+    SegmentHeader {
         log: [9; 16],
         sequence: 7,
         salt: 0xfeed,
@@ -17,9 +17,9 @@ fn sample() -> Header {
 
 #[test]
 fn headers_come_back() {
-    let bare = Header { previous: None, replaces: None, supersedes: false, ..sample() };
+    let bare = SegmentHeader { previous: None, replaces: None, supersedes: false, ..sample() };
     for header in [sample(), bare] {
-        assert_eq!(Header::decode(&header.encode()), Ok(header));
+        assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
     }
 }
 
@@ -30,7 +30,7 @@ fn every_flipped_bit_of_a_header_or_mark_is_noticed() {
     for bit in 0..HEADER_LEN * 8 {
         let mut flipped = bytes;
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert!(Header::decode(&flipped).is_err(), "header bit {bit}");
+        assert!(SegmentHeader::decode(&flipped).is_err(), "header bit {bit}");
         if bit < MARK_LEN * 8 {
             let mut flipped = mark;
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -45,7 +45,7 @@ fn a_newer_version_is_named() {
     put(&mut bytes, 8, &2u32.to_le_bytes());
     let crc = crc32(&bytes[..508]);
     put(&mut bytes, 508, &crc.to_le_bytes());
-    assert_eq!(Header::decode(&bytes), Err(Malformed::Newer(2)));
+    assert_eq!(SegmentHeader::decode(&bytes), Err(DecodeError::Newer(2)));
 }
 
 #[test]
@@ -62,26 +62,26 @@ fn the_newer_of_two_whole_marks_holds() {
     assert_eq!(Mark::newest(&page, 5), Some(marks[1]), "a torn mark leaves the one before");
 }
 
-fn resealed(mut bytes: [u8; HEADER_LEN], at: usize, what: &[u8]) -> Decoded<Header> {
+fn resealed(mut bytes: [u8; HEADER_LEN], at: usize, what: &[u8]) -> Decoded<SegmentHeader> {
     put(&mut bytes, at, what);
     let crc = crc32(&bytes[..HEADER_LEN - 4]);
     put(&mut bytes, HEADER_LEN - 4, &crc.to_le_bytes());
-    Header::decode(&bytes)
+    SegmentHeader::decode(&bytes)
 }
 
 #[test]
 fn a_flag_of_a_newer_version_is_unknown_and_no_damage() {
     let found = resealed(sample().encode(), 12, &4u32.to_le_bytes());
-    assert_eq!(found, Err(Malformed::Unknown("a segment flag of a newer version")));
+    assert_eq!(found, Err(DecodeError::Unknown("a segment flag of a newer version")));
     assert!(resealed(sample().encode(), 12, &0u32.to_le_bytes()).is_ok_and(|h| !h.supersedes));
-    let short = Header::decode(&sample().encode()[..HEADER_LEN - 1]);
-    assert!(matches!(short, Err(Malformed::Damaged(_))));
+    let short = SegmentHeader::decode(&sample().encode()[..HEADER_LEN - 1]);
+    assert!(matches!(short, Err(DecodeError::Damaged(_))));
 }
 
 #[test]
 fn numbers_that_contradict_each_other_are_damage_whatever_the_checksum_says() {
     let previous = |sequence, end| Some(Previous { sequence, salt: 1, end });
-    let with = |sequence, previous| Header { sequence, previous, ..sample() };
+    let with = |sequence, previous| SegmentHeader { sequence, previous, ..sample() };
     let last = MAX_POSITION - MAX_POSITION % 8;
     for (header, sound) in [
         (with(7, previous(6, 4096)), true),
@@ -95,32 +95,33 @@ fn numbers_that_contradict_each_other_are_damage_whatever_the_checksum_says() {
         (with(MAX_SEQUENCE + 1, None), false),
         (with(MAX_SEQUENCE + 1, previous(6, 4096)), false),
     ] {
-        let header = Header { replaces: None, ..header };
-        let found = Header::decode(&header.encode());
+        let header = SegmentHeader { replaces: None, ..header };
+        let found = SegmentHeader::decode(&header.encode());
         assert_eq!(found.is_ok(), sound, "{header:?}: {found:?}");
     }
 }
 
 #[test]
 fn a_compacted_segment_stands_for_those_up_to_itself_and_behind_what_it_continues() {
-    let with = |first| Header { replaces: Some(Replaces { first, clean_us: 0 }), ..sample() };
+    let with =
+        |first| SegmentHeader { replaces: Some(Replaces { first, clean_us: 0 }), ..sample() };
     for (first, sound) in [(7, true), (6, false), (8, false)] {
-        assert_eq!(Header::decode(&with(first).encode()).is_ok(), sound, "{first}");
+        assert_eq!(SegmentHeader::decode(&with(first).encode()).is_ok(), sound, "{first}");
     }
-    let alone = Header { previous: None, ..with(0) };
-    assert_eq!(Header::decode(&alone.encode()), Ok(alone));
+    let alone = SegmentHeader { previous: None, ..with(0) };
+    assert_eq!(SegmentHeader::decode(&alone.encode()), Ok(alone));
     assert!(resealed(sample().encode(), 80, &8u64.to_le_bytes()).is_err(), "another's last");
     // Without the flag the numbers mean nothing.
     let found = resealed(sample().encode(), 12, &1u32.to_le_bytes());
-    assert_eq!(found, Ok(Header { replaces: None, ..sample() }));
+    assert_eq!(found, Ok(SegmentHeader { replaces: None, ..sample() }));
 }
 
 #[test]
 fn a_segment_begins_with_two_snapshots_only_where_a_roll_made_it() {
-    let rolled = Header { supersedes: false, ..sample() };
+    let rolled = SegmentHeader { supersedes: false, ..sample() };
     assert_eq!(rolled.snapshots(), 2);
     assert_eq!(sample().snapshots(), 1);
-    assert_eq!(Header { previous: None, ..rolled }.snapshots(), 1);
+    assert_eq!(SegmentHeader { previous: None, ..rolled }.snapshots(), 1);
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn laid_out(numbers: &str, crc: &str) -> Vec<u8> {
 fn every_number_of_a_header_stands_where_the_format_says() {
     let previous =
         Previous { sequence: 0x3433_3231, salt: 0x7877_7675_7473_7271, end: 0x07_6543_2118 };
-    let whole = Header {
+    let whole = SegmentHeader {
         log: std::array::from_fn(|at| 0x10 + at as u8),
         sequence: 0x5453_5251,
         salt: 0x6867_6665_6463_6261,
@@ -171,12 +172,12 @@ fn every_number_of_a_header_stands_where_the_format_says() {
         4142434400000000 5152535400000000 9192939495969798 a1a2a3a4a5a6a7a8";
     let bytes = laid_out(bytes, "4ab1bfc8");
     assert_eq!(whole.encode().as_slice(), bytes);
-    assert_eq!(Header::decode(&bytes), Ok(whole));
+    assert_eq!(SegmentHeader::decode(&bytes), Ok(whole));
 }
 
 #[test]
 fn what_a_first_segment_does_not_have_is_all_ones() {
-    let first = Header {
+    let first = SegmentHeader {
         log: std::array::from_fn(|at| 0x10 + at as u8),
         sequence: 0x5453_5251,
         salt: 0x6867_6665_6463_6261,
@@ -190,7 +191,7 @@ fn what_a_first_segment_does_not_have_is_all_ones() {
         ffffffffffffffff ffffffffffffffff 9192939495969718 0000000000000000";
     let bytes = laid_out(bytes, "7867314d");
     assert_eq!(first.encode().as_slice(), bytes);
-    assert_eq!(Header::decode(&bytes), Ok(first));
+    assert_eq!(SegmentHeader::decode(&bytes), Ok(first));
 }
 
 #[test]
@@ -199,7 +200,7 @@ fn every_flag_of_a_header_stands_for_itself() {
         [(0u32, false, false), (1, true, false), (2, false, true), (3, true, true)]
     {
         let replaces = sample().replaces.filter(|_| is_compacted);
-        let header = Header { supersedes, replaces, ..sample() };
+        let header = SegmentHeader { supersedes, replaces, ..sample() };
         assert_eq!(header.encode()[12..16], flags.to_le_bytes());
         assert_eq!(resealed(sample().encode(), 12, &flags.to_le_bytes()), Ok(header), "{flags}");
     }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::checksum::crc32;
 use super::retention::{Retention, is_limit};
-use super::{Decoded, Malformed, VERSION, names};
+use super::{DecodeError, Decoded, VERSION, names};
 
 /// How a store is written to, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,11 +96,11 @@ impl StoreSettings {
     /// # Errors
     /// `Damaged`, `Unknown` or `Newer`, as they are.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
-        let mut members = Members::open(bytes)?;
+        let mut members = JsonMembers::open(bytes)?;
         let write_mode = match members.text("write_mode")?.as_str() {
             "mapped" => WriteMode::Mapped,
             "pwrite" => WriteMode::Pwrite,
-            _ => return Err(Malformed::Unknown("a write mode of a newer version")),
+            _ => return Err(DecodeError::Unknown("a write mode of a newer version")),
         };
         let settings = Self {
             id: members.id("store")?,
@@ -151,7 +151,7 @@ impl TopicSettings {
     /// # Errors
     /// `Damaged`, `Unknown` or `Newer`, as they are.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
-        let mut members = Members::open(bytes)?;
+        let mut members = JsonMembers::open(bytes)?;
         let narrow = |n: u64| u32::try_from(n).map_err(|_| WRONG_MEMBER);
         let settings = Self {
             name: members.text("topic")?,
@@ -192,9 +192,9 @@ impl TopicSettings {
     }
 }
 
-const WRONG_MEMBER: Malformed = Malformed::Damaged("a member is missing or of the wrong type");
-const NO_LIMIT: Malformed =
-    Malformed::Damaged("a limit of retention that is not 1 to 9223372036854775807");
+const WRONG_MEMBER: DecodeError = DecodeError::Damaged("a member is missing or of the wrong type");
+const NO_LIMIT: DecodeError =
+    DecodeError::Damaged("a limit of retention that is not 1 to 9223372036854775807");
 const CHECKSUM: &str = ",\"checksum\":\"";
 
 fn revision(revision: u64) -> (&'static str, Option<u64>) {
@@ -212,25 +212,25 @@ fn seal(members: &[(&str, Value)]) -> String {
     format!("{text}{CHECKSUM}{:08x}\"}}\n", crc32(text.as_bytes()))
 }
 
-struct Members(Map<String, Value>);
+struct JsonMembers(Map<String, Value>);
 
-impl Members {
+impl JsonMembers {
     fn open(bytes: &[u8]) -> Decoded<Self> {
-        let text = std::str::from_utf8(bytes).map_err(|_| Malformed::Damaged("not text"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Damaged("not text"))?;
         let (sealed, rest) =
-            text.rsplit_once(CHECKSUM).ok_or(Malformed::Damaged("the checksum is missing"))?;
+            text.rsplit_once(CHECKSUM).ok_or(DecodeError::Damaged("the checksum is missing"))?;
         if rest.trim_end() != format!("{:08x}\"}}", crc32(sealed.as_bytes())) {
-            return Err(Malformed::Damaged("the checksum does not match"));
+            return Err(DecodeError::Damaged("the checksum does not match"));
         }
-        let value = serde_json::from_str(text).map_err(|_| Malformed::Damaged("not JSON"))?;
+        let value = serde_json::from_str(text).map_err(|_| DecodeError::Damaged("not JSON"))?;
         let Value::Object(members) = value else {
-            return Err(Malformed::Damaged("not a JSON object"));
+            return Err(DecodeError::Damaged("not a JSON object"));
         };
         let mut members = Self(members);
         members.text("checksum")?;
         match members.number("format")? {
             version if version <= u64::from(VERSION) => Ok(members),
-            version => Err(Malformed::Newer(u32::try_from(version).unwrap_or(u32::MAX))),
+            version => Err(DecodeError::Newer(u32::try_from(version).unwrap_or(u32::MAX))),
         }
     }
 
@@ -271,7 +271,7 @@ impl Members {
         if self.0.is_empty() {
             return Ok(());
         }
-        Err(Malformed::Unknown("a setting of a newer version"))
+        Err(DecodeError::Unknown("a setting of a newer version"))
     }
 }
 

@@ -72,7 +72,7 @@ fn a_limit_that_nobody_could_set_is_damage() {
 fn an_edited_or_cut_file_is_found_out() {
     let text = topic().encode();
     let edited = text.replace("orders", "arders");
-    assert!(matches!(TopicSettings::decode(edited.as_bytes()), Err(Malformed::Damaged(_))));
+    assert!(matches!(TopicSettings::decode(edited.as_bytes()), Err(DecodeError::Damaged(_))));
     for cut in 0..text.len() - 1 {
         assert!(TopicSettings::decode(&text.as_bytes()[..cut]).is_err(), "cut at {cut}");
     }
@@ -81,11 +81,11 @@ fn an_edited_or_cut_file_is_found_out() {
 #[test]
 fn members_and_versions_of_the_future_are_refused_by_name() {
     let newer = seal(&[("format", 2.into())]);
-    assert_eq!(StoreSettings::decode(newer.as_bytes()), Err(Malformed::Newer(2)));
+    assert_eq!(StoreSettings::decode(newer.as_bytes()), Err(DecodeError::Newer(2)));
     let text = topic().encode();
     let body = text.split(CHECKSUM).next().unwrap().to_owned() + ",\"colour\":\"red\"";
     let text = format!("{body}{CHECKSUM}{:08x}\"}}\n", crc32(body.as_bytes()));
-    assert!(matches!(TopicSettings::decode(text.as_bytes()), Err(Malformed::Unknown(_))));
+    assert!(matches!(TopicSettings::decode(text.as_bytes()), Err(DecodeError::Unknown(_))));
 }
 
 fn sealed(body: &str) -> String {
@@ -127,16 +127,16 @@ fn a_write_mode_of_the_future_is_refused_and_not_guessed() {
     let store = store(WriteMode::Mapped);
     let body = store.encode().split(CHECKSUM).next().unwrap().replace("mapped", "direct");
     let found = StoreSettings::decode(sealed(&body).as_bytes());
-    assert_eq!(found, Err(Malformed::Unknown("a write mode of a newer version")));
+    assert_eq!(found, Err(DecodeError::Unknown("a write mode of a newer version")));
 }
 
 #[test]
 fn text_that_is_sealed_and_no_object_is_damage() {
     for body in ["[1", "\"a\"", "{\"a\":"] {
         let found = TopicSettings::decode(sealed(body).as_bytes());
-        assert!(matches!(found, Err(Malformed::Damaged(_))), "{body}: {found:?}");
+        assert!(matches!(found, Err(DecodeError::Damaged(_))), "{body}: {found:?}");
     }
-    assert!(matches!(TopicSettings::decode(&[0xff, 0xfe]), Err(Malformed::Damaged(_))));
+    assert!(matches!(TopicSettings::decode(&[0xff, 0xfe]), Err(DecodeError::Damaged(_))));
 }
 
 // Lines that zlib has summed: nothing of the file is this room's own opinion.
@@ -212,7 +212,7 @@ fn white_space_may_stand_behind_the_brace_and_nothing_else() {
     }
     for behind in ["}", "\0", "\nx", " {}", ","] {
         let found = StoreSettings::decode(format!("{STORE}{behind}").as_bytes());
-        assert!(matches!(found, Err(Malformed::Damaged(_))), "{behind:?}");
+        assert!(matches!(found, Err(DecodeError::Damaged(_))), "{behind:?}");
     }
 }
 

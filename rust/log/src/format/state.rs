@@ -18,8 +18,8 @@ use std::ops::Range;
 use crate::canary::{Canary, planted};
 
 use super::address::Address;
-use super::block::{Header, Producer};
-use super::{Decoded, Malformed, put, u32_at, u64_at, varint};
+use super::block::{BlockHeader, Producer};
+use super::{DecodeError, Decoded, put, u32_at, u64_at, varint};
 
 /// Most topics that one log holds.
 pub const MAX_TOPICS: u32 = 10_000;
@@ -251,7 +251,7 @@ impl LogState {
     /// Note a data block that starts at `first`: its header, and the highest timestamp in it.
     /// Returns `false` when the log does not know the block's topic.
     #[inline]
-    pub fn apply_data(&mut self, header: &Header, first: u64, highest_ns: i64) -> bool {
+    pub fn apply_data(&mut self, header: &BlockHeader, first: u64, highest_ns: i64) -> bool {
         let Some(topic) = self.topic_mut(header.topic) else { return false };
         topic.next = first + u64::from(header.span);
         topic.last_crc = header.body_crc;
@@ -463,9 +463,9 @@ impl LogState {
                 self.doubt = Some(Address(u64_at(payload, 0))).filter(|at| *at != NO_DOUBT);
             }
             (kind::TOPIC..=kind::DOUBT, _) => {
-                return Err(Malformed::Damaged("a log fact of the wrong length"));
+                return Err(DecodeError::Damaged("a log fact of the wrong length"));
             }
-            _ => return Err(Malformed::Unknown("a log fact of a newer version")),
+            _ => return Err(DecodeError::Unknown("a log fact of a newer version")),
         }
         Ok(())
     }
@@ -505,8 +505,8 @@ fn entries(body: &[u8], mut each: impl FnMut(u64, &[u8]) -> Decoded<()>) -> Deco
     Ok(())
 }
 
-const BEYOND_THE_LIMIT: Malformed = Malformed::Damaged("a topic number beyond the limit");
-const CUT_OFF: Malformed = Malformed::Damaged("a log fact that reaches beyond its block");
+const BEYOND_THE_LIMIT: DecodeError = DecodeError::Damaged("a topic number beyond the limit");
+const CUT_OFF: DecodeError = DecodeError::Damaged("a log fact that reaches beyond its block");
 
 /// What a doubt says that is over: no block stands there.
 const NO_DOUBT: Address = Address(0);
@@ -657,10 +657,10 @@ impl End {
     /// which this version does not read.
     pub fn decode(body: &[u8]) -> Decoded<Self> {
         if body.len() < END_LEN {
-            return Err(Malformed::Damaged("an end block that names no successor"));
+            return Err(DecodeError::Damaged("an end block that names no successor"));
         }
         if u64_at(body, 16) != 0 || body.len() > END_LEN {
-            return Err(Malformed::Unknown("staged segments of a newer version"));
+            return Err(DecodeError::Unknown("staged segments of a newer version"));
         }
         Ok(Self { sequence: u64_at(body, 0), salt: u64_at(body, 8) })
     }

@@ -36,7 +36,8 @@ fn a_snapshot_says_all_that_the_log_knows() {
 fn a_second_snapshot_says_only_what_changed() {
     let before = rich_state();
     let mut after = before.clone();
-    let header = Header { topic: 3, count: 2, span: 2, body_crc: 1, ..Header::new(Kind::Data) };
+    let header =
+        BlockHeader { topic: 3, count: 2, span: 2, body_crc: 1, ..BlockHeader::new(Kind::Data) };
     assert!(after.apply_data(&header, 7, 100));
     assert!(after.forget_topic(0));
     let body = after.encode_since(&before);
@@ -79,7 +80,7 @@ fn the_last_five_sequences_of_a_producer_are_known() {
     for sequence in 10..20 {
         let producer = Some(Producer { id: 5, sequence });
         let flags = flag::PRODUCER;
-        let header = Header { producer, flags, span: 1, ..Header::new(Kind::Data) };
+        let header = BlockHeader { producer, flags, span: 1, ..BlockHeader::new(Kind::Data) };
         state.apply_data(&header, sequence * 2, 0);
     }
     let known = state.producer(0, 5).unwrap().known().to_vec();
@@ -179,7 +180,7 @@ fn cut_and_newer_bodies_are_told_apart() {
     let mut newer = Vec::new();
     entry(&mut newer, 99, b"?");
     let result = LogState::default().apply_body(&newer, |_, _| ());
-    assert!(matches!(result, Err(Malformed::Unknown(_))));
+    assert!(matches!(result, Err(DecodeError::Unknown(_))));
 }
 
 fn entry_ends(body: &[u8]) -> Vec<usize> {
@@ -198,8 +199,8 @@ fn an_end_block_with_staged_segments_is_refused_as_newer() {
     assert_eq!(End::decode(&end.encode()), Ok(end));
     let mut staged = end.encode();
     staged[16] = 1;
-    assert!(matches!(End::decode(&staged), Err(Malformed::Unknown(_))));
-    assert!(matches!(End::decode(&staged[..20]), Err(Malformed::Damaged(_))));
+    assert!(matches!(End::decode(&staged), Err(DecodeError::Unknown(_))));
+    assert!(matches!(End::decode(&staged[..20]), Err(DecodeError::Damaged(_))));
 }
 
 #[test]
@@ -208,13 +209,13 @@ fn an_end_block_has_24_bytes_and_a_longer_one_is_of_a_newer_version() {
     let body = hex("0102030405060708 1112131415161718 0000000000000000");
     assert_eq!(end.encode().as_slice(), body);
     assert_eq!(End::decode(&body), Ok(end));
-    assert!(matches!(End::decode(&body[..23]), Err(Malformed::Damaged(_))));
+    assert!(matches!(End::decode(&body[..23]), Err(DecodeError::Damaged(_))));
     let longer = [&body[..], &[0]].concat();
-    assert!(matches!(End::decode(&longer), Err(Malformed::Unknown(_))));
+    assert!(matches!(End::decode(&longer), Err(DecodeError::Unknown(_))));
     for at in 16..24 {
         let mut staged = body.clone();
         staged[at] = 1;
-        assert!(matches!(End::decode(&staged), Err(Malformed::Unknown(_))), "byte {at}");
+        assert!(matches!(End::decode(&staged), Err(DecodeError::Unknown(_))), "byte {at}");
     }
 }
 
@@ -318,7 +319,7 @@ fn a_fact_of_the_wrong_length_is_damage() {
         for len in 0..600 {
             let (result, _) = applied(kind, &vec![0; len]);
             assert_eq!(result.is_ok(), sound.contains(&len), "kind {kind}, {len} bytes");
-            assert!(!matches!(result, Err(Malformed::Unknown(_))), "kind {kind}, {len} bytes");
+            assert!(!matches!(result, Err(DecodeError::Unknown(_))), "kind {kind}, {len} bytes");
         }
     }
 }
@@ -327,7 +328,7 @@ fn a_fact_of_the_wrong_length_is_damage() {
 fn topics_beyond_the_limit_are_refused_and_unknown_ones_change_nothing() {
     let topic = TopicState::empty([5; 16], 0);
     assert!(applied(kind::TOPIC, &encode_topic(MAX_TOPICS - 1, &topic)).0.is_ok());
-    let beyond = Err(Malformed::Damaged("a topic number beyond the limit"));
+    let beyond = Err(DecodeError::Damaged("a topic number beyond the limit"));
     let (result, _) = applied(kind::TOPIC, &encode_topic(MAX_TOPICS, &topic));
     assert_eq!(result, beyond);
     assert_eq!(applied(kind::TOPIC_DELETED, &MAX_TOPICS.to_le_bytes()).0, beyond);
@@ -338,7 +339,7 @@ fn topics_beyond_the_limit_are_refused_and_unknown_ones_change_nothing() {
         assert_eq!(state.next_number(), 4.max(number + 1), "it is not given again");
         let trim = [&number.to_le_bytes()[..], &9u64.to_le_bytes()].concat();
         assert_eq!(applied(kind::TRIMMED, &trim), (Ok(()), rich_state()), "topic {number}");
-        let header = Header { topic: number, span: 2, ..Header::new(Kind::Data) };
+        let header = BlockHeader { topic: number, span: 2, ..BlockHeader::new(Kind::Data) };
         let mut state = rich_state();
         assert!(!state.apply_data(&header, 7, 0));
         assert_eq!(state, rich_state());
@@ -348,7 +349,7 @@ fn topics_beyond_the_limit_are_refused_and_unknown_ones_change_nothing() {
 #[test]
 fn a_body_that_is_read_for_its_topics_alone_has_topics_up_to_the_limit() {
     let topic = TopicState::empty([5; 16], 0);
-    let beyond = Err(Malformed::Damaged("a topic number beyond the limit"));
+    let beyond = Err(DecodeError::Damaged("a topic number beyond the limit"));
     for (number, told) in [(9_999u32, Ok(())), (10_000, beyond), (10_001, beyond)] {
         let mut seen = Vec::new();
         let body = encode_new_topics([(number, topic)].into_iter());
@@ -362,7 +363,8 @@ fn a_body_that_is_read_for_its_topics_alone_has_topics_up_to_the_limit() {
 #[test]
 fn a_block_moves_its_topics_end_and_never_its_time_backwards() {
     let mut state = rich_state();
-    let header = Header { topic: 3, count: 2, span: 5, body_crc: 77, ..Header::new(Kind::Data) };
+    let header =
+        BlockHeader { topic: 3, count: 2, span: 5, body_crc: 77, ..BlockHeader::new(Kind::Data) };
     assert!(state.apply_data(&header, 7, 100));
     let topic = *state.topic(3).unwrap();
     assert_eq!((topic.next, topic.last_crc, topic.highest_ns), (12, 77, 100));

@@ -18,12 +18,12 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
 
 /// The encoding of a length, in a register: what stands before a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lead {
+pub struct LengthPrefix {
     word: u64,
     len: usize,
 }
 
-impl Lead {
+impl LengthPrefix {
     /// Encode a length; `None` for one that takes more than eight bytes, which no memory has.
     #[inline(always)]
     pub fn of(value: usize) -> Option<Self> {
@@ -147,12 +147,12 @@ mod tests {
         for value in [0, 1, 0x7f, 0x80, 300, 0x3fff, 0x4000, u32::MAX as usize, (1 << 56) - 1] {
             let mut stored = Vec::new();
             put(&mut stored, value as u64);
-            let lead = Lead::of(value).unwrap();
+            let lead = LengthPrefix::of(value).unwrap();
             lead.with_bytes(|bytes| assert_eq!(bytes, stored, "{value}"));
             assert_eq!((lead.len(), lead.is_empty()), (stored.len(), false));
         }
-        assert_eq!(Lead::of(1 << 56), None);
-        assert!(Lead::default().is_empty());
+        assert_eq!(LengthPrefix::of(1 << 56), None);
+        assert!(LengthPrefix::default().is_empty());
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
                 let (mut at, found) = (1, &[&out[..], &vec![0xee; more]].concat());
                 assert_eq!((get(found, &mut at), at), (Some(value), out.len()), "{value:#x}");
             }
-            if let Some(lead) = Lead::of(value as usize) {
+            if let Some(lead) = LengthPrefix::of(value as usize) {
                 let mut word = bytes;
                 word.resize(8, 0);
                 assert_eq!(lead.word().to_le_bytes().as_slice(), word, "{value:#x}");

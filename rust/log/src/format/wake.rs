@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use crate::format::checksum::crc32;
     use crate::format::tests::sealed;
-    use crate::format::{Malformed, VERSION, put};
+    use crate::format::{DecodeError, VERSION, put};
 
     #[test]
     fn a_wake_page_is_its_own_stores_only() {
@@ -71,10 +71,10 @@ mod tests {
             put(&mut bytes, HEADER_LEN - 4, &crc.to_le_bytes());
             check_header(&bytes, [3; 16])
         };
-        let no_page = Err(Malformed::Damaged("not a wake page"));
+        let no_page = Err(DecodeError::Damaged("not a wake page"));
         assert_eq!(check_header(&header[..HEADER_LEN - 1], [3; 16]), no_page);
         assert_eq!(resealed(0, b"FALAJCTL"), no_page);
-        assert_eq!(resealed(8, &(VERSION + 1).to_le_bytes()), Err(Malformed::Newer(VERSION + 1)));
+        assert_eq!(resealed(8, &(VERSION + 1).to_le_bytes()), Err(DecodeError::Newer(VERSION + 1)));
         assert_eq!(resealed(8, &0u32.to_le_bytes()), Ok(()));
     }
 

@@ -14,20 +14,20 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
-use crate::format::block::{HEADER_LEN, Header, Kind, MAX_RELATIVE_TIME, Producer, flag};
+use crate::format::block::{BlockHeader, HEADER_LEN, Kind, MAX_RELATIVE_TIME, Producer, flag};
 use crate::format::control::{at, flag as state_flag};
-use crate::format::index::Entry;
-use crate::format::{Malformed, state};
-use crate::segment::create::{Place, commit, own_header, own_len, put_block};
-use crate::segment::index::{Index, Pacer};
-use crate::segment::walk::{Step, Walk};
+use crate::format::index::IndexEntry;
+use crate::format::{DecodeError, state};
+use crate::segment::create::{BlockPlace, commit, own_header, own_len, put_block};
+use crate::segment::index::{Index, IndexSampler};
+use crate::segment::walk::{SegmentWalker, Step};
 use crate::segment::{Check, Segment};
 
 use super::batch::{Batch, check_blocks, len_of};
 use super::create::max_group_len;
-use super::demands::{Demands, Refusal};
 use super::guard::{Guard, Which};
-use super::touch::Asked;
+use super::preconditions::{Preconditions, Unmet};
+use super::prefault::PrefaultCursor;
 use super::{Control, Log, Member, enter, write_access};
 
 /// What always stays free behind the tail: a page, so that a reader may look at the word there, and
@@ -36,7 +36,7 @@ pub const RESERVE: u64 = 4096 + HEADER_LEN as u64 + state::End::LEN as u64 + 8;
 
 /// Records on their way into the log: the encoded body of one block of one topic.
 #[derive(Clone, Copy, Debug)]
-pub struct Outgoing<'a> {
+pub struct NewBlock<'a> {
     /// Topic number in the log.
     pub topic: u32,
     /// Flags that belong to the body, see [`crate::format::record::BodyWriter::flags`].
@@ -72,8 +72,8 @@ pub struct Writer {
     /// Entries that the index had when it was opened, where the control page speaks of none: those of
     /// blocks that the segment began with.
     pub filled: u64,
-    pub pacer: Pacer,
-    pub walk: Walk,
+    pub pacer: IndexSampler,
+    pub walk: SegmentWalker,
     /// Address that `walk` has reached.
     pub tail: Address,
     pub prepared: Option<super::roll::Prepared>,
@@ -83,11 +83,11 @@ pub struct Writer {
     pub room: u64,
     /// Position at which more pages are to be asked for.
     pub touched: u64,
-    pub asked: Asked,
+    pub asked: PrefaultCursor,
 }
 
 /// Why an attempt under the lock came to nothing.
-pub enum Obstacle {
+pub enum Blocked {
     /// The active segment is another one now.
     Moved,
     /// There is no room for this many bytes in what is allocated.
@@ -101,16 +101,16 @@ pub enum Obstacle {
     /// The log has no topic of this number.
     Unknown { topic: u32 },
     /// A demand is not met.
-    Refused(Refusal),
+    Refused(Unmet),
     /// A cursor is not where it is to move from: which one.
     Displaced(usize),
     /// A store failed.
     Failed(Error),
 }
 
-impl From<Error> for Obstacle {
+impl From<Error> for Blocked {
     fn from(error: Error) -> Self {
-        Obstacle::Failed(error)
+        Blocked::Failed(error)
     }
 }
 
@@ -126,8 +126,8 @@ impl Log {
     /// # Errors
     /// `Invalid`, `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`; then nothing
     /// was appended.
-    pub fn append(&self, blocks: &[Outgoing<'_>], firsts: &mut [u64]) -> Result<Appended> {
-        self.append_if(&Demands::default(), blocks, firsts)
+    pub fn append(&self, blocks: &[NewBlock<'_>], firsts: &mut [u64]) -> Result<Appended> {
+        self.append_if(&Preconditions::default(), blocks, firsts)
     }
 
     /// As [`Log::append`], if the log is as demanded. Of a producer's repeat `firsts` gets what the first
@@ -137,14 +137,14 @@ impl Log {
     /// As [`Log::append`]; `Conflict`, `OutOfSequence`, `DuplicateUnknownOffset`.
     pub fn append_if(
         &self,
-        demands: &Demands,
-        blocks: &[Outgoing<'_>],
+        demands: &Preconditions,
+        blocks: &[NewBlock<'_>],
         firsts: &mut [u64],
     ) -> Result<Appended> {
         let (control, member) = self.writing()?;
         member.check()?;
         check_blocks(blocks, firsts)?;
-        self.check_demands(blocks, demands)?;
+        self.validate_preconditions(blocks, demands)?;
         let batch = self.batch(blocks, &[], false)?;
         let mut slot = enter(&self.writer);
         // What lacks of a log that was deleted is no damage.
@@ -156,12 +156,12 @@ impl Log {
         &self,
         slot: &mut Option<Writer>,
         (control, member): (&Control, &dyn Member),
-        demands: &Demands,
+        demands: &Preconditions,
         batch: &Batch<'_>,
         firsts: &mut [u64],
     ) -> Result<Appended> {
         let tried = self.attempt(slot, (control, member), demands, batch, firsts)?;
-        tried.map_err(|refusal| self.refused(refusal, demands))
+        tried.map_err(|refusal| self.unmet_error(refusal, demands))
     }
 
     /// Append, unless something that is demanded is not so.
@@ -169,10 +169,10 @@ impl Log {
         &self,
         slot: &mut Option<Writer>,
         (control, member): (&Control, &dyn Member),
-        demands: &Demands,
+        demands: &Preconditions,
         batch: &Batch<'_>,
         firsts: &mut [u64],
-    ) -> Result<std::result::Result<Appended, Refusal>> {
+    ) -> Result<std::result::Result<Appended, Unmet>> {
         let blocks = batch.blocks;
         let writer = self.writer_in(slot, control)?;
         let producer = demands.producer.as_ref();
@@ -190,14 +190,14 @@ impl Log {
             pass(Point::AppendLocked);
             let outcome = writer
                 .under_lock(self, control, &guard)
-                .and_then(|()| writer.expect_places(self, batch.cursors))
+                .and_then(|()| writer.check_cursor_moves(self, batch.cursors))
                 .and_then(|()| writer.expect_unspent(self, batch.token))
-                .and_then(|()| writer.meet(self, demands, blocks, firsts))
+                .and_then(|()| writer.check(self, demands, blocks, firsts))
                 .and_then(|repeated| match repeated {
                     Some(repeated) => Ok(repeated),
                     None => {
                         let producer = producer.map(|of| of.producer);
-                        writer.place(self, control, batch, producer, firsts)
+                        writer.write_blocks(self, control, batch, producer, firsts)
                     }
                 });
             drop(guard);
@@ -205,18 +205,18 @@ impl Log {
                 Ok(appended) => {
                     pass(Point::AppendUnlocked);
                     control.notify(true);
-                    writer.know(batch.facts);
+                    writer.apply_metadata(batch.facts);
                     if writer.asked.reaches_next(self.settings.segment_bytes) {
                         self.prepare_ahead(writer, member);
                     }
                     return Ok(Ok(appended));
                 }
-                Err(Obstacle::Displaced(which)) => {
+                Err(Blocked::Displaced(which)) => {
                     let name = batch.cursors.get(which).map_or(&b""[..], |moved| moved.name);
                     return Err(Error::CursorMoved { name: name.to_vec() });
                 }
-                Err(Obstacle::Refused(refusal)) => return Ok(Err(refusal)),
-                Err(obstacle) => self.overcome(obstacle, writer, control, member)?,
+                Err(Blocked::Refused(refusal)) => return Ok(Err(refusal)),
+                Err(obstacle) => self.resolve(obstacle, writer, control, member)?,
             }
         }
     }
@@ -236,13 +236,13 @@ impl Log {
 
     /// The log's end, with what a dead or failed append left half done made sound; also in a log that
     /// is latched.
-    pub(super) fn settle(&self, writer: &mut Writer, control: &Control) -> Result<Address> {
+    pub(super) fn repair_tail(&self, writer: &mut Writer, control: &Control) -> Result<Address> {
         loop {
             writer.catch_up(self, control)?;
             let guard = self.lock(Which::Append)?;
-            match writer.settle(self, control, &guard) {
+            match writer.repair_if_dirty(self, control, &guard) {
                 Ok(()) => return Ok(writer.tail),
-                Err(Obstacle::Failed(error)) => return Err(error),
+                Err(Blocked::Failed(error)) => return Err(error),
                 // The active segment is another one.
                 Err(_) => {}
             }
@@ -250,23 +250,23 @@ impl Log {
     }
 
     #[cold]
-    pub(super) fn overcome(
+    pub(super) fn resolve(
         &self,
-        obstacle: Obstacle,
+        obstacle: Blocked,
         writer: &mut Writer,
         control: &Control,
         member: &dyn Member,
     ) -> Result<()> {
         match obstacle {
-            Obstacle::Moved => Ok(()),
-            Obstacle::Tight { needs } => self.make_room(writer, control, member, needs),
-            Obstacle::Full { needs } => self.make_segment(writer, control, member, needs),
-            Obstacle::Latched => self.clear_latch(writer),
-            Obstacle::Deleted => Err(self.deleted()),
-            Obstacle::Unknown { topic } => Err(self.unknown(&writer.walk.state, topic)),
-            Obstacle::Refused(refusal) => Err(self.refused(refusal, &Demands::default())),
-            Obstacle::Displaced(_) => Err(Error::CursorMoved { name: Vec::new() }),
-            Obstacle::Failed(error) => Err(error),
+            Blocked::Moved => Ok(()),
+            Blocked::Tight { needs } => self.make_room(writer, control, member, needs),
+            Blocked::Full { needs } => self.make_segment(writer, control, member, needs),
+            Blocked::Latched => self.clear_latch(writer),
+            Blocked::Deleted => Err(self.deleted()),
+            Blocked::Unknown { topic } => Err(self.unknown(&writer.walk.state, topic)),
+            Blocked::Refused(refusal) => Err(self.unmet_error(refusal, &Preconditions::default())),
+            Blocked::Displaced(_) => Err(Error::CursorMoved { name: Vec::new() }),
+            Blocked::Failed(error) => Err(error),
         }
     }
 }
@@ -297,12 +297,12 @@ impl Writer {
         // Read after the opening: of an error before it this descriptor is not told.
         enter(&log.syncer_files).note_open(&segment, control.tail());
         let (index, filled) = log.index_to_write(&segment, control);
-        let (walk, pacer, time) = match log.take_known(&segment, tail) {
+        let (walk, pacer, time) = match log.take_recovered_tail(&segment, tail) {
             Some(known) => (known.walk, known.noted.pacer, known.noted.time),
-            None => (segment.opening()?.clone(), Pacer::default(), 0),
+            None => (segment.opening()?.clone(), IndexSampler::default(), 0),
         };
         let tail = Address::new(sequence, walk.position);
-        let (touched, asked) = (walk.position, Asked::default());
+        let (touched, asked) = (walk.position, PrefaultCursor::default());
         let (prepared, room) = (None, 0);
         Ok(Self { segment, index, filled, pacer, walk, tail, prepared, time, room, touched, asked })
     }
@@ -339,7 +339,7 @@ impl Writer {
                     self.pacer.is_due(block.header.topic, head);
                 }
                 Ok(Some(Step::Other(_) | Step::End { .. })) => {}
-                Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => {
+                Err(bad) if matches!(bad.what, DecodeError::Unknown(_)) => {
                     return Err(self.segment.error(bad));
                 }
                 Ok(None) | Err(_) => self.pass_damage(tail),
@@ -364,23 +364,23 @@ impl Writer {
         log: &Log,
         control: &Control,
         guard: &Guard<'_>,
-    ) -> std::result::Result<(), Obstacle> {
+    ) -> std::result::Result<(), Blocked> {
         let flags = control.flags();
         if flags != 0 {
             let deleted = flags & state_flag::DELETED != 0;
-            return Err(if deleted { Obstacle::Deleted } else { Obstacle::Latched });
+            return Err(if deleted { Blocked::Deleted } else { Blocked::Latched });
         }
-        self.settle(log, control, guard)
+        self.repair_if_dirty(log, control, guard)
     }
 
     /// Repair, and the last blocks of others.
     #[inline]
-    pub fn settle(
+    pub fn repair_if_dirty(
         &mut self,
         log: &Log,
         control: &Control,
         guard: &Guard<'_>,
-    ) -> std::result::Result<(), Obstacle> {
+    ) -> std::result::Result<(), Blocked> {
         let tail = control.tail();
         if guard.taken_over || control.dirty() != tail {
             return self.repair(log, control, guard);
@@ -389,20 +389,20 @@ impl Writer {
             return Ok(());
         }
         if tail.sequence() != self.tail.sequence() {
-            return Err(Obstacle::Moved);
+            return Err(Blocked::Moved);
         }
         Ok(self.walk_to(tail)?)
     }
 
     #[inline]
-    fn place(
+    fn write_blocks(
         &mut self,
         log: &Log,
         control: &Control,
         batch: &Batch<'_>,
         producer: Option<Producer>,
         firsts: &mut [u64],
-    ) -> std::result::Result<Appended, Obstacle> {
+    ) -> std::result::Result<Appended, Blocked> {
         let Batch { blocks, facts, interval, needs, .. } = *batch;
         let start = self.tail.position();
         let sequence = self.tail.sequence();
@@ -410,14 +410,14 @@ impl Writer {
         let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
         self.room = if self.walk.is_sure() { room } else { 0 };
         if start + needs + RESERVE > room {
-            return Err(Obstacle::Tight { needs });
+            return Err(Blocked::Tight { needs });
         }
         let time = self.next_time(log, blocks);
         if start + needs > self.touched {
-            self.touched = self.asked.more(log, &self.segment, start + needs);
+            self.touched = self.asked.request(log, &self.segment, start + needs);
         }
         if time > MAX_RELATIVE_TIME {
-            return Err(Obstacle::Full { needs });
+            return Err(Blocked::Full { needs });
         }
         let mut before = None;
         for (block, first) in blocks.iter().zip(&mut *firsts) {
@@ -458,7 +458,7 @@ impl Writer {
         let mut last_word = None;
         if own > 0 {
             let flags = if in_group && !is_apart { flag::MEMBER } else { 0 };
-            let header = Header { flags, ..own_header(Kind::Meta, facts, time) };
+            let header = BlockHeader { flags, ..own_header(Kind::Meta, facts, time) };
             let place = self.place_at(position);
             let word = put_block(place, &header, facts).map_err(|e| self.failed(e))?;
             match (blocks.is_empty(), is_apart) {
@@ -489,7 +489,7 @@ impl Writer {
     }
 
     /// Apply the facts that were appended, outside the lock: it may allocate.
-    fn know(&mut self, facts: &[u8]) {
+    fn apply_metadata(&mut self, facts: &[u8]) {
         let applied = self.walk.state.apply_body(facts, |_, _| ());
         debug_assert!(applied.is_ok(), "facts that were encoded here");
     }
@@ -497,7 +497,7 @@ impl Writer {
     /// Time of the next block. A record on its own goes by the kernel's tick, which costs a fraction
     /// of reading the clock.
     #[inline]
-    fn next_time(&mut self, log: &Log, blocks: &[Outgoing<'_>]) -> u64 {
+    fn next_time(&mut self, log: &Log, blocks: &[NewBlock<'_>]) -> u64 {
         let single = blocks.len() == 1 && blocks[0].count == 1;
         let now = if single { log.storage.tick_us() } else { log.storage.now_us() };
         let relative = now.saturating_sub(self.segment.header().time_base_us);
@@ -506,14 +506,14 @@ impl Writer {
     }
 
     #[inline]
-    pub fn place_at(&self, position: u64) -> Place<'_> {
+    pub fn place_at(&self, position: u64) -> BlockPlace<'_> {
         let segment = &self.segment;
-        Place { map: segment.map(), position, salt: segment.salt(), seed: segment.seed() }
+        BlockPlace { map: segment.map(), position, salt: segment.salt(), seed: segment.seed() }
     }
 
     #[cold]
-    pub fn failed(&self, source: std::io::Error) -> Obstacle {
-        Obstacle::Failed(Error::io("append to", self.segment.path(), source))
+    pub fn failed(&self, source: std::io::Error) -> Blocked {
+        Blocked::Failed(Error::io("append to", self.segment.path(), source))
     }
 
     /// Offset of a block's first record, if its relative number fits the segment. `before` says where the
@@ -521,23 +521,23 @@ impl Writer {
     #[inline]
     fn first_offset(
         &self,
-        block: &Outgoing<'_>,
+        block: &NewBlock<'_>,
         before: Option<(u32, u64)>,
         needs: u64,
-    ) -> std::result::Result<u64, Obstacle> {
+    ) -> std::result::Result<u64, Blocked> {
         let (base, topic) = (self.walk.bases.get(block.topic), self.walk.state.topic(block.topic));
         let (Some(base), Some(topic)) = (base, topic) else {
-            return Err(Obstacle::Unknown { topic: block.topic });
+            return Err(Blocked::Unknown { topic: block.topic });
         };
         if !self.walk.is_sure_of(block.topic) {
             // A new segment begins beyond whatever the damage holds.
-            return Err(Obstacle::Full { needs });
+            return Err(Blocked::Full { needs });
         }
         let first =
             before.filter(|(topic, _)| *topic == block.topic).map_or(topic.next, |(_, end)| end);
         let last = first - base + u64::from(block.count);
         if last > u64::from(u32::MAX) {
-            return Err(Obstacle::Full { needs });
+            return Err(Blocked::Full { needs });
         }
         Ok(first)
     }
@@ -546,7 +546,7 @@ impl Writer {
     fn note_appended(
         &mut self,
         control: &Control,
-        blocks: &[Outgoing<'_>],
+        blocks: &[NewBlock<'_>],
         producer: Option<Producer>,
         firsts: &[u64],
         start: u64,
@@ -565,7 +565,7 @@ impl Writer {
             topic.last_crc = block.body_crc;
             topic.highest_ns = before.max(highest);
             if self.pacer.is_due(block.topic, start) {
-                let entry = Entry {
+                let entry = IndexEntry {
                     topic: block.topic,
                     offset: *first,
                     position: start,
@@ -577,7 +577,7 @@ impl Writer {
         }
     }
 
-    pub fn put_entry(&self, control: &Control, entry: &Entry) -> Result<()> {
+    pub fn put_entry(&self, control: &Control, entry: &IndexEntry) -> Result<()> {
         let i = control.indexed().max(self.filled);
         let stored = self.index.put(i, entry);
         let path = self.segment.path();

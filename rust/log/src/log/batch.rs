@@ -3,26 +3,26 @@
 //! Owns the checks that need no lock, the bytes that it takes, and the headers of its blocks. Invariant: what
 //! passed them fits into a segment of its log, and neither a cursor nor, but in a job, a topic stands twice in
 //! it. How it is committed is told in
-//! [`super::append`], what facts are in [`super::facts`].
+//! [`super::append`], what metadata is in [`super::metadata`].
 
 use crate::canary::Canary;
 use crate::error::{Error, Result};
 use crate::format::address::align;
-use crate::format::block::{Header, Kind, MAX_HEADER_LEN, Producer, flag};
+use crate::format::block::{BlockHeader, Kind, MAX_HEADER_LEN, Producer, flag};
 use crate::format::state;
 use crate::segment::create::own_len;
 
-use super::append::{Appended, Outgoing, Writer};
-use super::demands::Demands;
-use super::facts::{CursorMove, check_cursors};
+use super::append::{Appended, NewBlock, Writer};
 use super::job::Token;
+use super::metadata::{CursorMove, check_cursors};
+use super::preconditions::Preconditions;
 use super::{Log, enter};
 
 /// What is to be committed at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// A block for each topic.
-    pub blocks: &'a [Outgoing<'a>],
+    pub blocks: &'a [NewBlock<'a>],
     /// Body of a block in which the log notes facts, a member of the group; empty where there are none.
     pub facts: &'a [u8],
     /// Where cursors have to be for that.
@@ -56,7 +56,7 @@ impl Log {
     /// `CursorMoved` for one that is not where it is to move from.
     pub fn append_with_cursors(
         &self,
-        blocks: &[Outgoing<'_>],
+        blocks: &[NewBlock<'_>],
         cursors: &[CursorMove<'_>],
         interval: bool,
         firsts: &mut [u64],
@@ -71,7 +71,7 @@ impl Log {
         let batch = Batch { cursors, ..self.batch(blocks, &facts, interval)? };
         let mut slot = enter(&self.writer);
         self.expect_cursors(&mut slot, control, cursors)?;
-        let demands = Demands::default();
+        let demands = Preconditions::default();
         let appended = self.append_to(&mut slot, (control, member), &demands, &batch, firsts);
         appended.map_err(|e| self.unless_deleted(e))
     }
@@ -79,7 +79,7 @@ impl Log {
     /// What is to be committed, and the bytes that it needs.
     pub(super) fn batch<'a>(
         &self,
-        blocks: &'a [Outgoing<'a>],
+        blocks: &'a [NewBlock<'a>],
         facts: &'a [u8],
         interval: bool,
     ) -> Result<Batch<'a>> {
@@ -97,7 +97,7 @@ impl Log {
 }
 
 /// Everything that could be wrong with the blocks, before the lock.
-pub(super) fn check_blocks(blocks: &[Outgoing<'_>], firsts: &[u64]) -> Result<()> {
+pub(super) fn check_blocks(blocks: &[NewBlock<'_>], firsts: &[u64]) -> Result<()> {
     if blocks.is_empty() || blocks.len() != firsts.len() || blocks.iter().any(|b| b.count == 0) {
         let what = "an append takes one block or more, none without records".to_owned();
         return Err(Error::Invalid { what });
@@ -106,7 +106,7 @@ pub(super) fn check_blocks(blocks: &[Outgoing<'_>], firsts: &[u64]) -> Result<()
 }
 
 /// A topic stands once in a group: its blocks get their offsets before any of them is there.
-fn check_topics(blocks: &[Outgoing<'_>]) -> Result<()> {
+fn check_topics(blocks: &[NewBlock<'_>]) -> Result<()> {
     let mut seen = [0u64; state::MAX_TOPICS as usize / 64 + 1];
     for block in blocks {
         let topic = block.topic;
@@ -123,18 +123,18 @@ fn check_topics(blocks: &[Outgoing<'_>]) -> Result<()> {
 
 /// Bytes that these blocks take, as a group where they are several.
 #[inline]
-pub(super) fn len_of(blocks: &[Outgoing<'_>], has_producer: bool, in_group: bool) -> u64 {
+pub(super) fn len_of(blocks: &[NewBlock<'_>], has_producer: bool, in_group: bool) -> u64 {
     let in_group = u32::from(in_group);
-    let padded = |(i, block): (usize, &Outgoing<'_>)| {
+    let padded = |(i, block): (usize, &NewBlock<'_>)| {
         let flags = header_flags(block, has_producer, i, in_group);
-        align((Header::len_for(flags) + block.body.len()) as u64)
+        align((BlockHeader::len_for(flags) + block.body.len()) as u64)
     };
     blocks.iter().enumerate().map(padded).sum()
 }
 
 #[inline]
 pub(super) fn header_flags(
-    block: &Outgoing<'_>,
+    block: &NewBlock<'_>,
     has_producer: bool,
     i: usize,
     group_len: u32,
@@ -154,18 +154,18 @@ impl Writer {
     #[inline]
     pub(super) fn header(
         &self,
-        block: &Outgoing<'_>,
+        block: &NewBlock<'_>,
         producer: Option<Producer>,
         i: usize,
         first: u64,
         group_len: u32,
         time: u64,
-    ) -> Header {
+    ) -> BlockHeader {
         let base = self.walk.bases.get(block.topic).unwrap_or(first);
         let flags = header_flags(block, producer.is_some(), i, group_len);
-        Header {
+        BlockHeader {
             kind: Kind::Data,
-            len: (Header::len_for(flags) + block.body.len()) as u32,
+            len: (BlockHeader::len_for(flags) + block.body.len()) as u32,
             body_crc: block.body_crc,
             offset: (first - base) as u32,
             count: block.count,

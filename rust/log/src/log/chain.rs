@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
 use crate::format::block::Kind;
-use crate::format::segment::{Header, Mark};
+use crate::format::segment::{Mark, SegmentHeader};
 use crate::format::state::End;
-use crate::format::{Malformed, PAGE, names};
+use crate::format::{DecodeError, PAGE, names};
 use crate::segment::{Reading, Segment, UNREAD, expect_own, read_first_page, read_header};
-use crate::storage::{File, Open, Storage};
+use crate::storage::{File, OpenMode, Storage};
 
 use super::{LogSettings, enter};
 
@@ -35,13 +35,13 @@ pub struct Chain {
     generation: [u8; 16],
     reach: u64,
     reading: Reading,
-    known: Mutex<Known>,
+    known: Mutex<KnownSegment>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownSegment {
     sequences: Vec<u64>,
-    headers: BTreeMap<u64, Header>,
+    headers: BTreeMap<u64, SegmentHeader>,
     /// Sequence and salt of segments that begin as they should.
     whole: BTreeSet<(u64, u64)>,
     open: BTreeMap<u64, (Arc<Segment>, u64)>,
@@ -98,15 +98,15 @@ impl Chain {
     }
 
     /// The same segment with nothing of it in memory, for who reads without maps and has read much.
-    pub fn afresh(&self, segment: &Arc<Segment>) -> Result<Arc<Segment>> {
+    pub fn reopen_empty(&self, segment: &Arc<Segment>) -> Result<Arc<Segment>> {
         let mut known = enter(&self.known);
         let other = known.open.get(&segment.sequence()).map(|(other, _)| Arc::clone(other));
         // One that compaction put in its place has other blocks.
         let is_same = other.as_ref().is_none_or(|other| is_same_file(other, segment));
-        if let Some(other) = other.filter(|other| is_same && !other.is_heavy()) {
+        if let Some(other) = other.filter(|other| is_same && !other.exceeds_cache()) {
             return Ok(other);
         }
-        let (fresh, now) = (Arc::new(segment.afresh()?), known.uses);
+        let (fresh, now) = (Arc::new(segment.reopen_empty()?), known.uses);
         if is_same {
             known.open.insert(segment.sequence(), (Arc::clone(&fresh), now));
         }
@@ -135,7 +135,7 @@ impl Chain {
     }
 
     /// As [`Chain::segment`], for a look in passing: what was not open is not kept open.
-    pub fn glance(&self, sequence: u64) -> Result<Arc<Segment>> {
+    pub fn open_uncached(&self, sequence: u64) -> Result<Arc<Segment>> {
         let open = enter(&self.known).open.get(&sequence).map(|(open, _)| Arc::clone(open));
         open.map_or_else(|| self.open_segment(sequence), Ok)
     }
@@ -164,7 +164,7 @@ impl Chain {
             listed = now;
         };
         let mut known = enter(&self.known);
-        let is_other = |header: &Header| known.headers.get(&header.sequence) != Some(header);
+        let is_other = |header: &SegmentHeader| known.headers.get(&header.sequence) != Some(header);
         let is_changed = known.sequences != whole || forgotten.iter().any(is_other);
         known.changes += u64::from(is_changed);
         known.sequences.clone_from(&whole);
@@ -176,7 +176,7 @@ impl Chain {
     /// is not the file of its name any more; one of which the header is known continues what is not there,
     /// although older ones are. Returns the headers of the latter: that may be so because something is
     /// missing.
-    fn forget_replaced(&self, listed: &[u64]) -> Vec<Header> {
+    fn forget_replaced(&self, listed: &[u64]) -> Vec<SegmentHeader> {
         let mut known = enter(&self.known);
         let newest = listed.last().copied();
         let open = known.open.iter().filter(|(sequence, _)| Some(**sequence) != newest);
@@ -184,7 +184,7 @@ impl Chain {
             listed.binary_search(&segment.sequence()).is_ok()
                 && matches!(segment.has_its_name(&*self.storage), Ok(false))
         });
-        let lacks = |header: &&Header| {
+        let lacks = |header: &&SegmentHeader| {
             header.previous.is_some_and(|previous| {
                 listed.first().is_some_and(|first| *first < previous.sequence)
                     && listed.binary_search(&previous.sequence).is_err()
@@ -308,7 +308,8 @@ impl Chain {
         if enter(&self.known).whole.contains(&(sequence, salt)) {
             return Ok(Beginning::Whole);
         }
-        let segment = if is_newest { self.segment(sequence)? } else { self.glance(sequence)? };
+        let segment =
+            if is_newest { self.segment(sequence)? } else { self.open_uncached(sequence)? };
         if segment.read_mark()?.is_some_and(|mark| mark.position > 0) {
             return Ok(Beginning::Marked);
         }
@@ -361,7 +362,7 @@ impl Chain {
     }
 
     /// Header of a segment of the log.
-    pub fn header(&self, sequence: u64) -> Result<Header> {
+    pub fn header(&self, sequence: u64) -> Result<SegmentHeader> {
         if let Some(header) = enter(&self.known).headers.get(&sequence) {
             return Ok(header.clone());
         }
@@ -370,7 +371,7 @@ impl Chain {
         Ok(header)
     }
 
-    fn read_header(&self, sequence: u64) -> Result<Header> {
+    fn read_header(&self, sequence: u64) -> Result<SegmentHeader> {
         let (file, path) = self.open_file(sequence)?;
         let header = read_header(&*file, &path)?;
         // A copy under a later name would seem to supersede what it is a copy of.
@@ -378,7 +379,7 @@ impl Chain {
         Ok(header)
     }
 
-    fn first_page(&self, sequence: u64) -> Result<(Header, Option<Mark>)> {
+    fn first_page(&self, sequence: u64) -> Result<(SegmentHeader, Option<Mark>)> {
         let open = enter(&self.known).open.get(&sequence).map(|(open, _)| Arc::clone(open));
         if let Some(segment) = open {
             return Ok((segment.header().clone(), segment.read_mark()?));
@@ -392,7 +393,8 @@ impl Chain {
 
     fn open_file(&self, sequence: u64) -> Result<(Arc<dyn File>, PathBuf)> {
         let path = self.dir.join(names::segment(sequence));
-        let file = self.storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e));
+        let file =
+            self.storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e));
         let file = file.map_err(|e| unless_missing(e, &self.dir, sequence))?;
         Ok((file, path))
     }
@@ -440,7 +442,7 @@ impl Chain {
                 let Some(previous) = header.previous else { continue };
                 if previous.sequence == segment.sequence() {
                     if previous.salt != segment.salt() {
-                        let what = Malformed::Damaged("a segment that continues another one");
+                        let what = DecodeError::Damaged("a segment that continues another one");
                         let path = self.dir.join(names::segment(sequence));
                         return Err(Error::malformed(&path, 0, what));
                     }
@@ -533,7 +535,7 @@ fn close_oldest_unused(open: &mut BTreeMap<u64, (Arc<Segment>, u64)>) {
 ///
 /// # Errors
 /// When it could not be read.
-pub fn names_successor(before: &Segment, end: u64, header: &Header) -> Result<bool> {
+pub fn names_successor(before: &Segment, end: u64, header: &SegmentHeader) -> Result<bool> {
     let Some(block) = before.sound(end)? else { return Ok(false) };
     if block.header.kind != Kind::End {
         return Ok(false);

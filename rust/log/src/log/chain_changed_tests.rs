@@ -1,7 +1,7 @@
 //! The chain of a directory that changes, or whose disk fails, while the chain is known.
 
 use super::*;
-use crate::storage::faulty::{Call, Fault, FaultyStorage, How};
+use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 impl Place {
     /// Put another segment in the place of one, as compaction does.
@@ -51,7 +51,7 @@ fn a_segment_that_is_open_and_was_replaced_is_opened_anew() {
         assert_eq!((found.salt(), chain.header(1).unwrap().salt), (new.salt, new.salt));
         assert_eq!(changes_by_a_refresh(&chain), 0);
         // Who still reads the old one goes on in the old one, and nobody else is given it.
-        let fresh = chain.afresh(&stale).unwrap();
+        let fresh = chain.reopen_empty(&stale).unwrap();
         assert_eq!(fresh.salt(), stale.salt());
         assert!(!Arc::ptr_eq(&fresh, &found));
         assert!(Arc::ptr_eq(&found, &chain.segment(1).unwrap()));
@@ -151,7 +151,7 @@ fn a_gap_is_named_wherever_it_is_and_what_lies_before_it_is_read() {
 fn a_header_that_is_damaged_is_no_end_of_the_log() {
     let p = Place::new();
     p.row(4);
-    let file = p.memory.open(&p.path(2), Open::ReadWrite).unwrap();
+    let file = p.memory.open(&p.path(2), OpenMode::ReadWrite).unwrap();
     file.write_at(&[0xee; 64], 0).unwrap();
     let chain = p.chain(Reading::Map);
     let error = next(&chain, 1).unwrap_err();
@@ -204,7 +204,7 @@ fn a_segment_that_cannot_be_opened_is_not_called_missing() {
     let p = Place::new();
     p.row(1);
     let (disk, chain) = p.on_a_bad_disk();
-    disk.plan(Fault::at(1, How::Errno(libc::EMFILE)).only(Call::Open).forever());
+    disk.plan(Fault::at(1, FailureKind::Errno(libc::EMFILE)).only(Call::Open).forever());
     for error in [chain.segment(0).unwrap_err(), chain.header(0).unwrap_err()] {
         assert!(matches!(error, Error::Io { .. }), "{error}");
     }

@@ -7,7 +7,7 @@ use crate::format::block::Kind;
 use crate::format::segment::Previous;
 use crate::format::settings::WriteMode;
 use crate::segment::create::{Builder, own_header};
-use crate::storage::Access;
+use crate::storage::MapAccess;
 use crate::storage::memory::MemoryStorage;
 
 #[path = "chain_changed_tests.rs"]
@@ -31,10 +31,10 @@ impl Place {
     /// Make a segment that supersedes whatever lies behind `previous`; what a successor says of it.
     fn segment(&self, sequence: u64, previous: Option<Previous>, mark: Mark) -> Previous {
         let path = self.path(sequence);
-        let made = Builder::new(&self.memory, path, LEN, LEN, 0o600, Access::Write);
+        let made = Builder::new(&self.memory, path, LEN, LEN, 0o600, MapAccess::Write);
         let mut builder = made.unwrap();
         builder.block(&own_header(Kind::Snapshot, &[], 0), &[]).unwrap();
-        let header = Header {
+        let header = SegmentHeader {
             log: LOG,
             sequence,
             salt: builder.salt(),
@@ -62,9 +62,9 @@ impl Place {
 
     fn copy(&self, from: u64, to: u64) {
         let mut bytes = vec![0; LEN as usize];
-        let read = self.memory.open(&self.path(from), Open::Read).unwrap();
+        let read = self.memory.open(&self.path(from), OpenMode::Read).unwrap();
         let got = read.read_at(&mut bytes, 0).unwrap();
-        let made = self.memory.open(&self.path(to), Open::CreateNew(0o600)).unwrap();
+        let made = self.memory.open(&self.path(to), OpenMode::CreateNew(0o600)).unwrap();
         made.write_at(&bytes[..got], 0).unwrap();
     }
 
@@ -232,7 +232,7 @@ fn recovery_looks_back_to_a_claim_that_an_earlier_incarnation_made() {
 fn a_segment_without_a_sound_mark_does_not_end_the_looking_back() {
     let p = Place::new();
     p.row(2);
-    let file = p.memory.open(&p.path(1), Open::ReadWrite).unwrap();
+    let file = p.memory.open(&p.path(1), OpenMode::ReadWrite).unwrap();
     file.write_at(&[0; 64], marked(1).slot()).unwrap();
     let listed = [0, 1, 2];
     let found = p.chain(Reading::Map).since_last_incarnation(&listed).unwrap();
@@ -268,9 +268,9 @@ fn a_segment_of_which_nothing_is_in_memory_is_shared_by_all_who_ask_for_one() {
     p.row(0);
     let chain = p.chain(Reading::Pread);
     let first = chain.segment(0).unwrap();
-    assert!(Arc::ptr_eq(&chain.afresh(&first).unwrap(), &first), "it is not heavy at all");
+    assert!(Arc::ptr_eq(&chain.reopen_empty(&first).unwrap(), &first), "it is not heavy at all");
     chain.forget();
-    let fresh = chain.afresh(&first).unwrap();
+    let fresh = chain.reopen_empty(&first).unwrap();
     assert!(!Arc::ptr_eq(&fresh, &first));
     assert!(Arc::ptr_eq(&chain.segment(0).unwrap(), &fresh), "the next one gets the same");
 }

@@ -13,7 +13,7 @@ use crate::format::control::{HEADER_LEN, LEN, at, decode_header, encode_header, 
 use crate::format::wake as bell;
 use crate::segment::index::write_file;
 use crate::storage::real::private_memory;
-use crate::storage::{Access, File, Map, Open, Stat, Storage, Word};
+use crate::storage::{File, Map, MapAccess, OpenMode, Stat, Storage, Word};
 use crate::sync::update;
 use crate::wake;
 
@@ -36,9 +36,14 @@ impl Control {
     ///
     /// # Errors
     /// `Io` when it is missing, `Corrupt` or `Newer` when it cannot be used.
-    pub fn open(storage: &dyn Storage, dir: &Path, log: [u8; 16], access: Access) -> Result<Self> {
+    pub fn open(
+        storage: &dyn Storage,
+        dir: &Path,
+        log: [u8; 16],
+        access: MapAccess,
+    ) -> Result<Self> {
         let path = dir.join("control");
-        let how = if access == Access::Read { Open::Read } else { Open::ReadWrite };
+        let how = if access == MapAccess::Read { OpenMode::Read } else { OpenMode::ReadWrite };
         let file = storage.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
         let mut header = [0; HEADER_LEN];
         let got = file.read_at(&mut header, 0).map_err(|e| Error::io("read", &path, e))?;
@@ -57,7 +62,7 @@ impl Control {
     /// The incarnation for which a log's control file is valid, by one look; `None` where the file
     /// cannot be used.
     pub fn incarnation_in(storage: &dyn Storage, dir: &Path, log: [u8; 16]) -> Option<u64> {
-        let file = storage.open(&dir.join("control"), Open::Read).ok()?;
+        let file = storage.open(&dir.join("control"), OpenMode::Read).ok()?;
         let mut page = [0; LEN as usize];
         let got = file.read_at(&mut page, 0).ok()?;
         decode_header(&page[..got], log).ok()?;
@@ -71,7 +76,7 @@ impl Control {
     /// As [`Control::open`].
     pub fn open_unmapped(storage: &dyn Storage, dir: &Path, log: [u8; 16]) -> Result<Self> {
         let path = dir.join("control");
-        let file = storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e))?;
+        let file = storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
         let mut page = vec![0; LEN as usize];
         let got = file.read_at(&mut page, 0).map_err(|e| Error::io("read", &path, e))?;
         let id =
@@ -310,20 +315,20 @@ impl Control {
     }
 
     /// Ring this page, of the store, for those who wait for several logs. The first one named stays.
-    pub fn set_bell(&self, page: Map) {
+    pub fn set_notifier(&self, page: Map) {
         // Another would be a page of the same store.
         let _ = self.bell.set(page);
     }
 
-    fn bell(&self) -> Option<Word<'_>> {
+    fn notifier(&self) -> Option<Word<'_>> {
         self.bell.get().map(|page| page.word(bell::at::COUNTER))
     }
 
     /// Wake everybody who may be sleeping for the log's sake.
-    pub fn rouse(&self) {
+    pub fn wake_all(&self) {
         if self.can_wait() {
-            wake::rouse(&self.word(at::WAKE));
-            self.bell().iter().for_each(wake::rouse);
+            wake::wake_all(&self.word(at::WAKE));
+            self.notifier().iter().for_each(wake::wake_all);
         } else {
             // Where nothing is mapped for writing nobody can leave a flag; sleepers have bounds.
             let _ = self.set(at::WAKE, self.map.load(at::WAKE).wrapping_add(1));
@@ -337,10 +342,10 @@ impl Control {
 
     /// Leave word that somebody sleeps on the store's bell for this log's sake; false where that is
     /// not possible. Look at the log afterwards, then sleep.
-    pub fn leave_word(&self, who: u64) -> bool {
+    pub fn register_waiter(&self, who: u64) -> bool {
         let can_wait = self.can_wait();
         if can_wait {
-            wake::leave_word(&self.word(at::WAITING), who);
+            wake::register_waiter(&self.word(at::WAITING), who);
         }
         can_wait
     }
@@ -354,16 +359,20 @@ impl Control {
         let flag = self.word(at::WAITING);
         if appended {
             if wake::is_awaited_after_unlock(&flag) {
-                self.ring();
+                self.wake_waiters();
             }
         } else if wake::is_awaited(&flag) {
-            wake::ring(&self.word(at::WAKE), &flag, self.bell().as_ref());
+            wake::notify(&self.word(at::WAKE), &flag, self.notifier().as_ref());
         }
     }
 
     /// Wake those who left word that they wait for appends.
     #[cold]
-    pub fn ring(&self) {
-        wake::ring_appended(&self.word(at::WAKE), &self.word(at::WAITING), self.bell().as_ref());
+    pub fn wake_waiters(&self) {
+        wake::notify_appended(
+            &self.word(at::WAKE),
+            &self.word(at::WAITING),
+            self.notifier().as_ref(),
+        );
     }
 }

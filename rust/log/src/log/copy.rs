@@ -26,16 +26,16 @@ use crate::format::block::Kind;
 use crate::format::segment::{HEADER_LEN, Mark};
 use crate::format::settings::WriteMode;
 use crate::format::state::{CursorState, LogState};
-use crate::format::{Malformed, PAGE, names};
+use crate::format::{DecodeError, PAGE, names};
 use crate::segment::index::write_file;
-use crate::segment::{Bad, Check, NO_BLOCK, Reading, Segment};
-use crate::storage::{File, Open, Storage};
+use crate::segment::{BlockError, Check, NO_BLOCK, Reading, Segment};
+use crate::storage::{File, OpenMode, Storage};
 
 use super::LogSettings;
 use super::chain::{Chain, is_missing, missing};
 use super::control::Control;
 use super::create::{dir_mode, lock_mode};
-use super::facts::Ends;
+use super::metadata::TopicEnds;
 use super::seek::begins_where_trimmed;
 use super::verify::Progress;
 
@@ -50,7 +50,7 @@ const TRIES: u32 = 5;
 
 /// A segment to be copied. It is not kept open: a log may have more of them than a process files.
 #[derive(Debug)]
-struct Piece {
+struct SegmentPiece {
     sequence: u64,
     salt: u64,
     /// Where its content ends: what the copy's mark says.
@@ -77,7 +77,7 @@ pub struct CopiedMove {
 #[derive(Debug)]
 pub struct LogCopy {
     chain: Chain,
-    pieces: Vec<Piece>,
+    pieces: Vec<SegmentPiece>,
     write_mode: WriteMode,
     file_mode: u32,
 }
@@ -108,7 +108,7 @@ impl LogCopy {
             let checked = check_unproven(&chain, &segment, end, recovered)?;
             let checked = if last { behind_tail(&segment, checked) } else { checked };
             let settled = !last && segment.sequence() < durable;
-            let piece = Piece {
+            let piece = SegmentPiece {
                 sequence: segment.sequence(),
                 salt: segment.salt(),
                 end: checked,
@@ -141,7 +141,7 @@ impl LogCopy {
     /// `Corrupt` when a segment is not there any more, `Io`.
     pub fn moves_since(&self, from: Address) -> Result<Vec<CopiedMove>> {
         let mut moves = Vec::new();
-        let later = |piece: &&Piece| piece.sequence >= from.sequence();
+        let later = |piece: &&SegmentPiece| piece.sequence >= from.sequence();
         for piece in self.pieces.iter().filter(later) {
             let is_first = piece.sequence == from.sequence();
             let begin = if is_first { from.position().max(PAGE) } else { PAGE };
@@ -160,12 +160,12 @@ impl LogCopy {
     ///
     /// # Errors
     /// `Corrupt`, `Newer`, `Io`: nobody can tell.
-    pub fn ends(&self) -> Result<Ends> {
-        let Some(last) = self.pieces.last() else { return Ok(Ends(LogState::default())) };
+    pub fn ends(&self) -> Result<TopicEnds> {
+        let Some(last) = self.pieces.last() else { return Ok(TopicEnds(LogState::default())) };
         let mut segment = self.chain.segment(last.sequence)?;
         let mut walk = segment.opening()?.clone();
         walk.go_to(&mut segment, last.end)?;
-        Ok(Ends(walk.state))
+        Ok(TopicEnds(walk.state))
     }
 
     /// Copy no more than what lies before a group.
@@ -202,8 +202,9 @@ impl LogCopy {
         for piece in &self.pieces {
             let segment = self.chain.segment(piece.sequence)?;
             if segment.salt() != piece.salt {
-                let what = Malformed::Damaged("another segment than the one that was to be copied");
-                return Err(segment.error(Bad { position: 0, what }));
+                let what =
+                    DecodeError::Damaged("another segment than the one that was to be copied");
+                return Err(segment.error(BlockError { position: 0, what }));
             }
             piece.copy(&segment, storage, to, self.file_mode, &mut |bytes| {
                 *done += bytes;
@@ -279,11 +280,11 @@ fn check_unproven(
     let mut segment = Arc::clone(segment);
     let mut position = mark.max(PAGE);
     while end.is_none_or(|end| position < end) {
-        if segment.is_heavy() {
-            segment = Arc::new(segment.afresh()?);
+        if segment.exceeds_cache() {
+            segment = Arc::new(segment.reopen_empty()?);
         }
-        let doubt = |bad: Bad| match bad.what {
-            Malformed::Damaged(what) if !recovered => {
+        let doubt = |bad: BlockError| match bad.what {
+            DecodeError::Damaged(what) if !recovered => {
                 let (path, position) = (segment.path().to_path_buf(), bad.position);
                 Error::NeedsRecovery { path, position, what }
             }
@@ -292,7 +293,7 @@ fn check_unproven(
         match segment.block(position, Check::Full).map_err(doubt)? {
             Some(block) => position = block.end(),
             None if end.is_none() => break,
-            None => return Err(doubt(Bad { position, what: NO_BLOCK })),
+            None => return Err(doubt(BlockError { position, what: NO_BLOCK })),
         }
     }
     Ok(position)
@@ -303,14 +304,14 @@ fn behind_end_block(segment: &Segment, end: u64) -> Result<u64> {
     match segment.block(end, Check::Full) {
         Ok(Some(block)) if block.header.kind == Kind::End => Ok(block.end()),
         Ok(_) => {
-            let what = Malformed::Damaged("no end block where the segment ends");
-            Err(segment.error(Bad { position: end, what }))
+            let what = DecodeError::Damaged("no end block where the segment ends");
+            Err(segment.error(BlockError { position: end, what }))
         }
         Err(bad) => Err(segment.error(bad)),
     }
 }
 
-impl Piece {
+impl SegmentPiece {
     /// Cursors that move from a position on. What is damaged says nothing.
     fn moves(&self, segment: &Segment, begin: u64, into: &mut Vec<CopiedMove>) {
         let (mut position, mut head) = (begin, begin);
@@ -347,7 +348,7 @@ impl Piece {
     ) -> Result<()> {
         let path: PathBuf = to.join(names::segment(self.sequence));
         let failed = |what| move |e| (what, e);
-        let target = storage.open(&path, Open::CreateNew(mode));
+        let target = storage.open(&path, OpenMode::CreateNew(mode));
         let target = target.map_err(|e| Error::io("create", &path, e))?;
         let finish = |(what, e): (&'static str, std::io::Error)| Error::io(what, &path, e);
         self.first_page(segment, &*target).map_err(failed("write")).map_err(finish)?;

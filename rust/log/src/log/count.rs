@@ -3,7 +3,7 @@
 //! Owns the difference between offsets and records. In a log that was never compacted each offset is a
 //! record, so a subtraction answers and nothing is read. Compaction leaves offsets without a record.
 //! Its segments say so in their headers, and only these are counted: once, by the headers of their
-//! blocks, and remembered for as long as the file is the same ([`Counts`]). A later question reads at
+//! blocks, and remembered for as long as the file is the same ([`RecordCounts`]). A later question reads at
 //! most [`STEP`] bytes of headers at each end of its range.
 //!
 //! What corruption hides counts as records: [`Log::count`] is then an upper bound. An offset that would
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use crate::error::{Error, Result};
 use crate::format::block::{HEADER_LEN, Kind, flag};
 use crate::format::names;
-use crate::segment::{Bad, Block, Check, NO_BLOCK, Segment};
+use crate::segment::{Block, BlockError, Check, NO_BLOCK, Segment};
 use crate::storage::Stat;
 
 use super::chain::{is_missing, missing};
@@ -36,37 +36,37 @@ const TRIES: u32 = 8;
 
 /// What is known of segments: by device and inode, with length and time of the last change.
 #[derive(Debug, Default)]
-pub struct Counts(Mutex<BTreeMap<(u64, u64), Known>>);
+pub struct RecordCounts(Mutex<BTreeMap<(u64, u64), KnownCounts>>);
 
 #[derive(Debug)]
-struct Known {
+struct KnownCounts {
     len: u64,
     modified_us: i64,
     /// `None` for a segment that compaction did not make.
-    counted: Option<Arc<Counted>>,
+    counted: Option<Arc<CountedSegment>>,
 }
 
 /// A compacted segment: its topics by number.
 #[derive(Debug, Default)]
-struct Counted {
-    lanes: BTreeMap<u32, Lane>,
+struct CountedSegment {
+    lanes: BTreeMap<u32, TopicCounts>,
     places: usize,
     is_whole: bool,
 }
 
 /// The offsets of a topic that a segment covers, and how many records have one.
 #[derive(Debug, Default)]
-struct Lane {
+struct TopicCounts {
     base: u64,
     end: u64,
     records: u64,
-    places: Vec<Place>,
-    hidden: Vec<Hidden>,
+    places: Vec<CountMark>,
+    hidden: Vec<HiddenOffsets>,
 }
 
 /// A block: its first offset, its position, and the records of the topic before it in the segment.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct CountMark {
     offset: u64,
     position: u64,
     before: u64,
@@ -74,17 +74,17 @@ struct Place {
 
 /// Offsets that corruption hides.
 #[derive(Clone, Debug)]
-struct Hidden {
+struct HiddenOffsets {
     offsets: Range<u64>,
     /// Records before them in the segment.
     before: u64,
-    bad: Bad,
+    bad: BlockError,
 }
 
 /// A compacted segment on the way from the newest to the oldest.
-struct Found {
+struct OpenedCounts {
     segment: Arc<Segment>,
-    counted: Arc<Counted>,
+    counted: Arc<CountedSegment>,
 }
 
 impl Log {
@@ -251,19 +251,19 @@ impl Log {
         }
     }
 
-    fn between(&self, found: &Found, topic: u32, offsets: &Range<u64>) -> Result<u64> {
+    fn between(&self, found: &OpenedCounts, topic: u32, offsets: &Range<u64>) -> Result<u64> {
         let before = self.before(found, topic, offsets.start)?;
         Ok(self.before(found, topic, offsets.end)?.saturating_sub(before))
     }
 
     fn base_in(&self, sequence: u64, topic: u32) -> Result<Option<u64>> {
-        let segment = self.chain.glance(sequence)?;
+        let segment = self.chain.open_uncached(sequence)?;
         Ok(self.opening(&segment)?.bases.get(topic))
     }
 
     /// What a segment holds, by the file that has its name now; `None` for one that compaction did not
     /// make.
-    fn counted(&self, sequence: u64) -> Result<Option<Found>> {
+    fn counted(&self, sequence: u64) -> Result<Option<OpenedCounts>> {
         let path = self.dir.join(names::segment(sequence));
         let counts = self.counts();
         for _ in 0..TRIES {
@@ -275,7 +275,7 @@ impl Log {
             if matches!(known, Some(None)) {
                 return Ok(None);
             }
-            let segment = self.chain.glance(sequence)?;
+            let segment = self.chain.open_uncached(sequence)?;
             let is = segment.file().stat().map_err(|error| Error::io("stat", &path, error))?;
             if (is.device, is.inode) != (stat.device, stat.inode) {
                 // Another one took its place, now or since the log was listed.
@@ -283,7 +283,7 @@ impl Log {
                 continue;
             }
             if let Some(Some(counted)) = known {
-                return Ok(Some(Found { segment, counted }));
+                return Ok(Some(OpenedCounts { segment, counted }));
             }
             let is_compacted = segment.header().replaces.is_some();
             let counted =
@@ -291,24 +291,26 @@ impl Log {
             if counted.as_ref().is_none_or(|counted| counted.is_whole) {
                 counts.remember(&stat, counted.clone());
             }
-            return Ok(counted.map(|counted| Found { segment, counted }));
+            return Ok(counted.map(|counted| OpenedCounts { segment, counted }));
         }
         Err(missing(&self.dir, sequence))
     }
 
     /// Go through the headers of a compacted segment.
-    fn count_segment(&self, segment: &Arc<Segment>) -> Result<Counted> {
+    fn count_segment(&self, segment: &Arc<Segment>) -> Result<CountedSegment> {
         let (opening, limit) = (self.opening(segment)?, self.limit(segment)?);
         let limit = limit.unwrap_or_else(|| segment.map().len());
-        let lane =
-            |(number, base): (u32, u64)| (number, Lane { base, end: base, ..Lane::default() });
+        let lane = |(number, base): (u32, u64)| {
+            (number, TopicCounts { base, end: base, ..TopicCounts::default() })
+        };
         let bases = opening.state.topics().filter_map(|(n, _)| Some((n, opening.bases.get(n)?)));
-        let mut counted = Counted { lanes: bases.map(lane).collect(), ..Counted::default() };
+        let mut counted =
+            CountedSegment { lanes: bases.map(lane).collect(), ..CountedSegment::default() };
         counted.is_whole = true;
         let (mut position, mut segment, mut bad) = (opening.position, Arc::clone(segment), None);
         while position < limit {
-            if segment.is_heavy() {
-                segment = self.chain.afresh(&segment)?;
+            if segment.exceeds_cache() {
+                segment = self.chain.reopen_empty(&segment)?;
             }
             match segment.block(position, Check::Header) {
                 Ok(Some(block)) => {
@@ -317,7 +319,7 @@ impl Log {
                 }
                 other => {
                     let what = other.err().map_or(NO_BLOCK, |bad| bad.what);
-                    bad = bad.or(Some(Bad { position, what }));
+                    bad = bad.or(Some(BlockError { position, what }));
                     counted.is_whole = false;
                     let behind = limit.saturating_add(HEADER_LEN as u64);
                     let next = segment.next_block(position + 8, behind);
@@ -336,7 +338,7 @@ impl Log {
     }
 
     /// How many records of a topic a segment has before an offset.
-    fn before(&self, found: &Found, topic: u32, offset: u64) -> Result<u64> {
+    fn before(&self, found: &OpenedCounts, topic: u32, offset: u64) -> Result<u64> {
         let lane = &found.counted.lanes[&topic];
         if offset >= lane.end {
             return Ok(lane.records);
@@ -365,7 +367,7 @@ impl Log {
     }
 
     /// The offset of a record of a topic in a segment, by its number there.
-    fn nth(&self, found: &Found, topic: u32, number: u64) -> Result<u64> {
+    fn nth(&self, found: &OpenedCounts, topic: u32, number: u64) -> Result<u64> {
         let mut offset = found.counted.lanes[&topic].base;
         self.walk(
             found,
@@ -392,19 +394,19 @@ impl Log {
     /// for as long as `seen` says so.
     fn walk(
         &self,
-        found: &Found,
+        found: &OpenedCounts,
         topic: u32,
-        fits: impl Fn(&Place) -> bool,
+        fits: impl Fn(&CountMark) -> bool,
         mut seen: impl FnMut(&DataBlock, u64) -> Result<bool>,
     ) -> Result<()> {
         let (lane, mut segment) = (&found.counted.lanes[&topic], Arc::clone(&found.segment));
         let Some(place) = lane.places[..lane.places.partition_point(fits)].last() else {
             return Ok(());
         };
-        let Place { mut position, mut before, .. } = *place;
+        let CountMark { mut position, mut before, .. } = *place;
         loop {
-            if segment.is_heavy() {
-                segment = self.chain.afresh(&segment)?;
+            if segment.exceeds_cache() {
+                segment = self.chain.reopen_empty(&segment)?;
             }
             let block = match segment.block(position, Check::Header) {
                 Ok(Some(block)) => block,
@@ -427,42 +429,42 @@ impl Log {
         }
     }
 
-    fn counts(&self) -> &Arc<Counts> {
+    fn counts(&self) -> &Arc<RecordCounts> {
         self.counts.get_or_init(Arc::default)
     }
 
     /// Remember counts together with other handles of the store's logs, if nothing was counted yet.
-    pub(crate) fn share_counts(&self, counts: &Arc<Counts>) {
+    pub(crate) fn share_counts(&self, counts: &Arc<RecordCounts>) {
         self.counts.get_or_init(|| Arc::clone(counts));
     }
 }
 
-impl Counts {
+impl RecordCounts {
     /// What is known of a file, if it is as it was then.
-    fn get(&self, stat: &Stat) -> Option<Option<Arc<Counted>>> {
+    fn get(&self, stat: &Stat) -> Option<Option<Arc<CountedSegment>>> {
         let all = enter(&self.0);
         let known = all.get(&(stat.device, stat.inode))?;
         let is_same = (known.len, known.modified_us) == (stat.len, stat.modified_us);
         is_same.then(|| known.counted.clone())
     }
 
-    fn remember(&self, stat: &Stat, counted: Option<Arc<Counted>>) {
+    fn remember(&self, stat: &Stat, counted: Option<Arc<CountedSegment>>) {
         let mut all = enter(&self.0);
         let places =
-            |counted: &Option<Arc<Counted>>| 1 + counted.as_ref().map_or(0, |it| it.places);
+            |counted: &Option<Arc<CountedSegment>>| 1 + counted.as_ref().map_or(0, |it| it.places);
         // Also of files that are gone.
         if all.values().map(|known| places(&known.counted)).sum::<usize>() + places(&counted) > MOST
         {
             all.clear();
         }
         let (len, modified_us) = (stat.len, stat.modified_us);
-        all.insert((stat.device, stat.inode), Known { len, modified_us, counted });
+        all.insert((stat.device, stat.inode), KnownCounts { len, modified_us, counted });
     }
 }
 
-impl Counted {
+impl CountedSegment {
     /// Count a block in, behind corruption if there was some since the last block of its topic.
-    fn add(&mut self, block: &Block, bad: Option<Bad>) {
+    fn add(&mut self, block: &Block, bad: Option<BlockError>) {
         if block.header.kind != Kind::Data {
             return;
         }
@@ -472,21 +474,21 @@ impl Counted {
         let is_far = lane.places.last().is_none_or(|last| last.position + STEP <= block.position);
         if is_behind || is_far {
             let (position, before) = (block.position, lane.records);
-            lane.places.push(Place { offset, position, before });
+            lane.places.push(CountMark { offset, position, before });
         }
         lane.records += u64::from(block.header.count);
         lane.end = lane.end.max(offset.saturating_add(block.header.span.into()));
     }
 }
 
-impl Lane {
+impl TopicCounts {
     /// Up to an offset nothing was met since the last block; true where that hides some.
-    fn hide(&mut self, until: u64, bad: Bad) -> bool {
+    fn hide(&mut self, until: u64, bad: BlockError) -> bool {
         let offsets = self.end..until;
         if offsets.is_empty() {
             return false;
         }
-        self.hidden.push(Hidden { offsets: offsets.clone(), before: self.records, bad });
+        self.hidden.push(HiddenOffsets { offsets: offsets.clone(), before: self.records, bad });
         self.records += offsets.end - offsets.start;
         self.end = until;
         true

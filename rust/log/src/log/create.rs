@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::format::block::Kind;
-use crate::format::segment::{Header, Mark};
+use crate::format::segment::{Mark, SegmentHeader};
 use crate::format::settings::WriteMode;
 use crate::format::state::{LogState, TopicState};
 use crate::format::{PAGE, control::flag, names};
 use crate::segment::create::{Builder, own_header, own_len};
 use crate::segment::index::{Index, write_file};
 use crate::segment::{Reading, Segment};
-use crate::storage::{Access, Open, Storage};
+use crate::storage::{MapAccess, OpenMode, Storage};
 
 use super::append::RESERVE;
 use super::chain::list_segments;
@@ -74,10 +74,10 @@ pub fn create(storage: &dyn Storage, dir: &Path, spec: &LogSpec) -> Result<()> {
     let snapshot = state.encode_since(&LogState::default());
     let len = new_segment_len(spec.segment_bytes, snapshot.len());
     let path = dir.join(names::segment(0));
-    let access = Access::WriteThrough;
+    let access = MapAccess::WriteThrough;
     let mut segment = Builder::new(storage, path.clone(), len, len, spec.file_mode, access)?;
     segment.block(&own_header(Kind::Snapshot, &snapshot, 0), &snapshot)?;
-    let header = Header {
+    let header = SegmentHeader {
         log: spec.generation,
         sequence: 0,
         salt: segment.salt(),
@@ -138,8 +138,8 @@ fn say_deleted(storage: &dyn Storage, dir: &Path, deleted: bool) -> Result<()> {
     // Only stores that are written by `pwrite` have lock files; there nobody else may store flags
     // meanwhile.
     let path = dir.join(Which::Sync.file());
-    let lock = storage.open(&path, Open::ReadWrite).ok();
-    let access = if lock.is_some() { Access::WriteThrough } else { Access::Write };
+    let lock = storage.open(&path, OpenMode::ReadWrite).ok();
+    let access = if lock.is_some() { MapAccess::WriteThrough } else { MapAccess::Write };
     let control = match Control::open(storage, dir, generation, access) {
         Ok(control) => control,
         // Who has it open would go on: it stays for the next sweep, which tells them first.
@@ -152,7 +152,7 @@ fn say_deleted(storage: &dyn Storage, dir: &Path, deleted: bool) -> Result<()> {
         wait_for_flock(&**lock, &path, Some(PATIENCE))?;
     }
     control.set_flag(flag::DELETED, deleted)?;
-    control.rouse();
+    control.wake_all();
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::format::control::{at, flag};
 use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::lock::{self, Identity};
-use crate::storage::{LockKind, Open};
+use crate::storage::{LockKind, OpenMode};
 
 use super::Log;
 use super::guard::Which;
@@ -37,7 +37,7 @@ pub struct LockInfo {
 
 /// A log as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
+pub struct LogExtent {
     /// Up to where it is committed, as its control page says; `None` without one.
     pub committed: Option<Address>,
     /// Up to where it is on the medium, as far as that is known.
@@ -67,13 +67,13 @@ impl Log {
     ///
     /// # Errors
     /// `Corrupt`, `Newer` or `Io` when its segments cannot be listed.
-    pub fn extent(&self) -> Result<Extent> {
+    pub fn extent(&self) -> Result<LogExtent> {
         let control = self.control();
         let flags = control.map_or(0, super::Control::flags);
         let (committed, durable) = (self.committed(), self.durable());
         let segments = self.segment_infos(committed)?;
         let live = segments.iter().map(|segment| segment.live).sum();
-        Ok(Extent {
+        Ok(LogExtent {
             committed,
             durable,
             incarnation: control.map_or(0, super::Control::incarnation),
@@ -130,7 +130,7 @@ impl Log {
     /// moment at most.
     fn lock_file_info(&self, which: Which) -> LockInfo {
         let path = self.dir.join(which.file());
-        let file = self.storage.open(&path, Open::ReadWrite);
+        let file = self.storage.open(&path, OpenMode::ReadWrite);
         let free = file.and_then(|file| {
             let free = file.try_lock(LockKind::Shared)?;
             file.close();

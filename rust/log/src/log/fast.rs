@@ -15,21 +15,21 @@ use crate::format::address::{Address, align};
 use crate::format::block::{HEADER_LEN, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, PlainHeader};
 use crate::format::checksum::crc32_of;
 use crate::format::control::at;
-use crate::format::index::Entry;
-use crate::format::varint::Lead;
+use crate::format::index::IndexEntry;
+use crate::format::varint::LengthPrefix;
 use crate::lock::{self, Identity};
-use crate::storage::{Bare, Stores};
+use crate::storage::{RawMap, StoreTarget};
 use crate::sync::{Ordering, SharedWord};
 use crate::wake;
 
-use super::append::{Appended, Outgoing, RESERVE, Writer};
+use super::append::{Appended, NewBlock, RESERVE, Writer};
 use super::{Control, Log};
 
 /// Where no block ends.
 const NOWHERE: Address = Address(0);
 
 /// A block and the place for which it was laid out.
-struct Plan {
+struct PlannedBlock {
     start: Address,
     end: Address,
     header: [u64; HEADER_LEN / 8],
@@ -47,17 +47,22 @@ impl Log {
     #[inline(always)]
     pub fn try_append(
         &self,
-        lead: Lead,
-        block: &Outgoing<'_>,
+        lead: LengthPrefix,
+        block: &NewBlock<'_>,
         known: Option<u32>,
     ) -> Option<Appended> {
-        let (first, end) = self.place(lead, block, known);
+        let (first, end) = self.append_plain(lead, block, known);
         (end != NOWHERE).then_some(Appended { first, end })
     }
 
     /// As [`Log::try_append`]: the first offset, and the end or [`NOWHERE`]. Two numbers come back in
     /// registers.
-    fn place(&self, lead: Lead, block: &Outgoing<'_>, known: Option<u32>) -> (u64, Address) {
+    fn append_plain(
+        &self,
+        lead: LengthPrefix,
+        block: &NewBlock<'_>,
+        known: Option<u32>,
+    ) -> (u64, Address) {
         let (Some(control), Some(fast)) = (self.control.get(), &self.fast) else {
             return (0, NOWHERE);
         };
@@ -76,7 +81,7 @@ impl Log {
         let placed = slot.as_mut().and_then(|writer| {
             let plan = writer.plan(now_us, lead, block, known)?;
             let (page, map) = (control.map(), writer.segment.map());
-            match (Bare::new(page), Bare::new(map)) {
+            match (RawMap::new(page), RawMap::new(map)) {
                 (Some(page), Some(map)) => {
                     writer.carry_out(&plan, control, fast.me, (&page, &map), lead, block)
                 }
@@ -87,9 +92,9 @@ impl Log {
         drop(slot);
         let Some(placed) = placed else { return (0, NOWHERE) };
         pass(Point::AppendUnlocked);
-        match Bare::new(control.map()) {
+        match RawMap::new(control.map()) {
             Some(page) if !wake::is_awaited_after_unlock(&page.word(at::WAITING)) => {}
-            Some(_) => control.ring(),
+            Some(_) => control.wake_waiters(),
             None => control.notify(true),
         }
         placed
@@ -102,10 +107,10 @@ impl Writer {
     fn plan(
         &mut self,
         now_us: i64,
-        lead: Lead,
-        block: &Outgoing<'_>,
+        lead: LengthPrefix,
+        block: &NewBlock<'_>,
         known: Option<u32>,
-    ) -> Option<Plan> {
+    ) -> Option<PlannedBlock> {
         let (sequence, start) = (self.tail.sequence(), self.tail.position());
         let len = HEADER_LEN + lead.len() + block.body.len();
         let end = start + align(len as u64);
@@ -140,7 +145,7 @@ impl Writer {
             Some(crc) => crc,
             None => lead.with_bytes(|bytes| crc32_of(bytes, block.body)),
         };
-        Some(Plan {
+        Some(PlannedBlock {
             start: self.tail,
             end: Address::new(sequence, end),
             header: laid.seal(self.segment.seed(), body_crc),
@@ -152,14 +157,14 @@ impl Writer {
 
     /// Take the lock, and store the block if the log still ends where it was laid out for.
     #[inline(always)]
-    fn carry_out<S: Stores>(
+    fn carry_out<S: StoreTarget>(
         &self,
-        plan: &Plan,
+        plan: &PlannedBlock,
         control: &Control,
         me: Identity,
         (page, map): (&S, &S),
-        lead: Lead,
-        block: &Outgoing<'_>,
+        lead: LengthPrefix,
+        block: &NewBlock<'_>,
     ) -> Option<()> {
         let lock = page.word(at::APPEND_LOCK);
         if !lock::try_lock(&lock, me) {
@@ -194,17 +199,17 @@ impl Writer {
     }
 
     #[inline(never)]
-    fn index_it(&self, plan: &Plan, control: &Control) {
+    fn index_it(&self, plan: &PlannedBlock, control: &Control) {
         let Some(topic) = self.walk.state.topic(0) else { return };
         let (offset, position) = (plan.first, plan.start.position());
-        let entry = Entry { topic: 0, offset, position, highest_ns: topic.highest_ns };
+        let entry = IndexEntry { topic: 0, offset, position, highest_ns: topic.highest_ns };
         // The index is a hint: without the entry it is a longer walk.
         let _ = self.put_entry(control, &entry);
     }
 
     /// Know the end that the log has now. Of this process alone, so it needs no lock of the log.
     #[inline(always)]
-    fn note(&mut self, plan: &Plan, block: &Outgoing<'_>) -> (u64, Address) {
+    fn note(&mut self, plan: &PlannedBlock, block: &NewBlock<'_>) -> (u64, Address) {
         if plan.needs_entry {
             self.pacer.note(0, plan.start.position());
         }

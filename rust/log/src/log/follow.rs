@@ -3,7 +3,7 @@
 //! A waiter in a process that may write sleeps on the log's wake counter ([`crate::wake`]); one that
 //! may not backs off from 1 to 50 ms. Every sleep is bounded, so that a waker that dies costs a
 //! bound, and once a second the control file is compared with its path. Who waits for several logs
-//! sleeps on the store's bell ([`super::Bell`]) and asks each log here. See `docs/PROTOCOL.md`,
+//! sleeps on the store's bell ([`super::Notifier`]) and asks each log here. See `docs/PROTOCOL.md`,
 //! "Follow".
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,7 +28,7 @@ pub type Interrupt<'a> = &'a dyn Fn() -> bool;
 
 /// How far of a log is read, and what is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Reach {
+pub enum Visibility {
     /// All that is committed.
     #[default]
     Committed,
@@ -84,10 +84,10 @@ impl Log {
 
     /// How far the log reaches now; `None` where there is no page that says it.
     #[inline]
-    pub fn reached(&self, reach: Reach) -> Option<Address> {
+    pub fn reached(&self, reach: Visibility) -> Option<Address> {
         match reach {
-            Reach::Committed => self.committed(),
-            Reach::Durable => self.durable(),
+            Visibility::Committed => self.committed(),
+            Visibility::Durable => self.durable(),
         }
     }
 
@@ -97,11 +97,11 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::wait_for_news`].
-    pub fn ask(&self, reach: Reach, seen: Address) -> Result<bool> {
+    pub fn request_notification(&self, reach: Visibility, seen: Address) -> Result<bool> {
         if let Some(control) = self.control() {
-            control.leave_word(match reach {
-                Reach::Committed => wake::WATCHERS,
-                Reach::Durable => wake::SYNC_WATCHERS,
+            control.register_waiter(match reach {
+                Visibility::Committed => wake::WATCHERS,
+                Visibility::Durable => wake::SYNC_WATCHERS,
             });
             if control.is_deleted() {
                 return Err(self.deleted());
@@ -112,16 +112,16 @@ impl Log {
             }
         }
         Ok(match reach {
-            Reach::Committed => self.has_news(seen),
-            Reach::Durable => self.durable().is_some_and(|durable| durable > seen),
+            Visibility::Committed => self.has_news(seen),
+            Visibility::Durable => self.durable().is_some_and(|durable| durable > seen),
         })
     }
 
     /// Ask for the store's bell to be rung after the next append, for who then syncs. False when there
     /// is something to sync already, or nobody could ring.
-    pub fn ask_to_keep(&self) -> bool {
-        let asked = self.control().is_some_and(|control| control.leave_word(wake::KEEPERS));
-        asked && !self.needs_keeping()
+    pub fn request_sync_notification(&self) -> bool {
+        let asked = self.control().is_some_and(|control| control.register_waiter(wake::KEEPERS));
+        asked && !self.needs_background_sync()
     }
 
     fn has_news(&self, seen: Address) -> bool {
@@ -129,12 +129,12 @@ impl Log {
     }
 
     /// End the sleep of every waiter, so that it asks its interrupt.
-    pub fn rouse(&self) {
+    pub fn wake_all(&self) {
         self.roused.fetch_add(1, Ordering::Release);
         if let Some(control) = self.control.get() {
             match control.counter() {
-                _ if control.can_wait() => control.rouse(),
-                Some(counter) => wake::nudge(&counter),
+                _ if control.can_wait() => control.wake_all(),
+                Some(counter) => wake::wake_without_bump(&counter),
                 None => {}
             }
         }
@@ -183,7 +183,7 @@ impl Log {
                 }
                 (control, ticket) => {
                     // Not allowed to leave a flag: look now and then.
-                    doze(control, who, ticket, back_off.min(bound));
+                    sleep_without_registration(control, who, ticket, back_off.min(bound));
                     back_off = (back_off * 2).min(BACK_OFF[1]);
                 }
             }
@@ -199,10 +199,15 @@ impl Log {
 
 /// Sleep where no word can be left. On the page, if it is mapped: that takes no right to write, and who
 /// is woken for others is woken as well.
-fn doze(control: Option<&Control>, who: u64, ticket: Option<wake::Ticket>, bound: Duration) {
+fn sleep_without_registration(
+    control: Option<&Control>,
+    who: u64,
+    ticket: Option<wake::Ticket>,
+    bound: Duration,
+) {
     match (control.and_then(Control::counter), ticket) {
         (Some(counter), Some(ticket)) => {
-            wake::doze(&counter, who, ticket, bound);
+            wake::wait_for(&counter, who, ticket, bound);
         }
         // A signal ends this sleep too.
         _ => drop(futex::sleep(&AtomicU32::new(0), 0, EVERYONE, bound)),

@@ -48,12 +48,12 @@ impl Which {
 /// A lock that is held until this is dropped.
 #[must_use]
 pub struct Guard<'a> {
-    held: Held<'a>,
+    held: HeldLock<'a>,
     /// The owner before died: what it was doing may be half done.
     pub taken_over: bool,
 }
 
-enum Held<'a> {
+enum HeldLock<'a> {
     Word(&'a Control, Which, Identity),
     File(Arc<dyn File>, &'a Control, Which),
     Abandoned,
@@ -62,11 +62,11 @@ enum Held<'a> {
 impl Guard<'_> {
     /// Let go as a dead owner does: whoever comes next is told that this one did not end well.
     pub fn abandon(mut self) {
-        match std::mem::replace(&mut self.held, Held::Abandoned) {
+        match std::mem::replace(&mut self.held, HeldLock::Abandoned) {
             // Stores into memory cannot fail, so nothing leads here; the next one takes it over.
-            Held::Word(..) | Held::Abandoned => {}
+            HeldLock::Word(..) | HeldLock::Abandoned => {}
             // Dropped, so that its descriptor is closed: a full disk may lead here again and again.
-            Held::File(file, ..) => drop(file.unlock()),
+            HeldLock::File(file, ..) => drop(file.unlock()),
         }
     }
 }
@@ -75,13 +75,13 @@ impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
         match &self.held {
-            Held::Word(control, Which::Append, me) => {
+            HeldLock::Word(control, Which::Append, me) => {
                 lock::unlock(&control.word(at::APPEND_LOCK), *me);
             }
-            Held::Word(control, Which::Sync, me) => {
+            HeldLock::Word(control, Which::Sync, me) => {
                 lock::unlock_to_all(&control.word(at::SYNC_LOCK), *me);
             }
-            Held::File(file, control, which) => {
+            HeldLock::File(file, control, which) => {
                 if *which == Which::Sync {
                     // A word that stays makes the next one doubt what was sound: that is safe.
                     let _ = control.set(which.word(), 0);
@@ -89,14 +89,14 @@ impl Drop for Guard<'_> {
                 // Closing gives the flock back too, so an error here changes nothing.
                 drop(file.unlock());
             }
-            Held::Abandoned => {}
+            HeldLock::Abandoned => {}
         }
     }
 }
 
-struct Members<'a>(&'a dyn Member);
+struct LogHolders<'a>(&'a dyn Member);
 
-impl Holders for Members<'_> {
+impl Holders for LogHolders<'_> {
     type Proof = Box<dyn Any>;
 
     fn fate(&self, holder: Identity) -> io::Result<Fate<Self::Proof>> {
@@ -119,7 +119,7 @@ impl Log {
         let word = control.word(which.word());
         let me = member.identity();
         if lock::try_lock(&word, me) {
-            let held = Held::Word(control, which, me);
+            let held = HeldLock::Word(control, which, me);
             return Ok(Guard { held, taken_over: false });
         }
         self.lock_contended(which, control, member)
@@ -135,7 +135,7 @@ impl Log {
     ) -> Option<Guard<'a>> {
         let (word, me) = (control.word(at::SYNC_LOCK), member.identity());
         // Not made before the lock is ours: it is given back by what is dropped.
-        let guard = || Guard { held: Held::Word(control, Which::Sync, me), taken_over: false };
+        let guard = || Guard { held: HeldLock::Word(control, Which::Sync, me), taken_over: false };
         lock::try_lock_or_sleep(&word, me, bound).then(guard)
     }
 
@@ -149,7 +149,7 @@ impl Log {
         let me = member.identity();
         let timeout = self.settings.lock_timeout;
         let word = control.word(which.word());
-        let got = lock::lock(&word, me, &Members(member), timeout, lock::stopwatch());
+        let got = lock::lock(&word, me, &LogHolders(member), timeout, lock::stopwatch());
         let path = control.path().to_path_buf();
         let acquired = got.map_err(|e| match e {
             LockError::Timeout { holder } => Error::LockTimeout {
@@ -164,7 +164,7 @@ impl Log {
             },
             LockError::Io(source) => Error::io("look for the lock's holder in", &path, source),
         })?;
-        let held = Held::Word(control, which, me);
+        let held = HeldLock::Word(control, which, me);
         let taken_over = matches!(acquired, Acquired::TakenOver(_));
         if taken_over {
             pass(Point::TakeOver);
@@ -187,7 +187,7 @@ impl Log {
             _ => Error::io("open", &path, e),
         })?;
         wait_for_flock(&*file, &path, timeout)?;
-        let held = Held::File(file, control, which);
+        let held = HeldLock::File(file, control, which);
         if which == Which::Append {
             // How the holder before ended is told by unequal ends (see `repair`).
             return Ok(Guard { held, taken_over: false });

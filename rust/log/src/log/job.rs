@@ -9,9 +9,9 @@
 use crate::error::{Error, Result};
 use crate::format::state::{MAX_TOKEN_NAME, MAX_TOKENS, TokenState, encode_tokens};
 
-use super::append::{Appended, Obstacle, Outgoing, Writer};
+use super::append::{Appended, Blocked, NewBlock, Writer};
 use super::batch::Batch;
-use super::demands::{Demands, Refusal};
+use super::preconditions::{Preconditions, Unmet};
 use super::{Log, enter};
 
 /// Bytes that a token takes at most in a segment's snapshot.
@@ -59,7 +59,7 @@ impl Log {
     /// As [`Log::cursor_of`].
     pub fn token_of(&self, topic: u32, name: &str) -> Result<Option<TokenState>> {
         let key = (topic, name.as_bytes().to_vec());
-        self.with_facts(|state| state.token(&key))
+        self.with_metadata(|state| state.token(&key))
     }
 
     /// Append the blocks of a job as one group, those of a topic one behind the other, with its token.
@@ -70,7 +70,7 @@ impl Log {
     /// As [`Log::append`]; `Invalid` where the log remembers as many tokens as it can.
     pub fn commit_job(
         &self,
-        blocks: &[Outgoing<'_>],
+        blocks: &[NewBlock<'_>],
         token: Option<&Token>,
         firsts: &mut [u64],
     ) -> Result<Option<Appended>> {
@@ -80,12 +80,12 @@ impl Log {
         let facts = token.map(|token| self.fact(token, token.version)).unwrap_or_default();
         let batch = Batch { token, ..self.batch(blocks, &facts, false)? };
         let mut slot = enter(&self.writer);
-        let demands = Demands::default();
+        let demands = Preconditions::default();
         let tried = self.attempt(&mut slot, (control, member), &demands, &batch, firsts);
         match tried.map_err(|error| self.unless_deleted(error))? {
             Ok(appended) => Ok(Some(appended)),
-            Err(Refusal::Spent) => Ok(None),
-            Err(refusal) => Err(self.refused(refusal, &demands)),
+            Err(Unmet::Spent) => Ok(None),
+            Err(refusal) => Err(self.unmet_error(refusal, &demands)),
         }
     }
 
@@ -101,7 +101,7 @@ impl Log {
         let (control, member) = self.writing()?;
         let facts = self.fact(&Token::new(topic, name, 0)?, TokenState::NONE.version);
         let batch = self.batch(&[], &facts, false)?;
-        let (mut slot, demands) = (enter(&self.writer), Demands::default());
+        let (mut slot, demands) = (enter(&self.writer), Preconditions::default());
         let appended = self.append_to(&mut slot, (control, member), &demands, &batch, &mut []);
         appended.map(Some).map_err(|error| self.unless_deleted(error))
     }
@@ -130,18 +130,18 @@ impl Writer {
         &self,
         log: &Log,
         token: Option<&Token>,
-    ) -> std::result::Result<(), Obstacle> {
+    ) -> std::result::Result<(), Blocked> {
         let Some(token) = token else { return Ok(()) };
         log.sure_of_facts(&self.walk.state)?;
         // What is said of a topic that is gone nobody would ever forget.
         let topic = token.key.0;
         if self.walk.state.topic(topic).is_none() {
-            return Err(Obstacle::Unknown { topic });
+            return Err(Blocked::Unknown { topic });
         }
         match self.walk.state.token(&token.key) {
-            Some(last) if token.version <= last.version => Err(Obstacle::Refused(Refusal::Spent)),
+            Some(last) if token.version <= last.version => Err(Blocked::Refused(Unmet::Spent)),
             None if self.walk.state.tokens().count() >= log.max_tokens() => {
-                Err(Obstacle::Refused(Refusal::Tokens))
+                Err(Blocked::Refused(Unmet::Tokens))
             }
             _ => Ok(()),
         }
@@ -149,7 +149,7 @@ impl Writer {
 }
 
 /// Everything that could be wrong with a job, before the lock.
-fn check_job(blocks: &[Outgoing<'_>], token: Option<&Token>, firsts: &[u64]) -> Result<()> {
+fn check_job(blocks: &[NewBlock<'_>], token: Option<&Token>, firsts: &[u64]) -> Result<()> {
     let refuse = |what: &str| Err(Error::Invalid { what: what.to_owned() });
     if blocks.is_empty() && token.is_none() {
         return refuse("a job without records and without a token has nothing to commit");

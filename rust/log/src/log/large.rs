@@ -15,16 +15,16 @@ use std::path::PathBuf;
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, MAX_POSITION};
-use crate::format::block::{HEADER_LEN, Header, Kind, flag};
+use crate::format::block::{BlockHeader, HEADER_LEN, Kind, flag};
 use crate::format::names;
 use crate::format::state::LogState;
 use crate::segment::create::{Builder, own_header, own_len};
 use crate::storage::LockKind;
 
-use super::append::{Obstacle, RESERVE, Writer};
-use super::demands::{Demands, Refusal};
+use super::append::{Blocked, RESERVE, Writer};
 use super::guard::Which;
 use super::job::Token;
+use super::preconditions::{Preconditions, Unmet};
 use super::roll::next_sequence;
 use super::{Control, Log, Member, enter, write_access};
 
@@ -93,7 +93,7 @@ struct Filled {
     records: BTreeMap<u32, u64>,
 }
 
-type Outcome<T> = std::result::Result<T, Obstacle>;
+type Outcome<T> = std::result::Result<T, Blocked>;
 
 impl Log {
     /// Bytes that the blocks of one job may take at most, headers included.
@@ -129,7 +129,7 @@ impl Log {
             let state = {
                 let mut slot = enter(&self.writer);
                 let writer = self.writer_in(&mut slot, control)?;
-                self.settle(writer, control)?;
+                self.repair_tail(writer, control)?;
                 writer.walk.state_beyond_damage().into_owned()
             };
             let mut filled = Some(self.fill(job, token, state, slack)?);
@@ -140,11 +140,11 @@ impl Log {
                 writer.catch_up(self, control)?;
                 match self.land(writer, (control, member), &mut filled, token) {
                     Ok(landed) => return Ok(Some(landed)),
-                    Err(Obstacle::Refused(Refusal::Spent)) => return Ok(None),
-                    Err(Obstacle::Refused(refusal)) => {
-                        return Err(self.refused(refusal, &Demands::default()));
+                    Err(Blocked::Refused(Unmet::Spent)) => return Ok(None),
+                    Err(Blocked::Refused(refusal)) => {
+                        return Err(self.unmet_error(refusal, &Preconditions::default()));
                     }
-                    Err(obstacle) => self.overcome(obstacle, writer, control, member)?,
+                    Err(obstacle) => self.resolve(obstacle, writer, control, member)?,
                 }
             }
             // So much has changed meanwhile that the room was too small.
@@ -193,7 +193,7 @@ impl Log {
         control.check_in_place(&*self.storage).map_err(|error| self.unless_deleted(error))?;
         self.make_room_to_end(writer, control)?;
         let path = self.dir.join(names::segment(next_sequence(writer.tail.sequence())?));
-        let Some(ready) = filled.as_ref() else { return Err(Obstacle::Moved) };
+        let Some(ready) = filled.as_ref() else { return Err(Blocked::Moved) };
         let most = ready.room.end - ready.room.start;
         let mut changes = Vec::with_capacity(most as usize);
         let guard = self.lock(Which::Append)?;
@@ -203,14 +203,14 @@ impl Log {
         writer.expect_unspent(self, token)?;
         let known = writer.walk.state_beyond_damage();
         if let Some(topic) = ready.records.keys().find(|topic| known.topic(**topic).is_none()) {
-            return Err(Obstacle::Unknown { topic: *topic });
+            return Err(Blocked::Unknown { topic: *topic });
         }
         known.append_since(&ready.state, &mut changes);
         let until = ready.room.start + own_len(changes.len());
         if until != ready.room.end && until + HEADER_LEN as u64 > ready.room.end {
             drop(guard);
             *filled = None;
-            return Err(Obstacle::Moved);
+            return Err(Blocked::Moved);
         }
         drop(known);
         ready.begin(&changes, until)?;
@@ -219,7 +219,7 @@ impl Log {
         let header = named?;
         drop(guard);
         pass(Point::RollUnlocked);
-        let Some(ready) = filled.take() else { return Err(Obstacle::Moved) };
+        let Some(ready) = filled.take() else { return Err(Blocked::Moved) };
         // Known here is what was known under the lock, until the writer looks at the new segment.
         let offsets = ready.offsets(&writer.walk.state_beyond_damage());
         let end = Address::new(header.sequence, ready.builder.position());
@@ -280,7 +280,7 @@ fn names_and_facts(snapshot: &[u8], facts: &[u8]) -> u64 {
 }
 
 /// Header of a block behind so many records of its topic in the segment.
-fn header_of(block: &LargeBlock, before: u64, body: usize) -> Result<Header> {
+fn header_of(block: &LargeBlock, before: u64, body: usize) -> Result<BlockHeader> {
     let LargeBlock { topic, flags, count, body_crc } = *block;
     let flags = if topic == 0 { flags } else { flags | flag::TOPIC };
     let most = u64::from(u32::MAX);
@@ -290,14 +290,14 @@ fn header_of(block: &LargeBlock, before: u64, body: usize) -> Result<Header> {
             format!("a job has at most {most} records for one partition: commit it in several");
         return Err(Error::Invalid { what });
     };
-    Ok(Header {
-        len: (Header::len_for(flags) + body) as u32,
+    Ok(BlockHeader {
+        len: (BlockHeader::len_for(flags) + body) as u32,
         body_crc,
         offset,
         count,
         span: count,
         flags,
         topic,
-        ..Header::new(Kind::Data)
+        ..BlockHeader::new(Kind::Data)
     })
 }

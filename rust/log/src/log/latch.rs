@@ -20,7 +20,7 @@ use crate::format::{PAGE, names};
 
 use super::append::Writer;
 use super::guard::Which;
-use super::mending::{Mend, MendStep};
+use super::repair_report::{RepairKind, RepairStep};
 use super::supersede::{Maker, NewEnd, adopt, collect_between, supersede};
 use super::{Control, Log, Member, enter};
 
@@ -42,7 +42,8 @@ impl Log {
         self.expect_last_segment(writer, control)?;
         // Whoever appends from here on sees the flag under the append lock; whoever was in the
         // middle of it is done, or dead, and then this repairs what it left.
-        let saved = self.settle(writer, control).and_then(|tail| self.save(control, member, tail));
+        let saved =
+            self.repair_tail(writer, control).and_then(|tail| self.save(control, member, tail));
         let (end, durable) = saved.map_err(|error| match error {
             Error::LockTimeout { .. } => error,
             other => Error::Latched { path: self.dir.clone(), why: other.to_string() },
@@ -54,7 +55,7 @@ impl Log {
         self.chain.forget();
         enter(&self.syncer_files).clear();
         control.set_flag(flag::LATCHED, false)?;
-        control.rouse();
+        control.wake_all();
         Ok(())
     }
 
@@ -73,18 +74,18 @@ impl Log {
     }
 
     /// What clearing the latch would take; `None` when there is none.
-    pub fn latch_to_mend(&self) -> Option<MendStep> {
+    pub fn latch_to_mend(&self) -> Option<RepairStep> {
         let control = self.control().filter(|control| control.is_latched())?;
         let (from, why) = (control.durable(), "a sync failed".to_owned());
         let path = self.dir.join(names::segment(from.sequence()));
-        Some(MendStep { mend: Mend::Save, path, position: from.position(), bytes: 0, why })
+        Some(RepairStep { mend: RepairKind::Save, path, position: from.position(), bytes: 0, why })
     }
 
     /// Clear the latch, if there is one, and say what that took.
     ///
     /// # Errors
     /// `Latched` when the bytes could not be saved.
-    pub fn mend_latch(&self) -> Result<Option<MendStep>> {
+    pub fn mend_latch(&self) -> Result<Option<RepairStep>> {
         let Some(step) = self.latch_to_mend() else { return Ok(None) };
         let (control, _) = self.writing()?;
         self.clear_latch(self.writer_in(&mut enter(&self.writer), control)?)?;

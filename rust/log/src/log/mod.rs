@@ -5,30 +5,30 @@
 //! | file | protocol |
 //! |---|---|
 //! | `append`, `fast`, `batch` | lock, catch up, place, commit, unlock |
-//! | `facts` | what the log notes of itself: topics that come and go, cursors |
-//! | `demands` | appends that happen once, or only if nobody was faster |
+//! | `metadata` | what the log notes of itself: topics created and deleted, cursors |
+//! | `preconditions` | idempotent and conditional appends |
 //! | `guard` | the two locks, by word or by file |
 //! | `repair` | what follows a writer that died in the middle |
 //! | `roll` | the next segment |
 //! | `supersede` | a new segment that cuts what lies behind a point |
-//! | `recover`, `known` | what follows an incarnation change; what that leaves to who appends |
-//! | `beyond` | going on where damage hides what the next offset is, or how cursors moved on |
+//! | `recover`, `recovered_tail` | what follows an incarnation change; what that leaves to who appends |
+//! | `lost_offsets` | appending behind corruption that hides the next offset, or how cursors moved |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
 //! | `chain` | which segments are the log |
-//! | `read`, `data`, `run` | cursors over committed blocks; one of them, many of them |
+//! | `read`, `data_block`, `record_batch` | cursors over committed blocks; one of them, many of them |
 //! | `count` | how many records there are between two offsets |
 //! | `seek` | from an offset, a time or an address to a place |
-//! | `follow`, `bell` | waiting for more, in one log or in many |
-//! | `touch` | room and pages made ahead of the writer, by a helper thread |
+//! | `follow`, `notifier` | waiting for more, in one log or in many |
+//! | `prefault` | room and pages made ready ahead of the writer, by a helper thread |
 //! | `trim` | saying what is no longer there, and removing segments of which nothing is |
-//! | `spans` | segments with sizes, ages and first offsets, for who plans what may go |
+//! | `segment_list` | segments with sizes, ages and first offsets, for retention |
 //! | `trimmed` | what was said of that, as readers learn it |
 //! | `compact`, `seal` | of the records of each key the last one, in segments that take the place of others; ending one for that |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
-//! | `rehead` | headers of sealed segments, made anew |
-//! | `reindex` | indexes of sealed segments, made anew |
-//! | `mending` | what all of that did, as values |
+//! | `header_repair` | rebuilding headers of sealed segments |
+//! | `index_rebuild` | rebuilding indexes of sealed segments |
+//! | `repair_report` | what all of that did, as values |
 //! | [`verify`] | reading a whole log with distrust |
 //!
 //! Invariants, which the unsafe code of the rooms below stands on: no byte at or below a non-zero
@@ -37,39 +37,39 @@
 
 mod append;
 mod batch;
-mod bell;
-mod beyond;
 mod chain;
 mod compact;
 mod control;
 mod copy;
 mod count;
 mod create;
-mod data;
-mod demands;
+mod data_block;
 mod extent;
-mod facts;
 mod fast;
 mod follow;
 mod guard;
+mod header_repair;
+mod index_rebuild;
 mod job;
-mod known;
 mod large;
 mod latch;
-mod mending;
+mod lost_offsets;
+mod metadata;
+mod notifier;
+mod preconditions;
+mod prefault;
 mod read;
+mod record_batch;
 mod recover;
-mod rehead;
-mod reindex;
+mod recovered_tail;
 mod repair;
+mod repair_report;
 mod roll;
-mod run;
 mod seal;
 mod seek;
-mod spans;
+mod segment_list;
 mod supersede;
 mod sync;
-mod touch;
 mod trim;
 mod trimmed;
 pub mod verify;
@@ -83,37 +83,37 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, planted};
-use crate::crowd::Crowd;
 use crate::error::{Error, Result};
 use crate::format::PAGE;
 use crate::format::address::Address;
 use crate::format::control::at;
 use crate::format::names;
 use crate::format::settings::WriteMode;
+use crate::group_commit::CommitDelay;
 use crate::lock::{Fate, Identity};
-use crate::storage::{Access, File, Map, Open, Storage};
+use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
 
 pub use crate::segment::Reading;
-pub use append::{Appended, Outgoing};
-pub use bell::Bell;
+pub use append::{Appended, NewBlock};
 pub use compact::{Compacted, Compacting, Last};
 pub use copy::{CopiedMove, LogCopy, is_overtaken};
-pub use count::Counts;
+pub use count::RecordCounts;
 pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
-pub use data::DataBlock;
-pub use demands::{Demands, Producing, Sequenced};
-pub use extent::{Extent, LockInfo, SegmentInfo};
-pub use facts::CursorMove;
-pub use facts::Ends;
-pub use follow::{Interrupt, Reach, Wait};
+pub use data_block::DataBlock;
+pub use extent::{LockInfo, LogExtent, SegmentInfo};
+pub use follow::{Interrupt, Visibility, Wait};
 pub use guard::wait_for_flock;
 pub use job::Token;
 pub use large::{Blocks, Landed, Large, LargeBlock};
-pub use mending::{Mend, MendStep};
-pub use read::Cursor;
+pub use metadata::CursorMove;
+pub use metadata::TopicEnds;
+pub use notifier::Notifier;
+pub use preconditions::{Preconditions, Producing, Sequenced};
+pub use read::BlockCursor;
+pub use record_batch::{RecordBatch, RecordRef, RecordRefs};
 pub use recover::{Planned, mend, plan};
-pub use run::{Place, Places, Run};
-pub use spans::Spans;
+pub use repair_report::{RepairKind, RepairStep};
+pub use segment_list::SegmentList;
 pub use trim::{Removable, Removed};
 
 use append::Writer;
@@ -146,7 +146,7 @@ pub trait Member: Send + Sync + fmt::Debug {
     /// # Errors
     /// Those of [`Storage::open`].
     fn open_to_lock(&self, storage: &dyn Storage, path: &Path) -> io::Result<Arc<dyn File>> {
-        storage.open(path, Open::ReadWrite)
+        storage.open(path, OpenMode::ReadWrite)
     }
 }
 
@@ -210,17 +210,17 @@ pub struct Log {
     chain: Chain,
     writer: Mutex<Option<Writer>>,
     /// What recovery knew of the log's end, until a writer takes it.
-    known: Mutex<Option<known::Known>>,
+    known: Mutex<Option<recovered_tail::RecoveredTail>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
-    crowd: Crowd,
+    crowd: CommitDelay,
     /// One thread at a time makes an index: they share a temporary name.
     indexer: Mutex<()>,
-    ahead: touch::Ahead,
+    ahead: prefault::Prefaulter,
     /// What was trimmed, as far as this process has looked.
     trims: Mutex<trimmed::Trims>,
     /// How many records compacted segments hold.
-    counts: OnceLock<Arc<Counts>>,
+    counts: OnceLock<Arc<RecordCounts>>,
     /// When a waiter last compared the control file with its path.
     checked: Mutex<Instant>,
     /// How often waiters of this process were roused.
@@ -408,15 +408,15 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::sync_to`].
-    pub fn keep_interval(&self) -> Result<()> {
+    pub fn sync_interval(&self) -> Result<()> {
         let (control, _) = self.writing()?;
         // An append that failed may have wanted more than there is.
         let wanted = control.wanted().min(control.tail());
         if wanted <= control.durable() { Ok(()) } else { self.sync_to(wanted) }
     }
 
-    /// True when [`Log::keep_interval`], [`Log::keep_sealed`] or [`Log::keep_mark`] has something to do.
-    pub fn needs_keeping(&self) -> bool {
+    /// True when [`Log::sync_interval`], [`Log::sync_sealed`] or [`Log::sync_mark`] has something to do.
+    pub fn needs_background_sync(&self) -> bool {
         let Some(control) = self.control() else { return false };
         let (tail, durable) = (control.tail(), control.durable());
         let unsynced = control.wanted().min(tail) > durable;
@@ -424,9 +424,9 @@ impl Log {
     }
 
     /// Ring this page, of the store, when somebody asked for it. The first one named stays.
-    pub fn set_bell(&self, page: Map) {
+    pub fn set_notifier(&self, page: Map) {
         if let Some(control) = self.control.get() {
-            control.set_bell(page);
+            control.set_notifier(page);
         }
     }
 
@@ -435,7 +435,7 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::sync_to`].
-    pub fn keep_sealed(&self) -> Result<()> {
+    pub fn sync_sealed(&self) -> Result<()> {
         let (control, _) = self.writing()?;
         // Before the tail: of a roll that comes later the next one is told.
         let rolled = self.rolled.swap(false, Ordering::AcqRel);
@@ -448,15 +448,15 @@ impl Log {
         kept
     }
 
-    /// True when there is something for [`Log::take_kept`].
-    pub fn has_kept(&self) -> bool {
+    /// True when there is something for [`Log::take_retention_due`].
+    pub fn has_retention_due(&self) -> bool {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// True once after this process rolled and [`Log::keep_sealed`] made that durable: then something may
+    /// True once after this process rolled and [`Log::sync_sealed`] made that durable: then something may
     /// have outlived its limits.
-    pub fn take_kept(&self) -> bool {
-        self.has_kept() && self.kept.swap(false, Ordering::AcqRel)
+    pub fn take_retention_due(&self) -> bool {
+        self.has_retention_due() && self.kept.swap(false, Ordering::AcqRel)
     }
 
     /// A number that changes with every wake, and whenever waiters of this process are roused.
@@ -490,7 +490,7 @@ fn open_control_to_read(
     settings: &LogSettings,
 ) -> Result<Control> {
     match settings.reading {
-        Reading::Map => Control::open(storage, dir, settings.generation, Access::Read),
+        Reading::Map => Control::open(storage, dir, settings.generation, MapAccess::Read),
         Reading::Pread => Control::open_unmapped(storage, dir, settings.generation),
     }
 }
@@ -506,10 +506,10 @@ fn contradicted(control: &Control, chain: &Chain) -> Option<Address> {
     (reached > tail).then_some(tail)
 }
 
-fn write_access(settings: &LogSettings) -> Access {
+fn write_access(settings: &LogSettings) -> MapAccess {
     match settings.write_mode {
-        WriteMode::Mapped => Access::Write,
-        WriteMode::Pwrite => Access::WriteThrough,
+        WriteMode::Mapped => MapAccess::Write,
+        WriteMode::Pwrite => MapAccess::WriteThrough,
     }
 }
 

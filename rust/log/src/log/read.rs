@@ -11,20 +11,20 @@ use std::sync::Arc;
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
-use crate::format::Malformed;
+use crate::format::DecodeError;
 use crate::format::address::Address;
-use crate::format::block::{Header, Kind, flag};
+use crate::format::block::{BlockHeader, Kind, flag};
 use crate::format::segment::Mark;
 use crate::format::state::{End, TopicState, topics_of};
-use crate::segment::walk::Walk;
-use crate::segment::{Bad, Block, Check, NO_BLOCK, Segment};
+use crate::segment::walk::SegmentWalker;
+use crate::segment::{Block, BlockError, Check, NO_BLOCK, Segment};
 
 use super::chain::{Next, is_missing};
 use super::{DataBlock, Log};
 
 /// A place in one topic of a log, from which blocks are read onwards.
 #[derive(Clone, Debug)]
-pub struct Cursor {
+pub struct BlockCursor {
     pub(super) log: Arc<Log>,
     pub(super) topic: u32,
     pub(super) check: Check,
@@ -49,7 +49,7 @@ enum Turn {
     End,
 }
 
-impl Cursor {
+impl BlockCursor {
     /// A cursor at the first block of a segment.
     pub(super) fn new(
         log: Arc<Log>,
@@ -60,7 +60,7 @@ impl Cursor {
         let limit = log.limit(&segment)?;
         let opening = log.opening(&segment)?;
         let (position, base) = (opening.position, opening.bases.get(topic));
-        let none = Block { position, header: Header::new(Kind::Void) };
+        let none = Block { position, header: BlockHeader::new(Kind::Void) };
         let floor = base.unwrap_or(0);
         let here = DataBlock { segment, block: none, first: floor };
         Ok(Self {
@@ -83,7 +83,7 @@ impl Cursor {
         &self.here.segment
     }
 
-    /// The block that [`Cursor::next_block`] returned last, while nothing else was asked.
+    /// The block that [`BlockCursor::next_block`] returned last, while nothing else was asked.
     #[inline]
     pub(crate) fn block(&self) -> &DataBlock {
         &self.here
@@ -119,7 +119,7 @@ impl Cursor {
     }
 
     /// The usual step in as few instructions as can be: a plain block at the offset that is expected.
-    /// False for all else, the end and damage too, which [`Cursor::next_other`] tells apart.
+    /// False for all else, the end and damage too, which [`BlockCursor::next_other`] tells apart.
     #[inline(always)]
     fn next_plain(&mut self) -> bool {
         let (Some(base), Some(first)) = (self.base, self.expected) else { return false };
@@ -160,8 +160,8 @@ impl Cursor {
             while self.limit.is_some_and(|limit| self.position >= limit) {
                 self.leave()?;
             }
-            if self.segment().is_heavy() {
-                self.here.segment = self.log.chain.afresh(self.segment())?;
+            if self.segment().exceeds_cache() {
+                self.here.segment = self.log.chain.reopen_empty(self.segment())?;
             }
             match self.segment().block(self.position, self.check) {
                 Ok(Some(block)) => {
@@ -212,7 +212,7 @@ impl Cursor {
     #[inline]
     fn first_offset(&self, block: &Block) -> Result<u64> {
         let base =
-            self.base.ok_or(Malformed::Damaged("a block of a topic that the log does not know"));
+            self.base.ok_or(DecodeError::Damaged("a block of a topic that the log does not know"));
         let first = base.map(|base| base.saturating_add(u64::from(block.header.offset)));
         // Compaction puts blocks together: who read some of them before may stand in the middle.
         let within = |first: u64, expected: u64| {
@@ -222,11 +222,11 @@ impl Cursor {
         };
         let dense = first.and_then(|first| match self.expected {
             Some(expected) if expected != first && !within(first, expected) => {
-                Err(Malformed::Damaged("offsets with a gap"))
+                Err(DecodeError::Damaged("offsets with a gap"))
             }
             _ => Ok(first),
         });
-        dense.map_err(|what| self.doubt(Bad { position: block.position, what }))
+        dense.map_err(|what| self.doubt(BlockError { position: block.position, what }))
     }
 
     #[cold]
@@ -240,7 +240,7 @@ impl Cursor {
         match block.header.kind {
             Kind::End => {
                 let end = End::decode(self.segment().body(block));
-                let bad = |what| Bad { position: block.position, what };
+                let bad = |what| BlockError { position: block.position, what };
                 let end = end.map_err(|what| self.segment().error(bad(what)))?;
                 return self.follow_end(end);
             }
@@ -252,7 +252,7 @@ impl Cursor {
                     }
                 };
                 let applied = topics_of(self.segment().body(block), seen);
-                let bad = |what| Bad { position: block.position, what };
+                let bad = |what| BlockError { position: block.position, what };
                 applied.map_err(|what| self.segment().error(bad(what)))?;
                 self.base = base;
             }
@@ -292,13 +292,13 @@ impl Cursor {
             }
             Next::Segment { end, .. } if self.limit == Some(end) => {
                 let what = "a block that reaches beyond the end of its segment's content";
-                Err(self.doubt(Bad { position: end, what: Malformed::Damaged(what) }))
+                Err(self.doubt(BlockError { position: end, what: DecodeError::Damaged(what) }))
             }
             // What was read behind a cut stands in another segment at the same offsets.
             Next::Segment { .. } | Next::Superseded | Next::Removed => self.reenter(),
             Next::Nothing => {
-                let what = Malformed::Damaged("the segment that follows is missing");
-                Err(self.doubt(Bad { position: self.position, what }))
+                let what = DecodeError::Damaged("the segment that follows is missing");
+                Err(self.doubt(BlockError { position: self.position, what }))
             }
         }
     }
@@ -326,8 +326,9 @@ impl Cursor {
         let base = opening.bases.get(self.topic);
         if let (Some(expected), Some(base)) = (self.expected, base) {
             if base > expected {
-                let what = Malformed::Damaged("what the topic held up to the next segment is lost");
-                return Err(self.segment().error(Bad { position: self.position, what }));
+                let what =
+                    DecodeError::Damaged("what the topic held up to the next segment is lost");
+                return Err(self.segment().error(BlockError { position: self.position, what }));
             }
             if base < expected {
                 // It stands in the place of more than the one that was to come next.
@@ -351,8 +352,8 @@ impl Cursor {
         let other = self.log.cursor_at(self.topic, wanted, self.check)?;
         if other.address() == self.address() {
             // It was left for a reason that is still there: going round would never end.
-            let what = Malformed::Damaged("a segment that its own log leads away from");
-            return Err(self.doubt(Bad { position: self.position, what }));
+            let what = DecodeError::Damaged("a segment that its own log leads away from");
+            return Err(self.doubt(BlockError { position: self.position, what }));
         }
         self.go_on_as(other, wanted);
         Ok(())
@@ -368,7 +369,7 @@ impl Cursor {
         let Some(tail) = self.log.committed() else {
             // Nobody recovered the log. Where another segment follows this is a hole, not its end.
             let goes_on = self.limit.is_some_and(|limit| self.position < limit);
-            let bad = Bad { position: self.position, what: NO_BLOCK };
+            let bad = BlockError { position: self.position, what: NO_BLOCK };
             return if goes_on { self.at_damage(bad).map(|()| Turn::Again) } else { Ok(Turn::End) };
         };
         // The tail was loaded after the word: whatever lies below it must be there now.
@@ -386,13 +387,13 @@ impl Cursor {
         } else if tail.position() < self.position {
             return Ok(Turn::End);
         }
-        Err(self.doubt(Bad { position: self.position, what: NO_BLOCK }))
+        Err(self.doubt(BlockError { position: self.position, what: NO_BLOCK }))
     }
 
     /// Bytes that are no block: perhaps a cut was made here since the cursor came.
     #[cold]
-    fn at_damage(&mut self, bad: Bad) -> Result<()> {
-        if !matches!(bad.what, Malformed::Unknown(_)) && self.is_behind_cut()? {
+    fn at_damage(&mut self, bad: BlockError) -> Result<()> {
+        if !matches!(bad.what, DecodeError::Unknown(_)) && self.is_behind_cut()? {
             return self.leave();
         }
         Err(self.doubt(bad))
@@ -408,7 +409,7 @@ impl Cursor {
     }
 
     #[cold]
-    fn doubt(&self, bad: Bad) -> Error {
+    fn doubt(&self, bad: BlockError) -> Error {
         self.log.doubted(self.segment(), bad)
     }
 
@@ -416,7 +417,7 @@ impl Cursor {
     /// readers that were told to: what lies between is lost to them.
     ///
     /// # Errors
-    /// As [`Cursor::next_block`], also when nothing sound follows.
+    /// As [`BlockCursor::next_block`], also when nothing sound follows.
     pub fn skip_damage(&mut self) -> Result<u64> {
         let before = (self.expected, self.floor);
         self.floor = self.expected.take().unwrap_or(self.floor);
@@ -432,8 +433,8 @@ impl Cursor {
             let is_here = tail.sequence() == self.segment().sequence();
             if !is_here || tail.position() < from {
                 (self.expected, self.floor) = before;
-                let what = Malformed::Damaged("nothing that can be read follows here");
-                return Err(self.doubt(Bad { position: from, what }));
+                let what = DecodeError::Damaged("nothing that can be read follows here");
+                return Err(self.doubt(BlockError { position: from, what }));
             }
             self.position = tail.position();
         }
@@ -472,7 +473,7 @@ fn unless_trimmed(found: Error, met: Error) -> Error {
 impl Log {
     /// What the log knew when a segment began. One that is torn and was never durable is a log that
     /// nobody recovered yet, not corruption.
-    pub(super) fn opening<'s>(&self, segment: &'s Segment) -> Result<&'s Walk> {
+    pub(super) fn opening<'s>(&self, segment: &'s Segment) -> Result<&'s SegmentWalker> {
         segment.opening().map_err(|error| match error {
             Error::Corrupt { path, position, what }
                 if !self.is_writable() && !self.was_durable(segment, position) =>
@@ -485,8 +486,8 @@ impl Log {
 
     /// What damage means for who reads: corruption, or a log that nobody recovered yet.
     #[cold]
-    pub(super) fn doubted(&self, segment: &Segment, bad: Bad) -> Error {
-        let Malformed::Damaged(what) = bad.what else { return segment.error(bad) };
+    pub(super) fn doubted(&self, segment: &Segment, bad: BlockError) -> Error {
+        let DecodeError::Damaged(what) = bad.what else { return segment.error(bad) };
         if self.is_writable() || self.was_durable(segment, bad.position) {
             return segment.error(bad);
         }

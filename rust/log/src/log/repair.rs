@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::canary::{Canary, planted};
 use crate::error::Error;
 use crate::failpoints::{Point, pass};
-use crate::format::Malformed;
+use crate::format::DecodeError;
 use crate::format::address::{Address, align};
 use crate::format::block::HEADER_LEN;
 use crate::format::control::at;
@@ -20,9 +20,9 @@ use crate::format::settings::WriteMode;
 use crate::format::state::End;
 use crate::segment::create::{commit, put_header, void_header};
 use crate::segment::walk::Step;
-use crate::segment::{Bad, Check, Segment};
+use crate::segment::{BlockError, Check, Segment};
 
-use super::append::{Obstacle, Writer, end_len};
+use super::append::{Blocked, Writer, end_len};
 use super::guard::Guard;
 use super::{Control, Log};
 
@@ -34,10 +34,10 @@ impl Writer {
         log: &Log,
         control: &Control,
         _guard: &Guard<'_>,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), Blocked> {
         let tail = control.tail();
         if tail.sequence() != self.tail.sequence() {
-            return Err(Obstacle::Moved);
+            return Err(Blocked::Moved);
         }
         self.walk_to(tail)?;
         while let Some(step) = self.committed_step()? {
@@ -88,12 +88,12 @@ impl Writer {
     }
 
     /// The dead one had sealed the segment: move the tail to where it could not.
-    fn finish_roll(&self, log: &Log, control: &Control, end: End) -> Obstacle {
+    fn finish_roll(&self, log: &Log, control: &Control, end: End) -> Blocked {
         let finish = || {
             let segment = log.chain.segment(end.sequence)?;
             if segment.salt() != end.salt {
                 let what =
-                    Malformed::Damaged("a segment that another one's end block does not name");
+                    DecodeError::Damaged("a segment that another one's end block does not name");
                 return Err(Error::malformed(segment.path(), 0, what));
             }
             let stat = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?;
@@ -104,7 +104,7 @@ impl Writer {
             control.set(at::TAIL, tail.0)?;
             control.set(at::DIRTY, tail.0)
         };
-        finish().map_or_else(Obstacle::Failed, |()| Obstacle::Moved)
+        finish().map_or_else(Blocked::Failed, |()| Blocked::Moved)
     }
 
     /// Up to where the dead one may have stored bytes.
@@ -116,8 +116,8 @@ impl Writer {
         }
         let limit = self.segment.map().len();
         if to > limit {
-            let what = Malformed::Damaged("a dirty end beyond the segment");
-            return Err(self.segment.error(Bad { position: to, what }));
+            let what = DecodeError::Damaged("a dirty end beyond the segment");
+            return Err(self.segment.error(BlockError { position: to, what }));
         }
         Ok(if to > from { to.max(from + HEADER_LEN as u64) } else { from })
     }
@@ -128,8 +128,8 @@ impl Writer {
 fn filled_until(segment: &Arc<Segment>) -> Result<u64, Error> {
     let (mut walk, mut light) = (segment.opening()?.clone(), Arc::clone(segment));
     loop {
-        if light.is_heavy() {
-            light = Arc::new(light.afresh()?);
+        if light.exceeds_cache() {
+            light = Arc::new(light.reopen_empty()?);
         }
         match walk.step(&light, Check::Header).map_err(|bad| light.error(bad))? {
             Some(_) => {}

@@ -5,7 +5,7 @@
 //! known (its header and what changed since), its name, and the end block that names it: one rename,
 //! and stores into memory that is there. The end block is the commit point: before it the file is an
 //! orphan, whatever its name; after it the log goes on there. Its index is made after the unlock by
-//! who enters it first ([`super::reindex`]); the directory is synced by the next sync, before anything
+//! who enters it first ([`super::index_rebuild`]); the directory is synced by the next sync, before anything
 //! in the new segment counts as durable. See `docs/PROTOCOL.md`, "Roll".
 
 use std::io::ErrorKind;
@@ -17,21 +17,21 @@ use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, MAX_SEQUENCE};
 use crate::format::block::Kind;
 use crate::format::control::at;
-use crate::format::segment::{Header, Mark, Previous};
+use crate::format::segment::{Mark, Previous, SegmentHeader};
 use crate::format::state::{End, LogState};
-use crate::format::{Malformed, PAGE, names};
+use crate::format::{DecodeError, PAGE, names};
 use crate::segment::create::{Builder, commit, own_header, own_len, put_block};
-use crate::segment::index::Pacer;
-use crate::segment::{Bad, Segment};
+use crate::segment::index::IndexSampler;
+use crate::segment::{BlockError, Segment};
 use crate::storage::Storage;
 
-use super::append::{Obstacle, RESERVE, Writer, end_len};
+use super::append::{Blocked, RESERVE, Writer, end_len};
 use super::create::{dir_mode, new_segment_len};
 use super::guard::{Guard, Which};
-use super::touch::{FARTHEST, Next};
+use super::prefault::{FARTHEST, NextSegment};
 use super::{Control, Log, Member, enter, write_access};
 
-type Outcome = std::result::Result<(), Obstacle>;
+type Outcome = std::result::Result<(), Blocked>;
 
 /// The next segment of a process, ready but for what is known only under the lock.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct Prepared {
     state: LogState,
     time_base_us: i64,
     /// What the helper may do for it meanwhile.
-    next: Next,
+    next: NextSegment,
 }
 
 impl Prepared {
@@ -81,7 +81,7 @@ impl Log {
         needs: u64,
     ) -> Result<()> {
         match self.roll(writer, control, member, needs) {
-            Err(Obstacle::Failed(error)) => Err(error),
+            Err(Blocked::Failed(error)) => Err(error),
             // Somebody else rolled, latched or deleted the log: the append's next turn sees to it.
             _ => Ok(()),
         }
@@ -101,7 +101,7 @@ impl Log {
         while control.tail().sequence() == before {
             writer.catch_up(self, control)?;
             if let Err(obstacle) = self.roll(writer, control, member, 0) {
-                self.overcome(obstacle, writer, control, member)?;
+                self.resolve(obstacle, writer, control, member)?;
             }
         }
         Ok(())
@@ -112,7 +112,7 @@ impl Log {
         let segment = &writer.segment;
         let len = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?.len;
         let room = control.allocated().position().clamp(PAGE, len);
-        let wanted = self.grown(room).max(required);
+        let wanted = self.growth_target(room).max(required);
         let wanted = wanted.next_multiple_of(PAGE).min(self.settings.segment_bytes);
         segment.file().allocate(wanted).map_err(|e| Error::io("allocate", segment.path(), e))?;
         let _guard = self.lock(Which::Append)?;
@@ -162,7 +162,7 @@ impl Log {
             // Prepared so long ago that it is of no use: made anew, by the caller's next turn.
             drop(guard);
             prepared.discard(&*self.storage);
-            return Err(Obstacle::Moved);
+            return Err(Blocked::Moved);
         }
         let header =
             self.hand_over(writer, control, member, &mut prepared, &changes, &path, &guard)?;
@@ -189,7 +189,7 @@ impl Log {
         (writer.index, writer.filled) = self.index_to_write(&segment, control);
         pass(Point::RollIndex);
         writer.walk = segment.opening()?.clone();
-        (writer.pacer, writer.tail, writer.segment) = (Pacer::default(), tail, segment);
+        (writer.pacer, writer.tail, writer.segment) = (IndexSampler::default(), tail, segment);
         (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
         writer.asked.begin_segment(asked);
         // Before the ring: the keeper that it wakes sees to what this made superfluous.
@@ -217,10 +217,10 @@ impl Log {
             return Ok(());
         }
         if allocated < self.settings.segment_bytes {
-            return Err(Obstacle::Moved);
+            return Err(Blocked::Moved);
         }
-        let what = Malformed::Damaged("a segment without room for its end");
-        Err(writer.segment.error(Bad { position, what }).into())
+        let what = DecodeError::Damaged("a segment without room for its end");
+        Err(writer.segment.error(BlockError { position, what }).into())
     }
 
     fn prepare(&self, writer: &Writer, member: &dyn Member) -> Result<Prepared> {
@@ -234,7 +234,7 @@ impl Log {
         let access = write_access(&self.settings);
         let mut builder = Builder::new(storage, path, len, reach, mode, access)?;
         builder.block(&own_header(Kind::Snapshot, &body, 0), &body)?;
-        let next = Next::new(Arc::clone(builder.file()), builder.map().clone());
+        let next = NextSegment::new(Arc::clone(builder.file()), builder.map().clone());
         Ok(Prepared { builder, state, time_base_us: storage.now_us(), next })
     }
 
@@ -250,7 +250,7 @@ impl Log {
         let Ok(mut prepared) = self.prepare(writer, member) else { return };
         let _ = prepared.builder.grow(FARTHEST);
         prepared.next.until = prepared.builder.allocated();
-        self.ask_for_next(prepared.next.clone());
+        self.request_next(prepared.next.clone());
         writer.prepared = Some(prepared);
     }
 
@@ -268,7 +268,7 @@ impl Log {
         changes: &[u8],
         path: &Path,
         guard: &Guard<'_>,
-    ) -> std::result::Result<Header, Obstacle> {
+    ) -> std::result::Result<SegmentHeader, Blocked> {
         let Prepared { builder, time_base_us, .. } = prepared;
         builder.block(&own_header(Kind::Snapshot, changes, 0), changes)?;
         self.name_next(writer, (control, member), builder, *time_base_us, path, guard)
@@ -284,11 +284,11 @@ impl Log {
         time_base_us: i64,
         path: &Path,
         _guard: &Guard<'_>,
-    ) -> std::result::Result<Header, Obstacle> {
+    ) -> std::result::Result<SegmentHeader, Blocked> {
         let tail = writer.tail;
         let sequence = tail.sequence() + 1;
         let (salt, end) = (writer.segment.salt(), tail.position());
-        let header = Header {
+        let header = SegmentHeader {
             log: self.settings.generation,
             sequence,
             salt: builder.salt(),

@@ -15,11 +15,11 @@ use crate::format::address::{ALIGN, Address};
 use crate::format::control::at;
 use crate::segment::create::{commit, put_header, void_header};
 
-use super::append::{Obstacle, RESERVE, Writer};
+use super::append::{Blocked, RESERVE, Writer};
 use super::guard::Which;
 use super::{Control, Log, Member, enter};
 
-type Outcome = std::result::Result<(), Obstacle>;
+type Outcome = std::result::Result<(), Blocked>;
 
 /// Bytes of room at most. Small segments become one as long as what is left of all of them fits into it.
 const ROOM: u64 = 64 << 10;
@@ -66,7 +66,7 @@ impl Log {
                     control.notify(true);
                     return Ok(());
                 }
-                Err(obstacle) => self.overcome(obstacle, writer, control, member)?,
+                Err(obstacle) => self.resolve(obstacle, writer, control, member)?,
             }
         }
     }
@@ -79,10 +79,10 @@ impl Writer {
         let allocated = control.allocated();
         let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
         if sequence != wanted {
-            return Err(Obstacle::Moved);
+            return Err(Blocked::Moved);
         }
         if start + needs + RESERVE > room {
-            return Err(Obstacle::Tight { needs });
+            return Err(Blocked::Tight { needs });
         }
         let end = Address::new(sequence, start + needs);
         control.set(at::DIRTY, end.0)?;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::address::{Address, align};
 use crate::format::block::{Kind, flag};
-use crate::format::index::Entry;
+use crate::format::index::IndexEntry;
 use crate::format::state::{LogState, TopicState};
 use crate::segment::walk::highest_ns;
 use crate::segment::{Check, Segment};
 
 use super::chain::{Next, is_missing, missing};
-use super::{Cursor, Log};
+use super::{BlockCursor, Log};
 
 impl Log {
     /// Where a segment's content ends, unless it is the newest.
@@ -37,7 +37,12 @@ impl Log {
     ///
     /// # Errors
     /// `OffsetOutOfRange` for what retention removed; `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
-    pub fn cursor_at(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<Cursor> {
+    pub fn cursor_at(
+        self: &Arc<Self>,
+        topic: u32,
+        offset: u64,
+        check: Check,
+    ) -> Result<BlockCursor> {
         let found = self.while_segments_go(|| self.find_cursor(topic, offset, check));
         found.map_err(|e| self.unless_deleted(e))
     }
@@ -62,12 +67,12 @@ impl Log {
         }
     }
 
-    fn find_cursor(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<Cursor> {
+    fn find_cursor(self: &Arc<Self>, topic: u32, offset: u64, check: Check) -> Result<BlockCursor> {
         let segment = self.last_segment_where(|segment| {
             let base = self.opening(segment)?.bases.get(topic);
             Ok(base.is_none_or(|base| base <= offset))
         })?;
-        let mut cursor = Cursor::new(Arc::clone(self), segment, topic, check)?;
+        let mut cursor = BlockCursor::new(Arc::clone(self), segment, topic, check)?;
         if cursor.base.is_some_and(|base| base > offset) {
             self.check_still_there(cursor.segment(), topic, offset)?;
         }
@@ -86,8 +91,8 @@ impl Log {
         &self,
         segment: &Segment,
         topic: u32,
-        before: impl Fn(&Entry) -> bool,
-    ) -> Option<Entry> {
+        before: impl Fn(&IndexEntry) -> bool,
+    ) -> Option<IndexEntry> {
         let most = match self.committed() {
             Some(tail) if tail.sequence() == segment.sequence() => tail.position(),
             // The page of before the crash may know of no such segment.
@@ -163,7 +168,7 @@ impl Log {
             let is_trimmed = opening.bases.get(topic).is_none_or(|base| base <= trimmed);
             Ok(is_trimmed || known.is_none_or(|highest| highest < time_ns))
         })?;
-        let mut cursor = Cursor::new(Arc::clone(self), segment, topic, check)?;
+        let mut cursor = BlockCursor::new(Arc::clone(self), segment, topic, check)?;
         let entry = self.entry_before(cursor.segment(), topic, |e| e.highest_ns < time_ns);
         cursor.jump(entry.as_ref());
         while cursor.address() < until {
@@ -194,7 +199,7 @@ impl Log {
     /// As [`Log::cursor_at`].
     pub fn offset_at(self: &Arc<Self>, topic: u32, address: Address) -> Result<u64> {
         let segment = self.chain.segment(address.sequence())?;
-        let mut cursor = Cursor::new(Arc::clone(self), segment, topic, Check::Header)?;
+        let mut cursor = BlockCursor::new(Arc::clone(self), segment, topic, Check::Header)?;
         let base = cursor.base.unwrap_or(0);
         let until = address.position();
         let entry = self.entry_before(cursor.segment(), topic, |e| e.position < until);
@@ -335,9 +340,9 @@ fn known_at_end(newest: &Segment) -> Option<LogState> {
     Some(walk.state)
 }
 
-impl Cursor {
+impl BlockCursor {
     /// Go to an index entry, if the block there is what it says.
-    fn jump(&mut self, entry: Option<&Entry>) {
+    fn jump(&mut self, entry: Option<&IndexEntry>) {
         let Some(entry) = entry else { return };
         let found = self.segment().block(entry.position, Check::Header);
         let Ok(Some(head)) = found else { return };
@@ -452,7 +457,7 @@ impl Cursor {
         }
     }
 
-    /// As [`Cursor::jump`] and [`Cursor::skip_to`] together, where all is as usual; else false, and
+    /// As [`BlockCursor::jump`] and [`BlockCursor::skip_to`] together, where all is as usual; else false, and
     /// nothing has moved.
     ///
     /// On the way each block is believed by its commit word alone, the index entry not even asked
@@ -462,7 +467,7 @@ impl Cursor {
     /// its own position, and a plain block is committed by nothing but its own word, so there is one
     /// such block in a segment, whatever way led to it. Anything else is left to the slow walk, which
     /// checks every header and names what is wrong.
-    fn glide_to(&mut self, offset: u64, entry: Option<&Entry>) -> bool {
+    fn glide_to(&mut self, offset: u64, entry: Option<&IndexEntry>) -> bool {
         let wanted = self.base.and_then(|base| offset.checked_sub(base));
         let Some(wanted) = wanted.filter(|_| self.topic == 0) else { return false };
         let segment = &**self.segment();

@@ -13,14 +13,14 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
-use crate::format::block::{Header as BlockHeader, Kind, MAX_RELATIVE_TIME};
-use crate::format::segment::{Header, Mark, Previous};
+use crate::format::block::{BlockHeader, Kind, MAX_RELATIVE_TIME};
+use crate::format::segment::{Mark, Previous, SegmentHeader};
 use crate::format::state::LogState;
 use crate::format::{PAGE, checksum, names};
 use crate::segment::create::{Builder, own_header, own_len};
 use crate::segment::index::Index;
-use crate::segment::walk::{Step, Walk, appended_ns};
-use crate::segment::{Bad, Block, Check, NO_BLOCK, Segment};
+use crate::segment::walk::{SegmentWalker, Step, appended_ns};
+use crate::segment::{Block, BlockError, Check, NO_BLOCK, Segment};
 use crate::storage::Storage;
 
 use super::append::RESERVE;
@@ -31,7 +31,7 @@ use super::{LogSettings, write_access};
 
 /// Where a log is cut, and what it knew there.
 #[derive(Clone, Debug)]
-pub struct Cut {
+pub struct TruncationPoint {
     /// Segment and position behind which everything is superseded.
     pub previous: Previous,
     /// What the log knew at that point.
@@ -42,7 +42,7 @@ pub struct Cut {
 
 /// A block to be carried over.
 #[derive(Clone, Debug)]
-pub struct Carried {
+pub struct CarriedBlock {
     segment: Arc<Segment>,
     block: Block,
     first: u64,
@@ -78,8 +78,8 @@ pub fn supersede(
     storage: &dyn Storage,
     dir: &Path,
     settings: &LogSettings,
-    cut: &Cut,
-    carried: &[Carried],
+    cut: &TruncationPoint,
+    carried: &[CarriedBlock],
     maker: Maker,
 ) -> Result<NewEnd> {
     let temporary = dir.join("supersede.tmp");
@@ -142,11 +142,11 @@ fn fill(
     storage: &dyn Storage,
     dir: &Path,
     settings: &LogSettings,
-    cut: &Cut,
-    carried: &[Carried],
+    cut: &TruncationPoint,
+    carried: &[CarriedBlock],
     maker: Maker,
-) -> Result<Header> {
-    let header = Header {
+) -> Result<SegmentHeader> {
+    let header = SegmentHeader {
         log: settings.generation,
         sequence: next_sequence(storage, dir)?,
         salt: builder.salt(),
@@ -170,7 +170,7 @@ fn fill(
 
 /// The time from which a segment's block times count, so that the latest of these has its own. Where
 /// the clock jumped by years among them, and not all can, the early ones are moved up.
-fn time_base(carried: &[Carried]) -> Option<i64> {
+fn time_base(carried: &[CarriedBlock]) -> Option<i64> {
     let earliest = carried.iter().map(|c| c.segment.header().time_base_us).min()?;
     let data = carried.iter().filter(|c| c.block.header.kind == Kind::Data);
     let appended = data.map(|c| appended_ns(&c.segment, &c.block) / 1000);
@@ -179,15 +179,15 @@ fn time_base(carried: &[Carried]) -> Option<i64> {
 
 fn carry(
     builder: &mut Builder,
-    carried: &Carried,
+    carried: &CarriedBlock,
     base: &LogState,
     time_base_us: i64,
 ) -> Result<()> {
-    let Carried { segment, block, first } = carried;
+    let CarriedBlock { segment, block, first } = carried;
     let body = segment.body(block);
     let damaged = |what| {
-        let what = crate::format::Malformed::Damaged(what);
-        segment.error(crate::segment::Bad { position: block.position, what })
+        let what = crate::format::DecodeError::Damaged(what);
+        segment.error(crate::segment::BlockError { position: block.position, what })
     };
     if checksum::crc32(body) != block.header.body_crc {
         return Err(damaged("a block that cannot be carried over: its checksum does not match"));
@@ -216,7 +216,11 @@ fn next_sequence(storage: &dyn Storage, dir: &Path) -> Result<u64> {
 ///
 /// # Errors
 /// `Corrupt` when one of them is damaged, or a segment in between is missing.
-pub fn collect_between(chain: &Chain, from: Address, to: Address) -> Result<(Cut, Vec<Carried>)> {
+pub fn collect_between(
+    chain: &Chain,
+    from: Address,
+    to: Address,
+) -> Result<(TruncationPoint, Vec<CarriedBlock>)> {
     let mut segment = chain.segment(from.sequence())?;
     let mut walk = segment.opening()?.clone();
     walk.go_to(&mut Arc::clone(&segment), from.position())?;
@@ -231,17 +235,17 @@ pub fn collect_between(chain: &Chain, from: Address, to: Address) -> Result<(Cut
         walk = segment.opening()?.clone();
     }
     collect(&segment, &mut walk, to.position(), &mut carried)?;
-    let cut = Cut { previous, state: state_at(&at_cut, &carried), durable: true };
+    let cut = TruncationPoint { previous, state: state_at(&at_cut, &carried), durable: true };
     Ok((cut, carried))
 }
 
 /// What the log knew at a cut. Of a topic whose last records before it are damaged, what is carried
 /// over says with which offset it goes on.
-fn state_at(cut: &Walk, carried: &[Carried]) -> LogState {
+fn state_at(cut: &SegmentWalker, carried: &[CarriedBlock]) -> LogState {
     let mut state = cut.state_beyond_damage().into_owned();
     for (number, _) in cut.unsure() {
         let own =
-            |c: &&Carried| c.block.header.kind == Kind::Data && c.block.header.topic == number;
+            |c: &&CarriedBlock| c.block.header.kind == Kind::Data && c.block.header.topic == number;
         if let (Some(next), Some(topic)) = (carried.iter().find(own), state.topic_mut(number)) {
             topic.next = next.first;
         }
@@ -253,20 +257,20 @@ fn state_at(cut: &Walk, carried: &[Carried]) -> LogState {
 /// the first; it ends at the second.
 fn collect(
     segment: &Arc<Segment>,
-    walk: &mut Walk,
+    walk: &mut SegmentWalker,
     until: u64,
-    into: &mut Vec<Carried>,
+    into: &mut Vec<CarriedBlock>,
 ) -> Result<()> {
     while walk.position < until {
         let position = walk.position;
-        let missing = Bad { position, what: NO_BLOCK };
+        let missing = BlockError { position, what: NO_BLOCK };
         let step = walk.step(segment, Check::Full).and_then(|step| step.ok_or(missing));
         match step.map_err(|bad| segment.error(bad))? {
             Step::Data { block, first, .. } => {
-                into.push(Carried { segment: Arc::clone(segment), block, first });
+                into.push(CarriedBlock { segment: Arc::clone(segment), block, first });
             }
             Step::Other(block) if block.header.kind == Kind::Meta => {
-                into.push(Carried { segment: Arc::clone(segment), block, first: 0 });
+                into.push(CarriedBlock { segment: Arc::clone(segment), block, first: 0 });
             }
             Step::Other(_) => {}
             Step::End { .. } => return Ok(()),

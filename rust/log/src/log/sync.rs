@@ -101,7 +101,7 @@ impl Log {
                 self.crowd.met();
                 return Ok(());
             }
-            self.crowd.gather(behind(control, control.durable()), stopwatch());
+            self.crowd.wait_for_peers(behind(control, control.durable()), stopwatch());
             let (guard, synced) = self.sync_under_lock(control, member, guard)?;
             drop(guard);
             drop(turn);
@@ -116,7 +116,7 @@ impl Log {
     /// The log's end, with what a dead or failed append left half done made sound.
     fn settled_tail(&self, control: &Control) -> Result<Address> {
         let mut slot = enter(&self.writer);
-        self.settle(self.writer_in(&mut slot, control)?, control)
+        self.repair_tail(self.writer_in(&mut slot, control)?, control)
     }
 
     /// Take the sync lock. What a syncer that died was told of errors died with it: either this
@@ -197,7 +197,7 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::sync_to`].
-    pub fn keep_mark(&self) -> Result<()> {
+    pub fn sync_mark(&self) -> Result<()> {
         if enter(&self.syncer_files).unmarked.is_none() {
             return Ok(());
         }
@@ -230,7 +230,7 @@ impl Log {
         self.put_mark(&segment, &mark, control, guard)
     }
 
-    /// True when [`Log::keep_mark`] has something to do.
+    /// True when [`Log::sync_mark`] has something to do.
     pub fn lacks_mark(&self) -> bool {
         enter(&self.syncer_files).unmarked.is_some()
     }
@@ -391,7 +391,7 @@ impl Log {
             return Err(error);
         }
         pass(Point::LatchSet);
-        control.rouse();
+        control.wake_all();
         Ok(guard)
     }
 }

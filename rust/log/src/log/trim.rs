@@ -20,7 +20,7 @@ use crate::format::state::{LogState, encode_trims};
 use crate::segment::Segment;
 
 use super::chain::segments_of;
-use super::facts::FACTS_OF_A_BLOCK;
+use super::metadata::FACTS_OF_A_BLOCK;
 use super::{Control, Log, Member, enter};
 
 /// What was removed.
@@ -144,7 +144,7 @@ impl Log {
         let mut removable = Removable::default();
         for (i, sequence) in sequences.iter().enumerate() {
             let Some(next) = sequences.get(i + 1) else { break };
-            let next = self.chain.glance(*next)?;
+            let next = self.chain.open_uncached(*next)?;
             let bases = &self.opening(&next)?.bases;
             if !firsts.iter().all(|(n, first)| bases.get(*n).is_none_or(|base| base <= *first)) {
                 break;
@@ -189,7 +189,7 @@ impl Log {
         member: &dyn Member,
         firsts: &[(u32, u64)],
     ) -> Result<()> {
-        self.note_facts(control, member, |known| {
+        self.append_metadata(control, member, |known| {
             let raises = |(n, to): &&(u32, u64)| known.topic(*n).is_some_and(|t| t.first < *to);
             encode_trims(firsts.iter().filter(raises).copied())
         })

@@ -90,8 +90,8 @@ impl Trims {
     /// any other the log may end once somebody recovered it.
     fn walk(&mut self, mut segment: Arc<Segment>, until: u64, certain: u64) {
         while self.position < until {
-            if segment.is_heavy() {
-                let Ok(light) = segment.afresh() else { return };
+            if segment.exceeds_cache() {
+                let Ok(light) = segment.reopen_empty() else { return };
                 segment = Arc::new(light);
             }
             let is_certain = self.position < certain;

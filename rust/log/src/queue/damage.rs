@@ -5,7 +5,7 @@
 //! it goes on in its order.
 
 use crate::error::{Error, Result};
-use crate::format::queue::{CAPACITY_MAX, Entry, State};
+use crate::format::queue::{CAPACITY_MAX, JobEntry, State};
 use crate::topic::{Skipped, Topic};
 
 use super::ring::{Ring, Room};
@@ -57,7 +57,7 @@ impl Queue {
                 ring.tell()?;
                 Ok((given_up, false))
             })?;
-            topic.log().rouse();
+            topic.log().wake_all();
             // Others may have them meanwhile: then they are told of the damage.
             if given_up.is_empty() && !is_new_file {
                 return Ok(());
@@ -98,7 +98,7 @@ fn damage_at(topic: &Topic, offset: u64) -> Result<Option<Skipped>> {
 /// True unless somebody else was faster.
 fn give_up(ring: &mut Ring<'_>, offset: u64, now: Now) -> Result<bool> {
     if offset == ring.ends.head {
-        ring.file.put(offset, &ring.file.entry(offset), Entry::FRESH)?;
+        ring.file.put(offset, &ring.file.entry(offset), JobEntry::FRESH)?;
         ring.ends.head += 1;
     } else if !(ring.ends.floor..ring.ends.head).contains(&offset) || !is_first(ring, offset) {
         return Ok(false);

@@ -1,7 +1,7 @@
 //! Jobs: leases with their records.
 //!
 //! Owns reading what was leased, outside of the queue's lock. Invariant: whatever is leased here is
-//! handed to the caller or [`super::owed`] to the queue, also where an error ends it; and an error is
+//! handed to the caller or [`super::undelivered`] to the queue, also where an error ends it; and an error is
 //! told only where the caller is handed nothing.
 
 use std::sync::{Mutex, PoisonError};
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::store::fork;
-use crate::topic::{RecordView, Scan, Topic};
+use crate::topic::{Record, Scan, Topic};
 
-use super::owed::How;
+use super::undelivered::ReturnKind;
 use super::{Lease, Now, Queue, micros};
 
 /// Name of the header that says when a record may be handed out first: microseconds since 1970, in
@@ -30,13 +30,13 @@ pub struct Job {
     /// The right.
     pub lease: Lease,
     /// The record.
-    pub record: RecordView,
+    pub record: Record,
 }
 
 impl Job {
     /// What [`Queue::ack`] takes.
     pub fn to_ack(&self) -> (Lease, u64) {
-        (self.lease, self.record.block().mark())
+        (self.lease, self.record.block().fingerprint())
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// The record with this offset.
-    fn read(&self, topic: &Topic, offset: u64) -> Result<RecordView> {
+    fn read(&self, topic: &Topic, offset: u64) -> Result<Record> {
         // A forked child may have inherited it locked.
         let Ok(mut at) = self.at.try_lock() else { return topic.get(0, offset) };
         if at.as_ref().is_some_and(|(epoch, _)| *epoch != fork::epoch()) {
@@ -60,7 +60,7 @@ impl Reader {
                 while let Ok(Some((block, parts))) = scan.next_parts() {
                     let here = block.first() + u64::from(parts.offset_delta);
                     if here == offset {
-                        return Ok(RecordView::new(block.clone(), parts));
+                        return Ok(Record::new(block.clone(), parts));
                     }
                     if here > offset {
                         break;
@@ -121,7 +121,7 @@ impl Queue {
                 }
             }
         }
-        unread.into_iter().for_each(|lease| self.owed.note(lease, How::Back(None)));
+        unread.into_iter().for_each(|lease| self.owed.note(lease, ReturnKind::Back(None)));
         ended
     }
 
@@ -141,12 +141,12 @@ impl Queue {
                         jobs.push(Job { lease: *lease, record });
                         continue;
                     }
-                    until => How::Back(until),
+                    until => ReturnKind::Back(until),
                 },
                 Err(Error::OffsetOutOfRange { first, .. }) if lease.offset < first => {
-                    How::Trimmed(first)
+                    ReturnKind::Trimmed(first)
                 }
-                Err(Error::Compacted { .. }) => How::Done,
+                Err(Error::Compacted { .. }) => ReturnKind::Done,
                 Err(error) => {
                     ended = ended.and(Err(error));
                     unread.push(*lease);
@@ -166,14 +166,14 @@ impl Queue {
     pub fn put_back(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
         let delay = micros(delay)?;
         let until = (delay > 0).then(|| Now::of(topic.store()).wall + delay);
-        leases.iter().for_each(|lease| self.owed.note(*lease, How::Back(until)));
+        leases.iter().for_each(|lease| self.owed.note(*lease, ReturnKind::Back(until)));
         let _later = self.settle(topic);
         Ok(())
     }
 
     /// The same, but the next call of this handle does it: takes no lock, and never fails.
     pub fn owe(&self, leases: &[Lease]) {
-        leases.iter().for_each(|lease| self.owed.note(*lease, How::Back(None)));
+        leases.iter().for_each(|lease| self.owed.note(*lease, ReturnKind::Back(None)));
     }
 
     /// The jobs of a batch, each begun when the iteration reaches it. Jobs whose lease is over by then are
@@ -237,7 +237,7 @@ impl Drop for Each<'_> {
 }
 
 /// Until when a record wants to wait, if that is not over.
-fn not_before(record: &RecordView, topic: &Topic) -> Option<u64> {
+fn not_before(record: &Record, topic: &Topic) -> Option<u64> {
     if record.parts().headers.is_empty() {
         return None;
     }

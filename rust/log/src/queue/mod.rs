@@ -25,19 +25,19 @@
 //! becomes of jobs that were tried too often is left to who takes them. Bytes: `docs/FORMAT.md`,
 //! "Queue".
 
+mod admin;
 mod damage;
-mod due;
-mod entering;
 mod jobs;
-mod lane;
+mod key_hash;
+mod open;
 mod overview;
-mod owed;
-mod review;
+mod rebuild;
 mod ring;
-mod shelf;
 mod state;
 #[cfg(test)]
 mod tests;
+mod timer_heap;
+mod undelivered;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,17 +45,17 @@ use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
-use crate::format::queue::{CAPACITY_MAX, CAPACITY_MIN, Ends, NO_HEAP, Parts, at};
+use crate::format::queue::{CAPACITY_MAX, CAPACITY_MIN, NO_HEAP, Parts, QueueEnds, at};
 use crate::lock::{Fate, Holders};
 use crate::log::{Interrupt, Wait};
 use crate::store::Store;
 use crate::topic::Topic;
 
+pub use admin::{delete, list};
 pub use jobs::{Each, Job, NOT_BEFORE};
-use lane::lane_of;
+use key_hash::lane_of;
 pub use overview::{Counts, Overview, overview};
 use ring::{Back, Ring, Room};
-pub use shelf::{delete, list};
 
 /// How often a process looks for dead holders, while there are others' leases.
 const LOOK_EVERY_US: u64 = 20_000;
@@ -171,7 +171,7 @@ pub struct Queue {
     /// Whether it kept the order of keys when this handle saw its state last.
     was_ordered: AtomicBool,
     reader: jobs::Reader,
-    owed: owed::Owed,
+    owed: undelivered::Undelivered,
 }
 
 impl Queue {
@@ -200,7 +200,7 @@ impl Queue {
         }
         let (name, was_ordered) = (name.to_owned(), AtomicBool::new(false));
         let (looked, asked, durable, reader) = Default::default();
-        let owed = owed::Owed::none();
+        let owed = undelivered::Undelivered::none();
         let queue = Self { name, path, options, looked, asked, durable, was_ordered, reader, owed };
         queue.locked(topic, |_, _| Ok(()))?;
         Ok(queue)
@@ -253,7 +253,7 @@ impl Queue {
             self.durable.fetch_max(durable, Ordering::Relaxed);
         }
         if frees {
-            topic.log().rouse();
+            topic.log().wake_all();
         }
         self.all_were_ours(refused)
     }
@@ -297,7 +297,7 @@ impl Queue {
             ring.tell()?;
             Ok(refused)
         })?;
-        topic.log().rouse();
+        topic.log().wake_all();
         self.all_were_ours(refused)
     }
 
@@ -432,7 +432,7 @@ impl Queue {
                     ring.reclaim(holder, now)?;
                     ring.tell()
                 })?;
-                topic.log().rouse();
+                topic.log().wake_all();
             }
         }
         Ok(())
@@ -519,7 +519,7 @@ impl Queue {
                 load(Parts::HOLDERS + 8 * u64::from(holder.slot())) & 0xffff_ffff
             };
             let holders = holders.iter().map(|holder| (member.describe(*holder), held(holder)));
-            let Ends { floor, head, trimmed, dead, .. } = ring.ends;
+            let QueueEnds { floor, head, trimmed, dead, .. } = ring.ends;
             let (leased, done) = (load(at::LEASED), load(at::DONE));
             Ok(QueueInfo {
                 name: self.name.clone(),

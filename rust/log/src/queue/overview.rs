@@ -9,11 +9,11 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::queue::{
-    ENTRY_LEN, Ends, Entry, Header, Parts, SLOTS, State, VERSION_LEN, at, serial,
+    ENTRY_LEN, JobEntry, Parts, QueueEnds, QueueHeader, SLOTS, State, VERSION_LEN, at, serial,
 };
 use crate::format::u64_at;
 use crate::lock::Identity;
-use crate::storage::{File, Open};
+use crate::storage::{File, OpenMode};
 use crate::store::{Front, SlotInfo, Store};
 
 /// A queue as its file says.
@@ -74,7 +74,7 @@ fn look(
     incarnation: Option<u64>,
 ) -> Result<Option<Counts>> {
     let path = store.layout().queue(name)?;
-    let file = match store.storage().open(&path, Open::Read) {
+    let file = match store.storage().open(&path, OpenMode::Read) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("open", &path, error)),
@@ -123,7 +123,7 @@ fn holders(front: &[u8], slots: &[SlotInfo]) -> Vec<(String, u64)> {
 }
 
 /// How many are done, by the entries themselves.
-fn done_of(file: &dyn File, path: &Path, header: &Header, ends: &Ends) -> Result<u64> {
+fn done_of(file: &dyn File, path: &Path, header: &QueueHeader, ends: &QueueEnds) -> Result<u64> {
     let (parts, mut done, mut offset) = (header.parts, 0, ends.floor);
     while offset < ends.head {
         let first = parts.place(offset);
@@ -145,5 +145,8 @@ fn state_of(entry: &[u8], id: u64, offset: u64) -> Option<State> {
         .map(|half| std::array::from_fn(|word| u64_at(entry, half + 8 * word)));
     let is_second = (serial(&versions[1]).wrapping_sub(serial(&versions[0])) as i32) > 0;
     let newest = if is_second { [1, 0] } else { [0, 1] };
-    newest.into_iter().find_map(|half| Entry::decode(&versions[half], id, offset)).map(|e| e.state)
+    newest
+        .into_iter()
+        .find_map(|half| JobEntry::decode(&versions[half], id, offset))
+        .map(|e| e.state)
 }

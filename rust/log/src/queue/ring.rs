@@ -7,11 +7,11 @@
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
-use crate::format::queue::{DELIVERIES_MAX, Ends, Entry, State, at};
+use crate::format::queue::{DELIVERIES_MAX, JobEntry, QueueEnds, State, at};
 use crate::lock::Identity;
 
-use super::due::Due;
-use super::state::{Found, Guard, StateFile};
+use super::state::{FoundEntry, QueueGuard, StateFile};
+use super::timer_heap::TimerHeap;
 use super::{Lease, Now};
 
 /// So many done jobs may wait for their records to reach the medium before that is seen to.
@@ -20,12 +20,12 @@ const LAG_MIN: u64 = 1 << 16;
 /// A state file whose lock is held.
 pub(super) struct Ring<'a> {
     pub(super) file: &'a StateFile,
-    pub(super) due: Due<'a>,
+    pub(super) due: TimerHeap<'a>,
     pub(super) me: Identity,
-    pub(super) ends: Ends,
-    stored: Ends,
+    pub(super) ends: QueueEnds,
+    stored: QueueEnds,
     slot: usize,
-    _guard: Option<Guard<'a>>,
+    _guard: Option<QueueGuard<'a>>,
 }
 
 /// Why a job comes back.
@@ -53,16 +53,16 @@ pub(super) enum Room {
 
 impl<'a> Ring<'a> {
     /// Look at a file whose lock is held.
-    pub(super) fn new(file: &'a StateFile, me: Identity, guard: Guard<'a>) -> Result<Self> {
+    pub(super) fn new(file: &'a StateFile, me: Identity, guard: QueueGuard<'a>) -> Result<Self> {
         let (ends, slot) = file.ends()?;
         let _guard = Some(guard);
-        Ok(Self { file, due: Due(file), me, ends, stored: ends, slot, _guard })
+        Ok(Self { file, due: TimerHeap(file), me, ends, stored: ends, slot, _guard })
     }
 
     /// The same process over a file that nobody else knows yet.
     pub(super) fn of<'b>(&self, file: &'b StateFile) -> Result<Ring<'b>> {
         let (ends, slot) = file.ends()?;
-        Ok(Ring { file, due: Due(file), me: self.me, ends, stored: ends, slot, _guard: None })
+        Ok(Ring { file, due: TimerHeap(file), me: self.me, ends, stored: ends, slot, _guard: None })
     }
 
     /// What tells that something changed for who waits.
@@ -105,7 +105,7 @@ impl<'a> Ring<'a> {
     }
 
     /// When an entry comes up, by the steady clock.
-    pub(super) fn time_of(entry: &Entry, now: Now) -> u64 {
+    pub(super) fn time_of(entry: &JobEntry, now: Now) -> u64 {
         match entry.state {
             State::Leased => entry.when,
             State::Delayed => now.steady.saturating_add(entry.when.saturating_sub(now.wall)),
@@ -184,7 +184,7 @@ impl<'a> Ring<'a> {
                 Some(Err(_)) if !out.is_empty() => break,
                 Some(Err(error)) => return Err(error),
             };
-            let fresh = Entry { mark, ..Entry::FRESH };
+            let fresh = JobEntry { mark, ..JobEntry::FRESH };
             let place = self.file.parts().place(offset);
             self.ends.head += 1;
             if self.due.join(place, mark)? {
@@ -196,13 +196,20 @@ impl<'a> Ring<'a> {
         Ok(out)
     }
 
-    fn lease(&self, offset: u64, found: &Found, before: Entry, deadline: u64) -> Result<Lease> {
+    fn lease(
+        &self,
+        offset: u64,
+        found: &FoundEntry,
+        before: JobEntry,
+        deadline: u64,
+    ) -> Result<Lease> {
         let (attempt, suspect) = (before.next_attempt(), before.is_suspect());
         let deliveries = before.deliveries.wrapping_add(1) & DELIVERIES_MAX;
         let (state, holder, when) = (State::Leased, self.me.bits(), deadline);
-        let mut entry = Entry { state, begun: false, suspect, deliveries, holder, when, ..before };
+        let mut entry =
+            JobEntry { state, begun: false, suspect, deliveries, holder, when, ..before };
         if planted(Canary::CountedAtTake) {
-            entry = Entry { begun: true, attempts: attempt, ..entry };
+            entry = JobEntry { begun: true, attempts: attempt, ..entry };
         }
         self.file.put(offset, found, entry)?;
         self.due.put(self.file.parts().place(offset), deadline)?;
@@ -213,16 +220,20 @@ impl<'a> Ring<'a> {
 
     /// Work on a job begins: from here on this is an attempt, whatever becomes of the holder. One store of a
     /// new version, as nothing derived changes.
-    pub(super) fn begin_work(&self, offset: u64, found: &Found) -> Result<()> {
+    pub(super) fn begin_work(&self, offset: u64, found: &FoundEntry) -> Result<()> {
         if found.entry.begun {
             return Ok(());
         }
         let attempts = found.entry.next_attempt();
-        self.file.put(offset, found, Entry { begun: true, attempts, ..found.entry })
+        self.file.put(offset, found, JobEntry { begun: true, attempts, ..found.entry })
     }
 
     /// The entry of a lease that this process has and that is not over; why not otherwise.
-    pub(super) fn held(&self, lease: &Lease, now: Now) -> std::result::Result<Found, &'static str> {
+    pub(super) fn held(
+        &self,
+        lease: &Lease,
+        now: Now,
+    ) -> std::result::Result<FoundEntry, &'static str> {
         if lease.lineage != self.file.lineage() {
             return Err("the queue was reset");
         }
@@ -249,13 +260,19 @@ impl<'a> Ring<'a> {
     }
 
     /// A record is done, whatever it was before.
-    pub(super) fn done(&mut self, offset: u64, found: &Found, mark: u64, now: Now) -> Result<()> {
+    pub(super) fn done(
+        &mut self,
+        offset: u64,
+        found: &FoundEntry,
+        mark: u64,
+        now: Now,
+    ) -> Result<()> {
         let before = found.entry;
         if before.state == State::Done {
             return Ok(());
         }
         let state = State::Done;
-        let done = Entry { state, attempts: before.attempts, mark, ..Entry::FRESH };
+        let done = JobEntry { state, attempts: before.attempts, mark, ..JobEntry::FRESH };
         self.file.put(offset, found, done)?;
         if StateFile::is_leased(&before) {
             self.due.count(before.holder, -1)?;
@@ -274,7 +291,7 @@ impl<'a> Ring<'a> {
     pub(super) fn give_back(
         &self,
         offset: u64,
-        found: &Found,
+        found: &FoundEntry,
         until: Option<u64>,
         why: Back,
         now: Now,
@@ -288,7 +305,7 @@ impl<'a> Ring<'a> {
         };
         let state = if until.is_some() { State::Delayed } else { State::Ready };
         let (begun, holder, when) = (false, 0, until.unwrap_or(0));
-        let entry = Entry { state, begun, suspect, attempts, holder, when, ..before };
+        let entry = JobEntry { state, begun, suspect, attempts, holder, when, ..before };
         self.file.put(offset, found, entry)?;
         self.due.count(before.holder, -1)?;
         let time = match until {
@@ -307,8 +324,8 @@ impl<'a> Ring<'a> {
     }
 
     /// Let a lease end later, or earlier.
-    pub(super) fn extend(&self, offset: u64, found: &Found, deadline: u64) -> Result<()> {
-        self.file.put(offset, found, Entry { when: deadline, ..found.entry })?;
+    pub(super) fn extend(&self, offset: u64, found: &FoundEntry, deadline: u64) -> Result<()> {
+        self.file.put(offset, found, JobEntry { when: deadline, ..found.entry })?;
         if planted(Canary::ExtensionForgotten) {
             return Ok(());
         }

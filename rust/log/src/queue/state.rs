@@ -11,29 +11,29 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::queue::{
-    CUT, ENDS_LEN, Ends, Entry, HEADER_LEN, Header, NO_LOCK_WORD, Parts, State, VERSION_LEN, at,
-    serial,
+    CUT, ENDS_LEN, HEADER_LEN, JobEntry, NO_LOCK_WORD, Parts, QueueEnds, QueueHeader, State,
+    VERSION_LEN, at, serial,
 };
 use crate::format::settings::WriteMode;
 use crate::lock::{self, Fate, Holders, Identity, LockError};
 use crate::log::wait_for_flock;
-use crate::storage::{Access, File, Map, Open, Stat};
+use crate::storage::{File, Map, MapAccess, OpenMode, Stat};
 use crate::store::{DeadSlot, Membership, Store};
 
 /// An open state file.
 #[derive(Debug)]
 pub(super) struct StateFile {
     pub(super) map: Map,
-    pub(super) header: Header,
+    pub(super) header: QueueHeader,
     pub(super) path: PathBuf,
     stat: Stat,
 }
 
 /// An entry as it was found, and where a new version goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    /// [`Entry::FRESH`] where no version is believed.
-    pub(super) entry: Entry,
+pub(super) struct FoundEntry {
+    /// [`JobEntry::FRESH`] where no version is believed.
+    pub(super) entry: JobEntry,
     pub(super) is_known: bool,
     pub(super) half: u64,
     serial: u32,
@@ -43,14 +43,14 @@ impl StateFile {
     /// Open the file of a queue; `None` where there is none.
     pub(super) fn open(store: &Store, path: &Path) -> Result<Option<Self>> {
         store.expect_inside(path)?;
-        let file = match store.storage().open(path, Open::ReadWrite) {
+        let file = match store.storage().open(path, OpenMode::ReadWrite) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io("open", path, error)),
         };
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
-        let header = Header::decode(&bytes[..got]);
+        let header = QueueHeader::decode(&bytes[..got]);
         let header = header.map_err(|what| Error::malformed(path, 0, what))?;
         let len = header.parts.file_len();
         let stat = file.stat().map_err(|error| Error::io("look at", path, error))?;
@@ -67,13 +67,13 @@ impl StateFile {
     pub(super) fn over(
         store: &Store,
         file: &dyn File,
-        header: Header,
+        header: QueueHeader,
         path: &Path,
         stat: Stat,
     ) -> Result<Self> {
         let access = match store.settings().write_mode {
-            WriteMode::Mapped => Access::Write,
-            WriteMode::Pwrite => Access::WriteThrough,
+            WriteMode::Mapped => MapAccess::Write,
+            WriteMode::Pwrite => MapAccess::WriteThrough,
         };
         let map = file.map(header.parts.file_len(), access);
         let map = map.map_err(|error| Error::io("map", path, error))?;
@@ -118,7 +118,7 @@ impl StateFile {
 
     /// The version of an offset's entry that holds.
     #[inline]
-    pub(super) fn entry(&self, offset: u64) -> Found {
+    pub(super) fn entry(&self, offset: u64) -> FoundEntry {
         let position = self.parts().entry(offset);
         let versions: [[u64; 4]; 2] =
             [self.map.load_words(position), self.map.load_words(position + VERSION_LEN)];
@@ -126,19 +126,20 @@ impl StateFile {
         let is_second = (second.wrapping_sub(first) as i32) > 0;
         let newer = u64::from(is_second);
         for half in [newer, 1 - newer] {
-            if let Some(entry) = Entry::decode(&versions[half as usize], self.header.id, offset) {
+            if let Some(entry) = JobEntry::decode(&versions[half as usize], self.header.id, offset)
+            {
                 // Not the other one's, which is stored over: what that says is no serial any more.
-                return Found { entry, is_known: true, half, serial: entry.serial };
+                return FoundEntry { entry, is_known: true, half, serial: entry.serial };
             }
         }
         let serial = if is_second { second } else { first };
-        Found { entry: Entry::FRESH, is_known: false, half: newer, serial }
+        FoundEntry { entry: JobEntry::FRESH, is_known: false, half: newer, serial }
     }
 
     /// Store a new version of it.
     #[inline]
-    pub(super) fn put(&self, offset: u64, found: &Found, entry: Entry) -> Result<()> {
-        let entry = Entry { serial: found.serial.wrapping_add(1), ..entry };
+    pub(super) fn put(&self, offset: u64, found: &FoundEntry, entry: JobEntry) -> Result<()> {
+        let entry = JobEntry { serial: found.serial.wrapping_add(1), ..entry };
         let position = self.parts().entry(offset) + VERSION_LEN * (1 - found.half);
         let words = entry.encode(self.header.id, offset);
         self.map.write_words(position, words).map_err(|error| self.failed(error))
@@ -148,16 +149,16 @@ impl StateFile {
     ///
     /// # Errors
     /// `Corrupt` when both slots are damaged.
-    pub(super) fn ends(&self) -> Result<(Ends, usize)> {
+    pub(super) fn ends(&self) -> Result<(QueueEnds, usize)> {
         let slots = at::ENDS.map(|position| {
             let words: [u64; ENDS_LEN / 8] = self.map.load_words(position);
-            Ends::decode(&words, self.header.id).filter(|ends| ends.fit(self.parts().capacity))
+            QueueEnds::decode(&words, self.header.id).filter(|ends| ends.fit(self.parts().capacity))
         });
-        Ends::newest(slots).map_err(|what| Error::malformed(&self.path, at::ENDS[0], what))
+        QueueEnds::newest(slots).map_err(|what| Error::malformed(&self.path, at::ENDS[0], what))
     }
 
     /// Store the ends over the slot that does not hold.
-    pub(super) fn put_ends(&self, ends: &Ends, slot: usize) -> Result<()> {
+    pub(super) fn put_ends(&self, ends: &QueueEnds, slot: usize) -> Result<()> {
         let words = ends.encode(self.header.id);
         let stored = self.map.write_words(at::ENDS[slot], words);
         stored.map_err(|error| self.failed(error))
@@ -165,7 +166,11 @@ impl StateFile {
 
     /// Take the lock of the queue; `None` where it is seen that another file, or none, has this one's
     /// name. The caller is behind the door of this process.
-    pub(super) fn lock(&self, store: &Store, member: &Membership) -> Result<Option<Guard<'_>>> {
+    pub(super) fn lock(
+        &self,
+        store: &Store,
+        member: &Membership,
+    ) -> Result<Option<QueueGuard<'_>>> {
         let timeout = store.lock_timeout();
         if !self.map.shares_memory() {
             let file = match store.open_to_lock(&self.path) {
@@ -177,10 +182,10 @@ impl StateFile {
             wait_for_flock(&*file, &self.path, Some(timeout))?;
             let stat = file.stat().map_err(|error| Error::io("look at", &self.path, error))?;
             let is_this = (stat.device, stat.inode) == (self.stat.device, self.stat.inode);
-            return Ok(is_this.then_some(Guard::File(file)));
+            return Ok(is_this.then_some(QueueGuard::File(file)));
         }
         let (word, me) = (self.map.word(at::LOCK), member.identity());
-        let got = lock::lock(&word, me, &Members(member), Some(timeout), lock::stopwatch());
+        let got = lock::lock(&word, me, &QueueHolders(member), Some(timeout), lock::stopwatch());
         // Whoever died in between has left BUSY behind, in either kind of store.
         let _acquired = got.map_err(|error| match error {
             LockError::Timeout { holder } => Error::LockTimeout {
@@ -193,7 +198,7 @@ impl StateFile {
             }
             LockError::Io(error) => Error::io("look for the lock's holder in", &self.path, error),
         })?;
-        Ok(Some(Guard::Word(self, me)))
+        Ok(Some(QueueGuard::Word(self, me)))
     }
 
     /// Take it away: the queue is no more, and whoever has it open finds that out when it gets the lock.
@@ -220,14 +225,14 @@ impl StateFile {
     }
 
     /// True when somebody has it as it is now.
-    pub(super) fn is_leased(entry: &Entry) -> bool {
+    pub(super) fn is_leased(entry: &JobEntry) -> bool {
         entry.state == State::Leased
     }
 }
 
-struct Members<'a>(&'a Membership);
+struct QueueHolders<'a>(&'a Membership);
 
-impl Holders for Members<'_> {
+impl Holders for QueueHolders<'_> {
     type Proof = DeadSlot;
 
     fn fate(&self, holder: Identity) -> io::Result<Fate<DeadSlot>> {
@@ -236,17 +241,17 @@ impl Holders for Members<'_> {
 }
 
 /// The lock of a queue, until it is dropped.
-pub(super) enum Guard<'a> {
+pub(super) enum QueueGuard<'a> {
     Word(&'a StateFile, Identity),
     File(Arc<dyn File>),
 }
 
-impl Drop for Guard<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         match self {
-            Guard::Word(file, me) => drop(lock::unlock(&file.map.word(at::LOCK), *me)),
+            QueueGuard::Word(file, me) => drop(lock::unlock(&file.map.word(at::LOCK), *me)),
             // Closing gives the flock back too.
-            Guard::File(file) => drop(file.unlock()),
+            QueueGuard::File(file) => drop(file.unlock()),
         }
     }
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use super::state::StateFile;
 use super::*;
-use crate::storage::faulty::{Fault, FaultyStorage, How};
+use crate::storage::faulty::{FailureKind, Fault, FaultyStorage};
 use crate::storage::memory::{MemoryStorage, every};
-use crate::storage::{Filesystem, Open, Storage};
+use crate::storage::{Filesystem, OpenMode, Storage};
 use crate::store::{StoreOptions, TopicOptions};
-use crate::topic::{Record, SyncMode};
+use crate::topic::{NewRecord, SyncMode};
 
 const LEASE: Duration = Duration::from_secs(30);
 const NOW: i64 = 1_767_225_600_000_000;
@@ -41,7 +41,7 @@ fn filled(machine: &MemoryStorage, n: u64, sync: SyncMode) -> Topic {
     for i in 0..n {
         let key = [b'a' + (i % 3) as u8];
         let value = i.to_le_bytes();
-        let record = Record { key: Some(&key), ..Record::value(&value) };
+        let record = NewRecord { key: Some(&key), ..NewRecord::value(&value) };
         topic.append(0, &record, Some(sync)).unwrap();
     }
     topic
@@ -147,9 +147,9 @@ fn a_record_that_says_so_is_not_handed_out_before_its_time_and_that_is_no_attemp
     let topic = topic_on(&machine).unwrap();
     let until = (NOW + 7_000_000).to_string();
     let headers = [(NOT_BEFORE, Some(until.as_bytes()))];
-    let record = Record { headers: &headers, ..Record::value(b"later") };
+    let record = NewRecord { headers: &headers, ..NewRecord::value(b"later") };
     topic.append(0, &record, None).unwrap();
-    topic.append(0, &Record::value(b"now"), None).unwrap();
+    topic.append(0, &NewRecord::value(b"now"), None).unwrap();
     let queue = queue(&topic, SMALL);
     assert_eq!(offsets(&take(&queue, &topic, 9)), [1]);
     machine.set_now_us(NOW + 7_000_001);
@@ -303,7 +303,7 @@ fn workload(machine: &MemoryStorage, options: QueueOptions) -> Vec<(usize, u64)>
         ack(&queue, &topic, jobs).unwrap();
         acked.extend(jobs.iter().map(|job| (machine.events(), job.lease.offset)));
         // What the kernel writes back when it likes to: the state, and not the log.
-        machine.open(&path, Open::ReadWrite).unwrap().sync_data().unwrap();
+        machine.open(&path, OpenMode::ReadWrite).unwrap().sync_data().unwrap();
     };
     let jobs = take(&queue, &topic, 3);
     note(&jobs[..2]);
@@ -313,7 +313,7 @@ fn workload(machine: &MemoryStorage, options: QueueOptions) -> Vec<(usize, u64)>
     note(&take(&queue, &topic, 2));
     for i in 12..16u64 {
         let value = i.to_le_bytes();
-        topic.append(0, &Record::value(&value), Some(SyncMode::Interval)).unwrap();
+        topic.append(0, &NewRecord::value(&value), Some(SyncMode::Interval)).unwrap();
     }
     note(&take(&queue, &topic, 3));
     acked
@@ -327,7 +327,7 @@ fn assert_nothing_lost(image: &MemoryStorage, acked: &BTreeSet<u64>, exact: bool
     // Records that come where a power cut took some are others, and not done.
     let end = topic.end(0).unwrap();
     for _ in 0..6 {
-        topic.append(0, &Record::value(b"another"), None).unwrap();
+        topic.append(0, &NewRecord::value(b"another"), None).unwrap();
     }
     let done: BTreeSet<u64> = drain(&work, &topic).into_iter().collect();
     for offset in 0..end + 6 {
@@ -373,11 +373,12 @@ fn records_that_take_the_place_of_lost_ones_are_handed_out() {
     let topic = filled(&machine, 4, SyncMode::Durable);
     let work = queue(&topic, SMALL);
     for _ in 0..5 {
-        topic.append(0, &Record::value(b"same"), Some(SyncMode::None)).unwrap();
+        topic.append(0, &NewRecord::value(b"same"), Some(SyncMode::None)).unwrap();
     }
     assert_eq!(drain(&work, &topic).len(), 9);
     // The acks are on the medium, their records are not.
-    let state = machine.open(std::path::Path::new("/store/queues/work"), Open::ReadWrite).unwrap();
+    let state =
+        machine.open(std::path::Path::new("/store/queues/work"), OpenMode::ReadWrite).unwrap();
     state.sync_all().unwrap();
     let journal = machine.journal();
     let crash = journal.crash_at_end();
@@ -386,7 +387,7 @@ fn records_that_take_the_place_of_lost_ones_are_handed_out() {
     let topic = topic_on(&image).unwrap();
     assert_eq!(topic.end(0).unwrap(), 4);
     for _ in 0..7 {
-        topic.append(0, &Record::value(b"same"), None).unwrap();
+        topic.append(0, &NewRecord::value(b"same"), None).unwrap();
     }
     assert_eq!(drain(&queue(&topic, SMALL), &topic), (4..11).collect::<Vec<_>>());
 }
@@ -474,7 +475,7 @@ fn a_write_that_ends_half_way_leaves_what_was_acked_and_loses_nothing() {
         let machine = prepared();
         let victim = machine.process();
         let faulty = FaultyStorage::over_memory(victim.clone());
-        faulty.plan(Fault::at(k, How::HalfWritten(libc::ENOSPC)).forever());
+        faulty.plan(Fault::at(k, FailureKind::HalfWritten(libc::ENOSPC)).forever());
         let (acked, tried) = attempt(faulty);
         victim.kill();
         let topic = topic_on(&machine).unwrap();
@@ -502,7 +503,7 @@ fn a_flipped_bit_of_the_state_loses_no_job_and_crashes_nobody() {
     // What is derived beyond the first places is not looked at before it is made anew.
     for bit in (0..4096 * 8).chain((len - 16384) * 8..len * 8).step_by(29 * every(4)) {
         let image = whole.restart();
-        let file = image.open(path, Open::ReadWrite).unwrap();
+        let file = image.open(path, OpenMode::ReadWrite).unwrap();
         let mut byte = [0];
         file.read_at(&mut byte, bit / 8).unwrap();
         file.write_at(&[byte[0] ^ 1 << (bit % 8)], bit / 8).unwrap();

@@ -12,16 +12,16 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::align;
-use crate::format::block::{self, Header, Kind};
-use crate::format::segment::{Header as SegmentHeader, Mark};
+use crate::format::block::{self, BlockHeader, Kind};
+use crate::format::segment::{Mark, SegmentHeader};
 use crate::format::{PAGE, checksum};
-use crate::storage::{Access, File, Map, Open, Storage};
+use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
 
 use super::Segment;
 
 /// Where a block goes: map, position, and what ties checksums to the segment.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct BlockPlace<'a> {
     /// Map of the segment's file.
     pub map: &'a Map,
     /// Position of the block.
@@ -37,7 +37,7 @@ pub struct Place<'a> {
 /// # Errors
 /// Those of `pwrite` where stores go through it; none in mapped memory.
 #[inline]
-pub fn put_block(place: Place<'_>, header: &Header, body: &[u8]) -> io::Result<u64> {
+pub fn put_block(place: BlockPlace<'_>, header: &BlockHeader, body: &[u8]) -> io::Result<u64> {
     debug_assert_eq!(header.body_len(), body.len());
     if planted(Canary::CommitWordEarly) {
         commit(place, put_header(place, header)?)?;
@@ -52,7 +52,7 @@ pub fn put_block(place: Place<'_>, header: &Header, body: &[u8]) -> io::Result<u
 /// # Errors
 /// As [`put_block`].
 #[inline]
-pub fn put_header(place: Place<'_>, header: &Header) -> io::Result<u64> {
+pub fn put_header(place: BlockPlace<'_>, header: &BlockHeader) -> io::Result<u64> {
     let mut bytes = [0; block::MAX_HEADER_LEN];
     let (word, len) = header.encode(place.salt, place.seed, place.position, &mut bytes);
     place.map.write(place.position + 8, &bytes[8..len])?;
@@ -64,17 +64,17 @@ pub fn put_header(place: Place<'_>, header: &Header) -> io::Result<u64> {
 /// # Errors
 /// As [`put_block`].
 #[inline]
-pub fn commit(place: Place<'_>, word: u64) -> io::Result<()> {
+pub fn commit(place: BlockPlace<'_>, word: u64) -> io::Result<()> {
     place.map.store(place.position, word)
 }
 
 /// Header of a block of the log's own, for a body.
-pub fn own_header(kind: Kind, body: &[u8], time: u64) -> Header {
-    Header {
+pub fn own_header(kind: Kind, body: &[u8], time: u64) -> BlockHeader {
+    BlockHeader {
         len: (block::HEADER_LEN + body.len()) as u32,
         body_crc: checksum::crc32(body),
         time,
-        ..Header::new(kind)
+        ..BlockHeader::new(kind)
     }
 }
 
@@ -84,9 +84,9 @@ pub fn own_len(body: usize) -> u64 {
 }
 
 /// Header of the void block that covers `[from, to)`.
-pub fn void_header(from: u64, to: u64) -> Header {
+pub fn void_header(from: u64, to: u64) -> BlockHeader {
     let len = (to - from).max(block::HEADER_LEN as u64);
-    Header { len: len as u32, ..Header::new(Kind::Void) }
+    BlockHeader { len: len as u32, ..BlockHeader::new(Kind::Void) }
 }
 
 /// A segment in the making, under a temporary name.
@@ -113,12 +113,12 @@ impl Builder {
         len: u64,
         reach: u64,
         mode: u32,
-        access: Access,
+        access: MapAccess,
     ) -> Result<Self> {
         let _ = storage.unlink(&path);
         let salt = storage.random().map_err(|e| Error::io("draw a random number for", &path, e))?;
         let file = storage
-            .open(&path, Open::CreateNew(mode))
+            .open(&path, OpenMode::CreateNew(mode))
             .map_err(|e| Error::io("create", &path, e))?;
         let mapped = file.allocate(len).and_then(|()| file.map(reach.max(len), access));
         let map = mapped.map_err(|e| {
@@ -179,7 +179,7 @@ impl Builder {
     ///
     /// # Errors
     /// `Io` or `NoSpace` where stores are writes.
-    pub fn block(&mut self, header: &Header, body: &[u8]) -> Result<()> {
+    pub fn block(&mut self, header: &BlockHeader, body: &[u8]) -> Result<()> {
         self.block_at(self.position, header, body)?;
         self.position += header.padded();
         Ok(())
@@ -189,7 +189,7 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Builder::block`].
-    pub fn block_at(&self, position: u64, header: &Header, body: &[u8]) -> Result<()> {
+    pub fn block_at(&self, position: u64, header: &BlockHeader, body: &[u8]) -> Result<()> {
         let place = self.place_at(position);
         let stored = put_block(place, header, body).and_then(|word| commit(place, word));
         stored.map_err(|e| Error::io("write", &self.path, e))
@@ -212,8 +212,8 @@ impl Builder {
         stored.map_err(|e| Error::io("write", &self.path, e))
     }
 
-    fn place_at(&self, position: u64) -> Place<'_> {
-        Place { map: &self.map, position, salt: self.salt, seed: self.seed }
+    fn place_at(&self, position: u64) -> BlockPlace<'_> {
+        BlockPlace { map: &self.map, position, salt: self.salt, seed: self.seed }
     }
 
     /// Store the header page: identity, and a first mark.

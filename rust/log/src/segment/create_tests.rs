@@ -5,11 +5,11 @@
 use super::*;
 use crate::segment::Check;
 use crate::segment::tests::draft::{BOTH, Draft, LEN, REACH, data};
-use crate::storage::faulty::{Call, Fault, FaultyStorage, How};
+use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use crate::storage::memory::MemoryStorage;
 
 fn builder(storage: &dyn Storage) -> Builder {
-    Builder::new(storage, PathBuf::from("/new"), LEN, REACH, 0o600, Access::Write).unwrap()
+    Builder::new(storage, PathBuf::from("/new"), LEN, REACH, 0o600, MapAccess::Write).unwrap()
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn who_asks_for_no_more_room_than_there_is_needs_no_disk() {
     let faulty = FaultyStorage::over_memory(MemoryStorage::new());
     let mut builder = builder(&faulty);
     let made = faulty.count(Call::Allocate);
-    faulty.plan(Fault::at(1, How::Errno(libc::ENOSPC)).only(Call::Allocate).forever());
+    faulty.plan(Fault::at(1, FailureKind::Errno(libc::ENOSPC)).only(Call::Allocate).forever());
     for len in [0, PAGE, LEN] {
         builder.grow(len).unwrap();
     }
@@ -72,7 +72,7 @@ fn a_segment_that_was_synced_outlives_a_loss_of_power() {
         let crash = machine.journal().crash_at_end();
         let after = crash.image(&crash.nothing());
         let mut found = [0; 2];
-        let file = after.open(builder.path(), Open::Read).unwrap();
+        let file = after.open(builder.path(), OpenMode::Read).unwrap();
         file.read_at(&mut found, PAGE + block::HEADER_LEN as u64).unwrap();
         found
     };
@@ -85,6 +85,6 @@ fn a_segment_that_was_synced_outlives_a_loss_of_power() {
 fn a_segment_that_the_disk_does_not_keep_is_not_called_synced() {
     let faulty = FaultyStorage::over_memory(MemoryStorage::new());
     let builder = builder(&faulty);
-    faulty.plan(Fault::at(1, How::Errno(libc::EIO)).only(Call::SyncAll));
+    faulty.plan(Fault::at(1, FailureKind::Errno(libc::EIO)).only(Call::SyncAll));
     assert!(matches!(builder.sync(), Err(Error::Io { .. })));
 }

@@ -9,12 +9,12 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::format::address::MAX_POSITION;
 use crate::format::index::{
-    ENTRY_LEN, Entry, HEADER_LEN, STRIDE, check_header, encode_header, file_len,
+    ENTRY_LEN, HEADER_LEN, IndexEntry, STRIDE, check_header, encode_header, file_len,
 };
-use crate::format::{Malformed, names};
-use crate::storage::{Access, Map, Open, Storage};
+use crate::format::{DecodeError, names};
+use crate::storage::{Map, MapAccess, OpenMode, Storage};
 
-use super::walk::{Step, Walk};
+use super::walk::{SegmentWalker, Step};
 use super::{Check, Reading, Segment};
 
 /// Bytes after which a topic gets another entry, if others get theirs.
@@ -29,7 +29,7 @@ pub enum Index {
     /// The mapped file: how many entries fit it, and the salt of their checksums.
     Mapped { map: Map, salt: u64, entries: u64 },
     /// Built in memory, in the order of positions.
-    Built(Vec<Entry>),
+    Built(Vec<IndexEntry>),
 }
 
 impl Index {
@@ -39,7 +39,7 @@ impl Index {
     /// As [`Index::open_file`].
     pub fn open_existing(storage: &dyn Storage, dir: &Path, segment: &Segment) -> Result<Self> {
         match segment.reading() {
-            Reading::Map => Self::open_file(storage, dir, segment, Access::Read),
+            Reading::Map => Self::open_file(storage, dir, segment, MapAccess::Read),
             Reading::Pread => Self::load(storage, dir, segment).map(Self::Built),
         }
     }
@@ -48,9 +48,9 @@ impl Index {
     ///
     /// # Errors
     /// `Io` when it cannot be read, `Corrupt` when it is not this segment's or an entry is damaged.
-    pub fn load(storage: &dyn Storage, dir: &Path, segment: &Segment) -> Result<Vec<Entry>> {
+    pub fn load(storage: &dyn Storage, dir: &Path, segment: &Segment) -> Result<Vec<IndexEntry>> {
         let path = dir.join(names::index(segment.sequence()));
-        let file = storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e))?;
+        let file = storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
         let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
         let mut bytes = vec![0; usize::try_from(len.min(MAX_FILE)).unwrap_or(0)];
         let got = file.read_at(&mut bytes, 0).map_err(|e| Error::io("read", &path, e))?;
@@ -60,11 +60,11 @@ impl Index {
             .map_err(|what| Error::malformed(&path, 0, what))?;
         let mut entries = Vec::new();
         for (i, bytes) in (0..).zip(bytes[HEADER_LEN..].chunks_exact(ENTRY_LEN)) {
-            match Entry::decode(bytes, salt) {
+            match IndexEntry::decode(bytes, salt) {
                 Some(entry) => entries.push(entry),
                 None if bytes.iter().all(|byte| *byte == 0) => break,
                 None => {
-                    let what = Malformed::Damaged("a damaged index entry");
+                    let what = DecodeError::Damaged("a damaged index entry");
                     return Err(Error::malformed(&path, entry_position(i), what));
                 }
             }
@@ -80,10 +80,10 @@ impl Index {
         storage: &dyn Storage,
         dir: &Path,
         segment: &Segment,
-        access: Access,
+        access: MapAccess,
     ) -> Result<Self> {
         let path = dir.join(names::index(segment.sequence()));
-        let how = if access == Access::Read { Open::Read } else { Open::ReadWrite };
+        let how = if access == MapAccess::Read { OpenMode::Read } else { OpenMode::ReadWrite };
         let file = storage.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
         let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
         let mut header = [0; HEADER_LEN];
@@ -97,13 +97,13 @@ impl Index {
 
     /// Walk a segment as far as it is sound and note where to start from.
     pub fn build(segment: &Segment) -> Self {
-        let mut noted = Noted::default();
-        let mut walk = Walk::new();
+        let mut noted = IndexBuild::default();
+        let mut walk = SegmentWalker::new();
         let mut light: Option<Segment> = None;
         loop {
             let segment = light.as_ref().unwrap_or(segment);
-            if segment.is_heavy() {
-                let Ok(fresh) = segment.afresh() else { break };
+            if segment.exceeds_cache() {
+                let Ok(fresh) = segment.reopen_empty() else { break };
                 light = Some(fresh);
                 continue;
             }
@@ -124,7 +124,7 @@ impl Index {
         dir: &Path,
         segment: &Segment,
         segment_bytes: u64,
-        entries: &[Entry],
+        entries: &[IndexEntry],
         mode: u32,
     ) -> Result<()> {
         let path = dir.join(names::index(segment.sequence()));
@@ -154,7 +154,7 @@ impl Index {
         Ok(entries.len() as u64)
     }
 
-    fn entry(&self, i: u64) -> Option<Entry> {
+    fn entry(&self, i: u64) -> Option<IndexEntry> {
         match self {
             Self::Built(entries) => entries.get(i as usize).copied(),
             Self::Mapped { map, salt, entries } => {
@@ -163,18 +163,18 @@ impl Index {
                 }
                 let mut bytes = [0; ENTRY_LEN];
                 map.copy(entry_position(i), &mut bytes);
-                Entry::decode(&bytes, *salt)
+                IndexEntry::decode(&bytes, *salt)
             }
         }
     }
 
     /// The entry as its words say, damaged or not; `None` where none was written.
     #[inline(always)]
-    fn glance(&self, i: u64) -> Option<Entry> {
+    fn entry_unchecked(&self, i: u64) -> Option<IndexEntry> {
         match self {
             Self::Built(entries) => entries.get(i as usize).copied(),
             Self::Mapped { map, entries, .. } if i < *entries => {
-                Entry::believe(map.load_words(entry_position(i)))
+                IndexEntry::believe(map.load_words(entry_position(i)))
             }
             Self::Mapped { .. } => None,
         }
@@ -213,9 +213,13 @@ impl Index {
 
     /// The last entry of a topic for which `at_or_before` holds; it must hold for a prefix of them.
     /// Damaged entries hide what follows them, which costs time only.
-    pub fn find(&self, topic: u32, at_or_before: impl Fn(&Entry) -> bool) -> Option<Entry> {
+    pub fn find(
+        &self,
+        topic: u32,
+        at_or_before: impl Fn(&IndexEntry) -> bool,
+    ) -> Option<IndexEntry> {
         // What a damaged entry says can lead astray, as its absence can; where that ends is checked.
-        if let Some((i, found)) = self.search(topic, &at_or_before, |i| self.glance(i)) {
+        if let Some((i, found)) = self.search(topic, &at_or_before, |i| self.entry_unchecked(i)) {
             if self.entry(i) == Some(found) {
                 return Some(found);
             }
@@ -227,9 +231,9 @@ impl Index {
     fn search(
         &self,
         topic: u32,
-        at_or_before: impl Fn(&Entry) -> bool,
-        entry: impl Fn(u64) -> Option<Entry>,
-    ) -> Option<(u64, Entry)> {
+        at_or_before: impl Fn(&IndexEntry) -> bool,
+        entry: impl Fn(u64) -> Option<IndexEntry>,
+    ) -> Option<(u64, IndexEntry)> {
         let (mut low, mut high) = (0, self.capacity());
         let mut best = None;
         while low < high {
@@ -258,7 +262,7 @@ impl Index {
     /// # Errors
     /// Those of `pwrite` where stores go through it.
     #[inline]
-    pub fn put(&self, i: u64, entry: &Entry) -> std::io::Result<bool> {
+    pub fn put(&self, i: u64, entry: &IndexEntry) -> std::io::Result<bool> {
         let Self::Mapped { map, salt, entries } = self else { return Ok(false) };
         if i >= *entries {
             return Ok(false);
@@ -290,7 +294,7 @@ pub fn write_file(
 ) -> Result<()> {
     let _ = storage.unlink(path);
     let file =
-        storage.open(path, Open::CreateNew(mode)).map_err(|e| Error::io("create", path, e))?;
+        storage.open(path, OpenMode::CreateNew(mode)).map_err(|e| Error::io("create", path, e))?;
     let filled = file.allocate(len).and_then(|()| file.write_at(bytes, 0));
     filled.map_err(|e| {
         let _ = storage.unlink(path);
@@ -301,17 +305,17 @@ pub fn write_file(
 /// What somebody who walked a segment from its beginning has to keep of the way: for its index, and for
 /// whoever appends behind it.
 #[derive(Clone, Debug, Default)]
-pub struct Noted {
+pub struct IndexBuild {
     /// The entries of its index.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<IndexEntry>,
     /// Which blocks have one.
-    pub pacer: Pacer,
+    pub pacer: IndexSampler,
     /// The latest time of a block, relative to the segment's time base.
     pub time: u64,
     head: u64,
 }
 
-impl Noted {
+impl IndexBuild {
     /// Note the next step.
     #[inline]
     pub fn note(&mut self, step: &Step) {
@@ -323,7 +327,7 @@ impl Noted {
         let (topic, position) = (block.header.topic, self.head);
         if self.pacer.is_due(topic, position) {
             let (offset, highest_ns) = (*first, *highest_before_ns);
-            self.entries.push(Entry { topic, offset, position, highest_ns });
+            self.entries.push(IndexEntry { topic, offset, position, highest_ns });
         }
     }
 }
@@ -332,14 +336,14 @@ impl Noted {
 /// whatever its topic; and one of a topic that had none for 64 KiB, while there are not more
 /// entries than strides. So who reads one topic of many passes over the others by jumps.
 #[derive(Clone, Debug, Default)]
-pub struct Pacer {
+pub struct IndexSampler {
     last: Option<u64>,
     /// Where each topic had its last one, by number; 0 for none.
     own: Vec<u64>,
     entries: u64,
 }
 
-impl Pacer {
+impl IndexSampler {
     /// True when the block (or group) at this position is due for an entry, which it then has.
     #[inline]
     pub fn is_due(&mut self, topic: u32, position: u64) -> bool {

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::*;
-use crate::format::block::{Header, Kind, flag};
+use crate::format::block::{BlockHeader, Kind, flag};
 use crate::segment::Block;
 use crate::segment::tests::draft::{BOTH, Draft, LEN, data};
 use crate::storage::File;
@@ -15,19 +15,19 @@ use crate::storage::File;
 const MODE: u32 = 0o600;
 
 /// Entries of these topics, one behind the other; the offset of each is how many of its topic were before.
-fn entries(topics: &[u32]) -> Vec<Entry> {
+fn entries(topics: &[u32]) -> Vec<IndexEntry> {
     let mut next = [0; 10];
     let entry = |(i, topic): (u64, &u32)| {
         let offset = &mut next[*topic as usize];
         *offset += 1;
         let position = (i + 1) * STRIDE;
-        Entry { topic: *topic, offset: *offset - 1, position, highest_ns: i64::MIN }
+        IndexEntry { topic: *topic, offset: *offset - 1, position, highest_ns: i64::MIN }
     };
     (0..).zip(topics).map(entry).collect()
 }
 
 /// What a search finds, and how many entries it looked at. One that would never end fails.
-fn search(entries: &[Entry], topic: u32, until: u64) -> (Option<Entry>, usize) {
+fn search(entries: &[IndexEntry], topic: u32, until: u64) -> (Option<IndexEntry>, usize) {
     let (index, looks) = (Index::Built(entries.to_vec()), Cell::new(0));
     let look = |i| {
         looks.set(looks.get() + 1);
@@ -66,7 +66,7 @@ fn a_search_finds_the_last_entry_that_fits_wherever_its_topic_has_some() {
         let entries = entries(topics);
         for topic in 0..4 {
             for until in 0..10 {
-                let fits = |entry: &&Entry| entry.topic == topic && entry.offset <= until;
+                let fits = |entry: &&IndexEntry| entry.topic == topic && entry.offset <= until;
                 let last = entries.iter().rfind(fits).copied();
                 assert_eq!(
                     search(&entries, topic, until).0,
@@ -79,12 +79,12 @@ fn a_search_finds_the_last_entry_that_fits_wherever_its_topic_has_some() {
 }
 
 /// A segment and the file of its index, which has three entries and room for more.
-fn three_entries() -> (Draft, Vec<Entry>, Arc<dyn File>) {
+fn three_entries() -> (Draft, Vec<IndexEntry>, Arc<dyn File>) {
     let draft = Draft::new();
     let (segment, three) = (draft.open(Reading::Map), entries(&[0, 1, 0]));
     Index::replace(&draft.memory, &draft.dir, &segment, LEN, &three, MODE).unwrap();
     let path = draft.dir.join(names::index(segment.sequence()));
-    let file = draft.memory.open(&path, Open::ReadWrite).unwrap();
+    let file = draft.memory.open(&path, OpenMode::ReadWrite).unwrap();
     (draft, three, file)
 }
 
@@ -124,13 +124,13 @@ fn the_longest_index_that_a_segment_can_have_is_read_whole_and_no_memory_is_aske
 
 /// A step over a block of a topic.
 fn step(topic: u32, flags: u16, position: u64, time: u64) -> Step {
-    let header = Header { time, ..data(topic, 0, flags, b"\x01a") };
+    let header = BlockHeader { time, ..data(topic, 0, flags, b"\x01a") };
     Step::Data { block: Block { position, header }, first: position, highest_before_ns: -7 }
 }
 
 #[test]
 fn an_entry_points_at_the_head_of_its_group() {
-    let mut noted = Noted::default();
+    let mut noted = IndexBuild::default();
     let (group, member) = (flag::GROUP, flag::MEMBER);
     for (topic, flags, position) in
         [(0, group, 4096), (1, member, 4200), (0, member, 4300), (2, 0, 4400), (3, group, 4500)]
@@ -145,12 +145,13 @@ fn an_entry_points_at_the_head_of_its_group() {
 
 #[test]
 fn the_latest_time_of_all_blocks_is_noted_whatever_clocks_did() {
-    let mut noted = Noted::default();
+    let mut noted = IndexBuild::default();
     for (time, latest) in [(5, 5), (9, 9), (3, 9), (10, 10)] {
         noted.note(&step(0, 0, 4096, time));
         assert_eq!(noted.time, latest);
     }
-    let own = Block { position: 5000, header: Header { time: 77, ..Header::new(Kind::Meta) } };
+    let own =
+        Block { position: 5000, header: BlockHeader { time: 77, ..BlockHeader::new(Kind::Meta) } };
     noted.note(&Step::Other(own));
     assert_eq!((noted.time, noted.entries.len()), (10, 1), "blocks of records alone");
 }
@@ -158,7 +159,7 @@ fn the_latest_time_of_all_blocks_is_noted_whatever_clocks_did() {
 #[test]
 fn a_topic_that_had_no_entry_for_long_gets_one_between_those_of_others() {
     let due = |position: u64| {
-        let mut pacer = Pacer::default();
+        let mut pacer = IndexSampler::default();
         assert!(pacer.is_due(0, 4096));
         // Of another topic one in each stride, the last of them right before.
         (2..).map(|i| i * 4096).take_while(|at| *at < position).for_each(|at| pacer.note(1, at));
@@ -171,7 +172,7 @@ fn a_topic_that_had_no_entry_for_long_gets_one_between_those_of_others() {
 #[test]
 fn no_topic_gets_one_between_when_there_are_more_entries_than_strides() {
     let due = |topics: u32, position: u64| {
-        let mut pacer = Pacer::default();
+        let mut pacer = IndexSampler::default();
         (0..topics).for_each(|topic| assert!(pacer.is_due(topic, 4096), "the first of each"));
         // One more, so that the topic's turn does not come by the stride.
         pacer.note(1, position - 8);

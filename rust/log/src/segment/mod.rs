@@ -1,7 +1,7 @@
 //! One segment: a file of blocks, mapped, and the checks that stand between bytes and belief.
 //!
 //! Owns how blocks are found in a segment ([`Segment::block`]), walked ([`walk`]), indexed
-//! ([`index`]), searched ([`ways`]), remembered as sound (`checked`), laid out in new files
+//! ([`index`]), searched ([`skip_table`]), remembered as sound (`verified`), laid out in new files
 //! ([`create`], [`pack`]) and read without a map ([`window`]). Invariant: a [`Block`] that was asked for with
 //! [`Check::Full`] is bit for bit what a writer committed at that place of this segment.
 //!
@@ -11,14 +11,15 @@
 // The one unsafe operation is the slice of committed bytes; its obligation is met here.
 #![allow(unsafe_code)]
 
-mod checked;
+mod block;
 pub mod create;
 mod first_page;
 pub mod index;
 pub mod named;
 pub mod pack;
+pub mod skip_table;
+mod verified;
 pub mod walk;
-pub mod ways;
 pub mod window;
 
 use std::fmt;
@@ -28,14 +29,17 @@ use std::sync::{Arc, OnceLock};
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
-use crate::format::block::{self, CommitWord, Kind, PlainHeader};
-use crate::format::checksum::Start;
-use crate::format::segment::{Header, MARK_LEN, MARKS, MARKS_END, Mark};
-use crate::format::{Decoded, Malformed, PAGE, checksum, names};
-use crate::storage::{Access, File, Map, Open, Storage};
-use checked::Checked;
+use crate::format::block::{
+    BlockHeader, CommitWord, HEADER_LEN, Kind, MAX_HEADER_LEN, PlainHeader,
+};
+use crate::format::checksum::SeededCrc;
+use crate::format::segment::{MARK_LEN, MARKS, MARKS_END, Mark, SegmentHeader};
+use crate::format::{DecodeError, Decoded, PAGE, checksum, names};
+use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
+pub use block::{Block, BlockError, BodyExtent};
 pub use first_page::{read_first_page, read_header};
-use ways::Ways;
+use skip_table::SkipTable;
+use verified::VerifiedBitmap;
 use window::{UNREADABLE, Window};
 
 /// How much of a block is checked before it is handed out.
@@ -59,78 +63,23 @@ pub enum Reading {
     Pread,
 }
 
-/// A block of a segment: where it stands and what its header says.
-#[derive(Clone, Copy, Debug)]
-pub struct Block {
-    /// Position of its commit word.
-    pub position: u64,
-    /// Its header.
-    pub header: block::Header,
-}
-
-impl Block {
-    /// Where the next block starts.
-    #[inline]
-    pub fn end(&self) -> u64 {
-        self.position + self.header.padded()
-    }
-
-    /// Where its body starts.
-    #[inline]
-    pub fn body(&self) -> u64 {
-        self.position + self.header.header_len() as u64
-    }
-}
-
-/// Where the body of a block that was read lies in its segment; see [`Segment::extent`].
-#[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    block: u64,
-    /// As the block's header says them.
-    len: u32,
-    flags: u16,
-}
-
-impl Extent {
-    /// Position of the block.
-    #[inline]
-    pub fn block(&self) -> u64 {
-        self.block
-    }
-
-    /// Flags of the block.
-    #[inline]
-    pub fn flags(&self) -> u16 {
-        self.flags
-    }
-}
-
-/// Bytes at a position that are no block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bad {
-    /// Where.
-    pub position: u64,
-    /// What they are.
-    pub what: Malformed,
-}
-
 /// An open, mapped segment.
 pub struct Segment {
-    header: Header,
+    header: SegmentHeader,
     seed: u32,
     /// Where checksums of headers start from, and those of bodies.
-    seeded: Start,
-    unseeded: Start,
+    seeded: SeededCrc,
+    unseeded: SeededCrc,
     path: PathBuf,
     file: Arc<dyn File>,
     map: Map,
     /// What fills `map`, where that is a copy.
     window: Option<Window>,
     known_len: AtomicU64,
-    checked: Checked,
-    opening: OnceLock<walk::Walk>,
+    checked: VerifiedBitmap,
+    opening: OnceLock<walk::SegmentWalker>,
     index: OnceLock<index::Index>,
-    ways: Ways,
+    ways: SkipTable,
 }
 
 impl fmt::Debug for Segment {
@@ -155,11 +104,11 @@ impl Segment {
         dir: &Path,
         log: [u8; 16],
         sequence: u64,
-        access: Access,
+        access: MapAccess,
         reach: u64,
     ) -> Result<Self> {
         let path = dir.join(names::segment(sequence));
-        let how = if access == Access::Read { Open::Read } else { Open::ReadWrite };
+        let how = if access == MapAccess::Read { OpenMode::Read } else { OpenMode::ReadWrite };
         let file = storage.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
         let header = read_header(&*file, &path)?;
         expect_own(&header, log, sequence, &path)?;
@@ -179,10 +128,10 @@ impl Segment {
         reading: Reading,
     ) -> Result<Self> {
         if reading == Reading::Map {
-            return Self::open(storage, dir, log, sequence, Access::Read, reach);
+            return Self::open(storage, dir, log, sequence, MapAccess::Read, reach);
         }
         let path = dir.join(names::segment(sequence));
-        let file = storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e))?;
+        let file = storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
         let header = read_header(&*file, &path)?;
         expect_own(&header, log, sequence, &path)?;
         Self::without_map(path, file, header, reach)
@@ -195,7 +144,7 @@ impl Segment {
     pub fn without_map(
         path: PathBuf,
         file: Arc<dyn File>,
-        header: Header,
+        header: SegmentHeader,
         reach: u64,
     ) -> Result<Self> {
         let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
@@ -209,7 +158,7 @@ impl Segment {
 
     /// True when so much was read without a map that a fresh start saves memory.
     #[inline]
-    pub fn is_heavy(&self) -> bool {
+    pub fn exceeds_cache(&self) -> bool {
         self.window.as_ref().is_some_and(Window::is_large)
     }
 
@@ -217,7 +166,7 @@ impl Segment {
     ///
     /// # Errors
     /// As [`Segment::without_map`].
-    pub fn afresh(&self) -> Result<Self> {
+    pub fn reopen_empty(&self) -> Result<Self> {
         let (path, file) = (self.path.clone(), Arc::clone(&self.file));
         Self::without_map(path, file, self.header.clone(), self.map.len())
     }
@@ -229,12 +178,12 @@ impl Segment {
     pub fn from_file(
         path: PathBuf,
         file: Arc<dyn File>,
-        header: Header,
-        access: Access,
+        header: SegmentHeader,
+        access: MapAccess,
         reach: u64,
     ) -> Result<Self> {
         let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
-        if access != Access::Read && len < PAGE {
+        if access != MapAccess::Read && len < PAGE {
             let what = "a segment that was cut off in its first page";
             return Err(Error::Corrupt { path, position: len, what });
         }
@@ -247,14 +196,14 @@ impl Segment {
     pub fn from_map(
         path: PathBuf,
         file: Arc<dyn File>,
-        header: Header,
+        header: SegmentHeader,
         map: Map,
         len: u64,
     ) -> Self {
         let seed = checksum::seed(header.salt);
-        let checked = Checked::new(map.len());
+        let checked = VerifiedBitmap::new(map.len());
         let known_len = AtomicU64::new(len);
-        let (seeded, unseeded) = (Start::new(seed), Start::new(0));
+        let (seeded, unseeded) = (SeededCrc::new(seed), SeededCrc::new(0));
         let (window, opening, index, ways) = Default::default();
         Self {
             header,
@@ -277,11 +226,11 @@ impl Segment {
     ///
     /// # Errors
     /// `Corrupt` or `Newer` when the snapshot is.
-    pub fn opening(&self) -> Result<&walk::Walk> {
+    pub fn opening(&self) -> Result<&walk::SegmentWalker> {
         if let Some(opening) = self.opening.get() {
             return Ok(opening);
         }
-        let opening = walk::Walk::through_snapshot(self)?;
+        let opening = walk::SegmentWalker::through_snapshot(self)?;
         Ok(self.opening.get_or_init(|| opening))
     }
 
@@ -297,7 +246,7 @@ impl Segment {
 
     /// Ways through its large blocks.
     #[inline]
-    pub fn ways(&self) -> &Ways {
+    pub fn ways(&self) -> &SkipTable {
         &self.ways
     }
 
@@ -309,7 +258,7 @@ impl Segment {
 
     /// What its first page says.
     #[inline]
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &SegmentHeader {
         &self.header
     }
 
@@ -424,22 +373,26 @@ impl Segment {
     /// What the commit word at a position says the block is; `None` where it is zero.
     ///
     /// # Errors
-    /// [`Bad`] when the word is none of this place.
-    pub fn kind(&self, position: u64) -> std::result::Result<Option<Kind>, Bad> {
+    /// [`BlockError`] when the word is none of this place.
+    pub fn kind(&self, position: u64) -> std::result::Result<Option<Kind>, BlockError> {
         let word = self.word(position);
         if word == 0 {
             return Ok(None);
         }
         let commit = CommitWord::parse(word, self.header.salt, position);
-        commit.map(|commit| Some(commit.kind)).map_err(|what| Bad { position, what })
+        commit.map(|commit| Some(commit.kind)).map_err(|what| BlockError { position, what })
     }
 
     /// The block at a position; `None` where the commit word is zero.
     ///
     /// # Errors
-    /// [`Bad`] when the bytes are no block that a writer of this segment committed there.
+    /// [`BlockError`] when the bytes are no block that a writer of this segment committed there.
     #[inline]
-    pub fn block(&self, position: u64, check: Check) -> std::result::Result<Option<Block>, Bad> {
+    pub fn block(
+        &self,
+        position: u64,
+        check: Check,
+    ) -> std::result::Result<Option<Block>, BlockError> {
         let word = self.word(position);
         if word == 0 {
             return Ok(None);
@@ -463,7 +416,7 @@ impl Segment {
     /// to be asked: the two agree on every block that this one returns.
     #[inline(always)]
     pub fn plain(&self, position: u64, check: Check) -> Option<PlainHeader> {
-        let least = position.saturating_add(block::HEADER_LEN as u64);
+        let least = position.saturating_add(HEADER_LEN as u64);
         if self.window.is_some() || position % 8 != 0 || !self.reaches(least) {
             return None;
         }
@@ -485,7 +438,7 @@ impl Segment {
             return false;
         }
         if check == Check::Full {
-            let (header_len, len) = (block::HEADER_LEN as u64, u64::from(word as u32));
+            let (header_len, len) = (HEADER_LEN as u64, u64::from(word as u32));
             let body = self.committed(position + header_len, len - header_len);
             if self.unseeded.crc32(body) != words[0] as u32 {
                 return false;
@@ -497,30 +450,28 @@ impl Segment {
 
     /// Bytes that are no block, or that could not be read.
     #[cold]
-    fn bad(&self, word: u64, position: u64, what: Malformed) -> Bad {
+    fn bad(&self, word: u64, position: u64, what: DecodeError) -> BlockError {
         let failed = self.window.as_ref().is_some_and(|window| window.failed_at(position));
         let unread = failed && word == UNREADABLE;
-        Bad { position, what: if unread { CANNOT_READ } else { what } }
+        BlockError { position, what: if unread { CANNOT_READ } else { what } }
     }
 
     #[inline]
     fn parse(&self, word: u64, position: u64, check: Check) -> Decoded<Block> {
         let commit = CommitWord::parse(word, self.header.salt, position)?;
         if !self.reaches(position + u64::from(commit.len)) {
-            return Err(Malformed::Damaged("a block that reaches beyond its file"));
+            return Err(DecodeError::Damaged("a block that reaches beyond its file"));
         }
         if let Some(window) = &self.window {
             // What a void block covers is nobody's, and may be a hole of any size.
-            let needed =
-                if commit.kind == Kind::Void { block::HEADER_LEN as u32 } else { commit.len };
+            let needed = if commit.kind == Kind::Void { HEADER_LEN as u32 } else { commit.len };
             if !window.fetch(position, u64::from(needed)) {
                 return Err(CANNOT_READ);
             }
         }
-        let most =
-            if commit.kind == Kind::Void { block::HEADER_LEN } else { block::MAX_HEADER_LEN };
+        let most = if commit.kind == Kind::Void { HEADER_LEN } else { MAX_HEADER_LEN };
         let head = self.committed(position, u64::from(commit.len).min(most as u64));
-        let header = block::Header::parse(commit, head)?;
+        let header = BlockHeader::parse(commit, head)?;
         let block = Block { position, header };
         if check != Check::None && !self.checked.contains(position) {
             self.verify(word, &block, head, check)?;
@@ -533,14 +484,14 @@ impl Segment {
             return Ok(());
         }
         if !block.header.verify(word, head, self.seed, block.position) {
-            return Err(Malformed::Damaged("the block header's checksum does not match"));
+            return Err(DecodeError::Damaged("the block header's checksum does not match"));
         }
         block.header.refuse_newer()?;
         if check == Check::Full {
             if block.header.has_checked_body()
                 && checksum::crc32(self.body(block)) != block.header.body_crc
             {
-                return Err(Malformed::Damaged("the block body's checksum does not match"));
+                return Err(DecodeError::Damaged("the block body's checksum does not match"));
             }
             self.checked.insert(block.position);
         }
@@ -565,7 +516,7 @@ impl Segment {
         // Nothing lies behind the end of the file, and a map must not be touched there.
         self.reaches_now(limit);
         let limit = limit.min(self.known_len.load(Ordering::Relaxed));
-        while position + block::HEADER_LEN as u64 <= limit {
+        while position + HEADER_LEN as u64 <= limit {
             let wanted = buffer.len().min((limit - position) as usize) & !7;
             let page = &mut buffer[..wanted];
             self.copy_out(position, page);
@@ -608,15 +559,15 @@ impl Segment {
 
     /// Where the body of a block of this segment lies, to ask for it later by [`Segment::bytes`].
     #[inline]
-    pub fn extent(&self, block: &Block) -> Extent {
-        let block::Header { len, flags, .. } = block.header;
-        Extent { block: block.position, len, flags }
+    pub fn extent(&self, block: &Block) -> BodyExtent {
+        let BlockHeader { len, flags, .. } = block.header;
+        BodyExtent { block: block.position, len, flags }
     }
 
     /// The body of a block of this segment.
     #[inline]
-    pub fn bytes(&self, body: &Extent) -> &[u8] {
-        let header_len = block::Header::len_for(body.flags) as u64;
+    pub fn bytes(&self, body: &BodyExtent) -> &[u8] {
+        let header_len = BlockHeader::len_for(body.flags) as u64;
         self.committed(body.block + header_len, u64::from(body.len) - header_len)
     }
 
@@ -653,12 +604,13 @@ impl Segment {
     /// Check a group that was entered at its head: every block of it, fully.
     ///
     /// # Errors
-    /// [`Bad`] for the first block that is not whole, also one that is missing.
-    pub fn check_group(&self, head: &Block) -> std::result::Result<(), Bad> {
+    /// [`BlockError`] for the first block that is not whole, also one that is missing.
+    pub fn check_group(&self, head: &Block) -> std::result::Result<(), BlockError> {
         let end = head.position + u64::from(head.header.group_len);
         let mut position = head.end();
         while position < end {
-            let missing = Bad { position, what: Malformed::Damaged("a group that is not whole") };
+            let missing =
+                BlockError { position, what: DecodeError::Damaged("a group that is not whole") };
             let member = self.block(position, Check::Full)?.ok_or(missing)?;
             if !member.header.is_member() || member.end() > end {
                 return Err(missing);
@@ -669,7 +621,7 @@ impl Segment {
     }
 
     /// An error that names this segment.
-    pub fn error(&self, bad: Bad) -> Error {
+    pub fn error(&self, bad: BlockError) -> Error {
         Error::malformed(&self.path, bad.position, bad.what)
     }
 }
@@ -678,20 +630,20 @@ impl Segment {
 ///
 /// # Errors
 /// `Corrupt` for a segment of another log, and for a copy of one under a name that is not its own.
-pub fn expect_own(header: &Header, log: [u8; 16], sequence: u64, path: &Path) -> Result<()> {
+pub fn expect_own(header: &SegmentHeader, log: [u8; 16], sequence: u64, path: &Path) -> Result<()> {
     if header.log == log && header.sequence == sequence {
         return Ok(());
     }
-    let what = Malformed::Damaged("a segment of another log, or under another's name");
+    let what = DecodeError::Damaged("a segment of another log, or under another's name");
     Err(Error::malformed(path, 0, what))
 }
 
 /// What is said of bytes that are perhaps sound, and that could not be looked at.
 pub const UNREAD: &str = "the disk does not give these bytes back";
-/// That, as [`Bad`] says it.
-pub const CANNOT_READ: Malformed = Malformed::Damaged(UNREAD);
+/// That, as [`BlockError`] says it.
+pub const CANNOT_READ: DecodeError = DecodeError::Damaged(UNREAD);
 /// A zero word below where the log ends.
-pub const NO_BLOCK: Malformed = Malformed::Damaged("nothing where a committed block should be");
+pub const NO_BLOCK: DecodeError = DecodeError::Damaged("nothing where a committed block should be");
 
 #[cfg(all(test, not(loom)))]
 mod tests {

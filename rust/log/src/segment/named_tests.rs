@@ -4,7 +4,7 @@ use super::*;
 use crate::format::segment::Replaces;
 use crate::segment::pack::Packer;
 use crate::segment::tests::draft::{BOTH, Draft};
-use crate::storage::faulty::{Call, Fault, FaultyStorage, How};
+use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 #[test]
 fn a_segment_has_its_name_until_another_file_has_it_or_none() {
@@ -41,7 +41,7 @@ fn who_cannot_find_out_whether_a_segment_has_its_name_is_told_so() {
     // The file itself is asked first, and then the name.
     for nth in [1, 2] {
         let asked = faulty.count(Call::Stat);
-        faulty.plan(Fault::at(asked + nth, How::Errno(libc::EIO)).only(Call::Stat));
+        faulty.plan(Fault::at(asked + nth, FailureKind::Errno(libc::EIO)).only(Call::Stat));
         let told = segment.has_its_name(&faulty);
         assert!(matches!(&told, Err(Error::Io { .. })), "{nth}: {told:?}");
     }

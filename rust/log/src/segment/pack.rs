@@ -13,10 +13,10 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::format::PAGE;
 use crate::format::address::align;
-use crate::format::block::{HEADER_LEN, Header, MAX_HEADER_LEN};
+use crate::format::block::{BlockHeader, HEADER_LEN, MAX_HEADER_LEN};
 use crate::format::checksum;
-use crate::format::segment::{Header as SegmentHeader, Mark};
-use crate::storage::{File, Open, Storage};
+use crate::format::segment::{Mark, SegmentHeader};
+use crate::storage::{File, OpenMode, Storage};
 
 use super::create::void_header;
 use super::named::has_name;
@@ -47,7 +47,7 @@ impl Packer {
     /// `Io`, `NoSpace`.
     pub fn new(storage: &dyn Storage, path: PathBuf, salt: u64, mode: u32) -> Result<Self> {
         let _ = storage.unlink(&path);
-        let made = storage.open(&path, Open::CreateNew(mode));
+        let made = storage.open(&path, OpenMode::CreateNew(mode));
         let file = made.map_err(|e| Error::io("create", &path, e))?;
         let (seed, buffer) = (checksum::seed(salt), Vec::with_capacity(PIECE + PIECE / 4));
         Ok(Self { path, file: Some(file), salt, seed, buffer, written: PAGE })
@@ -81,7 +81,7 @@ impl Packer {
     ///
     /// # Errors
     /// `Io`, `NoSpace`.
-    pub fn block(&mut self, header: &Header, body: &[u8]) -> Result<()> {
+    pub fn block(&mut self, header: &BlockHeader, body: &[u8]) -> Result<()> {
         debug_assert_eq!(header.body_len(), body.len());
         if self.file.is_none() {
             self.written += header.padded();
@@ -134,7 +134,7 @@ impl Packer {
         file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
     }
 
-    fn head(&mut self, header: &Header) {
+    fn head(&mut self, header: &BlockHeader) {
         let mut bytes = [0; MAX_HEADER_LEN];
         let (word, len) = header.encode(self.salt, self.seed, self.position(), &mut bytes);
         bytes[..8].copy_from_slice(&word.to_le_bytes());

@@ -9,9 +9,9 @@ use crate::storage::real::RealStorage;
 const SALT: u64 = 77;
 const MODE: u32 = 0o600;
 
-fn block(body: &[u8]) -> Header {
+fn block(body: &[u8]) -> BlockHeader {
     let len = (HEADER_LEN + body.len()) as u32;
-    Header { len, body_crc: checksum::crc32(body), ..Header::new(Kind::Data) }
+    BlockHeader { len, body_crc: checksum::crc32(body), ..BlockHeader::new(Kind::Data) }
 }
 
 /// Store it as a sealed segment that begins nothing and is marked to its end.
@@ -32,14 +32,16 @@ fn finish(mut packer: Packer, len: u64) {
 
 /// Kinds and places of all blocks of a segment, and where the last one ends.
 fn walked(path: &Path, from: u64, blocks: usize) -> (Vec<(Kind, u64)>, u64) {
-    let file = RealStorage.open(path, Open::Read).unwrap();
+    let file = RealStorage.open(path, OpenMode::Read).unwrap();
     let (mut at, mut found) = (from, Vec::new());
     for _ in 0..blocks {
         let mut head = [0; MAX_HEADER_LEN];
         let read = file.read_at(&mut head[..HEADER_LEN], at).unwrap();
         let word = u64::from_le_bytes(head[..8].try_into().unwrap());
         let word = CommitWord::parse(word, SALT, at).unwrap();
-        assert!(read == HEADER_LEN && Header::parse(word, &head[..read]).unwrap().padded() > 0);
+        assert!(
+            read == HEADER_LEN && BlockHeader::parse(word, &head[..read]).unwrap().padded() > 0
+        );
         found.push((word.kind, at));
         at += word.padded();
     }
@@ -66,7 +68,7 @@ fn more_than_is_written_at_once_is_walked_to_its_end_and_takes_what_was_counted(
     // The file reaches to there already.
     finish(packer, end);
     assert_eq!(walked(&path, PAGE, bodies.len()), (places.clone(), end));
-    let file = RealStorage.open(&path, Open::Read).unwrap();
+    let file = RealStorage.open(&path, OpenMode::Read).unwrap();
     assert_eq!(file.stat().unwrap().len, end);
     for (body, (_, at)) in bodies.iter().zip(places) {
         let mut found = vec![0; body.len()];
@@ -105,7 +107,7 @@ fn a_gap_that_is_too_long_for_one_void_block_is_covered_by_several() {
     let voids = [0, half, 2 * half, 3 * half].map(|passed| (Kind::Void, from + passed));
     assert_eq!(walked(&path, from, voids.len()), (voids.to_vec(), until));
     // Of all this only what is not empty takes room.
-    let told = RealStorage.open(&path, Open::Read).unwrap().stat().unwrap();
+    let told = RealStorage.open(&path, OpenMode::Read).unwrap().stat().unwrap();
     assert!(told.len == until && told.allocated < 1 << 20, "{told:?}");
 }
 
@@ -133,7 +135,7 @@ fn a_packed_segment_outlives_a_loss_of_power_and_is_as_long_as_it_was_to_be() {
         machine.sync_dir(Path::new("/")).unwrap();
         finish(packer, len);
         let crash = machine.journal().crash_at_end();
-        let file = crash.image(&crash.nothing()).open(&path, Open::Read).unwrap();
+        let file = crash.image(&crash.nothing()).open(&path, OpenMode::Read).unwrap();
         assert_eq!(file.stat().unwrap().len, len.max(end));
         let mut body = [0; 8];
         file.read_at(&mut body, end - 8).unwrap();

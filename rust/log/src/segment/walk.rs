@@ -1,11 +1,11 @@
 //! Walking a segment from its first block, knowing at each step what the log knows there.
 //!
-//! A [`Walk`] turns relative offsets into absolute ones: it keeps the base of every topic, which
+//! A [`SegmentWalker`] turns relative offsets into absolute ones: it keeps the base of every topic, which
 //! snapshot and meta blocks set, and the [`LogState`] that they and the data blocks add up to. It
 //! stops at the first zero word, at the end block, or at a limit; what that means is for the caller.
 //!
 //! A walk can be told to pass over damage. From then on it is *unsure* of every topic that may have
-//! records in there, until a block of that topic says where it goes on; [`Walk::state_beyond_damage`]
+//! records in there, until a block of that topic says where it goes on; [`SegmentWalker::state_beyond_damage`]
 //! is what may be built on in any case. What the log says of cursors, tokens and producers is in doubt
 //! from then on ([`LogState::doubt`]): a block may lie in the damage that moved them. See `docs/PROTOCOL.md`, "Damage and offsets".
 
@@ -18,9 +18,9 @@ use crate::format::address::Address;
 use crate::format::block::{HEADER_LEN, Kind, flag};
 use crate::format::record;
 use crate::format::state::{End, LogState, topics_of};
-use crate::format::{Malformed, PAGE};
+use crate::format::{DecodeError, PAGE};
 
-use super::{Bad, Block, Check, Segment};
+use super::{Block, BlockError, Check, Segment};
 
 /// Bases of the relative offsets in a segment, by topic number.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ pub enum Step {
 
 /// A walk through one segment.
 #[derive(Clone, Debug, Default)]
-pub struct Walk {
+pub struct SegmentWalker {
     /// Where the next block starts.
     pub position: u64,
     /// What the log knows there.
@@ -66,14 +66,14 @@ pub struct Walk {
     /// Bases of relative offsets there.
     pub bases: Bases,
     /// Topics that may have records in damage that was passed over.
-    unsure: BTreeMap<u32, Lost>,
+    unsure: BTreeMap<u32, OffsetGap>,
     /// True once a block was met that may hold more offsets than it has bytes.
     is_packed: bool,
 }
 
 /// What is lost of a topic in damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct OffsetGap {
     /// Where the damage begins.
     pub position: u64,
     /// The topic goes on with this offset at the latest: no record in the damage has it, nor any
@@ -81,7 +81,7 @@ pub struct Lost {
     pub beyond: u64,
 }
 
-impl Walk {
+impl SegmentWalker {
     /// Begin at a segment's first block.
     pub fn new() -> Self {
         Self { position: PAGE, ..Self::default() }
@@ -97,19 +97,19 @@ impl Walk {
     /// The next block; `None` at a zero word.
     ///
     /// # Errors
-    /// [`Bad`] where the bytes are no block; the walk stays where it is.
+    /// [`BlockError`] where the bytes are no block; the walk stays where it is.
     pub fn step(
         &mut self,
         segment: &Segment,
         check: Check,
-    ) -> std::result::Result<Option<Step>, Bad> {
+    ) -> std::result::Result<Option<Step>, BlockError> {
         let Some(mut block) = segment.block(self.position, check)? else { return Ok(None) };
         if matches!(block.header.kind, Kind::Meta | Kind::Snapshot | Kind::End) {
             // What the log says of itself is never believed by its header alone.
             let Some(whole) = segment.block(self.position, Check::Full)? else { return Ok(None) };
             block = whole;
         }
-        let bad = |what| Bad { position: block.position, what };
+        let bad = |what| BlockError { position: block.position, what };
         let step = match block.header.kind {
             Kind::Data => {
                 let first = self.first_offset(&block).map_err(bad)?;
@@ -141,8 +141,8 @@ impl Walk {
     /// Whether a block of records or facts, met here, could be taken a step over; nothing changes.
     ///
     /// # Errors
-    /// [`Bad`], as [`Walk::step`].
-    pub fn check(&self, segment: &Segment, block: &Block) -> std::result::Result<(), Bad> {
+    /// [`BlockError`], as [`SegmentWalker::step`].
+    pub fn check(&self, segment: &Segment, block: &Block) -> std::result::Result<(), BlockError> {
         let checked = match block.header.kind {
             Kind::Data if self.state.topic(block.header.topic).is_none() => Err(UNKNOWN_TOPIC),
             Kind::Data => {
@@ -151,7 +151,7 @@ impl Walk {
             Kind::Meta | Kind::Snapshot => topics_of(segment.body(block), |_, _| ()),
             Kind::Void | Kind::End | Kind::Newer => Ok(()),
         };
-        checked.map_err(|what| Bad { position: block.position, what })
+        checked.map_err(|what| BlockError { position: block.position, what })
     }
 
     fn apply(
@@ -159,7 +159,7 @@ impl Walk {
         block: &Block,
         first: u64,
         highest_ns: i64,
-    ) -> std::result::Result<(), Malformed> {
+    ) -> std::result::Result<(), DecodeError> {
         if !self.state.apply_data(&block.header, first, highest_ns) {
             return Err(UNKNOWN_TOPIC);
         }
@@ -194,12 +194,12 @@ impl Walk {
     /// `Newer` for a block of a newer version, `Io`.
     pub fn go_to(&mut self, segment: &mut Arc<Segment>, until: u64) -> Result<()> {
         while self.position < until {
-            if segment.is_heavy() {
-                *segment = Arc::new(segment.afresh()?);
+            if segment.exceeds_cache() {
+                *segment = Arc::new(segment.reopen_empty()?);
             }
             match self.step(segment, Check::Header) {
                 Ok(Some(_)) => {}
-                Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => {
+                Err(bad) if matches!(bad.what, DecodeError::Unknown(_)) => {
                     return Err(segment.error(bad));
                 }
                 Ok(None) | Err(_) => self.pass_damage(segment, until),
@@ -216,7 +216,7 @@ impl Walk {
         self.state.doubt_facts(Address::new(segment.sequence(), self.position));
         for (number, topic) in self.state.topics() {
             let most = self.bases.get(number).unwrap_or(topic.next).saturating_add(NUMBERS);
-            let new = Lost { position: self.position, beyond: topic.next };
+            let new = OffsetGap { position: self.position, beyond: topic.next };
             let lost = self.unsure.entry(number).or_insert(new);
             lost.beyond = if packed { most } else { lost.beyond.saturating_add(bytes).min(most) };
         }
@@ -224,7 +224,7 @@ impl Walk {
 
     /// Be unsure of a topic for a reason from outside: it may have records up to `beyond`.
     pub fn doubt_topic(&mut self, number: u32, beyond: u64) {
-        let new = Lost { position: self.position, beyond };
+        let new = OffsetGap { position: self.position, beyond };
         let lost = self.unsure.entry(number).or_insert(new);
         lost.beyond = lost.beyond.max(beyond);
     }
@@ -242,7 +242,7 @@ impl Walk {
     }
 
     /// Topics whose next offset is lost, by number.
-    pub fn unsure(&self) -> impl Iterator<Item = (u32, Lost)> {
+    pub fn unsure(&self) -> impl Iterator<Item = (u32, OffsetGap)> {
         self.unsure.iter().map(|(number, lost)| (*number, *lost))
     }
 
@@ -266,11 +266,11 @@ impl Walk {
     /// # Errors
     /// `Damaged` when the segment did not introduce the block's topic, or offsets overflow.
     #[inline]
-    pub fn first_offset(&self, block: &Block) -> std::result::Result<u64, Malformed> {
+    pub fn first_offset(&self, block: &Block) -> std::result::Result<u64, DecodeError> {
         let base = self.bases.get(block.header.topic).ok_or(UNKNOWN_TOPIC)?;
         base.checked_add(u64::from(block.header.offset))
             .filter(|first| first.checked_add(u64::from(block.header.span)).is_some())
-            .ok_or(Malformed::Damaged("an offset beyond 64 bits"))
+            .ok_or(DecodeError::Damaged("an offset beyond 64 bits"))
     }
 
     /// Walk over the snapshots that every segment begins with: one, or two where it was prepared
@@ -293,7 +293,7 @@ impl Walk {
             missing = missing.saturating_sub(1);
         }
         if missing > 0 {
-            let what = Malformed::Damaged("a segment without all of its snapshot");
+            let what = DecodeError::Damaged("a segment without all of its snapshot");
             return Err(Error::malformed(segment.path(), walk.position, what));
         }
         Ok(walk)
@@ -303,8 +303,8 @@ impl Walk {
 /// Offsets that a topic can have in one segment.
 pub const NUMBERS: u64 = 1 << 32;
 
-const UNKNOWN_TOPIC: Malformed =
-    Malformed::Damaged("a block of a topic that the log does not know");
+const UNKNOWN_TOPIC: DecodeError =
+    DecodeError::Damaged("a block of a topic that the log does not know");
 
 /// When a block was appended, nanoseconds since 1970.
 #[inline]
@@ -325,13 +325,13 @@ pub fn ns_of(segment: &Segment, time: u64) -> i64 {
 /// # Errors
 /// `Damaged` when its records are.
 #[inline]
-pub fn highest_ns(segment: &Segment, block: &Block) -> std::result::Result<i64, Malformed> {
+pub fn highest_ns(segment: &Segment, block: &Block) -> std::result::Result<i64, DecodeError> {
     let appended = appended_ns(segment, block);
     if block.header.flags & (flag::EVENT_TIME | flag::CODEC) != flag::EVENT_TIME {
         return Ok(appended);
     }
     let body = segment.body(block);
-    let mut records = record::Walk::new(block.header.flags, block.header.count, body)?;
+    let mut records = record::RecordCursor::new(block.header.flags, block.header.count, body)?;
     let mut highest = i64::MIN;
     while let Some(parts) = records.next(body)? {
         highest = highest.max(parts.event_time_ns.unwrap_or(appended));

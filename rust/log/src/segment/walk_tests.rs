@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
 use super::*;
-use crate::format::block::Header;
-use crate::format::record::{BodyWriter, Record};
+use crate::format::block::BlockHeader;
+use crate::format::record::{BodyWriter, NewRecord};
 use crate::format::segment::{Previous, Replaces};
 use crate::segment::Reading;
 use crate::segment::create::{own_header, void_header};
@@ -21,7 +21,7 @@ fn own(draft: &mut Draft, kind: Kind, body: &[u8]) -> u64 {
     draft.put(&own_header(kind, body, 0), body)
 }
 
-fn next_of(walk: &Walk, topic: u32) -> Option<u64> {
+fn next_of(walk: &SegmentWalker, topic: u32) -> Option<u64> {
     walk.state.topic(topic).map(|topic| topic.next)
 }
 
@@ -44,7 +44,7 @@ fn who_knows_what_a_segment_began_with_goes_on_from_there() {
     let (position, last) = (draft.data(1, 0, b"\x01b"), draft.data(0, 1, b"\x01c"));
     let segment = draft.open(Reading::Map);
     let opening = segment.opening().unwrap();
-    let mut walk = Walk::begun_with(opening.state.clone(), position);
+    let mut walk = SegmentWalker::begun_with(opening.state.clone(), position);
     assert_eq!((walk.position, walk.state.clone()), (position, opening.state.clone()));
     let firsts = [(1, 10), (0, 11)].map(|(topic, first)| (topic, Some(first)));
     for (topic, first) in firsts {
@@ -75,8 +75,8 @@ fn a_walk_goes_to_where_it_is_told_and_no_further() {
 fn timed(event_time_ns: i64) -> (Vec<u8>, u16) {
     let mut writer = BodyWriter::default();
     writer.begin(true, Some(event_time_ns));
-    writer.push(&Record { event_time_ns: Some(event_time_ns), ..Record::value(b"v") });
-    writer.push(&Record::value(b"w"));
+    writer.push(&NewRecord { event_time_ns: Some(event_time_ns), ..NewRecord::value(b"v") });
+    writer.push(&NewRecord::value(b"w"));
     (writer.body().to_vec(), flag::RICH | flag::EVENT_TIME)
 }
 
@@ -88,13 +88,13 @@ fn the_highest_timestamp_is_that_of_a_record_or_of_the_append_for_those_without(
         [(appended + 1, appended + 1), (appended - 1, appended), (i64::MIN, appended)]
     {
         let (body, flags) = timed(event_time_ns);
-        let header = Header { count: 2, span: 2, time: 77, ..data(0, 0, flags, &body) };
+        let header = BlockHeader { count: 2, span: 2, time: 77, ..data(0, 0, flags, &body) };
         let position = draft.put(&header, &body);
         let segment = draft.open(Reading::Map);
         let block = block_at(&segment, position);
         assert_eq!(appended_ns(&segment, &block), appended);
         assert_eq!(highest_ns(&segment, &block), Ok(highest));
-        let short = Header { count: 3, ..block.header };
+        let short = BlockHeader { count: 3, ..block.header };
         assert!(highest_ns(&segment, &Block { header: short, ..block }).is_err(), "cut off");
     }
 }
@@ -107,7 +107,7 @@ fn where_no_record_has_a_time_of_its_own_none_is_looked_at() {
         let position = draft.data(0, 0, b"");
         let segment = draft.open(Reading::Map);
         let block = block_at(&segment, position);
-        let header = Header { flags, ..block.header };
+        let header = BlockHeader { flags, ..block.header };
         assert_eq!(highest_ns(&segment, &Block { header, ..block }), Ok(BASE_US * 1000));
     }
 }
@@ -124,7 +124,7 @@ fn a_block_of_a_codec_to_come_is_stepped_over_whatever_its_body_holds() {
             let segment = draft.open(reading);
             let block = block_at(&segment, position);
             assert_eq!(highest_ns(&segment, &block), Ok(appended_ns(&segment, &block)));
-            let mut walk = Walk::through_snapshot(&segment).unwrap();
+            let mut walk = SegmentWalker::through_snapshot(&segment).unwrap();
             assert!(matches!(walk.step(&segment, Check::Full), Ok(Some(Step::Data { .. }))));
             assert_eq!((walk.position, next_of(&walk, 0)), (draft.end(), Some(11)), "{codec}");
         }
@@ -163,14 +163,14 @@ fn a_block_that_is_checked_is_one_that_a_step_would_take_and_nothing_changes() {
     for position in good.into_iter().chain([void]) {
         let block = block_at(&segment, position);
         assert_eq!(walk.check(&segment, &block), Ok(()), "{:?}", block.header.kind);
-        let mut step = Walk { position, ..walk.clone() };
+        let mut step = SegmentWalker { position, ..walk.clone() };
         assert!(step.step(&segment, Check::Header).is_ok());
     }
     for position in bad {
         let block = block_at(&segment, position);
         let told = walk.check(&segment, &block).unwrap_err();
         assert_eq!(told.position, position);
-        let mut step = Walk { position, ..walk.clone() };
+        let mut step = SegmentWalker { position, ..walk.clone() };
         assert_eq!(step.step(&segment, Check::Header).unwrap_err(), told);
     }
 }
@@ -190,7 +190,7 @@ fn offsets_are_counted_from_the_base_and_none_is_beyond_64_bits() {
     let mut draft = Draft::new();
     let position = draft.data(0, 5, b"\x01a");
     let segment = draft.open(Reading::Map);
-    let (mut walk, block) = (Walk::new(), block_at(&segment, position));
+    let (mut walk, block) = (SegmentWalker::new(), block_at(&segment, position));
     assert!(walk.first_offset(&block).is_err(), "nobody said where the topic begins");
     for (base, first) in [(0, Some(5)), (37, Some(42)), (u64::MAX - 6, Some(u64::MAX - 1))] {
         walk.bases.set(0, base);
@@ -234,7 +234,7 @@ fn no_topic_goes_on_beyond_what_one_segment_can_number() {
     let mut segment = Arc::new(draft.open(Reading::Map));
     let mut walk = segment.opening().unwrap().clone();
     walk.go_to(&mut segment, draft.end()).unwrap();
-    let lost = Lost { position: hurt, beyond: 10 + MOST };
+    let lost = OffsetGap { position: hurt, beyond: 10 + MOST };
     assert_eq!(walk.unsure().collect::<Vec<_>>(), [0, 1, 2].map(|topic| (topic, lost)));
     let state = walk.state_beyond_damage();
     assert_eq!(state.topic(2).map(|topic| topic.next), Some(10 + MOST));
@@ -243,7 +243,7 @@ fn no_topic_goes_on_beyond_what_one_segment_can_number() {
 #[test]
 fn once_blocks_were_packed_all_damage_behind_them_may_hide_as_many_records() {
     let mut draft = Draft::new();
-    let sparse = Header { span: 5, ..data(0, 0, flag::SPARSE, b"\x00\x01a") };
+    let sparse = BlockHeader { span: 5, ..data(0, 0, flag::SPARSE, b"\x00\x01a") };
     draft.put(&sparse, b"\x00\x01a");
     draft.data(1, 0, b"\x01b");
     let hurt = draft.data(1, 1, b"\x01c");

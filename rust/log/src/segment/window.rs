@@ -40,21 +40,21 @@ pub struct Window {
     file: Arc<dyn File>,
     memory: Map,
     salt: u64,
-    held: Mutex<Held>,
-    run: Run,
+    held: Mutex<HeldPages>,
+    run: WindowRun,
     resident: AtomicU64,
 }
 
 /// A range that is held, for those who walk over what was read to find without a lock: the one that
 /// began with the first bytes that were kept. It only grows.
 #[derive(Default)]
-struct Run {
+struct WindowRun {
     /// Set before `end` is, and never again.
     start: AtomicU64,
     end: AtomicU64,
 }
 
-impl Run {
+impl WindowRun {
     #[inline]
     fn holds(&self, from: u64, to: u64) -> bool {
         // Acquire: with the end come the bytes before it, and the start.
@@ -74,7 +74,7 @@ impl Run {
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldPages {
     /// Start and end of what is held, disjoint, not touching each other.
     ranges: BTreeMap<u64, u64>,
     chunk: Vec<u8>,
@@ -99,7 +99,7 @@ impl Window {
         Self { file, memory, salt, held, run, resident }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HeldPages> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +138,7 @@ impl Window {
         }
     }
 
-    fn fresh_word(&self, held: &mut Held, position: u64) -> io::Result<u64> {
+    fn fresh_word(&self, held: &mut HeldPages, position: u64) -> io::Result<u64> {
         if held.zero_at == position {
             let mut word = [0; 8];
             if self.file.read_at(&mut word, position)? < word.len() {
@@ -200,7 +200,7 @@ impl Window {
     }
 
     /// Read what is not held yet. False where the file is too short.
-    fn keep(&self, held: &mut Held, from: u64, to: u64) -> io::Result<bool> {
+    fn keep(&self, held: &mut HeldPages, from: u64, to: u64) -> io::Result<bool> {
         for (start, end) in held.gaps(from, to) {
             let mut at = start;
             while at < end {
@@ -228,7 +228,7 @@ impl Window {
     }
 }
 
-impl Held {
+impl HeldPages {
     /// What of `[from, to)` is not held.
     fn gaps(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_told_from_what_is_not() {
-        let mut held = Held::default();
+        let mut held = HeldPages::default();
         assert_eq!(held.gaps(8, 24), [(8, 24)]);
         held.insert(8, 24);
         held.insert(40, 48);

@@ -8,13 +8,13 @@ use super::*;
 use crate::format::PAGE;
 use crate::segment::tests::draft::{Draft, LEN, REACH};
 use crate::storage::faulty::{Call, FaultyStorage};
-use crate::storage::{Open, Storage};
+use crate::storage::{OpenMode, Storage};
 
 /// A window of so many bytes on a segment. Who reads on and on fails, and does not hang.
 fn window_of(draft: &Draft, storage: &dyn Storage, len: u64) -> Window {
     let calls = AtomicUsize::new(0);
     draft.memory.watch(move |_| assert!(calls.fetch_add(1, Ordering::Relaxed) < 10_000));
-    let file = storage.open(&draft.path(), Open::Read).unwrap();
+    let file = storage.open(&draft.path(), OpenMode::Read).unwrap();
     let memory = file.private_memory(len).unwrap();
     Window::new(file, memory, draft.builder.salt())
 }
@@ -51,7 +51,7 @@ fn ranges(window: &Window) -> Vec<(u64, u64)> {
 
 #[test]
 fn the_first_run_holds_what_goes_on_from_its_beginning_without_a_gap() {
-    let run = Run::default();
+    let run = WindowRun::default();
     assert!(!run.holds(0, 8));
     run.extend(96, 200);
     run.extend(200, 304);
@@ -143,7 +143,7 @@ fn the_last_word_of_a_file_is_read_and_behind_it_is_none() {
 fn of_a_file_without_bytes_not_even_the_first_word_is_read() {
     // A place where there was nothing before, as every window takes the first one to be.
     let draft = Draft::new();
-    let file = draft.memory.open(&draft.dir.join("empty"), Open::CreateNew(0o600)).unwrap();
+    let file = draft.memory.open(&draft.dir.join("empty"), OpenMode::CreateNew(0o600)).unwrap();
     let memory = file.private_memory(LEN).unwrap();
     let window = Window::new(file, memory, draft.builder.salt());
     assert_eq!((window.word(0), window.failed_at(0)), (UNREADABLE, true));

@@ -1,7 +1,7 @@
 //! Committing a job: what was staged is checked, then becomes part of the log in one step.
 //!
-//! Three calls, so that who has to wait for locks in turns can: [`Job::ready`] looks at what there is, and
-//! changes nothing; [`Ready::place`] appends, or finds that it was done before; [`Ready::settle`] waits for
+//! Three calls, so that who has to wait for locks in turns can: [`BulkLoad::ready`] looks at what there is, and
+//! changes nothing; [`Ready::commit_visible`] appends, or finds that it was done before; [`Ready::finish`] waits for
 //! the medium, and removes what was staged. Invariant: what is committed was checked after it was read and
 //! before the log's lock, so whatever happens to the files meanwhile, what was checked is what counts.
 //! Small jobs are a group in the active segment, large ones are the next segment.
@@ -9,15 +9,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::Job;
+use super::BulkLoad;
 use super::read::PartReader;
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
-use crate::format::Malformed;
+use crate::format::DecodeError;
 use crate::format::address::Address;
 use crate::format::block::{MAX_HEADER_LEN, Producer};
 use crate::format::part::{FRAME_LEN, Frame, Manifest, file_name};
-use crate::log::{Blocks, Large, LargeBlock, Outgoing, Token};
+use crate::log::{Blocks, Large, LargeBlock, NewBlock, Token};
 use crate::store::{Stale, remove_job, sweep_staging};
 
 /// More than a group takes beside the body of one block.
@@ -37,7 +37,7 @@ pub struct Committed {
 /// A job whose parts are there, ready to be committed.
 #[derive(Debug)]
 pub struct Ready<'a> {
-    job: &'a Job,
+    job: &'a BulkLoad,
     token: Option<Token>,
     /// The token's name and version, as they were given.
     named: Option<(String, u64)>,
@@ -48,12 +48,12 @@ pub struct Ready<'a> {
     /// Bytes that the job's blocks take at most.
     bytes: u64,
     /// What fits into a group was read already.
-    group: Option<Group>,
+    group: Option<MemoryBlocks>,
 }
 
 /// Blocks in memory, in the order of their partitions.
 #[derive(Debug, Default)]
-struct Group {
+struct MemoryBlocks {
     bodies: Vec<u8>,
     /// Where the body of each begins.
     frames: Vec<(usize, Frame)>,
@@ -67,11 +67,11 @@ pub struct Placed {
     offsets: BTreeMap<u32, Range<u64>>,
 }
 
-impl Job {
+impl BulkLoad {
     /// Look at the parts that manifests name; of a small job also read and check them. Nothing changes.
     ///
     /// # Errors
-    /// As [`Job::commit`].
+    /// As [`BulkLoad::commit`].
     pub fn ready(
         &self,
         manifests: &[impl AsRef<[u8]>],
@@ -112,8 +112,10 @@ impl Job {
         let refuse = |why: String| Err(Error::BadManifest { job: self.name().to_owned(), why });
         let manifest = match Manifest::decode(bytes) {
             Ok(manifest) => manifest,
-            Err(Malformed::Damaged(what) | Malformed::Unknown(what)) => return refuse(what.into()),
-            Err(Malformed::Newer(version)) => {
+            Err(DecodeError::Damaged(what) | DecodeError::Unknown(what)) => {
+                return refuse(what.into());
+            }
+            Err(DecodeError::Newer(version)) => {
                 return refuse(format!("a part is of format version {version}: upgrade falaj"));
             }
         };
@@ -154,7 +156,7 @@ impl Ready<'_> {
             let mut all = self.manifests.iter();
             return all.try_for_each(|manifest| PartReader::open(self.job, manifest).map(drop));
         }
-        let (mut group, mut body) = (Group::default(), Vec::new());
+        let (mut group, mut body) = (MemoryBlocks::default(), Vec::new());
         for manifest in &self.manifests {
             let mut part = PartReader::open(self.job, manifest)?;
             while let Some(frame) = part.next(&mut body)? {
@@ -172,8 +174,8 @@ impl Ready<'_> {
     /// time nothing has happened, and this can be tried again.
     ///
     /// # Errors
-    /// As [`Job::commit`].
-    pub fn place(&self) -> Result<Placed> {
+    /// As [`BulkLoad::commit`].
+    pub fn commit_visible(&self) -> Result<Placed> {
         let nothing = self.manifests.is_empty() && self.token.is_none();
         if self.is_done || nothing {
             return Ok(Placed::default());
@@ -185,7 +187,7 @@ impl Ready<'_> {
         let placed = match placed {
             // As in `ready`; what a large job makes on the way goes with its parts.
             Err(error) if is_gone(&error) && self.job.is_spent(self.named())? => Placed::default(),
-            placed => placed.map_err(|error| self.job.topic.told(error))?,
+            placed => placed.map_err(|error| self.job.topic.topic_error(error))?,
         };
         pass(Point::JobCommitted);
         Ok(placed)
@@ -195,9 +197,9 @@ impl Ready<'_> {
         self.named.as_ref().map(|(name, version)| (name.as_str(), *version))
     }
 
-    fn place_group(&self, group: &Group) -> Result<Placed> {
+    fn place_group(&self, group: &MemoryBlocks) -> Result<Placed> {
         let number = self.job.topic.settings().number;
-        let block = |(at, frame): &(usize, Frame)| Outgoing {
+        let block = |(at, frame): &(usize, Frame)| NewBlock {
             topic: number + frame.partition,
             flags: frame.flags,
             count: frame.count,
@@ -228,7 +230,7 @@ impl Ready<'_> {
         let id = drawn.map_err(|e| Error::io("draw a random number for", &dir, e))?;
         let path = dir.join(file_name("segment", id, false));
         let number = topic.settings().number;
-        let mut blocks = Staged { ready: self, number, at: 0, part: None };
+        let mut blocks = StagedBlocks { ready: self, number, at: 0, part: None };
         let mut large = Large { blocks: &mut blocks, bytes: self.bytes, path };
         let Some(landed) = topic.log().commit_large(&mut large, self.token.as_ref())? else {
             return Ok(Placed::default());
@@ -243,7 +245,7 @@ impl Ready<'_> {
     /// # Errors
     /// `DurabilityUnknown`; `LockTimeout`, after which this can be tried again. Who does not try again
     /// tells [`Ready::visible`] of it.
-    pub fn settle(&self, placed: &Placed) -> Result<Committed> {
+    pub fn finish(&self, placed: &Placed) -> Result<Committed> {
         let log = self.job.topic.log();
         let synced = match placed.end {
             Some(end) => log.sync_to(end),
@@ -252,7 +254,7 @@ impl Ready<'_> {
             None => Ok(()),
         };
         synced.map_err(|error| match error {
-            Error::LockTimeout { .. } => self.job.topic.told(error),
+            Error::LockTimeout { .. } => self.job.topic.topic_error(error),
             error => self.visible(placed, error),
         })?;
         pass(Point::JobDurable);
@@ -267,13 +269,13 @@ impl Ready<'_> {
         Committed { now, records, offsets: placed.offsets.clone() }
     }
 
-    /// What an error of [`Ready::settle`] means: what was placed is visible.
+    /// What an error of [`Ready::finish`] means: what was placed is visible.
     pub fn visible(&self, placed: &Placed, error: Error) -> Error {
         let offset = placed.offsets.values().next().map_or(0, |range| range.start);
         match (error, placed.end) {
             (error @ Error::DurabilityUnknown { .. }, _) => error,
             (error, Some(_)) => error.after_append(offset),
-            (error, None) => self.job.topic.told(error),
+            (error, None) => self.job.topic.topic_error(error),
         }
     }
 
@@ -299,7 +301,7 @@ fn is_gone(error: &Error) -> bool {
 }
 
 /// The blocks of a large job, read as they are asked for.
-struct Staged<'a> {
+struct StagedBlocks<'a> {
     ready: &'a Ready<'a>,
     /// Number of the topic's first partition.
     number: u32,
@@ -308,7 +310,7 @@ struct Staged<'a> {
     part: Option<PartReader<'a>>,
 }
 
-impl Blocks for Staged<'_> {
+impl Blocks for StagedBlocks<'_> {
     fn rewind(&mut self) {
         (self.at, self.part) = (0, None);
     }

@@ -13,17 +13,17 @@
 //! becomes of files that nobody commits to `store/staging.rs`. See `docs/PROTOCOL.md`, "Sinks".
 //!
 //! ```
-//! use falaj::sink::Job;
+//! use falaj::sink::BulkLoad;
 //! use falaj::store::{Store, StoreOptions, TopicOptions};
-//! use falaj::topic::{Record, Topic};
+//! use falaj::topic::{NewRecord, Topic};
 //! # let dir = tempfile::tempdir().unwrap();
 //! let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
 //! let flights = Topic::open(&store, "flights", &TopicOptions::default())?;
 //!
 //! // In any number of processes, each with parts of its own:
-//! let job = Job::new(&flights, "import-2026-11-22")?;
+//! let job = BulkLoad::new(&flights, "import-2026-11-22")?;
 //! let mut part = job.stage("0", None)?;
-//! part.append(&Record::value(b"EWR to IAH"), None)?;
+//! part.append(&NewRecord::value(b"EWR to IAH"), None)?;
 //! let manifest = part.finish()?;
 //!
 //! // In one of them, with the manifests of all:
@@ -53,17 +53,17 @@ use crate::topic::Topic;
 
 pub use crate::store::STALE_AFTER;
 pub use commit::{Committed, Placed, Ready};
-pub use part::Part;
+pub use part::StagedPart;
 
 /// A job that writes into a topic. The same job is meant wherever one of its name is made for the topic, in
 /// any process; nothing is made on the disk before a part has records.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct BulkLoad {
     topic: Topic,
     name: Arc<str>,
 }
 
-impl Job {
+impl BulkLoad {
     /// The job of this name.
     ///
     /// # Errors
@@ -93,8 +93,8 @@ impl Job {
     ///
     /// # Errors
     /// `Invalid` for a name of the part that is not 1 to 200 of `[A-Za-z0-9._-]`; `Io`.
-    pub fn stage(&self, part: &str, token: Option<(&str, u64)>) -> Result<Part> {
-        Part::begin(self.clone(), part, token)
+    pub fn stage(&self, part: &str, token: Option<(&str, u64)>) -> Result<StagedPart> {
+        StagedPart::begin(self.clone(), part, token)
     }
 
     /// Commit the job: the records of these parts, in this order, appended at once, and on the medium when
@@ -117,8 +117,8 @@ impl Job {
         token: Option<(&str, u64)>,
     ) -> Result<Committed> {
         let ready = self.ready(manifests, token)?;
-        let placed = ready.place()?;
-        ready.settle(&placed)
+        let placed = ready.commit_visible()?;
+        ready.finish(&placed)
     }
 
     /// Remove all that the job staged. What was committed stays committed.
@@ -153,7 +153,7 @@ impl Job {
 /// As [`Log::cursor_of`](crate::log::Log::cursor_of).
 pub fn last_token(topic: &Topic, name: &str) -> Result<Option<TokenState>> {
     let found = topic.log().token_of(topic.settings().number, name);
-    found.map_err(|error| topic.told(error))
+    found.map_err(|error| topic.topic_error(error))
 }
 
 /// Forget a token, on the medium when this returns: a log remembers 1,024 of them. A job of the series could
@@ -163,7 +163,7 @@ pub fn last_token(topic: &Topic, name: &str) -> Result<Option<TokenState>> {
 /// As [`Topic::append`].
 pub fn forget_token(topic: &Topic, name: &str) -> Result<bool> {
     let forgotten = topic.log().forget_token(topic.settings().number, name);
-    match forgotten.map_err(|error| topic.told(error))? {
+    match forgotten.map_err(|error| topic.topic_error(error))? {
         Some(appended) => topic.log().sync_to(appended.end).map(|()| true),
         None => Ok(false),
     }

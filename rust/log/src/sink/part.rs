@@ -2,7 +2,7 @@
 //!
 //! Invariant: the file has its lasting name only when it is whole and on the medium; until then it is locked,
 //! so that nobody takes it for left behind. What it holds in memory has a bound, however many partitions
-//! there are; who writes many parts at once holds that over all of them ([`Part::held`]). Its name carries a random id, so nobody else's attempt at
+//! there are; who writes many parts at once holds that over all of them ([`StagedPart::held`]). Its name carries a random id, so nobody else's attempt at
 //! the same part is ever meant. What becomes of it then is told in [`super::commit`].
 
 use std::io::ErrorKind;
@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::commit::OVERHEAD;
-use super::{Job, expect_name};
+use super::{BulkLoad, expect_name};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::block::Producer;
 use crate::format::checksum::{crc32, crc32_from};
-use crate::format::part::{FRAME_LEN, Frame, HEADER_LEN, Header, Manifest, file_name};
-use crate::format::record::{BodyWriter, Record};
-use crate::storage::{File, LockKind, Open};
+use crate::format::part::{FRAME_LEN, Frame, HEADER_LEN, Manifest, PartHeader, file_name};
+use crate::format::record::{BodyWriter, NewRecord};
+use crate::storage::{File, LockKind, OpenMode};
 use crate::store::{fork, make_dir, staging_dir};
 use crate::topic::Topic;
 
@@ -30,7 +30,7 @@ const TRIES: u32 = 16;
 
 /// A part of a job that is being written.
 #[derive(Debug)]
-pub struct Part {
+pub struct StagedPart {
     out: Out,
     /// What is held back of each partition.
     lanes: Vec<BodyWriter>,
@@ -50,11 +50,11 @@ pub struct Part {
 /// Where the blocks of a part go.
 #[derive(Debug)]
 struct Out {
-    job: Job,
+    job: BulkLoad,
     name: String,
-    header: Header,
+    header: PartHeader,
     /// There with the first block.
-    file: Option<Staged>,
+    file: Option<PartFile>,
     position: u64,
     frames: u32,
     heads_crc: u32,
@@ -62,13 +62,13 @@ struct Out {
 
 /// A file that is being written.
 #[derive(Clone, Debug)]
-struct Staged {
+struct PartFile {
     file: Arc<dyn File>,
     path: PathBuf,
 }
 
-impl Part {
-    pub(super) fn begin(job: Job, name: &str, token: Option<(&str, u64)>) -> Result<Self> {
+impl StagedPart {
+    pub(super) fn begin(job: BulkLoad, name: &str, token: Option<(&str, u64)>) -> Result<Self> {
         expect_name("part", name)?;
         job.token(token)?;
         let log = job.topic.log();
@@ -77,7 +77,7 @@ impl Part {
         let token = token.map_or((0, 0), |(name, version)| (Producer::id_of(name), version));
         let limit = log.max_group_len();
         let partitions = job.topic.partitions() as usize;
-        let header = Header { owner: job.owner(id), token };
+        let header = PartHeader { owner: job.owner(id), token };
         let (turn, name) = (crc32(name.as_bytes()), name.to_owned());
         let (position, frames, heads_crc) = (HEADER_LEN as u64, 0, 0);
         Ok(Self {
@@ -98,7 +98,7 @@ impl Part {
     /// # Errors
     /// `Invalid` for a partition that the topic has not, `TooLarge` for a record that no append may hold:
     /// then nothing changed. `NoSpace`, `Io`; `Closed` in a forked child.
-    pub fn append(&mut self, record: &Record<'_>, partition: Option<u32>) -> Result<()> {
+    pub fn append(&mut self, record: &NewRecord<'_>, partition: Option<u32>) -> Result<()> {
         if fork::epoch() != self.epoch {
             return Err(Error::Closed { what: "part" });
         }
@@ -124,7 +124,7 @@ impl Part {
         if self.held > HELD { self.flush() } else { Ok(()) }
     }
 
-    fn choose(&mut self, record: &Record<'_>, partition: Option<u32>) -> Result<u32> {
+    fn choose(&mut self, record: &NewRecord<'_>, partition: Option<u32>) -> Result<u32> {
         let (topic, partitions) = (&self.out.job.topic, self.lanes.len() as u32);
         match (partition, record.key) {
             (Some(given), _) if given < partitions => Ok(given),
@@ -174,7 +174,7 @@ impl Part {
         self.flush()
     }
 
-    /// Have the part on the medium, whole, and return its manifest, for [`Job::commit`].
+    /// Have the part on the medium, whole, and return its manifest, for [`BulkLoad::commit`].
     ///
     /// # Errors
     /// `NotStaged` when the job was aborted or committed meanwhile; `NoSpace`, `Io`; `Closed` in a forked
@@ -237,7 +237,7 @@ impl Out {
             uses_append_time,
         };
         let head = frame.encode(self.header.owner.id, self.position);
-        let Staged { file, path } = self.staged()?;
+        let PartFile { file, path } = self.staged()?;
         let behind = self.position + FRAME_LEN as u64;
         let written = file.write_at(&head, self.position);
         let written = written.and_then(|()| file.write_at(bytes, behind));
@@ -249,7 +249,7 @@ impl Out {
     }
 
     /// The file, made with the first block.
-    fn staged(&mut self) -> Result<Staged> {
+    fn staged(&mut self) -> Result<PartFile> {
         if let Some(staged) = &self.file {
             return Ok(staged.clone());
         }
@@ -258,7 +258,7 @@ impl Out {
         Ok(staged)
     }
 
-    fn make(&self) -> Result<Staged> {
+    fn make(&self) -> Result<PartFile> {
         let store = self.job.topic.store();
         let (storage, modes) = (&**store.storage(), store.modes());
         let (staging, dir) = (staging_dir(self.job.topic.log().dir()), self.job.dir());
@@ -272,7 +272,7 @@ impl Out {
                 made => made?,
             };
             // Those who may only read need not open it, and could lock it.
-            let file = match storage.open(&path, Open::CreateNew(modes.lock)) {
+            let file = match storage.open(&path, OpenMode::CreateNew(modes.lock)) {
                 // The same.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 opened => opened.map_err(|e| Error::io("create", &path, e))?,
@@ -281,14 +281,14 @@ impl Out {
                 file.write_at(&self.header.encode(), 0)
                     .map_err(|e| Error::io("write", &path, e))?;
                 pass(Point::PartMade);
-                return Ok(Staged { file, path });
+                return Ok(PartFile { file, path });
             }
             let _ = storage.unlink(&path);
         }
         Err(self.gone())
     }
 
-    fn name_file(&self, Staged { file, path }: &Staged) -> Result<()> {
+    fn name_file(&self, PartFile { file, path }: &PartFile) -> Result<()> {
         let storage = &**self.job.topic.store().storage();
         file.sync_all().map_err(|e| Error::io("sync", path, e))?;
         pass(Point::PartSynced);
@@ -314,7 +314,7 @@ impl Out {
     }
 }
 
-impl Drop for Part {
+impl Drop for StagedPart {
     fn drop(&mut self) {
         if let Some(staged) = self.out.file.take().filter(|_| fork::epoch() == self.epoch) {
             // What cannot be removed now is swept later.
@@ -336,12 +336,12 @@ mod tests {
         let store = Store::open(place.path().join("store"), &StoreOptions::default()).unwrap();
         let options = TopicOptions { partitions: Some(80), ..TopicOptions::default() };
         let topic = Topic::open(&store, "t", &options).unwrap();
-        let mut part = Job::new(&topic, "j").unwrap().stage("p", None).unwrap();
+        let mut part = BulkLoad::new(&topic, "j").unwrap().stage("p", None).unwrap();
         let value = vec![7; 30_000];
         // One after the other, each with more than a block: what was filled once would stay.
         for partition in 0..80 {
             for _ in 0..10 {
-                part.append(&Record::value(&value), Some(partition)).unwrap();
+                part.append(&NewRecord::value(&value), Some(partition)).unwrap();
                 let room: usize = part.lanes.iter().map(BodyWriter::room).sum();
                 assert_eq!(part.held(), room);
                 assert!(room <= HELD, "{room} bytes");

@@ -8,12 +8,12 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Job;
+use super::BulkLoad;
 use crate::error::{Error, Result};
-use crate::format::Malformed;
+use crate::format::DecodeError;
 use crate::format::checksum::{crc32, crc32_from};
-use crate::format::part::{FRAME_LEN, Frame, HEADER_LEN, Header, Manifest, file_name};
-use crate::storage::{File, Open};
+use crate::format::part::{FRAME_LEN, Frame, HEADER_LEN, Manifest, PartHeader, file_name};
+use crate::storage::{File, OpenMode};
 
 /// A part that is being read.
 #[derive(Debug)]
@@ -32,11 +32,11 @@ impl<'a> PartReader<'a> {
     ///
     /// # Errors
     /// `NotStaged` when it is gone; `Corrupt` when it is another, longer, or shorter; `Io`.
-    pub(super) fn open(job: &Job, manifest: &'a Manifest) -> Result<Self> {
+    pub(super) fn open(job: &BulkLoad, manifest: &'a Manifest) -> Result<Self> {
         let path = job.dir().join(file_name(&manifest.part, manifest.owner.id, true));
         job.topic().store().expect_inside(&path)?;
         let storage = job.topic().store().storage();
-        let file = match storage.open(&path, Open::Read) {
+        let file = match storage.open(&path, OpenMode::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let (job, part) = (job.name().to_owned(), manifest.part.clone());
@@ -54,7 +54,7 @@ impl<'a> PartReader<'a> {
         }
         let mut head = [0; HEADER_LEN];
         reader.read(&mut head, 0)?;
-        let header = Header::decode(&head).map_err(|what| reader.malformed(0, what))?;
+        let header = PartHeader::decode(&head).map_err(|what| reader.malformed(0, what))?;
         if header.owner != manifest.owner {
             return Err(reader.damaged(0, "a part that is another's"));
         }
@@ -108,11 +108,11 @@ impl<'a> PartReader<'a> {
         Ok(())
     }
 
-    fn malformed(&self, position: u64, what: Malformed) -> Error {
+    fn malformed(&self, position: u64, what: DecodeError) -> Error {
         Error::malformed(&self.path, position, what)
     }
 
     fn damaged(&self, position: u64, what: &'static str) -> Error {
-        self.malformed(position, Malformed::Damaged(what))
+        self.malformed(position, DecodeError::Damaged(what))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The room owns the *plan*: which calls fail, how, and for how long; and the counters by which a
 //! test finds out how many calls there are to fail. Its invariant: a call that is planned to fail
-//! does nothing below, except what [`How`] says.
+//! does nothing below, except what [`FailureKind`] says.
 //!
 //! ```text
 //! let faulty = FaultyStorage::new(inner);      // counts
@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::memory::MemoryStorage;
-use super::{Access, File, Filesystem, LockKind, Map, Open, Stat, Storage, StoreSink};
+use super::{File, Filesystem, LockKind, Map, MapAccess, OpenMode, Stat, Storage, StoreSink};
 
 /// A kind of call that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +69,7 @@ const KINDS: usize = Call::Random as usize + 1;
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum FailureKind {
     /// With this error number, and nothing done.
     Errno(i32),
     /// A read stops after half of what it was asked for, which is no end of the file; any other call
@@ -86,12 +86,12 @@ pub struct Fault {
     call: Option<Call>,
     nth: u64,
     forever: bool,
-    how: How,
+    how: FailureKind,
 }
 
 impl Fault {
     /// Fail the `nth` call from the storage's beginning on, counted from 1.
-    pub fn at(nth: u64, how: How) -> Self {
+    pub fn at(nth: u64, how: FailureKind) -> Self {
         Self { call: None, nth, forever: false, how }
     }
 
@@ -127,18 +127,18 @@ struct Counted {
 }
 
 /// Plan and counters, shared with the files.
-struct Plan {
+struct FaultPlan {
     counted: Mutex<Counted>,
     memory: Option<MemoryStorage>,
 }
 
-impl Plan {
+impl FaultPlan {
     fn counted(&self) -> std::sync::MutexGuard<'_, Counted> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Count a call, and tell how it fails, if it does.
-    fn strike(&self, call: Call) -> Option<How> {
+    fn strike(&self, call: Call) -> Option<FailureKind> {
         let mut counted = self.counted();
         counted.total += 1;
         counted.kinds[call as usize] += 1;
@@ -160,21 +160,21 @@ impl Plan {
     /// Count a call that fails whole or not at all.
     fn check(&self, call: Call) -> io::Result<()> {
         match self.strike(call) {
-            Some(How::Errno(errno) | How::HalfWritten(errno)) => {
+            Some(FailureKind::Errno(errno) | FailureKind::HalfWritten(errno)) => {
                 Err(io::Error::from_raw_os_error(errno))
             }
-            Some(How::ShortRead) | None => Ok(()),
+            Some(FailureKind::ShortRead) | None => Ok(()),
         }
     }
 
     fn write(&self, bytes: &[u8], write: impl FnOnce(&[u8]) -> io::Result<()>) -> io::Result<()> {
         match self.strike(Call::Write) {
-            Some(How::Errno(errno)) => Err(io::Error::from_raw_os_error(errno)),
-            Some(How::HalfWritten(errno)) => {
+            Some(FailureKind::Errno(errno)) => Err(io::Error::from_raw_os_error(errno)),
+            Some(FailureKind::HalfWritten(errno)) => {
                 write(&bytes[..bytes.len() / 2])?;
                 Err(io::Error::from_raw_os_error(errno))
             }
-            Some(How::ShortRead) | None => write(bytes),
+            Some(FailureKind::ShortRead) | None => write(bytes),
         }
     }
 }
@@ -183,7 +183,7 @@ impl Plan {
 #[derive(Clone)]
 pub struct FaultyStorage {
     inner: Arc<dyn Storage>,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
 }
 
 impl std::fmt::Debug for FaultyStorage {
@@ -195,13 +195,13 @@ impl std::fmt::Debug for FaultyStorage {
 impl FaultyStorage {
     /// Wrap any storage; nothing fails until it is planned.
     pub fn new(inner: Arc<dyn Storage>) -> Self {
-        let plan = Plan { counted: Mutex::default(), memory: None };
+        let plan = FaultPlan { counted: Mutex::default(), memory: None };
         Self { inner, plan: Arc::new(plan) }
     }
 
     /// Wrap the memory twin, so that a failed sync loses what was dirty.
     pub fn over_memory(inner: MemoryStorage) -> Self {
-        let plan = Plan { counted: Mutex::default(), memory: Some(inner.clone()) };
+        let plan = FaultPlan { counted: Mutex::default(), memory: Some(inner.clone()) };
         Self { inner: Arc::new(inner), plan: Arc::new(plan) }
     }
 
@@ -245,7 +245,7 @@ impl FaultyStorage {
 }
 
 impl Storage for FaultyStorage {
-    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn File>> {
         self.plan.check(Call::Open)?;
         let inner = self.inner.open(path, how)?;
         Ok(Arc::new(FaultyFile { inner, plan: self.plan.clone() }))
@@ -321,7 +321,7 @@ impl Storage for FaultyStorage {
 /// A file of a [`FaultyStorage`].
 struct FaultyFile {
     inner: Arc<dyn File>,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
 }
 
 impl std::fmt::Debug for FaultyFile {
@@ -350,10 +350,10 @@ impl File for FaultyFile {
 
     fn read_some(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
         let wanted = match self.plan.strike(Call::Read) {
-            Some(How::Errno(errno) | How::HalfWritten(errno)) => {
+            Some(FailureKind::Errno(errno) | FailureKind::HalfWritten(errno)) => {
                 return Err(io::Error::from_raw_os_error(errno));
             }
-            Some(How::ShortRead) => bytes.len().div_ceil(2),
+            Some(FailureKind::ShortRead) => bytes.len().div_ceil(2),
             None => bytes.len(),
         };
         let readable = self.plan.readable(self.inner.stat()?.inode, position, wanted);
@@ -395,10 +395,10 @@ impl File for FaultyFile {
         self.sync(Call::SyncAll, || self.inner.sync_all())
     }
 
-    fn map(&self, len: u64, access: Access) -> io::Result<Map> {
+    fn map(&self, len: u64, access: MapAccess) -> io::Result<Map> {
         self.plan.check(Call::Map)?;
         let map = self.inner.map(len, access)?;
-        if access != Access::WriteThrough {
+        if access != MapAccess::WriteThrough {
             return Ok(map);
         }
         Ok(map.with_sink(|inner| Arc::new(FaultySink { inner, plan: self.plan.clone() })))
@@ -425,7 +425,7 @@ impl File for FaultyFile {
 /// Stores by `pwrite` that can fail.
 struct FaultySink {
     inner: Arc<dyn StoreSink>,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
 }
 
 impl StoreSink for FaultySink {

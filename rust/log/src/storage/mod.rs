@@ -14,10 +14,10 @@
 //! The room knows nothing of segments or topics. Errors are plain [`std::io::Error`]s with the
 //! kernel's number kept (`raw_os_error`); the rooms above add path, position and remedy.
 
-pub mod bare;
 pub mod faulty;
 pub mod map;
 pub mod memory;
+pub mod raw_map;
 pub mod real;
 
 use std::io;
@@ -25,12 +25,12 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use bare::{Bare, Stores};
 pub use map::{Map, StoreSink, Word};
+pub use raw_map::{RawMap, StoreTarget};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Open {
+pub enum OpenMode {
     /// An existing file, for reading only.
     Read,
     /// An existing file, for reading and writing.
@@ -88,7 +88,7 @@ pub enum LockKind {
 pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     /// Open a file. Symbolic links are not followed in the last component; descriptors are
     /// close-on-exec.
-    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>>;
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn File>>;
     /// Rename; the target must not exist (`AlreadyExists` otherwise).
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Rename over whatever is at the target.
@@ -186,7 +186,7 @@ pub trait File: Send + Sync + std::fmt::Debug {
     }
     /// Map `[0, len)`, which may reach beyond the end of the file: only allocated bytes may be
     /// touched.
-    fn map(&self, len: u64, access: Access) -> io::Result<Map>;
+    fn map(&self, len: u64, access: MapAccess) -> io::Result<Map>;
     /// Memory of this process alone, as long as a copy of the file may get, for who reads it by
     /// [`File::read_at`] and keeps what came at the place that it has in the file. Nothing may be read of
     /// it that was not stored before: it need not be zero.
@@ -204,7 +204,7 @@ pub trait File: Send + Sync + std::fmt::Debug {
 
 /// What a map may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum MapAccess {
     /// Loads only.
     Read,
     /// Loads and direct stores: the memory is mapped for writing.

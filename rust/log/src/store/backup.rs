@@ -19,9 +19,9 @@
 use std::path::{Path, PathBuf};
 
 use super::backup_ends::{Floors, agree, floors};
-use super::beside::read_consumer;
 use super::layout::{self, Layout, TOPIC_SETTINGS, top};
 use super::queue_copy::{self, QueueCopy};
+use super::sidecar_check::read_consumer;
 use super::topics::read_settings;
 use super::unfinished::{Unfinished, make_new};
 use super::{Access, Store, files, sweep};
@@ -82,7 +82,7 @@ impl Store {
         let storage = &**self.storage();
         self.refuse_nested(&destination)?;
         let replaces = is_empty_directory(storage, &destination)?;
-        let plan = Plan::of(self)?;
+        let plan = BackupPlan::of(self)?;
         let half = Unfinished::begin(storage, &destination, self.modes())?;
         let report = plan.carry_out(self, half.path(), progress).and_then(|report| {
             if replaces {
@@ -140,7 +140,7 @@ impl Store {
 }
 
 /// What is to be copied, as it was at one moment.
-pub(super) struct Plan {
+pub(super) struct BackupPlan {
     pub(super) topics: Vec<TopicSettings>,
     pub(super) logs: Vec<(PathBuf, LogCopy)>,
     consumers: Vec<(String, Vec<u8>)>,
@@ -153,7 +153,7 @@ pub(super) struct Plan {
     total: u64,
 }
 
-impl Plan {
+impl BackupPlan {
     fn of(store: &Store) -> Result<Self> {
         for _ in 1..TRIES {
             match Self::try_of(store) {

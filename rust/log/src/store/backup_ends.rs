@@ -12,13 +12,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::backup::Plan;
+use super::backup::BackupPlan;
 use super::{Access, Store};
 use crate::error::Result;
 use crate::format::address::Address;
 use crate::format::consumer;
 use crate::format::settings::TopicSettings;
-use crate::log::{CopiedMove, Ends, Log};
+use crate::log::{CopiedMove, Log, TopicEnds};
 
 /// Where logs that keep cursors of consumers ended before any end was fixed, by generation.
 pub(super) type Floors = HashMap<[u8; 16], Address>;
@@ -49,7 +49,7 @@ pub(super) fn floors(
 ///
 /// # Errors
 /// `Corrupt` when a segment is not there any more, `Io`.
-pub(super) fn agree(plan: &mut Plan, store: &Store) -> Result<()> {
+pub(super) fn agree(plan: &mut BackupPlan, store: &Store) -> Result<()> {
     let mut homes = Vec::new();
     for (index, (dir, copy)) in plan.logs.iter().enumerate().skip(plan.copied) {
         let its = |topic: &&TopicSettings| store.log_dir(topic).is_ok_and(|its| its == *dir);
@@ -82,11 +82,17 @@ pub(super) fn agree(plan: &mut Plan, store: &Store) -> Result<()> {
 
 /// Where the copies of logs end, by their places in the plan; `None` where damage hides it.
 #[derive(Default)]
-struct EndsOf(HashMap<usize, Option<Ends>>);
+struct EndsOf(HashMap<usize, Option<TopicEnds>>);
 
 impl EndsOf {
     /// True where a cursor in the log `home` lies behind the copied end of what it reads.
-    fn is_beyond(&mut self, plan: &Plan, store: &Store, home: usize, moved: &CopiedMove) -> bool {
+    fn is_beyond(
+        &mut self,
+        plan: &BackupPlan,
+        store: &Store,
+        home: usize,
+        moved: &CopiedMove,
+    ) -> bool {
         let Some((generation, partition)) = consumer::read_by(&moved.name) else { return false };
         let topic = plan.topics.iter().find(|topic| topic.generation == generation);
         let Some(topic) = topic.filter(|topic| partition < topic.partitions) else { return false };

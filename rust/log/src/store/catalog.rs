@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::beside::{self, Beside};
 use super::files;
 use super::layout::{self, Layout, top};
+use super::sidecar_check::{self, SidecarReport};
 use super::topics::read_settings;
 use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::{StoreSettings, TopicSettings, WriteMode};
-use crate::log::verify::{Known, Subject};
+use crate::log::verify::{KnownTopic, Subject};
 use crate::storage::Storage;
 
 /// A store as its directory has it.
@@ -29,12 +29,12 @@ pub(super) struct Catalog {
     /// Topics by name, or what is wrong with their settings.
     pub(super) topics: Vec<(String, Result<TopicSettings>)>,
     /// Logs by directory.
-    pub(super) logs: BTreeMap<PathBuf, Entry>,
+    pub(super) logs: BTreeMap<PathBuf, CatalogLog>,
 }
 
 /// A log, and who lives in it.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct CatalogLog {
     /// Its generation.
     pub(super) generation: [u8; 16],
     /// Topics that name it; none when nobody does, or nobody knows.
@@ -64,9 +64,12 @@ impl Catalog {
     ///
     /// # Errors
     /// `Io` when a directory cannot be listed, and what `tell` returns.
-    pub(super) fn look_beside(&self, tell: &mut dyn FnMut(u64) -> Result<()>) -> Result<Beside> {
+    pub(super) fn look_beside(
+        &self,
+        tell: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<SidecarReport> {
         let id = self.settings.as_ref().ok().map(|settings| settings.id);
-        beside::look(&*self.storage, &self.layout, id, tell)
+        sidecar_check::look(&*self.storage, &self.layout, id, tell)
     }
 
     /// How the store is written to; as most are where nobody knows.
@@ -80,14 +83,14 @@ impl Catalog {
     }
 }
 
-impl Entry {
+impl CatalogLog {
     /// The log as verification sees it.
     pub(super) fn subject(&self, dir: &Path) -> Subject {
         let mut topics = BTreeMap::new();
         for topic in &self.topics {
             for partition in 0..topic.partitions {
                 let (name, generation) = (topic.name.clone(), topic.generation);
-                let known = Known { topic: name, partition, generation };
+                let known = KnownTopic { topic: name, partition, generation };
                 topics.insert(topic.number + partition, known);
             }
         }
@@ -142,19 +145,19 @@ fn logs(
     storage: &dyn Storage,
     layout: &Layout,
     topics: &[(String, Result<TopicSettings>)],
-) -> Result<BTreeMap<PathBuf, Entry>> {
+) -> Result<BTreeMap<PathBuf, CatalogLog>> {
     let mut logs = BTreeMap::new();
     for name in files::list(storage, &layout.logs())? {
         let path = layout.logs().join(&name);
         let is_dir = files::stat(storage, &path)?.is_some_and(|stat| stat.is_dir);
         if let Some((_, generation)) = names::parse_log_dir(&name).filter(|_| is_dir) {
-            logs.insert(path, Entry { generation, topics: Vec::new(), exists: true });
+            logs.insert(path, CatalogLog { generation, topics: Vec::new(), exists: true });
         }
     }
     for (_, topic) in topics {
         let Ok(topic) = topic else { continue };
         let generation = topic.log_generation;
-        let missing = Entry { generation, topics: Vec::new(), exists: false };
+        let missing = CatalogLog { generation, topics: Vec::new(), exists: false };
         logs.entry(layout.log(topic)?).or_insert(missing).topics.push(topic.clone());
     }
     Ok(logs)

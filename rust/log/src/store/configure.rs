@@ -56,7 +56,7 @@ impl RetentionChange {
     /// Compare what is asked for with what is stored.
     pub(super) fn compare(&self, topic: &str, stored: &Retention) -> Result<()> {
         let same = |setting, asked: Option<Option<u64>>, stored: Option<u64>| {
-            differ(topic, setting, asked.map(Limit), &Limit(stored))
+            differ(topic, setting, asked.map(LimitText), &LimitText(stored))
         };
         same("retention_bytes", self.bytes, stored.bytes)?;
         same("retention_age_ms", self.age_ms, stored.age_ms)?;
@@ -68,9 +68,9 @@ impl RetentionChange {
 
 /// A limit in words.
 #[derive(PartialEq)]
-struct Limit(Option<u64>);
+struct LimitText(Option<u64>);
 
-impl fmt::Display for Limit {
+impl fmt::Display for LimitText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(limit) => limit.fmt(f),

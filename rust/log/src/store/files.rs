@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::layout::temporary;
 use crate::error::{Error, Result};
-use crate::storage::{File, Open, Stat, Storage};
+use crate::storage::{File, OpenMode, Stat, Storage};
 
 /// More than any settings file has.
 const MAX_SETTINGS: usize = 64 << 10;
@@ -39,7 +39,7 @@ pub(super) fn read_at(file: &dyn File, path: &Path, position: u64, len: usize) -
 
 /// Open a file; `None` when there is none.
 pub(super) fn open_to_read(storage: &dyn Storage, path: &Path) -> Result<Option<Arc<dyn File>>> {
-    match storage.open(path, Open::Read) {
+    match storage.open(path, OpenMode::Read) {
         Ok(file) => Ok(Some(file)),
         Err(error) if is_missing(&error) => Ok(None),
         Err(error) => Err(Error::io("open", path, error)),
@@ -64,7 +64,7 @@ pub(super) fn prepare(
     let path = temporary.as_path();
     // Left by somebody who died here; nobody is here now but the holder of the claim.
     unlink(storage, path)?;
-    let file = storage.open(path, Open::CreateNew(mode));
+    let file = storage.open(path, OpenMode::CreateNew(mode));
     let file = file.map_err(|error| Error::io("create", path, error))?;
     file.allocate(len).map_err(|error| Error::io("allocate", path, error))?;
     file.write_at(bytes, 0).map_err(|error| Error::io("write", path, error))?;

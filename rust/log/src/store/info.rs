@@ -14,7 +14,7 @@ use super::{Store, membership};
 use crate::error::{Error, Result};
 use crate::format::VERSION;
 use crate::format::settings::{StoreSettings, TopicSettings};
-use crate::log::{Ends, Extent, Log, LogSettings};
+use crate::log::{Log, LogExtent, LogSettings, TopicEnds};
 use crate::storage::Filesystem;
 
 pub use super::slots::SlotInfo;
@@ -88,7 +88,7 @@ pub struct LogInfo {
     /// Topics that live in it.
     pub topics: Vec<String>,
     /// Sizes, ends and locks; an error where it is damaged.
-    pub extent: Result<Extent>,
+    pub extent: Result<LogExtent>,
     /// What went wrong with retention last, where this process did it.
     pub retention_problem: Option<String>,
 }
@@ -213,7 +213,7 @@ impl Store {
         let settings = LogSettings { reading: self.shared.reading, ..settings };
         let log = Log::open(Arc::clone(self.storage()), dir, settings, None)?;
         let (name, extent) = (topic.log.clone(), log.extent());
-        let member = self.shared.seat.as_ref().and_then(super::registry::Seat::get);
+        let member = self.shared.seat.as_ref().and_then(super::registry::MembershipRef::get);
         let retention_problem = member.and_then(|member| member.logs().retention_problem(dir));
         let topics = Vec::new();
         let info = LogInfo { name, dir: dir.to_path_buf(), topics, extent, retention_problem };
@@ -228,6 +228,6 @@ impl Store {
 struct Looked {
     info: LogInfo,
     log: Arc<Log>,
-    ends: Option<Ends>,
-    durable: Option<Ends>,
+    ends: Option<TopicEnds>,
+    durable: Option<TopicEnds>,
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::registry;
 use crate::error::{Error, Result};
 use crate::format::checksum::crc32;
-use crate::storage::{File, LockKind, Open, Storage};
+use crate::storage::{File, LockKind, OpenMode, Storage};
 
 /// Bytes of the line.
 const LEN: usize = 128;
@@ -62,7 +62,7 @@ pub(super) struct LockFile {
 impl LockFile {
     /// Open one that exists; `None` when it does not.
     pub(super) fn find(storage: &dyn Storage, path: &Path) -> Result<Option<Self>> {
-        match Self::open(storage, path, Open::ReadWrite) {
+        match Self::open(storage, path, OpenMode::ReadWrite) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io("open", path, error)),
@@ -75,7 +75,7 @@ impl LockFile {
             if let Some(file) = Self::find(storage, path)? {
                 return Ok(file);
             }
-            match Self::open(storage, path, Open::CreateNew(mode)) {
+            match Self::open(storage, path, OpenMode::CreateNew(mode)) {
                 Ok(file) => return Ok(file),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io("create", path, error)),
@@ -83,7 +83,7 @@ impl LockFile {
         }
     }
 
-    fn open(storage: &dyn Storage, path: &Path, how: Open) -> io::Result<Self> {
+    fn open(storage: &dyn Storage, path: &Path, how: OpenMode) -> io::Result<Self> {
         let (number, file) = registry::open(|| storage.open(path, how))?;
         Ok(Self { file, path: path.to_path_buf(), number })
     }

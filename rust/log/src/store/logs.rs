@@ -11,7 +11,7 @@
 //! up neither, sees to [`super::retention`] after a roll. Logs open for reading
 //! are not shared: they hold no lock.
 //!
-//! A keeper with nothing to do leaves word with its logs and sleeps on the store's [`Bell`]. The ring
+//! A keeper with nothing to do leaves word with its logs and sleeps on the store's [`Notifier`]. The ring
 //! comes before the append returns, so what is acknowledged is never left to the bound of that sleep.
 
 use std::any::Any;
@@ -29,8 +29,8 @@ use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::lock::{Fate, Holders, Identity};
-use crate::log::{Bell, Log, LogSettings, Member, Reading, Watch};
-use crate::storage::{File, Open, Storage};
+use crate::log::{Log, LogSettings, Member, Notifier, Reading, Watch};
+use crate::storage::{File, OpenMode, Storage};
 
 /// Longest and shortest nap of the keeper.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
@@ -53,18 +53,18 @@ pub(super) struct OpenLogs {
 /// not some time later by the thread that happened to have it too.
 #[derive(Clone, Debug)]
 pub struct Closing {
-    _gate: Arc<Gate>,
+    _gate: Arc<ClosingGate>,
 }
 
 /// What the handles of a log share. It is dropped once, by whoever drops the last of them, also where
 /// two threads drop the last two at the same instant: no count is read and acted upon later.
 #[derive(Debug)]
-struct Gate {
+struct ClosingGate {
     serving: Arc<RwLock<()>>,
     epoch: u64,
 }
 
-impl Drop for Gate {
+impl Drop for ClosingGate {
     fn drop(&mut self) {
         // In a forked child nobody serves, and the lock may have been held when it was born.
         if fork::epoch() == self.epoch {
@@ -75,23 +75,23 @@ impl Drop for Gate {
 
 #[derive(Debug, Default)]
 struct Inner {
-    logs: HashMap<PathBuf, Opened>,
+    logs: HashMap<PathBuf, OpenedLog>,
     helpers: Option<Helpers>,
 }
 
 /// A log, and what tells that it is gone.
 #[derive(Debug)]
-struct Opened {
+struct OpenedLog {
     log: Weak<Log>,
     /// Held by the log until its last handle is dropped *and* it has closed itself.
-    place: Weak<Place>,
+    place: Weak<LogMembership>,
     /// What its handles share.
-    gate: Weak<Gate>,
+    gate: Weak<ClosingGate>,
 }
 
 /// A membership, as one log has it.
 #[derive(Debug)]
-pub(super) struct Place(pub(super) Arc<Membership>);
+pub(super) struct LogMembership(pub(super) Arc<Membership>);
 
 /// The threads that serve the logs.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ struct Helpers {
     keeper: Thread,
     pages: Thread,
     retention: Thread,
-    bell: Bell,
+    bell: Notifier,
 }
 
 impl Drop for Helpers {
@@ -108,7 +108,7 @@ impl Drop for Helpers {
         self.pages.unpark();
         self.retention.unpark();
         self.keeper.unpark();
-        self.bell.rouse();
+        self.bell.wake_all();
     }
 }
 
@@ -135,11 +135,11 @@ impl OpenLogs {
         };
         // A log of a store that was put in this one's place is its own members' to recover.
         member.verify()?;
-        let place = Arc::new(Place(Arc::clone(member)));
+        let place = Arc::new(LogMembership(Arc::clone(member)));
         let log = open(Arc::clone(&place) as Arc<dyn Member>)?;
         inner.logs.retain(|_, opened| opened.place.strong_count() > 0);
         let (log_held, place) = (Arc::downgrade(&log), Arc::downgrade(&place));
-        let opened = Opened { log: log_held, place, gate: Weak::new() };
+        let opened = OpenedLog { log: log_held, place, gate: Weak::new() };
         inner.logs.insert(dir.to_path_buf(), opened);
         if inner.helpers.is_none() {
             let bell = store.bell();
@@ -155,7 +155,7 @@ impl OpenLogs {
         if let Some(helpers) = &inner.helpers {
             log.set_helper(helpers.pages.clone());
             // The keeper may be asleep, and has not left word with this log.
-            helpers.bell.rouse();
+            helpers.bell.wake_all();
         }
         Ok(log)
     }
@@ -165,7 +165,7 @@ impl OpenLogs {
         let opened = inner.logs.get_mut(dir);
         let known = opened.as_ref().and_then(|opened| opened.gate.upgrade());
         let gate = known.unwrap_or_else(|| {
-            Arc::new(Gate { serving: Arc::clone(&self.serving), epoch: fork::epoch() })
+            Arc::new(ClosingGate { serving: Arc::clone(&self.serving), epoch: fork::epoch() })
         });
         if let Some(opened) = opened {
             opened.gate = Arc::downgrade(&gate);
@@ -235,7 +235,7 @@ impl Store {
         let member = self.membership()?;
         member.logs().find_or_open(&member, &dir, self, |place| {
             let log = Log::open(storage, &dir, settings, Some(place))?;
-            self.wake_page().into_iter().for_each(|page| log.set_bell(page.clone()));
+            self.wake_page().into_iter().for_each(|page| log.set_notifier(page.clone()));
             log.share_counts(&self.shared.counts);
             Ok(log)
         })
@@ -334,7 +334,7 @@ impl Served {
 fn touch_pages(logs: &Served) {
     loop {
         std::thread::park();
-        if logs.with(|logs| logs.iter().for_each(|log| log.touch())).is_none() {
+        if logs.with(|logs| logs.iter().for_each(|log| log.prefault())).is_none() {
             return;
         }
     }
@@ -356,8 +356,8 @@ fn retain(logs: &Served, helper: &mut Helper) {
     }
 }
 
-fn keep(logs: &Served, bell: &Bell, retention: &Thread) {
-    let mut keeper = Keeper::default();
+fn keep(logs: &Served, bell: &Notifier, retention: &Thread) {
+    let mut keeper = BackgroundSyncer::default();
     loop {
         // Before the logs are looked at: what comes after that ends the sleep.
         let ticket = bell.ticket();
@@ -366,7 +366,7 @@ fn keep(logs: &Served, bell: &Bell, retention: &Thread) {
             retention.unpark();
         }
         if rest.asleep {
-            bell.sleep_as_keeper(ticket);
+            bell.sleep_as_syncer(ticket);
             // Who woke it may have been the store's end, whose token that sleep took.
             if logs.is_over() {
                 return;
@@ -378,7 +378,7 @@ fn keep(logs: &Served, bell: &Bell, retention: &Thread) {
 }
 
 /// What a keeper does before its next turn.
-struct Rest {
+struct IdleTurn {
     /// Sleep until somebody appends.
     asleep: bool,
     /// Then, or else, wait this long.
@@ -389,7 +389,7 @@ struct Rest {
 
 /// What a keeper remembers of its logs.
 #[derive(Default)]
-struct Keeper {
+struct BackgroundSyncer {
     kept: HashMap<PathBuf, Kept>,
 }
 
@@ -400,28 +400,28 @@ struct Kept {
     unmarked: u32,
 }
 
-impl Keeper {
-    fn turn(&mut self, logs: &[Arc<Log>]) -> Rest {
-        let mut rest = Rest { asleep: true, nap: LONGEST_NAP, rolled: false };
+impl BackgroundSyncer {
+    fn turn(&mut self, logs: &[Arc<Log>]) -> IdleTurn {
+        let mut rest = IdleTurn { asleep: true, nap: LONGEST_NAP, rolled: false };
         for log in logs {
             // Failures latch the log: whoever appends next is told.
-            let _ = log.keep_sealed();
-            rest.rolled |= log.has_kept();
+            let _ = log.sync_sealed();
+            rest.rolled |= log.has_retention_due();
             let interval = log.settings().sync_interval;
             let fresh = || Kept { synced: Instant::now(), tail: None, unmarked: 0 };
             let kept = self.kept.entry(log.dir().to_path_buf()).or_insert_with(fresh);
             if kept.synced.elapsed() >= interval {
                 kept.synced = Instant::now();
-                let _ = log.keep_interval();
+                let _ = log.sync_interval();
             }
             let tail = log.committed();
             kept.unmarked = if log.lacks_mark() { kept.unmarked + 1 } else { 0 };
             if kept.unmarked > 0 && (tail == kept.tail || kept.unmarked >= UNMARKED_TURNS) {
-                let _ = log.keep_mark();
+                let _ = log.sync_mark();
                 kept.unmarked = 0;
             }
             kept.tail = tail;
-            rest.asleep &= log.ask_to_keep();
+            rest.asleep &= log.request_sync_notification();
             let left = interval.saturating_sub(kept.synced.elapsed());
             rest.nap = rest.nap.min(left).max(SHORTEST_NAP);
         }
@@ -429,7 +429,7 @@ impl Keeper {
     }
 }
 
-impl Member for Place {
+impl Member for LogMembership {
     fn identity(&self) -> Identity {
         self.0.identity()
     }
@@ -459,6 +459,6 @@ impl Member for Place {
     }
 
     fn open_to_lock(&self, storage: &dyn Storage, path: &Path) -> io::Result<Arc<dyn File>> {
-        registry::open_for_a_moment(|| storage.open(path, Open::ReadWrite))
+        registry::open_for_a_moment(|| storage.open(path, OpenMode::ReadWrite))
     }
 }

@@ -19,8 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::claim::{Claim, Patience};
-use super::doors::Doors;
-use super::gate::{Gate, Gates};
+use super::file_mutex::FileMutexes;
 use super::handles::{Handles, Numbered};
 use super::layout::Layout;
 use super::lockfile::LockFile;
@@ -28,6 +27,7 @@ use super::logs::OpenLogs;
 use super::modes::Modes;
 use super::registry::{self, Key};
 use super::slots::{DeadSlot, Slots};
+use super::sync_coalescer::{SyncCoalescer, SyncCoalescers};
 use super::{files, fork};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
@@ -48,8 +48,8 @@ pub struct Membership {
     presence: LockFile,
     /// An `Arc` for the threads that serve the logs: a membership must not end in the hands of one.
     logs: Arc<OpenLogs>,
-    gates: Gates,
-    doors: Doors,
+    gates: SyncCoalescers,
+    doors: FileMutexes,
     handles: Handles,
 }
 
@@ -187,12 +187,12 @@ impl Membership {
     }
 
     /// Where the threads of this process meet that wait for the same file to be synced.
-    pub(crate) fn gate(&self, path: &Path) -> Arc<Gate> {
+    pub(crate) fn sync_coalescer(&self, path: &Path) -> Arc<SyncCoalescer> {
         self.gates.of(path)
     }
 
     /// What stands before a file that processes lock by a word: one for each path, whoever asks.
-    pub(super) fn doors(&self) -> &Doors {
+    pub(super) fn file_mutexes(&self) -> &FileMutexes {
         &self.doors
     }
 

@@ -8,16 +8,16 @@
 //! |---|---|
 //! | `layout` | paths |
 //! | `modes` | permission bits |
-//! | `claim`, `gate` | one at a time creates, deletes, joins; one sync serves many threads |
+//! | `claim`, `sync_coalescer` | one at a time creates, deletes, joins; one sync serves many threads |
 //! | `membership`, `slots` | who writes, and who is dead |
 //! | `handles` | numbers of what a process has open, and whether it still is |
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
-//! | `queues`, `doors` | files of queues; exclusion inside a process for files locked by a word |
+//! | `queues`, `file_mutex` | files of queues; exclusion inside a process for files locked by a word |
 //! | `options`, `open`, `files` | opening and creating a store |
 //! | `logs` | which logs this process has open, and the threads that serve them |
 //! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
 //! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
-//! | `beside` | what those say of files of consumers and queues |
+//! | `sidecar_check` | what those say of files of consumers and queues |
 //! | `info` | what there is, in numbers |
 //! | `configure` | changing the settings that may change |
 //! | `retention` | which records go by themselves, and who sees to it |
@@ -29,14 +29,12 @@
 
 mod backup;
 mod backup_ends;
-mod beside;
 mod catalog;
 mod claim;
 mod configure;
-mod doors;
+mod file_mutex;
 mod files;
 pub mod fork;
-pub(crate) mod gate;
 pub(crate) mod handles;
 mod info;
 pub mod layout;
@@ -52,9 +50,11 @@ mod registry;
 mod repair;
 mod retention;
 mod sharing;
+mod sidecar_check;
 mod slots;
 mod staging;
 mod sweep;
+pub(crate) mod sync_coalescer;
 mod topics;
 mod unfinished;
 mod verify;
@@ -64,9 +64,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use backup::BackupReport;
-pub(crate) use beside::{Front, read_consumer};
 pub use configure::RetentionChange;
-pub use doors::Door;
+pub use file_mutex::FileMutex;
 pub(crate) use files::make_dir;
 pub use info::{CountFrom, LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
@@ -75,40 +74,41 @@ pub use membership::Membership;
 pub use modes::Modes;
 pub use options::{Access, StoreOptions, TopicOptions};
 pub use repair::{LogRepair, RepairReport, repair};
-pub use retention::{Cut, Limit, LogMaintenance, Maintenance, Need};
+pub use retention::{Limit, LogMaintenance, Maintenance, Need, PartitionTrim};
+pub(crate) use sidecar_check::{Front, read_consumer};
 pub use slots::DeadSlot;
 pub use staging::{STALE_AFTER, Stale, remove_job, staging_dir, sweep_staging};
 pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verification, verify};
 
 use crate::error::{Error, Result};
 use crate::format::settings::{StoreSettings, TopicSettings};
-use crate::log::{Bell, Counts, Reading};
+use crate::log::{Notifier, Reading, RecordCounts};
 use crate::storage::real::RealStorage;
 use crate::storage::{Map, Storage};
 use claim::Patience;
-use registry::Seat;
+use registry::MembershipRef;
 use sharing::Siblings;
 
 /// An open store. A clone is the same one; it is closed with the last.
 #[derive(Clone, Debug)]
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<StoreInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct StoreInner {
     storage: Arc<dyn Storage>,
     layout: Layout,
     settings: StoreSettings,
     modes: Modes,
     wake: Option<Map>,
     /// Where the membership is kept; none for a reader.
-    seat: Option<Seat>,
+    seat: Option<MembershipRef>,
     lock_timeout: Duration,
     reading: Reading,
     siblings: Siblings,
     /// How many records compacted segments hold, for all logs that are opened here.
-    counts: Arc<Counts>,
+    counts: Arc<RecordCounts>,
 }
 
 impl Store {
@@ -187,8 +187,8 @@ impl Store {
     }
 
     /// What those sleep on who wait for several logs.
-    pub fn bell(&self) -> Bell {
-        Bell::new(self.shared.wake.clone())
+    pub fn bell(&self) -> Notifier {
+        Notifier::new(self.shared.wake.clone())
     }
 
     /// This process's place among those that write. In a forked child it is another one than the
@@ -221,7 +221,7 @@ impl Store {
     }
 }
 
-impl Shared {
+impl StoreInner {
     /// The same for a handle that gets a place of its own.
     fn without_seat(&self) -> Self {
         Self {

@@ -21,15 +21,15 @@ use super::files;
 use super::layout::{self, Layout, temporary, top};
 use super::modes::Modes;
 use super::options::{Access, StoreOptions};
-use super::registry::Seat;
+use super::registry::MembershipRef;
 use super::sweep;
-use super::{Membership, Shared, Store};
+use super::{Membership, Store, StoreInner};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::settings::{StoreSettings, WriteMode};
 use crate::format::wake;
 use crate::log::Reading;
-use crate::storage::{self, Filesystem, Map, Open, Storage};
+use crate::storage::{self, Filesystem, Map, OpenMode, Storage};
 
 /// Open a store on any storage.
 pub(super) fn open(
@@ -60,7 +60,7 @@ impl Opening<'_> {
         self.storage.as_ref()
     }
 
-    fn for_reading(self) -> Result<Shared> {
+    fn for_reading(self) -> Result<StoreInner> {
         let Some(settings) = self.settings()? else {
             return Err(self.no_store(match self.root_exists()? {
                 true => "it holds no falaj.json",
@@ -76,7 +76,7 @@ impl Opening<'_> {
     }
 
     /// The store, and topics whose deletion is to be gone on with.
-    fn for_writing(self) -> Result<(Shared, Vec<String>)> {
+    fn for_writing(self) -> Result<(StoreInner, Vec<String>)> {
         let patience = Patience::new(self.options.lock_timeout);
         Modes::asked(self.options.mode)?;
         let settings = match self.settings()? {
@@ -96,7 +96,7 @@ impl Opening<'_> {
         let member = Membership::join(&self.storage, &self.layout, modes, patience, alone)?;
         let wake = self.wake_page(&settings)?;
         let wake = wake.ok_or_else(|| Error::LockFileReplaced { path: self.layout.wake() })?;
-        Ok((self.finish(settings, modes, Some(wake), Some(Seat::new(member))), pending))
+        Ok((self.finish(settings, modes, Some(wake), Some(MembershipRef::new(member))), pending))
     }
 
     fn finish(
@@ -104,12 +104,12 @@ impl Opening<'_> {
         settings: StoreSettings,
         modes: Modes,
         wake: Option<Map>,
-        seat: Option<Seat>,
-    ) -> Shared {
+        seat: Option<MembershipRef>,
+    ) -> StoreInner {
         let Self { storage, layout, options } = self;
         let (lock_timeout, reading) = (options.lock_timeout, options.reading);
         let (siblings, counts) = Default::default();
-        Shared {
+        StoreInner {
             storage,
             layout,
             settings,
@@ -308,9 +308,11 @@ impl Opening<'_> {
     fn wake_page(&self, settings: &StoreSettings) -> Result<Option<Map>> {
         let path = self.layout.wake();
         let (how, access) = match (self.options.access, settings.write_mode) {
-            (Access::Read, _) => (Open::Read, storage::Access::Read),
-            (Access::Write, WriteMode::Mapped) => (Open::ReadWrite, storage::Access::Write),
-            (Access::Write, WriteMode::Pwrite) => (Open::ReadWrite, storage::Access::WriteThrough),
+            (Access::Read, _) => (OpenMode::Read, storage::MapAccess::Read),
+            (Access::Write, WriteMode::Mapped) => (OpenMode::ReadWrite, storage::MapAccess::Write),
+            (Access::Write, WriteMode::Pwrite) => {
+                (OpenMode::ReadWrite, storage::MapAccess::WriteThrough)
+            }
         };
         if files::stat(self.storage(), &path)?.is_none() {
             return Ok(None);

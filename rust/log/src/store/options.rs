@@ -161,7 +161,7 @@ impl TopicOptions {
     }
 
     /// The settings of a topic that is created with these options, alone in a log.
-    pub(super) fn settle(&self, name: &str, ids: [[u8; 16]; 2], created_us: i64) -> TopicSettings {
+    pub(super) fn resolve(&self, name: &str, ids: [[u8; 16]; 2], created_us: i64) -> TopicSettings {
         let [generation, log_generation] = ids;
         TopicSettings {
             name: name.to_owned(),
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn each_setting_that_differs_is_named() {
-        let stored = TopicOptions::default().settle("orders", [[1; 16], [2; 16]], 0);
+        let stored = TopicOptions::default().resolve("orders", [[1; 16], [2; 16]], 0);
         let asked = |change: fn(&mut TopicOptions)| {
             let mut options = TopicOptions::default();
             change(&mut options);

@@ -8,13 +8,13 @@
 
 use std::path::Path;
 
-use super::beside::Front;
 use super::layout::Layout;
+use super::sidecar_check::Front;
 use super::{Store, files};
 use crate::error::{Error, Result};
 use crate::format::PAGE;
-use crate::format::queue::{ENTRY_LEN, Header, at};
-use crate::storage::{File, Open};
+use crate::format::queue::{ENTRY_LEN, QueueHeader, at};
+use crate::storage::{File, OpenMode};
 
 /// A state file as it was read.
 pub(super) struct QueueCopy {
@@ -44,7 +44,7 @@ impl QueueCopy {
             Ok(front) => (front.bytes[..PAGE as usize].to_vec(), Some(front.ends)),
             Err(_) => (files::read_at(file, path, 0, PAGE as usize)?, None),
         };
-        let Ok(header) = Header::decode(&page) else {
+        let Ok(header) = QueueHeader::decode(&page) else {
             return Ok(Self { name, len: page.len() as u64, pieces: vec![(0, page)] });
         };
         let found = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
@@ -67,7 +67,7 @@ impl QueueCopy {
     /// Write it into another store, on the medium but for the directory.
     pub(super) fn put(&self, store: &Store, layout: &Layout) -> Result<()> {
         let path = layout.queue(&self.name)?;
-        let file = store.storage().open(&path, Open::CreateNew(store.modes().lock));
+        let file = store.storage().open(&path, OpenMode::CreateNew(store.modes().lock));
         let file = file.map_err(|error| Error::io("create", &path, error))?;
         file.allocate(self.len).map_err(|error| Error::io("allocate", &path, error))?;
         for (position, bytes) in &self.pieces {

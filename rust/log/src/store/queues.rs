@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Door, Membership, Store, files, registry};
+use super::{FileMutex, Membership, Store, files, registry};
 use crate::error::{Error, Result};
-use crate::storage::{File, Open};
+use crate::storage::{File, OpenMode};
 
 /// Behind the name of a file that is being made; no name of a queue ends so.
 const UNFINISHED: &str = "~";
@@ -50,7 +50,7 @@ impl Store {
         let unfinished = unfinished(path);
         files::unlink(storage, &unfinished)?;
         // As lock files: whoever may open it could keep it locked.
-        let file = storage.open(&unfinished, Open::CreateNew(self.modes().lock));
+        let file = storage.open(&unfinished, OpenMode::CreateNew(self.modes().lock));
         let file = file.map_err(|error| Error::io("create", &unfinished, error))?;
         let allocated = file.allocate(len);
         if let Err(error) = allocated {
@@ -73,8 +73,8 @@ impl Store {
     }
 
     /// The door before a file of the store, in this process.
-    pub(crate) fn door(&self, member: &Membership, path: &Path) -> Arc<Door> {
-        member.doors().before(path)
+    pub(crate) fn file_mutex(&self, member: &Membership, path: &Path) -> Arc<FileMutex> {
+        member.file_mutexes().mutex_of(path)
     }
 
     /// How long to wait for a lock.
@@ -87,7 +87,7 @@ impl Store {
     /// # Errors
     /// `Io`.
     pub(crate) fn open_to_lock(&self, path: &Path) -> Result<Arc<dyn File>> {
-        let opened = registry::open_for_a_moment(|| self.storage().open(path, Open::ReadWrite));
+        let opened = registry::open_for_a_moment(|| self.storage().open(path, OpenMode::ReadWrite));
         opened.map_err(|error| Error::io("open", path, error))
     }
 }

@@ -6,7 +6,7 @@
 //! every `fork`). And one process has one [`Membership`] of a store, however often it opens it:
 //! found by device and inode of the store's directory, as paths may differ.
 //!
-//! It is also where a handle keeps its membership ([`Seat`]): a mutex in the handle could be
+//! It is also where a handle keeps its membership ([`MembershipRef`]): a mutex in the handle could be
 //! inherited by a child in the locked state, this one cannot.
 
 use std::cell::RefCell;
@@ -116,9 +116,9 @@ pub(super) fn adopt(key: Key, fresh: Arc<Membership>) -> Arc<Membership> {
 
 /// A handle's place, where its membership is kept.
 #[derive(Debug)]
-pub(super) struct Seat(u64);
+pub(super) struct MembershipRef(u64);
 
-impl Seat {
+impl MembershipRef {
     /// Take a place with a membership.
     pub(super) fn new(member: Arc<Membership>) -> Self {
         let mut registry = registry();
@@ -139,7 +139,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for MembershipRef {
     fn drop(&mut self) {
         let member = registry().seats.remove(&self.0);
         drop(member);

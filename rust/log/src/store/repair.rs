@@ -3,7 +3,7 @@
 //! Owns `falaj repair`. Opening a store for writing recovers its logs as they are opened; repair does
 //! the same to all of them at once, goes on also where opening gives up because something that was on
 //! the medium is lost, makes bad indexes anew, and says what it did. Nothing is thrown away: what is
-//! cut off stays in its file, or moves to `quarantine/` ([`crate::log::Mend`]). A dry run decides
+//! cut off stays in its file, or moves to `quarantine/` ([`crate::log::RepairKind`]). A dry run decides
 //! everything and changes nothing.
 //!
 //! Whether others have the store open matters: then each log that they use was recovered already, and
@@ -12,14 +12,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::catalog::{Catalog, Entry};
+use super::catalog::{Catalog, CatalogLog};
 use super::claim::Patience;
-use super::logs::{Place, settings_to_read};
+use super::logs::{LogMembership, settings_to_read};
 use super::options::{Access, StoreOptions};
 use super::{Store, membership};
 use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
-use crate::log::{self, Log, LogSettings, MendStep};
+use crate::log::{self, Log, LogSettings, RepairStep};
 use crate::storage::Storage;
 
 /// What was found out about a store, or done to it.
@@ -38,7 +38,7 @@ pub struct RepairReport {
 
 impl RepairReport {
     /// All steps, of all logs.
-    pub fn steps(&self) -> impl Iterator<Item = &MendStep> {
+    pub fn steps(&self) -> impl Iterator<Item = &RepairStep> {
         self.logs.iter().flat_map(|log| &log.steps)
     }
 
@@ -56,7 +56,7 @@ pub struct LogRepair {
     /// Topics that live in it.
     pub topics: Vec<String>,
     /// What is done, in this order. Empty where nothing is needed.
-    pub steps: Vec<MendStep>,
+    pub steps: Vec<RepairStep>,
     /// Topic, partition, and the offset with which it goes on; where a recovery was due.
     pub ends: Vec<(String, u32, u64)>,
     /// Why it cannot be mended.
@@ -77,7 +77,7 @@ impl Store {
     }
 
     fn mend(&self, catalog: Catalog, in_use: Option<bool>) -> Result<RepairReport> {
-        let member = Place(self.membership()?);
+        let member = LogMembership(self.membership()?);
         let mend = |dir: &Path, topic: &TopicSettings| {
             let settings = self.log_settings(topic);
             let mut steps = log::mend(self.storage(), dir, &settings, &member)?;
@@ -154,7 +154,7 @@ fn rehearse(
 }
 
 /// Steps, and the offsets with which topics go on, by their number.
-type Mended = (Vec<MendStep>, Vec<(u32, u64)>);
+type Mended = (Vec<RepairStep>, Vec<(u32, u64)>);
 
 fn plan_log(
     storage: &Arc<dyn Storage>,
@@ -190,7 +190,7 @@ fn report(
 
 fn one(
     dir: &Path,
-    entry: &Entry,
+    entry: &CatalogLog,
     mend: &mut impl FnMut(&Path, &TopicSettings) -> Result<Mended>,
 ) -> Option<LogRepair> {
     let topic = entry.topics.first()?;

@@ -96,7 +96,7 @@ impl Store {
         _closing = self.closing(&log)?;
         let numbers = topic.number..topic.number + topic.partitions;
         log.remove_topic(topic.generation, numbers)?;
-        self.bell().rouse();
+        self.bell().wake_all();
         Ok(())
     }
 

@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use super::files;
 use crate::error::{Error, Result};
-use crate::format::Malformed;
+use crate::format::DecodeError;
 use crate::format::checksum::crc32;
-use crate::format::part::{self, Frame, Header};
+use crate::format::part::{self, Frame, PartHeader};
 use crate::log::verify::{Finding, Severity};
-use crate::storage::{File, LockKind, Open, Storage};
+use crate::storage::{File, LockKind, OpenMode, Storage};
 
 /// How long a part that nobody holds is kept when nothing is known of its job.
 pub const STALE_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -101,7 +101,7 @@ pub fn sweep_staging(storage: &dyn Storage, log: &Path, stale: &Stale) -> Result
 }
 
 fn remove_stale(storage: &dyn Storage, path: &Path, number: u32, stale: &Stale) -> Result<bool> {
-    let Ok(file) = storage.open(path, Open::ReadWrite) else { return Ok(false) };
+    let Ok(file) = storage.open(path, OpenMode::ReadWrite) else { return Ok(false) };
     let look = |error| Error::io("look at", path, error);
     let age_us = storage.now_us().saturating_sub(file.stat().map_err(look)?.modified_us);
     let is_old = i128::from(age_us) >= stale.older_than.as_micros() as i128;
@@ -122,7 +122,7 @@ fn is_spent(file: &dyn File, number: u32, stale: &Stale) -> bool {
     if topic != number || file.read_at(&mut bytes, 0).ok() != Some(bytes.len()) {
         return false;
     }
-    Header::decode(&bytes).is_ok_and(|head| head.token.0 == id && head.token.1 <= version)
+    PartHeader::decode(&bytes).is_ok_and(|head| head.token.0 == id && head.token.1 <= version)
 }
 
 /// Check each whole part that is staged in a log; `tell` is told bytes that were read, and ends it with
@@ -168,19 +168,19 @@ fn check(
 ) -> Result<()> {
     let malformed = |position, what| Error::malformed(path, position, what);
     let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
-    Header::decode(&files::read_at(file, path, 0, part::HEADER_LEN)?)
+    PartHeader::decode(&files::read_at(file, path, 0, part::HEADER_LEN)?)
         .map_err(|what| malformed(0, what))?;
     let mut position = part::HEADER_LEN as u64;
     while position < len {
         let head = files::read_at(file, path, position, part::FRAME_LEN)?;
         let frame = Frame::decode(&head, id, position).map_err(|what| malformed(position, what))?;
         if u64::from(frame.len) > len.saturating_sub(position + part::FRAME_LEN as u64) {
-            let what = Malformed::Damaged("a staged frame that is cut off");
+            let what = DecodeError::Damaged("a staged frame that is cut off");
             return Err(malformed(position, what));
         }
         let body = files::read_at(file, path, position + head.len() as u64, frame.len as usize)?;
         if body.len() < frame.len as usize || crc32(&body) != frame.body_crc {
-            let what = Malformed::Damaged("the checksum of staged records does not match");
+            let what = DecodeError::Damaged("the checksum of staged records does not match");
             return Err(malformed(position + head.len() as u64, what));
         }
         let read = (head.len() + body.len()) as u64;

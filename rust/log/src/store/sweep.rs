@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
 use crate::log;
-use crate::storage::{Open, Storage};
+use crate::storage::{OpenMode, Storage};
 
 /// A change of what the store holds, under the claim.
 #[derive(Debug)]
@@ -52,15 +52,15 @@ impl<'a> Change<'a> {
     /// Nothing is half-way any more, and all of it is on the medium.
     pub(super) fn end(self) {
         if self.was_settled {
-            settle(self.storage, &self.path, self.mode);
+            write_settled(self.storage, &self.path, self.mode);
         }
     }
 }
 
 /// Where this fails, or does not reach the medium, somebody looks for nothing later. What is in it is
 /// another each time, so that who looked at all topics knows whether one was changed since.
-fn settle(storage: &dyn Storage, path: &Path, mode: u32) {
-    let Ok(file) = storage.open(path, Open::CreateNew(mode)) else { return };
+fn write_settled(storage: &dyn Storage, path: &Path, mode: u32) {
+    let Ok(file) = storage.open(path, OpenMode::CreateNew(mode)) else { return };
     if let Ok(id) = storage.random() {
         let _ = file.write_at(format!("{id:016x}").as_bytes(), 0);
     }
@@ -132,14 +132,14 @@ pub(super) fn sweep(
     if pending.is_empty() && !found.unknown {
         files::sync_dir(storage, &layout.topics())?;
         files::sync_dir(storage, &layout.logs())?;
-        settle(storage, &layout.settled(), mode);
+        write_settled(storage, &layout.settled(), mode);
     }
     Ok(pending)
 }
 
 /// What is among the topics.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct FoundTopics {
     /// Directories of all logs that a `topic.json` names.
     pub(super) named: BTreeSet<String>,
     /// True when that is not all of them.
@@ -154,8 +154,8 @@ pub(super) struct Found {
     unfinished: Vec<String>,
 }
 
-pub(super) fn look_at_topics(storage: &dyn Storage, layout: &Layout) -> Result<Found> {
-    let mut found = Found::default();
+pub(super) fn look_at_topics(storage: &dyn Storage, layout: &Layout) -> Result<FoundTopics> {
+    let mut found = FoundTopics::default();
     for name in files::list(storage, &layout.topics())? {
         let Ok(path) = layout.topic_settings(&name) else { continue };
         if !is_dir(storage, &layout.topics().join(&name))? {
@@ -204,7 +204,7 @@ pub(super) fn finish_deletion(storage: &dyn Storage, layout: &Layout, away: &Pat
     Ok(true)
 }
 
-fn sweep_logs(storage: &dyn Storage, layout: &Layout, found: &Found) -> Result<()> {
+fn sweep_logs(storage: &dyn Storage, layout: &Layout, found: &FoundTopics) -> Result<()> {
     for name in files::list(storage, &layout.logs())? {
         let path = layout.logs().join(&name);
         let whole = name.strip_suffix(TEMPORARY);

@@ -23,7 +23,7 @@ use super::layout::{deleted, temporary};
 use super::options::{TopicOptions, within_limits};
 use super::sharing::taken_log;
 use super::sweep::Change;
-use super::{Shared, Store, files, sweep};
+use super::{Store, StoreInner, files, sweep};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::settings::TopicSettings;
@@ -123,7 +123,7 @@ impl Store {
             let log = shared.layout.log(&topic)?;
             log::mark_deleted(shared.storage(), &log)?;
             pass(Point::TopicMarked);
-            self.bell().rouse();
+            self.bell().wake_all();
             sweep::remove_log(shared.storage(), &log)?;
         }
         sweep::remove_topic(shared.storage(), &shared.layout, name)?;
@@ -171,7 +171,7 @@ impl Store {
             files::random_id(storage, shared.layout.root())?,
             files::random_id(storage, shared.layout.root())?,
         ];
-        let mut topic = options.settle(name, ids, storage.now_us());
+        let mut topic = options.resolve(name, ids, storage.now_us());
         match self.sibling(&topic.log)? {
             None => {
                 shared.create_log(&topic)?;
@@ -196,7 +196,7 @@ impl Store {
     }
 }
 
-impl Shared {
+impl StoreInner {
     /// The claim, for who may write.
     pub(super) fn claim(&self) -> Result<Claim> {
         // Where another store has been put at the path, this process is none of its members.

@@ -2,13 +2,13 @@
 //!
 //! Owns the report that `falaj verify` prints. It can be had of a store that does not open: nothing
 //! here needs more than to read files, and what is damaged is a finding, not an error. What is in a
-//! log is checked by [`crate::log::verify`], what stands beside the logs by [`super::beside`]; nothing is
+//! log is checked by [`crate::log::verify`], what stands beside the logs by [`super::sidecar_check`]; nothing is
 //! ever changed.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::catalog::{Catalog, Entry};
+use super::catalog::{Catalog, CatalogLog};
 use super::sweep::look_at_topics;
 use super::topics::read_settings;
 use super::{Store, staging};
@@ -98,7 +98,7 @@ pub fn verify(
         }
     }
     found.findings = settings(&catalog, topic);
-    let is_asked_for = |entry: &Entry| {
+    let is_asked_for = |entry: &CatalogLog| {
         topic.is_none_or(|name| entry.topics.iter().any(|topic| topic.name == name))
     };
     let logs: Vec<_> = catalog.logs.iter().filter(|(_, entry)| is_asked_for(entry)).collect();
@@ -178,7 +178,7 @@ fn is_still_there(catalog: &Catalog, topic: &TopicSettings) -> bool {
 }
 
 /// A topic whose log is not there: unless it was deleted just now, which the next look shows.
-fn missing(catalog: &Catalog, dir: &Path, entry: &Entry) -> Vec<Finding> {
+fn missing(catalog: &Catalog, dir: &Path, entry: &CatalogLog) -> Vec<Finding> {
     let still_there = |name: &str| {
         let path = catalog.layout.topic_settings(name);
         path.is_ok_and(|path| catalog.storage.stat(&path).is_ok())

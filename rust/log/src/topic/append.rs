@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::checksum::{crc32, crc32_from};
-use crate::format::record::{BodyWriter, Record};
-use crate::format::varint::Lead;
-use crate::log::{Appended, Demands, Outgoing};
+use crate::format::record::{BodyWriter, NewRecord};
+use crate::format::varint::LengthPrefix;
+use crate::log::{Appended, NewBlock, Preconditions};
 
-use super::read::named;
+use super::read::topic_error;
 use super::{SyncMode, Topic};
 
 /// Memory that a thread keeps for encoding, bytes; what one large block took beyond it is freed.
@@ -33,14 +33,14 @@ impl Topic {
     pub fn append(
         &self,
         partition: u32,
-        record: &Record<'_>,
+        record: &NewRecord<'_>,
         sync: Option<SyncMode>,
     ) -> Result<u64> {
         let appended = match self.try_alone(partition, record, sync) {
             Some(appended) => appended,
             None => self.commit_slowly(partition, record, sync)?,
         };
-        self.settle(appended, sync).map(|appended| appended.first)
+        self.await_durability(appended, sync).map(|appended| appended.first)
     }
 
     /// Append a record without waiting for the medium, whatever the mode. Who wants to do so in turns
@@ -52,7 +52,7 @@ impl Topic {
     pub fn commit(
         &self,
         partition: u32,
-        record: &Record<'_>,
+        record: &NewRecord<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
         match self.try_alone(partition, record, sync) {
@@ -66,7 +66,7 @@ impl Topic {
     fn try_alone(
         &self,
         partition: u32,
-        record: &Record<'_>,
+        record: &NewRecord<'_>,
         sync: Option<SyncMode>,
     ) -> Option<Appended> {
         let value = record.value.filter(|_| !record.is_rich())?;
@@ -78,17 +78,17 @@ impl Topic {
     fn commit_slowly(
         &self,
         partition: u32,
-        record: &Record<'_>,
+        record: &NewRecord<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
         let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            match self.log.try_append(Lead::default(), &block, Some(block.body_crc)) {
+            match self.log.try_append(LengthPrefix::default(), &block, Some(block.body_crc)) {
                 Some(appended) => Ok(appended),
                 None => self.log.append(&[block], &mut [0]),
             }
         })
-        .map_err(|error| named(error, &self.settings))
+        .map_err(|error| topic_error(error, &self.settings))
     }
 
     /// Append a value if that needs no waiting: no other thread or process has the log, and there is
@@ -101,8 +101,8 @@ impl Topic {
 
     #[inline(always)]
     fn try_value(&self, number: u32, value: &[u8], interval: bool) -> Option<Appended> {
-        let lead = Lead::of(value.len())?;
-        let block = Outgoing {
+        let lead = LengthPrefix::of(value.len())?;
+        let block = NewBlock {
             topic: number,
             flags: 0,
             count: 1,
@@ -125,12 +125,12 @@ impl Topic {
     pub fn try_append(
         &self,
         partition: u32,
-        record: &Record<'_>,
+        record: &NewRecord<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Option<Appended>> {
         let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            Ok(self.log.try_append(Lead::default(), &block, Some(block.body_crc)))
+            Ok(self.log.try_append(LengthPrefix::default(), &block, Some(block.body_crc)))
         })
     }
 
@@ -145,13 +145,13 @@ impl Topic {
         parts: &[(u32, &BodyWriter)],
         sync: Option<SyncMode>,
     ) -> Result<(Vec<Range<u64>>, Appended)> {
-        self.commit_parts(parts, &Demands::default(), sync)
+        self.commit_parts(parts, &Preconditions::default(), sync)
     }
 
     pub(super) fn commit_parts(
         &self,
         parts: &[(u32, &BodyWriter)],
-        demands: &Demands,
+        demands: &Preconditions,
         sync: Option<SyncMode>,
     ) -> Result<(Vec<Range<u64>>, Appended)> {
         if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
@@ -164,11 +164,11 @@ impl Topic {
                 let what = format!("partition {partition} stands twice in one append");
                 return Err(Error::Invalid { what });
             }
-            blocks.push(outgoing(self.number(*partition)?, body, interval));
+            blocks.push(new_block(self.number(*partition)?, body, interval));
         }
         let mut firsts = vec![0; blocks.len()];
         let appended = self.log.append_if(demands, &blocks, &mut firsts);
-        let appended = appended.map_err(|error| named(error, &self.settings))?;
+        let appended = appended.map_err(|error| topic_error(error, &self.settings))?;
         let ranges = firsts.iter().zip(&blocks);
         let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count));
         Ok((ranges.collect(), appended))
@@ -181,7 +181,7 @@ impl Topic {
     pub fn extend(
         &self,
         partition: u32,
-        records: &[Record<'_>],
+        records: &[NewRecord<'_>],
         sync: Option<SyncMode>,
     ) -> Result<Range<u64>> {
         let number = self.number(partition)?;
@@ -190,8 +190,8 @@ impl Topic {
         }
         self.with_block(number, records, sync, |block| {
             let appended = self.log.append(&[block], &mut [0]);
-            let appended = appended.map_err(|error| named(error, &self.settings))?;
-            let first = self.settle(appended, sync)?.first;
+            let appended = appended.map_err(|error| topic_error(error, &self.settings))?;
+            let first = self.await_durability(appended, sync)?.first;
             Ok(first..first + u64::from(block.count))
         })
     }
@@ -203,7 +203,7 @@ impl Topic {
     /// As [`Topic::extend`].
     pub fn extend_partitions(
         &self,
-        parts: &[(u32, &[Record<'_>])],
+        parts: &[(u32, &[NewRecord<'_>])],
         sync: Option<SyncMode>,
     ) -> Result<Vec<Range<u64>>> {
         let bodies: Vec<_> = parts
@@ -216,20 +216,20 @@ impl Topic {
             .collect();
         let borrowed: Vec<_> = bodies.iter().map(|(partition, body)| (*partition, body)).collect();
         let (ranges, appended) = self.commit_bodies(&borrowed, sync)?;
-        self.settle(appended, sync).map(|_| ranges)
+        self.await_durability(appended, sync).map(|_| ranges)
     }
 
     pub(super) fn with_block<T>(
         &self,
         number: u32,
-        records: &[Record<'_>],
+        records: &[NewRecord<'_>],
         sync: Option<SyncMode>,
-        use_it: impl FnOnce(Outgoing<'_>) -> Result<T>,
+        use_it: impl FnOnce(NewBlock<'_>) -> Result<T>,
     ) -> Result<T> {
         // Taken out while it is in use: what happens inside may come here again.
         let mut body = BODY.take();
         encode(&mut body, records);
-        let result = use_it(outgoing(number, &body, self.is_interval(sync)));
+        let result = use_it(new_block(number, &body, self.is_interval(sync)));
         shrink(&mut body);
         BODY.set(body);
         result
@@ -241,7 +241,11 @@ impl Topic {
 
     /// Wait for what the mode promises.
     #[inline]
-    pub(super) fn settle(&self, appended: Appended, sync: Option<SyncMode>) -> Result<Appended> {
+    pub(super) fn await_durability(
+        &self,
+        appended: Appended,
+        sync: Option<SyncMode>,
+    ) -> Result<Appended> {
         if sync.unwrap_or(self.sync) == SyncMode::Durable {
             self.make_durable(appended)?;
         }
@@ -259,8 +263,8 @@ pub(super) fn nothing() -> Error {
     Error::Invalid { what: "there is nothing to append: give at least one record".into() }
 }
 
-fn encode(body: &mut BodyWriter, records: &[Record<'_>]) {
-    let rich = records.iter().any(Record::is_rich);
+fn encode(body: &mut BodyWriter, records: &[NewRecord<'_>]) {
+    let rich = records.iter().any(NewRecord::is_rich);
     body.begin(rich, records.iter().find_map(|record| record.event_time_ns));
     records.iter().for_each(|record| body.push(record));
 }
@@ -270,9 +274,9 @@ fn shrink(body: &mut BodyWriter) {
 }
 
 #[inline(always)]
-pub(super) fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> Outgoing<'_> {
+pub(super) fn new_block(topic: u32, body: &BodyWriter, interval: bool) -> NewBlock<'_> {
     let (highest_event_ns, uses_append_time) = body.times();
-    Outgoing {
+    NewBlock {
         topic,
         flags: body.flags(),
         count: body.count(),

@@ -48,7 +48,7 @@ impl Topic {
     ///
     /// ```
     /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{CompactOptions, Record, Topic};
+    /// use falaj::topic::{CompactOptions, NewRecord, Topic};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let compacted = TopicOptions { compacted: Some(true), ..TopicOptions::default() };
@@ -72,7 +72,7 @@ impl Topic {
         let (tombstones_us, memory) = (options.tombstones_us, options.memory);
         let (seal, last) = (options.seal, last.as_ref());
         let how = Compacting { topics: &topics, tombstones_us, memory, seal, last };
-        self.log.compact(&how, progress).map_err(|error| self.told(error))
+        self.log.compact(&how, progress).map_err(|error| self.topic_error(error))
     }
 
     fn check_compaction(&self) -> Result<()> {

@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::block::Producer;
-use crate::format::record::{BodyWriter, Record};
-use crate::log::{Appended, Demands, Sequenced};
+use crate::format::record::{BodyWriter, NewRecord};
+use crate::log::{Appended, Preconditions, Sequenced};
 
-use super::read::named;
+use super::read::topic_error;
 use super::{SyncMode, Topic};
 
 /// Longest name of a producer, bytes.
@@ -69,12 +69,12 @@ impl Topic {
     /// # Examples
     /// ```
     /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{Condition, Record, Topic};
+    /// use falaj::topic::{Condition, NewRecord, Topic};
     ///
     /// let place = tempfile::tempdir()?;
     /// let store = Store::open(place.path().join("events"), &StoreOptions::default())?;
     /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    /// let (record, once) = (Record::value(b"10 apples"), Condition::once("till-3", 17));
+    /// let (record, once) = (NewRecord::value(b"10 apples"), Condition::once("till-3", 17));
     /// assert_eq!(orders.append_if(0, &record, &once, None)?, 0);
     /// assert_eq!(orders.append_if(0, &record, &once, None)?, 0);
     /// assert_eq!(orders.end(0)?, 1);
@@ -84,12 +84,12 @@ impl Topic {
     pub fn append_if(
         &self,
         partition: u32,
-        record: &Record<'_>,
+        record: &NewRecord<'_>,
         condition: &Condition<'_>,
         sync: Option<SyncMode>,
     ) -> Result<u64> {
         let appended = self.commit_if(partition, record, condition, sync)?;
-        self.settle(appended, sync).map(|appended| appended.first)
+        self.await_durability(appended, sync).map(|appended| appended.first)
     }
 
     /// As [`Topic::append_if`], without waiting for the medium, as [`Topic::commit`] does.
@@ -99,7 +99,7 @@ impl Topic {
     pub fn commit_if(
         &self,
         partition: u32,
-        record: &Record<'_>,
+        record: &NewRecord<'_>,
         condition: &Condition<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
@@ -108,7 +108,7 @@ impl Topic {
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
             self.log.append_if(&demands, &[block], &mut [0])
         })
-        .map_err(|error| named(error, &self.settings))
+        .map_err(|error| topic_error(error, &self.settings))
     }
 
     /// As [`Topic::commit_bodies`], under a condition. Of a repeat the ranges are those that the records
@@ -142,7 +142,9 @@ impl Topic {
     /// `TopicDeleted`, `Corrupt`, `Io`.
     pub fn producers(&self) -> Result<Vec<KnownProducer>> {
         let mut last: BTreeMap<u64, KnownProducer> = BTreeMap::new();
-        for known in self.log.producers(self.numbers()).map_err(|e| named(e, &self.settings))? {
+        for known in
+            self.log.producers(self.numbers()).map_err(|e| topic_error(e, &self.settings))?
+        {
             let found = KnownProducer {
                 id: known.id,
                 sequence: known.sequence,
@@ -173,11 +175,11 @@ impl Topic {
     /// # Examples
     /// ```
     /// # use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// # use falaj::topic::{Condition, Record, Topic};
+    /// # use falaj::topic::{Condition, NewRecord, Topic};
     /// # let place = tempfile::tempdir()?;
     /// # let store = Store::open(place.path().join("events"), &StoreOptions::default())?;
     /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    /// let (record, once) = (Record::value(b"10 apples"), Condition::once("till-3", 17));
+    /// let (record, once) = (NewRecord::value(b"10 apples"), Condition::once("till-3", 17));
     /// orders.append_if(0, &record, &once, None)?;
     /// assert!(orders.forget_producer("till-3")?);
     /// assert_eq!(orders.append_if(0, &record, &once, None)?, 1);
@@ -193,7 +195,7 @@ impl Topic {
     /// As [`Topic::forget_producer`]; some may be forgotten then.
     pub fn forget_producers(&self, ids: &[u64]) -> Result<usize> {
         let forgotten = self.log.forget_producers(ids, self.numbers());
-        forgotten.map_err(|error| named(error, &self.settings))
+        forgotten.map_err(|error| topic_error(error, &self.settings))
     }
 
     /// Numbers of its partitions in the log.
@@ -202,7 +204,7 @@ impl Topic {
         first..first + self.settings.partitions
     }
 
-    fn demands(&self, condition: &Condition<'_>) -> Result<Demands> {
+    fn demands(&self, condition: &Condition<'_>) -> Result<Preconditions> {
         let producer = match condition.producer {
             None => None,
             Some((name, sequence)) => {
@@ -213,6 +215,6 @@ impl Topic {
                 Some(Sequenced::new(name, sequence, self.numbers()))
             }
         };
-        Ok(Demands { expect: condition.expect, producer })
+        Ok(Preconditions { expect: condition.expect, producer })
     }
 }

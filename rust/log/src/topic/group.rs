@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::record::BodyWriter;
-use crate::log::{Appended, CursorMove, Outgoing};
+use crate::log::{Appended, CursorMove, NewBlock};
 
-use super::append::{nothing, outgoing};
-use super::read::named;
+use super::append::{new_block, nothing};
+use super::read::topic_error;
 use super::{SyncMode, Topic};
 
 /// Records for one partition of a topic, encoded.
@@ -29,14 +29,14 @@ pub struct Part<'a> {
 ///
 /// ```
 /// use falaj::store::{Store, StoreOptions, TopicOptions};
-/// use falaj::topic::{BodyWriter, CursorMove, CursorState, Group, Part, Record, Topic};
+/// use falaj::topic::{BodyWriter, CursorMove, CursorState, Group, Part, NewRecord, Topic};
 /// # let dir = tempfile::tempdir().unwrap();
 /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
 /// let shop = TopicOptions { log: Some("shop".into()), ..TopicOptions::default() };
 /// let (paid, audit) = (Topic::open(&store, "paid", &shop)?, Topic::open(&store, "audit", &shop)?);
 /// let mut body = BodyWriter::default();
 /// body.begin(false, None);
-/// body.push(&Record::value(b"order 17"));
+/// body.push(&NewRecord::value(b"order 17"));
 /// let parts = [&paid, &audit].map(|topic| Part { topic, partition: 0, body: &body });
 /// let to = CursorState { offset: 18, ..CursorState::default() };
 /// let read_so_far = [CursorMove { name: b"billing", to, from: None }];
@@ -72,8 +72,8 @@ impl Group<'_> {
     /// twice, and as [`Log::append_with_cursors`](crate::log::Log::append_with_cursors); `TooLarge`; else
     /// as [`Topic::append`]. Nothing was appended then, but for `DurabilityUnknown`.
     pub fn commit(&self, sync: Option<SyncMode>) -> Result<Grouped> {
-        let grouped = self.place(sync)?;
-        self.home.settle(grouped.appended, sync)?;
+        let grouped = self.commit_visible(sync)?;
+        self.home.await_durability(grouped.appended, sync)?;
         Ok(grouped)
     }
 
@@ -81,18 +81,18 @@ impl Group<'_> {
     ///
     /// # Errors
     /// As [`Group::commit`], but for `DurabilityUnknown`.
-    pub fn place(&self, sync: Option<SyncMode>) -> Result<Grouped> {
+    pub fn commit_visible(&self, sync: Option<SyncMode>) -> Result<Grouped> {
         if self.parts.is_empty() && self.cursors.is_empty() {
             return Err(nothing());
         }
         let interval = self.home.is_interval(sync);
-        let mut blocks: Vec<Outgoing<'_>> = Vec::with_capacity(self.parts.len());
+        let mut blocks: Vec<NewBlock<'_>> = Vec::with_capacity(self.parts.len());
         for Part { topic, partition, body } in self.parts {
             self.expect_same_log(topic)?;
             if body.count() == 0 {
                 return Err(nothing());
             }
-            blocks.push(outgoing(topic.number(*partition)?, body, interval));
+            blocks.push(new_block(topic.number(*partition)?, body, interval));
         }
         let mut firsts = vec![0; blocks.len()];
         let log = &self.home.log;
@@ -107,7 +107,7 @@ impl Group<'_> {
     #[cold]
     fn named(&self, error: Error) -> Error {
         let deleted = self.parts.iter().map(|part| part.topic).find(|topic| topic.is_deleted());
-        named(error, &deleted.unwrap_or(self.home).settings)
+        topic_error(error, &deleted.unwrap_or(self.home).settings)
     }
 
     fn expect_same_log(&self, topic: &Topic) -> Result<()> {

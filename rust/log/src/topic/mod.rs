@@ -7,11 +7,11 @@
 //!
 //! ```no_run
 //! use falaj::store::{Store, StoreOptions, TopicOptions};
-//! use falaj::topic::{Record, Topic};
+//! use falaj::topic::{NewRecord, Topic};
 //!
 //! let store = Store::open("events", &StoreOptions::default())?;
 //! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-//! let offset = orders.append(0, &Record::value(b"first"), None)?;
+//! let offset = orders.append(0, &NewRecord::value(b"first"), None)?;
 //! assert_eq!(orders.get(0, offset)?.value(), Some(b"first".as_slice()));
 //! # Ok::<(), falaj::error::Error>(())
 //! ```
@@ -34,14 +34,14 @@ use crate::log::{Interrupt, Log, Removable, Removed, Wait};
 use crate::segment::Check;
 use crate::store::{Closing, Store, TopicOptions};
 
-pub use crate::format::record::{BodyWriter, Record};
+pub use crate::format::record::{BodyWriter, NewRecord};
 pub use crate::format::state::CursorState;
 pub use crate::log::{Compacted, Last};
-pub use crate::log::{CursorMove, Place, Places, Reach as Visibility, Run};
+pub use crate::log::{CursorMove, RecordBatch, RecordRef, RecordRefs, Visibility};
 pub use compact::{COMPACTION_MEMORY, CompactOptions, TOMBSTONES_US};
 pub use condition::{Condition, KnownProducer, MAX_PRODUCER_NAME};
 pub use group::{Group, Grouped, Part};
-pub use read::{RecordView, Scan, Skipped, Slice};
+pub use read::{Record, Scan, Skipped, Slice};
 
 /// When an append returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -151,12 +151,12 @@ impl Topic {
     ///
     /// ```
     /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{Record, SyncMode, Topic, Visibility};
+    /// use falaj::topic::{NewRecord, SyncMode, Topic, Visibility};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
     /// let durable = orders.with_visibility(Visibility::Durable);
-    /// orders.append(0, &Record::value(b"first"), Some(SyncMode::None))?;
+    /// orders.append(0, &NewRecord::value(b"first"), Some(SyncMode::None))?;
     /// assert_eq!((orders.end(0)?, durable.end(0)?), (1, 0));
     /// orders.flush()?;
     /// assert_eq!(durable.end(0)?, 1);
@@ -202,7 +202,7 @@ impl Topic {
     /// # Errors
     /// As [`Log::cursor_of`].
     pub fn cursor(&self, name: &[u8]) -> Result<Option<CursorState>> {
-        self.log.cursor_of(name).map_err(|error| read::named(error, &self.settings))
+        self.log.cursor_of(name).map_err(|error| read::topic_error(error, &self.settings))
     }
 
     /// How appends sync unless they say otherwise.
@@ -235,7 +235,7 @@ impl Topic {
     /// # Errors
     /// `Invalid` for a partition that is not there; `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
     pub fn first(&self, partition: u32) -> Result<u64> {
-        self.log.first_offset(self.number(partition)?).map_err(|error| self.told(error))
+        self.log.first_offset(self.number(partition)?).map_err(|error| self.topic_error(error))
     }
 
     /// Up to where a partition is known to be trimmed, for the cost of a load: [`Topic::first`] may say
@@ -256,7 +256,7 @@ impl Topic {
     /// nothing changed. `ReadOnly`, `Latched`, `LockTimeout`, `TopicDeleted`, `NoSpace`, `Io`.
     pub fn trim(&self, firsts: &[(u32, u64)]) -> Result<Removed> {
         let firsts = self.numbered(firsts)?;
-        self.log.trim(&firsts).map_err(|error| self.told(error))
+        self.log.trim(&firsts).map_err(|error| self.topic_error(error))
     }
 
     /// Which segments such a trim would remove; nothing is changed.
@@ -275,7 +275,7 @@ impl Topic {
     /// An error of the log as a user of the topic is told it: under the topic's name; and where the topic
     /// was deleted, that, whatever is missing then.
     #[cold]
-    pub(crate) fn told(&self, error: Error) -> Error {
+    pub(crate) fn topic_error(&self, error: Error) -> Error {
         let by_deletion = matches!(
             error,
             Error::Io { .. }
@@ -286,7 +286,7 @@ impl Topic {
         if by_deletion && self.store.is_gone(&self.settings) {
             return Error::TopicDeleted { name: self.name().to_owned() };
         }
-        read::named(error, &self.settings)
+        read::topic_error(error, &self.settings)
     }
 
     fn numbered(&self, firsts: &[(u32, u64)]) -> Result<Vec<(u32, u64)>> {
@@ -311,7 +311,7 @@ impl Topic {
     /// # Errors
     /// As [`Topic::first`].
     pub fn committed(&self, partition: u32) -> Result<u64> {
-        self.log.end_offset(self.number(partition)?).map_err(|error| self.told(error))
+        self.log.end_offset(self.number(partition)?).map_err(|error| self.topic_error(error))
     }
 
     /// Offset behind the last record that is known to be on the medium.
@@ -321,7 +321,7 @@ impl Topic {
     pub fn durable(&self, partition: u32) -> Result<u64> {
         let number = self.number(partition)?;
         let found = self.log.durable().map_or(Ok(0), |durable| self.log.offset_at(number, durable));
-        found.map_err(|error| self.told(error))
+        found.map_err(|error| self.topic_error(error))
     }
 
     /// How many records of a partition have an offset in a range; without a `to` up to its end. Compaction
@@ -335,7 +335,7 @@ impl Topic {
         let (first, end) = (self.first(partition)?, self.end(partition)?);
         let offsets = from.max(first)..to.map_or(end, |to| to.min(end));
         let counted = self.log.count(self.number(partition)?, offsets);
-        counted.map_err(|error| self.told(error))
+        counted.map_err(|error| self.topic_error(error))
     }
 
     /// The offset from which on a partition has so many records, or so many before `end`; its first offset
@@ -343,13 +343,13 @@ impl Topic {
     ///
     /// ```
     /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{CompactOptions, Record, Topic};
+    /// use falaj::topic::{CompactOptions, NewRecord, Topic};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let options = TopicOptions { compacted: Some(true), ..TopicOptions::default() };
     /// let prices = Topic::open(&store, "prices", &options)?;
     /// for key in [b"tea", b"tea", b"fig", b"fig", b"fig"] {
-    ///     prices.append(0, &Record { key: Some(key), ..Record::value(b"3") }, None)?;
+    ///     prices.append(0, &NewRecord { key: Some(key), ..NewRecord::value(b"3") }, None)?;
     /// }
     /// prices.compact(&CompactOptions { seal: true, ..CompactOptions::default() }, &mut |_, _| Ok(()))?;
     /// assert_eq!(prices.count(0, 0, None)?, 2);
@@ -363,7 +363,7 @@ impl Topic {
         let (first, last) = (self.first(partition)?, self.end(partition)?);
         let offsets = first..end.map_or(last, |end| end.min(last));
         let found = self.log.start_of_last(self.number(partition)?, offsets, records);
-        found.map_err(|error| self.told(error))
+        found.map_err(|error| self.topic_error(error))
     }
 
     /// Put everything committed so far on the medium.

@@ -1,6 +1,6 @@
 //! Reading records: one by offset, ranges, and scans that go on as the topic grows.
 //!
-//! A [`RecordView`] holds the map of its segment, so it stays valid after the topic, the store and
+//! A [`Record`] holds the map of its segment, so it stays valid after the topic, the store and
 //! the file are gone. Nothing is copied.
 
 use std::ops::Range;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::Decoded;
 use crate::format::address::Address;
-use crate::format::record::{Parts, Spot, Walk as Records, headers};
+use crate::format::record::{RecordCursor as Records, RecordLayout, RecordSpan, headers};
 use crate::format::settings::TopicSettings;
-use crate::log::{Cursor, DataBlock, Run};
+use crate::log::{BlockCursor, DataBlock, RecordBatch};
 use crate::segment::Check;
 use crate::store::Closing;
 
@@ -20,15 +20,15 @@ use super::{Topic, Visibility};
 
 /// A committed record, where it lies in mapped memory.
 #[derive(Clone, Debug)]
-pub struct RecordView {
+pub struct Record {
     block: DataBlock,
-    parts: Parts,
+    parts: RecordLayout,
 }
 
-impl RecordView {
+impl Record {
     /// A record of a block whose parts were walked already, see [`DataBlock::records`].
     #[inline]
-    pub fn new(block: DataBlock, parts: Parts) -> Self {
+    pub fn new(block: DataBlock, parts: RecordLayout) -> Self {
         Self { block, parts }
     }
 
@@ -67,7 +67,7 @@ impl RecordView {
     }
 
     /// Where its parts lie in the block's body.
-    pub fn parts(&self) -> &Parts {
+    pub fn parts(&self) -> &RecordLayout {
         &self.parts
     }
 }
@@ -99,9 +99,9 @@ pub struct Skipped {
 /// offset that was durable when it was set.
 #[derive(Debug)]
 pub struct Scan {
-    cursor: Cursor,
+    cursor: BlockCursor,
     /// What of the cursor's block is still to come.
-    rest: Rest,
+    rest: Remaining,
     next: u64,
     end: u64,
     /// For messages.
@@ -122,7 +122,7 @@ struct HeldBack {
 }
 
 #[derive(Debug)]
-enum Rest {
+enum Remaining {
     Nothing,
     /// All of it, not looked at yet.
     Whole,
@@ -142,9 +142,9 @@ impl Scan {
     /// `Corrupt`, `NeedsRecovery`, `Newer`: the scan stays where it is, and [`Scan::skip_damage`] goes
     /// on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
     #[inline]
-    pub fn next_record(&mut self) -> Result<Option<RecordView>> {
+    pub fn next_record(&mut self) -> Result<Option<Record>> {
         let next = self.next_parts()?;
-        Ok(next.map(|(block, parts)| RecordView { block: block.clone(), parts }))
+        Ok(next.map(|(block, parts)| Record { block: block.clone(), parts }))
     }
 
     /// The next record as its block, which is not cloned, and where its parts lie in it.
@@ -152,7 +152,7 @@ impl Scan {
     /// # Errors
     /// As [`Scan::next_record`].
     #[inline]
-    pub fn next_parts(&mut self) -> Result<Option<(&DataBlock, Parts)>> {
+    pub fn next_parts(&mut self) -> Result<Option<(&DataBlock, RecordLayout)>> {
         let next = self.advance(Records::next, |parts| parts.offset_delta)?;
         Ok(next.map(|parts| (self.cursor.block(), parts)))
     }
@@ -163,7 +163,7 @@ impl Scan {
     /// # Errors
     /// As [`Scan::next_record`].
     #[inline]
-    pub fn next_spot(&mut self) -> Result<Option<(&DataBlock, Spot)>> {
+    pub fn next_spot(&mut self) -> Result<Option<(&DataBlock, RecordSpan)>> {
         let next = self.advance(Records::next_spot, |spot| spot.offset_delta)?;
         Ok(next.map(|spot| (self.cursor.block(), spot)))
     }
@@ -175,24 +175,24 @@ impl Scan {
         delta: impl Fn(&T) -> u32,
     ) -> Result<Option<T>> {
         while self.next < self.end || self.reaches_further()? {
-            let Rest::Records(records) = &mut self.rest else {
+            let Remaining::Records(records) = &mut self.rest else {
                 if !self.has_block()? {
                     return Ok(None);
                 }
-                self.rest = Rest::Records(self.cursor.block().records()?);
+                self.rest = Remaining::Records(self.cursor.block().records()?);
                 continue;
             };
             let block = self.cursor.block();
             let found = next(records, block.body()).map_err(|what| block.damaged(what))?;
             let Some(found) = found else {
                 self.next = self.next.max(block.end());
-                self.rest = Rest::Nothing;
+                self.rest = Remaining::Nothing;
                 continue;
             };
             let offset = block.first() + u64::from(delta(&found));
             if offset >= self.end {
                 // Should the end move, the block is gone through again from there.
-                (self.next, self.rest) = (self.end, Rest::Whole);
+                (self.next, self.rest) = (self.end, Remaining::Whole);
             } else if offset >= self.next {
                 self.next = offset + 1;
                 return Ok(Some(found));
@@ -219,13 +219,13 @@ impl Scan {
     /// Have a block of which something is to come; false at the end.
     #[inline(always)]
     fn has_block(&mut self) -> Result<bool> {
-        if matches!(self.rest, Rest::Nothing) {
+        if matches!(self.rest, Remaining::Nothing) {
             let next = self.cursor.next_block();
-            if next.map_err(|error| named(error, &self.topic))?.is_some() {
-                self.rest = Rest::Whole;
+            if next.map_err(|error| topic_error(error, &self.topic))?.is_some() {
+                self.rest = Remaining::Whole;
             }
         }
-        Ok(!matches!(self.rest, Rest::Nothing))
+        Ok(!matches!(self.rest, Remaining::Nothing))
     }
 
     /// The next block, or what is wanted of it; `None` at the end. Do not mix with
@@ -250,13 +250,13 @@ impl Scan {
     ///
     /// # Errors
     /// As [`Scan::next_record`].
-    pub fn next_run(&mut self, records: usize) -> Result<Option<Run>> {
+    pub fn next_run(&mut self, records: usize) -> Result<Option<RecordBatch>> {
         if !self.has_wanted()? {
             return Ok(None);
         }
         let wanted = self.sound()?;
         let left = usize::try_from(self.end - wanted.start).unwrap_or(usize::MAX);
-        let mut run = Run::new(self.cursor.block(), &wanted, records.min(left))?;
+        let mut run = RecordBatch::new(self.cursor.block(), &wanted, records.min(left))?;
         self.take_part(&wanted);
         while run.len() < records && matches!(self.has_wanted(), Ok(true)) {
             let (Ok(wanted), block) = (self.sound(), self.cursor.block()) else { break };
@@ -284,7 +284,7 @@ impl Scan {
             if !self.wanted_of(self.cursor.block()).is_empty() {
                 return Ok(true);
             }
-            self.rest = Rest::Nothing;
+            self.rest = Remaining::Nothing;
         }
         Ok(false)
     }
@@ -296,7 +296,7 @@ impl Scan {
 
     #[inline(always)]
     fn take(&mut self, wanted: &Range<u64>) {
-        self.rest = Rest::Nothing;
+        self.rest = Remaining::Nothing;
         self.next = wanted.end;
     }
 
@@ -304,7 +304,7 @@ impl Scan {
     #[inline(always)]
     fn take_part(&mut self, part: &Range<u64>) {
         let whole = part.end == self.wanted_of(self.cursor.block()).end;
-        self.rest = if whole { Rest::Nothing } else { Rest::Whole };
+        self.rest = if whole { Remaining::Nothing } else { Remaining::Whole };
         self.next = part.end;
     }
 
@@ -315,13 +315,13 @@ impl Scan {
     /// As [`Scan::next_record`], where the next block is damaged as well: ask again.
     pub fn skip_damage(&mut self) -> Result<Skipped> {
         let lost_from = self.next;
-        let (path, position, on) = match std::mem::replace(&mut self.rest, Rest::Nothing) {
-            Rest::Nothing => {
+        let (path, position, on) = match std::mem::replace(&mut self.rest, Remaining::Nothing) {
+            Remaining::Nothing => {
                 let position = self.cursor.address().position();
                 (self.cursor.path().to_path_buf(), position, self.cursor.skip_damage()?)
             }
             // A sound block of what cannot be read: the cursor is past it already.
-            Rest::Whole | Rest::Records(_) => {
+            Remaining::Whole | Remaining::Records(_) => {
                 let block = self.cursor.block();
                 (block.path().to_path_buf(), block.position(), block.end())
             }
@@ -331,14 +331,14 @@ impl Scan {
     }
 
     /// Where it stands in the log.
-    pub fn cursor(&self) -> &Cursor {
+    pub fn cursor(&self) -> &BlockCursor {
         &self.cursor
     }
 }
 
 /// What a log says of one of its topics, said of the topic.
 #[cold]
-pub(super) fn named(error: Error, of: &TopicSettings) -> Error {
+pub(super) fn topic_error(error: Error, of: &TopicSettings) -> Error {
     match error {
         Error::OffsetOutOfRange { partition, offset, first, end, .. } => {
             let (topic, partition) = (of.name.clone(), partition.saturating_sub(of.number));
@@ -354,7 +354,7 @@ impl Topic {
     ///
     /// # Errors
     /// `OffsetOutOfRange`, `Compacted`; `Corrupt`, `NeedsRecovery`, `Newer`.
-    pub fn get(&self, partition: u32, offset: u64) -> Result<RecordView> {
+    pub fn get(&self, partition: u32, offset: u64) -> Result<Record> {
         match self.visibility {
             Visibility::Committed => self.look_up(partition, offset),
             Visibility::Durable => self.look_up_durable(partition, offset),
@@ -362,7 +362,7 @@ impl Topic {
     }
 
     #[inline(never)]
-    fn look_up_durable(&self, partition: u32, offset: u64) -> Result<RecordView> {
+    fn look_up_durable(&self, partition: u32, offset: u64) -> Result<Record> {
         let found = self.look_up(partition, offset);
         // Damage behind what is visible is none of the reader's business.
         if found.is_err() && offset >= self.end(partition)? {
@@ -372,13 +372,13 @@ impl Topic {
     }
 
     #[inline(always)]
-    fn look_up(&self, partition: u32, offset: u64) -> Result<RecordView> {
+    fn look_up(&self, partition: u32, offset: u64) -> Result<Record> {
         let number = self.number(partition)?;
         if offset < self.log.trimmed(number) {
             return Err(self.out_of_range(partition, offset.into())?);
         }
         let cursor = self.log.cursor_at(number, offset, self.check);
-        let mut cursor = cursor.map_err(|error| self.told(error))?;
+        let mut cursor = cursor.map_err(|error| self.topic_error(error))?;
         let block = cursor.next_block()?.filter(|block| {
             (block.first()..block.end()).contains(&offset) && self.is_visible(block)
         });
@@ -388,7 +388,7 @@ impl Topic {
         let Some(parts) = block.find(offset)? else {
             return Err(Error::Compacted { topic: self.name().to_owned(), offset });
         };
-        Ok(RecordView { block: block.clone(), parts })
+        Ok(Record { block: block.clone(), parts })
     }
 
     fn is_visible(&self, block: &DataBlock) -> bool {
@@ -418,9 +418,9 @@ impl Topic {
             return Err(self.out_of_range(partition, from.into())?);
         }
         let cursor = self.log.cursor_at(number, from, self.check);
-        let cursor = cursor.map_err(|error| self.told(error))?;
+        let cursor = cursor.map_err(|error| self.topic_error(error))?;
         let (rest, last, _closing) =
-            (Rest::Nothing, end.unwrap_or(u64::MAX), self._closing.clone());
+            (Remaining::Nothing, end.unwrap_or(u64::MAX), self._closing.clone());
         let (end, held_back) = match self.visibility {
             Visibility::Committed => (last, None),
             Visibility::Durable => {
@@ -443,6 +443,6 @@ impl Topic {
         };
         let found =
             self.log.offset_at_time_before(until, self.number(partition)?, time_ns, Check::Full);
-        found.map_err(|error| self.told(error))
+        found.map_err(|error| self.topic_error(error))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::*;
 use crate::format::names;
 use crate::storage::memory::MemoryStorage;
-use crate::storage::{Open, Storage};
+use crate::storage::{OpenMode, Storage};
 use crate::store::StoreOptions;
 
 const SEGMENT: u64 = 64 << 10;
@@ -33,14 +33,14 @@ fn fill(machine: &MemoryStorage, store: &Store, turns: u64) {
     drop(topic(store, "gone"));
     let mut body = BodyWriter::default();
     body.begin(false, None);
-    body.push(&Record::value(b"of a group"));
+    body.push(&NewRecord::value(b"of a group"));
     for turn in 0..turns {
         machine.set_now_us(machine.now_us() + 1000);
         let paid = &topics[(turn % 3) as usize];
         let value = vec![b'v'; (turn % 701) as usize];
-        let record = Record {
+        let record = NewRecord {
             event_time_ns: (turn % 5 == 0).then_some(turn as i64 * 7),
-            ..Record::value(&value)
+            ..NewRecord::value(&value)
         };
         paid.append((turn % 3) as u32, &record, Some(SyncMode::None)).unwrap();
         let once = Condition::once("p", turn / 3);
@@ -61,7 +61,7 @@ fn check(machine: &MemoryStorage) -> bool {
     let (begun, walked, was_left) = paid.log().begun_and_walked().unwrap();
     assert_eq!(begun, walked);
     let end = paid.end(0).unwrap();
-    assert_eq!(paid.append(0, &Record::value(b"on"), None).unwrap(), end);
+    assert_eq!(paid.append(0, &NewRecord::value(b"on"), None).unwrap(), end);
     was_left
 }
 
@@ -91,7 +91,7 @@ fn behind_damage_recovery_leaves_the_walk_to_who_appends() {
     let dir = Path::new("/store/logs").join(&logs[0]);
     let names = machine.list(&dir).unwrap();
     let newest = names.iter().filter_map(|name| names::parse_segment(name)).max().unwrap();
-    let file = machine.open(&dir.join(names::segment(newest)), Open::ReadWrite).unwrap();
+    let file = machine.open(&dir.join(names::segment(newest)), OpenMode::ReadWrite).unwrap();
     let mut byte = [0];
     file.read_at(&mut byte, 6000).unwrap();
     file.write_at(&[byte[0] ^ 1], 6000).unwrap();

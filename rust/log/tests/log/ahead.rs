@@ -11,10 +11,10 @@ use falaj::format::control::at;
 use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::log::{Log, LogSettings};
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Access, Open, Storage};
+use falaj::storage::{MapAccess, OpenMode, Storage};
 
 const LARGE: u64 = 8 << 20;
 
@@ -26,8 +26,8 @@ struct Place {
 
 impl Place {
     fn allocated(&self) -> Address {
-        let control = self.faulty.open(&self.dir.join("control"), Open::Read).unwrap();
-        Address(control.map(4096, Access::Read).unwrap().load(at::ALLOCATED))
+        let control = self.faulty.open(&self.dir.join("control"), OpenMode::Read).unwrap();
+        Address(control.map(4096, MapAccess::Read).unwrap().load(at::ALLOCATED))
     }
 
     fn len_of(&self, sequence: u64) -> u64 {
@@ -58,7 +58,7 @@ fn room_is_there_before_the_writer_needs_it() {
     let value = vec![7; 100 << 10];
     for i in 0..70 {
         append(&log, 0, &[&value]).unwrap();
-        log.touch();
+        log.prefault();
         let (end, room) = (log.committed().unwrap(), place.allocated());
         assert_eq!(room.sequence(), end.sequence());
         assert!(room.position() >= (end.position() + (128 << 10)).min(LARGE), "append {i}");
@@ -74,7 +74,7 @@ fn where_stores_are_writes_room_is_left_to_who_has_the_lock() {
     let (place, log) = place(WriteMode::Pwrite);
     let before = place.allocated();
     append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
-    log.touch();
+    log.prefault();
     assert_eq!(place.allocated(), before);
 }
 
@@ -84,8 +84,8 @@ fn a_helper_that_gets_no_room_is_no_error() {
     let before = place.allocated();
     append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
     let next = place.faulty.count(Call::Allocate) + 1;
-    place.faulty.plan(Fault::at(next, How::Errno(libc::ENOSPC)).only(Call::Allocate));
-    log.touch();
+    place.faulty.plan(Fault::at(next, FailureKind::Errno(libc::ENOSPC)).only(Call::Allocate));
+    log.prefault();
     assert_eq!((place.faulty.failed(), place.allocated()), (1, before));
     append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
     assert!(place.allocated() > before);
@@ -99,7 +99,7 @@ fn a_segment_that_was_sealed_meanwhile_grows_no_more() {
     append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
     log.roll_now().unwrap();
     let (before, room) = (len(), place.allocated());
-    log.touch();
+    log.prefault();
     assert_eq!((len(), place.allocated()), (before, room));
     assert!(room.sequence() > sealed);
 }
@@ -113,7 +113,7 @@ fn with_next_prepared(place: &Place, log: &Log) -> usize {
         if place.faulty.stat(&prepared).is_ok() {
             return count;
         }
-        log.touch();
+        log.prefault();
     }
     panic!("the next segment was never prepared before it was needed");
 }
@@ -122,7 +122,7 @@ fn with_next_prepared(place: &Place, log: &Log) -> usize {
 fn a_fast_writer_finds_room_in_the_next_segment_too() {
     let (place, log) = place_of(WriteMode::Mapped, 32 << 20);
     let mut count = with_next_prepared(&place, &log);
-    log.touch();
+    log.prefault();
     let (active, syncs) = (place.allocated().sequence(), place.faulty.count(Call::SyncAll));
     while place.allocated().sequence() == active {
         append(&log, 0, &[&vec![7; 1 << 20]]).unwrap();
@@ -139,8 +139,8 @@ fn a_sync_that_failed_for_the_helper_is_told_to_the_writer_and_not_taken_for_don
     let (place, log) = place_of(WriteMode::Mapped, 32 << 20);
     let mut count = with_next_prepared(&place, &log);
     let next = place.faulty.count(Call::SyncAll) + 1;
-    place.faulty.plan(Fault::at(next, How::Errno(libc::EIO)).only(Call::SyncAll));
-    log.touch();
+    place.faulty.plan(Fault::at(next, FailureKind::Errno(libc::EIO)).only(Call::SyncAll));
+    log.prefault();
     assert_eq!(place.faulty.failed(), 1);
     let active = place.allocated().sequence();
     let mut one_more = || append(&log, 0, &[&vec![7; 1 << 20]]).map(|_| count += 1).err();
@@ -180,7 +180,7 @@ fn a_helper_that_comes_too_late_takes_nothing_from_a_segment_that_others_filled(
         }
     });
     stopped.store(true, Ordering::SeqCst);
-    log.touch();
+    log.prefault();
     let count = count.load(Ordering::SeqCst);
     assert!(count > 8 && !stopped.load(Ordering::SeqCst), "nobody filled the segment meanwhile");
     let (found, ended) = read_all(&log, 0, 0);

@@ -10,11 +10,11 @@ use falaj::error::Error;
 use falaj::format::block::MAX_HEADER_LEN;
 use falaj::format::control::{at, flag};
 use falaj::format::settings::WriteMode;
-use falaj::format::varint::Lead;
+use falaj::format::varint::LengthPrefix;
 use falaj::segment::index::Index;
 use falaj::segment::{Check, Segment};
-use falaj::storage::Access;
-use falaj::storage::faulty::{Call, Fault, How};
+use falaj::storage::MapAccess;
+use falaj::storage::faulty::{Call, FailureKind, Fault};
 
 #[test]
 fn an_unknown_topic_is_an_error_and_not_an_endless_roll() {
@@ -37,7 +37,7 @@ fn the_fast_path_takes_nothing_that_the_slow_one_refuses() {
     let log = p.open(TestMember::new(0, 1));
     let fast = |topic, count, body: &[u8]| {
         let block = block_of(topic, count, body);
-        log.try_append(Lead::default(), &block, Some(block.body_crc))
+        log.try_append(LengthPrefix::default(), &block, Some(block.body_crc))
     };
     assert_eq!(fast(0, 1, b"\x01a"), None, "nothing is known of the log's end yet");
     append(&log, 0, &[b"one"]).unwrap();
@@ -65,7 +65,7 @@ fn the_fast_path_stores_nothing_where_the_log_ends_elsewhere_than_was_known() {
     append(&log, 0, &[b"one"]).unwrap();
     let fast = || {
         let block = block_of(0, 1, b"\x01a");
-        log.try_append(Lead::default(), &block, Some(block.body_crc)).map(|a| a.first)
+        log.try_append(LengthPrefix::default(), &block, Some(block.body_crc)).map(|a| a.first)
     };
     assert_eq!(fast(), Some(1));
     append(&other, 0, &[b"theirs"]).unwrap();
@@ -88,7 +88,7 @@ fn index_entries_are_those_that_a_walk_would_make() {
         append(&log, 0, &[&vec![7; i as usize % 90]]).unwrap();
     }
     assert_eq!(p.segments(), [0]);
-    let segment = Segment::open(&*p.storage, &p.dir, LOG, 0, Access::Read, 0).unwrap();
+    let segment = Segment::open(&*p.storage, &p.dir, LOG, 0, MapAccess::Read, 0).unwrap();
     let (walked, stored) = (Index::build(&segment), p.page().load(at::INDEXED));
     assert!(walked.len() > 5);
     let kept = Index::open_existing(&*p.storage, &p.dir, &segment).unwrap();
@@ -172,7 +172,7 @@ fn a_roll_that_fails_anywhere_is_finished_or_done_again() {
         let log = p.open(TestMember::new(0, 1));
         append(&log, 0, &[b"before"]).unwrap();
         let nth = p.faulty.count(Call::Write) + nth;
-        p.faulty.plan(Fault::at(nth, How::Errno(libc::ENOSPC)).only(Call::Write).forever());
+        p.faulty.plan(Fault::at(nth, FailureKind::Errno(libc::ENOSPC)).only(Call::Write).forever());
         let _ = log.roll_now();
         let struck = p.faulty.failed() > 0;
         p.faulty.heal();
@@ -201,6 +201,6 @@ fn an_append_that_failed_leaves_no_interval_behind_that_never_ends() {
     log.sync().unwrap();
     p.page().store(at::WANTED, log.committed().unwrap().0 + 100).unwrap();
     let syncs = p.faulty.count(Call::SyncData);
-    log.keep_interval().unwrap();
+    log.sync_interval().unwrap();
     assert_eq!(p.faulty.count(Call::SyncData), syncs);
 }

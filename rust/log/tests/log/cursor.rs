@@ -10,7 +10,7 @@ use falaj::format::control::at;
 use falaj::format::settings::WriteMode;
 use falaj::log::Wait;
 use falaj::segment::Check;
-use falaj::storage::Open;
+use falaj::storage::OpenMode;
 use falaj::storage::faulty::Call;
 
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
@@ -209,7 +209,7 @@ fn a_flush_covers_a_block_that_was_read_although_its_writer_died_before_the_tail
 fn replace_control(p: &Place) {
     let control = p.dir.join("control");
     p.storage.rename_new(&control, &p.dir.join("away")).unwrap();
-    p.storage.open(&control, Open::CreateNew(0o600)).unwrap();
+    p.storage.open(&control, OpenMode::CreateNew(0o600)).unwrap();
 }
 
 /// Nobody would ever wake it: every process looks at the other page.

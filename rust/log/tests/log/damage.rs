@@ -10,10 +10,10 @@ use crate::common::*;
 use falaj::error::Error;
 use falaj::format::names;
 use falaj::format::settings::WriteMode;
-use falaj::log::{Log, Mend, mend, plan};
-use falaj::segment::walk::Walk;
+use falaj::log::{Log, RepairKind, mend, plan};
+use falaj::segment::walk::SegmentWalker;
 use falaj::segment::{Check, Reading, Segment};
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 
 const TOPICS: u32 = 3;
 
@@ -59,7 +59,7 @@ fn end(log: &Arc<Log>, topic: u32) -> u64 {
 fn blocks(p: &Place, sequence: u64) -> Vec<u64> {
     let s = &*p.storage;
     let segment = Segment::open_to_read(s, &p.dir, LOG, sequence, 0, Reading::Pread).unwrap();
-    let mut walk = Walk::new();
+    let mut walk = SegmentWalker::new();
     let mut found = Vec::new();
     loop {
         found.push(walk.position);
@@ -72,7 +72,7 @@ fn blocks(p: &Place, sequence: u64) -> Vec<u64> {
 
 fn hurt(storage: &Arc<dyn Storage>, p: &Place, sequence: u64, position: u64, bytes: &[u8]) {
     let path = p.dir.join(names::segment(sequence));
-    storage.open(&path, Open::ReadWrite).unwrap().write_at(bytes, position).unwrap();
+    storage.open(&path, OpenMode::ReadWrite).unwrap().write_at(bytes, position).unwrap();
 }
 
 /// Offsets of a topic as a reader finds them who steps over all damage.
@@ -201,7 +201,7 @@ fn damage_in_any_body_costs_no_offset_at_all() {
     let log = p.open(TestMember::new(0, 2));
     append(&log, 0, &[b"one more"]).unwrap();
     log.sync().unwrap();
-    log.keep_mark().unwrap();
+    log.sync_mark().unwrap();
     std::mem::forget(log);
     ends.entry(0).and_modify(|end| *end += 1);
     let s = &*p.storage;
@@ -300,7 +300,8 @@ fn what_a_recovery_will_go_on_with_is_told_before() {
     let last = *blocks(&p, 1).last().unwrap();
     hurt(&p.storage, &p, 1, last, &[0; 8]);
     let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
-    let leaps: Vec<_> = told.steps.iter().filter(|step| step.mend == Mend::GoBeyond).collect();
+    let leaps: Vec<_> =
+        told.steps.iter().filter(|step| step.mend == RepairKind::GoBeyond).collect();
     assert_eq!(leaps.len(), TOPICS as usize, "{leaps:?}");
     assert!(leaps.iter().all(|step| step.position == last));
     let log = p.open(TestMember::new(0, 2));

@@ -12,7 +12,7 @@ use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::log::{Log, LogSettings, Member};
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Open, Storage as _};
+use falaj::storage::{OpenMode, Storage as _};
 
 use crate::common::{LOG, TestMember, append, create_log_of, read_all, settings};
 
@@ -27,7 +27,7 @@ const RESERVE: u64 = 4096 + 64;
 const MORE: usize = 300;
 
 fn word(storage: &MemoryStorage, file: &str, position: u64) -> Address {
-    let file = storage.open(&Path::new(DIR).join(file), Open::Read).unwrap();
+    let file = storage.open(&Path::new(DIR).join(file), OpenMode::Read).unwrap();
     let mut bytes = [0; 8];
     file.read_at(&mut bytes, position).unwrap();
     Address(u64::from_le_bytes(bytes))

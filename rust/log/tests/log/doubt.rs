@@ -10,7 +10,7 @@ use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::format::state::CursorState;
 use falaj::log::verify::{Severity, Subject, verify_log};
-use falaj::log::{CursorMove, Demands, Log, Mend, Sequenced, Token, plan};
+use falaj::log::{CursorMove, Log, Preconditions, RepairKind, Sequenced, Token, plan};
 
 const NAME: &[u8] = b"billing";
 const TOPICS: Range<u32> = 0..1;
@@ -34,7 +34,7 @@ fn spend(log: &Log, version: u64) -> Result<bool> {
 fn once(log: &Log, sequence: u64) -> Result<u64> {
     let body = encode(&[b"of a producer"]);
     let of = Sequenced::new("p", sequence, TOPICS);
-    let demands = Demands { expect: None, producer: Some(of) };
+    let demands = Preconditions { expect: None, producer: Some(of) };
     log.append_if(&demands, &[block_of(0, 1, body.body())], &mut [0]).map(|it| it.first)
 }
 
@@ -105,7 +105,7 @@ fn what_damage_may_have_set_back_is_refused_until_repair() {
         let log = p.open(TestMember::new(0, 9));
         let done = log.mend_offsets().unwrap();
         assert_eq!(told, done, "what is told is what is done");
-        assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [Mend::AsKnown]);
+        assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [RepairKind::AsKnown]);
         assert_eq!((done[0].position, log.mend_offsets().unwrap()), (position, vec![]));
         assert!(done[0].why.contains("1 cursor, 1 token and 1 producer is"), "{}", done[0].why);
         let as_known = |log: &Log| {
@@ -143,7 +143,7 @@ fn a_process_that_knows_what_damage_hides_says_it_anew() {
     move_to(&log, 3).unwrap();
     let done = log.mend_offsets().unwrap();
     let [step] = &done[..] else { panic!("{done:?}") };
-    assert_eq!(step.mend, Mend::Save);
+    assert_eq!(step.mend, RepairKind::Save);
     assert!(step.why.contains("knows what the damage hides"), "{}", step.why);
     for log in [log, other, open_to_read(&p.storage, &p.dir).unwrap()] {
         assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(3)));
@@ -165,7 +165,7 @@ fn what_stands_in_a_lost_segment_is_doubted_too() {
     let log = p.open(member);
     assert!(asked(&log).iter().all(|told| matches!(told, Err(Error::Corrupt { .. }))));
     let done = log.mend_offsets().unwrap();
-    assert_eq!(done.last().map(|step| step.mend), Some(Mend::AsKnown));
+    assert_eq!(done.last().map(|step| step.mend), Some(RepairKind::AsKnown));
     assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(1)));
 }
 

@@ -179,7 +179,7 @@ fn the_mark_lags_less_than_a_page_and_a_sync_behind_and_not_at_all_once_it_is_ke
             before = mark;
         }
         assert!(marks < 50, "{marks} marks for 200 syncs");
-        log.keep_mark().unwrap();
+        log.sync_mark().unwrap();
         assert_eq!(marked(), log.committed().unwrap().position());
     });
 }

@@ -8,7 +8,7 @@ use crate::common::{LOG, TestMember, append, create_log_of, log_dir, settings};
 use falaj::format::settings::WriteMode;
 use falaj::log::{Log, LogSettings, Member};
 use falaj::segment::index::Index;
-use falaj::segment::walk::Walk;
+use falaj::segment::walk::SegmentWalker;
 use falaj::segment::{Check, Reading, Segment};
 use falaj::storage::Storage;
 use falaj::storage::real::RealStorage;
@@ -62,16 +62,16 @@ fn whoever_reads_much_without_a_map_begins_afresh_and_finds_the_same() {
 
     // Who walks, and who builds an index.
     let mapped = segment(Reading::Map);
-    let mut whole = Walk::new();
+    let mut whole = SegmentWalker::new();
     while whole.step(&mapped, Check::Header).unwrap().is_some() {}
     let mut unmapped = Arc::new(segment(Reading::Pread));
     let first = Arc::clone(&unmapped);
-    let mut walk = Walk::new();
+    let mut walk = SegmentWalker::new();
     walk.go_to(&mut unmapped, whole.position).unwrap();
     assert_eq!((walk.position, &walk.state), (whole.position, &whole.state));
     assert!(walk.is_sure());
-    assert!(first.is_heavy() && !unmapped.is_heavy(), "another one went on");
-    assert!(!mapped.is_heavy(), "a map costs nothing");
+    assert!(first.exceeds_cache() && !unmapped.exceeds_cache(), "another one went on");
+    assert!(!mapped.exceeds_cache(), "a map costs nothing");
     let [index, other] = [&mapped, &segment(Reading::Pread)].map(|s| Index::build(s).encode(s));
     assert!(index == other);
 

@@ -435,7 +435,7 @@ fn word_of(owner: Identity, heir: Option<Identity>, sleepers: bool) -> u64 {
 
 fn notify(counter: &StdWord, flag: &StdWord) {
     if wake::is_awaited(flag) {
-        wake::ring(counter, flag, None);
+        wake::notify(counter, flag, None);
     }
 }
 
@@ -500,7 +500,7 @@ fn a_watcher_that_was_killed_costs_one_ring_of_the_bell_and_no_wake_of_followers
     for _ in 0..5 {
         for flag in &flags {
             if wake::is_awaited(flag) {
-                wake::ring(&counter, flag, Some(&bell));
+                wake::notify(&counter, flag, Some(&bell));
             }
         }
     }
@@ -518,14 +518,14 @@ fn the_bell_is_rung_for_those_who_left_word_and_for_no_others() {
         let keeper = scope.spawn(|| {
             let ticket = wake::observe(&bell);
             asleep.fetch_add(1, Ordering::SeqCst);
-            wake::doze(&bell, wake::KEEPERS, ticket, SHORT)
+            wake::wait_for(&bell, wake::KEEPERS, ticket, SHORT)
         });
         while asleep.load(Ordering::SeqCst) == 0 {
             thread::yield_now();
         }
         // sleep: lets it fall asleep; a ring before that is seen as `Changed`
         thread::sleep(Duration::from_millis(20));
-        wake::ring(&counter, &flag, Some(&bell));
+        wake::notify(&counter, &flag, Some(&bell));
         assert_ne!(keeper.join().unwrap(), Slept::Woken);
     });
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use falaj::lock::{
-    ASK_EVERY, Acquired, Fate, HEIR_AFTER, Held, Holders, Identity, LockError, decode, held_by,
+    ASK_EVERY, Acquired, Fate, HEIR_AFTER, Holders, Identity, LockError, LockWord, decode, held_by,
     lock, try_lock_or_sleep, unlock, unlock_to_all,
 };
 use falaj::sync::{EVERYONE, SharedWord, Slept};
@@ -77,7 +77,7 @@ impl<'a> Word<'a> {
         self.others.borrow_mut()(step, &self.bits);
     }
 
-    fn held(&self) -> Option<Held> {
+    fn held(&self) -> Option<LockWord> {
         decode(self.bits.get()).unwrap()
     }
 }

@@ -14,7 +14,7 @@ use falaj::format::settings::WriteMode;
 use falaj::lock::{Fate, Identity};
 use falaj::log::{Log, LogSettings, Member, Watch};
 use falaj::storage::faulty::Call;
-use falaj::storage::{LockKind, Open, Storage};
+use falaj::storage::{LockKind, OpenMode, Storage};
 
 const SHORT: Duration = Duration::from_millis(30);
 
@@ -103,7 +103,7 @@ fn the_lock_file_of_a_pwrite_store_is_waited_for_no_longer_than_asked() {
         append(&log, 0, &[b"a"]).unwrap();
         let other = p.memory.process();
         let path = p.dir.join(name);
-        let file = other.open(&path, Open::ReadWrite).unwrap();
+        let file = other.open(&path, OpenMode::ReadWrite).unwrap();
         assert!(file.try_lock(LockKind::Exclusive).unwrap());
         let got = append(&log, 0, &[b"b"]).map(drop).and_then(|()| log.sync());
         let error = got.unwrap_err();

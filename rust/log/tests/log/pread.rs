@@ -8,10 +8,10 @@ use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::log::{Log, LogSettings, Wait};
 use falaj::segment::{CANNOT_READ, Check, Reading, Segment};
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 
 fn unmapped() -> LogSettings {
     LogSettings { reading: Reading::Pread, ..settings(WriteMode::Mapped) }
@@ -89,7 +89,7 @@ fn a_disk_that_gives_bytes_no_longer_back_is_an_error_with_its_place() {
     let mut of_the_disk = 0;
     for nth in 1..=whole.count(Call::Read) {
         let faulty = FaultyStorage::new(Arc::clone(&memory));
-        faulty.plan(Fault::at(nth, How::Errno(libc::EIO)).only(Call::Read).forever());
+        faulty.plan(Fault::at(nth, FailureKind::Errno(libc::EIO)).only(Call::Read).forever());
         let error = read(&faulty).unwrap_err().to_string();
         assert!(error.contains("/log"), "{error}");
         of_the_disk += u32::from(error.contains("the disk does not give"));
@@ -119,7 +119,7 @@ fn a_truncated_segment_is_an_error_and_no_signal() {
     assert!(found.len() < 20 * 3);
     let error = end.unwrap_err();
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
-    assert!(storage.open(&path, Open::Read).is_ok());
+    assert!(storage.open(&path, OpenMode::Read).is_ok());
 }
 
 #[test]

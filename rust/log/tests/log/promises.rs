@@ -13,11 +13,11 @@ use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::log::{Log, Wait, mark_deleted};
 use falaj::segment::Check;
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::{self, MemoryStorage};
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 struct Place {
     memory: MemoryStorage,
@@ -38,7 +38,7 @@ fn place(mode: WriteMode) -> Place {
 /// From the next call of this kind on, all of them fail.
 fn break_down(place: &Place, call: Call, errno: i32) {
     let nth = place.faulty.count(call) + 1;
-    place.faulty.plan(Fault::at(nth, How::Errno(errno)).only(call).forever());
+    place.faulty.plan(Fault::at(nth, FailureKind::Errno(errno)).only(call).forever());
 }
 
 fn segment(dir: &Path, sequence: u64) -> PathBuf {
@@ -46,7 +46,7 @@ fn segment(dir: &Path, sequence: u64) -> PathBuf {
 }
 
 fn flip(storage: &Arc<dyn Storage>, path: &Path, position: u64) {
-    let file = storage.open(path, Open::ReadWrite).unwrap();
+    let file = storage.open(path, OpenMode::ReadWrite).unwrap();
     let mut byte = [0];
     file.read_at(&mut byte, position).unwrap();
     file.write_at(&[byte[0] ^ 1], position).unwrap();
@@ -133,7 +133,7 @@ fn a_failed_sync_is_made_good_in_a_new_segment_and_power_loss_then_takes_nothing
         let log = open_as(&p.storage, &p.dir, TestMember::new(0, 1), mode).unwrap();
         three(&log);
         let nth = p.faulty.count(Call::SyncData) + 1;
-        p.faulty.plan(Fault::at(nth, How::Errno(libc::EIO)).only(Call::SyncData));
+        p.faulty.plan(Fault::at(nth, FailureKind::Errno(libc::EIO)).only(Call::SyncData));
         log.sync().unwrap();
         assert_eq!(log.committed().unwrap().sequence(), 1, "the old file is not synced again");
         assert_eq!(append(&log, 0, &[b"four"]).unwrap().first, 3);
@@ -259,7 +259,7 @@ fn a_process_that_died_in_interval_mode_is_synced_for_by_another() {
     };
     let (first, second) = (machine.process(), machine.process());
     let (dying, living) = (open(&first), open(&second));
-    dying.append(0, &Record::value(b"one"), Some(SyncMode::Interval)).unwrap();
+    dying.append(0, &NewRecord::value(b"one"), Some(SyncMode::Interval)).unwrap();
     first.kill();
     std::mem::forget(dying);
     let log = living.log();
@@ -276,7 +276,7 @@ fn sealed_segments_get_to_the_medium_in_every_mode() {
     let topic = Topic::open(&store, "orders", &options).unwrap();
     let log = topic.log();
     while log.committed().unwrap().sequence() < 3 {
-        topic.append(0, &Record::value(&[b'v'; 4000]), Some(SyncMode::None)).unwrap();
+        topic.append(0, &NewRecord::value(&[b'v'; 4000]), Some(SyncMode::None)).unwrap();
     }
     let began = std::time::Instant::now();
     while log.durable().unwrap().sequence() < 3 {
@@ -297,7 +297,7 @@ fn a_log_is_closed_when_its_last_handle_is_gone_whatever_its_helpers_do() {
         let began = std::time::Instant::now();
         // Long enough for the helpers to have the log in their hands at any moment.
         while began.elapsed() < Duration::from_micros(500 + 37 * round) {
-            topic.append(0, &Record::value(b"one"), Some(SyncMode::Interval)).unwrap();
+            topic.append(0, &NewRecord::value(b"one"), Some(SyncMode::Interval)).unwrap();
         }
         drop((store, topic));
         let info = Store::open(&path, &StoreOptions::reading()).unwrap().info().unwrap();
@@ -349,7 +349,7 @@ fn a_copy_of_a_closed_store_is_a_store() {
     let write = |path: &Path, value: &[u8]| {
         let store = Store::open(path, &StoreOptions::default()).unwrap();
         let topic = Topic::open(&store, "orders", &TopicOptions::default()).unwrap();
-        topic.append(0, &Record::value(value), Some(SyncMode::Durable)).unwrap()
+        topic.append(0, &NewRecord::value(value), Some(SyncMode::Durable)).unwrap()
     };
     assert_eq!(write(&original, b"one"), 0);
     copy_all(&original, &copy);
@@ -408,7 +408,7 @@ fn deleted_in_a_roll(from: u64, to: u64) -> (Result<u64, Error>, [u64; 2]) {
     let small = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
     let orders = Topic::open(&own, "orders", &small).unwrap().with_sync(SyncMode::None);
     let fill = |times: u64| {
-        let record = Record::value(&[7; 1000]);
+        let record = NewRecord::value(&[7; 1000]);
         (0..times).try_fold(0, |_, _| orders.append(0, &record, None))
     };
     fill(45).unwrap();

@@ -12,10 +12,10 @@ use falaj::format::settings::WriteMode;
 use falaj::segment::Check;
 use falaj::storage::faulty::Call;
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 
 fn word(storage: &MemoryStorage, position: u64) -> u64 {
-    let page = storage.open(Path::new("/log/control"), Open::Read).unwrap();
+    let page = storage.open(Path::new("/log/control"), OpenMode::Read).unwrap();
     let mut bytes = [0; 8];
     page.read_at(&mut bytes, position).unwrap();
     u64::from_le_bytes(bytes)
@@ -63,12 +63,12 @@ fn who_sees_to_retention_is_told_of_a_roll_when_what_it_sealed_is_on_the_medium(
         append(&log, 0, &[b"sealed"]).unwrap();
         let sealed = log.committed();
         log.roll_now().unwrap();
-        assert!(!log.take_kept(), "round {round}: limits count from what is durable");
-        log.keep_sealed().unwrap();
+        assert!(!log.take_retention_due(), "round {round}: limits count from what is durable");
+        log.sync_sealed().unwrap();
         assert!(log.durable() >= sealed, "round {round}");
-        assert!(log.take_kept() && !log.take_kept(), "round {round}: once");
-        log.keep_sealed().unwrap();
-        assert!(!log.take_kept(), "round {round}: nothing new");
+        assert!(log.take_retention_due() && !log.take_retention_due(), "round {round}: once");
+        log.sync_sealed().unwrap();
+        assert!(!log.take_retention_due(), "round {round}: nothing new");
     }
 }
 
@@ -92,7 +92,7 @@ fn a_roll_that_dies_before_its_index_is_made_leaves_that_to_whoever_appends() {
             let log = open_as(&storage, &p.dir, dead.beside(1), mode).unwrap();
             let active = append(&log, 0, &[b"after"]).unwrap().end.sequence();
             let mut entry = [0; 32];
-            let index = storage.open(&p.dir.join(names::index(active)), Open::Read).unwrap();
+            let index = storage.open(&p.dir.join(names::index(active)), OpenMode::Read).unwrap();
             index.read_at(&mut entry, 64).unwrap();
             assert_ne!(entry, [0; 32], "{mode:?}, event {time}");
             assert_eq!(read_all(&log, 0, 0).0.len(), 2);
@@ -134,6 +134,6 @@ fn an_index_without_its_segment_does_not_outlive_a_recovery() {
     log.roll_now().unwrap();
     append(&log, 0, &[b"one"]).unwrap();
     let mut entry = [0; 32];
-    p.storage.open(&stale, Open::Read).unwrap().read_at(&mut entry, 64).unwrap();
+    p.storage.open(&stale, OpenMode::Read).unwrap().read_at(&mut entry, 64).unwrap();
     assert_ne!(entry, [0; 32]);
 }

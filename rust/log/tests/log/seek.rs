@@ -11,7 +11,7 @@ use falaj::format::settings::WriteMode;
 use falaj::log::Log;
 use falaj::segment::Check;
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 
 /// More than two index entries' worth of blocks.
 const RECORDS: u64 = 150;
@@ -39,7 +39,7 @@ fn no_flipped_bit_of_a_header_leads_a_lookup_to_another_record() {
         (0..RECORDS).map(|i| append(&log, 0, &[&value(i)]).unwrap().end.position()).collect();
     drop(log);
     let hurt = ends[HURT as usize - 1];
-    let file = storage.open(&dir.join("00000000000000000000.log"), Open::ReadWrite).unwrap();
+    let file = storage.open(&dir.join("00000000000000000000.log"), OpenMode::ReadWrite).unwrap();
     let mut whole = [0; HEADER_LEN];
     file.read_at(&mut whole, hurt).unwrap();
     for bit in 0..HEADER_LEN * 8 {
@@ -76,7 +76,7 @@ fn a_damaged_index_entry_costs_time_and_nothing_else() {
         append(&log, 0, &[&value(i)]).unwrap();
     }
     drop(log);
-    let file = storage.open(&dir.join("00000000000000000000.idx"), Open::ReadWrite).unwrap();
+    let file = storage.open(&dir.join("00000000000000000000.idx"), OpenMode::ReadWrite).unwrap();
     let mut whole = [0; 64 + 12 * 32];
     file.read_at(&mut whole, 0).unwrap();
     for byte in 64..whole.len() {
@@ -111,7 +111,7 @@ fn with_a_rare_topic(storage: &Arc<dyn Storage>, dir: &Path, segments: u64) -> A
 
 /// Flip a bit of a block of the other topic in the middle of a segment.
 fn hurt(storage: &Arc<dyn Storage>, dir: &Path, sequence: u64) {
-    let file = storage.open(&dir.join(names::segment(sequence)), Open::ReadWrite).unwrap();
+    let file = storage.open(&dir.join(names::segment(sequence)), OpenMode::ReadWrite).unwrap();
     let position = 60_000 / 8 * 8;
     let mut bytes = [0; 512];
     file.read_at(&mut bytes, position).unwrap();

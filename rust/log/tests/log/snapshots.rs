@@ -7,16 +7,16 @@ use crate::common::place::Place;
 use crate::common::*;
 use falaj::format::control::{at, flag};
 use falaj::format::settings::WriteMode;
-use falaj::segment::walk::Walk;
+use falaj::segment::walk::SegmentWalker;
 use falaj::segment::{Check, Segment};
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Access, Open, Storage};
+use falaj::storage::{MapAccess, OpenMode, Storage};
 
 const MANY: u32 = 600;
 
 fn latch(storage: &Arc<dyn Storage>, dir: &Path) {
-    let file = storage.open(&dir.join("control"), Open::ReadWrite).unwrap();
-    file.map(4096, Access::Write).unwrap().store(at::FLAGS, flag::LATCHED).unwrap();
+    let file = storage.open(&dir.join("control"), OpenMode::ReadWrite).unwrap();
+    file.map(4096, MapAccess::Write).unwrap().store(at::FLAGS, flag::LATCHED).unwrap();
 }
 
 /// The snapshot is most of a segment, and so is what changed since it was prepared.
@@ -83,14 +83,14 @@ fn a_snapshot_that_is_torn_never_takes_offsets_back() {
     std::mem::forget(log);
 
     let reach = SEGMENT;
-    let segment = Segment::open(&*p.storage, &p.dir, LOG, newest, Access::Read, reach).unwrap();
-    let mut walk = Walk::new();
+    let segment = Segment::open(&*p.storage, &p.dir, LOG, newest, MapAccess::Read, reach).unwrap();
+    let mut walk = SegmentWalker::new();
     walk.step(&segment, Check::Full).unwrap().unwrap();
     assert_eq!(walk.state.topic(0).unwrap().next, 1, "the bulk is from before the second record");
     for torn in [vec![0; 8], vec![0xff; 8], vec![0; 4096]] {
         let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
         let path = p.dir.join(falaj::format::names::segment(newest));
-        let file = image.open(&path, Open::ReadWrite).unwrap();
+        let file = image.open(&path, OpenMode::ReadWrite).unwrap();
         file.write_at(&torn, walk.position).unwrap();
         let log = open(&image, &p.dir, TestMember::new(0, 2)).unwrap();
         assert_eq!(append(&log, 0, &[b"again"]).unwrap().first, 2);

@@ -41,7 +41,7 @@ impl Log {
 
     fn notify(&self) {
         if wake::is_awaited(&self.flag) {
-            wake::ring(&self.counter, &self.flag, None);
+            wake::notify(&self.counter, &self.flag, None);
         }
     }
 }
@@ -96,7 +96,7 @@ fn turn_with_late_ticket(log: &Log, block: usize) -> bool {
 
 fn notify_without_fence(log: &Log) {
     if log.flag.load(Ordering::Relaxed) != 0 && log.flag.swap(0, Ordering::Acquire) != 0 {
-        wake::rouse(&log.counter);
+        wake::wake_all(&log.counter);
     }
 }
 
@@ -180,7 +180,7 @@ fn closing_wakes_a_follower_that_has_no_news() {
         let closer = Arc::clone(&log);
         let closer = thread::spawn(move || {
             publish::publish(&closer.commits[1], 1); // stands for "closed"
-            wake::rouse(&closer.counter);
+            wake::wake_all(&closer.counter);
         });
         loop {
             let ticket = wake::observe(&log.counter);
@@ -194,8 +194,8 @@ fn closing_wakes_a_follower_that_has_no_news() {
 }
 
 /// An append and a sync, by two processes, and one who sleeps until the second; a bit that others
-/// left has the append ring. Block 0 stands for the append, block 1 for what the sync makes durable.
-fn wait_for_a_sync(ring: fn(&ModelWord, &ModelWord, Option<&ModelWord>)) {
+/// left has the append notify. Block 0 stands for the append, block 1 for what the sync makes durable.
+fn wait_for_a_sync(notify: fn(&ModelWord, &ModelWord, Option<&ModelWord>)) {
     model(move || {
         let log = Arc::new(Log::new());
         log.flag.store(wake::FOLLOWERS, Ordering::Relaxed);
@@ -203,7 +203,7 @@ fn wait_for_a_sync(ring: fn(&ModelWord, &ModelWord, Option<&ModelWord>)) {
         let appender = thread::spawn(move || {
             appending.append(0);
             if wake::is_awaited_after_unlock(&appending.flag) {
-                ring(&appending.counter, &appending.flag, None);
+                notify(&appending.counter, &appending.flag, None);
             }
         });
         let syncer = thread::spawn(move || {
@@ -225,7 +225,7 @@ fn wait_for_a_sync(ring: fn(&ModelWord, &ModelWord, Option<&ModelWord>)) {
 
 #[test]
 fn who_waits_for_a_sync_is_woken_by_it_although_an_append_rings_for_others() {
-    wait_for_a_sync(wake::ring_appended);
+    wait_for_a_sync(wake::notify_appended);
 }
 
 /// Takes all bits, and wakes only those whom an append concerns.

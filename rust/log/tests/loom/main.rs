@@ -80,7 +80,7 @@ fn an_append_is_seen_by_a_sleeping_follower() {
                 log.append(block);
                 assert!(shipped::unlock(&log.lock, me));
                 if wake::is_awaited_after_unlock(&log.flag) {
-                    wake::ring(&log.counter, &log.flag, None);
+                    wake::notify(&log.counter, &log.flag, None);
                 }
             })
         });

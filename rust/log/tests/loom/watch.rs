@@ -38,7 +38,7 @@ impl Store {
         one.bytes.write(5);
         publish::publish(&one.commit, 1);
         if wake::is_awaited(&one.flag) {
-            wake::ring(&one.counter, &one.flag, Some(&self.bell));
+            wake::notify(&one.counter, &one.flag, Some(&self.bell));
         }
     }
 
@@ -51,7 +51,7 @@ impl Store {
 type Ask = fn(&Store, usize, u64) -> bool;
 
 fn ask(store: &Store, log: usize, who: u64) -> bool {
-    wake::leave_word(&store.logs[log].flag, who);
+    wake::register_waiter(&store.logs[log].flag, who);
     store.has(log)
 }
 
@@ -63,7 +63,7 @@ fn ask_by_overwriting(store: &Store, log: usize, who: u64) -> bool {
 
 fn ask_only_before(store: &Store, log: usize, who: u64) -> bool {
     let news = store.has(log);
-    wake::leave_word(&store.logs[log].flag, who);
+    wake::register_waiter(&store.logs[log].flag, who);
     news
 }
 
@@ -82,7 +82,7 @@ fn watch(store: &Store, logs: &[usize], who: u64, ask: Ask) {
         if missing.is_empty() {
             return;
         }
-        if wake::doze(&store.bell, who, ticket, FOREVER) == Slept::TimedOut {
+        if wake::wait_for(&store.bell, who, ticket, FOREVER) == Slept::TimedOut {
             panic!("these sleeps have no bound");
         }
     }
@@ -150,7 +150,7 @@ fn word_left_by_one_thread_wakes_another_that_sleeps() {
                 wanted.store(1, Ordering::Release);
                 if ask(store, 0, WATCHERS) {
                     wanted.store(2, Ordering::Release);
-                    wake::rouse(&store.bell); // stands for: it needs nobody
+                    wake::wake_all(&store.bell); // stands for: it needs nobody
                 }
             }
         });
@@ -162,7 +162,7 @@ fn word_left_by_one_thread_wakes_another_that_sleeps() {
                 1 if ask(&store, 0, WATCHERS) => break,
                 _ => {}
             }
-            wake::doze(&store.bell, WATCHERS, ticket, FOREVER);
+            wake::wait_for(&store.bell, WATCHERS, ticket, FOREVER);
         }
         task.join().unwrap();
         writer.join().unwrap();
@@ -203,7 +203,7 @@ fn broken_writer_that_rings_for_followers_only_leaves_a_watcher_asleep() {
             one.bytes.write(5);
             publish::publish(&one.commit, 1);
             if wake::is_awaited(&one.flag) && one.flag.swap(0, Ordering::Acquire) & FOLLOWERS != 0 {
-                wake::rouse(&one.counter);
+                wake::wake_all(&one.counter);
             }
         });
         watch(&store, &[0], WATCHERS, ask);

@@ -14,7 +14,7 @@ use falaj::format::settings::WriteMode;
 use falaj::storage::Storage;
 use falaj::storage::real::RealStorage;
 use falaj::store::{Store, StoreOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::children::{not_run, play};
@@ -77,7 +77,7 @@ fn open_as(path: &Path, write_mode: WriteMode) -> Store {
 /// Append until the disk is full; returns how many records there are, and the error.
 fn append_until_full(topic: &Topic, mut next: u64) -> (u64, Error) {
     loop {
-        match topic.append(0, &Record::value(&value(next)), None) {
+        match topic.append(0, &NewRecord::value(&value(next)), None) {
             Ok(offset) => assert_eq!(offset, next),
             Err(error) => return (next, error),
         }

@@ -17,7 +17,7 @@ use falaj::log::Reading;
 use falaj::storage::Storage;
 use falaj::storage::real::RealStorage;
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::children::{not_run, perform, play_with_mounts};
@@ -91,7 +91,7 @@ fn memory_limit(path: &Path) {
     orders.log().roll_now().unwrap();
     fill(&orders, 300, 350);
     assert_holds(&orders, 350);
-    Topic::open(&store, "other", &big).unwrap().append(0, &Record::value(b"x"), None).unwrap();
+    Topic::open(&store, "other", &big).unwrap().append(0, &NewRecord::value(b"x"), None).unwrap();
     assert!(store.verify(None, &mut quietly).unwrap().is_sound());
 }
 
@@ -108,7 +108,7 @@ fn starved(path: &Path) {
         let orders = Topic::open(&store, "orders", &options)?.with_sync(SyncMode::None);
         let next = orders.end(0)?;
         for i in next..next + 200 {
-            orders.append(0, &Record::value(&value(i)), None)?;
+            orders.append(0, &NewRecord::value(&value(i)), None)?;
             told.write_all(b".").unwrap();
         }
         Ok(())
@@ -263,7 +263,7 @@ fn fail(disk: &Disk, path: &Path, mode: WriteMode) -> u64 {
     while failures.len() < 20 {
         let next = orders.end(0).unwrap();
         assert!(next < 50_000, "{mode:?}: the disk does not fail");
-        match orders.append(0, &Record::value(&value(next)), None) {
+        match orders.append(0, &NewRecord::value(&value(next)), None) {
             Ok(offset) => {
                 assert_eq!(offset, next);
                 assert!(failures.is_empty(), "{mode:?}: durable behind what is in doubt");
@@ -283,7 +283,7 @@ fn fail(disk: &Disk, path: &Path, mode: WriteMode) -> u64 {
     // sync says that all is well.
     let end = orders.end(0).unwrap();
     let lazy = large(&store).with_sync(SyncMode::None);
-    lazy.append(0, &Record::value(b"x"), None).unwrap_err();
+    lazy.append(0, &NewRecord::value(b"x"), None).unwrap_err();
     // The keeper may have met the disk first: then nothing is in doubt, and nothing was appended since.
     assert_eq!(orders.flush().is_ok(), end == durable);
     assert_eq!(orders.durable(0).unwrap(), durable, "of {end}");

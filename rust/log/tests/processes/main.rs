@@ -12,7 +12,7 @@ mod stores;
 mod bad_limits;
 mod bad_machine;
 mod bad_places;
-mod bell;
 mod children;
+mod notifier;
 mod removed;
 mod store_processes;

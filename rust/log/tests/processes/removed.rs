@@ -9,7 +9,7 @@ use falaj::error::{Error, Remedy, Result};
 use falaj::format::address::Address;
 use falaj::format::settings::WriteMode;
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{BodyWriter, Group, Part, Record, SyncMode, Topic};
+use falaj::topic::{BodyWriter, Group, NewRecord, Part, SyncMode, Topic};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 /// Longer than any wait here may take on a busy machine.
@@ -47,7 +47,7 @@ fn opened(path: &Path, mode: WriteMode) -> (Store, Topic) {
 }
 
 fn append(topic: &Topic, mode: SyncMode) -> Result<u64> {
-    topic.append(0, &Record::value(b"two coffees"), Some(mode))
+    topic.append(0, &NewRecord::value(b"two coffees"), Some(mode))
 }
 
 fn remove(path: &Path) {
@@ -179,7 +179,7 @@ fn a_transaction_in_a_removed_store_raises() {
     let place = Place::new(WriteMode::Mapped);
     let mut body = BodyWriter::default();
     body.begin(false, None);
-    body.push(&Record::value(b"two coffees"));
+    body.push(&NewRecord::value(b"two coffees"));
     let parts = [Part { topic: &place.topic, partition: 0, body: &body }];
     let group = Group { home: &place.topic, parts: &parts, cursors: &[] };
     group.commit(Some(SyncMode::Durable)).unwrap();

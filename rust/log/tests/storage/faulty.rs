@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Access, File, LockKind, Open, Storage};
+use falaj::storage::{File, LockKind, MapAccess, OpenMode, Storage};
 
 fn fresh() -> (MemoryStorage, FaultyStorage) {
     let memory = MemoryStorage::new();
@@ -19,7 +19,7 @@ fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
 /// One call of each kind, in the order of [`KINDS`]; stops at the first that fails.
 fn one_of_each(storage: &dyn Storage) -> std::io::Result<Arc<dyn File>> {
     let (a, b) = (Path::new("/a"), Path::new("/b"));
-    let file = storage.open(a, Open::CreateNew(0o600))?;
+    let file = storage.open(a, OpenMode::CreateNew(0o600))?;
     file.allocate(8192)?;
     file.write_at(b"x", 0)?;
     file.read_at(&mut [0], 0)?;
@@ -29,7 +29,7 @@ fn one_of_each(storage: &dyn Storage) -> std::io::Result<Arc<dyn File>> {
     file.sync_data()?;
     file.sync_all()?;
     storage.sync_dir(Path::new("/"))?;
-    file.map(4096, Access::Read)?;
+    file.map(4096, MapAccess::Read)?;
     file.try_lock(LockKind::Exclusive)?;
     file.stat()?;
     storage.create_dir(Path::new("/d"), 0o700)?;
@@ -72,8 +72,8 @@ fn every_call_is_counted_once() {
 fn each_call_can_be_made_to_fail_by_number_and_by_kind() {
     for (index, kind) in KINDS.into_iter().enumerate() {
         let nth = index as u64 + 1;
-        let plans = [Fault::at(nth, How::Errno(libc::EDQUOT)), {
-            Fault::at(1, How::Errno(libc::EDQUOT)).only(kind)
+        let plans = [Fault::at(nth, FailureKind::Errno(libc::EDQUOT)), {
+            Fault::at(1, FailureKind::Errno(libc::EDQUOT)).only(kind)
         }];
         for plan in plans {
             let (_, faulty) = fresh();
@@ -88,7 +88,7 @@ fn each_call_can_be_made_to_fail_by_number_and_by_kind() {
 fn a_failed_call_does_nothing_below() {
     for (index, kind) in KINDS.into_iter().enumerate() {
         let (memory, faulty) = fresh();
-        faulty.plan(Fault::at(index as u64 + 1, How::Errno(libc::EIO)));
+        faulty.plan(Fault::at(index as u64 + 1, FailureKind::Errno(libc::EIO)));
         assert_eq!(errno(one_of_each(&faulty)), libc::EIO);
         let forgot = u64::from(matches!(kind, Call::SyncData | Call::SyncAll));
         let changing = |kind: &&Call| {
@@ -103,12 +103,12 @@ fn a_failed_call_does_nothing_below() {
 #[test]
 fn a_fault_strikes_once_or_for_ever_until_healed() {
     let (_, faulty) = fresh();
-    let file = faulty.open(Path::new("/a"), Open::CreateNew(0o600)).unwrap();
-    faulty.plan(Fault::at(2, How::Errno(libc::ENOSPC)).only(Call::Write));
+    let file = faulty.open(Path::new("/a"), OpenMode::CreateNew(0o600)).unwrap();
+    faulty.plan(Fault::at(2, FailureKind::Errno(libc::ENOSPC)).only(Call::Write));
     file.write_at(b"1", 0).unwrap();
     assert_eq!(errno(file.write_at(b"2", 0)), libc::ENOSPC);
     file.write_at(b"3", 0).unwrap();
-    faulty.plan(Fault::at(4, How::Errno(libc::EROFS)).only(Call::Write).forever());
+    faulty.plan(Fault::at(4, FailureKind::Errno(libc::EROFS)).only(Call::Write).forever());
     assert_eq!(errno(file.write_at(b"4", 0)), libc::EROFS);
     assert_eq!(errno(file.write_at(b"5", 0)), libc::EROFS);
     file.sync_data().unwrap();
@@ -120,16 +120,16 @@ fn a_fault_strikes_once_or_for_ever_until_healed() {
 #[test]
 fn reads_can_be_cut_short_and_writes_stop_half_way() {
     let (_, faulty) = fresh();
-    let file = faulty.open(Path::new("/a"), Open::CreateNew(0o600)).unwrap();
-    faulty.plan(Fault::at(1, How::HalfWritten(libc::ENOSPC)).only(Call::Write));
+    let file = faulty.open(Path::new("/a"), OpenMode::CreateNew(0o600)).unwrap();
+    faulty.plan(Fault::at(1, FailureKind::HalfWritten(libc::ENOSPC)).only(Call::Write));
     assert_eq!(errno(file.write_at(b"01234567", 0)), libc::ENOSPC);
     assert_eq!(file.stat().unwrap().len, 4);
     file.write_at(b"01234567", 0).unwrap();
-    faulty.plan(Fault::at(1, How::ShortRead).only(Call::Read));
+    faulty.plan(Fault::at(1, FailureKind::ShortRead).only(Call::Read));
     let mut bytes = [b'-'; 8];
     assert_eq!(file.read_some(&mut bytes, 0).unwrap(), 4);
     assert_eq!(&bytes, b"0123----");
-    faulty.plan(Fault::at(2, How::ShortRead).only(Call::Read).forever());
+    faulty.plan(Fault::at(2, FailureKind::ShortRead).only(Call::Read).forever());
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 8, "it is read on");
     assert_eq!(&bytes, b"01234567");
     let mut more = [b'-'; 16];
@@ -142,11 +142,11 @@ fn reads_can_be_cut_short_and_writes_stop_half_way() {
 #[test]
 fn stores_through_pwrite_can_fail_and_stores_into_memory_cannot() {
     let (_, faulty) = fresh();
-    let file = faulty.open(Path::new("/a"), Open::CreateNew(0o600)).unwrap();
+    let file = faulty.open(Path::new("/a"), OpenMode::CreateNew(0o600)).unwrap();
     file.allocate(4096).unwrap();
-    let through = file.map(4096, Access::WriteThrough).unwrap();
-    let memory = file.map(4096, Access::Write).unwrap();
-    faulty.plan(Fault::at(1, How::Errno(libc::EIO)).only(Call::Write).forever());
+    let through = file.map(4096, MapAccess::WriteThrough).unwrap();
+    let memory = file.map(4096, MapAccess::Write).unwrap();
+    faulty.plan(Fault::at(1, FailureKind::Errno(libc::EIO)).only(Call::Write).forever());
     assert_eq!(errno(through.write(0, b"x")), libc::EIO);
     assert_eq!(errno(through.store(8, 1)), libc::EIO);
     memory.write(0, b"y").unwrap();
@@ -159,7 +159,7 @@ fn stores_through_pwrite_can_fail_and_stores_into_memory_cannot() {
 #[test]
 fn a_power_cut_at_a_journals_end_knows_nothing_of_what_came_after_it() {
     let memory = MemoryStorage::new();
-    let file = memory.open(Path::new("/a"), Open::CreateNew(0o600)).unwrap();
+    let file = memory.open(Path::new("/a"), OpenMode::CreateNew(0o600)).unwrap();
     file.write_at(b"old", 0).unwrap();
     memory.sync_dir(Path::new("/")).unwrap();
     let journal = memory.journal();
@@ -168,7 +168,7 @@ fn a_power_cut_at_a_journals_end_knows_nothing_of_what_came_after_it() {
     let crash = journal.crash_at_end();
     let image = crash.image(&crash.everything());
     let mut seen = [0; 3];
-    image.open(Path::new("/a"), Open::Read).unwrap().read_at(&mut seen, 0).unwrap();
+    image.open(Path::new("/a"), OpenMode::Read).unwrap().read_at(&mut seen, 0).unwrap();
     assert_eq!(&seen, b"old");
 }
 
@@ -176,12 +176,12 @@ fn a_power_cut_at_a_journals_end_knows_nothing_of_what_came_after_it() {
 #[test]
 fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
     let (memory, faulty) = fresh();
-    let file = faulty.open(Path::new("/a"), Open::CreateNew(0o600)).unwrap();
+    let file = faulty.open(Path::new("/a"), OpenMode::CreateNew(0o600)).unwrap();
     file.write_at(b"old", 0).unwrap();
     file.sync_data().unwrap();
     faulty.sync_dir(Path::new("/")).unwrap();
     file.write_at(b"new", 0).unwrap();
-    faulty.plan(Fault::at(2, How::Errno(libc::EIO)).only(Call::SyncData));
+    faulty.plan(Fault::at(2, FailureKind::Errno(libc::EIO)).only(Call::SyncData));
     assert_eq!(errno(file.sync_data()), libc::EIO);
     file.sync_data().unwrap();
     let mut seen = [0; 3];
@@ -189,7 +189,7 @@ fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
     assert_eq!(&seen, b"new", "the page cache still has it");
     let crash = memory.journal().crash_at_end();
     let image = crash.image(&crash.nothing());
-    image.open(Path::new("/a"), Open::Read).unwrap().read_at(&mut seen, 0).unwrap();
+    image.open(Path::new("/a"), OpenMode::Read).unwrap().read_at(&mut seen, 0).unwrap();
     assert_eq!(&seen, b"old", "and the disk has not");
 }
 
@@ -197,12 +197,12 @@ fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
 fn a_failed_sync_is_told_once_to_each_descriptor_that_was_open() {
     let (_, faulty) = fresh();
     let path = Path::new("/a");
-    let file = faulty.open(path, Open::CreateNew(0o600)).unwrap();
-    let other = faulty.open(path, Open::ReadWrite).unwrap();
-    faulty.plan(Fault::at(1, How::Errno(libc::EIO)).only(Call::SyncData));
+    let file = faulty.open(path, OpenMode::CreateNew(0o600)).unwrap();
+    let other = faulty.open(path, OpenMode::ReadWrite).unwrap();
+    faulty.plan(Fault::at(1, FailureKind::Errno(libc::EIO)).only(Call::SyncData));
     file.write_at(b"x", 0).unwrap();
     assert_eq!(errno(file.sync_data()), libc::EIO);
-    let later = faulty.open(path, Open::ReadWrite).unwrap();
+    let later = faulty.open(path, OpenMode::ReadWrite).unwrap();
     later.sync_data().expect("opened after the error: never told");
     file.sync_data().expect("told already");
     assert_eq!(errno(other.sync_all()), libc::EIO);

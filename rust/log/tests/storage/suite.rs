@@ -10,7 +10,7 @@ use std::time::Duration;
 use falaj::storage::faulty::FaultyStorage;
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Access, File, Filesystem, LockKind, Map, Open, Storage};
+use falaj::storage::{File, Filesystem, LockKind, Map, MapAccess, OpenMode, Storage};
 use falaj::sync::{EVERYONE, SharedWord, Slept};
 
 const PAGE: u64 = 4096;
@@ -83,7 +83,7 @@ on_every_storage! {
 }
 
 fn create(storage: &dyn Storage, path: &Path) -> Arc<dyn File> {
-    storage.open(path, Open::CreateNew(0o600)).unwrap()
+    storage.open(path, OpenMode::CreateNew(0o600)).unwrap()
 }
 
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
@@ -106,24 +106,27 @@ fn mapped(map: &Map, position: u64, len: usize) -> Vec<u8> {
 fn creating_refuses_what_exists(storage: &dyn Storage, base: &Path) {
     let path = base.join("a");
     create(storage, &path).write_at(b"first", 0).unwrap();
-    assert_eq!(errno(storage.open(&path, Open::CreateNew(0o600))), libc::EEXIST);
-    let file = storage.open(&path, Open::ReadWrite).unwrap();
+    assert_eq!(errno(storage.open(&path, OpenMode::CreateNew(0o600))), libc::EEXIST);
+    let file = storage.open(&path, OpenMode::ReadWrite).unwrap();
     assert_eq!(bytes(&*file, 0, 9), b"first");
     storage.create_dir(&base.join("d"), 0o700).unwrap();
     assert_eq!(errno(storage.create_dir(&base.join("d"), 0o700)), libc::EEXIST);
     assert_eq!(errno(storage.create_dir(&path, 0o700)), libc::EEXIST);
-    assert_eq!(errno(storage.open(&base.join("d"), Open::CreateNew(0o600))), libc::EEXIST);
+    assert_eq!(errno(storage.open(&base.join("d"), OpenMode::CreateNew(0o600))), libc::EEXIST);
 }
 
 fn opening_refuses_what_is_missing_or_a_directory(storage: &dyn Storage, base: &Path) {
-    let missing = storage.open(&base.join("none"), Open::Read).unwrap_err();
+    let missing = storage.open(&base.join("none"), OpenMode::Read).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
-    assert_eq!(errno(storage.open(&base.join("no/file"), Open::CreateNew(0o600))), libc::ENOENT);
+    assert_eq!(
+        errno(storage.open(&base.join("no/file"), OpenMode::CreateNew(0o600))),
+        libc::ENOENT
+    );
     storage.create_dir(&base.join("d"), 0o700).unwrap();
-    assert_eq!(errno(storage.open(&base.join("d"), Open::Read)), libc::EISDIR);
-    assert_eq!(errno(storage.open(&base.join("d"), Open::ReadWrite)), libc::EISDIR);
+    assert_eq!(errno(storage.open(&base.join("d"), OpenMode::Read)), libc::EISDIR);
+    assert_eq!(errno(storage.open(&base.join("d"), OpenMode::ReadWrite)), libc::EISDIR);
     create(storage, &base.join("f"));
-    assert_eq!(errno(storage.open(&base.join("f/x"), Open::Read)), libc::ENOTDIR);
+    assert_eq!(errno(storage.open(&base.join("f/x"), OpenMode::Read)), libc::ENOTDIR);
     assert_eq!(errno(storage.stat(&base.join("none"))), libc::ENOENT);
     assert_eq!(errno(storage.list(&base.join("none"))), libc::ENOENT);
     assert_eq!(errno(storage.list(&base.join("f"))), libc::ENOTDIR);
@@ -140,7 +143,7 @@ fn rename_new_refuses_a_target_that_exists(storage: &dyn Storage, base: &Path) {
     let refused = storage.rename_new(&from, &to).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
     assert_eq!(storage.list(base).unwrap(), ["from", "to"]);
-    assert_eq!(bytes(&*storage.open(&to, Open::Read).unwrap(), 0, 9), b"to");
+    assert_eq!(bytes(&*storage.open(&to, OpenMode::Read).unwrap(), 0, 9), b"to");
     storage.rename_new(&from, &base.join("other")).unwrap();
     assert_eq!(storage.list(base).unwrap(), ["other", "to"]);
     assert_eq!(errno(storage.rename_new(&from, &base.join("x"))), libc::ENOENT);
@@ -153,7 +156,7 @@ fn rename_over_replaces_the_target(storage: &dyn Storage, base: &Path) {
     old.write_at(b"old", 0).unwrap();
     storage.rename_over(&from, &to).unwrap();
     assert_eq!(storage.list(base).unwrap(), ["to"]);
-    assert_eq!(bytes(&*storage.open(&to, Open::Read).unwrap(), 0, 9), b"new");
+    assert_eq!(bytes(&*storage.open(&to, OpenMode::Read).unwrap(), 0, 9), b"new");
     assert_eq!(bytes(&*old, 0, 9), b"old", "who had it open keeps what was replaced");
     storage.create_dir(&base.join("d"), 0o700).unwrap();
     assert_eq!(errno(storage.rename_over(&to, &base.join("d"))), libc::EISDIR);
@@ -166,7 +169,7 @@ fn a_directory_is_renamed_with_what_is_in_it(storage: &dyn Storage, base: &Path)
     create(storage, &base.join("tmp/f")).write_at(b"x", 0).unwrap();
     storage.rename_new(&base.join("tmp"), &base.join("log")).unwrap();
     assert_eq!(storage.list(base).unwrap(), ["log"]);
-    assert_eq!(bytes(&*storage.open(&base.join("log/f"), Open::Read).unwrap(), 0, 9), b"x");
+    assert_eq!(bytes(&*storage.open(&base.join("log/f"), OpenMode::Read).unwrap(), 0, 9), b"x");
 }
 
 fn a_directory_cannot_be_moved_into_itself(storage: &dyn Storage, base: &Path) {
@@ -214,7 +217,7 @@ fn identity_stays_with_the_file_not_with_the_name(storage: &dyn Storage, base: &
 fn permission_bits_are_as_asked_for_whatever_the_umask(storage: &dyn Storage, base: &Path) {
     for mode in [0o600, 0o660, 0o666] {
         let (file, directory) = (base.join(format!("f{mode:o}")), base.join(format!("d{mode:o}")));
-        storage.open(&file, Open::CreateNew(mode)).unwrap();
+        storage.open(&file, OpenMode::CreateNew(mode)).unwrap();
         assert_eq!(storage.stat(&file).unwrap().mode, mode);
         storage.create_dir(&directory, mode | 0o111).unwrap();
         assert_eq!(storage.stat(&directory).unwrap().mode, mode | 0o111);
@@ -257,7 +260,7 @@ fn a_punched_range_reads_zero_and_the_length_stays(storage: &dyn Storage, base: 
     let file = create(storage, &base.join("f"));
     file.allocate(8 * PAGE).unwrap();
     file.write_at(&vec![7; 8 * PAGE as usize], 0).unwrap();
-    let map = file.map(8 * PAGE, Access::Read).unwrap();
+    let map = file.map(8 * PAGE, MapAccess::Read).unwrap();
     let before = file.stat().unwrap();
     file.punch(PAGE + 100, 4 * PAGE).unwrap();
     let after = file.stat().unwrap();
@@ -289,13 +292,13 @@ fn next_data_skips_holes(storage: &dyn Storage, base: &Path) {
 
 fn a_file_opened_for_reading_refuses_stores(storage: &dyn Storage, base: &Path) {
     create(storage, &base.join("f")).allocate(PAGE).unwrap();
-    let file = storage.open(&base.join("f"), Open::Read).unwrap();
+    let file = storage.open(&base.join("f"), OpenMode::Read).unwrap();
     assert_eq!(errno(file.write_at(b"x", 0)), libc::EBADF);
     assert_eq!(errno(file.allocate(PAGE)), libc::EBADF);
     assert_eq!(errno(file.punch(0, PAGE)), libc::EBADF);
-    assert_eq!(errno(file.map(PAGE, Access::Write)), libc::EACCES);
-    assert_eq!(errno(file.map(PAGE, Access::WriteThrough)), libc::EACCES);
-    let map = file.map(PAGE, Access::Read).unwrap();
+    assert_eq!(errno(file.map(PAGE, MapAccess::Write)), libc::EACCES);
+    assert_eq!(errno(file.map(PAGE, MapAccess::WriteThrough)), libc::EACCES);
+    let map = file.map(PAGE, MapAccess::Read).unwrap();
     assert!(!map.writable());
     let store = std::panic::AssertUnwindSafe(|| map.store(0, 1));
     assert!(std::panic::catch_unwind(store).is_err(), "a store into a read-only map panics");
@@ -305,7 +308,7 @@ fn a_file_opened_for_reading_refuses_stores(storage: &dyn Storage, base: &Path) 
 fn a_map_may_reach_beyond_the_end(storage: &dyn Storage, base: &Path) {
     let file = create(storage, &base.join("f"));
     file.allocate(PAGE).unwrap();
-    let map = file.map(64 * PAGE, Access::Write).unwrap();
+    let map = file.map(64 * PAGE, MapAccess::Write).unwrap();
     assert_eq!(map.len(), 64 * PAGE);
     file.allocate(32 * PAGE).unwrap();
     map.write(31 * PAGE, b"grown").unwrap();
@@ -315,16 +318,16 @@ fn a_map_may_reach_beyond_the_end(storage: &dyn Storage, base: &Path) {
 
 fn an_empty_map_is_refused(storage: &dyn Storage, base: &Path) {
     let file = create(storage, &base.join("f"));
-    assert_eq!(errno(file.map(0, Access::Read)), libc::EINVAL);
+    assert_eq!(errno(file.map(0, MapAccess::Read)), libc::EINVAL);
 }
 
 fn stores_into_a_map_are_seen_by_reads_and_other_maps(storage: &dyn Storage, base: &Path) {
     let file = create(storage, &base.join("f"));
     file.allocate(4 * PAGE).unwrap();
-    let map = file.map(4 * PAGE, Access::Write).unwrap();
+    let map = file.map(4 * PAGE, MapAccess::Write).unwrap();
     map.populate(0, 4 * PAGE);
-    let other = storage.open(&base.join("f"), Open::Read).unwrap();
-    let other_map = other.map(4 * PAGE, Access::Read).unwrap();
+    let other = storage.open(&base.join("f"), OpenMode::Read).unwrap();
+    let other_map = other.map(4 * PAGE, MapAccess::Read).unwrap();
     map.write(1_001, b"seven b").unwrap();
     map.store(2_048, 0x0102_0304_0506_0708).unwrap();
     assert_eq!(bytes(&*other, 1_000, 9), b"\0seven b\0");
@@ -339,7 +342,7 @@ fn words_are_changed_at_once_for_all_maps(storage: &dyn Storage, base: &Path) {
     let file = create(storage, &base.join("f"));
     file.allocate(PAGE).unwrap();
     let (one, two) =
-        (file.map(PAGE, Access::Write).unwrap(), file.map(PAGE, Access::Write).unwrap());
+        (file.map(PAGE, MapAccess::Write).unwrap(), file.map(PAGE, MapAccess::Write).unwrap());
     let (one, two) = (one.word(8), two.word(8));
     let (relaxed, acq) = (Ordering::Relaxed, Ordering::AcqRel);
     assert_eq!(one.compare_exchange(0, 5, acq, relaxed), Ok(0));
@@ -357,9 +360,9 @@ fn stores_through_pwrite_are_seen_by_maps_and_make_the_file_longer(
 ) {
     let file = create(storage, &base.join("f"));
     file.allocate(PAGE).unwrap();
-    let map = file.map(4 * PAGE, Access::WriteThrough).unwrap();
+    let map = file.map(4 * PAGE, MapAccess::WriteThrough).unwrap();
     assert!(map.writable());
-    let reader = file.map(PAGE, Access::Read).unwrap();
+    let reader = file.map(PAGE, MapAccess::Read).unwrap();
     map.write(17, b"through").unwrap();
     map.store(64, 42).unwrap();
     assert_eq!(mapped(&reader, 17, 7), b"through");
@@ -373,7 +376,7 @@ fn stores_through_pwrite_are_seen_by_maps_and_make_the_file_longer(
 fn a_map_that_writes_through_refuses_compare_and_swap(storage: &dyn Storage, base: &Path) {
     let file = create(storage, &base.join("f"));
     file.allocate(PAGE).unwrap();
-    let map = file.map(PAGE, Access::WriteThrough).unwrap();
+    let map = file.map(PAGE, MapAccess::WriteThrough).unwrap();
     let swap = std::panic::AssertUnwindSafe(|| map.word(0).swap(1, Ordering::SeqCst));
     assert!(std::panic::catch_unwind(swap).is_err());
     assert_eq!(map.load(0), 0);
@@ -400,7 +403,7 @@ fn a_file_has_as_many_links_as_names_and_none_once_it_was_removed_or_renamed_ove
 fn an_unlinked_file_stays_readable_through_its_map(storage: &dyn Storage, base: &Path) {
     let file = create(storage, &base.join("f"));
     file.write_at(&[5; 100], 0).unwrap();
-    let map = file.map(PAGE, Access::Read).unwrap();
+    let map = file.map(PAGE, MapAccess::Read).unwrap();
     storage.unlink(&base.join("f")).unwrap();
     assert!(storage.list(base).unwrap().is_empty());
     assert_eq!(bytes(&*file, 0, 100), [5; 100]);
@@ -412,21 +415,21 @@ fn an_unlinked_file_stays_readable_through_its_map(storage: &dyn Storage, base: 
 fn a_closed_file_stays_readable_through_its_map(storage: &dyn Storage, base: &Path) {
     let file = create(storage, &base.join("f"));
     file.allocate(PAGE).unwrap();
-    let map = file.map(PAGE, Access::Write).unwrap();
+    let map = file.map(PAGE, MapAccess::Write).unwrap();
     map.write(0, b"before").unwrap();
     file.close();
     map.write(6, b" after").unwrap();
     assert_eq!(mapped(&map, 0, 12), b"before after");
-    let again = storage.open(&base.join("f"), Open::Read).unwrap();
+    let again = storage.open(&base.join("f"), OpenMode::Read).unwrap();
     assert_eq!(bytes(&*again, 0, 12), b"before after");
 }
 
 fn a_sleeper_on_one_map_is_woken_through_another(storage: &dyn Storage, base: &Path) {
     let file = create(storage, &base.join("f"));
     file.allocate(PAGE).unwrap();
-    let reader = storage.open(&base.join("f"), Open::Read).unwrap();
+    let reader = storage.open(&base.join("f"), OpenMode::Read).unwrap();
     let (map, sleeping) =
-        (file.map(PAGE, Access::Write).unwrap(), reader.map(PAGE, Access::Read).unwrap());
+        (file.map(PAGE, MapAccess::Write).unwrap(), reader.map(PAGE, MapAccess::Read).unwrap());
     let changed = sleeping.word(0).sleep(1, EVERYONE, Duration::from_secs(60));
     assert_eq!(changed, Slept::Changed);
     let sleeper = std::thread::spawn(move || {
@@ -444,7 +447,7 @@ fn a_sleeper_on_one_map_is_woken_through_another(storage: &dyn Storage, base: &P
 
 fn an_exclusive_lock_excludes_other_opens_of_the_file(storage: &dyn Storage, base: &Path) {
     let one = create(storage, &base.join("f"));
-    let two = storage.open(&base.join("f"), Open::ReadWrite).unwrap();
+    let two = storage.open(&base.join("f"), OpenMode::ReadWrite).unwrap();
     assert!(one.try_lock(LockKind::Exclusive).unwrap());
     assert!(one.try_lock(LockKind::Exclusive).unwrap(), "who holds it, holds it");
     assert!(!two.try_lock(LockKind::Exclusive).unwrap());
@@ -457,10 +460,10 @@ fn an_exclusive_lock_excludes_other_opens_of_the_file(storage: &dyn Storage, bas
 
 fn shared_locks_go_together_and_keep_writers_out(storage: &dyn Storage, base: &Path) {
     let one = create(storage, &base.join("f"));
-    let two = storage.open(&base.join("f"), Open::ReadWrite).unwrap();
+    let two = storage.open(&base.join("f"), OpenMode::ReadWrite).unwrap();
     assert!(one.try_lock(LockKind::Shared).unwrap());
     assert!(two.try_lock(LockKind::Shared).unwrap());
-    let three = storage.open(&base.join("f"), Open::Read).unwrap();
+    let three = storage.open(&base.join("f"), OpenMode::Read).unwrap();
     assert!(!three.try_lock(LockKind::Exclusive).unwrap());
     one.unlock().unwrap();
     assert!(!three.try_lock(LockKind::Exclusive).unwrap());
@@ -469,7 +472,7 @@ fn shared_locks_go_together_and_keep_writers_out(storage: &dyn Storage, base: &P
 }
 
 fn a_lock_ends_with_unlock_with_close_and_with_the_last_handle(storage: &dyn Storage, base: &Path) {
-    let open = || storage.open(&base.join("f"), Open::ReadWrite).unwrap();
+    let open = || storage.open(&base.join("f"), OpenMode::ReadWrite).unwrap();
     drop(create(storage, &base.join("f")));
     let (holder, other) = (open(), open());
     assert!(holder.try_lock(LockKind::Exclusive).unwrap());
@@ -485,7 +488,7 @@ fn a_lock_ends_with_unlock_with_close_and_with_the_last_handle(storage: &dyn Sto
 
 fn a_refused_change_of_kind_gives_the_old_lock_up(storage: &dyn Storage, base: &Path) {
     let one = create(storage, &base.join("f"));
-    let two = storage.open(&base.join("f"), Open::ReadWrite).unwrap();
+    let two = storage.open(&base.join("f"), OpenMode::ReadWrite).unwrap();
     assert!(one.try_lock(LockKind::Shared).unwrap());
     assert!(two.try_lock(LockKind::Shared).unwrap());
     assert!(!one.try_lock(LockKind::Exclusive).unwrap());
@@ -495,9 +498,9 @@ fn a_refused_change_of_kind_gives_the_old_lock_up(storage: &dyn Storage, base: &
 fn a_map_keeps_the_lock_of_its_open_file(storage: &dyn Storage, base: &Path) {
     let holder = create(storage, &base.join("f"));
     holder.allocate(PAGE).unwrap();
-    let other = storage.open(&base.join("f"), Open::ReadWrite).unwrap();
+    let other = storage.open(&base.join("f"), OpenMode::ReadWrite).unwrap();
     assert!(holder.try_lock(LockKind::Exclusive).unwrap());
-    let map = holder.map(PAGE, Access::Read).unwrap();
+    let map = holder.map(PAGE, MapAccess::Read).unwrap();
     holder.close();
     assert!(!other.try_lock(LockKind::Exclusive).unwrap(), "so lock files are never mapped");
     drop(map);
@@ -507,7 +510,7 @@ fn a_map_keeps_the_lock_of_its_open_file(storage: &dyn Storage, base: &Path) {
 fn a_closed_file_answers_every_call_with_ebadf(storage: &dyn Storage, base: &Path) {
     let file = create(storage, &base.join("f"));
     file.allocate(PAGE).unwrap();
-    let through = file.map(PAGE, Access::WriteThrough).unwrap();
+    let through = file.map(PAGE, MapAccess::WriteThrough).unwrap();
     file.close();
     file.close();
     assert_eq!(errno(file.stat()), libc::EBADF);
@@ -518,7 +521,7 @@ fn a_closed_file_answers_every_call_with_ebadf(storage: &dyn Storage, base: &Pat
     assert_eq!(errno(file.next_data(0)), libc::EBADF);
     assert_eq!(errno(file.sync_data()), libc::EBADF);
     assert_eq!(errno(file.sync_all()), libc::EBADF);
-    assert_eq!(errno(file.map(PAGE, Access::Read)), libc::EBADF);
+    assert_eq!(errno(file.map(PAGE, MapAccess::Read)), libc::EBADF);
     assert_eq!(errno(file.try_lock(LockKind::Shared)), libc::EBADF);
     assert_eq!(errno(file.unlock()), libc::EBADF);
     assert_eq!(errno(through.write(0, b"x")), libc::EBADF);
@@ -532,7 +535,7 @@ fn syncs_of_files_and_directories_succeed(storage: &dyn Storage, base: &Path) {
     file.sync_data().unwrap();
     file.sync_all().unwrap();
     storage.sync_dir(base).unwrap();
-    let reader = storage.open(&base.join("f"), Open::Read).unwrap();
+    let reader = storage.open(&base.join("f"), OpenMode::Read).unwrap();
     reader.sync_data().unwrap();
     assert_eq!(errno(storage.sync_dir(&base.join("none"))), libc::ENOENT);
 }

@@ -12,9 +12,9 @@ use falaj::error::{Error, Remedy, Result};
 use falaj::format::checksum::crc32;
 use falaj::format::names;
 use falaj::log::Reading;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 use falaj::store::{Severity, Store, StoreOptions, TopicOptions, verify};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 use crate::stores::{fill, flip, log_dir, on_both, open, quietly, read_until_error, topic, value};
 
@@ -31,7 +31,7 @@ fn prepare(storage: &Arc<dyn Storage>, root: &Path) -> PathBuf {
 }
 
 fn read(storage: &Arc<dyn Storage>, path: &Path) -> Vec<u8> {
-    let file = storage.open(path, Open::Read).unwrap();
+    let file = storage.open(path, OpenMode::Read).unwrap();
     let mut bytes = vec![0; file.stat().unwrap().len as usize];
     file.read_at(&mut bytes, 0).unwrap();
     bytes
@@ -40,7 +40,7 @@ fn read(storage: &Arc<dyn Storage>, path: &Path) -> Vec<u8> {
 /// Put another file in a file's place.
 fn put(storage: &Arc<dyn Storage>, path: &Path, bytes: &[u8]) {
     let _ = storage.unlink(path);
-    let file = storage.open(path, Open::CreateNew(0o600)).unwrap();
+    let file = storage.open(path, OpenMode::CreateNew(0o600)).unwrap();
     file.write_at(bytes, 0).unwrap();
 }
 
@@ -105,7 +105,7 @@ fn use_it(storage: &Arc<dyn Storage>, path: &Path, story: &str) -> Vec<Error> {
     let appended = open(storage, path).and_then(|store| {
         let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
         let end = orders.end(0)?;
-        let offset = orders.append(0, &Record::value(&value(end)), Some(SyncMode::Durable))?;
+        let offset = orders.append(0, &NewRecord::value(&value(end)), Some(SyncMode::Durable))?;
         assert_eq!(offset, end, "{story}");
         let read = orders.get(0, offset)?;
         assert_eq!(read.value(), Some(value(end).as_slice()), "{story}");
@@ -266,7 +266,7 @@ fn a_newer_format_version_is_named_and_nothing_is_touched() {
         page[8] = 2;
         let crc = crc32(&page[..508]);
         page[508..].copy_from_slice(&crc.to_le_bytes());
-        storage.open(&hurt, Open::ReadWrite).unwrap().write_at(&page, 0).unwrap();
+        storage.open(&hurt, OpenMode::ReadWrite).unwrap().write_at(&page, 0).unwrap();
         let found = verify(storage, &path, Some("others"), &mut quietly).unwrap();
         let told = found.all_findings().find(|finding| finding.path == hurt).unwrap();
         assert!(told.remedy.contains("upgrade") && told.what.contains("newer"), "{told:?}");

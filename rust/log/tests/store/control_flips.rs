@@ -9,9 +9,9 @@ use falaj::error::Error;
 use falaj::format::control::{self, at};
 use falaj::format::settings::WriteMode;
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 use falaj::store::{Store, StoreOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 use crate::stores::{fill, log_dir, open, open_to_read, read_until_error, topic, value};
 
@@ -28,7 +28,7 @@ fn prepare() -> MemoryStorage {
 
 fn flip(storage: &Arc<dyn Storage>, position: u64, bit: u8) {
     let control = log_dir(storage, Path::new(PATH), "orders").join("control");
-    let file = storage.open(&control, Open::ReadWrite).unwrap();
+    let file = storage.open(&control, OpenMode::ReadWrite).unwrap();
     let mut byte = [0];
     file.read_at(&mut byte, position).unwrap();
     file.write_at(&[byte[0] ^ 1 << bit], position).unwrap();
@@ -72,7 +72,7 @@ fn a_writer_recovers_and_appends_whatever_bit_of_the_page_flipped() {
             flip(&storage, position, bit);
             let orders = orders(&open(&storage, Path::new(PATH)).unwrap()).unwrap();
             let appended =
-                orders.append(0, &Record::value(&value(RECORDS)), Some(SyncMode::Durable));
+                orders.append(0, &NewRecord::value(&value(RECORDS)), Some(SyncMode::Durable));
             tell.send((position, bit, appended.is_ok_and(|offset| offset == RECORDS))).unwrap();
         }
     };
@@ -96,20 +96,24 @@ fn a_flag_of_deletion_is_believed_only_of_a_topic_that_is_gone() {
         flip(&storage, at::FLAGS, 1);
         let store = open();
         let topic = orders(&store).unwrap();
-        assert_eq!(topic.append(0, &Record::value(b"x"), None).unwrap(), RECORDS, "{write_mode:?}");
+        assert_eq!(
+            topic.append(0, &NewRecord::value(b"x"), None).unwrap(),
+            RECORDS,
+            "{write_mode:?}"
+        );
         // In use already: nobody looks again, until somebody opens it anew.
         flip(&storage, at::FLAGS, 1);
         assert!(matches!(
-            topic.append(0, &Record::value(b"y"), None),
+            topic.append(0, &NewRecord::value(b"y"), None),
             Err(Error::TopicDeleted { .. })
         ));
         drop(topic);
         let topic = orders(&store).unwrap();
-        assert_eq!(topic.append(0, &Record::value(b"z"), None).unwrap(), RECORDS + 1);
+        assert_eq!(topic.append(0, &NewRecord::value(b"z"), None).unwrap(), RECORDS + 1);
         // Of a topic that was deleted it is believed.
         store.delete_topic("orders").unwrap();
         assert!(matches!(
-            topic.append(0, &Record::value(b"y"), None),
+            topic.append(0, &NewRecord::value(b"y"), None),
             Err(Error::TopicDeleted { .. })
         ));
     }
@@ -122,14 +126,14 @@ fn an_unknown_flag_in_a_page_in_use_is_an_error_and_no_endless_loop() {
     let storage: Arc<dyn Storage> = Arc::new(prepare());
     let store = open(&storage, Path::new(PATH)).unwrap();
     let topic = orders(&store).unwrap();
-    topic.append(0, &Record::value(b"before"), None).unwrap();
+    topic.append(0, &NewRecord::value(b"before"), None).unwrap();
     let (tell, told) = channel();
     flip(&storage, at::FLAGS, 5);
     let other = topic.clone();
-    std::thread::spawn(move || tell.send(other.append(0, &Record::value(b"x"), None).map(drop)));
+    std::thread::spawn(move || tell.send(other.append(0, &NewRecord::value(b"x"), None).map(drop)));
     let ended = told.recv_timeout(Duration::from_secs(20)).expect("no end to it");
     let said = ended.unwrap_err().to_string();
     assert!(said.contains("a flag that nobody knows") && said.contains("control"), "{said}");
     flip(&storage, at::FLAGS, 5);
-    assert_eq!(topic.append(0, &Record::value(b"x"), None).unwrap(), RECORDS + 1);
+    assert_eq!(topic.append(0, &NewRecord::value(b"x"), None).unwrap(), RECORDS + 1);
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use falaj::error::Error;
 use falaj::format::settings::WriteMode;
-use falaj::log::Mend;
+use falaj::log::RepairKind;
 use falaj::storage::Storage;
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
 use falaj::store::{Store, StoreOptions, repair};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 use crate::stores::{fill, flip, open, segment, topic, value};
 
@@ -24,8 +24,9 @@ fn behind_any_flipped_byte_of_a_closed_log_no_offset_is_given_out_twice() {
     for i in 0..7 {
         let values = [value(3 * i), value(3 * i + 1), value(3 * i + 2)];
         let event_time_ns = (i % 2 == 0).then_some(i as i64 * 1_000_000_000);
-        let records =
-            values.each_ref().map(|value| Record { event_time_ns, ..Record::value(&value[..100]) });
+        let records = values
+            .each_ref()
+            .map(|value| NewRecord { event_time_ns, ..NewRecord::value(&value[..100]) });
         orders.extend(0, &records, None).unwrap();
     }
     // What is durable already still needs its mark.
@@ -37,7 +38,7 @@ fn behind_any_flipped_byte_of_a_closed_log_no_offset_is_given_out_twice() {
         flip(&storage, &segment(&storage, Path::new(PATH), "orders", 0), position);
         let Ok(store) = open(&storage, Path::new(PATH)) else { continue };
         let Ok(orders) = Topic::open(&store, "orders", &Default::default()) else { continue };
-        let appended = orders.append(0, &Record::value(b"new"), Some(SyncMode::Durable));
+        let appended = orders.append(0, &NewRecord::value(b"new"), Some(SyncMode::Durable));
         assert!(appended.as_ref().map_or(true, |offset| *offset >= 21), "{position}: {appended:?}");
     }
 }
@@ -49,9 +50,9 @@ fn killed() -> MemoryStorage {
     let store = open(&storage, Path::new(PATH)).unwrap();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     for _ in 0..2 {
-        orders.append(0, &Record::value(b"one"), Some(SyncMode::Durable)).unwrap();
+        orders.append(0, &NewRecord::value(b"one"), Some(SyncMode::Durable)).unwrap();
         orders.log().roll_now().unwrap();
-        orders.append(0, &Record::value(b"two"), None).unwrap();
+        orders.append(0, &NewRecord::value(b"two"), None).unwrap();
     }
     machine.survivor()
 }
@@ -79,7 +80,7 @@ fn recovered_in_spite_of(faults: &[Fault]) -> (bool, bool) {
 fn a_recovery_that_is_refused_a_look_loses_nothing() {
     for errno in [libc::EIO, libc::EMFILE, libc::ENOSPC] {
         for nth in 1..400 {
-            let (struck, _) = recovered_in_spite_of(&[Fault::at(nth, How::Errno(errno))]);
+            let (struck, _) = recovered_in_spite_of(&[Fault::at(nth, FailureKind::Errno(errno))]);
             if !struck {
                 break;
             }
@@ -92,7 +93,7 @@ fn a_recovery_that_is_refused_a_look_loses_nothing() {
 fn a_recovery_that_is_refused_several_reads_in_a_row_loses_nothing() {
     for row in 2..5 {
         for nth in 1..400 {
-            let failing = |nth| Fault::at(nth, How::Errno(libc::EIO)).only(Call::Read);
+            let failing = |nth| Fault::at(nth, FailureKind::Errno(libc::EIO)).only(Call::Read);
             let faults: Vec<_> = (nth..nth + row).map(failing).collect();
             if !recovered_in_spite_of(&faults).0 {
                 break;
@@ -104,7 +105,7 @@ fn a_recovery_that_is_refused_several_reads_in_a_row_loses_nothing() {
 #[test]
 fn a_recovery_whose_reads_stop_early_reads_on() {
     for nth in 1..400 {
-        let short = Fault::at(nth, How::ShortRead).only(Call::Read);
+        let short = Fault::at(nth, FailureKind::ShortRead).only(Call::Read);
         let (struck, ended) = recovered_in_spite_of(&[short]);
         assert!(ended, "read {nth}");
         assert!(recovered_in_spite_of(&[short.forever()]).1, "from read {nth} on");
@@ -123,7 +124,7 @@ fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
     let storage: Arc<dyn Storage> = Arc::new(machine.process());
     let orders = topic(&open(&storage, Path::new(PATH)).unwrap(), "orders");
     let orders = orders.with_sync(SyncMode::None);
-    orders.append(0, &Record::value(&value(0)), Some(SyncMode::Durable)).unwrap();
+    orders.append(0, &NewRecord::value(&value(0)), Some(SyncMode::Durable)).unwrap();
     fill(&orders, 1, 20);
     let survivor = machine.survivor();
     for bad in [4096 + 10 * 540..4096 + 11 * 540, 4096 + 40 * 540..1 << 30] {
@@ -143,7 +144,7 @@ fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
             told.steps().cloned().collect::<Vec<_>>()
         };
         let told = repaired(true);
-        let cut = told.iter().find(|step| step.mend == Mend::Cut).unwrap();
+        let cut = told.iter().find(|step| step.mend == RepairKind::Cut).unwrap();
         assert!(cut.position <= bad.start && cut.bytes > 0, "{bad:?}: {cut:?}");
         assert_eq!((cut.path.as_path(), cut.why.contains("disk")), (path.as_path(), true));
         assert_eq!(repaired(false), told);
@@ -151,7 +152,7 @@ fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
         let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
         let read = orders.scan(0, 0, None).unwrap().next_record().unwrap().unwrap();
         assert_eq!(read.value(), Some(value(0).as_slice()));
-        assert!(orders.append(0, &Record::value(b"new"), None).unwrap() >= 20, "{bad:?}");
+        assert!(orders.append(0, &NewRecord::value(b"new"), None).unwrap() >= 20, "{bad:?}");
     }
 }
 
@@ -178,7 +179,7 @@ fn a_repair_that_is_refused_a_read_once_cuts_nothing() {
     assert!(reads > 20, "{reads}");
     for nth in 1..=reads {
         for errno in [libc::EIO, libc::EACCES] {
-            repaired(Some(Fault::at(nth, How::Errno(errno)).only(Call::Read)));
+            repaired(Some(Fault::at(nth, FailureKind::Errno(errno)).only(Call::Read)));
         }
     }
 }
@@ -193,11 +194,12 @@ fn a_flush_covers_a_record_behind_which_the_tail_could_not_be_stored() {
         let options = StoreOptions { write_mode: Some(WriteMode::Pwrite), ..Default::default() };
         let store = Store::open_on(Arc::clone(&storage), PATH, &options).unwrap();
         let orders = topic(&store, "orders").with_sync(SyncMode::None);
-        orders.append(0, &Record::value(b"before"), None).unwrap();
+        orders.append(0, &NewRecord::value(b"before"), None).unwrap();
         faulty.plan(
-            Fault::at(faulty.count(Call::Write) + nth, How::Errno(libc::ENOSPC)).only(Call::Write),
+            Fault::at(faulty.count(Call::Write) + nth, FailureKind::Errno(libc::ENOSPC))
+                .only(Call::Write),
         );
-        let appended = orders.append(0, &Record::value(b"one"), None).is_ok();
+        let appended = orders.append(0, &NewRecord::value(b"one"), None).is_ok();
         faulty.heal();
         orders.flush().unwrap();
         let crash = machine.journal().crash_at_end();

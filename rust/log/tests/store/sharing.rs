@@ -7,10 +7,10 @@ use falaj::error::Error;
 use falaj::format::settings::WriteMode;
 use falaj::format::state::MAX_TOPICS;
 use falaj::storage::Storage;
-use falaj::storage::faulty::{Fault, FaultyStorage, How};
+use falaj::storage::faulty::{FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::{MemoryStorage, every};
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 const ROOT: &str = "/store";
 
@@ -37,7 +37,7 @@ fn shop(store: &Store, name: &str) -> Topic {
 
 fn put(topic: &Topic, values: &[&str]) {
     for value in values {
-        topic.append(0, &Record::value(value.as_bytes()), Some(SyncMode::Durable)).unwrap();
+        topic.append(0, &NewRecord::value(value.as_bytes()), Some(SyncMode::Durable)).unwrap();
     }
 }
 
@@ -75,7 +75,7 @@ fn topics_of_a_log_have_offsets_of_their_own_and_one_directory() {
         // Who had it open before the other came goes on with both.
         let many = TopicOptions { partitions: Some(3), ..in_shop() };
         let late = Topic::open(&store, "late", &many).unwrap();
-        late.append(2, &Record::value(b"z"), None).unwrap();
+        late.append(2, &NewRecord::value(b"z"), None).unwrap();
         assert_eq!((late.end(2).unwrap(), late.end(1).unwrap()), (1, 0));
         is_sound(&store);
         drop((orders, audit, late, store, reader));
@@ -93,7 +93,7 @@ fn a_topic_whose_first_records_came_in_a_group_is_read_by_whoever_opens_it_later
     let store = open(&machine);
     let many = TopicOptions { partitions: Some(2), ..in_shop() };
     let (orders, late) = (shop(&store, "orders"), Topic::open(&store, "late", &many).unwrap());
-    let (a, b) = ([Record::value(b"a")], [Record::value(b"b"), Record::value(b"c")]);
+    let (a, b) = ([NewRecord::value(b"a")], [NewRecord::value(b"b"), NewRecord::value(b"c")]);
     for _ in 0..3 {
         late.extend_partitions(&[(0, &a), (1, &b)], None).unwrap();
     }
@@ -147,7 +147,7 @@ fn a_deleted_topic_is_gone_for_its_handles_and_the_others_stay() {
         assert!(topic.is_deleted(), "{topic:?}");
     }
     for topic in [&handles[0], &orders] {
-        let error = topic.append(0, &Record::value(b"b"), None).unwrap_err();
+        let error = topic.append(0, &NewRecord::value(b"b"), None).unwrap_err();
         assert!(matches!(&error, Error::TopicDeleted { name } if name == "orders"), "{error}");
     }
     assert!(!audit.is_deleted());
@@ -247,9 +247,9 @@ fn workload(storage: Arc<dyn Storage>) -> falaj::error::Result<()> {
     let lock_timeout = std::time::Duration::from_millis(20);
     let store = open_on(storage, &StoreOptions { lock_timeout, ..StoreOptions::default() })?;
     let kept = Topic::open(&store, "kept", &in_shop())?;
-    kept.append(0, &Record::value(b"k"), Some(SyncMode::Durable))?;
+    kept.append(0, &NewRecord::value(b"k"), Some(SyncMode::Durable))?;
     let passing = Topic::open(&store, "passing", &in_shop())?;
-    passing.append(0, &Record::value(b"p"), Some(SyncMode::Durable))?;
+    passing.append(0, &NewRecord::value(b"p"), Some(SyncMode::Durable))?;
     drop(passing);
     store.delete_topic("passing")
 }
@@ -288,7 +288,7 @@ fn sharing_interrupted_by_an_error_or_a_death_at_any_call_is_gone_on_with() {
             let machine = machine();
             let victim = machine.process();
             let faulty = FaultyStorage::over_memory(victim.clone());
-            let fault = Fault::at(k, How::Errno(libc::EIO));
+            let fault = Fault::at(k, FailureKind::Errno(libc::EIO));
             faulty.plan(if forever { fault.forever() } else { fault });
             let _ = workload(Arc::new(faulty));
             victim.kill();

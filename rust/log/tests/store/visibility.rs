@@ -7,11 +7,11 @@ use std::time::Duration;
 use falaj::error::Error;
 use falaj::format::address::Address;
 use falaj::format::control::at;
-use falaj::log::{Reach, Wait};
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::log::Wait;
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Access, Open, Storage};
+use falaj::storage::{MapAccess, OpenMode, Storage};
 use falaj::topic::{Scan, SyncMode, Topic, Visibility};
 use falaj::wake::{FOLLOWERS, SYNC_FOLLOWERS, SYNC_WATCHERS};
 
@@ -117,8 +117,8 @@ fn a_durable_reader_without_the_right_to_write_sees_no_more() {
 /// The word of the control page that says who may be asleep.
 fn waiting(topic: &Topic) -> u64 {
     let storage = topic.store().storage();
-    let page = storage.open(&topic.log().dir().join("control"), Open::ReadWrite).unwrap();
-    page.map(4096, Access::Read).unwrap().load(at::WAITING)
+    let page = storage.open(&topic.log().dir().join("control"), OpenMode::ReadWrite).unwrap();
+    page.map(4096, MapAccess::Read).unwrap().load(at::WAITING)
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_durable_follower_sleeps_through_appends_and_is_woken_by_a_sync() {
             fill(&orders, round * 50, round * 50 + 50);
             assert_eq!(log.wakes(), before, "an append woke who waits for a sync");
             // Nor when it wakes others.
-            assert!(!log.ask(Reach::Durable, seen).unwrap());
+            assert!(!log.request_notification(Visibility::Durable, seen).unwrap());
             assert_eq!(
                 log.wait_for_news(log.committed().unwrap(), NOW, &|| false).unwrap(),
                 Wait::TimedOut
@@ -166,7 +166,7 @@ fn behind_a_failed_sync_a_durable_reader_goes_on_at_the_same_offsets() {
     assert_eq!(drain(&mut scan), 3);
     fill(&orders, 3, 6);
     for call in [Call::SyncData, Call::SyncAll] {
-        faulty.plan(Fault::at(faulty.count(call) + 1, How::Errno(5)).only(call).forever());
+        faulty.plan(Fault::at(faulty.count(call) + 1, FailureKind::Errno(5)).only(call).forever());
     }
     orders.flush().unwrap_err();
     assert_eq!((drain(&mut scan), durable.end(0).unwrap()), (3, 3), "while it is latched");

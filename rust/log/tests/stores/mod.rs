@@ -8,9 +8,9 @@ use falaj::error::{Error, Result};
 use falaj::format::names;
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::real::RealStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, Topic};
+use falaj::topic::{NewRecord, Topic};
 
 /// Run a test on the memory twin and on real files, each time with an empty directory.
 pub fn on_both(test: impl Fn(&Arc<dyn Storage>, &Path)) {
@@ -39,7 +39,7 @@ pub fn topic(store: &Store, name: &str) -> Topic {
 /// Append records `from..to` of 500 bytes, which tell their number.
 pub fn fill(topic: &Topic, from: u64, to: u64) {
     for i in from..to {
-        assert_eq!(topic.append(0, &Record::value(&value(i)), None).unwrap(), i);
+        assert_eq!(topic.append(0, &NewRecord::value(&value(i)), None).unwrap(), i);
     }
 }
 
@@ -90,7 +90,7 @@ pub fn segment(storage: &Arc<dyn Storage>, store: &Path, topic: &str, sequence: 
 
 /// Flip a bit of a file.
 pub fn flip(storage: &Arc<dyn Storage>, path: &Path, position: u64) {
-    let file = storage.open(path, Open::ReadWrite).unwrap();
+    let file = storage.open(path, OpenMode::ReadWrite).unwrap();
     let mut byte = [0];
     assert_eq!(file.read_at(&mut byte, position).unwrap(), 1);
     file.write_at(&[byte[0] ^ 0x10], position).unwrap();
@@ -107,7 +107,7 @@ pub fn snapshot(storage: &Arc<dyn Storage>, path: &Path) -> Vec<(PathBuf, Vec<u8
             found.extend(snapshot(storage, &inside));
         } else {
             let mut bytes = vec![0; stat.len as usize];
-            storage.open(&inside, Open::Read).unwrap().read_at(&mut bytes, 0).unwrap();
+            storage.open(&inside, OpenMode::Read).unwrap().read_at(&mut bytes, 0).unwrap();
             found.push((inside, bytes));
         }
     }

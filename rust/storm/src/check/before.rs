@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use falaj::error::Error;
 use falaj::log::Reading;
-use falaj::topic::{RecordView, Topic};
+use falaj::topic::{Record, Topic};
 
 use super::{Checker, Known, Loss, Told, is_durable, written_by};
 use crate::acks::{Acks, BARE, Line};
@@ -93,7 +93,7 @@ impl Look<'_> {
         }
     }
 
-    fn record(&mut self, record: &RecordView) -> Result<(), String> {
+    fn record(&mut self, record: &Record) -> Result<(), String> {
         let offset = record.offset();
         if offset != self.next {
             return Err(format!("offset {offset} where {} was due", self.next));
@@ -107,7 +107,7 @@ impl Look<'_> {
     }
 
     /// Below what was checked all is as it was.
-    fn expect_known(&mut self, record: &RecordView) -> Result<(), String> {
+    fn expect_known(&mut self, record: &Record) -> Result<(), String> {
         self.crc = crc_on(self.crc, record.key(), record.value().unwrap_or_default());
         let (next, known) = (self.next, self.known);
         let (is_block, is_last) = (next % BLOCK == 0, next == known.next);

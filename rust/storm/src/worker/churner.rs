@@ -3,7 +3,7 @@
 
 use falaj::error::Error;
 use falaj::store::{Store, TopicOptions};
-use falaj::topic::{Condition, Record, Topic};
+use falaj::topic::{Condition, NewRecord, Topic};
 
 use super::Wrong;
 use crate::acks::{Acks, STOP};
@@ -29,7 +29,7 @@ pub fn churn(task: &Task) -> Result<(), Wrong> {
         let first = topic.end(0)?;
         let count = random.between(1, 2_000);
         for i in 0..count {
-            topic.append(0, &Record::value(&i.to_le_bytes()), None)?;
+            topic.append(0, &NewRecord::value(&i.to_le_bytes()), None)?;
         }
         let read = topic.get(0, first + count - 1)?;
         if read.value() != Some((count - 1).to_le_bytes().as_slice()) {
@@ -37,7 +37,7 @@ pub fn churn(task: &Task) -> Result<(), Wrong> {
         }
         if random.chance(3, 4) {
             store.delete_topic(name)?;
-            match topic.append(0, &Record::value(b"too late"), None) {
+            match topic.append(0, &NewRecord::value(b"too late"), None) {
                 Err(Error::TopicDeleted { .. }) => {}
                 other => return Err(format!("a deleted topic said {other:?}").into()),
             }
@@ -51,7 +51,7 @@ fn pass_once(topic: &Topic) -> Result<(), Wrong> {
     let sequence = topic.last_sequence(PRODUCER)?.map_or(0, |last| last + 1);
     let say = || {
         let once = Condition::once(PRODUCER, sequence);
-        topic.append_if(0, &Record::value(b"once"), &once, None)
+        topic.append_if(0, &NewRecord::value(b"once"), &once, None)
     };
     let first = say()?;
     if say()? != first || topic.end(0)? != first + 1 {

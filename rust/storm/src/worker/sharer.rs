@@ -7,15 +7,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use falaj::consumer::{Consumer, Part, Start};
+use falaj::consumer::{Consumer, GroupPartition, Start};
 use falaj::error::Error;
-use falaj::format::segment::Header;
+use falaj::format::segment::SegmentHeader;
 use falaj::queue::{Job, Queue, QueueOptions};
 use falaj::sink;
 use falaj::store::{RetentionChange, Store, TopicOptions};
 use falaj::topic::{
-    BodyWriter, CompactOptions, CursorMove, CursorState, Group, Part as Records, Record, SyncMode,
-    Topic,
+    BodyWriter, CompactOptions, CursorMove, CursorState, Group, NewRecord, Part as Records,
+    SyncMode, Topic,
 };
 
 use super::Wrong;
@@ -93,7 +93,8 @@ pub fn share(task: &Task) -> Result<(), Wrong> {
 fn was_carried_over(topic: &Topic) -> bool {
     let files = std::fs::read_dir(topic.log().dir()).into_iter().flatten().flatten();
     let segments = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));
-    let header = |file: std::fs::DirEntry| Header::decode(&std::fs::read(file.path()).ok()?).ok();
+    let header =
+        |file: std::fs::DirEntry| SegmentHeader::decode(&std::fs::read(file.path()).ok()?).ok();
     segments.filter_map(header).any(|header| header.supersedes)
 }
 
@@ -124,7 +125,7 @@ impl Sharer<'_> {
         if self.task.calls == 0 && end < JOBS && self.queue.info(jobs)?.waiting < ENOUGH {
             for _ in 0..self.random.magnitude(5).min(JOBS - end) {
                 let sync = durable(&mut self.random);
-                jobs.append(0, &Record::value(b"a job"), Some(sync))?;
+                jobs.append(0, &NewRecord::value(b"a job"), Some(sync))?;
             }
         }
         let lease_ms = *self.random.pick(&LEASES_MS);
@@ -240,13 +241,18 @@ impl Sharer<'_> {
         }
         for _ in 0..self.random.magnitude(4) {
             let sync = durable(&mut self.random);
-            work.append(partition, &Record::value(b"work"), Some(sync))?;
+            work.append(partition, &NewRecord::value(b"work"), Some(sync))?;
         }
         Ok(())
     }
 
-    fn read_part(&mut self, reader: &mut Consumer, work: &Topic, part: Part) -> Result<(), Wrong> {
-        let Part { partition, mut next, .. } = part;
+    fn read_part(
+        &mut self,
+        reader: &mut Consumer,
+        work: &Topic,
+        part: GroupPartition,
+    ) -> Result<(), Wrong> {
+        let GroupPartition { partition, mut next, .. } = part;
         let mut scan = work.scan(partition, next, None)?;
         for _ in 0..self.random.magnitude(6) {
             let Some(record) = scan.next_record()? else { break };
@@ -258,7 +264,7 @@ impl Sharer<'_> {
             }
             next += 1;
         }
-        reader.handed_out(&Part { next, ..part });
+        reader.handed_out(&GroupPartition { next, ..part });
         // Where it may lose the partition otherwise, and else now and then.
         if next > part.next && (self.task.calls > 0 || self.random.chance(3, 4)) {
             self.shared.commits(partition, next);
@@ -282,7 +288,7 @@ impl Sharer<'_> {
         let step = from.map_or(0, |cursor| cursor.offset);
         let mut body = BodyWriter::default();
         body.begin(false, None);
-        body.push(&Record::value(&step.to_le_bytes()));
+        body.push(&NewRecord::value(&step.to_le_bytes()));
         let to = CursorState { offset: step + 1, ..CursorState::default() };
         let from = Some(from.unwrap_or(CursorState::NONE));
         let group = Group {
@@ -305,7 +311,7 @@ impl Sharer<'_> {
     fn sink(&mut self) -> Result<(), Wrong> {
         let sunk = &self.topics[3];
         let version = sink::last_token(sunk, NAME)?.map_or(1, |token| token.version + 1);
-        let job = sink::Job::new(sunk, &format!("{NAME}-{version}-{}", self.task.id))?;
+        let job = sink::BulkLoad::new(sunk, &format!("{NAME}-{version}-{}", self.task.id))?;
         let token = Some((NAME, version));
         let len = if self.random.chance(1, 8) { 12 << 10 } else { 8 };
         let mut value = vec![b'x'; len];
@@ -314,7 +320,7 @@ impl Sharer<'_> {
         for name in ["0", "1"] {
             let mut part = job.stage(name, token.filter(|_| self.random.chance(1, 2)))?;
             for _ in 0..OF_A_JOB / 2 {
-                part.append(&Record::value(&value), Some(0))?;
+                part.append(&NewRecord::value(&value), Some(0))?;
             }
             match part.finish() {
                 Ok(manifest) => manifests.push(manifest),
@@ -334,7 +340,7 @@ impl Sharer<'_> {
         for _ in 0..self.random.magnitude(6) {
             let key = self.random.below(KEYS);
             let (name, value) = (key.to_le_bytes(), [b'v'; 200]);
-            let record = Record { key: Some(&name), ..Record::value(&value) };
+            let record = NewRecord { key: Some(&name), ..NewRecord::value(&value) };
             self.shared.keyed(key, keys.append(0, &record, None)?);
         }
         if self.random.chance(1, 8) {

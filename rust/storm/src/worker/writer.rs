@@ -1,7 +1,7 @@
 //! The writer: half of its records one a call, the others in batches of any size.
 
 use falaj::error::Error;
-use falaj::topic::{Record, Topic};
+use falaj::topic::{NewRecord, Topic};
 
 use super::{Wrong, now_us, open_for_writing, sync_mode};
 use crate::acks::{Acks, BARE, CALLS, LINES, Line, RECORDS, STOP, State, TRIMS};
@@ -226,14 +226,14 @@ fn append_chunks(
 ) -> Result<Vec<u64>, Error> {
     let mut headers: Vec<Vec<Headers<'_>>> =
         chunks.iter().map(|chunk| vec![[("", None)]; chunk.len()]).collect();
-    let records: Vec<Vec<Record<'_>>> = chunks
+    let records: Vec<Vec<NewRecord<'_>>> = chunks
         .iter()
         .zip(&mut headers)
         .map(|(chunk, places)| chunk.iter().zip(places).map(|(m, p)| m.record(p)).collect())
         .collect();
     let sync = Some(sync_mode(mode));
     if spread {
-        let parts: Vec<(u32, &[Record<'_>])> =
+        let parts: Vec<(u32, &[NewRecord<'_>])> =
             records.iter().enumerate().map(|(p, r)| (p as u32, r.as_slice())).collect();
         return topic
             .extend_partitions(&parts, sync)

@@ -2,21 +2,21 @@
 //!
 //! Owns the short way through them. What goes through millions of records for their columns
 //! (`rust/arrow`) spends more on telling what a record might have than on reading it. Invariant: what
-//! is found here is what [`Walk::next`] finds; where there is any doubt, nothing is, and it is asked.
+//! is found here is what [`super::RecordCursor::next`] finds; where there is any doubt, nothing is, and it is asked.
 
-use super::{Walk, attribute, flag};
+use super::{RecordCursor, attribute, flag};
 use crate::format::varint;
 
 /// Where a key or a value stands in its block's body, or that there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct KeyedPlace {
     /// The first byte.
     pub start: u32,
     /// One more than there are bytes; 0 for none.
     len: u32,
 }
 
-impl Place {
+impl KeyedPlace {
     /// Of a range in a body, which has less than 4 GiB.
     #[inline(always)]
     pub fn of(range: Option<std::ops::Range<usize>>) -> Self {
@@ -56,22 +56,22 @@ impl Place {
 
 /// A record without headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Keyed {
+pub struct KeyedRecord {
     /// Offset relative to the block's first one.
     pub offset_delta: u32,
     /// The key.
-    pub key: Place,
+    pub key: KeyedPlace,
     /// The value.
-    pub value: Place,
+    pub value: KeyedPlace,
     /// When it happened, nanoseconds since 1970; when it was appended where it does not say.
     pub time_ns: i64,
 }
 
-impl Walk {
+impl RecordCursor {
     /// The next record, if it has a value, perhaps a key and a time, and nothing else. `None` says no
-    /// more than that [`Walk::next`] has to be asked: nothing was passed over.
+    /// more than that [`super::RecordCursor::next`] has to be asked: nothing was passed over.
     #[inline(always)]
-    pub fn next_keyed(&mut self, body: &[u8], appended_ns: i64) -> Option<Keyed> {
+    pub fn next_keyed(&mut self, body: &[u8], appended_ns: i64) -> Option<KeyedRecord> {
         if self.index == self.count || self.flags & (flag::RICH | flag::SPARSE) != flag::RICH {
             return None;
         }
@@ -81,12 +81,15 @@ impl Walk {
             return None;
         }
         at += 1;
-        let mut found =
-            Keyed { offset_delta: self.index, time_ns: appended_ns, ..Keyed::default() };
+        let mut found = KeyedRecord {
+            offset_delta: self.index,
+            time_ns: appended_ns,
+            ..KeyedRecord::default()
+        };
         if attributes & attribute::KEY != 0 {
             // Longer ones are rare enough; and of this one the end overflows nothing.
             let len = body.get(at).copied().filter(|len| *len < 0x80)?;
-            found.key = Place::new(at + 1, usize::from(len));
+            found.key = KeyedPlace::new(at + 1, usize::from(len));
             at += 1 + usize::from(len);
         }
         if attributes & attribute::EVENT_TIME != 0 {
@@ -98,7 +101,7 @@ impl Walk {
         if len > body.len().checked_sub(at)? {
             return None;
         }
-        found.value = Place::new(at, len);
+        found.value = KeyedPlace::new(at, len);
         self.at = at + len;
         self.index += 1;
         Some(found)

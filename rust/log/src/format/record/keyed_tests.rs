@@ -10,7 +10,7 @@ fn keys_times_and_values_are_found_one_record_after_the_other() {
         "1112131415161718  05 02 6b65 d804 03 78797a  00 02 7677  01 00 00  04 01 01 75  00 00",
     );
     let base = 0x1817_1615_1413_1211;
-    let mut walk = Walk::new(0x600, 4, &body).unwrap();
+    let mut walk = RecordCursor::new(0x600, 4, &body).unwrap();
     type Told<'a> = (Option<&'a [u8]>, Option<&'a [u8]>, i64);
     let wanted: [Told<'_>; 4] = [
         (Some(b"ke"), Some(b"xyz"), base + 300),
@@ -32,7 +32,7 @@ fn a_key_of_128_bytes_is_left_to_the_long_way() {
     for (len, digits) in [(0, "00"), (127, "7f"), (128, "8001"), (129, "8101")] {
         // Any of its bytes could be the length of a value.
         let body = hex(&format!("01 {digits} {} 01 76", "00".repeat(len)));
-        let mut walk = Walk::new(0x200, 1, &body).unwrap();
+        let mut walk = RecordCursor::new(0x200, 1, &body).unwrap();
         let found = walk.next_keyed(&body, 0);
         let key = found.map(|found| found.key.len() as usize);
         assert_eq!(key, (len < 128).then_some(len), "{len} bytes");
@@ -45,12 +45,12 @@ fn a_key_of_128_bytes_is_left_to_the_long_way() {
 fn a_body_of_another_kind_is_left_to_the_long_way() {
     let body = [0; 8];
     for (flags, is_found) in [(0x200, true), (0, false), (0x80, false), (0x280, false)] {
-        let mut walk = Walk::new(flags, 1, &body).unwrap();
+        let mut walk = RecordCursor::new(flags, 1, &body).unwrap();
         assert_eq!(walk.next_keyed(&body, 0).is_some(), is_found, "{flags:#x}");
     }
     for attributes in 0..=u8::MAX {
         let body = [attributes, 0, 0, 0, 0];
-        let found = Walk::new(0x200, 1, &body).unwrap().next_keyed(&body, 0);
+        let found = RecordCursor::new(0x200, 1, &body).unwrap().next_keyed(&body, 0);
         assert_eq!(found.is_some(), [0, 1, 4, 5].contains(&attributes), "{attributes:#x}");
     }
 }
@@ -60,7 +60,7 @@ fn a_value_ends_where_the_body_does_and_not_behind_it() {
     for (body, is_found) in
         [(&[0, 2, 7, 7][..], true), (&[0, 2, 7, 7, 7], true), (&[0, 2, 7], false)]
     {
-        let found = Walk::new(0x200, 1, body).unwrap().next_keyed(body, 0);
+        let found = RecordCursor::new(0x200, 1, body).unwrap().next_keyed(body, 0);
         assert_eq!(found.is_some(), is_found, "{body:?}");
     }
 }
@@ -74,7 +74,7 @@ fn no_place_and_a_place_without_bytes_are_told_apart() {
         (Some(4..5), true, false, Some(b"e")),
         (Some(2..6), true, false, Some(b"cdef")),
     ] {
-        let place = Place::of(range.clone());
+        let place = KeyedPlace::of(range.clone());
         assert_eq!((place.is_some(), place.is_empty()), (is_some, is_empty), "{range:?}");
         assert_eq!(place.len() as usize, bytes.map_or(0, <[u8]>::len), "{range:?}");
         assert_eq!(place.bytes(body), bytes, "{range:?}");

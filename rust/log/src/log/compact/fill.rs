@@ -13,18 +13,20 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::address::align;
-use crate::format::block::{HEADER_LEN, Header, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag};
-use crate::format::segment::{Header as SegmentHeader, Mark, Replaces};
+use crate::format::block::{
+    BlockHeader, HEADER_LEN, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag,
+};
+use crate::format::segment::{Mark, Replaces, SegmentHeader};
 use crate::format::state::{End, LogState, TopicState};
 use crate::format::{checksum, names, varint};
 use crate::segment::create::own_header;
 use crate::segment::pack::Packer;
 use crate::segment::walk::{appended_ns, highest_ns};
-use crate::segment::{Bad, Block, Segment};
+use crate::segment::{Block, BlockError, Segment};
 
 use super::super::{Log, Member};
 use super::keys::{Marks, records_of};
-use super::plan::Group;
+use super::plan::SegmentGroup;
 use super::source::{Source, walk};
 
 /// With no more records than this a block behind a gap tells their offsets itself, rather than standing
@@ -35,7 +37,7 @@ const OF_BODY: u16 = flag::TOPIC | flag::RICH | flag::EVENT_TIME;
 
 /// A topic on the way.
 #[derive(Clone, Copy, Debug)]
-struct Lane {
+struct TopicProgress {
     /// Base of its relative offsets.
     base: u64,
     /// Offsets before this are covered.
@@ -46,7 +48,7 @@ struct Lane {
 
 struct Filling<'a> {
     packer: Packer,
-    lanes: BTreeMap<u32, Lane>,
+    lanes: BTreeMap<u32, TopicProgress>,
     /// What who reads the blocks knows so far.
     read: LogState,
     time_base_us: i64,
@@ -67,7 +69,7 @@ pub(super) fn fill(
     segments: &[Arc<Segment>],
     sources: &[Source],
     marks: &[Marks],
-    group: &Group,
+    group: &SegmentGroup,
     member: &dyn Member,
 ) -> Result<Option<Packer>> {
     let (Some(last), Some(newest)) = (segments.last(), sources.last()) else { return Ok(None) };
@@ -121,7 +123,8 @@ fn lay_out(
         return Ok(None);
     };
     let began = &first.opening()?.state;
-    let lane = |state: &TopicState| Lane { base: state.next, covered: state.next, time: 0 };
+    let lane =
+        |state: &TopicState| TopicProgress { base: state.next, covered: state.next, time: 0 };
     let lanes = began.topics().map(|(number, state)| (number, lane(state))).collect();
     let bases = sources.iter().map(|source| source.header.time_base_us);
     let time_base_us = bases.min().unwrap_or_default();
@@ -151,7 +154,7 @@ fn lay_out(
 fn first_page(
     log: &Log,
     segments: &[Arc<Segment>],
-    group: &Group,
+    group: &SegmentGroup,
     time_base_us: i64,
     end: u64,
     member: &dyn Member,
@@ -212,12 +215,13 @@ impl Filling<'_> {
         let Ok(offset) = u32::try_from(first - lane.base) else { return Ok(false) };
         let flags = block.header.flags & !(flag::GROUP | flag::MEMBER);
         let body = segment.body(block);
-        let len = (Header::len_for(flags) + body.len()) as u32;
-        let header = Header { flags, len, offset, group_len: 0, time: lane.time, ..block.header };
+        let len = (BlockHeader::len_for(flags) + body.len()) as u32;
+        let header =
+            BlockHeader { flags, len, offset, group_len: 0, time: lane.time, ..block.header };
         lane.covered = end;
         let highest = highest_ns(segment, block);
         let highest =
-            highest.map_err(|what| segment.error(Bad { position: block.position, what }))?;
+            highest.map_err(|what| segment.error(BlockError { position: block.position, what }))?;
         self.know(&header, first, highest);
         self.packer.block(&header, body)?;
         Ok(true)
@@ -229,7 +233,7 @@ impl Filling<'_> {
     }
 
     /// Know what a block says.
-    fn know(&mut self, header: &Header, first: u64, highest_ns: i64) {
+    fn know(&mut self, header: &BlockHeader, first: u64, highest_ns: i64) {
         let is_known = self.read.apply_data(header, first, highest_ns);
         debug_assert!(is_known, "the topic has a lane");
     }
@@ -240,7 +244,7 @@ impl Filling<'_> {
         let flags = header.flags & OF_BODY;
         let body = segment.body(block);
         let base_time = if flags & flag::EVENT_TIME != 0 { &body[..8] } else { &[] };
-        let bad = |what| segment.error(Bad { position: block.position, what });
+        let bad = |what| segment.error(BlockError { position: block.position, what });
         let mut records = records_of(segment, block)?;
         let (mut start, mut number, mut count) = (base_time.len(), begin, 0);
         let (appended, mut highest) = (appended_ns(segment, block), i64::MIN);
@@ -293,11 +297,11 @@ impl Filling<'_> {
         let body = if count == 0 { &[][..] } else { &self.body[..] };
         let of_topic = if topic == 0 { 0 } else { flag::TOPIC };
         let flags = flags | flag::SPARSE | of_topic;
-        let header = Header {
-            len: (Header::len_for(flags) + body.len()) as u32,
+        let header = BlockHeader {
+            len: (BlockHeader::len_for(flags) + body.len()) as u32,
             body_crc: checksum::crc32(body),
             time,
-            ..Header { offset, count, span, flags, topic, ..Header::new(Kind::Data) }
+            ..BlockHeader { offset, count, span, flags, topic, ..BlockHeader::new(Kind::Data) }
         };
         self.packer.block(&header, body)?;
         // By its time alone where it has no records of its own that say more, as any reader takes it.

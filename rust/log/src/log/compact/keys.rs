@@ -12,8 +12,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use crate::error::Result;
 use crate::format::block::flag;
-use crate::format::record::Walk as Records;
-use crate::segment::{Bad, Block, Segment};
+use crate::format::record::RecordCursor as Records;
+use crate::segment::{Block, BlockError, Segment};
 
 use super::super::Log;
 use super::source::Source;
@@ -56,7 +56,7 @@ impl Marks {
 }
 
 /// A record as far as compaction is concerned.
-pub(super) struct Keyed<'a> {
+pub(super) struct RecordKey<'a> {
     /// Its place among the records of its segment.
     pub(super) number: u64,
     pub(super) topic: u32,
@@ -82,7 +82,7 @@ struct Keys {
 
 /// Where a round begins or ends: a segment, and a record in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Spot {
+struct RoundEdge {
     source: usize,
     record: u64,
 }
@@ -118,8 +118,8 @@ impl Marking<'_> {
     fn by_rounds(&mut self, tell: Tell<'_>) -> Result<()> {
         let most = usize::try_from(self.how.memory / KEY_BYTES).unwrap_or(usize::MAX).max(1);
         let mut keys = Keys::new(most);
-        let end = Spot { source: self.sources.len(), record: 0 };
-        let mut from = Spot { source: 0, record: 0 };
+        let end = RoundEdge { source: self.sources.len(), record: 0 };
+        let mut from = RoundEdge { source: 0, record: 0 };
         while from < end {
             let to = self.learn(&mut keys, from, tell)?;
             self.mark_older(&mut keys, to)?;
@@ -131,7 +131,7 @@ impl Marking<'_> {
     }
 
     /// Remember keys from a place on; returns where the next round begins.
-    fn learn(&mut self, keys: &mut Keys, from: Spot, tell: Tell<'_>) -> Result<Spot> {
+    fn learn(&mut self, keys: &mut Keys, from: RoundEdge, tell: Tell<'_>) -> Result<RoundEdge> {
         for (i, source) in self.sources.iter().enumerate().skip(from.source) {
             let mut full = None;
             let begin = if i == from.source { from.record } else { 0 };
@@ -142,20 +142,20 @@ impl Marking<'_> {
                 full.is_none()
             })?;
             if let Some(record) = full {
-                return Ok(Spot { source: i, record });
+                return Ok(RoundEdge { source: i, record });
             }
             self.marks[i].records = records;
             tell(source.end)?;
         }
-        Ok(Spot { source: self.sources.len(), record: 0 })
+        Ok(RoundEdge { source: self.sources.len(), record: 0 })
     }
 
     /// Mark what lies before a place and before the last record of its key.
-    fn mark_older(&mut self, keys: &mut Keys, to: Spot) -> Result<()> {
+    fn mark_older(&mut self, keys: &mut Keys, to: RoundEdge) -> Result<()> {
         for (i, source) in self.sources.iter().enumerate() {
             let marks = &mut self.marks[i];
             each_keyed(self.log, source, self.how, |record| {
-                let is_before = Spot { source: i, record: record.number } < to;
+                let is_before = RoundEdge { source: i, record: record.number } < to;
                 if let Some(latest) = keys.latest(record).filter(|_| is_before) {
                     if record.offset < latest.offset {
                         latest.has_older = true;
@@ -172,7 +172,7 @@ impl Marking<'_> {
     }
 
     /// Mark tombstones of a round that hide nothing any more, and have not for long enough.
-    fn mark_tombstones(&mut self, keys: &Keys, from: Spot, to: Spot) -> Result<()> {
+    fn mark_tombstones(&mut self, keys: &Keys, from: RoundEdge, to: RoundEdge) -> Result<()> {
         for (i, source) in self.sources.iter().enumerate().skip(from.source) {
             let stays = !self.hurry && !self.is_old(source);
             if i > to.source || stays {
@@ -180,7 +180,7 @@ impl Marking<'_> {
             }
             let marks = &mut self.marks[i];
             each_keyed(self.log, source, self.how, |record| {
-                let spot = Spot { source: i, record: record.number };
+                let spot = RoundEdge { source: i, record: record.number };
                 let latest = keys.known.get(&keys.fingerprint(record));
                 let is_last = |latest: &&Latest| {
                     latest.offset == record.offset && (self.hurry || !latest.has_older)
@@ -261,13 +261,13 @@ impl Keys {
         Self { states, known: HashMap::new(), most }
     }
 
-    fn fingerprint(&self, record: &Keyed<'_>) -> u128 {
+    fn fingerprint(&self, record: &RecordKey<'_>) -> u128 {
         let [high, low] = [0, 1].map(|i| self.states[i].hash_one((record.topic, record.key)));
         u128::from(high) << 64 | u128::from(low)
     }
 
     /// Remember a record; false where there is no room for its key.
-    fn learn(&mut self, record: &Keyed<'_>) -> bool {
+    fn learn(&mut self, record: &RecordKey<'_>) -> bool {
         let key = self.fingerprint(record);
         let is_full = self.known.len() >= self.most;
         if is_full && !self.known.contains_key(&key) {
@@ -278,7 +278,7 @@ impl Keys {
         true
     }
 
-    fn latest(&mut self, record: &Keyed<'_>) -> Option<&mut Latest> {
+    fn latest(&mut self, record: &RecordKey<'_>) -> Option<&mut Latest> {
         let key = self.fingerprint(record);
         self.known.get_mut(&key)
     }
@@ -290,7 +290,7 @@ pub(super) fn each_keyed(
     log: &Log,
     source: &Source,
     how: &Compacting<'_>,
-    mut seen: impl FnMut(&Keyed<'_>) -> bool,
+    mut seen: impl FnMut(&RecordKey<'_>) -> bool,
 ) -> Result<u64> {
     let (mut number, mut records) = (0, 0);
     source.walk(log, |segment, block, first| {
@@ -307,14 +307,14 @@ pub(super) fn each_keyed(
         let body = segment.body(block);
         let mut walk = records_of(segment, block)?;
         let mut at = begin;
-        let damaged = |what| segment.error(Bad { position: block.position, what });
+        let damaged = |what| segment.error(BlockError { position: block.position, what });
         while let Some(parts) = walk.next(body).map_err(damaged)? {
             let number = at;
             at += 1;
             let Some(key) = parts.key.clone() else { continue };
             let (topic, offset) = (block.header.topic, first + u64::from(parts.offset_delta));
             let is_tombstone = parts.value.is_none();
-            if !seen(&Keyed { number, topic, offset, key: &body[key], is_tombstone }) {
+            if !seen(&RecordKey { number, topic, offset, key: &body[key], is_tombstone }) {
                 return Ok(false);
             }
         }
@@ -328,9 +328,9 @@ pub(super) fn each_keyed(
 /// # Errors
 /// `Newer` for a codec that this version does not read, `Corrupt`.
 pub(super) fn records_of(segment: &Segment, block: &Block) -> Result<Records> {
-    let bad = |what| segment.error(Bad { position: block.position, what });
+    let bad = |what| segment.error(BlockError { position: block.position, what });
     if block.header.flags & flag::CODEC != 0 {
-        let what = crate::format::Malformed::Unknown("a body codec of a newer version");
+        let what = crate::format::DecodeError::Unknown("a body codec of a newer version");
         return Err(bad(what));
     }
     Records::new(block.header.flags, block.header.count, segment.body(block)).map_err(bad)

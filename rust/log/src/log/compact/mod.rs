@@ -31,14 +31,14 @@ use crate::failpoints::{Point, pass};
 use crate::format::names;
 use crate::segment::Segment;
 use crate::segment::pack::Packer;
-use crate::storage::{File, Open};
+use crate::storage::{File, OpenMode};
 
 use super::chain::{Chain, list_segments};
 use super::create::lock_mode;
 use super::guard::wait_for_flock;
 use super::{Log, Member, verify::Progress};
 use keys::Marks;
-use plan::Group;
+use plan::SegmentGroup;
 use source::Source;
 
 /// What of a topic is compacted, and how.
@@ -177,7 +177,7 @@ impl Log {
     fn lock_of_compaction(&self, member: &dyn Member) -> Result<Arc<dyn File>> {
         let path = self.dir.join(names::COMPACTION_LOCK);
         let mode = lock_mode(self.settings.file_mode);
-        match self.storage.open(&path, Open::CreateNew(mode)) {
+        match self.storage.open(&path, OpenMode::CreateNew(mode)) {
             Ok(made) => made.close(),
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             Err(e) => return Err(Error::io("create", &path, e)),
@@ -204,7 +204,7 @@ impl Log {
         self: &Arc<Self>,
         sources: &[Source],
         marks: &[Marks],
-        group: &Group,
+        group: &SegmentGroup,
         member: &dyn Member,
     ) -> Result<bool> {
         let sources = &sources[group.sources.clone()];

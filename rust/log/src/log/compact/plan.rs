@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::format::PAGE;
 use crate::format::address::align;
 use crate::format::block::{HEADER_LEN, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag};
-use crate::segment::Bad;
+use crate::segment::BlockError;
 use crate::segment::walk::{NUMBERS, appended_ns};
 
 use super::super::Log;
@@ -27,7 +27,7 @@ const MOST: usize = 256;
 
 /// Neighbours that one segment takes the place of.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct SegmentGroup {
     /// Which of the sources.
     pub(super) sources: Range<usize>,
     /// Since when its tombstones hide nothing; `None`: since now.
@@ -55,9 +55,9 @@ struct Shape {
 
 /// What is to be done.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct CompactionPlan {
     /// Groups that are worth it, oldest first.
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<SegmentGroup>,
     /// Sources of which something should go, and stays.
     pub(super) blocked: Vec<usize>,
 }
@@ -70,10 +70,10 @@ pub(super) fn plan(
     marks: &[Marks],
     how: &Compacting<'_>,
     tell: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<Plan> {
+) -> Result<CompactionPlan> {
     let knows_all = how.knows_all(log, sources)?;
-    let mut groups: Vec<Group> = Vec::new();
-    let mut open: Option<Group> = None;
+    let mut groups: Vec<SegmentGroup> = Vec::new();
+    let mut open: Option<SegmentGroup> = None;
     let mut blocked = Vec::new();
     for (i, source) in sources.iter().enumerate() {
         tell(source.end)?;
@@ -82,7 +82,7 @@ pub(super) fn plan(
             blocked.extend((marks[i].gone > 0).then_some(i));
             continue;
         };
-        let alone = Group {
+        let alone = SegmentGroup {
             sources: i..i + 1,
             clean_us: shape.tombstones.filter(|clean| *clean > 0),
             bytes: source.end,
@@ -108,17 +108,18 @@ pub(super) fn plan(
     } else {
         hiding(log, sources, how, (marks, &blocked))?
     };
-    let can_be_clean =
-        |group: &Group| knows_all && !hiding[group.sources.clone()].iter().any(|hides| *hides);
+    let can_be_clean = |group: &SegmentGroup| {
+        knows_all && !hiding[group.sources.clone()].iter().any(|hides| *hides)
+    };
     for group in groups.iter_mut().filter(|group| !can_be_clean(group)) {
         group.clean_us = Some(0);
     }
-    let cleans = |group: &Group| group.is_unclean && can_be_clean(group);
+    let cleans = |group: &SegmentGroup| group.is_unclean && can_be_clean(group);
     groups.retain(|group| group.sources.len() > 1 || group.gone > 0 || cleans(group));
-    Ok(Plan { groups, blocked })
+    Ok(CompactionPlan { groups, blocked })
 }
 
-impl Group {
+impl SegmentGroup {
     /// Both together, if they may be, with content that ends at `end`.
     fn with(&self, next: &Self, end: u64) -> Option<Self> {
         let (a, b) = (self.shape.tombstones, next.shape.tombstones);
@@ -179,7 +180,7 @@ fn shape(log: &Log, source: &Source, marks: &Marks) -> Result<Option<Shape>> {
             return Ok(true);
         }
         let (mut records, body) = (records_of(segment, block)?, segment.body(block));
-        let bad = |what| segment.error(Bad { position: block.position, what });
+        let bad = |what| segment.error(BlockError { position: block.position, what });
         let mut at = begin;
         while let Some(parts) = records.next(body).map_err(bad)? {
             has_tombstones |= parts.value.is_none() && parts.key.is_some() && !marks.goes(at);

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::Malformed;
-use crate::format::segment::{Header, Previous};
-use crate::segment::walk::{Step, Walk};
-use crate::segment::{Bad, Block, Check, NO_BLOCK, Segment};
+use crate::format::DecodeError;
+use crate::format::segment::{Previous, SegmentHeader};
+use crate::segment::walk::{SegmentWalker, Step};
+use crate::segment::{Block, BlockError, Check, NO_BLOCK, Segment};
 
 use super::super::Log;
 
@@ -18,7 +18,7 @@ use super::super::Log;
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) sequence: u64,
-    pub(super) header: Header,
+    pub(super) header: SegmentHeader,
     /// Where its content ends.
     pub(super) end: u64,
     /// The segment that an end block there names; `None` where the next one supersedes.
@@ -40,13 +40,13 @@ impl Log {
             if *sequence >= durable {
                 break;
             }
-            let segment = self.chain.glance(*sequence)?;
+            let segment = self.chain.open_uncached(*sequence)?;
             let next = self.chain.header(*next)?;
             let told = next.previous.filter(|told| told.salt == segment.salt());
             let told = told.filter(|told| told.sequence == *sequence);
             let Some(told) = told else {
-                let what = Malformed::Damaged("a segment that the next one does not continue");
-                return Err(segment.error(Bad { position: 0, what }));
+                let what = DecodeError::Damaged("a segment that the next one does not continue");
+                return Err(segment.error(BlockError { position: 0, what }));
             };
             let named = Previous { sequence: next.sequence, salt: next.salt, end: told.end };
             sources.push(Source {
@@ -70,7 +70,7 @@ fn id_of(segment: &Segment) -> Result<(u64, u64)> {
 impl Source {
     /// The segment, unless there is another one in its place by now.
     pub(super) fn open(&self, log: &Log) -> Result<Option<Arc<Segment>>> {
-        match log.chain.glance(self.sequence) {
+        match log.chain.open_uncached(self.sequence) {
             Ok(segment) => Ok((id_of(&segment)? == self.id).then_some(segment)),
             Err(error) if super::super::chain::is_missing(&error) => Ok(None),
             Err(error) => Err(error),
@@ -82,7 +82,7 @@ impl Source {
         &self,
         log: &Log,
         seen: impl FnMut(&Segment, &Block, u64) -> Result<bool>,
-    ) -> Result<Walk> {
+    ) -> Result<SegmentWalker> {
         match self.open(log)? {
             Some(segment) => walk(&segment, self.end, seen),
             None => Err(super::super::chain::missing(&log.dir, self.sequence)),
@@ -96,12 +96,12 @@ pub(super) fn walk(
     segment: &Arc<Segment>,
     end: u64,
     mut seen: impl FnMut(&Segment, &Block, u64) -> Result<bool>,
-) -> Result<Walk> {
+) -> Result<SegmentWalker> {
     let mut segment = Arc::clone(segment);
     let mut walk = segment.opening()?.clone();
     while walk.position < end {
-        if segment.is_heavy() {
-            segment = Arc::new(segment.afresh()?);
+        if segment.exceeds_cache() {
+            segment = Arc::new(segment.reopen_empty()?);
         }
         let position = walk.position;
         match walk.step(&segment, Check::Full) {
@@ -111,7 +111,7 @@ pub(super) fn walk(
                 }
             }
             Ok(Some(_)) => {}
-            Ok(None) => return Err(segment.error(Bad { position, what: NO_BLOCK })),
+            Ok(None) => return Err(segment.error(BlockError { position, what: NO_BLOCK })),
             Err(bad) => return Err(segment.error(bad)),
         }
     }

@@ -15,10 +15,10 @@ use crate::format::address::Address;
 use crate::format::block::Kind;
 use crate::format::segment::Mark;
 use crate::format::state::LogState;
-use crate::format::{Malformed, PAGE};
-use crate::segment::index::{Index, Noted};
-use crate::segment::walk::{NUMBERS, Step, Walk};
-use crate::segment::{Bad, CANNOT_READ, Check, Segment, UNREAD};
+use crate::format::{DecodeError, PAGE};
+use crate::segment::index::{Index, IndexBuild};
+use crate::segment::walk::{NUMBERS, SegmentWalker, Step};
+use crate::segment::{BlockError, CANNOT_READ, Check, Segment, UNREAD};
 use crate::storage::Storage;
 
 use super::super::LogSettings;
@@ -28,9 +28,9 @@ use super::super::repair::last_written;
 /// Where the sound part of a log ends.
 pub(super) struct SoundEnd {
     pub(super) segment: Arc<Segment>,
-    pub(super) walk: Walk,
+    pub(super) walk: SegmentWalker,
     /// What was noted on the way; `None` where damage was passed over.
-    pub(super) noted: Option<Noted>,
+    pub(super) noted: Option<IndexBuild>,
     /// Why the log cannot go on in this segment, if it cannot.
     pub(super) cut: Option<&'static str>,
 }
@@ -101,7 +101,7 @@ pub(super) fn sound_end(
         let check =
             if clean && segment.word(mark.position) == 0 { Check::Header } else { Check::Full };
         let (begun, hurt) = begin(storage, chain, &segment, durable)?;
-        let whole_way = hurt.is_none().then(Noted::default);
+        let whole_way = hurt.is_none().then(IndexBuild::default);
         let begun = (begun, whole_way);
         let (walk, noted, stopped) = walk_sound(&segment, begun, limit, durable, (check, unread))?;
         let whole = limit.is_some_and(|limit| walk.position == limit);
@@ -139,11 +139,11 @@ fn begin(
     chain: &Chain,
     segment: &Segment,
     durable: u64,
-) -> Result<(Walk, Option<&'static str>)> {
+) -> Result<(SegmentWalker, Option<&'static str>)> {
     if durable <= PAGE {
-        return Ok((Walk::new(), None));
+        return Ok((SegmentWalker::new(), None));
     }
-    match Walk::through_snapshot(segment) {
+    match SegmentWalker::through_snapshot(segment) {
         Err(error @ Error::Corrupt { .. }) => {
             let walk = begun_by_predecessor(storage, chain, segment, durable, error)?;
             Ok((walk, Some("the snapshot that its segment begins with is damaged")))
@@ -160,7 +160,7 @@ fn begun_by_predecessor(
     segment: &Segment,
     durable: u64,
     error: Error,
-) -> Result<Walk> {
+) -> Result<SegmentWalker> {
     let Some(previous) = segment.header().previous else { return Err(error) };
     let before = chain.segment(previous.sequence)?;
     let Ok(known) = walk_durable(&before, previous.end) else { return Err(error) };
@@ -177,8 +177,8 @@ fn begun_by_predecessor(
             None => break,
         }
     }
-    let walk = Walk::begun_with(known.state, position);
-    let agrees = |entry: &crate::format::index::Entry| {
+    let walk = SegmentWalker::begun_with(known.state, position);
+    let agrees = |entry: &crate::format::index::IndexEntry| {
         let block = segment.block(entry.position, Check::Header).ok().flatten();
         let own = block.filter(|b| b.header.kind == Kind::Data && b.header.topic == entry.topic);
         own.is_none_or(|block| walk.first_offset(&block).ok() == Some(entry.offset))
@@ -188,7 +188,7 @@ fn begun_by_predecessor(
 }
 
 /// Walk a segment to a position up to which all of it is durable.
-fn walk_durable(segment: &Arc<Segment>, until: u64) -> Result<Walk> {
+fn walk_durable(segment: &Arc<Segment>, until: u64) -> Result<SegmentWalker> {
     let mut walk = segment.opening()?.clone();
     walk.go_to(&mut Arc::clone(segment), until)?;
     Ok(walk)
@@ -215,7 +215,7 @@ pub(super) fn go_beyond_loss(chain: &Chain, strays: &[u64], end: &mut SoundEnd) 
     });
     let topics: Vec<_> = end.walk.state.topics().map(|(n, topic)| (n, *topic)).collect();
     for (number, topic) in topics {
-        let same = |walk: &Walk| {
+        let same = |walk: &SegmentWalker| {
             let state = walk.state_beyond_damage();
             state.topic(number).filter(|t| t.generation == topic.generation).map(|t| t.next)
         };
@@ -230,18 +230,18 @@ pub(super) fn go_beyond_loss(chain: &Chain, strays: &[u64], end: &mut SoundEnd) 
 /// reported to whoever reads it, and what follows it stays.
 fn walk_sound(
     segment: &Arc<Segment>,
-    (mut walk, mut noted): (Walk, Option<Noted>),
+    (mut walk, mut noted): (SegmentWalker, Option<IndexBuild>),
     limit: Option<u64>,
     durable: u64,
     (check, unread): (Check, Unread),
-) -> Result<(Walk, Option<Noted>, Option<&'static str>)> {
+) -> Result<(SegmentWalker, Option<IndexBuild>, Option<&'static str>)> {
     let mut segment = Arc::clone(segment);
     let durable = limit.map_or(durable, |limit| durable.min(limit));
-    let reached = |walk: &Walk| limit.is_some_and(|limit| walk.position >= limit);
+    let reached = |walk: &SegmentWalker| limit.is_some_and(|limit| walk.position >= limit);
     while !reached(&walk) {
         let position = walk.position;
-        if segment.is_heavy() {
-            segment = Arc::new(segment.afresh()?);
+        if segment.exceeds_cache() {
+            segment = Arc::new(segment.reopen_empty()?);
         }
         let mut seen = |step: &Step| noted.iter_mut().for_each(|noted| noted.note(step));
         match sound_step(&segment, &mut walk, check, &mut seen) {
@@ -251,7 +251,9 @@ fn walk_sound(
             }
             Ok(Some(_)) => {}
             Ok(None) if position >= durable => return Ok((walk, noted, None)),
-            Err(bad) if matches!(bad.what, Malformed::Unknown(_)) => return Err(segment.error(bad)),
+            Err(bad) if matches!(bad.what, DecodeError::Unknown(_)) => {
+                return Err(segment.error(bad));
+            }
             Err(bad)
                 if position >= durable && bad.what == CANNOT_READ && unread == Unread::Fails =>
             {
@@ -268,10 +270,10 @@ fn walk_sound(
     Ok((walk, noted, None))
 }
 
-fn said(bad: Bad) -> &'static str {
+fn said(bad: BlockError) -> &'static str {
     match bad.what {
-        Malformed::Damaged(what) | Malformed::Unknown(what) => what,
-        Malformed::Newer(_) => "a newer version",
+        DecodeError::Damaged(what) | DecodeError::Unknown(what) => what,
+        DecodeError::Newer(_) => "a newer version",
     }
 }
 
@@ -279,10 +281,10 @@ fn said(bad: Bad) -> &'static str {
 /// last. On failure the walk is where it was.
 pub(in crate::log) fn sound_step(
     segment: &Segment,
-    walk: &mut Walk,
+    walk: &mut SegmentWalker,
     check: Check,
     seen: &mut impl FnMut(&Step),
-) -> std::result::Result<Option<Step>, Bad> {
+) -> std::result::Result<Option<Step>, BlockError> {
     let Some(head) = segment.block(walk.position, check)? else { return Ok(None) };
     if head.header.group_len == 0 {
         let step = walk.step(segment, check)?;
@@ -294,7 +296,8 @@ pub(in crate::log) fn sound_step(
     // All of it before the first step: what the log knows is too large to be copied for each group.
     let mut position = head.position;
     while position < end {
-        let missing = Bad { position, what: Malformed::Damaged("a group that is not whole") };
+        let missing =
+            BlockError { position, what: DecodeError::Damaged("a group that is not whole") };
         let block = segment.block(position, check)?.ok_or(missing)?;
         walk.check(segment, &block)?;
         position = block.end();

@@ -26,25 +26,25 @@ use crate::format::address::Address;
 use crate::format::control::{at, flag};
 use crate::format::segment::{Mark, Previous};
 use crate::format::{PAGE, names};
-use crate::segment::index::{Index, Noted};
+use crate::segment::index::{Index, IndexBuild};
 use crate::segment::{Reading, Segment};
 use crate::storage::Storage;
 
 use super::append::RESERVE;
-use super::beyond::{doubted, leaps};
 use super::chain::{Chain, Connected, segments_of};
 use super::compact::is_replaced;
 use super::control::Control;
 use super::create::FIRST_ALLOCATION;
 use super::guard::wait_for_flock;
-use super::known::Known;
+use super::header_repair::headless;
+use super::index_rebuild::bad_index;
 use super::latch::publish_end;
-use super::mending::{Mend, MendStep};
-use super::rehead::headless;
-use super::reindex::bad_index;
+use super::lost_offsets::{doubted, leaps};
+use super::recovered_tail::RecoveredTail;
 use super::repair::last_written;
+use super::repair_report::{RepairKind, RepairStep};
 use super::roll::quarantine;
-use super::supersede::{Carried, Cut, Maker, NewEnd, collect_between, supersede};
+use super::supersede::{CarriedBlock, Maker, NewEnd, TruncationPoint, collect_between, supersede};
 use super::trim::trims_before;
 use super::{LogSettings, Member, write_access};
 
@@ -65,7 +65,7 @@ pub fn ensure(
     dir: &Path,
     settings: &LogSettings,
     member: &dyn Member,
-) -> Result<Option<(Control, Option<Known>)>> {
+) -> Result<Option<(Control, Option<RecoveredTail>)>> {
     let recovered = recover(storage, dir, settings, member, false)?;
     Ok(recovered.map(|recovered| (recovered.control, recovered.known)))
 }
@@ -80,7 +80,7 @@ pub fn mend(
     dir: &Path,
     settings: &LogSettings,
     member: &dyn Member,
-) -> Result<Vec<MendStep>> {
+) -> Result<Vec<RepairStep>> {
     let recovered = recover(storage, dir, settings, member, true)?;
     Ok(recovered.map_or_else(Vec::new, |recovered| recovered.steps))
 }
@@ -115,7 +115,7 @@ fn recover(
 #[derive(Debug)]
 pub struct Planned {
     /// Its steps, in their order; indexes of sealed segments included.
-    pub steps: Vec<MendStep>,
+    pub steps: Vec<RepairStep>,
     /// Offsets behind which each topic would go on, by topic number.
     pub ends: Vec<(u32, u64)>,
 }
@@ -161,8 +161,8 @@ pub fn plan(
 /// A log that was recovered.
 struct Recovered {
     control: Control,
-    steps: Vec<MendStep>,
-    known: Option<Known>,
+    steps: Vec<RepairStep>,
+    known: Option<RecoveredTail>,
 }
 
 fn is_current(storage: &dyn Storage, dir: &Path, settings: &LogSettings, incarnation: u64) -> bool {
@@ -181,7 +181,7 @@ struct Decision {
     strays: Vec<u64>,
     /// Those of them that were, or hang together with it.
     cut_off: Vec<u64>,
-    steps: Vec<MendStep>,
+    steps: Vec<RepairStep>,
 }
 
 struct Recovery<'a> {
@@ -255,26 +255,30 @@ impl<'a> Recovery<'a> {
     }
 
     /// The decision in words.
-    fn steps(&self, decision: &Decision) -> Result<Vec<MendStep>> {
+    fn steps(&self, decision: &Decision) -> Result<Vec<RepairStep>> {
         let file_len = |path: &Path| self.storage.stat(path).map_or(0, |stat| stat.allocated);
         let step = |mend, path: PathBuf, why: &str| {
             let (bytes, why) = (file_len(&path), why.to_owned());
-            MendStep { mend, path, position: 0, bytes, why }
+            RepairStep { mend, path, position: 0, bytes, why }
         };
         let mut steps = Vec::new();
         for path in &decision.temporaries {
-            steps.push(step(Mend::RemoveTemporary, path.clone(), "somebody ended before using it"));
+            steps.push(step(
+                RepairKind::RemoveTemporary,
+                path.clone(),
+                "somebody ended before using it",
+            ));
         }
         if decision.page == Page::New {
             let why = "it is missing or damaged, and holds nothing that the segments do not say";
-            steps.push(step(Mend::NewControl, self.dir.join("control"), why));
+            steps.push(step(RepairKind::NewControl, self.dir.join("control"), why));
         }
         for sequence in &decision.strays {
             let path = self.dir.join(names::segment(*sequence));
             let (mend, why) = if is_replaced(&decision.chain, &decision.sequences, *sequence) {
-                (Mend::RemoveTemporary, "a compacted segment is in its place")
+                (RepairKind::RemoveTemporary, "a compacted segment is in its place")
             } else {
-                (Mend::SetAside, "it is not reached by what is sound of the log")
+                (RepairKind::SetAside, "it is not reached by what is sound of the log")
             };
             steps.push(step(mend, path, why));
         }
@@ -286,7 +290,13 @@ impl<'a> Recovery<'a> {
             };
             let bytes = behind - position;
             let path = segment.path().to_path_buf();
-            steps.push(MendStep { mend: Mend::Cut, path, position, bytes, why: why.into() });
+            steps.push(RepairStep {
+                mend: RepairKind::Cut,
+                path,
+                position,
+                bytes,
+                why: why.into(),
+            });
         }
         // A segment that supersedes begins with offsets beyond all damage.
         if decision.end.cut.is_some() || decision.page == Page::Doubtful {
@@ -297,8 +307,8 @@ impl<'a> Recovery<'a> {
             let why = "a sync failed, or its outcome is unknown";
             let path = self.dir.join(names::segment(decision.durable.sequence()));
             let position = decision.durable.position();
-            let mend = Mend::Save;
-            steps.push(MendStep { mend, path, position, bytes: 0, why: why.into() });
+            let mend = RepairKind::Save;
+            steps.push(RepairStep { mend, path, position, bytes: 0, why: why.into() });
         }
         Ok(steps)
     }
@@ -355,7 +365,7 @@ impl<'a> Recovery<'a> {
         pass(Point::RecoverLocks);
         control.set(at::INCARNATION, self.incarnation)?;
         pass(Point::RecoverDone);
-        control.rouse();
+        control.wake_all();
         Ok(Recovered { control, steps, known })
     }
 
@@ -370,7 +380,7 @@ impl<'a> Recovery<'a> {
     }
 
     /// Let the log go on where it ends.
-    fn go_on(&self, end: SoundEnd, maker: Maker) -> Result<(NewEnd, Option<Known>)> {
+    fn go_on(&self, end: SoundEnd, maker: Maker) -> Result<(NewEnd, Option<RecoveredTail>)> {
         let (storage, dir) = (&**self.storage, self.dir);
         let (access, settings) = (write_access(&self.settings), &self.settings);
         let sequence = end.segment.sequence();
@@ -386,7 +396,7 @@ impl<'a> Recovery<'a> {
         grown.map_err(|e| Error::io("allocate", segment.path(), e))?;
         let (bytes, mode) = (settings.segment_bytes, settings.file_mode);
         let indexed = match &end.noted {
-            Some(Noted { entries, .. }) => {
+            Some(IndexBuild { entries, .. }) => {
                 Index::replace(storage, dir, &segment, bytes, entries, mode)?;
                 entries.len() as u64
             }
@@ -400,12 +410,17 @@ impl<'a> Recovery<'a> {
         let tail = Address::new(sequence, position);
         let trimmed = trims_before(tail, &end.walk.state, &end.segment);
         let (salt, walk) = (segment.salt(), end.walk);
-        let known = end.noted.map(|noted| Known { salt, walk, noted });
+        let known = end.noted.map(|noted| RecoveredTail { salt, walk, noted });
         let allocated = Address::new(sequence, wanted);
         Ok((NewEnd { tail, allocated, indexed, trimmed }, known))
     }
 
-    fn supersede(&self, cut: &Cut, carried: &[Carried], maker: Maker) -> Result<NewEnd> {
+    fn supersede(
+        &self,
+        cut: &TruncationPoint,
+        carried: &[CarriedBlock],
+        maker: Maker,
+    ) -> Result<NewEnd> {
         supersede(&**self.storage, self.dir, &self.settings, cut, carried, maker)
     }
 
@@ -446,8 +461,8 @@ fn lacks_durable(newest: &Segment) -> Result<bool> {
     Ok(newest.read_mark()?.is_some_and(|mark| mark.succeeded))
 }
 
-fn cut_at(end: &SoundEnd) -> Cut {
+fn cut_at(end: &SoundEnd) -> TruncationPoint {
     let (sequence, salt) = (end.segment.sequence(), end.segment.salt());
     let previous = Previous { sequence, salt, end: end.walk.position };
-    Cut { previous, state: end.walk.state_beyond_damage().into_owned(), durable: false }
+    TruncationPoint { previous, state: end.walk.state_beyond_damage().into_owned(), durable: false }
 }

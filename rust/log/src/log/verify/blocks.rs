@@ -12,11 +12,11 @@ use crate::error::Result;
 use crate::format::address::{Address, MAX_POSITION};
 use crate::format::block::{HEADER_LEN, Kind};
 use crate::format::state::{End, LogState};
-use crate::format::{Malformed, PAGE};
-use crate::segment::walk::{Step, Walk};
-use crate::segment::{Bad, Block, Check, NO_BLOCK, Segment};
+use crate::format::{DecodeError, PAGE};
+use crate::segment::walk::{SegmentWalker, Step};
+use crate::segment::{Block, BlockError, Check, NO_BLOCK, Segment};
 
-use super::super::data::DataBlock;
+use super::super::data_block::DataBlock;
 use super::hints::Hints;
 use super::survey::Link;
 use super::{Finding, Pass, Severity};
@@ -26,25 +26,25 @@ const REPORT_EVERY: u64 = 1 << 20;
 
 /// What is carried from one segment to the next.
 #[derive(Default)]
-struct Carried {
+struct SegmentCarry {
     /// What the log knew at the end of the segment before; `None` when that is not known.
     state: Option<LogState>,
     /// Offset of the next record, by topic number.
     expected: HashMap<u32, u64>,
     /// Damage whose lost offsets are still to be learned.
-    pending: Option<Pending>,
+    pending: Option<PendingCorruption>,
     /// What the end block of the segment before named.
     named: Option<End>,
 }
 
 /// Damage that a later block will tell more about.
-struct Pending {
+struct PendingCorruption {
     finding: Finding,
     /// True when it was noted, with the offsets of some topic.
     told: bool,
 }
 
-impl Pending {
+impl PendingCorruption {
     fn new(finding: Finding) -> Option<Self> {
         Some(Self { finding, told: false })
     }
@@ -53,7 +53,7 @@ impl Pending {
 /// A walk through one segment that goes on behind damage.
 struct Tour<'t> {
     segment: Arc<Segment>,
-    walk: Walk,
+    walk: SegmentWalker,
     /// Everything before it must be there.
     must: u64,
     /// Everything before it was on the medium.
@@ -62,16 +62,16 @@ struct Tour<'t> {
     group_end: u64,
     head: u64,
     /// What was wrong with the block before, as long as nothing sound came since.
-    last_bad: Option<Malformed>,
+    last_bad: Option<DecodeError>,
     /// True while the walk is among the snapshots that a segment begins with.
     opening: bool,
-    carried: &'t mut Carried,
+    carried: &'t mut SegmentCarry,
 }
 
 impl Pass<'_> {
     /// Walk all segments. Returns what the log knows at its end.
     pub(super) fn blocks(&mut self, links: &[Link], marked: Address) -> Result<LogState> {
-        let mut carried = Carried::default();
+        let mut carried = SegmentCarry::default();
         let mut committed = Address::default();
         for link in links {
             if link.after_gap {
@@ -85,7 +85,7 @@ impl Pass<'_> {
                 let what = "nothing in it can be checked: what ties its blocks to it is lost";
                 self.flush(&mut carried);
                 let found = Finding::new(Severity::Damage, &link.path, 0, what);
-                carried.pending = Pending::new(found);
+                carried.pending = PendingCorruption::new(found);
                 carried.state = None;
                 continue;
             };
@@ -104,7 +104,7 @@ impl Pass<'_> {
         link: &Link,
         segment: Arc<Segment>,
         marked: Address,
-        carried: &mut Carried,
+        carried: &mut SegmentCarry,
     ) -> Result<Address> {
         let within = |address: Address| {
             let sequence = address.sequence();
@@ -121,7 +121,7 @@ impl Pass<'_> {
         let hints = Hints::load(&**self.storage, &self.subject.dir, &segment);
         let mut tour = Tour {
             segment,
-            walk: Walk::new(),
+            walk: SegmentWalker::new(),
             must,
             durable: within(marked),
             hints,
@@ -155,12 +155,12 @@ impl Pass<'_> {
             if link.end.is_some_and(|end| position >= end) {
                 break;
             }
-            if tour.segment.is_heavy() {
-                tour.segment = Arc::new(tour.segment.afresh()?);
+            if tour.segment.exceeds_cache() {
+                tour.segment = Arc::new(tour.segment.reopen_empty()?);
             }
             let kind = if tour.opening { tour.segment.kind(position) } else { Ok(None) };
             if tour.opening && kind.is_ok_and(|kind| kind != Some(Kind::Snapshot)) {
-                self.settle(tour);
+                self.end_snapshots(tour);
             }
             match tour.walk.step(&tour.segment, Check::Full) {
                 Ok(Some(Step::End { end, .. })) if position >= tour.must || ends_here(link) => {
@@ -172,7 +172,7 @@ impl Pass<'_> {
                 Ok(Some(Step::Other(block) | Step::End { block, .. })) => self.other(tour, &block),
                 Ok(None) if position >= tour.must => break,
                 Ok(None) => {
-                    if !self.bad(tour, Bad { position, what: NO_BLOCK }) {
+                    if !self.bad(tour, BlockError { position, what: NO_BLOCK }) {
                         break;
                     }
                 }
@@ -238,7 +238,7 @@ impl Pass<'_> {
     }
 
     /// The snapshots of a segment are over: they say with which offsets it begins.
-    fn settle(&mut self, tour: &mut Tour<'_>) {
+    fn end_snapshots(&mut self, tour: &mut Tour<'_>) {
         tour.opening = false;
         if self.bases.is_none() {
             let topics = tour.walk.state.topics();
@@ -281,7 +281,7 @@ impl Pass<'_> {
     }
 
     /// Note what was found damaged and is not yet told.
-    fn flush(&mut self, carried: &mut Carried) {
+    fn flush(&mut self, carried: &mut SegmentCarry) {
         let pending = carried.pending.take().filter(|pending| !pending.told);
         self.report.note_all(pending.map(|pending| pending.finding));
     }
@@ -292,7 +292,7 @@ impl Pass<'_> {
     }
 
     /// Bytes that are no block: note them and go on behind them. False when there is nothing behind.
-    fn bad(&mut self, tour: &mut Tour<'_>, bad: Bad) -> bool {
+    fn bad(&mut self, tour: &mut Tour<'_>, bad: BlockError) -> bool {
         let severity = severity(tour, bad.position);
         let limit = tour.must.min(tour.segment.map().len());
         let behind = tour.segment.next_sound(bad.position + 8, limit + HEADER_LEN as u64);
@@ -307,7 +307,8 @@ impl Pass<'_> {
         } else {
             self.flush(tour.carried);
             let found = Finding::of_error(severity, tour.segment.path(), &error);
-            tour.carried.pending = Pending::new(Finding { len: to - bad.position, ..found });
+            tour.carried.pending =
+                PendingCorruption::new(Finding { len: to - bad.position, ..found });
         }
         tour.last_bad = Some(bad.what);
         if tour.opening {

@@ -39,9 +39,9 @@ use crate::segment::{Reading, UNREAD};
 use crate::storage::Storage;
 
 use super::LogSettings;
-use super::beyond::doubted;
 use super::chain::list_segments;
 use super::control::Control;
+use super::lost_offsets::doubted;
 use super::recover::recovered_end;
 
 /// What is said of a topic that the log does not know: perhaps one that was deleted meanwhile.
@@ -171,7 +171,7 @@ impl Finding {
 
 /// A topic of a log, by the number that its blocks carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownTopic {
     /// Its name.
     pub topic: String,
     /// Which partition of it the number stands for.
@@ -188,7 +188,7 @@ pub struct Subject {
     /// Its generation.
     pub generation: [u8; 16],
     /// Its topics, by number.
-    pub topics: BTreeMap<u32, Known>,
+    pub topics: BTreeMap<u32, KnownTopic>,
 }
 
 /// How far a partition of a topic reaches.
@@ -260,7 +260,7 @@ impl LogReport {
 
 /// What the control page says, as far as it can be believed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ends {
+struct ControlEnds {
     tail: Address,
     durable: Address,
     latched: bool,
@@ -297,9 +297,9 @@ pub fn verify_log(
 }
 
 /// Device and inode of a file; `None` where there is none.
-type Identity = Option<(u64, u64)>;
+type FileIdentity = Option<(u64, u64)>;
 
-fn identity(storage: &Arc<dyn Storage>, subject: &Subject, sequence: u64) -> Identity {
+fn identity(storage: &Arc<dyn Storage>, subject: &Subject, sequence: u64) -> FileIdentity {
     let stat = storage.stat(&subject.dir.join(names::segment(sequence))).ok()?;
     Some((stat.device, stat.inode))
 }
@@ -319,7 +319,7 @@ struct Pass<'a> {
     storage: &'a Arc<dyn Storage>,
     subject: &'a Subject,
     report: LogReport,
-    ends: Option<Ends>,
+    ends: Option<ControlEnds>,
     /// What the log knew at its durable end.
     state_at_durable: Option<LogState>,
     /// Offsets with which the oldest segment that is there begins, by topic number.
@@ -355,7 +355,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Returns the segments that it found, and which files those are.
-    fn run(&mut self) -> Result<Vec<(u64, Identity)>> {
+    fn run(&mut self) -> Result<Vec<(u64, FileIdentity)>> {
         // In this order: the segment that the end lies in is there by the time of the list.
         self.ends = self.control();
         let listed = list_segments(&**self.storage, &self.subject.dir)?;
@@ -417,14 +417,14 @@ impl<'a> Pass<'a> {
     }
 
     /// What the control page says; `None` when there is none that can be used.
-    fn control(&mut self) -> Option<Ends> {
+    fn control(&mut self) -> Option<ControlEnds> {
         let (dir, generation) = (&self.subject.dir, self.subject.generation);
         match Control::open_unmapped(&**self.storage, dir, generation) {
             // A page that was made and never used says nothing.
             Ok(control) if control.incarnation() == 0 => None,
             Ok(control) => {
                 self.words(&control);
-                Some(Ends {
+                Some(ControlEnds {
                     // In this order: what is durable is committed, also when both move meanwhile.
                     durable: control.durable(),
                     tail: control.tail(),

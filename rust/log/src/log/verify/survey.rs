@@ -12,9 +12,9 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::format::address::Address;
 use crate::format::names;
-use crate::format::segment::{Header, Previous};
+use crate::format::segment::{Previous, SegmentHeader};
 use crate::segment::{Segment, read_header};
-use crate::storage::Open;
+use crate::storage::OpenMode;
 
 use super::super::chain::{list_segments, names_successor};
 use super::{Finding, Pass, Severity};
@@ -25,7 +25,7 @@ pub(super) struct Link {
     pub(super) sequence: u64,
     pub(super) path: PathBuf,
     /// To read it with; `None` where nothing tells its salt.
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<SegmentHeader>,
     /// Where its content ends, as its successor says; `None` for the newest, and where that one's
     /// header is gone.
     pub(super) end: Option<u64>,
@@ -38,7 +38,7 @@ pub(super) struct Link {
 }
 
 /// What the headers say, by sequence.
-type Headers = BTreeMap<u64, Header>;
+type Headers = BTreeMap<u64, SegmentHeader>;
 
 impl Pass<'_> {
     /// Find the chain, oldest segment first, and note what is wrong with it.
@@ -86,9 +86,10 @@ impl Pass<'_> {
         links
     }
 
-    fn header(&mut self, sequence: u64) -> Option<Header> {
+    fn header(&mut self, sequence: u64) -> Option<SegmentHeader> {
         let path = self.subject.dir.join(names::segment(sequence));
-        let file = self.storage.open(&path, Open::Read).map_err(|e| Error::io("open", &path, e));
+        let file =
+            self.storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e));
         let header = file.and_then(|file| read_header(&*file, &path));
         let found = match header {
             Ok(header) if header.log == self.subject.generation && header.sequence == sequence => {
@@ -128,7 +129,7 @@ impl Pass<'_> {
 
     /// The control page names a segment that must be there, and so does a mark that says that the one
     /// behind it is on the medium.
-    fn check_tail(&mut self, newest: u64, header: Option<&Header>) {
+    fn check_tail(&mut self, newest: u64, header: Option<&SegmentHeader>) {
         let mark = header.and_then(|header| self.open(header)?.mark());
         let promised = mark.is_some_and(|mark| mark.succeeded) && !self.is_followed(newest);
         let tail = self.ends.map_or(0, |ends| ends.tail.sequence());
@@ -153,9 +154,9 @@ impl Pass<'_> {
     fn vouched(
         &mut self,
         sequence: u64,
-        own: Option<&Header>,
+        own: Option<&SegmentHeader>,
         told: Option<Previous>,
-    ) -> Option<Header> {
+    ) -> Option<SegmentHeader> {
         let Some(told) = told else { return own.cloned() };
         match own {
             Some(own) if own.salt == told.salt => return Some(own.clone()),
@@ -171,8 +172,8 @@ impl Pass<'_> {
     }
 
     /// A header for a segment that lost its own.
-    pub(super) fn made_up(&self, sequence: u64, salt: u64) -> Header {
-        Header {
+    pub(super) fn made_up(&self, sequence: u64, salt: u64) -> SegmentHeader {
+        SegmentHeader {
             log: self.subject.generation,
             sequence,
             salt,
@@ -184,13 +185,19 @@ impl Pass<'_> {
     }
 
     /// Open a segment to be read without a map.
-    pub(super) fn open(&self, header: &Header) -> Option<Arc<Segment>> {
+    pub(super) fn open(&self, header: &SegmentHeader) -> Option<Arc<Segment>> {
         let path = self.subject.dir.join(names::segment(header.sequence));
-        let file = self.storage.open(&path, Open::Read).ok()?;
+        let file = self.storage.open(&path, OpenMode::Read).ok()?;
         Segment::without_map(path, file, header.clone(), 0).ok().map(Arc::new)
     }
 
-    fn link(&self, sequence: u64, header: Option<Header>, end: Option<u64>, named: bool) -> Link {
+    fn link(
+        &self,
+        sequence: u64,
+        header: Option<SegmentHeader>,
+        end: Option<u64>,
+        named: bool,
+    ) -> Link {
         let path = self.subject.dir.join(names::segment(sequence));
         Link { sequence, path, header, end, newest: false, named, after_gap: false }
     }

@@ -1,7 +1,7 @@
 //! What counts as an attempt: work that was begun, and nothing else. Suspects come alone.
 
 use super::*;
-use crate::format::queue::Header;
+use crate::format::queue::QueueHeader;
 
 fn attempts(jobs: &[Job]) -> Vec<u32> {
     jobs.iter().map(|job| job.lease.attempt).collect()
@@ -164,19 +164,19 @@ fn the_file_of_an_earlier_build_is_copied_and_its_attempts_count() {
     work.nack(&topic, &leases(&jobs[1..]), Duration::ZERO).unwrap();
     drop(work);
     let path = topic.store().layout().queue("work").unwrap();
-    let file = machine.open(&path, Open::ReadWrite).unwrap();
+    let file = machine.open(&path, OpenMode::ReadWrite).unwrap();
     let mut bytes = [0; crate::format::queue::HEADER_LEN];
     file.read_at(&mut bytes, 0).unwrap();
-    let header = Header::decode(&bytes).unwrap();
-    let earlier = Header { counts_begun: false, ..header.clone() };
+    let header = QueueHeader::decode(&bytes).unwrap();
+    let earlier = QueueHeader { counts_begun: false, ..header.clone() };
     file.write_at(&earlier.encode(), 0).unwrap();
     // A process that does not have the file open.
     let topic = topic_on(&machine.process()).unwrap();
     let work = queue(&topic, SMALL);
     file.read_at(&mut bytes, 0).unwrap();
-    assert_eq!(Header::decode(&bytes), Ok(earlier), "nothing is written to the file itself");
-    machine.open(&path, Open::Read).unwrap().read_at(&mut bytes, 0).unwrap();
-    assert_eq!(Header::decode(&bytes), Ok(header));
+    assert_eq!(QueueHeader::decode(&bytes), Ok(earlier), "nothing is written to the file itself");
+    machine.open(&path, OpenMode::Read).unwrap().read_at(&mut bytes, 0).unwrap();
+    assert_eq!(QueueHeader::decode(&bytes), Ok(header));
     assert_eq!(batches(&work, &topic), [[(1, 2), (2, 2), (3, 1), (4, 1)]]);
     assert_eq!(work.info(&topic).unwrap().done, 1);
 }

@@ -3,7 +3,7 @@
 //! What would not end is ended by storage that fails from some call on.
 
 use super::*;
-use crate::format::queue::{Entry, VERSION_LEN};
+use crate::format::queue::{JobEntry, VERSION_LEN};
 use crate::storage::faulty::Call;
 
 /// More calls than anything here needs.
@@ -24,7 +24,7 @@ fn copy_on_write() -> MemoryStorage {
 
 fn be_patient(faulty: &FaultyStorage, call: Call) {
     let last = faulty.count(call) + PATIENCE;
-    faulty.plan(Fault::at(last, How::Errno(libc::EIO)).forever().only(call));
+    faulty.plan(Fault::at(last, FailureKind::Errno(libc::EIO)).forever().only(call));
 }
 
 fn state(topic: &Topic) -> StateFile {
@@ -55,7 +55,7 @@ fn that_the_path_cannot_be_looked_at_does_not_make_a_file_one_that_was_replaced(
     let work = queue(&topic, SMALL);
     let jobs = take(&work, &topic, 2);
     state(&topic).set(at::REPLACED, 1).unwrap();
-    faulty.plan(Fault::at(faulty.total() + 1, How::Errno(libc::EIO)).forever());
+    faulty.plan(Fault::at(faulty.total() + 1, FailureKind::Errno(libc::EIO)).forever());
     let told = work.info(&topic).unwrap_err();
     assert!(matches!(&told, Error::Io { .. }), "{told}");
     faulty.heal();
@@ -191,7 +191,7 @@ fn whatever_is_derived_says_takes_end_and_nothing_that_is_out_is_handed_out() {
 }
 
 /// Store ends with their checksum.
-fn forge_ends(file: &StateFile, slots: &[usize], change: impl Fn(&mut Ends)) {
+fn forge_ends(file: &StateFile, slots: &[usize], change: impl Fn(&mut QueueEnds)) {
     let (mut ends, _) = file.ends().unwrap();
     change(&mut ends);
     slots.iter().for_each(|slot| file.put_ends(&ends, *slot).unwrap());
@@ -265,7 +265,7 @@ fn whatever_serial_a_damaged_version_says_the_next_one_holds() {
         file.set(other + 8, held).unwrap();
         assert_eq!(file.entry(0).entry, found.entry, "{ahead:#x} ahead");
         let attempts = found.entry.attempts + 1;
-        file.put(0, &file.entry(0), Entry { attempts, ..found.entry }).unwrap();
+        file.put(0, &file.entry(0), JobEntry { attempts, ..found.entry }).unwrap();
         assert_eq!(file.entry(0).entry.attempts, attempts, "{ahead:#x} ahead");
     }
 }

@@ -13,7 +13,7 @@ fn with_a_delayed_job(machine: &MemoryStorage) -> (FaultyStorage, Topic) {
     for i in 0..4 {
         let headers = [(NOT_BEFORE, Some(until.as_bytes()))];
         let headers = if i == 1 { &headers[..] } else { &[] };
-        topic.append(0, &Record { headers, ..Record::value(b"job") }, None).unwrap();
+        topic.append(0, &NewRecord { headers, ..NewRecord::value(b"job") }, None).unwrap();
     }
     (faulty, topic)
 }
@@ -25,7 +25,7 @@ fn a_take_that_does_not_get_the_lock_strands_no_job() {
             let machine = machine().on(Filesystem::CopyOnWrite("btrfs"));
             let (faulty, topic) = with_a_delayed_job(&machine);
             let work = queue(&topic, SMALL);
-            let fault = Fault::at(faulty.count(Call::Lock) + k, How::Errno(libc::EIO));
+            let fault = Fault::at(faulty.count(Call::Lock) + k, FailureKind::Errno(libc::EIO));
             let fault = fault.only(Call::Lock);
             faulty.plan(if lasts { fault.forever() } else { fault });
             let first = work.take(&topic, 9, LEASE);
@@ -53,7 +53,7 @@ fn jobs_are_buried_whole_or_not_at_all() {
         let (faulty, topic) = with_a_delayed_job(&machine);
         let work = queue(&topic, SMALL);
         let jobs: Vec<_> = take(&work, &topic, 2).iter().map(Job::to_ack).collect();
-        let fault = Fault::at(faulty.count(Call::Lock) + k, How::Errno(libc::EIO));
+        let fault = Fault::at(faulty.count(Call::Lock) + k, FailureKind::Errno(libc::EIO));
         faulty.plan(fault.only(Call::Lock));
         let buried = work.bury(&topic, &jobs);
         if faulty.failed() == 0 {
@@ -73,7 +73,7 @@ fn damage(machine: &MemoryStorage, offset: u64) -> impl FnOnce() {
     let record = topic_on(&machine.process()).unwrap().get(0, offset).unwrap();
     let (path, position) = (record.block().path().to_owned(), record.block().position() + 40);
     drop(record);
-    let file = machine.open(&path, Open::ReadWrite).unwrap();
+    let file = machine.open(&path, OpenMode::ReadWrite).unwrap();
     let mut byte = [0];
     file.read_at(&mut byte, position).unwrap();
     file.write_at(&[byte[0] ^ 1], position).unwrap();
@@ -183,7 +183,8 @@ fn a_queue_opens_anew_although_a_job_that_came_back_is_damaged() {
     let topic = filled(&machine, 4, SyncMode::Durable);
     let work = queue(&topic, KEYED);
     work.nack(&topic, &leases(&take(&work, &topic, 2)), Duration::ZERO).unwrap();
-    let state = machine.open(std::path::Path::new("/store/queues/work"), Open::ReadWrite).unwrap();
+    let state =
+        machine.open(std::path::Path::new("/store/queues/work"), OpenMode::ReadWrite).unwrap();
     state.sync_all().unwrap();
     let crash = machine.journal().crash_at_end();
     let image = crash.image(&crash.nothing());
@@ -219,7 +220,7 @@ fn a_file_that_a_delay_made_large_is_small_again_when_it_is_over() {
         // Each take that finds nothing makes it smaller by one step.
         assert!((0..4).all(|_| take(&b, &second, 1).is_empty()));
         // A lease that is out stays one, through any size.
-        topic.append(0, &Record::value(b"new"), Some(SyncMode::Durable)).unwrap();
+        topic.append(0, &NewRecord::value(b"new"), Some(SyncMode::Durable)).unwrap();
         let late = take(&b, &second, 1);
         assert_eq!((b.info(&second).unwrap().capacity, offsets(&late)), (64, vec![2000]));
         ack(&b, &second, &late).unwrap();
@@ -251,14 +252,14 @@ fn behind_a_failed_sync_what_was_acked_before_may_come_again_and_nothing_is_lost
     let store = Store::open_on(Arc::new(faulty.clone()), "/store", &options).unwrap();
     let topic = Topic::open(&store, "jobs", &small_segments()).unwrap();
     for _ in 0..4 {
-        topic.append(0, &Record::value(b"job"), Some(SyncMode::None)).unwrap();
+        topic.append(0, &NewRecord::value(b"job"), Some(SyncMode::None)).unwrap();
     }
     let work = queue(&topic, SMALL);
     let jobs = take(&work, &topic, 4);
     // The first stays, so that nothing below it is forgotten.
     ack(&work, &topic, &jobs[1..3]).unwrap();
     let next = faulty.count(Call::SyncData) + 1;
-    faulty.plan(Fault::at(next, How::Errno(libc::EIO)).only(Call::SyncData));
+    faulty.plan(Fault::at(next, FailureKind::Errno(libc::EIO)).only(Call::SyncData));
     topic.flush().unwrap();
     assert_eq!(faulty.failed(), 1);
     ack(&work, &topic, &jobs[3..]).unwrap();

@@ -5,14 +5,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::format::block::{Header, Kind, flag};
-use crate::format::segment::{Header as SegmentHeader, Mark};
+use crate::format::block::{BlockHeader, Kind, flag};
+use crate::format::segment::{Mark, SegmentHeader};
 use crate::format::state::{LogState, TopicState};
 use crate::format::{PAGE, checksum, names};
 use crate::segment::create::{Builder, own_header};
 use crate::segment::{Reading, Segment};
 use crate::storage::memory::MemoryStorage;
-use crate::storage::{Access, File, Open, Storage};
+use crate::storage::{File, MapAccess, OpenMode, Storage};
 
 pub const LOG: [u8; 16] = [7; 16];
 pub const SEQUENCE: u64 = 3;
@@ -43,7 +43,7 @@ impl Draft {
         let (memory, dir) = (MemoryStorage::new(), PathBuf::from("/log"));
         memory.create_dir(&dir, 0o700).unwrap();
         let path = dir.join(names::segment(SEQUENCE));
-        let made = Builder::new(&memory, path, LEN, REACH, 0o600, Access::Write);
+        let made = Builder::new(&memory, path, LEN, REACH, 0o600, MapAccess::Write);
         let builder = made.unwrap();
         let mut header = SegmentHeader {
             log: LOG,
@@ -64,7 +64,7 @@ impl Draft {
     }
 
     /// Append a block; where it begins.
-    pub fn put(&mut self, header: &Header, body: &[u8]) -> u64 {
+    pub fn put(&mut self, header: &BlockHeader, body: &[u8]) -> u64 {
         let position = self.builder.position();
         self.builder.block(header, body).unwrap();
         self.blocks.push(position);
@@ -94,7 +94,7 @@ impl Draft {
     }
 
     pub fn file(&self) -> Arc<dyn File> {
-        self.memory.open(&self.path(), Open::ReadWrite).unwrap()
+        self.memory.open(&self.path(), OpenMode::ReadWrite).unwrap()
     }
 
     /// Change a byte.
@@ -116,16 +116,16 @@ pub fn snapshot(next: u64) -> Vec<u8> {
 }
 
 /// Header of a block of one record.
-pub fn data(topic: u32, offset: u32, flags: u16, body: &[u8]) -> Header {
+pub fn data(topic: u32, offset: u32, flags: u16, body: &[u8]) -> BlockHeader {
     let flags = flags | if topic == 0 { 0 } else { flag::TOPIC };
-    Header {
-        len: (Header::len_for(flags) + body.len()) as u32,
+    BlockHeader {
+        len: (BlockHeader::len_for(flags) + body.len()) as u32,
         body_crc: checksum::crc32(body),
         offset,
         count: 1,
         span: 1,
         flags,
         topic,
-        ..Header::new(Kind::Data)
+        ..BlockHeader::new(Kind::Data)
     }
 }

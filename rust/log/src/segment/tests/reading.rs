@@ -2,11 +2,11 @@
 //! longer gives back, and what is remembered for all who ask.
 
 use super::draft::{BOTH, Draft, LEN, REACH, data};
-use crate::format::block::{HEADER_LEN, Header as BlockHeader};
-use crate::segment::create::{Place, commit, put_header, void_header};
+use crate::format::block::{BlockHeader, HEADER_LEN};
+use crate::segment::create::{BlockPlace, commit, put_header, void_header};
 use crate::segment::index::Index;
 use crate::segment::*;
-use crate::storage::faulty::{Call, Fault, FaultyStorage, How};
+use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 const CHECKS: [Check; 3] = [Check::None, Check::Header, Check::Full];
 
@@ -57,15 +57,15 @@ fn a_block_that_reaches_beyond_its_file_is_damage_and_one_that_ends_with_it_is_s
     for (beyond, sound) in [(0, true), (8, false), (1 << 20, false)] {
         let draft = Draft::new();
         let (map, salt, position) = (draft.builder.map(), draft.builder.salt(), LEN - 64);
-        let place = Place { map, position, salt, seed: checksum::seed(salt) };
+        let place = BlockPlace { map, position, salt, seed: checksum::seed(salt) };
         let header = BlockHeader { len: 64 + beyond, ..data(0, 0, 0, &[0; 32]) };
         commit(place, put_header(place, &header).unwrap()).unwrap();
         for check in CHECKS {
             for reading in BOTH {
                 let found = draft.open(reading).block(position, check);
                 let end = found.map(|block| block.map(|block| block.end()));
-                let what = Malformed::Damaged("a block that reaches beyond its file");
-                let told = if sound { Ok(Some(LEN)) } else { Err(Bad { position, what }) };
+                let what = DecodeError::Damaged("a block that reaches beyond its file");
+                let told = if sound { Ok(Some(LEN)) } else { Err(BlockError { position, what }) };
                 assert_eq!(end, told, "{beyond} {check:?}");
             }
             let quick = draft.open(Reading::Map).plain(position, check);
@@ -262,6 +262,6 @@ fn a_first_page_that_does_not_come_back_is_no_page_without_a_mark() {
     let segment = draft.open_on(&faulty, Reading::Pread);
     assert_eq!(segment.read_mark().unwrap().map(|mark| mark.serial), Some(1));
     let reads = faulty.count(Call::Read);
-    faulty.plan(Fault::at(reads + 1, How::Errno(libc::EIO)).only(Call::Read).forever());
+    faulty.plan(Fault::at(reads + 1, FailureKind::Errno(libc::EIO)).only(Call::Read).forever());
     assert!(segment.mark().is_none() && segment.read_mark().is_err());
 }

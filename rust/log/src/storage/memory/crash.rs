@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::MemoryStorage;
 use super::disk::{Disk, DiskFile, Node, Sector, Tree, mix};
-use super::journal::{Event, Journal, NameOp, Pending, Replay};
+use super::journal::{Event, Journal, NameOp, Replay, ReplayFile};
 use super::world::{Settings, inode};
 
 /// What a choice is about.
@@ -47,7 +47,7 @@ pub struct Choice {
 }
 
 /// A file with open choices.
-struct Open {
+struct OpenChoices {
     number: u32,
     /// What is sure.
     base: Arc<DiskFile>,
@@ -69,7 +69,7 @@ pub struct Crash {
     ops: Vec<(NameOp, Option<usize>)>,
     /// Files without a choice, by number; the others are in `open`.
     sure: Vec<Option<Arc<DiskFile>>>,
-    open: Vec<Open>,
+    open: Vec<OpenChoices>,
 }
 
 /// How much [`Crash::explore`] has visited.
@@ -131,7 +131,12 @@ impl Crash {
     }
 
     /// The file if everything about it is sure; else it goes to `open`.
-    fn add_file(&mut self, number: u32, file: &Pending, path: &Arc<str>) -> Option<Arc<DiskFile>> {
+    fn add_file(
+        &mut self,
+        number: u32,
+        file: &ReplayFile,
+        path: &Arc<str>,
+    ) -> Option<Arc<DiskFile>> {
         let (mut sure, mut sectors) = (Vec::new(), Vec::new());
         for (sector, versions) in &file.sectors {
             let picks = &versions.picks;
@@ -162,7 +167,7 @@ impl Crash {
         if sectors.is_empty() && len.is_none() {
             return Some(base);
         }
-        self.open.push(Open { number, base, sectors, len });
+        self.open.push(OpenChoices { number, base, sectors, len });
         None
     }
 
@@ -380,7 +385,7 @@ impl std::fmt::Debug for Crash {
     }
 }
 
-impl Open {
+impl OpenChoices {
     fn picked(&self, selection: &[usize]) -> DiskFile {
         let sectors = self.sectors.iter();
         let picks =

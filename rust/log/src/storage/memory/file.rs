@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
-use super::super::{Access, File, LockKind, Map, Stat, StoreSink};
+use super::super::{File, LockKind, Map, MapAccess, Stat, StoreSink};
 use super::bytes::private;
 use super::world::World;
-use super::{Process, Shared};
+use super::{Process, SharedMachine};
 
 /// One result of one `open`.
-pub(super) struct Opened {
-    shared: Arc<Shared>,
+pub(super) struct OpenedFile {
+    shared: Arc<SharedMachine>,
     process: Arc<Process>,
     file: u32,
     number: u64,
@@ -26,7 +26,7 @@ pub(super) struct Opened {
     seen: AtomicU32,
 }
 
-impl Opened {
+impl OpenedFile {
     /// Run a call on the world; `EBADF` once the file is closed or the process dead.
     fn with<T>(&self, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
         self.shared.pause(&self.process);
@@ -54,7 +54,7 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenedFile {
     fn drop(&mut self) {
         self.shared.world().unlock(self.file, self.number);
     }
@@ -62,8 +62,8 @@ impl Drop for Opened {
 
 /// A file of a [`super::MemoryStorage`].
 pub struct MemoryFile {
-    opened: Mutex<Option<Arc<Opened>>>,
-    /// See [`Shared::made_by`].
+    opened: Mutex<Option<Arc<OpenedFile>>>,
+    /// See [`SharedMachine::made_by`].
     made_by: u32,
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Debug for MemoryFile {
 
 impl MemoryFile {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedMachine>,
         process: Arc<Process>,
         file: u32,
         (number, errors): (u64, u32),
@@ -86,12 +86,12 @@ impl MemoryFile {
     ) -> Self {
         let (closed, seen) = (AtomicBool::new(false), AtomicU32::new(errors));
         let made_by = shared.made_by;
-        let opened = Opened { shared, process, file, number, writable, closed, seen };
+        let opened = OpenedFile { shared, process, file, number, writable, closed, seen };
         let opened = Mutex::new(Some(Arc::new(opened)));
         Self { opened, made_by }
     }
 
-    fn opened(&self) -> io::Result<Arc<Opened>> {
+    fn opened(&self) -> io::Result<Arc<OpenedFile>> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         opened.clone().ok_or_else(|| Errno::BADF.into())
     }
@@ -141,17 +141,17 @@ impl File for MemoryFile {
         self.opened()?.sync()
     }
 
-    fn map(&self, len: u64, access: Access) -> io::Result<Map> {
+    fn map(&self, len: u64, access: MapAccess) -> io::Result<Map> {
         let opened = self.opened()?;
-        let writable = access != Access::Read;
+        let writable = access != MapAccess::Read;
         if writable && !opened.writable {
             return Err(Errno::ACCESS.into());
         }
         let memory = opened.with(|world| world.map(opened.file, len))?;
         let sink: Option<Arc<dyn StoreSink>> = match access {
-            Access::Read => None,
-            Access::Write => Some(Arc::new(Journaled(opened.clone()))),
-            Access::WriteThrough => Some(Arc::new(WriteThrough(opened.clone()))),
+            MapAccess::Read => None,
+            MapAccess::Write => Some(Arc::new(Journaled(opened.clone()))),
+            MapAccess::WriteThrough => Some(Arc::new(MemoryWriteThrough(opened.clone()))),
         };
         Ok(memory.map(len, writable, sink, opened))
     }
@@ -187,11 +187,11 @@ impl File for MemoryFile {
 
 /// Stores into shared memory, each with an event in the journal. The memory outlives `close`, as a
 /// real map does; only death of the process ends its stores.
-struct Journaled(Arc<Opened>);
+struct Journaled(Arc<OpenedFile>);
 
 impl Journaled {
     fn store(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
-        let Opened { shared, process, .. } = &*self.0;
+        let OpenedFile { shared, process, .. } = &*self.0;
         shared.pause(process);
         if !process.alive() {
             return Err(Errno::BADF.into());
@@ -215,15 +215,15 @@ impl StoreSink for Journaled {
     }
 
     fn noted(&self, position: u64, _value: u64) {
-        let Opened { shared, process, .. } = &*self.0;
+        let OpenedFile { shared, process, .. } = &*self.0;
         shared.step(process, |world| world.noted(self.0.file, position));
     }
 }
 
 /// Stores by `pwrite`.
-struct WriteThrough(Arc<Opened>);
+struct MemoryWriteThrough(Arc<OpenedFile>);
 
-impl StoreSink for WriteThrough {
+impl StoreSink for MemoryWriteThrough {
     fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.for_writing(|world| world.write(self.0.file, bytes, position))
     }

@@ -159,7 +159,7 @@ impl Versions {
 }
 
 /// One file in a replay.
-pub(super) struct Pending {
+pub(super) struct ReplayFile {
     /// What was durable, `sectors` aside.
     pub(super) base: Arc<DiskFile>,
     /// Sectors that were touched since.
@@ -170,7 +170,7 @@ pub(super) struct Pending {
     pub(super) allocated: super::disk::Pages,
 }
 
-impl Pending {
+impl ReplayFile {
     fn new(base: Arc<DiskFile>) -> Self {
         let (lens, allocated) = (vec![base.len], base.allocated.clone());
         Self { base, sectors: BTreeMap::new(), lens, allocated }
@@ -306,7 +306,7 @@ pub(super) struct Replay {
     pub(super) durable: Tree,
     /// Operations on names, in order; the first is never synced.
     pub(super) ops: Vec<NameOp>,
-    pub(super) files: Vec<Option<Pending>>,
+    pub(super) files: Vec<Option<ReplayFile>>,
     /// Names as processes see them.
     pub(super) names: Tree,
     /// How many events were replayed.
@@ -315,12 +315,12 @@ pub(super) struct Replay {
 
 impl Replay {
     fn new(base: &Disk) -> Self {
-        let files = base.files.iter().map(|file| file.clone().map(Pending::new)).collect();
+        let files = base.files.iter().map(|file| file.clone().map(ReplayFile::new)).collect();
         let (durable, names) = (base.tree.clone(), base.tree.clone());
         Self { durable, ops: Vec::new(), files, names, time: 0 }
     }
 
-    fn file(&mut self, file: u32) -> &mut Pending {
+    fn file(&mut self, file: u32) -> &mut ReplayFile {
         self.files[file as usize].as_mut().expect("the journal names files that exist")
     }
 
@@ -361,7 +361,7 @@ impl Replay {
             Node::File(file) => {
                 debug_assert_eq!(file as usize, self.files.len());
                 let empty = DiskFile { mode, ..DiskFile::default() };
-                self.files.push(Some(Pending::new(Arc::new(empty))));
+                self.files.push(Some(ReplayFile::new(Arc::new(empty))));
             }
             Node::Dir(dir) => {
                 let made = (self.durable.add(mode), self.names.add(mode));

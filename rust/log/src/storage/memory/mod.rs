@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 
-use super::{File, Filesystem, Open, Stat, Storage};
+use super::{File, Filesystem, OpenMode, Stat, Storage};
 use disk::{Disk, PAGE, mix};
 use journal::Event;
 use world::{Settings, World};
@@ -63,7 +63,7 @@ const NOW_US: i64 = 1_767_225_600_000_000;
 type Gate = Box<dyn Fn(u64) + Send + Sync>;
 
 /// What all processes of one machine share.
-struct Shared {
+struct SharedMachine {
     world: Mutex<World>,
     gate: OnceLock<Gate>,
     /// Asked after changes alone.
@@ -75,7 +75,7 @@ struct Shared {
     made_by: u32,
 }
 
-impl Shared {
+impl SharedMachine {
     /// A panic elsewhere (a store that would be SIGBUS) leaves the world whole.
     fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
@@ -123,7 +123,7 @@ impl Process {
 /// Files in memory, as one process sees them. A clone is the same process.
 #[derive(Clone)]
 pub struct MemoryStorage {
-    shared: Arc<Shared>,
+    shared: Arc<SharedMachine>,
     process: Arc<Process>,
 }
 
@@ -165,7 +165,7 @@ impl MemoryStorage {
         let device = DEVICES.fetch_add(1, Ordering::Relaxed);
         let mut world = World::new(journal.settings.clone(), device, base, events, live);
         world.now_us = journal.now_us;
-        let shared = Shared {
+        let shared = SharedMachine {
             world: Mutex::new(world),
             gate: OnceLock::new(),
             event_gate: OnceLock::new(),
@@ -306,16 +306,16 @@ impl MemoryStorage {
 }
 
 impl Storage for MemoryStorage {
-    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn File>> {
         let (file, opened) = self.with(|world| {
             let file = match how {
-                Open::CreateNew(mode) => world.create(path, mode)?,
-                Open::Read | Open::ReadWrite => world.find(path)?,
+                OpenMode::CreateNew(mode) => world.create(path, mode)?,
+                OpenMode::Read | OpenMode::ReadWrite => world.find(path)?,
             };
             Ok((file, world.opened(file)))
         })?;
         let (shared, process) = (self.shared.clone(), self.process.clone());
-        Ok(Arc::new(MemoryFile::new(shared, process, file, opened, how != Open::Read)))
+        Ok(Arc::new(MemoryFile::new(shared, process, file, opened, how != OpenMode::Read)))
     }
 
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {

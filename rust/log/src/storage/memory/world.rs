@@ -29,7 +29,7 @@ pub(super) struct Settings {
 }
 
 /// A lock that is held.
-struct Held {
+struct HeldLocks {
     open: u64,
     process: u64,
     kind: LockKind,
@@ -45,7 +45,7 @@ struct Live {
     modified_us: i64,
     allocated: Pages,
     data: Pages,
-    locks: Vec<Held>,
+    locks: Vec<HeldLocks>,
     /// How many syncs of this file have failed.
     errors: u32,
 }
@@ -475,7 +475,7 @@ impl World {
             LockKind::Shared => locks.iter().all(|held| held.kind == LockKind::Shared),
         };
         if free {
-            locks.push(Held { open, process, kind });
+            locks.push(HeldLocks { open, process, kind });
         }
         free
     }

@@ -15,7 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread, retry_on_intr};
 
-use super::super::{Access, File, LockKind, Map, Stat};
+use super::super::{File, LockKind, Map, MapAccess, Stat};
 use super::descriptor::{Descriptor, within_limit};
 use super::{lock, map, told};
 
@@ -95,7 +95,7 @@ impl File for RealFile {
         Some(self.descriptor.borrow())
     }
 
-    fn map(&self, len: u64, access: Access) -> io::Result<Map> {
+    fn map(&self, len: u64, access: MapAccess) -> io::Result<Map> {
         map::map(&self.descriptor, len, access)
     }
 

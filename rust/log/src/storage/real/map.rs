@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
 
-use super::super::{Access, Map, StoreSink};
+use super::super::{Map, MapAccess, StoreSink};
 use super::descriptor::{Descriptor, within_limit};
 
 /// Map `[0, len)` of an open file.
-pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: Access) -> io::Result<Map> {
-    let writable = access != Access::Read;
+pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: MapAccess) -> io::Result<Map> {
+    let writable = access != MapAccess::Read;
     if writable && !descriptor.writable() {
         return Err(Errno::ACCESS.into());
     }
@@ -30,12 +30,12 @@ pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: Access) -> io:
     let mut options = MmapOptions::new();
     options.len(size);
     let memory = descriptor.with(|file| match access {
-        Access::Write => options.map_raw(file),
-        Access::Read | Access::WriteThrough => options.map_raw_read_only(file),
+        MapAccess::Write => options.map_raw(file),
+        MapAccess::Read | MapAccess::WriteThrough => options.map_raw_read_only(file),
     })?;
     let sink: Option<Arc<dyn StoreSink>> = match access {
-        Access::WriteThrough => Some(Arc::new(WriteThrough(descriptor.clone()))),
-        Access::Read | Access::Write => None,
+        MapAccess::WriteThrough => Some(Arc::new(WriteThrough(descriptor.clone()))),
+        MapAccess::Read | MapAccess::Write => None,
     };
     // SAFETY: memmap2's raw maps of a file are shared ones.
     Ok(unsafe { owned(memory, len, writable, sink).of_file() })
@@ -104,7 +104,7 @@ impl StoreSink for WriteThrough {
 mod tests {
     use super::*;
     use crate::storage::real::RealStorage;
-    use crate::storage::{Open, Storage};
+    use crate::storage::{OpenMode, Storage};
 
     const LEN: u64 = 64 << 10;
 
@@ -119,10 +119,10 @@ mod tests {
     #[test]
     fn what_was_stored_is_there_after_its_pages_were_given_up() {
         let place = tempfile::tempdir().unwrap();
-        let file = RealStorage::new().open(&place.path().join("file"), Open::CreateNew(0o600));
+        let file = RealStorage::new().open(&place.path().join("file"), OpenMode::CreateNew(0o600));
         let file = file.unwrap();
         file.allocate(LEN).unwrap();
-        let map = file.map(LEN, Access::Write).unwrap();
+        let map = file.map(LEN, MapAccess::Write).unwrap();
         assert_eq!(&stored_and_left(&map), b"falaj");
         let mut bytes = [0; 5];
         file.read_at(&mut bytes, 8000).unwrap();

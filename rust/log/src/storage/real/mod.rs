@@ -36,7 +36,7 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{File, Filesystem, Open, Stat, Storage};
+use super::{File, Filesystem, OpenMode, Stat, Storage};
 
 pub use file::RealFile;
 pub use map::private as private_memory;
@@ -53,11 +53,11 @@ impl RealStorage {
 }
 
 impl Storage for RealStorage {
-    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn File>> {
         let (access, mode) = match how {
-            Open::Read => (OFlags::RDONLY, 0),
-            Open::ReadWrite => (OFlags::RDWR, 0),
-            Open::CreateNew(mode) => (OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode),
+            OpenMode::Read => (OFlags::RDONLY, 0),
+            OpenMode::ReadWrite => (OFlags::RDWR, 0),
+            OpenMode::CreateNew(mode) => (OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode),
         };
         // Without NONBLOCK a planted FIFO would hang the opener; on regular files it does nothing.
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -68,10 +68,10 @@ impl Storage for RealStorage {
             FileType::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
         }
-        if let Open::CreateNew(mode) = how {
+        if let OpenMode::CreateNew(mode) = how {
             give_back(&file, found, mode).inspect_err(|_| unlink(path).unwrap_or(()))?;
         }
-        Ok(Arc::new(RealFile::new(file, how != Open::Read)?))
+        Ok(Arc::new(RealFile::new(file, how != OpenMode::Read)?))
     }
 
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::super::membership::Membership;
-use super::super::registry::Seat;
+use super::super::registry::MembershipRef;
 use super::super::sweep::settled_id;
 use super::super::topics::read_settings;
-use super::super::{Shared, Store};
+use super::super::{Store, StoreInner};
 use super::plan::{self, LogPlan};
 use super::{carry_out, is_gone};
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ const A_FEW: usize = 4;
 /// What the thread knows: where the store is, and which logs it has not done with.
 #[derive(Debug)]
 pub(in crate::store) struct Helper {
-    shared: Shared,
+    shared: StoreInner,
     unfinished: BTreeSet<PathBuf>,
     /// Logs without a topic that has limits, while the store is as it was then.
     unlimited: BTreeMap<PathBuf, u64>,
@@ -48,7 +48,7 @@ impl Helper {
         self.unlimited.retain(|dir, _| is_open(dir));
         for log in logs {
             let dir = log.dir();
-            let is_roll = log.take_kept();
+            let is_roll = log.take_retention_due();
             let done = if is_roll {
                 self.store(member).retain(log, &mut self.unlimited)
             } else if self.unfinished.contains(dir) {
@@ -72,8 +72,8 @@ impl Helper {
     }
 
     fn store(&self, member: &Arc<Membership>) -> Store {
-        let seat = Some(Seat::new(Arc::clone(member)));
-        Store { shared: Arc::new(Shared { seat, ..self.shared.without_seat() }) }
+        let seat = Some(MembershipRef::new(Arc::clone(member)));
+        Store { shared: Arc::new(StoreInner { seat, ..self.shared.without_seat() }) }
     }
 }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use needs::Need;
-pub use plan::{Cut, Limit};
+pub use plan::{Limit, PartitionTrim};
 
 use super::{Stale, Store, files, sweep, sweep_staging};
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ pub struct LogMaintenance {
     /// Topics that live in it.
     pub topics: Vec<String>,
     /// Partitions that begin later now.
-    pub cuts: Vec<Cut>,
+    pub cuts: Vec<PartitionTrim>,
     /// Files that went.
     pub removed: Removed,
     /// Why not all of it was done.
@@ -70,13 +70,13 @@ impl Store {
     ///
     /// ```
     /// use falaj::store::{RetentionChange, Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{Record, Topic};
+    /// use falaj::topic::{NewRecord, Topic};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let last = RetentionChange { records: Some(Some(2)), ..RetentionChange::default() };
     /// let options = TopicOptions { retention: last, ..TopicOptions::default() };
     /// let orders = Topic::open(&store, "orders", &options)?;
-    /// orders.extend(0, &[Record::value(b"1"), Record::value(b"2"), Record::value(b"3")], None)?;
+    /// orders.extend(0, &[NewRecord::value(b"1"), NewRecord::value(b"2"), NewRecord::value(b"3")], None)?;
     /// orders.flush()?;
     /// let done = store.maintain(false)?;
     /// assert_eq!((done.logs[0].cuts[0].to, orders.first(0)?), (1, 1));

@@ -8,11 +8,11 @@
 
 use std::path::Path;
 
-use super::super::beside::read_consumer;
+use super::super::sidecar_check::read_consumer;
 use super::super::{Store, files};
 use crate::error::{Error, Result};
 use crate::format::consumer::{CUT, at, check_header, cut_at, entries, entry};
-use crate::format::queue::{Ends, Header};
+use crate::format::queue::{QueueEnds, QueueHeader};
 use crate::format::{PAGE, queue};
 
 /// What is kept for the sake of somebody.
@@ -85,11 +85,11 @@ impl Store {
     fn queue_needs(&self, path: &Path, generation: &[u8; 16]) -> Result<Option<u64>> {
         let read = files::read_up_to(self.storage().as_ref(), path, PAGE)?;
         let Some(bytes) = read else { return Ok(None) };
-        let header = Header::decode(&bytes).map_err(|what| Error::malformed(path, 0, what))?;
+        let header = QueueHeader::decode(&bytes).map_err(|what| Error::malformed(path, 0, what))?;
         if header.generation != *generation {
             return Ok(None);
         }
-        let newest = Ends::newest(Ends::in_page(&bytes, header.id))
+        let newest = QueueEnds::newest(QueueEnds::in_page(&bytes, header.id))
             .map_err(|what| Error::malformed(path, queue::at::ENDS[0], what));
         newest.map(|(ends, _)| Some(ends.floor))
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::needs::Need;
 use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
-use crate::log::{Log, Removable, Spans};
+use crate::log::{Log, Removable, SegmentList};
 
 /// How often it is looked at again, where others take segments meanwhile.
 const TRIES: u32 = 8;
@@ -48,7 +48,7 @@ impl Limit {
 
 /// What goes of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct PartitionTrim {
     /// Its topic.
     pub topic: String,
     /// Which of its partitions.
@@ -95,7 +95,7 @@ pub(super) struct LogPlan {
     pub(super) dir: PathBuf,
     pub(super) log: Arc<Log>,
     pub(super) tenants: Vec<Tenant>,
-    pub(super) cuts: BTreeMap<u32, Cut>,
+    pub(super) cuts: BTreeMap<u32, PartitionTrim>,
     /// Why records could not be counted, so that more of them stay than the limit says.
     pub(super) uncounted: Option<Error>,
 }
@@ -152,7 +152,10 @@ impl LogPlan {
         }
         let topic = tenant.settings.name.clone();
         let needed = if to < wanted { self.log.count(number, to..wanted)? } else { 0 };
-        self.cuts.insert(number, Cut { topic, partition, number, from, to, limit, wanted, needed });
+        self.cuts.insert(
+            number,
+            PartitionTrim { topic, partition, number, from, to, limit, wanted, needed },
+        );
         Ok(())
     }
 
@@ -165,7 +168,7 @@ impl LogPlan {
         if !free || self.log.topic_numbers()?.iter().any(|number| !numbers.contains(number)) {
             return Ok(Vec::new());
         }
-        let mut spans = self.log.spans()?;
+        let mut spans = self.log.segment_list()?;
         let (mut found, mut bytes) = (Vec::new(), 0);
         for cut in 1..spans.cuts() {
             if gone.sequences.last().is_some_and(|last| spans.sequence(cut - 1) <= *last) {
@@ -183,7 +186,7 @@ impl LogPlan {
     }
 
     /// True when a consumer needs something that lies before a cut.
-    fn is_held(&self, spans: &mut Spans, cut: usize) -> Result<bool> {
+    fn is_held(&self, spans: &mut SegmentList, cut: usize) -> Result<bool> {
         for tenant in self.tenants.iter().filter(|tenant| tenant.settings.retention.waits) {
             for partition in 0..tenant.settings.partitions {
                 let first = spans.first(cut, tenant.settings.number + partition)?;
@@ -200,7 +203,7 @@ impl LogPlan {
         let log = Arc::clone(&self.log);
         let numbers: Vec<u32> = self.tenants.iter().flat_map(Tenant::numbers).collect();
         let firsts = log.while_segments_go(|| {
-            let mut spans = log.spans()?;
+            let mut spans = log.segment_list()?;
             let Some(cut) = spans.cut_of(begin) else { return Ok(Vec::new()) };
             numbers.iter().map(|number| Ok((*number, spans.first(cut, *number)?))).collect()
         })?;
@@ -220,7 +223,7 @@ impl LogPlan {
 /// Where each partition of a topic would begin by the topic's size and age.
 fn by_own_limits(log: &Arc<Log>, tenant: &Tenant, now_us: i64) -> Result<Vec<(u32, u64, Limit)>> {
     let (topic, limits) = (&tenant.settings, &tenant.settings.retention);
-    let mut spans = log.spans()?;
+    let mut spans = log.segment_list()?;
     let mut cuts = Vec::new();
     if let Some(bytes) = limits.bytes {
         cuts.push((by_size(&spans, bytes), Limit::Bytes));
@@ -251,7 +254,7 @@ fn by_records(log: &Arc<Log>, tenant: &Tenant, partition: u32) -> Result<Option<
 
 /// The first cut behind which all segments, the active one included, take no more than so many bytes;
 /// the last one where none is small enough.
-fn by_size(spans: &Spans, most: u64) -> usize {
+fn by_size(spans: &SegmentList, most: u64) -> usize {
     let (mut cut, mut bytes) = (spans.count(), 0u64);
     while cut > 0 {
         bytes = bytes.saturating_add(spans.bytes(cut - 1));
@@ -264,7 +267,7 @@ fn by_size(spans: &Spans, most: u64) -> usize {
 }
 
 /// The last cut before which all is older.
-fn by_age(spans: &mut Spans, before_ns: i64, numbers: &[u32]) -> Result<usize> {
+fn by_age(spans: &mut SegmentList, before_ns: i64, numbers: &[u32]) -> Result<usize> {
     let mut cut = 0;
     while cut + 1 < spans.cuts() && spans.newest_ns(cut + 1, numbers)? < before_ns {
         cut += 1;

@@ -12,7 +12,7 @@ fn deleting_a_topic_removes_its_files_and_no_others() {
     let (gone, kept) = (topic(&store, "gone").unwrap(), topic(&store, "kept").unwrap());
     let log = store.log_dir(&gone).unwrap();
     for ours in ["control", "next.3.tmp", "quarantine/00000000000000000004.log.1"] {
-        machine.open(&log.join(ours), Open::CreateNew(0o600)).unwrap();
+        machine.open(&log.join(ours), OpenMode::CreateNew(0o600)).unwrap();
     }
     store.delete_topic("gone").unwrap();
     assert!(matches!(store.delete_topic("gone"), Err(Error::NoSuchTopic { .. })));
@@ -31,7 +31,7 @@ fn sweeping_takes_leftovers_and_nothing_that_is_strange_or_may_be_needed() {
     let layout = store.layout().clone();
     let path = layout.topic_settings("orphan").unwrap();
     machine.rename_over(&path, &deleted(&path)).unwrap();
-    let file = |path: &Path| drop(machine.open(path, Open::CreateNew(0o600)).unwrap());
+    let file = |path: &Path| drop(machine.open(path, OpenMode::CreateNew(0o600)).unwrap());
     let strange = [
         layout.logs().join("notes"),
         layout.logs().join("x@123.tmp"),
@@ -83,7 +83,7 @@ fn delete_while_a_segment_arrives_at(n: u32) -> bool {
         }
         let is_there = writer.stat(arriving.parent().unwrap()).is_ok();
         if is_there && steps.fetch_add(1, Ordering::SeqCst) == n {
-            let file = writer.open(&arriving, Open::CreateNew(0o600));
+            let file = writer.open(&arriving, OpenMode::CreateNew(0o600));
             came.store(file.is_ok(), Ordering::SeqCst);
         }
         is_in_it.store(false, Ordering::SeqCst);
@@ -180,9 +180,10 @@ fn assert_works(storage: &MemoryStorage, story: &str) {
 fn creation_interrupted_by_an_error_at_any_call_is_gone_on_with() {
     let whole = FaultyStorage::over_memory(machine());
     workload(Arc::new(whole.clone())).unwrap();
-    for (how, errno) in
-        [(How::Errno(libc::EIO), libc::EIO), (How::HalfWritten(libc::ENOSPC), libc::ENOSPC)]
-    {
+    for (how, errno) in [
+        (FailureKind::Errno(libc::EIO), libc::EIO),
+        (FailureKind::HalfWritten(libc::ENOSPC), libc::ENOSPC),
+    ] {
         for k in 1..=whole.total() {
             let machine = machine();
             let faulty = FaultyStorage::over_memory(machine.clone());
@@ -206,7 +207,7 @@ fn a_topic_that_is_opened_after_its_creation_failed_outlasts_the_power() {
         for by_another in [false, true] {
             let machine = machine();
             let faulty = FaultyStorage::over_memory(machine.process());
-            faulty.plan(Fault::at(k, How::Errno(libc::EIO)));
+            faulty.plan(Fault::at(k, FailureKind::Errno(libc::EIO)));
             let Ok(store) = Store::open_on(Arc::new(faulty), ROOT, &impatient()) else { continue };
             if topic(&store, "orders").is_ok() {
                 continue;
@@ -233,7 +234,7 @@ fn creation_interrupted_by_death_at_any_call_is_gone_on_with() {
         let machine = machine();
         let victim = machine.process();
         let faulty = FaultyStorage::over_memory(victim.clone());
-        faulty.plan(Fault::at(k, How::Errno(libc::EIO)).forever());
+        faulty.plan(Fault::at(k, FailureKind::Errno(libc::EIO)).forever());
         let _ = workload(Arc::new(faulty));
         victim.kill();
         assert_works(&machine, &format!("dead from call {k} on"));
@@ -274,7 +275,7 @@ fn locks_of_a_store_are_gone_with_its_last_handle() {
     let member = store.membership().unwrap();
     let layout = store.layout().clone();
     let free = |path: &Path| {
-        let file = machine.open(path, Open::ReadWrite).unwrap();
+        let file = machine.open(path, OpenMode::ReadWrite).unwrap();
         file.try_lock(LockKind::Exclusive).unwrap()
     };
     drop(store);

@@ -16,9 +16,9 @@ use super::*;
 use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::lock::{Fate, GENERATION_MAX, Holders, Identity, SLOTS};
-use crate::storage::faulty::{Fault, FaultyStorage, How};
+use crate::storage::faulty::{FailureKind, Fault, FaultyStorage};
 use crate::storage::memory::MemoryStorage;
-use crate::storage::{Filesystem, LockKind, Open};
+use crate::storage::{Filesystem, LockKind, OpenMode};
 
 const ROOT: &str = "/store";
 
@@ -49,7 +49,7 @@ fn list(storage: &dyn Storage, path: &str) -> Vec<String> {
 /// Replace what is in a file, which may become shorter.
 fn overwrite(storage: &dyn Storage, path: &Path, bytes: &[u8]) {
     let aside = Path::new("/aside");
-    storage.open(aside, Open::CreateNew(0o600)).unwrap().write_at(bytes, 0).unwrap();
+    storage.open(aside, OpenMode::CreateNew(0o600)).unwrap().write_at(bytes, 0).unwrap();
     storage.rename_over(aside, path).unwrap();
 }
 

@@ -148,7 +148,7 @@ fn damaged_presence_is_refused_among_others_and_written_anew_alone() {
     let machine = machine();
     let store = open(&machine).unwrap();
     let path = store.layout().presence();
-    machine.open(&path, Open::ReadWrite).unwrap().write_at(b"x", 3).unwrap();
+    machine.open(&path, OpenMode::ReadWrite).unwrap().write_at(b"x", 3).unwrap();
     let error = open(&machine.process()).unwrap_err();
     assert!(matches!(error, Error::LockFileReplaced { .. }), "{error}");
     drop(store);
@@ -178,7 +178,7 @@ fn a_damaged_slot_file_is_passed_over_while_its_holder_may_live() {
     let victim = machine.process();
     let holder = open(&victim).unwrap().membership().unwrap();
     let path = store.layout().slot(1);
-    machine.open(&path, Open::ReadWrite).unwrap().write_at(b"x", 3).unwrap();
+    machine.open(&path, OpenMode::ReadWrite).unwrap().write_at(b"x", 3).unwrap();
     let me = store.membership().unwrap();
     assert!(matches!(me.fate(holder.identity()), Ok(Fate::Alive)));
     victim.kill();

@@ -63,7 +63,7 @@ fn a_directory_of_somebody_else_is_left_as_it_is() {
     for strange in ["notes.txt", "falaj.json.bak", "falaj", "lost+found"] {
         let machine = machine();
         machine.create_dir(Path::new(ROOT), 0o700).unwrap();
-        machine.open(&Path::new(ROOT).join(strange), Open::CreateNew(0o600)).unwrap();
+        machine.open(&Path::new(ROOT).join(strange), OpenMode::CreateNew(0o600)).unwrap();
         let error = open(&machine).unwrap_err();
         assert!(matches!(error, Error::NotAStore { .. }), "{error}");
         assert_eq!(list(&machine, ""), [strange]);

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use falaj::error::{Error, Result};
 use falaj::format::checksum::crc32;
-use falaj::format::record::{BodyWriter, Record};
+use falaj::format::record::{BodyWriter, NewRecord};
 use falaj::format::settings::WriteMode;
 use falaj::format::state::TopicState;
-use falaj::format::varint::Lead;
+use falaj::format::varint::LengthPrefix;
 use falaj::lock::{Fate, Identity};
-use falaj::log::{Appended, DataBlock, Log, LogSettings, LogSpec, Member, Outgoing, Watch, create};
+use falaj::log::{Appended, DataBlock, Log, LogSettings, LogSpec, Member, NewBlock, Watch, create};
 use falaj::segment::Check;
 use falaj::storage::Storage;
 
@@ -156,7 +156,8 @@ pub fn append_groups(log: &Log, groups: &[(u32, &[&[u8]])]) -> Result<(Appended,
         .collect();
     // As a topic does it: what meets nothing in its way takes the fast path.
     if let [block] = blocks.as_slice() {
-        if let Some(appended) = log.try_append(Lead::default(), block, Some(block.body_crc)) {
+        if let Some(appended) = log.try_append(LengthPrefix::default(), block, Some(block.body_crc))
+        {
             return Ok((appended, vec![appended.first]));
         }
     }
@@ -165,8 +166,8 @@ pub fn append_groups(log: &Log, groups: &[(u32, &[&[u8]])]) -> Result<(Appended,
 }
 
 /// A block of plain values.
-pub fn block_of(topic: u32, count: u32, body: &[u8]) -> Outgoing<'_> {
-    Outgoing {
+pub fn block_of(topic: u32, count: u32, body: &[u8]) -> NewBlock<'_> {
+    NewBlock {
         topic,
         flags: 0,
         count,
@@ -181,7 +182,7 @@ pub fn block_of(topic: u32, count: u32, body: &[u8]) -> Outgoing<'_> {
 pub fn encode(values: &[&[u8]]) -> BodyWriter {
     let mut body = BodyWriter::default();
     body.begin(false, None);
-    values.iter().for_each(|value| body.push(&Record::value(value)));
+    values.iter().for_each(|value| body.push(&NewRecord::value(value)));
     body
 }
 

@@ -8,9 +8,9 @@ use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::lock::Identity;
 use falaj::log::Log;
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Access, File, Map, Open, Storage};
+use falaj::storage::{File, Map, MapAccess, OpenMode, Storage};
 
 use super::{TestMember, create_log, open_as};
 
@@ -39,8 +39,8 @@ impl Place {
 
     /// The control page, for who pretends to be a process that died or a sync that failed.
     pub fn page(&self) -> Map {
-        let file = self.storage.open(&self.dir.join("control"), Open::ReadWrite).unwrap();
-        file.map(4096, Access::Write).unwrap()
+        let file = self.storage.open(&self.dir.join("control"), OpenMode::ReadWrite).unwrap();
+        file.map(4096, MapAccess::Write).unwrap()
     }
 
     pub fn is_latched(&self) -> bool {
@@ -54,7 +54,7 @@ impl Place {
     }
 
     pub fn segment(&self, sequence: u64) -> Arc<dyn File> {
-        self.storage.open(&self.dir.join(names::segment(sequence)), Open::ReadWrite).unwrap()
+        self.storage.open(&self.dir.join(names::segment(sequence)), OpenMode::ReadWrite).unwrap()
     }
 
     pub fn segments(&self) -> Vec<u64> {
@@ -65,7 +65,7 @@ impl Place {
     /// Fail the `nth` call of a kind from now on, once.
     pub fn fail(&self, call: Call, nth: u64, errno: i32) {
         let nth = self.faulty.count(call) + nth;
-        self.faulty.plan(Fault::at(nth, How::Errno(errno)).only(call));
+        self.faulty.plan(Fault::at(nth, FailureKind::Errno(errno)).only(call));
     }
 
     pub fn fail_next_sync(&self) {

@@ -15,9 +15,9 @@ fn segment_file() -> Vec<u8> {
     let snapshot = state.encode_since(&LogState::default());
     let mut body = falaj::format::record::BodyWriter::default();
     body.begin(false, None);
-    body.push(&Record::value(b"falaj"));
+    body.push(&NewRecord::value(b"falaj"));
 
-    let header = segment::Header {
+    let header = segment::SegmentHeader {
         log,
         sequence: 0,
         salt: SALT,
@@ -26,7 +26,7 @@ fn segment_file() -> Vec<u8> {
         replaces: None,
         time_base_us: TIME_BASE_US,
     };
-    let data = Header {
+    let data = BlockHeader {
         count: 1,
         span: 1,
         flags: body.flags(),
@@ -137,12 +137,12 @@ fn the_example_reads_as_the_page_tells_it() {
     std::fs::write(root.path().join(names::segment(0)), &bytes).unwrap();
     let log: [u8; 16] = std::array::from_fn(|i| i as u8);
     let storage = RealStorage::new();
-    let segment = Segment::open(&storage, root.path(), log, 0, Access::Read, 0).unwrap();
+    let segment = Segment::open(&storage, root.path(), log, 0, MapAccess::Read, 0).unwrap();
     assert_eq!(segment.header().time_base_us, TIME_BASE_US);
     let mark = segment.mark().unwrap();
     assert_eq!((mark.serial, mark.position, mark.clean), (1, 4192, true));
 
-    let mut walk = Walk::through_snapshot(&segment).unwrap();
+    let mut walk = SegmentWalker::through_snapshot(&segment).unwrap();
     assert_eq!((walk.position, walk.bases.get(0)), (4192, Some(0)));
     let step = walk.step(&segment, Check::Full).unwrap();
     let Some(Step::Data { block, first: 0, highest_before_ns: i64::MIN }) = step else {

@@ -9,19 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::format::block::{self, CommitWord, Header, Kind, Producer, flag};
+use falaj::format::block::{self, BlockHeader, CommitWord, Kind, Producer, flag};
 use falaj::format::checksum::{crc32, crc32_from, seed};
-use falaj::format::record::{Record, attribute};
+use falaj::format::record::{NewRecord, attribute};
 use falaj::format::retention::Retention;
 use falaj::format::segment::{self, Mark, Previous};
 use falaj::format::settings::{StoreSettings, TopicSettings, WriteMode};
 use falaj::format::state::{self, End, LogState, TopicState};
-use falaj::format::{Malformed, PAGE, VERSION, address, control, index, names, varint};
+use falaj::format::{DecodeError, PAGE, VERSION, address, control, index, names, varint};
 use falaj::lock::{self, Identity};
 use falaj::segment::create::own_header;
-use falaj::segment::walk::{Step, Walk, highest_ns};
+use falaj::segment::walk::{SegmentWalker, Step, highest_ns};
 use falaj::segment::{Check, Segment};
-use falaj::storage::Access;
+use falaj::storage::MapAccess;
 use falaj::storage::real::RealStorage;
 
 mod example;
@@ -237,7 +237,7 @@ fn half(value: u32) -> Vec<u8> {
 
 #[test]
 fn the_segment_page_is_as_its_tables_say() {
-    let header = segment::Header {
+    let header = segment::SegmentHeader {
         log: *b"0123456789abcdef",
         sequence: 7,
         salt: 0xfeed,
@@ -302,9 +302,9 @@ fn the_segment_page_is_as_its_tables_say() {
     assert_eq!((table("mark slots").len(), PAGE), (segment::MARKS.len(), 4096));
 }
 
-fn full_header() -> Header {
+fn full_header() -> BlockHeader {
     let flags = flag::KNOWN & !flag::MEMBER & !flag::CODEC | 8;
-    Header {
+    BlockHeader {
         len: 200,
         body_crc: 0xdead_beef,
         offset: 77,
@@ -315,11 +315,11 @@ fn full_header() -> Header {
         topic: 42,
         group_len: 4096,
         producer: Some(Producer { id: 7, sequence: 8 }),
-        ..Header::new(Kind::Data)
+        ..BlockHeader::new(Kind::Data)
     }
 }
 
-fn encoded(header: &Header, salt: u64, position: u64) -> Vec<u8> {
+fn encoded(header: &BlockHeader, salt: u64, position: u64) -> Vec<u8> {
     let mut out = [0; block::MAX_HEADER_LEN];
     let (word, len) = header.encode(salt, seed(salt), position, &mut out);
     out[..8].copy_from_slice(&word.to_le_bytes());
@@ -360,7 +360,12 @@ fn a_block_header_is_as_its_tables_say() {
         assert_eq!(bytes[end..end + size], contents[i], "extension {}", row[1]);
         end += size;
         let bit = flags.iter().find(|flag| flag[1] == row[1]).map(|flag| number(&flag[0])).unwrap();
-        assert_eq!(Header::len_for(1 << bit), block::HEADER_LEN + size, "extension {}", row[1]);
+        assert_eq!(
+            BlockHeader::len_for(1 << bit),
+            block::HEADER_LEN + size,
+            "extension {}",
+            row[1]
+        );
     }
     assert_eq!((end, table("extensions").len()), (bytes.len(), contents.len()));
     assert_eq!(end, block::MAX_HEADER_LEN);
@@ -391,7 +396,7 @@ fn flags_codecs_and_kinds_are_those_of_their_tables() {
 
     let codecs: Vec<_> = table("codecs").iter().map(|row| number(&row[0]) as u16).collect();
     for number in 0..16u16 {
-        let header = Header { flags: number, ..Header::new(Kind::Data) };
+        let header = BlockHeader { flags: number, ..BlockHeader::new(Kind::Data) };
         let known = header.codec().map(block::Codec::number);
         assert_eq!(known.ok(), codecs.contains(&number).then_some(number), "codec {number}");
     }
@@ -534,7 +539,7 @@ fn snapshot_entries_are_as_their_tables_say() {
     assert_eq!(state.encode_since(&doubted), state::encode_trust());
     assert_eq!(rows.len(), 4 + kept.len());
     let newer = apply(&state, &entry(rows.len() as u64 + 1, b""));
-    assert!(matches!(newer, Err(Malformed::Unknown(_))));
+    assert!(matches!(newer, Err(DecodeError::Unknown(_))));
 }
 
 #[test]
@@ -545,9 +550,9 @@ fn an_end_block_is_as_its_table_says() {
     let at = number(&table("end block")[2][0]) as usize;
     let mut staged = bytes;
     staged[at] = 1;
-    assert!(matches!(End::decode(&staged), Err(Malformed::Unknown(_))));
+    assert!(matches!(End::decode(&staged), Err(DecodeError::Unknown(_))));
     let longer = [bytes.as_slice(), &[0]].concat();
-    assert!(matches!(End::decode(&longer), Err(Malformed::Unknown(_))));
+    assert!(matches!(End::decode(&longer), Err(DecodeError::Unknown(_))));
 }
 
 #[test]
@@ -565,7 +570,8 @@ fn an_index_is_as_its_tables_say() {
             ("crc", half(crc32(&header[..60]))),
         ],
     );
-    let entry = index::Entry { topic: 3, offset: 4, position: 4096, highest_ns: -7 }.encode(11);
+    let entry =
+        index::IndexEntry { topic: 3, offset: 4, position: 4096, highest_ns: -7 }.encode(11);
     assert_layout(
         "index entry",
         &entry,

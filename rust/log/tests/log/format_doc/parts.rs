@@ -1,6 +1,6 @@
 //! What jobs stage: the tables of "Staged parts" in `docs/FORMAT.md`.
 
-use falaj::format::part::{self, Frame, Header, Manifest, Owner};
+use falaj::format::part::{self, Frame, Manifest, Owner, PartHeader};
 
 use super::*;
 
@@ -8,7 +8,7 @@ const OWNER: Owner = Owner { log: [1; 16], topic: [2; 16], id: 3 };
 
 #[test]
 fn staged_parts_are_as_their_tables_say() {
-    let head = Header { owner: OWNER, token: (4, 5) }.encode();
+    let head = PartHeader { owner: OWNER, token: (4, 5) }.encode();
     assert_layout(
         "part header",
         &head,

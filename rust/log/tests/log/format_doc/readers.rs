@@ -9,7 +9,7 @@ fn the_state_of_a_queue_is_as_its_tables_say() {
     let parts = queue::Parts { capacity: 64, ordered: true };
     let generation = *b"0123456789abcdef";
     let header =
-        queue::Header { generation, id: 9, parts, counts_begun: true, topic: "jobs".into() };
+        queue::QueueHeader { generation, id: 9, parts, counts_begun: true, topic: "jobs".into() };
     let header = header.encode();
     let mut name = b"jobs".to_vec();
     name.resize(459, 0);
@@ -29,7 +29,7 @@ fn the_state_of_a_queue_is_as_its_tables_say() {
         ],
     );
     let bytes = |words: &[u64]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
-    let ends = queue::Ends { serial: 3, floor: 4, head: 5, trimmed: 6, dead: 7 };
+    let ends = queue::QueueEnds { serial: 3, floor: 4, head: 5, trimmed: 6, dead: 7 };
     let slot = bytes(&ends.encode(9));
     let covered = [word(9), vec![255; 8], slot[..56].to_vec()].concat();
     assert_layout(
@@ -46,7 +46,7 @@ fn the_state_of_a_queue_is_as_its_tables_say() {
     );
     let state = queue::State::Leased;
     let (begun, suspect, deliveries) = (true, true, 5);
-    let entry = queue::Entry {
+    let entry = queue::JobEntry {
         state,
         begun,
         suspect,
@@ -137,8 +137,14 @@ fn the_file_of_a_consumer_is_as_its_tables_say() {
     );
     let committed = consumer::Position { offset: 9, crc: 7, time_us: -1 };
     let safe = consumer::Position { offset: 5, crc: 6, time_us: 1 };
-    let cursor =
-        consumer::Cursor { generation, partition, serial: 4, committed, safe, incarnation: 77 };
+    let cursor = consumer::StoredCursor {
+        generation,
+        partition,
+        serial: 4,
+        committed,
+        safe,
+        incarnation: 77,
+    };
     let cursor = consumer::encode_cursor(&cursor);
     assert_layout(
         "consumer cursor",

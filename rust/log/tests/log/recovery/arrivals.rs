@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::common::{create_log, log_dir, open, settings};
 use falaj::format::names;
-use falaj::log::{Mend, plan};
+use falaj::log::{RepairKind, plan};
 use falaj::segment::Check;
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::{MemoryStorage, Undecided};
 
 /// A machine whose power goes when one record is in the first segment and one in the next, none of
@@ -49,7 +49,7 @@ fn a_block_that_did_not_arrive_ends_the_log_also_where_the_next_segment_did() {
     for (lost, kept) in [(second, 1), (third, 2), (end, 3)] {
         let (image, dir) = cut(|sequence, sector| sequence == 0 && sector == lost / 512);
         let told = plan(&image, &dir, &settings(WriteMode::Mapped), 2).unwrap();
-        assert!(told.steps.iter().any(|step| step.mend == Mend::SetAside) || kept == 3);
+        assert!(told.steps.iter().any(|step| step.mend == RepairKind::SetAside) || kept == 3);
         let log = open(&image, &dir, TestMember::new(0, 2)).unwrap();
         let found = values_of(&log, 0);
         // A sector holds the end of what lies before it as well.
@@ -68,7 +68,7 @@ fn a_commit_word_that_did_not_arrive_is_told_as_what_the_log_stops_before() {
     let introduced = first.block(4096, Check::Full).unwrap().unwrap();
     rewrite(&image, first.path(), introduced.end(), &[0; 8]);
     let told = plan(&image, &dir, &settings(WriteMode::Mapped), 2).unwrap();
-    let cut = told.steps.iter().find(|step| step.mend == Mend::Cut).unwrap();
+    let cut = told.steps.iter().find(|step| step.mend == RepairKind::Cut).unwrap();
     assert_eq!(cut.why, "the log stops before the next segment");
     assert_eq!((cut.position, &*cut.path), (introduced.end(), first.path()));
     assert!(cut.bytes > 6000, "{cut:?}");
@@ -89,7 +89,7 @@ fn half_a_beginning_is_not_believed_by_who_is_refused_a_look_at_it() {
     for errno in [libc::EIO, libc::EMFILE] {
         for nth in 1.. {
             let faulty = FaultyStorage::over_memory(image.survivor());
-            faulty.plan(Fault::at(nth, How::Errno(errno)));
+            faulty.plan(Fault::at(nth, FailureKind::Errno(errno)));
             let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
             if let Ok(log) = open(&storage, &dir, TestMember::new(0, 2)) {
                 let (found, _) = read_all(&log, 0, 0);
@@ -151,7 +151,7 @@ fn a_disk_that_stops_answering_during_a_recovery_costs_no_record() {
     let whole = [b"synced".to_vec(), b"one".to_vec(), b"two".to_vec()];
     for nth in 1.. {
         let faulty = FaultyStorage::over_memory(p.memory.survivor());
-        faulty.plan(Fault::at(nth, How::Errno(libc::EIO)).only(Call::Read).forever());
+        faulty.plan(Fault::at(nth, FailureKind::Errno(libc::EIO)).only(Call::Read).forever());
         let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
         let opened = open(&storage, &p.dir, TestMember::new(0, 2)).map(drop);
         let struck = faulty.failed() > 0;

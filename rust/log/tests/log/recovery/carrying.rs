@@ -8,8 +8,8 @@ use falaj::format::address::Address;
 use falaj::format::block::Kind;
 use falaj::format::control::at;
 use falaj::format::segment::Mark;
-use falaj::segment::create::{Place as At, commit, own_header, put_block};
-use falaj::storage::Access;
+use falaj::segment::create::{BlockPlace as At, commit, own_header, put_block};
+use falaj::storage::MapAccess;
 use falaj::storage::faulty::Call;
 
 #[test]
@@ -123,7 +123,7 @@ fn what_the_log_noted_between_its_records_is_carried_over_with_them() {
     // As a newer writer of this format would: topic 0 is trimmed to offset 1.
     let trim = [&[3, 12][..], &0u32.to_le_bytes(), &1u64.to_le_bytes()].concat();
     let segment =
-        Segment::open(&*p.storage, &p.dir, LOG, 0, Access::Write, tail.position()).unwrap();
+        Segment::open(&*p.storage, &p.dir, LOG, 0, MapAccess::Write, tail.position()).unwrap();
     let place = At {
         map: segment.map(),
         position: tail.position(),

@@ -3,10 +3,10 @@
 use super::*;
 use crate::common::{append_groups, open, settings};
 use falaj::error::Error;
-use falaj::format::index::Entry;
-use falaj::format::segment::{HEADER_LEN, Header, MARK_LEN, MARKS};
+use falaj::format::index::IndexEntry;
+use falaj::format::segment::{HEADER_LEN, MARK_LEN, MARKS, SegmentHeader};
 use falaj::format::{VERSION, checksum, names};
-use falaj::log::{Mend, mend, plan};
+use falaj::log::{RepairKind, mend, plan};
 use falaj::segment::Check;
 
 #[test]
@@ -80,7 +80,7 @@ fn what_a_damaged_snapshot_said_is_made_up_from_nothing_less_than_certainty() {
             if forged_index {
                 // It says of a sound block that it has another offset than the segment before tells.
                 let salt = segment_of(&image, &sound.dir, 1).salt();
-                let entry = Entry { topic: 0, offset: 7, position: after[2], highest_ns: 1 };
+                let entry = IndexEntry { topic: 0, offset: 7, position: after[2], highest_ns: 1 };
                 rewrite(&image, &index_of_1, 64, &entry.encode(salt));
             }
             let contradicted = forged_index && first_is_there;
@@ -161,7 +161,7 @@ fn a_header_about_which_its_neighbours_disagree_is_not_made_anew() {
     let header = segment_of(&p.storage, &p.dir, 2).header().clone();
     let mut previous = header.previous.unwrap();
     previous.salt ^= 1;
-    rewrite(&p.storage, &next, 0, &Header { previous: Some(previous), ..header }.encode());
+    rewrite(&p.storage, &next, 0, &SegmentHeader { previous: Some(previous), ..header }.encode());
     rewrite(&p.storage, &path, 0, &[0; HEADER_LEN]);
     let error = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err();
     assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
@@ -176,7 +176,7 @@ fn the_header_of_the_newest_segment_is_never_made_up() {
     let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
     assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
     let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
-    assert!(told.steps.iter().all(|step| step.mend != Mend::NewHeader), "{:?}", told.steps);
+    assert!(told.steps.iter().all(|step| step.mend != RepairKind::NewHeader), "{:?}", told.steps);
     assert_eq!(told.ends, [(0, 3 + (1 << 32))], "beyond what the lost one can have held");
 }
 
@@ -185,7 +185,7 @@ fn the_header_of_the_newest_segment_is_never_made_up() {
 fn an_index_entry_of_another_topic_neither_proves_nor_disproves() {
     let (p, [_, after]) = two_segments();
     let salt = segment_of(&p.storage, &p.dir, 1).salt();
-    let entry = Entry { topic: 1, offset: 7, position: after[2], highest_ns: 1 };
+    let entry = IndexEntry { topic: 1, offset: 7, position: after[2], highest_ns: 1 };
     rewrite(&p.storage, &p.dir.join(names::index(1)), 64, &entry.encode(salt));
     rewrite(&p.storage, &p.dir.join(names::segment(1)), after[0] + 40, &[0xee; 4]);
     let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
@@ -205,7 +205,12 @@ fn a_segment_before_that_does_not_end_where_it_should_tells_nothing() {
         let mut previous = header.previous.unwrap();
         previous.salt ^= salt;
         previous.end -= end;
-        rewrite(&p.storage, &path, 0, &Header { previous: Some(previous), ..header }.encode());
+        rewrite(
+            &p.storage,
+            &path,
+            0,
+            &SegmentHeader { previous: Some(previous), ..header }.encode(),
+        );
         rewrite(&p.storage, &path, 4096 + 40, &[0xee; 4]);
         let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
         let told = matches!(&error, Error::Corrupt { path: named, .. } if *named == path);
@@ -246,7 +251,7 @@ fn a_segment_of_which_no_more_than_a_page_is_left_gets_no_new_header() {
     let p = closed();
     let path = p.dir.join(names::segment(1));
     p.storage.unlink(&path).unwrap();
-    let file = p.storage.open(&path, Open::CreateNew(0o600)).unwrap();
+    let file = p.storage.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     file.allocate(4096).unwrap();
     let error = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err();
     assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
@@ -283,7 +288,7 @@ fn a_header_is_made_anew_as_it_was_from_whatever_proves_it() {
         let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
         let log = p.open(TestMember::new(0, 2));
         let done = log.mend_headers().unwrap();
-        assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [Mend::NewHeader]);
+        assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [RepairKind::NewHeader]);
         assert_eq!(told.steps, done, "{lost:?}: what is told is what is done");
         assert_eq!(*segment_of(&p.storage, &p.dir, 1).header(), sound, "{lost:?}, {marks_too}");
         assert_eq!([0, 1].map(|topic| values_of(&log, topic).len()), [12, 24]);

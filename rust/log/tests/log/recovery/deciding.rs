@@ -31,7 +31,7 @@ fn a_leap_is_told_once_whatever_else_has_to_be_done() {
         }
         let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
         let Planned { steps: told, ends } = told(&image, &p);
-        let found = kinds(&told).into_iter().filter(|mend| *mend == Mend::GoBeyond).count();
+        let found = kinds(&told).into_iter().filter(|mend| *mend == RepairKind::GoBeyond).count();
         assert_eq!(found, leaps, "{torn}, {in_doubt}: {told:?}");
         let (done, log) = repaired(&image, &p);
         assert_eq!(told, done, "what is told is what is done");
@@ -55,7 +55,7 @@ fn of_bad_indexes_those_of_sealed_segments_are_told() {
     let [sealed, last] = [1, 2].map(|sequence| p.dir.join(names::index(sequence)));
     [&sealed, &last].iter().for_each(|path| p.storage.unlink(path).unwrap());
     let told = told(&p.storage, &p).steps;
-    assert_eq!(kinds(&told), [Mend::Reindex]);
+    assert_eq!(kinds(&told), [RepairKind::Reindex]);
     assert_eq!(told[0].path, sealed);
     let (done, log) = repaired(&p.storage, &p);
     assert_eq!(told, done);
@@ -79,7 +79,7 @@ fn nothing_is_saved_unless_it_is_in_doubt_and_not_on_the_medium() {
         }
         let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
         let told = told(&image, &p).steps;
-        let wanted: &[Mend] = if saves { &[Mend::Save] } else { &[] };
+        let wanted: &[RepairKind] = if saves { &[RepairKind::Save] } else { &[] };
         assert_eq!(kinds(&told), wanted, "{latched}, {behind}");
         let (done, log) = repaired(&image, &p);
         assert_eq!(told, done);
@@ -104,10 +104,10 @@ fn what_the_dead_left_behind_is_told_and_removed_and_what_is_not_ours_stays() {
     let leftovers = ["supersede.tmp", &names::prepared(3), &names::index(9)];
     let others = ["notes.tmp", "notes", &names::index(0)].map(|name| p.dir.join(name));
     for name in leftovers.iter().copied().chain(["notes.tmp", "notes"]) {
-        p.storage.open(&p.dir.join(name), Open::CreateNew(0o600)).unwrap();
+        p.storage.open(&p.dir.join(name), OpenMode::CreateNew(0o600)).unwrap();
     }
     let told = told(&p.storage, &p).steps;
-    assert!(told.iter().all(|step| step.mend == Mend::RemoveTemporary), "{told:?}");
+    assert!(told.iter().all(|step| step.mend == RepairKind::RemoveTemporary), "{told:?}");
     let mut found: Vec<_> = told.iter().map(|step| step.path.clone()).collect();
     let mut wanted = leftovers.map(|name| p.dir.join(name));
     found.sort();
@@ -181,9 +181,9 @@ fn a_segment_that_goes_on_gets_room_for_more_than_its_last_block() {
     drop(log);
     let path = dir.join(names::segment(0));
     let mut bytes = vec![0; end as usize];
-    storage.open(&path, Open::Read).unwrap().read_at(&mut bytes, 0).unwrap();
+    storage.open(&path, OpenMode::Read).unwrap().read_at(&mut bytes, 0).unwrap();
     storage.unlink(&path).unwrap();
-    storage.open(&path, Open::CreateNew(0o600)).unwrap().write_at(&bytes, 0).unwrap();
+    storage.open(&path, OpenMode::CreateNew(0o600)).unwrap().write_at(&bytes, 0).unwrap();
     let log = open(2);
     // What each append leaves behind it, for who mends after a death and for the block that ends the segment.
     assert!(storage.stat(&path).unwrap().len >= end + 4096);

@@ -10,9 +10,9 @@ use falaj::format::checksum::crc32;
 use falaj::format::names;
 use falaj::format::segment::Mark;
 use falaj::log::verify::{Subject, verify_log};
-use falaj::segment::create::{Place as At, commit, put_block};
-use falaj::storage::Access;
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::segment::create::{BlockPlace as At, commit, put_block};
+use falaj::storage::MapAccess;
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
 
 /// Each of these records takes pages that no other one lies in whole.
@@ -43,9 +43,9 @@ fn path_of(p: &Place, sequence: u64) -> std::path::PathBuf {
     p.dir.join(names::segment(sequence))
 }
 
-fn the_cut(p: &Place) -> MendStep {
+fn the_cut(p: &Place) -> RepairStep {
     let steps = told(&p.storage, p).steps;
-    let mut cuts = steps.into_iter().filter(|step| step.mend == Mend::Cut);
+    let mut cuts = steps.into_iter().filter(|step| step.mend == RepairKind::Cut);
     let cut = cuts.next().unwrap();
     assert_eq!(cuts.next(), None);
     cut
@@ -96,7 +96,7 @@ fn a_read_that_is_refused_for_a_moment_costs_no_record() {
     for row in 1..4 {
         for nth in 1.. {
             let (p, _) = killed();
-            let failing = |nth| Fault::at(nth, How::Errno(libc::EIO)).only(Call::Read);
+            let failing = |nth| Fault::at(nth, FailureKind::Errno(libc::EIO)).only(Call::Read);
             (nth..nth + row).for_each(|nth| p.faulty.plan(failing(nth)));
             let opened = open(&p.storage, &p.dir, TestMember::new(0, 2)).map(drop);
             let struck = p.faulty.failed() > 0;
@@ -179,7 +179,7 @@ fn a_mark_spares_the_bodies_of_no_segment_but_its_own() {
         let torn = log.committed().unwrap().position();
         append(&log, 0, &[&[b'b'; 200]]).unwrap();
         let p = on(p.memory.survivor(), p);
-        let marked = Segment::open(&*p.storage, &p.dir, LOG, 0, Access::Write, SEGMENT).unwrap();
+        let marked = Segment::open(&*p.storage, &p.dir, LOG, 0, MapAccess::Write, SEGMENT).unwrap();
         let mark = marked.mark().unwrap();
         assert!(mark.clean && mark.position > torn + 1000);
         marked.set_mark(&Mark { serial: mark.serial + 1, clean, ..mark }).unwrap();
@@ -225,8 +225,8 @@ fn a_log_goes_on_in_a_new_segment_where_anything_lies_behind_its_end() {
 }
 
 /// Store blocks behind the end of a log, as their writer would; where the last of them ends.
-fn store(p: &Place, mut position: u64, blocks: &[(block::Header, &[u8])]) -> u64 {
-    let segment = Segment::open(&*p.storage, &p.dir, LOG, 0, Access::Write, SEGMENT).unwrap();
+fn store(p: &Place, mut position: u64, blocks: &[(block::BlockHeader, &[u8])]) -> u64 {
+    let segment = Segment::open(&*p.storage, &p.dir, LOG, 0, MapAccess::Write, SEGMENT).unwrap();
     let (map, salt, seed) = (segment.map(), segment.salt(), segment.seed());
     for (header, body) in blocks {
         let place = At { map, position, salt, seed };
@@ -236,9 +236,9 @@ fn store(p: &Place, mut position: u64, blocks: &[(block::Header, &[u8])]) -> u64
     position
 }
 
-fn header(kind: Kind, flags: u16, body: &[u8]) -> block::Header {
-    let len = (block::Header::len_for(flags) + body.len()) as u32;
-    block::Header { flags, len, body_crc: crc32(body), ..block::Header::new(kind) }
+fn header(kind: Kind, flags: u16, body: &[u8]) -> block::BlockHeader {
+    let len = (block::BlockHeader::len_for(flags) + body.len()) as u32;
+    block::BlockHeader { flags, len, body_crc: crc32(body), ..block::BlockHeader::new(kind) }
 }
 
 /// It may be sound, and acknowledged by the version that wrote it.
@@ -294,10 +294,10 @@ fn a_group_of_which_one_block_means_nothing_is_cut_off_as_a_whole() {
     let own = encode(&[b"of this log"]);
     let other = encode(&[b"of another"]);
     let member = header(Kind::Data, flag::MEMBER | flag::TOPIC, other.body());
-    let member = block::Header { topic: 9, count: 1, span: 1, ..member };
+    let member = block::BlockHeader { topic: 9, count: 1, span: 1, ..member };
     let head = header(Kind::Data, flag::GROUP, own.body());
     let group_len = (head.padded() + member.padded()) as u32;
-    let head = block::Header { group_len, offset: 4, count: 1, span: 1, ..head };
+    let head = block::BlockHeader { group_len, offset: 4, count: 1, span: 1, ..head };
     let end = store(&p, at[3], &[(head, own.body()), (member, other.body())]);
     let cut = the_cut(&p);
     assert_eq!((cut.position, cut.bytes), (at[3], end - at[3]));

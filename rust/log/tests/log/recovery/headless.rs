@@ -6,7 +6,7 @@ use falaj::error::Error;
 use falaj::format::address::Address;
 use falaj::format::control::at;
 use falaj::format::names;
-use falaj::format::segment::{HEADER_LEN, Header, Replaces};
+use falaj::format::segment::{HEADER_LEN, Replaces, SegmentHeader};
 use falaj::log::LogSettings;
 use falaj::storage::faulty::{Call, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
@@ -41,14 +41,14 @@ fn lose(p: &Place, sequence: u64, len: usize) {
     rewrite(&p.storage, &path_of(p, sequence), 0, &vec![0; len]);
 }
 
-fn header_of(p: &Place, sequence: u64) -> Header {
+fn header_of(p: &Place, sequence: u64) -> SegmentHeader {
     segment_of(&p.storage, &p.dir, sequence).header().clone()
 }
 
 /// The segment is told as one whose header is made anew, and that is done.
-fn is_made_anew(p: &Place, sequence: u64, was: &Header) {
+fn is_made_anew(p: &Place, sequence: u64, was: &SegmentHeader) {
     let told = told(&p.storage, p).steps;
-    assert_eq!(kinds(&told), [Mend::NewHeader], "{told:?}");
+    assert_eq!(kinds(&told), [RepairKind::NewHeader], "{told:?}");
     assert_eq!(told[0].path, path_of(p, sequence));
     assert_eq!(told, repaired(&p.storage, p).0);
     assert_eq!(header_of(p, sequence), *was);
@@ -59,7 +59,7 @@ fn is_left(p: &Place, sequence: u64) {
     let path = path_of(p, sequence);
     let page = || {
         let mut page = vec![0; 4096];
-        p.storage.open(&path, Open::Read).unwrap().read_at(&mut page, 0).unwrap();
+        p.storage.open(&path, OpenMode::Read).unwrap().read_at(&mut page, 0).unwrap();
         page
     };
     let before = page();
@@ -112,7 +112,7 @@ fn a_compacted_header_is_proven_by_its_old_checksum() {
         let p = rising(4);
         let replaces = Some(Replaces { first: sequence, clean_us: BEGAN });
         let supersedes = sequence > 0;
-        let was = Header { supersedes, replaces, ..header_of(&p, sequence) };
+        let was = SegmentHeader { supersedes, replaces, ..header_of(&p, sequence) };
         // As compaction leaves it: it stands for a single segment.
         rewrite(&p.storage, &path_of(&p, sequence), 0, &was.encode());
         lose(&p, sequence, 8);
@@ -168,7 +168,7 @@ fn a_header_that_is_not_before_what_is_known_as_durable_is_left() {
     let p = rising(3);
     lose(&p, 0, 8);
     let log = p.open(TestMember::new(0, 2));
-    assert_eq!(kinds(&log.headers_to_mend().unwrap()), [Mend::NewHeader]);
+    assert_eq!(kinds(&log.headers_to_mend().unwrap()), [RepairKind::NewHeader]);
     p.page().store(at::DURABLE, Address::new(0, 4096).0).unwrap();
     for error in [log.headers_to_mend().unwrap_err(), log.mend_headers().unwrap_err()] {
         let path = path_of(&p, 0);
@@ -207,7 +207,7 @@ fn the_copy_with_the_right_header_holds_every_byte_of_the_segment() {
         let path = dir.join(names::segment(0));
         let bytes = |path: &Path| {
             let mut bytes = vec![0; storage.stat(path).unwrap().len as usize];
-            storage.open(path, Open::Read).unwrap().read_at(&mut bytes, 0).unwrap();
+            storage.open(path, OpenMode::Read).unwrap().read_at(&mut bytes, 0).unwrap();
             let end = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
             bytes.truncate(end.next_multiple_of(4096));
             bytes
@@ -215,13 +215,13 @@ fn the_copy_with_the_right_header_holds_every_byte_of_the_segment() {
         let sound = bytes(&path);
         if !keeps_room {
             storage.unlink(&path).unwrap();
-            storage.open(&path, Open::CreateNew(0o600)).unwrap().write_at(&sound, 0).unwrap();
+            storage.open(&path, OpenMode::CreateNew(0o600)).unwrap().write_at(&sound, 0).unwrap();
         }
         rewrite(&storage, &path, 0, &[0; 8]);
         let hurt = bytes(&path);
         let log = open(2);
         let told = log.headers_to_mend().unwrap();
-        assert_eq!(kinds(&told), [Mend::NewHeader]);
+        assert_eq!(kinds(&told), [RepairKind::NewHeader]);
         let reads = faulty.count(Call::Read);
         assert_eq!(log.mend_headers().unwrap(), told);
         // Some to prove it, and then one for each piece and not for each byte.

@@ -16,16 +16,16 @@ use std::sync::Arc;
 use crate::common::place::Place;
 use crate::common::{LOG, TestMember, append, open_as, read_all, settings};
 use falaj::format::settings::WriteMode;
-use falaj::log::{Log, Mend, MendStep, Planned, mend, plan};
+use falaj::log::{Log, Planned, RepairKind, RepairStep, mend, plan};
 use falaj::segment::{Check, Reading, Segment};
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 
 fn segment_of(storage: &Arc<dyn Storage>, dir: &Path, sequence: u64) -> Segment {
     Segment::open_to_read(&**storage, dir, LOG, sequence, 0, Reading::Pread).unwrap()
 }
 
 fn rewrite(storage: &Arc<dyn Storage>, path: &Path, position: u64, bytes: &[u8]) {
-    storage.open(path, Open::ReadWrite).unwrap().write_at(bytes, position).unwrap();
+    storage.open(path, OpenMode::ReadWrite).unwrap().write_at(bytes, position).unwrap();
 }
 
 fn values_of(log: &Arc<Log>, topic: u32) -> Vec<Vec<u8>> {
@@ -64,7 +64,7 @@ fn told(storage: &Arc<dyn Storage>, p: &Place) -> Planned {
 }
 
 /// Repair it, in the order of `falaj repair`: all that was done, and the log.
-fn repaired(storage: &Arc<dyn Storage>, p: &Place) -> (Vec<MendStep>, Arc<Log>) {
+fn repaired(storage: &Arc<dyn Storage>, p: &Place) -> (Vec<RepairStep>, Arc<Log>) {
     let member = TestMember::new(0, LATER);
     let mut steps = mend(storage, &p.dir, &settings(p.mode), &member).unwrap();
     let log = open_as(storage, &p.dir, member, p.mode).unwrap();
@@ -75,6 +75,6 @@ fn repaired(storage: &Arc<dyn Storage>, p: &Place) -> (Vec<MendStep>, Arc<Log>) 
     (steps, log)
 }
 
-fn kinds(steps: &[MendStep]) -> Vec<Mend> {
+fn kinds(steps: &[RepairStep]) -> Vec<RepairKind> {
     steps.iter().map(|step| step.mend).collect()
 }

@@ -11,7 +11,7 @@ use falaj::error::{Error, Result};
 use falaj::format::control::{self, at};
 use falaj::format::{VERSION, checksum, names};
 use falaj::lock::{Fate, Identity};
-use falaj::log::{Member, Mend, Watch, mend, plan};
+use falaj::log::{Member, RepairKind, Watch, mend, plan};
 use falaj::storage::File;
 
 #[test]
@@ -59,7 +59,10 @@ fn a_control_page_that_was_removed_is_made_anew_by_the_next_incarnation_only() {
     assert!(matches!(error, Error::LockFileReplaced { .. }), "{error}");
     assert!(p.storage.stat(&path).is_err());
     let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
-    assert_eq!(told.steps.iter().map(|step| step.mend).collect::<Vec<_>>(), [Mend::NewControl]);
+    assert_eq!(
+        told.steps.iter().map(|step| step.mend).collect::<Vec<_>>(),
+        [RepairKind::NewControl]
+    );
     let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
     append(&log, 0, &[b"two"]).unwrap();
     assert_eq!(values_of(&log, 0).len(), 2);
@@ -81,7 +84,7 @@ fn what_a_sync_left_in_doubt_is_written_anew_and_told_before() {
         let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
         let told = plan(&image, &p.dir, &settings(p.mode), 2).unwrap();
         let [save] = &told.steps[..] else { panic!("{:?}", told.steps) };
-        assert_eq!((save.mend, save.position), (Mend::Save, durable.position()));
+        assert_eq!((save.mend, save.position), (RepairKind::Save, durable.position()));
         assert_eq!(save.path, p.dir.join(names::segment(durable.sequence())));
         let done = mend(&image, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap();
         assert_eq!(told.steps, done, "what is told is what is done");
@@ -127,7 +130,7 @@ impl Member for Late {
             append(&log, 0, &[b"acknowledged since"]).unwrap();
             log
         });
-        storage.open(path, Open::ReadWrite)
+        storage.open(path, OpenMode::ReadWrite)
     }
 }
 

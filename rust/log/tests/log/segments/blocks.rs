@@ -3,11 +3,11 @@
 use super::*;
 use falaj::error::Error;
 use falaj::format::block::HEADER_LEN;
-use falaj::format::{Malformed, PAGE};
+use falaj::format::{DecodeError, PAGE};
 use falaj::segment::create::void_header;
 use falaj::segment::index::write_file;
 use falaj::segment::{CANNOT_READ, Check};
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 #[test]
 fn beside_a_block_behind_the_end_and_beyond_the_file_there_is_none() {
@@ -68,7 +68,7 @@ fn the_quick_look_at_a_block_says_what_the_thorough_one_says_or_nothing() {
         let quick = [Check::None, Check::Header, Check::Full].map(|c| segment.plain(*position, c));
         let plain = block.header.kind == Kind::Data && block.header.flags == 0;
         for quick in quick {
-            assert_eq!(quick.map(Header::from), plain.then_some(block.header));
+            assert_eq!(quick.map(BlockHeader::from), plain.then_some(block.header));
         }
     }
     let unmapped = made.open(Reading::Pread);
@@ -135,19 +135,19 @@ fn a_file_cut_off_in_its_first_page_is_not_mapped_for_writing() {
     let (header, path) = (made.open(Reading::Map).header().clone(), made.dir.join("short"));
     for (len, sound) in [(PAGE - 1, false), (PAGE, true)] {
         write_file(&made.memory, &path, &header.encode(), len, 0o600).unwrap();
-        let file = made.memory.open(&path, Open::ReadWrite).unwrap();
+        let file = made.memory.open(&path, OpenMode::ReadWrite).unwrap();
         if file.stat().unwrap().len != len {
             // The twin allocates whole pages: this length cannot be had.
             continue;
         }
-        let segment = Segment::from_file(path.clone(), file, header.clone(), Access::Write, LEN);
+        let segment = Segment::from_file(path.clone(), file, header.clone(), MapAccess::Write, LEN);
         assert_eq!(segment.is_ok(), sound, "{len}");
     }
-    let short = made.memory.open(&path, Open::ReadWrite).unwrap();
+    let short = made.memory.open(&path, OpenMode::ReadWrite).unwrap();
     let empty = made.dir.join("empty");
-    let none = made.memory.open(&empty, Open::CreateNew(0o600)).unwrap();
+    let none = made.memory.open(&empty, OpenMode::CreateNew(0o600)).unwrap();
     drop(short);
-    let segment = Segment::from_file(empty.clone(), none, header, Access::Write, LEN);
+    let segment = Segment::from_file(empty.clone(), none, header, MapAccess::Write, LEN);
     let told = matches!(&segment, Err(Error::Corrupt { path, position: 0, .. }) if *path == empty);
     assert!(told, "{segment:?}");
 }
@@ -159,7 +159,7 @@ fn group(told: i64, second: u16) -> (Made, u64) {
     let (head, member) = (own(flag::GROUP), own(second));
     let whole = head.padded() + member.padded();
     let group_len = (whole as i64 + told) as u32;
-    let at = draft.put(&Header { group_len, ..head }, b"\x01x");
+    let at = draft.put(&BlockHeader { group_len, ..head }, b"\x01x");
     draft.put(&member, b"\x01x");
     draft.data(0, 0, b"\x01y");
     (draft.finish(None), at)
@@ -188,7 +188,7 @@ fn a_group_is_its_members_up_to_its_end_and_nothing_else() {
         let bad = segment.check_group(&head).unwrap_err();
         assert_eq!(
             (bad.position, bad.what),
-            (made.blocks[2], Malformed::Damaged("a group that is not whole"))
+            (made.blocks[2], DecodeError::Damaged("a group that is not whole"))
         );
     }
 }
@@ -230,7 +230,7 @@ fn a_sound_block_is_found_behind_pages_that_cannot_be_read() {
         let segment = made.open_on(&faulty, Reading::Pread);
         let reads = faulty.count(Call::Read);
         for nth in 1..=refused {
-            let eio = How::Errno(libc::EIO);
+            let eio = FailureKind::Errno(libc::EIO);
             faulty.plan(Fault::at(reads + nth, eio).only(Call::Read));
         }
         assert_eq!(segment.next_block(made.blocks[1] + 8, LEN), Some(behind), "{refused}");
@@ -244,7 +244,7 @@ fn what_cannot_be_read_is_told_from_what_is_damaged() {
     let faulty = FaultyStorage::over_memory(made.memory.clone());
     let segment = made.open_on(&faulty, Reading::Pread);
     let reads = faulty.count(Call::Read);
-    faulty.plan(Fault::at(reads + 1, How::Errno(libc::EIO)).only(Call::Read).forever());
+    faulty.plan(Fault::at(reads + 1, FailureKind::Errno(libc::EIO)).only(Call::Read).forever());
     let bad = segment.block(made.blocks[3], Check::Full).unwrap_err();
     assert_eq!((bad.position, bad.what), (made.blocks[3], CANNOT_READ));
     assert!(segment.sound(made.blocks[3]).is_err(), "it may be sound");

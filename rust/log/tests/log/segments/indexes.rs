@@ -2,10 +2,10 @@
 
 use super::*;
 use falaj::error::Error;
-use falaj::format::index::{ENTRY_LEN, Entry, HEADER_LEN as INDEX_HEADER, STRIDE, file_len};
+use falaj::format::index::{ENTRY_LEN, HEADER_LEN as INDEX_HEADER, IndexEntry, STRIDE, file_len};
 use falaj::segment::Check;
-use falaj::segment::index::{Index, Pacer};
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::segment::index::{Index, IndexSampler};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 fn many_records() -> Made {
     let mut draft = Draft::new();
@@ -69,7 +69,7 @@ fn a_damaged_entry_leads_nobody_astray() {
     let built = Index::build(&segment);
     built.save(&made.memory, &made.dir, &segment, LEN, 0o600).unwrap();
     let path = made.dir.join(names::index(3));
-    let file = made.memory.open(&path, Open::ReadWrite).unwrap();
+    let file = made.memory.open(&path, OpenMode::ReadWrite).unwrap();
     for i in 0..built.len() {
         for byte in [4, 8, 16, 24] {
             let at = INDEX_HEADER as u64 + i * ENTRY_LEN as u64 + byte;
@@ -98,10 +98,11 @@ fn an_entry_that_there_is_no_room_for_is_left_out() {
     let made = four_records();
     let segment = made.open(Reading::Map);
     Index::replace(&made.memory, &made.dir, &segment, 0, &[], 0o600).unwrap();
-    let open = || Index::open_file(&made.memory, &made.dir, &segment, Access::Write).unwrap();
+    let open = || Index::open_file(&made.memory, &made.dir, &segment, MapAccess::Write).unwrap();
     let index = open();
     assert_eq!(index.len(), 2, "as few as there can be");
-    let entry = |i: u64| Entry { topic: 0, offset: i, position: made.blocks[1], highest_ns: 0 };
+    let entry =
+        |i: u64| IndexEntry { topic: 0, offset: i, position: made.blocks[1], highest_ns: 0 };
     let stored: Vec<_> = (0..4).map(|i| index.put(i, &entry(i)).unwrap()).collect();
     assert_eq!(stored, [true, true, false, false]);
     for index in [index, open()] {
@@ -119,7 +120,7 @@ fn an_index_of_another_segment_is_refused_and_one_that_cannot_be_made_leaves_not
     let index = Index::build(&segment);
     index.save(&made.memory, &made.dir, &segment, LEN, 0o600).unwrap();
     let path = made.dir.join(names::index(3));
-    made.memory.open(&path, Open::ReadWrite).unwrap().write_at(&[9], 40).unwrap();
+    made.memory.open(&path, OpenMode::ReadWrite).unwrap().write_at(&[9], 40).unwrap();
     for found in [
         Index::open_existing(&made.memory, &made.dir, &segment).err(),
         Index::load(&made.memory, &made.dir, &segment).err(),
@@ -129,7 +130,7 @@ fn an_index_of_another_segment_is_refused_and_one_that_cannot_be_made_leaves_not
     let before = made.memory.list(&made.dir).unwrap();
     for call in [Call::Open, Call::Allocate, Call::Write] {
         let faulty = FaultyStorage::over_memory(made.memory.clone());
-        faulty.plan(Fault::at(1, How::Errno(libc::ENOSPC)).only(call));
+        faulty.plan(Fault::at(1, FailureKind::Errno(libc::ENOSPC)).only(call));
         let saved = index.save(&faulty, &made.dir, &segment, LEN, 0o600);
         assert!(matches!(saved, Err(Error::NoSpace { .. })), "{call:?}");
         assert_eq!(made.memory.list(&made.dir).unwrap(), before, "{call:?}");
@@ -138,7 +139,7 @@ fn an_index_of_another_segment_is_refused_and_one_that_cannot_be_made_leaves_not
 
 #[test]
 fn entries_are_paced_by_bytes_and_by_topics_not_seen_yet() {
-    let mut pacer = Pacer::default();
+    let mut pacer = IndexSampler::default();
     assert!(pacer.is_far(0) && !pacer.has_seen(0));
     assert!(pacer.is_due(0, 4096), "the first of all");
     assert!(!pacer.is_due(0, 4096 + STRIDE - 1));

@@ -6,12 +6,13 @@ use super::*;
 use falaj::error::Error;
 use falaj::format::PAGE;
 use falaj::segment::create::own_len;
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 #[test]
 fn a_segment_in_the_making_grows_and_does_not_shrink() {
     let (memory, path) = (MemoryStorage::new(), Path::new("/new").to_path_buf());
-    let mut builder = Builder::new(&memory, path.clone(), 8192, LEN, 0o600, Access::Write).unwrap();
+    let mut builder =
+        Builder::new(&memory, path.clone(), 8192, LEN, 0o600, MapAccess::Write).unwrap();
     assert_eq!((builder.allocated(), builder.position()), (8192, PAGE));
     for (asked, len) in [(8192, 8192), (4096, 8192), (12_288, 12_288), (8192, 12_288)] {
         builder.grow(asked).unwrap();
@@ -31,9 +32,9 @@ fn a_segment_that_cannot_be_begun_leaves_nothing_behind() {
     for call in [Call::Random, Call::Open, Call::Allocate, Call::Map] {
         let memory = MemoryStorage::new();
         let faulty = FaultyStorage::over_memory(memory.clone());
-        faulty.plan(Fault::at(1, How::Errno(libc::ENOSPC)).only(call));
+        faulty.plan(Fault::at(1, FailureKind::Errno(libc::ENOSPC)).only(call));
         let path = Path::new("/new").to_path_buf();
-        let begun = Builder::new(&faulty, path.clone(), 8192, LEN, 0o600, Access::Write);
+        let begun = Builder::new(&faulty, path.clone(), 8192, LEN, 0o600, MapAccess::Write);
         assert!(matches!(begun, Err(Error::NoSpace { .. })), "{call:?}: {begun:?}");
         assert!(memory.stat(&path).is_err(), "{call:?}");
     }

@@ -9,15 +9,15 @@ mod walks;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use falaj::format::block::{Header, Kind, flag};
+use falaj::format::block::{BlockHeader, Kind, flag};
 use falaj::format::checksum::crc32;
 use falaj::format::names;
-use falaj::format::segment::{Header as SegmentHeader, Mark, Replaces};
+use falaj::format::segment::{Mark, Replaces, SegmentHeader};
 use falaj::format::state::{LogState, TopicState};
 use falaj::segment::create::{Builder, own_header};
 use falaj::segment::{Reading, Segment};
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Access, File, Open, Storage};
+use falaj::storage::{File, MapAccess, OpenMode, Storage};
 
 const LOG: [u8; 16] = [7; 16];
 const LEN: u64 = 64 << 10;
@@ -37,7 +37,7 @@ impl Draft {
         let (memory, dir) = (MemoryStorage::new(), PathBuf::from("/log"));
         memory.create_dir(&dir, 0o700).unwrap();
         let path = dir.join(names::segment(3));
-        let builder = Builder::new(&memory, path, LEN, LEN, 0o600, Access::Write).unwrap();
+        let builder = Builder::new(&memory, path, LEN, LEN, 0o600, MapAccess::Write).unwrap();
         let mut draft = Self { memory, dir, builder, blocks: Vec::new() };
         let mut state = LogState::default();
         for number in 0..2 {
@@ -49,7 +49,7 @@ impl Draft {
         draft
     }
 
-    fn put(&mut self, header: &Header, body: &[u8]) -> u64 {
+    fn put(&mut self, header: &BlockHeader, body: &[u8]) -> u64 {
         let position = self.builder.position();
         self.builder.block(header, body).unwrap();
         self.blocks.push(position);
@@ -78,17 +78,17 @@ impl Draft {
 }
 
 /// Header of a block of one value.
-fn data(topic: u32, offset: u32, flags: u16, body: &[u8]) -> Header {
+fn data(topic: u32, offset: u32, flags: u16, body: &[u8]) -> BlockHeader {
     let flags = flags | if topic == 0 { 0 } else { flag::TOPIC };
-    Header {
-        len: (Header::len_for(flags) + body.len()) as u32,
+    BlockHeader {
+        len: (BlockHeader::len_for(flags) + body.len()) as u32,
         body_crc: crc32(body),
         offset,
         count: 1,
         span: 1,
         flags,
         topic,
-        ..Header::new(Kind::Data)
+        ..BlockHeader::new(Kind::Data)
     }
 }
 
@@ -113,7 +113,7 @@ impl Made {
     }
 
     fn file(&self) -> Arc<dyn File> {
-        self.memory.open(&self.path(), Open::ReadWrite).unwrap()
+        self.memory.open(&self.path(), OpenMode::ReadWrite).unwrap()
     }
 
     fn hurt(&self, position: u64) {

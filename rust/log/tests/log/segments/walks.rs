@@ -5,7 +5,7 @@ use falaj::error::Error;
 use falaj::format::PAGE;
 use falaj::format::block::HEADER_LEN;
 use falaj::segment::Check;
-use falaj::segment::walk::{NUMBERS, Step, Walk, appended_ns};
+use falaj::segment::walk::{NUMBERS, SegmentWalker, Step, appended_ns};
 
 #[test]
 fn a_walk_knows_offsets_and_ends_at_the_first_zero() {
@@ -98,7 +98,7 @@ fn a_hurt_body_costs_no_doubt() {
 
 #[test]
 fn a_topic_that_is_doubted_twice_goes_on_beyond_both() {
-    let mut walk = Walk::new();
+    let mut walk = SegmentWalker::new();
     assert_eq!(walk.position, PAGE);
     for (beyond, most) in [(20, 20), (15, 20), (30, 30)] {
         walk.doubt_topic(0, beyond);
@@ -112,7 +112,7 @@ fn a_topic_that_is_doubted_twice_goes_on_beyond_both() {
 #[test]
 fn a_walk_that_meets_a_newer_version_says_so_and_passes_nothing_over() {
     let mut draft = Draft::new();
-    let newer = draft.put(&Header { flags: 1 << 15, ..data(0, 0, 0, b"\x01a") }, b"\x01a");
+    let newer = draft.put(&BlockHeader { flags: 1 << 15, ..data(0, 0, 0, b"\x01a") }, b"\x01a");
     draft.data(0, 1, b"\x01b");
     let made = draft.finish(None);
     let mut segment = Arc::new(made.open(Reading::Map));

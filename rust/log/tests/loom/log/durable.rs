@@ -19,15 +19,15 @@ impl Log {
     pub fn sync_to(&self, who: &Process, target: u64) {
         while self.durable.load(Ordering::Acquire) < target {
             if !lock::try_lock_or_sleep(&self.sync_lock, who.me, FOREVER) {
-                who.crowd.met();
+                who.group_commit.met();
                 continue;
             }
             if self.durable.load(Ordering::Acquire) >= target {
-                who.crowd.met();
+                who.group_commit.met();
                 self.unlock_sync(who.me);
                 return;
             }
-            who.crowd.gather(|| self.tail.load(Ordering::Acquire), ticking(10));
+            who.group_commit.wait_for_peers(|| self.tail.load(Ordering::Acquire), ticking(10));
             let synced = self.sync_under_lock();
             self.unlock_sync(who.me);
             match synced {
@@ -61,7 +61,7 @@ impl Log {
             }
             if !self.fdatasync(number, first, last) && !self.is(Broken::SyncedAgain) {
                 update(&self.flags, |flags| Some(flags | LATCHED));
-                wake::rouse(&self.counter);
+                wake::wake_all(&self.counter);
                 return false;
             }
         }
@@ -145,7 +145,7 @@ impl Log {
         self.dirty.store(end, Ordering::Release);
         self.durable.store(end, Ordering::Release);
         update(&self.flags, |flags| Some(flags & !LATCHED));
-        wake::rouse(&self.counter);
+        wake::wake_all(&self.counter);
         self.unlock(me);
     }
 

@@ -16,7 +16,7 @@ mod read;
 use std::sync::atomic::AtomicUsize as Tally;
 use std::time::Duration;
 
-use falaj::crowd::Crowd;
+use falaj::group_commit::CommitDelay;
 use falaj::lock::{self, Acquired, Identity};
 use falaj::sync::{Ordering, SharedWord, update};
 use falaj::{publish, wake};
@@ -147,7 +147,7 @@ fn block(address: u64) -> usize {
 /// A process that uses the log.
 pub struct Process {
     pub me: Identity,
-    crowd: Crowd,
+    group_commit: CommitDelay,
 }
 
 impl Process {
@@ -157,10 +157,10 @@ impl Process {
 
     /// One that has claimed a slot for the so-many-th time.
     pub fn again(slot: u16, generation: u32) -> Self {
-        let crowd = Crowd::default();
+        let group_commit = CommitDelay::default();
         // Who gathers looks at the tail once more.
-        crowd.timed(|| (), || 0, ticking(15));
-        Self { me: Identity::new(slot, generation).unwrap(), crowd }
+        group_commit.timed(|| (), || 0, ticking(15));
+        Self { me: Identity::new(slot, generation).unwrap(), group_commit }
     }
 }
 
@@ -228,7 +228,7 @@ impl Log {
 
     fn notify(&self) {
         if wake::is_awaited_after_unlock(&self.waiting) {
-            wake::ring(&self.counter, &self.waiting, None);
+            wake::notify(&self.counter, &self.waiting, None);
         }
     }
 

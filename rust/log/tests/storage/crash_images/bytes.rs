@@ -98,7 +98,7 @@ fn mapped_stores_and_words_are_pending_like_writes() {
     file.allocate(8192).unwrap();
     file.sync_data().unwrap();
     storage.sync_dir(path("/")).unwrap();
-    let map = file.map(8192, Access::Write).unwrap();
+    let map = file.map(8192, MapAccess::Write).unwrap();
     map.write(0, b"bytes").unwrap();
     map.store(512, u64::from(b's')).unwrap();
     map.word(1024)
@@ -119,7 +119,7 @@ fn mapped_stores_and_words_are_pending_like_writes() {
 fn a_failed_compare_and_swap_is_no_event() {
     let storage = MemoryStorage::new();
     let file = durable(&storage, "/f", 4096);
-    let map = file.map(4096, Access::Write).unwrap();
+    let map = file.map(4096, MapAccess::Write).unwrap();
     let before = storage.events();
     map.word(0).compare_exchange(1, 2, Ordering::SeqCst, Ordering::SeqCst).unwrap_err();
     assert_eq!(storage.events(), before);
@@ -133,7 +133,7 @@ fn a_length_that_was_not_synced_may_be_short_and_what_lay_beyond_is_lost() {
     let lens = possible(&storage, |image| content(image, "/f").unwrap().len());
     assert_eq!(lens, BTreeSet::from([300, 1000]));
     now(&storage).explore(100, 0, |_, image| {
-        let file = image.open(path("/f"), Open::ReadWrite).unwrap();
+        let file = image.open(path("/f"), OpenMode::ReadWrite).unwrap();
         if file.stat().unwrap().len == 300 {
             file.allocate(1000).unwrap();
             assert_eq!(content(&image, "/f").unwrap()[300..], [0; 700], "no old bytes come back");
@@ -167,7 +167,7 @@ fn a_punched_range_may_come_back_until_it_is_synced() {
     file.sync_data().unwrap();
     let image = now(&storage).image(&[]);
     assert_eq!(letters(&image, "/f", 16), "o".repeat(8) + &"\0".repeat(8));
-    let file = image.open(path("/f"), Open::Read).unwrap();
+    let file = image.open(path("/f"), OpenMode::Read).unwrap();
     assert_eq!((file.next_data(0).unwrap(), file.next_data(4096).unwrap()), (Some(0), None));
 }
 
@@ -187,7 +187,7 @@ fn a_restarted_machine_is_what_the_journal_says() {
     same("synced");
     file.write_at(&[b'n'; 1000], 500).unwrap();
     same("stored across sectors");
-    let map = file.map(3 * 4096, Access::Write).unwrap();
+    let map = file.map(3 * 4096, MapAccess::Write).unwrap();
     map.write(4096, b"mapped").unwrap();
     same("stored into a map");
     map.store(8192, 0).unwrap();

@@ -29,7 +29,7 @@ fn what_is_on_an_image_is_durable_there_and_a_second_cut_starts_from_it() {
     now(&storage).explore(10, 0, |_, image| {
         assert_eq!(image.events(), 0);
         assert_eq!(now(&image).combinations(), 1);
-        let file = image.open(path("/f"), Open::ReadWrite).unwrap();
+        let file = image.open(path("/f"), OpenMode::ReadWrite).unwrap();
         file.write_at(b"2", 512).unwrap();
         deep.extend(possible(&image, |image| letters(image, "/f", 2)));
     });
@@ -66,7 +66,7 @@ fn death_of_all_processes_keeps_stores_pending_and_frees_locks() {
     let survivor = storage.survivor();
     assert_eq!(letters(&survivor, "/f", 1), "n");
     assert_eq!(possible(&survivor, |image| letters(image, "/f", 1)), set(&["o", "n"]));
-    let again = survivor.open(path("/f"), Open::ReadWrite).unwrap();
+    let again = survivor.open(path("/f"), OpenMode::ReadWrite).unwrap();
     assert!(again.try_lock(LockKind::Exclusive).unwrap());
     again.write_at(b"s", 0).unwrap();
     assert_eq!(letters(&storage, "/f", 1), "n", "the two go apart");
@@ -77,7 +77,7 @@ fn death_of_all_processes_keeps_stores_pending_and_frees_locks() {
 fn a_kill_between_any_two_stores_can_be_looked_at() {
     let storage = MemoryStorage::new();
     let file = durable(&storage, "/f", 4096);
-    let map = file.map(4096, Access::Write).unwrap();
+    let map = file.map(4096, MapAccess::Write).unwrap();
     let begin = storage.events();
     map.write(0, b"body").unwrap();
     map.store(8, u64::from(b'h')).unwrap();
@@ -93,14 +93,14 @@ fn a_killed_process_loses_its_locks_and_stores_no_more() {
     let storage = MemoryStorage::new();
     let mine = durable(&storage, "/f", 4096);
     let other = storage.process();
-    let its = other.open(path("/f"), Open::ReadWrite).unwrap();
-    let map = its.map(4096, Access::Write).unwrap();
+    let its = other.open(path("/f"), OpenMode::ReadWrite).unwrap();
+    let map = its.map(4096, MapAccess::Write).unwrap();
     assert!(its.try_lock(LockKind::Exclusive).unwrap());
     assert!(!mine.try_lock(LockKind::Exclusive).unwrap());
     other.kill();
     assert!(mine.try_lock(LockKind::Exclusive).unwrap());
     assert!(map.write(0, b"x").is_err() && its.write_at(b"x", 0).is_err());
-    assert!(other.open(path("/f"), Open::Read).is_err());
+    assert!(other.open(path("/f"), OpenMode::Read).is_err());
     drop(its);
     assert_eq!(letters(&storage, "/f", 1), "o");
 }
@@ -256,11 +256,11 @@ fn settings_are_handed_on_to_images() {
     create(&storage, "/f");
     let image = storage.restart();
     assert_eq!(image.filesystem(path("/")).unwrap(), kind);
-    let file = image.open(path("/f"), Open::ReadWrite).unwrap();
+    let file = image.open(path("/f"), OpenMode::ReadWrite).unwrap();
     file.allocate(12_288).unwrap();
     assert_eq!(file.allocate(12_289).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
     assert_eq!(file.write_at(b"xx", 12_287).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
-    assert_eq!(file.map(16_384, Access::Read).unwrap_err().raw_os_error(), Some(libc::ENOMEM));
+    assert_eq!(file.map(16_384, MapAccess::Read).unwrap_err().raw_os_error(), Some(libc::ENOMEM));
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_mapped_store_into_a_hole_panics() {
     let storage = MemoryStorage::new();
     let file = create(&storage, "/f");
     file.write_at(b"x", 100_000).unwrap();
-    file.map(100_000, Access::Write).unwrap().write(50_000, b"x").unwrap();
+    file.map(100_000, MapAccess::Write).unwrap().write(50_000, b"x").unwrap();
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_mapped_store_beyond_the_end_panics() {
     let storage = MemoryStorage::new();
     let file = create(&storage, "/f");
     file.allocate(4096).unwrap();
-    file.map(8192, Access::Write).unwrap().store(4096, 1).unwrap();
+    file.map(8192, MapAccess::Write).unwrap().store(4096, 1).unwrap();
 }
 
 /// Numbers for the random history below.
@@ -298,9 +298,9 @@ fn act(storage: &MemoryStorage, dice: &mut Dice) {
     let (one, two) = (pick(dice), pick(dice));
     let position = dice.roll(40) * 100;
     let bytes = vec![dice.roll(3) as u8; 1 + dice.roll(1500) as usize];
-    let file = storage.open(one, Open::ReadWrite);
+    let file = storage.open(one, OpenMode::ReadWrite);
     match (dice.roll(14), file) {
-        (0, _) => drop(storage.open(one, Open::CreateNew(0o600))),
+        (0, _) => drop(storage.open(one, OpenMode::CreateNew(0o600))),
         (1, _) => drop(storage.create_dir(path("/d"), 0o700)),
         (2, _) => drop(storage.rename_new(one, two)),
         (3, _) => drop(storage.rename_over(one, two)),
@@ -310,7 +310,7 @@ fn act(storage: &MemoryStorage, dice: &mut Dice) {
         (7 | 8, Ok(file)) => file.write_at(&bytes, position).unwrap(),
         (9, Ok(file)) => {
             file.allocate(position + 2000).unwrap();
-            file.map(8192, Access::Write).unwrap().write(position, &bytes[..1]).unwrap();
+            file.map(8192, MapAccess::Write).unwrap().write(position, &bytes[..1]).unwrap();
         }
         (10, Ok(file)) => file.punch(position, 3000).unwrap(),
         (11 | 12, Ok(file)) => drop(file.sync_data()),
@@ -357,8 +357,8 @@ fn whatever_was_picked_a_file_has_one_name_and_the_fingerprint_is_the_images() {
                     let file = path(directory).join(name);
                     let told = image.stat(&file).unwrap();
                     assert!(inodes.insert(told.inode), "two names in seed {seed}");
-                    if let Ok(file) = image.open(&file, Open::ReadWrite) {
-                        file.map(4096, Access::Read).unwrap();
+                    if let Ok(file) = image.open(&file, OpenMode::ReadWrite) {
+                        file.map(4096, MapAccess::Read).unwrap();
                     }
                 }
             }
@@ -380,7 +380,7 @@ fn after_syncing_everything_there_is_one_image() {
         }
         for directory in ["/d", "/"] {
             for name in storage.list(path(directory)).unwrap_or_default() {
-                let file = storage.open(&path(directory).join(name), Open::ReadWrite);
+                let file = storage.open(&path(directory).join(name), OpenMode::ReadWrite);
                 // What a failed sync has lost is lost: store it anew.
                 if let Ok(file) = file {
                     let mut bytes = vec![0; file.stat().unwrap().len as usize];

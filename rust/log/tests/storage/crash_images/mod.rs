@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use falaj::storage::memory::{Choice, Crash, MemoryStorage, Undecided};
-use falaj::storage::{Access, File, Filesystem, LockKind, Open, Storage};
+use falaj::storage::{File, Filesystem, LockKind, MapAccess, OpenMode, Storage};
 use falaj::sync::SharedWord;
 
 const SECTOR: u64 = 512;
@@ -21,7 +21,7 @@ fn path(name: &str) -> &Path {
 }
 
 fn create(storage: &MemoryStorage, name: &str) -> Arc<dyn File> {
-    storage.open(path(name), Open::CreateNew(0o600)).unwrap()
+    storage.open(path(name), OpenMode::CreateNew(0o600)).unwrap()
 }
 
 /// A file of that many bytes 'o', durable with its name.
@@ -35,7 +35,7 @@ fn durable(storage: &MemoryStorage, name: &str, len: u64) -> Arc<dyn File> {
 }
 
 fn content(storage: &MemoryStorage, name: &str) -> Option<Vec<u8>> {
-    let file = storage.open(path(name), Open::Read).ok()?;
+    let file = storage.open(path(name), OpenMode::Read).ok()?;
     let mut bytes = vec![0; file.stat().unwrap().len as usize];
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
     Some(bytes)

@@ -8,11 +8,11 @@ use falaj::consumer::{Consumer, Move, Start};
 use falaj::error::Error;
 use falaj::format::control::at;
 use falaj::queue::{Job, Queue, QueueOptions};
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Access, Open, Storage};
+use falaj::storage::{MapAccess, OpenMode, Storage};
 use falaj::store::{Store, StoreOptions};
-use falaj::topic::{BodyWriter, Group, Part, Record, SyncMode, Topic};
+use falaj::topic::{BodyWriter, Group, NewRecord, Part, SyncMode, Topic};
 
 use crate::stores::{
     assert_holds, fill, log_dir, on_both, open, open_to_read, quietly, segment, snapshot, topic,
@@ -133,8 +133,8 @@ fn what_readers_have_seen_behind_the_tail_is_copied() {
         let before = orders.log().committed().unwrap();
         fill(&orders, 5, 6);
         let control = log_dir(storage, &path, "orders").join("control");
-        let page = storage.open(&control, Open::ReadWrite).unwrap();
-        let page = page.map(4096, Access::Write).unwrap();
+        let page = storage.open(&control, OpenMode::ReadWrite).unwrap();
+        let page = page.map(4096, MapAccess::Write).unwrap();
         let tail = page.load(at::TAIL);
         page.store(at::TAIL, before.0).unwrap();
         let reader = open_to_read(storage, &path).unwrap();
@@ -242,7 +242,7 @@ fn a_log_of_which_a_segment_goes_away_meanwhile_is_looked_at_anew() {
                 (gone, whole) = (gone + 1, 0);
                 for call in [Call::Open, Call::Stat] {
                     let next = faulty.count(call) + 1;
-                    faulty.plan(Fault::at(next, How::Errno(libc::ENOENT)).only(call));
+                    faulty.plan(Fault::at(next, FailureKind::Errno(libc::ENOENT)).only(call));
                 }
             }
             Ok(())
@@ -307,9 +307,10 @@ fn a_backup_that_fails_at_any_call_leaves_no_half_copy_under_its_name() {
     };
     let whole = FaultyStorage::over_memory(machine.restart());
     run(&whole, "copy").unwrap();
-    for (how, errno) in
-        [(How::Errno(libc::EIO), libc::EIO), (How::HalfWritten(libc::ENOSPC), libc::ENOSPC)]
-    {
+    for (how, errno) in [
+        (FailureKind::Errno(libc::EIO), libc::EIO),
+        (FailureKind::HalfWritten(libc::ENOSPC), libc::ENOSPC),
+    ] {
         for k in 1..=whole.total() {
             let image = machine.restart();
             let faulty = FaultyStorage::over_memory(image.clone());
@@ -416,7 +417,7 @@ fn step(consumer: &mut Consumer, results: &Topic) {
     consumer.handed_out(&part);
     let mut body = BodyWriter::default();
     body.begin(false, None);
-    body.push(&Record::value(b"result"));
+    body.push(&NewRecord::value(b"result"));
     let moves = consumer.moves().unwrap();
     let cursors: Vec<_> = moves.iter().map(Move::cursor).collect();
     let parts = [Part { topic: results, partition: 0, body: &body }];
@@ -437,7 +438,7 @@ fn logs_that_keep_cursors_in_each_other_are_copied_up_to_ends_that_agree() {
     };
     let (store, working) = (open_at(&of_backup, "/store"), open_at(&of_work, "/store"));
     let [a, b] = ["a", "b"].map(|name| topic(&working, name).with_sync(SyncMode::None));
-    a.append(0, &Record::value(b"first"), None).unwrap();
+    a.append(0, &NewRecord::value(b"first"), None).unwrap();
     let there = |name: &str, from: &Topic, to: &Topic, store: &Store| {
         Consumer::open_in(store, name, std::slice::from_ref(from), Start::Earliest, to).unwrap()
     };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use falaj::error::Error;
 use falaj::format::control::at;
 use falaj::format::names;
-use falaj::log::Mend;
+use falaj::log::RepairKind;
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 use falaj::store::{RepairReport, StoreOptions, repair, verify};
-use falaj::topic::{Record, RecordView, SyncMode, Topic};
+use falaj::topic::{NewRecord, Record, SyncMode, Topic};
 
 use crate::stores::{
     assert_holds, fill, flip, log_dir, on_both, open, quietly, read_until_error, segment, snapshot,
@@ -78,14 +78,14 @@ fn a_torn_tail_is_told_cut_and_kept() {
     drop((orders, store));
     let torn = segment(&image, &path, "orders", 0);
     // The last two records were not synced when everybody was killed and the power failed.
-    let file = image.open(&torn, Open::ReadWrite).unwrap();
+    let file = image.open(&torn, OpenMode::ReadWrite).unwrap();
     let mut bytes = vec![0; 60_000];
     file.read_at(&mut bytes, 0).unwrap();
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64;
     flip(&image, &torn, end - 700);
 
     let told = rehearse(&image, &path);
-    let cuts: Vec<_> = told.steps().filter(|step| step.mend == Mend::Cut).collect();
+    let cuts: Vec<_> = told.steps().filter(|step| step.mend == RepairKind::Cut).collect();
     assert_eq!(cuts.len(), 1, "{told:?}");
     assert_eq!(cuts[0].path, torn);
     assert!(cuts[0].position < end && cuts[0].bytes >= 1000, "{cuts:?}");
@@ -96,7 +96,7 @@ fn a_torn_tail_is_told_cut_and_kept() {
     let [told, done] = [&told, &done].map(|report| report.steps().cloned().collect::<Vec<_>>());
     assert_eq!(told, done, "what is told is what is done");
     let mut after = vec![0; 60_000];
-    image.open(&torn, Open::Read).unwrap().read_at(&mut after, 0).unwrap();
+    image.open(&torn, OpenMode::Read).unwrap().read_at(&mut after, 0).unwrap();
     let behind = cuts[0].position as usize;
     bytes[end as usize - 700] ^= 0x10;
     assert!(bytes[behind..] == after[behind..], "the bytes behind the cut are kept");
@@ -115,9 +115,13 @@ fn bad_indexes_are_made_anew() {
         storage.unlink(&dir.join(names::index(0))).unwrap();
         flip(storage, &dir.join(names::index(1)), 70);
         storage.unlink(&dir.join(names::index(2))).unwrap();
-        storage.open(&dir.join(names::index(2)), Open::CreateNew(0o600)).unwrap();
+        storage.open(&dir.join(names::index(2)), OpenMode::CreateNew(0o600)).unwrap();
         let told = rehearse(storage, &path);
-        assert_eq!(told.steps().filter(|step| step.mend == Mend::Reindex).count(), 3, "{told:?}");
+        assert_eq!(
+            told.steps().filter(|step| step.mend == RepairKind::Reindex).count(),
+            3,
+            "{told:?}"
+        );
         let done = run(storage, &path, false);
         assert_eq!(done.steps().count(), 3);
         let store = open(storage, &path).unwrap();
@@ -160,8 +164,8 @@ fn a_lost_segment_stops_opening_and_repair_goes_on_beyond_it() {
         assert!(error.to_string().contains(&names::segment(last - 1)), "{error}");
         drop(store);
         let told = rehearse(storage, &path);
-        assert!(told.steps().any(|step| step.mend == Mend::Cut), "{told:?}");
-        let aside: Vec<_> = told.steps().filter(|step| step.mend == Mend::SetAside).collect();
+        assert!(told.steps().any(|step| step.mend == RepairKind::Cut), "{told:?}");
+        let aside: Vec<_> = told.steps().filter(|step| step.mend == RepairKind::SetAside).collect();
         assert_eq!(aside.len(), 1);
         let kept = snapshot(storage, &dir);
         let kept = &kept.iter().find(|(path, _)| *path == aside[0].path).unwrap().1;
@@ -210,7 +214,7 @@ fn what_cannot_be_mended_is_told() {
 fn all_of(topic: &Topic) -> Vec<(u64, i64, Vec<u8>)> {
     let mut scan = topic.scan(0, 0, None).unwrap();
     let next = || scan.next_record().unwrap();
-    let told = |record: RecordView| {
+    let told = |record: Record| {
         let value = record.value().unwrap().to_vec();
         (record.offset(), record.timestamp_ns(), value)
     };
@@ -233,7 +237,7 @@ fn a_header_that_can_be_proven_is_made_anew_in_a_copy() {
     let hurt = segment(storage, &path, "orders", 2);
     let page = |storage: &Arc<dyn Storage>| {
         let mut page = vec![0; 4096];
-        storage.open(&hurt, Open::Read).unwrap().read_at(&mut page, 0).unwrap();
+        storage.open(&hurt, OpenMode::Read).unwrap().read_at(&mut page, 0).unwrap();
         page
     };
     let sound = page(storage);
@@ -242,18 +246,18 @@ fn a_header_that_can_be_proven_is_made_anew_in_a_copy() {
     for (n, (at, len)) in zeros.into_iter().enumerate() {
         let mut bad = page(storage);
         bad[at..at + len].fill(0);
-        storage.open(&hurt, Open::ReadWrite).unwrap().write_at(&bad, 0).unwrap();
+        storage.open(&hurt, OpenMode::ReadWrite).unwrap().write_at(&bad, 0).unwrap();
         let told = rehearse(storage, &path);
         assert!(told.is_complete(), "{at}..{len}: {told:?}");
         let steps: Vec<_> = told.steps().cloned().collect();
         assert_eq!(steps.len(), 1, "{at}, {len}: {steps:?}");
-        assert_eq!((steps[0].mend, &steps[0].path), (Mend::NewHeader, &hurt));
+        assert_eq!((steps[0].mend, &steps[0].path), (RepairKind::NewHeader, &hurt));
         let done = run(storage, &path, false);
         assert_eq!(steps, done.steps().cloned().collect::<Vec<_>>());
         assert_eq!(page(storage)[..512], sound[..512], "{at}, {len}");
         let kept = hurt.parent().unwrap().join("quarantine");
         let kept = kept.join(format!("{}.header.{n}", names::segment(2)));
-        let kept = storage.open(&kept, Open::Read).unwrap();
+        let kept = storage.open(&kept, OpenMode::Read).unwrap();
         let mut found = vec![0; 4096];
         kept.read_at(&mut found, 0).unwrap();
         assert!(found == bad, "the page as it was found is kept");
@@ -263,7 +267,7 @@ fn a_header_that_can_be_proven_is_made_anew_in_a_copy() {
     }
     assert!(rehearse(storage, &path).steps().next().is_none());
     let first = segment(storage, &path, "orders", 0);
-    storage.open(&first, Open::ReadWrite).unwrap().write_at(&[0; 512], 0).unwrap();
+    storage.open(&first, OpenMode::ReadWrite).unwrap().write_at(&[0; 512], 0).unwrap();
     assert_eq!(run(storage, &path, false).steps().count(), 1, "nothing comes before the first");
     assert!(all_of(&topic(&open(storage, &path).unwrap(), "orders")) == before);
 }
@@ -277,13 +281,13 @@ fn a_header_that_cannot_be_proven_is_told_and_left() {
         for i in 0..600 {
             // Whose times tell nothing of when they were appended.
             let value = value(i);
-            let record = Record { event_time_ns: Some(7), ..Record::value(&value) };
+            let record = NewRecord { event_time_ns: Some(7), ..NewRecord::value(&value) };
             orders.append(0, &record, None).unwrap();
         }
         drop((orders, store));
         let hurt = segment(storage, &path, "orders", 2);
         let lose = |at, len| {
-            let file = storage.open(&hurt, Open::ReadWrite).unwrap();
+            let file = storage.open(&hurt, OpenMode::ReadWrite).unwrap();
             file.write_at(&vec![0; len], at).unwrap();
         };
         // The old checksum proves what the neighbours tell, and the time that is still there.
@@ -310,7 +314,7 @@ fn a_header_whose_time_nobody_tells_is_not_made_up() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let path = prepare(&storage, Path::new("/"), 600);
     let hurt = segment(&storage, &path, "orders", 2);
-    storage.open(&hurt, Open::ReadWrite).unwrap().write_at(&[0; 512], 0).unwrap();
+    storage.open(&hurt, OpenMode::ReadWrite).unwrap().write_at(&[0; 512], 0).unwrap();
     let report = run(&storage, &path, false);
     assert!(!report.is_complete() && report.steps().next().is_none(), "{report:?}");
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use falaj::error::Error;
 use falaj::format::control::{at, flag};
 use falaj::format::names;
-use falaj::log::{Mend, Reading};
+use falaj::log::{Reading, RepairKind};
 use falaj::storage::faulty::FaultyStorage;
 use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 use falaj::store::{Finding, Severity, Store, StoreOptions, Verification, repair, verify};
-use falaj::topic::{Record, SyncMode};
+use falaj::topic::{NewRecord, SyncMode};
 
 use crate::stores::{fill, flip, log_dir, on_both, open, quietly, segment, snapshot, topic};
 
@@ -153,7 +153,7 @@ fn a_segment_without_its_header_is_checked_with_what_its_neighbours_know() {
     on_both(|storage, root| {
         let path = prepare(storage, root);
         let hurt = segment(storage, &path, "orders", 2);
-        let file = storage.open(&hurt, Open::ReadWrite).unwrap();
+        let file = storage.open(&hurt, OpenMode::ReadWrite).unwrap();
         file.write_at(&[0; 4096], 0).unwrap();
         let found = look(storage, &path);
         let damage = damage(&found);
@@ -209,7 +209,7 @@ fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed(
     let storage: &Arc<dyn Storage> = &(Arc::new(MemoryStorage::new()) as _);
     let path = prepare(storage, Path::new("/"));
     let control = log_dir(storage, &path, "orders").join("control");
-    let append = |store: &Store| topic(store, "orders").append(0, &Record::value(b"x"), None);
+    let append = |store: &Store| topic(store, "orders").append(0, &NewRecord::value(b"x"), None);
     let hurts = [
         (&control, at::APPEND_LOCK, 2_u64),
         (&control, at::FLAGS, 1 << 9),
@@ -219,7 +219,7 @@ fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed(
     for (file, position, word) in hurts {
         let store = open(storage, &path).unwrap();
         append(&store).unwrap();
-        let hurt = storage.open(file, Open::ReadWrite).unwrap();
+        let hurt = storage.open(file, OpenMode::ReadWrite).unwrap();
         hurt.write_at(&word.to_le_bytes(), position).unwrap();
         // Who opens the log for writing looks whether it was deleted, and lowers that flag.
         let heals = (position, word) == (at::FLAGS, flag::DELETED);
@@ -343,7 +343,7 @@ fn the_end_of_a_log_is_told_as_recovery_will_leave_it() {
         let last = if hurt == 29 { 29 } else { 30 };
         assert_eq!((orders.end, orders.found, orders.durable), (hurt, last, 20), "{found:?}");
         let told = repair(Arc::clone(&image), &path, &StoreOptions::default(), true).unwrap();
-        let cut = told.steps().find(|step| step.mend == Mend::Cut).unwrap();
+        let cut = told.steps().find(|step| step.mend == RepairKind::Cut).unwrap();
         assert_eq!(log.recovered.unwrap().position(), cut.position);
         let cut_off: Vec<_> = found
             .all_findings()

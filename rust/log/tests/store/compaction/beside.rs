@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use falaj::storage::Open;
+use falaj::storage::OpenMode;
 
 use super::*;
 
@@ -194,7 +194,7 @@ fn of_two_that_compact_without_a_common_lock_one_gives_up_and_nothing_unfinished
         }
         if is_there() {
             let made = unfinished.with_file_name("made");
-            beside.open(&made, Open::CreateNew(0o600)).unwrap();
+            beside.open(&made, OpenMode::CreateNew(0o600)).unwrap();
             beside.rename_over(&made, &unfinished).unwrap();
         } else {
             begun.store(false, Relaxed);
@@ -215,7 +215,7 @@ fn an_index_of_what_was_replaced_leads_nobody_astray() {
     let dir = log_dir(&storage, Path::new(STORE), "prices");
     let indexes = || segments(&storage).into_iter().map(|s| dir.join(names::index(s)));
     let read = |path: &Path| {
-        let file = storage.open(path, Open::Read).unwrap();
+        let file = storage.open(path, OpenMode::Read).unwrap();
         let mut bytes = vec![0; file.stat().unwrap().len as usize];
         file.read_at(&mut bytes, 0).unwrap();
         bytes
@@ -225,7 +225,7 @@ fn an_index_of_what_was_replaced_leads_nobody_astray() {
     // Who had begun to make one for the old segment ends when the new one is there.
     for (bytes, path) in before.iter().filter(|(_, path)| storage.stat(path).is_ok()) {
         let made = dir.join("made");
-        let file = storage.open(&made, Open::CreateNew(0o600)).unwrap();
+        let file = storage.open(&made, OpenMode::CreateNew(0o600)).unwrap();
         file.write_at(bytes, 0).unwrap();
         storage.rename_over(&made, path).unwrap();
     }

@@ -19,7 +19,7 @@ fn sparse(store: &Store) -> Topic {
     let prices = topic(store);
     let of = |key: u64, value: u64| {
         let (key, value) = (key.to_string(), value.to_string());
-        let record = Record { key: Some(key.as_bytes()), ..Record::value(value.as_bytes()) };
+        let record = NewRecord { key: Some(key.as_bytes()), ..NewRecord::value(value.as_bytes()) };
         prices.append(0, &record, None).unwrap();
     };
     (0..3).for_each(|number| of(number, number));
@@ -124,7 +124,7 @@ fn of_several_partitions_each_counts_its_own_records() {
     let prices = Topic::open(&store, "prices", &options(3)).unwrap().with_sync(SyncMode::None);
     for number in 0..3000u64 {
         let (key, value) = (key(number % 7), value(number, 60));
-        let record = Record { key: Some(&key), ..Record::value(&value) };
+        let record = NewRecord { key: Some(&key), ..NewRecord::value(&value) };
         prices.append((number % 10 == 0).into(), &record, None).unwrap();
     }
     seal(&prices);
@@ -166,7 +166,7 @@ fn a_roll_keeps_as_many_records_on_a_compacted_topic() {
     let fill = |count: u64| {
         let value = [7; 500];
         for _ in 0..count {
-            prices.append(0, &Record::value(&value), None).unwrap();
+            prices.append(0, &NewRecord::value(&value), None).unwrap();
         }
     };
     // Some rolls, that trim nothing; then those that do.

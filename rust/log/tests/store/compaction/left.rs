@@ -4,8 +4,8 @@ use std::slice::from_ref;
 
 use falaj::consumer::{Consumer, Start};
 use falaj::format::control::{at, flag};
-use falaj::storage::faulty::{Fault, FaultyStorage, How};
-use falaj::storage::{Access, Open};
+use falaj::storage::faulty::{FailureKind, Fault, FaultyStorage};
+use falaj::storage::{MapAccess, OpenMode};
 
 use super::*;
 
@@ -79,14 +79,14 @@ fn records_keep_their_times_keys_headers_and_who_searches_by_time_finds_them() {
         let (key, value) = (key(i % 30), value(i, 300));
         let event = (i % 3 == 0).then_some(now * 1000 - 5);
         let headers = [("n", Some(&value[..8])), ("none", None)];
-        let record = Record {
+        let record = NewRecord {
             key: Some(&key),
             value: Some(&value),
             headers: if i % 2 == 0 { &headers } else { &[] },
             event_time_ns: event,
         };
         // Two at once, so that blocks are cut.
-        prices.extend(0, &[record, Record::value(b"no key")], None).unwrap();
+        prices.extend(0, &[record, NewRecord::value(b"no key")], None).unwrap();
         times.push((event.unwrap_or(now * 1000), now * 1000));
     }
     seal(&prices);
@@ -251,7 +251,7 @@ fn a_call_that_fails_anywhere_is_told_and_leaves_a_whole_log() {
         fill(&prices, &mut history, 700, 300);
         seal(&prices);
         let before = faulty.total();
-        faulty.plan(Fault::at(before + nth, How::Errno(28)));
+        faulty.plan(Fault::at(before + nth, FailureKind::Errno(28)));
         let done = compact(&prices);
         let calls = faulty.total() - before;
         faulty.heal();
@@ -308,7 +308,8 @@ fn all_is_looked_at_also_where_a_latch_is_cleared_behind_a_roll() {
     }
     prices.log().roll_now().unwrap();
     let control = log_dir(&storage, Path::new(STORE), "prices").join("control");
-    let page = storage.open(&control, Open::ReadWrite).unwrap().map(4096, Access::Write).unwrap();
+    let page =
+        storage.open(&control, OpenMode::ReadWrite).unwrap().map(4096, MapAccess::Write).unwrap();
     page.store(at::FLAGS, page.load(at::FLAGS) | flag::LATCHED).unwrap();
     let sealing = CompactOptions { seal: true, ..CompactOptions::default() };
     let done = prices.compact(&sealing, &mut quietly).unwrap();

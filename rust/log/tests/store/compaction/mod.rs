@@ -18,7 +18,7 @@ use falaj::format::names;
 use falaj::storage::Storage;
 use falaj::storage::memory::MemoryStorage;
 use falaj::store::{Store, TopicOptions};
-use falaj::topic::{CompactOptions, Compacted, Record, SyncMode, Topic};
+use falaj::topic::{CompactOptions, Compacted, NewRecord, SyncMode, Topic};
 
 use crate::stores::{log_dir, open, open_to_read, quietly};
 
@@ -77,10 +77,10 @@ fn put_all(topic: &Topic, history: &mut History, made: &[Made]) {
     let records: Vec<_> = keys
         .iter()
         .zip(&values)
-        .map(|(key, value)| Record {
+        .map(|(key, value)| NewRecord {
             key: key.as_deref(),
             value: value.as_deref(),
-            ..Record::default()
+            ..NewRecord::default()
         })
         .collect();
     assert_eq!(topic.extend(0, &records, None).unwrap().start, first);
@@ -147,10 +147,10 @@ fn found(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
     let mut runs = Vec::new();
     let mut scan = topic.scan(0, first, Some(end)).unwrap();
     while let Some(run) = scan.next_run(50).unwrap() {
-        let mut places = falaj::topic::Places::default();
+        let mut places = falaj::topic::RecordRefs::default();
         let before = runs.len();
         while let Some(place) = places.next(&run).unwrap() {
-            assert_eq!(run.place(runs.len() - before).unwrap(), Some(place));
+            assert_eq!(run.record(runs.len() - before).unwrap(), Some(place));
             runs.push(run.offset(&place));
         }
         assert_eq!(runs.len() - before, run.len(), "{story}");

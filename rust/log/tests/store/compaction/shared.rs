@@ -11,7 +11,7 @@ fn partitions_are_compacted_each_by_itself_and_at_once() {
     for i in 0..3000u64 {
         let (partition, number) = ((i % 3) as u32, i % 12);
         let (key, value) = (key(number), value(i, 200));
-        let record = Record { key: Some(&key), value: Some(&value), ..Record::default() };
+        let record = NewRecord { key: Some(&key), value: Some(&value), ..NewRecord::default() };
         let at = prices.append(partition, &record, None).unwrap();
         last.insert((partition, number), (at, i));
     }
@@ -42,10 +42,12 @@ fn a_topic_that_was_added_to_a_log_is_compacted_once_it_is_there_alone() {
     let shared = TopicOptions { log: Some("shop".into()), ..options(1) };
     let first = Topic::open(&store, "first", &shared).unwrap().with_sync(SyncMode::None);
     for _ in 0..2 {
-        first.append(0, &Record { key: Some(b"k"), ..Record::value(&[7; 9000]) }, None).unwrap();
+        first
+            .append(0, &NewRecord { key: Some(b"k"), ..NewRecord::value(&[7; 9000]) }, None)
+            .unwrap();
         first.log().roll_now().unwrap();
     }
-    first.append(0, &Record { key: Some(b"k"), ..Record::value(&[7; 9000]) }, None).unwrap();
+    first.append(0, &NewRecord { key: Some(b"k"), ..NewRecord::value(&[7; 9000]) }, None).unwrap();
     // It is known from the middle of a segment on that holds nothing of it.
     let prices = Topic::open(&store, "prices", &shared).unwrap().with_sync(SyncMode::None);
     seal(&prices);

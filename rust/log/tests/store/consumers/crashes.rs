@@ -1,6 +1,6 @@
 //! What is left of a cursor when a process dies, and when power is lost, after any event.
 
-use falaj::format::consumer::{Entry, entry};
+use falaj::format::consumer::{CursorEntry, entry};
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn after_a_power_cut_at_any_event_of_commits_no_record_is_left_out() {
 fn goes_on_from(image: &MemoryStorage, orders: &Topic, next: u64, story: &str) {
     let listed = &list_consumers(orders.store()).unwrap()[0];
     assert_eq!(listed.cursors.as_ref().unwrap()[0].committed, next, "{story}");
-    let lost = Entry::decode(&bytes_of(image)[entry(0) as usize..]).cursor().unwrap();
+    let lost = CursorEntry::decode(&bytes_of(image)[entry(0) as usize..]).cursor().unwrap();
     let mut billing = open(orders.store(), orders);
     assert_eq!(billing.committed("orders", 0).unwrap(), next, "{story}");
     assert_eq!(billing.lag("orders", 0).unwrap(), orders.end(0).unwrap() - next, "{story}");

@@ -271,7 +271,7 @@ fn a_death_or_a_power_cut_while_a_forgotten_topic_is_read_again_brings_no_old_of
 
 #[test]
 fn an_error_anywhere_in_forgetting_leaves_all_or_none_and_the_next_call_ends_it() {
-    use falaj::storage::faulty::{Fault, FaultyStorage, How};
+    use falaj::storage::faulty::{FailureKind, Fault, FaultyStorage};
     for kept in BOTH {
         for nth in 1.. {
             let machine = MemoryStorage::new();
@@ -279,7 +279,7 @@ fn an_error_anywhere_in_forgetting_leaves_all_or_none_and_the_next_call_ends_it(
             let faulty = FaultyStorage::over_memory(machine.clone());
             let options = StoreOptions::default();
             let store = Store::open_on(Arc::new(faulty.clone()), ROOT, &options).unwrap();
-            faulty.plan(Fault::at(faulty.total() + nth, How::Errno(libc::ENOMEM)));
+            faulty.plan(Fault::at(faulty.total() + nth, FailureKind::Errno(libc::ENOMEM)));
             let first = forget_topic(&store, "billing", "refunds");
             let struck = faulty.failed() > 0;
             faulty.heal();

@@ -1,10 +1,10 @@
 //! Consumers: cursors that survive and are believed only where the log still knows them, and partitions
 //! that have one owner at a time.
 
+mod assignment;
 mod crashes;
 mod forgetting;
-mod kept;
-mod sharing;
+mod log_cursors;
 
 use std::path::Path;
 use std::slice::from_ref;
@@ -15,9 +15,9 @@ use falaj::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cu
 use falaj::error::Error;
 use falaj::format::settings::WriteMode;
 use falaj::storage::memory::{MemoryStorage, every};
-use falaj::storage::{Open, Storage};
+use falaj::storage::{OpenMode, Storage};
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 const ROOT: &str = "/store";
@@ -43,7 +43,7 @@ fn topic(store: &Store, partitions: u32) -> Topic {
 /// Records that are all the same.
 fn append(topic: &Topic, partition: u32, records: u64) {
     for _ in 0..records {
-        topic.append(partition, &Record::value(b"tick"), Some(SyncMode::None)).unwrap();
+        topic.append(partition, &NewRecord::value(b"tick"), Some(SyncMode::None)).unwrap();
     }
 }
 
@@ -52,7 +52,7 @@ fn open(store: &Store, topic: &Topic) -> Consumer {
 }
 
 fn bytes_of(machine: &MemoryStorage) -> Vec<u8> {
-    let file = machine.open(Path::new("/store/consumers/billing"), Open::Read).unwrap();
+    let file = machine.open(Path::new("/store/consumers/billing"), OpenMode::Read).unwrap();
     let mut bytes = vec![0; file.stat().unwrap().len as usize];
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
     bytes
@@ -179,7 +179,7 @@ fn a_cursor_of_which_the_log_knows_nothing_any_more_is_an_error_until_somebody_s
 
     // An older copy of the log, beside the consumer's file as it was.
     let file = Path::new("/store/consumers/billing");
-    let copied = older.open(file, Open::CreateNew(0o600)).unwrap();
+    let copied = older.open(file, OpenMode::CreateNew(0o600)).unwrap();
     copied.write_at(&cursors, 0).unwrap();
     older.set_now_us(1_800_000_000_000_000);
     for regrown in [0, 20] {
@@ -292,7 +292,7 @@ fn damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_e
     billing.commit("orders", 0, 4, true).unwrap();
     billing.commit("orders", 0, 5, true).unwrap();
     drop(billing);
-    let file = machine.open(Path::new("/store/consumers/billing"), Open::ReadWrite).unwrap();
+    let file = machine.open(Path::new("/store/consumers/billing"), OpenMode::ReadWrite).unwrap();
     let newest = 8192 + 512;
     file.write_at(&[0xff; 8], newest).unwrap();
     assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 4);
@@ -317,7 +317,8 @@ fn damage_to_the_name_of_what_is_read_hides_no_cursor() {
     billing.commit("orders", 0, 5, true).unwrap();
     drop(billing);
     let hurt = || {
-        let file = machine.open(Path::new("/store/consumers/billing"), Open::ReadWrite).unwrap();
+        let file =
+            machine.open(Path::new("/store/consumers/billing"), OpenMode::ReadWrite).unwrap();
         file.write_at(&[0xff; 3], 8192 + 24).unwrap();
     };
     let listed = || {
@@ -343,7 +344,7 @@ fn a_cursor_that_is_being_stored_is_not_told_as_damage_and_one_that_stays_torn_i
     drop(billing);
     let path = Path::new("/store/consumers/billing");
     // Its member, another process.
-    let file = machine.process().open(path, Open::ReadWrite).unwrap();
+    let file = machine.process().open(path, OpenMode::ReadWrite).unwrap();
     let at = 8192 + 512;
     let mut cursors = [0; 1024];
     file.read_at(&mut cursors, at).unwrap();

@@ -8,10 +8,10 @@ use falaj::error::Error;
 use falaj::format::consumer;
 use falaj::log::Removed;
 use falaj::queue::{Job, Queue, QueueOptions};
-use falaj::storage::Open;
+use falaj::storage::OpenMode;
 use falaj::storage::memory::MemoryStorage;
 use falaj::store::{Limit, TopicOptions};
-use falaj::topic::Record;
+use falaj::topic::NewRecord;
 
 use super::*;
 use crate::stores::{on_both, open_to_read, segment};
@@ -133,7 +133,7 @@ fn a_clock_that_ran_ahead_keeps_nothing_for_ever() {
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     let future = (began + 3650 * DAY_US) * 1000;
     orders
-        .append(0, &Record { event_time_ns: Some(future), ..Record::value(&value(0)) }, None)
+        .append(0, &NewRecord { event_time_ns: Some(future), ..NewRecord::value(&value(0)) }, None)
         .unwrap();
     fill(&orders, 1, 300);
     store.configure_topic("orders", &age(1000), None).unwrap();
@@ -153,7 +153,7 @@ fn of_each_partition_so_many_records_stay() {
         let orders = Topic::open(&store, "orders", &options).unwrap().with_sync(SyncMode::None);
         for i in 0..1000u64 {
             let partition = if i % 10 == 0 { 1 } else { 0 };
-            orders.append(partition, &Record::value(&value(i)), None).unwrap();
+            orders.append(partition, &NewRecord::value(&value(i)), None).unwrap();
         }
         orders.flush().unwrap();
         store.configure_topic("orders", &records(50), None).unwrap();
@@ -230,7 +230,7 @@ fn where_it_is_not_known_what_is_needed_nothing_goes_and_the_reason_is_told() {
         billing.commit("orders", 0, 333, true).unwrap();
         drop(billing);
         let path = root.join("store/consumers/billing");
-        let file = storage.open(&path, Open::ReadWrite).unwrap();
+        let file = storage.open(&path, OpenMode::ReadWrite).unwrap();
         for sector in [1, 2] {
             file.write_at(&[7; 8], consumer::entry(0) + sector * consumer::SECTOR).unwrap();
         }
@@ -306,7 +306,7 @@ fn what_is_wrong_with_one_topic_does_not_keep_the_others_from_being_seen_to() {
         store.configure_topic("orders", &records(10), None).unwrap();
         let damaged = topic(&store, "damaged");
         let json = store.layout().topic_settings("damaged").unwrap();
-        let file = storage.open(&json, Open::ReadWrite).unwrap();
+        let file = storage.open(&json, OpenMode::ReadWrite).unwrap();
         file.write_at(b"?", 0).unwrap();
         let done = store.maintain(false).unwrap();
         assert!(done.problems[0].to_string().contains("damaged"), "{:?}", done.problems);

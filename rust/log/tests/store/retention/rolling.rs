@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use falaj::storage::faulty::{Call, Fault, FaultyStorage, How};
+use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::real::RealStorage;
-use falaj::topic::Record;
+use falaj::topic::NewRecord;
 
 use super::*;
 use crate::stores::on_both;
@@ -98,14 +98,14 @@ fn what_goes_wrong_is_told_by_info_and_no_append_fails_until_it_goes_well_again(
     let store = open(&storage, path).unwrap();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     store.configure_topic("orders", &records(100), None).unwrap();
-    faulty.plan(Fault::at(1, How::Errno(libc::EACCES)).only(Call::Unlink).forever());
+    faulty.plan(Fault::at(1, FailureKind::Errno(libc::EACCES)).only(Call::Unlink).forever());
     fill(&orders, 0, 600);
     let problem = || store.info().unwrap().logs[0].retention_problem.clone();
     until("the failure is told", || problem().is_some_and(|told| told.contains(".log")));
     assert!(orders.first(0).unwrap() > 0, "what is said is said");
     assert_eq!(segments(&storage, path, "orders")[0], 0);
     for i in 600..650 {
-        assert_eq!(orders.append(0, &Record::value(&value(i)), None).unwrap(), i);
+        assert_eq!(orders.append(0, &NewRecord::value(&value(i)), None).unwrap(), i);
     }
     faulty.heal();
     fill(&orders, 650, 1000);

@@ -2,7 +2,7 @@
 
 use falaj::storage::memory::MemoryStorage;
 use falaj::store::TopicOptions;
-use falaj::topic::Record;
+use falaj::topic::NewRecord;
 
 use super::*;
 
@@ -26,7 +26,9 @@ fn shared(store: &Store, name: &str, partitions: u32) -> Topic {
 fn put(topic: &Topic, partition: u32, now_us: i64, days: i64) {
     let event_time_ns = Some((now_us - days * DAY_US) * 1000);
     let value = value(u64::from(partition));
-    topic.append(partition, &Record { event_time_ns, ..Record::value(&value) }, None).unwrap();
+    topic
+        .append(partition, &NewRecord { event_time_ns, ..NewRecord::value(&value) }, None)
+        .unwrap();
 }
 
 fn firsts(topic: &Topic) -> Vec<u64> {

@@ -13,15 +13,15 @@ fn committing(machine: &MemoryStorage, mode: WriteMode, records: u64) -> (usize,
     let store = open_in(machine, mode);
     let flights = topic(&store, 2);
     for number in 0..4 {
-        flights.append(0, &Record::value(&value(number)), None).unwrap();
+        flights.append(0, &NewRecord::value(&value(number)), None).unwrap();
     }
     flights.flush().unwrap();
     let began = machine.events();
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let parts = [stage(&job, "a", 0..records / 2), stage(&job, "b", records / 2..records)];
     job.commit(&parts, Some(("n", 1))).unwrap();
     let returned = machine.events();
-    flights.append(0, &Record::value(&value(9)), Some(SyncMode::None)).unwrap();
+    flights.append(0, &NewRecord::value(&value(9)), Some(SyncMode::None)).unwrap();
     std::mem::forget((job, flights, store));
     (began, returned)
 }
@@ -42,7 +42,7 @@ fn look(image: &MemoryStorage, mode: WriteMode, records: u64, must: bool, story:
         assert!(!must, "{story}: a commit that had returned is gone");
         assert_eq!((even, odd), (vec![0, 1, 2, 3], vec![]), "{story}: records without token");
     }
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let part = stage(&job, "a", 0..records);
     let done = job.commit(&[part], Some(("n", 1))).unwrap_or_else(|e| panic!("{story}: {e}"));
     assert_eq!(done.now, token.is_none(), "{story}");
@@ -92,12 +92,12 @@ fn a_power_cut_at_any_event_leaves_all_of_a_job_with_its_token_or_nothing() {
 fn parts_that_were_finished_survive_a_power_cut_and_can_be_committed_after_it() {
     let machine = machine();
     let flights = topic(&open(&machine), 2);
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let parts = [stage(&job, "a", 0..200), stage(&job, "b", 200..400)];
     let crash = machine.journal().crash_at_end();
     for selection in [crash.nothing(), crash.everything()] {
         let flights = topic(&open(&crash.image(&selection)), 2);
-        let done = Job::new(&flights, "j").unwrap().commit(&parts, Some(("n", 1))).unwrap();
+        let done = BulkLoad::new(&flights, "j").unwrap().commit(&parts, Some(("n", 1))).unwrap();
         assert_eq!((done.now, done.records), (true, 400));
     }
 }
@@ -121,11 +121,11 @@ fn die_beside(mode: WriteMode, records: u64, nth: u64) -> (u64, bool) {
     use std::sync::atomic::{AtomicU64, Ordering};
     let machine = machine();
     let flights = topic(&open_in(&machine, mode), 1);
-    flights.append(0, &Record::value(&value(0)), None).unwrap();
+    flights.append(0, &NewRecord::value(&value(0)), None).unwrap();
     let process = machine.process();
     let store = open_in(&process, mode);
     let theirs = topic(&store, 1);
-    let job = Job::new(&theirs, "j").unwrap();
+    let job = BulkLoad::new(&theirs, "j").unwrap();
     let part = stage(&job, "0", 0..records);
     let (number, victim) = (process.process_number(), process.clone());
     let events = Arc::new(AtomicU64::new(0));
@@ -149,7 +149,7 @@ fn die_beside(mode: WriteMode, records: u64, nth: u64) -> (u64, bool) {
     if matches!(done, Ok(true)) {
         assert!(committed, "event {nth}");
     }
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let again = job.commit(&[&part], Some(("n", 1)));
     let mut expected = vec![0];
     expected.extend(0..records);
@@ -158,7 +158,7 @@ fn die_beside(mode: WriteMode, records: u64, nth: u64) -> (u64, bool) {
     } else {
         assert!(again.unwrap().now, "event {nth}");
     }
-    flights.append(0, &Record::value(&value(7)), None).unwrap();
+    flights.append(0, &NewRecord::value(&value(7)), None).unwrap();
     expected.push(7);
     assert_eq!(held(&flights, 0), expected, "{mode:?}, {records} records, event {nth}");
     is_sound(flights.store());

@@ -4,7 +4,7 @@ use falaj::error::Result;
 use falaj::format::checksum::crc32;
 use falaj::format::record::BodyWriter;
 use falaj::log::{Blocks, Large, LargeBlock, Token};
-use falaj::storage::faulty::{Fault, FaultyStorage, How};
+use falaj::storage::faulty::{FailureKind, Fault, FaultyStorage};
 
 use super::*;
 
@@ -32,7 +32,7 @@ impl Blocks for Source<'_> {
         let mut records = BodyWriter::default();
         records.begin(false, None);
         let first = self.at * 10;
-        (first..first + 10).for_each(|n| records.push(&Record::value(&value(n))));
+        (first..first + 10).for_each(|n| records.push(&NewRecord::value(&value(n))));
         self.at += 1;
         body.clear();
         body.extend_from_slice(records.body());
@@ -64,7 +64,7 @@ fn others_append_and_roll_while_a_segment_is_filled_and_keep_their_places() {
         let mut next = 0;
         let mut append = |topic: &Topic, records: u64| {
             for _ in 0..records {
-                assert_eq!(topic.append(0, &Record::value(&value(next)), None).unwrap(), next);
+                assert_eq!(topic.append(0, &NewRecord::value(&value(next)), None).unwrap(), next);
                 next += 1;
             }
         };
@@ -74,7 +74,7 @@ fn others_append_and_roll_while_a_segment_is_filled_and_keep_their_places() {
         next = 1_403;
         let mut append = |topic: &Topic, records: u64| {
             for _ in 0..records {
-                assert_eq!(topic.append(0, &Record::value(&value(next)), None).unwrap(), next);
+                assert_eq!(topic.append(0, &NewRecord::value(&value(next)), None).unwrap(), next);
                 next += 1;
             }
         };
@@ -105,7 +105,7 @@ fn a_segment_of_a_job_has_an_index_that_others_go_on_with() {
     let sequence = flights.log().committed().unwrap().sequence();
     let path = flights.log().dir().join(falaj::format::names::index(sequence));
     let entries = || {
-        let file = store.storage().open(&path, falaj::storage::Open::Read).unwrap();
+        let file = store.storage().open(&path, falaj::storage::OpenMode::Read).unwrap();
         let mut bytes = vec![0; file.stat().unwrap().len as usize];
         file.read_at(&mut bytes, 0).unwrap();
         bytes[64..].chunks(32).take_while(|entry| entry.iter().any(|byte| *byte != 0)).count()
@@ -115,7 +115,7 @@ fn a_segment_of_a_job_has_an_index_that_others_go_on_with() {
     let theirs = topic(&open(&machine.process()), 1);
     for number in 0..200 {
         let of = if number % 2 == 0 { &flights } else { &theirs };
-        of.append(0, &Record::value(&value(number)), None).unwrap();
+        of.append(0, &NewRecord::value(&value(number)), None).unwrap();
     }
     assert!(entries() > filled, "and none was written over");
     is_sound(&store);
@@ -127,7 +127,7 @@ fn a_token_that_is_spent_while_a_segment_is_filled_commits_nothing() {
     let flights = topic(&open(&machine), 1);
     let theirs = topic(&open(&machine.process()), 1);
     let mut spend = |_| {
-        let job = Job::new(&theirs, "j").unwrap();
+        let job = BulkLoad::new(&theirs, "j").unwrap();
         let part = stage(&job, "0", 0..5);
         assert!(job.commit(&[part], Some(("n", 1))).unwrap().now);
     };
@@ -144,11 +144,11 @@ fn a_topic_that_is_deleted_while_a_segment_is_filled_takes_the_job_with_it() {
         let options = TopicOptions { log, segment_bytes: Some(SEGMENT), ..TopicOptions::default() };
         let [flights, other] =
             ["flights", "other"].map(|name| Topic::open(&store, name, &options).unwrap());
-        other.append(0, &Record::value(&value(1)), None).unwrap();
+        other.append(0, &NewRecord::value(&value(1)), None).unwrap();
         let error = commit(&flights, &mut |_| others.delete_topic("flights").unwrap()).unwrap_err();
         assert!(matches!(error, Error::TopicDeleted { .. }), "{error}");
         assert_eq!(held(&other, 0), [1]);
-        other.append(0, &Record::value(&value(2)), None).unwrap();
+        other.append(0, &NewRecord::value(&value(2)), None).unwrap();
         is_sound(&store);
         drop(other);
         store.delete_topic("other").unwrap();
@@ -182,13 +182,13 @@ fn what_does_not_fit_the_room_for_changes_begins_a_segment_anew() {
 
 /// Commit 400 records under a token over a storage in which the k-th call fails; returns how many calls
 /// there were.
-fn with_fault(mode: WriteMode, nth: Option<u64>, how: How) -> u64 {
+fn with_fault(mode: WriteMode, nth: Option<u64>, how: FailureKind) -> u64 {
     let faulty = FaultyStorage::over_memory(machine());
     let options = StoreOptions { write_mode: Some(mode), ..StoreOptions::default() };
     let store = Store::open_on(Arc::new(faulty.clone()), ROOT, &options).unwrap();
     let flights = topic(&store, 1);
-    flights.append(0, &Record::value(&value(0)), Some(SyncMode::Durable)).unwrap();
-    let job = Job::new(&flights, "j").unwrap();
+    flights.append(0, &NewRecord::value(&value(0)), Some(SyncMode::Durable)).unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let part = stage(&job, "0", 0..400);
     let before = faulty.total();
     if let Some(nth) = nth {
@@ -208,7 +208,7 @@ fn with_fault(mode: WriteMode, nth: Option<u64>, how: How) -> u64 {
     assert_eq!(again.now, !committed, "call {nth:?}: {done:?}");
     let expected: Vec<_> = [0].into_iter().chain(0..400).collect();
     assert_eq!(held(&flights, 0), expected, "call {nth:?}");
-    flights.append(0, &Record::value(&value(9)), Some(SyncMode::Durable)).unwrap();
+    flights.append(0, &NewRecord::value(&value(9)), Some(SyncMode::Durable)).unwrap();
     is_sound(&store);
     calls
 }
@@ -216,10 +216,10 @@ fn with_fault(mode: WriteMode, nth: Option<u64>, how: How) -> u64 {
 #[test]
 fn a_commit_that_fails_at_any_call_is_whole_or_nothing_and_the_next_one_finishes_it() {
     for mode in MODES {
-        let calls = with_fault(mode, None, How::Errno(libc_eio()));
+        let calls = with_fault(mode, None, FailureKind::Errno(libc_eio()));
         assert!(calls > 30, "{calls}");
         for nth in 1..=calls {
-            with_fault(mode, Some(nth), How::Errno(libc_eio()));
+            with_fault(mode, Some(nth), FailureKind::Errno(libc_eio()));
         }
     }
 }

@@ -10,14 +10,18 @@ const DAY_US: i64 = 24 * 60 * 60 * 1_000_000;
 const NOW_US: i64 = 1_767_225_600_000_000;
 
 /// A job of another process, which staged a part of this many records and is writing another.
-fn half_way(machine: &MemoryStorage, name: &str, token: Option<(&str, u64)>) -> falaj::sink::Part {
+fn half_way(
+    machine: &MemoryStorage,
+    name: &str,
+    token: Option<(&str, u64)>,
+) -> falaj::sink::StagedPart {
     let theirs = topic(&open(&machine.process()), 1);
-    let job = Job::new(&theirs, name).unwrap();
+    let job = BulkLoad::new(&theirs, name).unwrap();
     let mut whole = job.stage("whole", token).unwrap();
     let mut open = job.stage("open", token).unwrap();
     for number in 0..300 {
-        whole.append(&Record::value(&value(number)), None).unwrap();
-        open.append(&Record::value(&value(number)), None).unwrap();
+        whole.append(&NewRecord::value(&value(number)), None).unwrap();
+        open.append(&NewRecord::value(&value(number)), None).unwrap();
     }
     whole.finish().unwrap();
     open
@@ -51,7 +55,7 @@ fn the_next_job_of_a_series_removes_what_is_left_of_earlier_ones_that_nobody_wri
     let earlier = half_way(&machine, "first", Some(("n", 1)));
     let later = half_way(&machine, "third", Some(("n", 3)));
     let others = half_way(&machine, "others", Some(("m", 1)));
-    let job = Job::new(&flights, "second").unwrap();
+    let job = BulkLoad::new(&flights, "second").unwrap();
     let part = stage(&job, "0", 0..10);
     job.commit(&[part], Some(("n", 2))).unwrap();
     let mut left: Vec<_> = staged(&flights)
@@ -75,9 +79,9 @@ fn a_process_that_dies_leaves_nothing_that_is_held() {
     let flights = topic(&open(&machine), 1);
     let process = machine.process();
     let theirs = topic(&open(&process), 1);
-    let mut part = Job::new(&theirs, "j").unwrap().stage("0", None).unwrap();
+    let mut part = BulkLoad::new(&theirs, "j").unwrap().stage("0", None).unwrap();
     for number in 0..300 {
-        part.append(&Record::value(&value(number)), None).unwrap();
+        part.append(&NewRecord::value(&value(number)), None).unwrap();
     }
     assert_eq!(sweep(&flights, Duration::ZERO).unwrap(), 0);
     process.kill();
@@ -91,11 +95,11 @@ fn strange_files_among_what_is_staged_stay_and_hold_up_nobody() {
     let machine = machine();
     let store = open(&machine);
     let flights = topic(&store, 1);
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let part = stage(&job, "0", 0..10);
     let dir = staged(&flights)[0].parent().unwrap().to_path_buf();
     let storage = store.storage();
-    storage.open(&dir.join("notes.txt"), falaj::storage::Open::CreateNew(0o600)).unwrap();
+    storage.open(&dir.join("notes.txt"), falaj::storage::OpenMode::CreateNew(0o600)).unwrap();
     storage.create_dir(&dir.parent().unwrap().join("somebody's"), 0o700).unwrap();
     assert!(job.commit(&[part], None).unwrap().now);
     assert_eq!(sweep(&flights, Duration::ZERO).unwrap(), 0);

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use falaj::error::Error;
 use falaj::format::settings::WriteMode;
-use falaj::sink::{Committed, Job, last_token};
+use falaj::sink::{BulkLoad, Committed, last_token};
 use falaj::storage::Storage;
 use falaj::storage::memory::{MemoryStorage, every};
 use falaj::store::{Store, StoreOptions, TopicOptions, staging_dir};
-use falaj::topic::{Record, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 const ROOT: &str = "/store";
@@ -55,12 +55,12 @@ fn value(number: u64) -> Vec<u8> {
 }
 
 /// Stage records with these numbers as one part, in turns over the topic's partitions.
-fn stage(job: &Job, part: &str, numbers: std::ops::Range<u64>) -> Vec<u8> {
+fn stage(job: &BulkLoad, part: &str, numbers: std::ops::Range<u64>) -> Vec<u8> {
     let mut staged = job.stage(part, None).unwrap();
     let partitions = u64::from(job.topic().partitions());
     for number in numbers {
         let partition = Some((number % partitions) as u32);
-        staged.append(&Record::value(&value(number)), partition).unwrap();
+        staged.append(&NewRecord::value(&value(number)), partition).unwrap();
     }
     staged.finish().unwrap()
 }
@@ -98,10 +98,11 @@ fn a_job_is_seen_as_a_whole_when_it_is_committed_and_not_before() {
         let machine = machine();
         let store = open_in(&machine, mode);
         let flights = topic(&store, 3);
-        flights.append(1, &Record::value(&value(1_000_000)), None).unwrap();
+        flights.append(1, &NewRecord::value(&value(1_000_000)), None).unwrap();
         // Parts of other processes, and of two attempts at the same one.
         let theirs = topic(&open_in(&machine.process(), mode), 3);
-        let (job, other) = (Job::new(&flights, "j").unwrap(), Job::new(&theirs, "j").unwrap());
+        let (job, other) =
+            (BulkLoad::new(&flights, "j").unwrap(), BulkLoad::new(&theirs, "j").unwrap());
         let half = records / 2;
         let second = stage(&other, "b", half..records);
         let given_up = stage(&other, "a", 0..half);
@@ -126,8 +127,8 @@ fn a_job_is_seen_as_a_whole_when_it_is_committed_and_not_before() {
         assert_eq!(flights.log().durable(), flights.log().committed());
         assert_eq!(staged(&flights), NOTHING);
         is_sound(&store);
-        flights.append(0, &Record::value(&value(7)), None).unwrap();
-        theirs.append(0, &Record::value(&value(8)), None).unwrap();
+        flights.append(0, &NewRecord::value(&value(7)), None).unwrap();
+        theirs.append(0, &NewRecord::value(&value(8)), None).unwrap();
         let end = in_partition(0).into_iter().chain([7, 8]).collect::<Vec<_>>();
         assert_eq!((held(&flights, 0), held(&theirs, 0)), (end.clone(), end.clone()));
         drop((job, other, flights, theirs, store));
@@ -141,17 +142,21 @@ fn a_job_is_seen_as_a_whole_when_it_is_committed_and_not_before() {
 fn records_keep_all_that_belongs_to_them_and_go_where_their_keys_say() {
     let machine = machine();
     let flights = topic(&open(&machine), 4);
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let mut part = job.stage("a", None).unwrap();
     let headers: &[(&str, Option<&[u8]>)] = &[("trace", Some(b"1")), ("trace", None)];
-    let whole =
-        Record { value: Some(b"EWR to IAH"), key: Some(b"UA"), headers, event_time_ns: Some(-5) };
-    let gone = Record { key: Some(b"UA"), ..Record::default() };
-    part.append(&Record::value(b"first"), Some(flights.partition_of(b"UA"))).unwrap();
+    let whole = NewRecord {
+        value: Some(b"EWR to IAH"),
+        key: Some(b"UA"),
+        headers,
+        event_time_ns: Some(-5),
+    };
+    let gone = NewRecord { key: Some(b"UA"), ..NewRecord::default() };
+    part.append(&NewRecord::value(b"first"), Some(flights.partition_of(b"UA"))).unwrap();
     part.append(&whole, None).unwrap();
     part.append(&gone, None).unwrap();
     for _ in 0..8 {
-        part.append(&Record::value(b"takes turns"), None).unwrap();
+        part.append(&NewRecord::value(b"takes turns"), None).unwrap();
     }
     assert_eq!(part.count(), 11);
     job.commit(&[part.finish().unwrap()], None).unwrap();
@@ -177,7 +182,7 @@ fn topics_that_share_a_log_have_jobs_and_tokens_of_their_own() {
             ..TopicOptions::default()
         };
         let [paid, audit] = ["paid", "audit"].map(|name| Topic::open(&store, name, &shop).unwrap());
-        let [one, other] = [&paid, &audit].map(|topic| Job::new(topic, "j").unwrap());
+        let [one, other] = [&paid, &audit].map(|topic| BulkLoad::new(topic, "j").unwrap());
         let (first, second) = (stage(&one, "0", 0..records), stage(&other, "0", 0..records));
         let token = Some(("nightly", 1));
         assert!(matches!(other.commit(&[&first], token), Err(Error::BadManifest { .. })));
@@ -203,11 +208,11 @@ fn of_two_processes_that_commit_a_job_at_once_one_does_and_the_other_knows() {
         let machine = machine();
         let flights = topic(&open(&machine), 1);
         let others = topic(&open(&machine.process()), 1);
-        let job = Job::new(&flights, "j").unwrap();
+        let job = BulkLoad::new(&flights, "j").unwrap();
         let part = stage(&job, "0", 0..records);
         let done: Vec<Committed> = std::thread::scope(|scope| {
             let commit = |topic: &Topic| {
-                Job::new(topic, "j").unwrap().commit(&[&part], Some(("n", 1))).unwrap()
+                BulkLoad::new(topic, "j").unwrap().commit(&[&part], Some(("n", 1))).unwrap()
             };
             let threads = [&flights, &others].map(|topic| scope.spawn(move || commit(topic)));
             threads.map(|thread| thread.join().unwrap()).into()
@@ -224,7 +229,7 @@ fn a_commit_is_on_the_medium_in_every_sync_mode() {
         let machine = machine();
         let store = open(&machine);
         let flights = topic(&store, 2).with_sync(sync);
-        let job = Job::new(&flights, "j").unwrap();
+        let job = BulkLoad::new(&flights, "j").unwrap();
         let part = stage(&job, "0", 0..records);
         job.commit(&[part], Some(("n", 1))).unwrap();
         let crash = machine.journal().crash_at_end();

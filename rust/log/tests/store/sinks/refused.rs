@@ -1,11 +1,11 @@
 //! What cannot be committed is refused before anything changes, and said.
 
-use falaj::storage::Open;
+use falaj::storage::OpenMode;
 
 use super::*;
 
 fn flip(topic: &Topic, path: &Path, position: u64) {
-    let file = topic.store().storage().open(path, Open::ReadWrite).unwrap();
+    let file = topic.store().storage().open(path, OpenMode::ReadWrite).unwrap();
     let mut byte = [0];
     file.read_at(&mut byte, position).unwrap();
     file.write_at(&[byte[0] ^ 1], position).unwrap();
@@ -17,7 +17,7 @@ fn every_flipped_byte_of_a_staged_part_is_found_by_verification_with_what_helps(
     let machine = machine();
     let store = open(&machine);
     let flights = topic(&store, 1);
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let part = stage(&job, "0", 0..4);
     // One that is being written need not be whole.
     let _open = job.stage("1", None).unwrap();
@@ -48,9 +48,9 @@ fn a_manifest_that_is_not_of_the_job_is_refused_and_nothing_changes() {
     let machine = machine();
     let store = open(&machine);
     let flights = topic(&store, 1);
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let part = stage(&job, "0", 0..10);
-    let of_another_job = stage(&Job::new(&flights, "k").unwrap(), "0", 0..10);
+    let of_another_job = stage(&BulkLoad::new(&flights, "k").unwrap(), "0", 0..10);
     let mut damaged = part.clone();
     damaged[70] ^= 1;
     let refused = |parts: &[&[u8]], why: &str| {
@@ -69,7 +69,7 @@ fn a_manifest_that_is_not_of_the_job_is_refused_and_nothing_changes() {
     drop((job, flights));
     store.delete_topic("flights").unwrap();
     let flights = topic(&store, 1);
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let error = job.commit(&[left], None).unwrap_err();
     assert!(error.to_string().contains("that is there now"), "{error}");
     let logs = store.storage().list(&Path::new(ROOT).join("logs")).unwrap();
@@ -82,7 +82,7 @@ fn no_flipped_bit_of_a_part_is_committed() {
         let machine = machine();
         let store = open(&machine);
         let flights = topic(&store, 2);
-        let job = Job::new(&flights, "j").unwrap();
+        let job = BulkLoad::new(&flights, "j").unwrap();
         let part = stage(&job, "0", 0..records);
         let path = staged(&flights).remove(0);
         let len = store.storage().stat(&path).unwrap().len;
@@ -94,7 +94,7 @@ fn no_flipped_bit_of_a_part_is_committed() {
             assert!(error.to_string().contains(".part"), "{error}");
             flip(&flights, &path, position);
         }
-        let file = store.storage().open(&path, Open::ReadWrite).unwrap();
+        let file = store.storage().open(&path, OpenMode::ReadWrite).unwrap();
         file.write_at(b"more", len).unwrap();
         assert!(matches!(job.commit(&[&part], None), Err(Error::Corrupt { .. })));
         assert_eq!((flights.log().committed(), flights.end(0).unwrap()), (tail, 0));
@@ -109,11 +109,11 @@ fn a_job_that_was_aborted_or_committed_cannot_be_committed_without_its_parts() {
     for records in SIZES {
         let machine = machine();
         let flights = topic(&open(&machine), 1);
-        let job = Job::new(&flights, "j").unwrap();
+        let job = BulkLoad::new(&flights, "j").unwrap();
         let part = stage(&job, "0", 0..records);
         let mut late = job.stage("1", None).unwrap();
         for number in 0..6_000 {
-            late.append(&Record::value(&value(number)), None).unwrap();
+            late.append(&NewRecord::value(&value(number)), None).unwrap();
         }
         job.abort().unwrap();
         job.abort().unwrap();
@@ -138,18 +138,18 @@ fn names_records_and_handles_that_cannot_be_right_are_refused() {
     let store = open(&machine);
     let flights = topic(&store, 2);
     for bad in ["", "a/b", "..", "ä", &"x".repeat(201)] {
-        assert!(matches!(Job::new(&flights, bad), Err(Error::Invalid { .. })), "{bad:?}");
-        let job = Job::new(&flights, "j").unwrap();
+        assert!(matches!(BulkLoad::new(&flights, bad), Err(Error::Invalid { .. })), "{bad:?}");
+        let job = BulkLoad::new(&flights, "j").unwrap();
         assert!(matches!(job.stage(bad, None), Err(Error::Invalid { .. })), "{bad:?}");
     }
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let mut part = job.stage("0", None).unwrap();
-    let no_such = part.append(&Record::value(b"x"), Some(2)).unwrap_err();
+    let no_such = part.append(&NewRecord::value(b"x"), Some(2)).unwrap_err();
     assert!(no_such.to_string().contains("no partition 2"), "{no_such}");
     let large = vec![0; SEGMENT as usize / 4];
-    assert!(matches!(part.append(&Record::value(&large), None), Err(Error::TooLarge { .. })));
+    assert!(matches!(part.append(&NewRecord::value(&large), None), Err(Error::TooLarge { .. })));
     assert_eq!(part.count(), 0);
     let readers = Store::open_on(store.storage().clone(), ROOT, &StoreOptions::reading()).unwrap();
     let read = Topic::open(&readers, "flights", &TopicOptions::default()).unwrap();
-    assert!(matches!(Job::new(&read, "j"), Err(Error::ReadOnly { .. })));
+    assert!(matches!(BulkLoad::new(&read, "j"), Err(Error::ReadOnly { .. })));
 }

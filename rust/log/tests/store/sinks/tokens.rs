@@ -10,7 +10,7 @@ fn version(topic: &Topic, name: &str) -> Option<u64> {
 
 /// Commit records of 100 bytes under a token.
 fn commit(topic: &Topic, records: u64, token: (&str, u64)) -> Committed {
-    let job = Job::new(topic, &format!("{}-{}", token.0, token.1)).unwrap();
+    let job = BulkLoad::new(topic, &format!("{}-{}", token.0, token.1)).unwrap();
     let part = stage(&job, "0", 0..records);
     job.commit(&[part], Some(token)).unwrap()
 }
@@ -45,15 +45,15 @@ fn who_is_overtaken_with_the_same_token_is_told_that_it_was_committed() {
         let machine = machine();
         let flights = topic(&open(&machine), 1);
         let token = Some(("import", 7));
-        let job = Job::new(&flights, "slower").unwrap();
+        let job = BulkLoad::new(&flights, "slower").unwrap();
         let mut part = job.stage("0", token).unwrap();
-        (0..records).for_each(|n| part.append(&Record::value(&value(n)), Some(0)).unwrap());
+        (0..records).for_each(|n| part.append(&NewRecord::value(&value(n)), Some(0)).unwrap());
         let manifest = part.finish().unwrap();
         let ready = job.ready(&[manifest], token).unwrap();
         assert!(commit(&flights, records, ("import", 7)).now);
         assert_eq!(staged(&flights), NOTHING);
-        let placed = ready.place().unwrap();
-        assert!(!ready.settle(&placed).unwrap().now);
+        let placed = ready.commit_visible().unwrap();
+        assert!(!ready.finish(&placed).unwrap().now);
         assert_eq!(flights.end(0).unwrap(), records);
     }
 }
@@ -62,7 +62,7 @@ fn who_is_overtaken_with_the_same_token_is_told_that_it_was_committed() {
 fn a_token_without_records_counts_and_a_job_without_both_is_nothing() {
     let machine = machine();
     let flights = topic(&open(&machine), 1);
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let empty = job.stage("0", None).unwrap().finish().unwrap();
     assert!(job.commit(&[&empty], Some(("n", 3))).unwrap().now);
     assert!(!job.commit(&[&empty], Some(("n", 3))).unwrap().now);
@@ -79,7 +79,7 @@ fn a_token_outlives_rolls_trims_restarts_and_a_backup() {
         let flights = topic(&store, 1);
         commit(&flights, records, ("import", 7));
         for number in 0..2_000 {
-            flights.append(0, &Record::value(&value(number)), None).unwrap();
+            flights.append(0, &NewRecord::value(&value(number)), None).unwrap();
         }
         flights.flush().unwrap();
         let removed = flights.trim(&[(0, records + 1_500)]).unwrap();
@@ -106,7 +106,7 @@ fn a_log_says_when_it_remembers_no_more_tokens_and_has_room_for_those_that_are_f
         assert!(commit(&flights, 1, (&format!("series-{n}"), 1)).now);
     }
     for records in SIZES {
-        let job = Job::new(&flights, "more").unwrap();
+        let job = BulkLoad::new(&flights, "more").unwrap();
         let part = stage(&job, "0", 0..records);
         let refused = job.commit(&[&part], Some(("more", 1))).unwrap_err();
         assert!(refused.to_string().contains("remembers 15 tokens"), "{refused}");
@@ -127,7 +127,7 @@ fn a_log_says_when_it_remembers_no_more_tokens_and_has_room_for_those_that_are_f
 fn names_and_versions_that_no_token_has_are_refused() {
     let machine = machine();
     let flights = topic(&open(&machine), 1);
-    let job = Job::new(&flights, "j").unwrap();
+    let job = BulkLoad::new(&flights, "j").unwrap();
     let long = "x".repeat(513);
     for token in [("", 1), (long.as_str(), 1), ("n", u64::MAX)] {
         let refused = job.commit(&[[0u8; 0]; 0], Some(token)).unwrap_err();

@@ -1,0 +1,232 @@
+//! Taking partitions, and letting go of them.
+//!
+//! Owns the order of things: a partition's cursor is read after the partition was taken, and the
+//! partition is let go after its cursor was written. Invariants: an owner's word changes by one exchange,
+//! away from a living member by that one alone; what is this member's by its word counts as its own, also
+//! while it cannot be read. How many it is to have [`super::assignment`] says. A member lets go at its next
+//! [`Consumer::refresh`] once what it handed out is committed; until then it reads no further.
+
+use std::time::{Duration, Instant};
+
+use super::assignment::{AssignmentPlan, Row};
+use super::cursors;
+use super::handle::{Consumer, Held};
+use super::members::{self, fate};
+use crate::canary::{Canary, planted};
+use crate::error::{Error, Result};
+use crate::format::consumer::{StoredCursor, ask, at, entry};
+use crate::lock::Fate;
+
+/// How often a member that waits, or waits for a partition, looks whether the others live.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+
+impl Consumer {
+    /// True when others came, went, asked for a partition or let one go since the last
+    /// [`Consumer::refresh`]. One load.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.seen != Some(self.file.words.changes())
+    }
+
+    /// How many other members there are.
+    pub fn others(&self) -> usize {
+        self.others
+    }
+
+    /// Longest time until the next [`Consumer::refresh`] is due, if nothing else happens; `None` where
+    /// there is nobody to look after.
+    pub fn due(&self) -> Option<Duration> {
+        let looks = self.others > 0 || self.lanes.iter().any(|lane| lane.held.is_none());
+        let left = |asked: Instant| ASK_EVERY.saturating_sub(asked.elapsed());
+        let due = self.asked.map_or(Duration::ZERO, left);
+        looks.then(|| self.sharing.due().map_or(due, |patience| patience.min(due)))
+    }
+
+    /// Take what nobody has, up to this member's share at once and beyond it where no other comes for
+    /// it; let go of what is beyond it, is settled, and is asked for. True when it has other partitions
+    /// than before, or may hand out of others. Costs two loads where nothing changed; every 20 ms, where
+    /// there are others, it asks whether they live.
+    ///
+    /// # Errors
+    /// `Closed` in a forked child, and once it left; `Corrupt`, `Io`, `LockTimeout`. What it has read of
+    /// others stays, and what could not be read is tried again.
+    pub fn refresh(&mut self) -> Result<bool> {
+        self.check()?;
+        self.sync_first()?;
+        if self.is_stale() || self.due() == Some(Duration::ZERO) {
+            self.look()?;
+        } else {
+            self.let_go()?;
+        }
+        self.sync_first()?;
+        Ok(std::mem::take(&mut self.changed))
+    }
+
+    fn look(&mut self) -> Result<()> {
+        let now = Instant::now();
+        if self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= ASK_EVERY) {
+            self.asked = Some(now);
+            if members::bury(&self.file.words, &self.who)? {
+                self.rouse();
+            }
+        }
+        // The counter first: what is told of behind it is seen by the next look. Rows before owners: who
+        // joined in between is not among them, and its process lives.
+        self.seen = Some(self.file.words.changes());
+        let rows = members::living(&self.file.words);
+        let owners: Vec<_> = self.lanes.iter().map(|lane| self.owner(lane.entry)).collect();
+        let plan = AssignmentPlan::of(self.me, &rows, &owners).ok_or_else(|| self.replaced())?;
+        self.others = rows.len() - 1;
+        let is_free = |owner: &u64| rows.binary_search_by_key(owner, |row| row.word).is_err();
+        let free: Vec<_> = (0..owners.len()).filter(|lane| is_free(&owners[*lane])).collect();
+        let taken = self.take_of(&free, &plan, now)?;
+        self.say(taken < plan.lacks)?;
+        self.choose(plan.gives);
+        self.let_go()?;
+        self.read_taken()
+    }
+
+    fn owner(&self, index: u64) -> u64 {
+        self.file.words.load(entry(index) + at::OWNER)
+    }
+
+    #[cold]
+    pub(super) fn replaced(&self) -> Error {
+        Error::LockFileReplaced { path: self.file.words.path.clone() }
+    }
+
+    /// Have the others look, those who sleep too.
+    pub(super) fn rouse(&self) {
+        self.topics.iter().for_each(|topic| topic.log().wake_all());
+    }
+
+    /// Take of what is free as much as this member lacks, and the rest where nobody came for it in time.
+    /// Returns how many of those that it lacks it took.
+    fn take_of(&mut self, free: &[usize], plan: &AssignmentPlan, now: Instant) -> Result<usize> {
+        let (mut taken, mut left) = (0, Vec::new());
+        for lane in free {
+            if taken == plan.lacks {
+                left.push(*lane);
+            } else if self.exchange(*lane)? {
+                taken += 1;
+            }
+        }
+        if self.sharing.loses_patience(plan, left.len(), now) {
+            for Row { row, ask: asked, .. } in &plan.lacking {
+                if *asked != 0 {
+                    self.file.words.replace(ask(*row), *asked, 0, false)?;
+                }
+            }
+            for lane in left {
+                self.exchange(lane)?;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Put this member's word in the place of nobody's, or of a dead one's.
+    fn exchange(&mut self, number: usize) -> Result<bool> {
+        let owner = entry(self.lanes[number].entry) + at::OWNER;
+        let words = &self.file.words;
+        let before = words.load(owner);
+        let taken = match before {
+            _ if planted(Canary::TwoOwners) => words.set(owner, self.me).map(|()| true)?,
+            0 => words.replace(owner, 0, self.me, false)?,
+            _ => match fate(&self.who, before)? {
+                Fate::Alive => false,
+                // The proof is held until the word has changed hands.
+                Fate::Dead(_proof) => words.replace(owner, before, self.me, false)?,
+            },
+        };
+        if taken {
+            self.takes += 1;
+            self.lanes[number].taken = self.takes;
+        }
+        Ok(taken)
+    }
+
+    /// Ask for what is lacking, or say that nothing is.
+    fn say(&mut self, lacks: bool) -> Result<()> {
+        let (words, row) = (&self.file.words, self.row()?);
+        let said = words.load(ask(row));
+        if let Some(ask_now) = self.sharing.says(lacks, said) {
+            if words.replace(ask(row), said, ask_now, lacks)? && lacks {
+                self.rouse();
+            }
+        }
+        Ok(())
+    }
+
+    /// Which partitions are to be let go: what could not be read, then what is settled, then what is to
+    /// go already; of each what came last.
+    fn choose(&mut self, gives: usize) {
+        if gives == 0 && !self.lanes.iter().any(|lane| lane.closing) {
+            return;
+        }
+        let mine =
+            (0..self.lanes.len()).filter(|lane| self.owner(self.lanes[*lane].entry) == self.me);
+        let mut order: Vec<_> = mine.collect();
+        order.sort_by_key(|lane| {
+            let lane = &self.lanes[*lane];
+            let settled = lane.held.as_ref().map(Held::is_settled);
+            let rank = match settled {
+                None => 0,
+                Some(true) => 1,
+                Some(false) => 2 + u8::from(!lane.closing),
+            };
+            (rank, std::cmp::Reverse(lane.taken))
+        });
+        for (rank, number) in order.into_iter().enumerate() {
+            let (lane, closing) = (&mut self.lanes[number], rank < gives);
+            self.changed |= lane.held.is_some() && lane.closing != closing;
+            lane.closing = closing;
+        }
+    }
+
+    /// Let go of what is to go and is settled.
+    fn let_go(&mut self) -> Result<()> {
+        let mut gave = false;
+        for lane in self.lanes.iter_mut().filter(|lane| lane.closing) {
+            if lane.held.as_ref().is_none_or(Held::is_settled) {
+                let owner = entry(lane.entry) + at::OWNER;
+                gave |= self.file.words.replace(owner, self.me, 0, true)?;
+                self.changed |= lane.held.is_some();
+                (lane.held, lane.closing) = (None, false);
+            }
+        }
+        if gave {
+            self.rouse();
+        }
+        Ok(())
+    }
+
+    /// Read the cursors of what was taken, each; the first error is told of.
+    fn read_taken(&mut self) -> Result<()> {
+        let mut told = Ok(());
+        for number in 0..self.lanes.len() {
+            let lane = &self.lanes[number];
+            if lane.held.is_none() && self.owner(lane.entry) == self.me {
+                let read = self.read(number);
+                self.changed |= self.lanes[number].held.is_some();
+                told = told.and(read);
+            }
+        }
+        told
+    }
+
+    fn read(&mut self, number: usize) -> Result<()> {
+        let lane = &self.lanes[number];
+        let cursor = self.noted(lane)?;
+        if let Some(home) = self.home.clone() {
+            return self.take_kept(number, &home, cursor);
+        }
+        let standing = cursors::standing(&self.topics[lane.topic], lane.partition, &cursor)?;
+        // Told by whoever wants to read, so that seeking is possible.
+        let next = standing.map(|position| position.offset).ok_or(());
+        // What a power cut took was never committed, for all that is done here.
+        let cursor = StoredCursor { committed: standing.unwrap_or(cursor.committed), ..cursor };
+        let (rewound, (kept, pending, finder)) = (next.is_err(), Default::default());
+        self.lanes[number].held = Some(Held { cursor, kept, next, rewound, pending, finder });
+        Ok(())
+    }
+}

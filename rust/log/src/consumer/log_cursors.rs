@@ -1,0 +1,306 @@
+//! Cursors that are kept in a log, so that they move with what is appended there.
+//!
+//! Owns taking and moving them. Invariants: no state of a cursor comes twice, as its turn rises with each;
+//! every move says which state it moves from, and that is looked at under the append lock, in the append
+//! that moves it. Taking a partition is such a move too: from then on whoever knew the state before is
+//! refused, whatever else became of it. Members and owners are as ever in the consumer's file; its
+//! cursors are then a note for retention, which never says more than the log keeps.
+//!
+//! ```text
+//!  log   … turn 4 │ A's records, turn 5 │ B takes: turn 6 │ B's records, turn 7 …
+//!                                        ▲ A, from turn 5: refused
+//! ```
+//!
+//! What moves together with records is put together by who appends them ([`crate::topic::Group`]).
+//! Races: `docs/PROTOCOL.md`, "Cursors in a log".
+
+use super::cursors::{self, PendingPosition};
+use super::handle::{Consumer, Held};
+use super::position::Finder;
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::consumer::{Position, StoredCursor, cursor_name, cursor_prefix, fingerprint};
+use crate::format::state::CursorState;
+use crate::log::CursorMove;
+use crate::topic::{Group, SyncMode, Topic};
+
+/// How far a member got in a partition, to be said in the log that keeps its cursor.
+#[derive(Clone, Debug)]
+pub struct Move {
+    lane: usize,
+    consumer: String,
+    topic: Topic,
+    partition: u32,
+    name: Vec<u8>,
+    from: CursorState,
+    to: CursorState,
+    position: Position,
+    /// What was read lies before it, in the log of its topic.
+    read: Address,
+}
+
+impl Move {
+    /// What is to stand in the group.
+    pub fn cursor(&self) -> CursorMove<'_> {
+        CursorMove { name: &self.name, to: self.to, from: Some(self.from) }
+    }
+
+    /// Put on the medium what was read, where it is in another log than the cursor: a cursor that is
+    /// durable is to lie behind durable records.
+    ///
+    /// # Errors
+    /// As [`crate::log::Log::sync_to`].
+    pub fn sync_input(&self, home: &Topic) -> Result<()> {
+        let log = self.topic.log();
+        let is_there = log.durable().is_some_and(|durable| durable >= self.read);
+        if is_there || log.dir() == home.log().dir() {
+            return Ok(());
+        }
+        log.sync_to(self.read).map(drop)
+    }
+
+    /// What an append that these were a part of failed with, as a member is told.
+    #[cold]
+    pub fn explain(moves: &[Self], error: Error) -> Error {
+        let Error::CursorMoved { name } = &error else { return error };
+        let Some(refused) = moves.iter().find(|moved| moved.name == *name) else { return error };
+        Error::NotOwner {
+            consumer: refused.consumer.clone(),
+            topic: refused.topic.name().to_owned(),
+            partition: refused.partition,
+            holder: "another member, or whoever moved its cursor since,".into(),
+        }
+    }
+}
+
+/// Where a cursor stands; [`CursorState::NONE`] for one that was never taken.
+pub(super) fn read(home: &Topic, name: &[u8]) -> Result<CursorState> {
+    Ok(home.cursor(name)?.unwrap_or(CursorState::NONE))
+}
+
+/// Move cursors alone, each from where it has to be; returns where that ends. On the medium within the
+/// log's interval.
+pub(super) fn append(home: &Topic, cursors: &[CursorMove<'_>]) -> Result<Address> {
+    let group = Group { home, parts: &[], cursors };
+    group.commit_visible(Some(SyncMode::Interval)).map(|grouped| grouped.appended.end)
+}
+
+/// Forget the cursors of a consumer, all or those of some partitions, and have that on the medium.
+pub(super) fn forget(home: &Topic, consumer: &str, of: Option<&[([u8; 16], u32)]>) -> Result<()> {
+    let (prefix, mut names) = (cursor_prefix(consumer), Vec::new());
+    for (name, _) in home.log().cursors()? {
+        let is_meant = of.is_none_or(|of| {
+            of.iter().any(|(generation, part)| cursor_name(consumer, generation, *part) == name)
+        });
+        if name.starts_with(&prefix) && is_meant {
+            names.push(name);
+        }
+    }
+    if names.is_empty() {
+        return Ok(());
+    }
+    let to = CursorState::NONE;
+    let gone: Vec<_> = names.iter().map(|name| CursorMove { name, to, from: None }).collect();
+    let end = append(home, &gone)?;
+    home.log().sync_to(end).map(drop)
+}
+
+/// Where a kept cursor stands in the topic; `None` where the topic's log is another one there. Not
+/// compared at or below what is kept.
+fn recognise(topic: &Topic, partition: u32, kept: CursorState) -> Result<Option<Position>> {
+    let offset = kept.offset;
+    if offset > topic.committed(partition)? {
+        return Ok(None);
+    }
+    if offset <= topic.first(partition)? {
+        return Ok(Some(Position { offset, ..Position::default() }));
+    }
+    let position = Finder::default().find(topic, partition, offset)?.0;
+    let is_it = kept.crc == 0 || position.is_bare() || fingerprint(&position) == kept.crc;
+    Ok(is_it.then_some(position))
+}
+
+impl Consumer {
+    /// The topic in whose log the cursors are kept; `None` where they are in the consumer's file.
+    pub fn home(&self) -> Option<&Topic> {
+        self.home.as_ref()
+    }
+
+    /// What was handed out since the last commit, to be committed by who appends to the log that keeps the
+    /// cursors: as a part of a [`Group`], or not at all. Then [`Consumer::moved`] is to be told.
+    ///
+    /// # Errors
+    /// `NotOwner`; `Invalid` where the cursors are kept in the consumer's file; `Corrupt`, `Io`.
+    ///
+    /// # Examples
+    /// ```
+    /// use falaj::consumer::{Consumer, Move, Start};
+    /// use falaj::store::{Store, StoreOptions, TopicOptions};
+    /// use falaj::topic::{BodyWriter, Group, Part, NewRecord, Topic};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
+    /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+    /// let sums = Topic::open(&store, "sums", &TopicOptions::default())?;
+    /// orders.append(0, &NewRecord::value(b"7"), None)?;
+    ///
+    /// let mut adder = Consumer::open_in(&store, "adder", &[orders], Start::Earliest, &sums)?;
+    /// let mut part = adder.parts()?[0];
+    /// part.next = 1;
+    /// adder.handed_out(&part);
+    /// let mut body = BodyWriter::default();
+    /// body.begin(false, None);
+    /// body.push(&NewRecord::value(b"7 in all"));
+    /// let parts = [Part { topic: &sums, partition: 0, body: &body }];
+    /// let moves = adder.moves()?;
+    /// let cursors: Vec<_> = moves.iter().map(Move::cursor).collect();
+    /// let group = Group { home: &sums, parts: &parts, cursors: &cursors };
+    /// let grouped = group.commit(None).map_err(|error| Move::explain(&moves, error))?;
+    /// adder.moved(&moves, grouped.appended.end);
+    /// assert_eq!((adder.lag("orders", 0)?, sums.end(0)?), (0, 1));
+    /// # Ok::<(), falaj::error::Error>(())
+    /// ```
+    pub fn moves(&mut self) -> Result<Vec<Move>> {
+        if self.home.is_none() {
+            let what = format!(
+                "consumer {:?} keeps its cursors in a file of its own, and they cannot move with a \
+                 transaction: open it with cursor_in= and a topic of the log that is written to",
+                self.name
+            );
+            return Err(Error::Invalid { what });
+        }
+        let mut moves = Vec::new();
+        for lane in 0..self.lanes.len() {
+            let Some(held) = &self.lanes[lane].held else { continue };
+            if let Some(next) = held.uncommitted() {
+                moves.push(self.move_to(lane, next)?);
+            }
+        }
+        Ok(moves)
+    }
+
+    pub(super) fn move_to(&mut self, lane: usize, offset: u64) -> Result<Move> {
+        let (topic, partition) = (self.lanes[lane].topic, self.lanes[lane].partition);
+        let (topic, consumer) = (self.topics[topic].clone(), self.name.clone());
+        let name = cursor_name(&consumer, &topic.settings().generation, partition);
+        let held = self.held(lane)?;
+        let (position, read) = held.finder.find_to_commit(&topic, partition, offset)?;
+        let from = held.kept;
+        let turn = from.turn.wrapping_add(1);
+        let to = CursorState { offset, crc: fingerprint(&position), turn };
+        if offset < held.cursor.safe.offset {
+            // Before the log says so: what it goes back to is not to be trimmed in between.
+            let lower = StoredCursor { safe: position, ..held.cursor };
+            self.note(lane, lower)?;
+        }
+        Ok(Move { lane, consumer, topic, partition, name, from, to, position, read })
+    }
+
+    /// Note that an append which ends at `end` moved these; of several for one cursor the last.
+    pub fn moved(&mut self, moves: &[Move], end: Address) {
+        for moved in moves {
+            let Some(held) = self.lanes.get_mut(moved.lane).and_then(|lane| lane.held.as_mut())
+            else {
+                continue;
+            };
+            // It may have been let go and taken anew since. Of two that stood for each other in one append
+            // the last is there.
+            if (moved.to.turn.wrapping_sub(held.kept.turn) as i32) < 0 {
+                continue;
+            }
+            (held.kept, held.rewound) = (moved.to, false);
+            let _ = self.note_kept(moved.lane, moved.position, end);
+        }
+    }
+
+    /// Commit these alone, and have it on the medium where it is to be `durable`.
+    pub(super) fn commit_moves(&mut self, moves: &[Move], durable: bool) -> Result<()> {
+        let Some(home) = self.home.clone() else { return Ok(()) };
+        if !moves.is_empty() {
+            if durable {
+                moves.iter().try_for_each(|moved| moved.sync_input(&home))?;
+            }
+            let cursors: Vec<_> = moves.iter().map(Move::cursor).collect();
+            let end = append(&home, &cursors).map_err(|error| Move::explain(moves, error))?;
+            self.moved(moves, end);
+        }
+        if durable { home.flush() } else { Ok(()) }
+    }
+
+    /// Take the cursor of a partition whose owner's word is this member's: read it, and shut out whoever
+    /// knew it before.
+    pub(super) fn take_kept(
+        &mut self,
+        lane: usize,
+        home: &Topic,
+        cursor: StoredCursor,
+    ) -> Result<()> {
+        let (topic, partition) = (self.lanes[lane].topic, self.lanes[lane].partition);
+        let topic = self.topics[topic].clone();
+        let name = cursor_name(&self.name, &topic.settings().generation, partition);
+        let (position, kept, end) = loop {
+            let found = read(home, &name)?;
+            let is_new = found == CursorState::NONE;
+            let place = if is_new {
+                // Nobody ever had it, or all that did was lost: it begins where it was to begin.
+                let Position { offset, .. } = cursor.safe;
+                CursorState { offset, crc: fingerprint(&cursor.safe), turn: 0 }
+            } else {
+                found
+            };
+            let position = recognise(&topic, partition, place)?;
+            let kept = CursorState { turn: place.turn.wrapping_add(1), ..place };
+            let taken = CursorMove { name: &name, to: kept, from: Some(found) };
+            match append(home, &[taken]) {
+                Ok(end) => {
+                    self.unsynced = if is_new { Some(end) } else { self.unsynced };
+                    break (position, kept, end);
+                }
+                // A former owner was faster, for the last time.
+                Err(Error::CursorMoved { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        };
+        let (pending, finder) = <(PendingPosition, Finder)>::default();
+        let next = position.map(|position| position.offset).ok_or(());
+        let committed = position.unwrap_or(Position { offset: kept.offset, ..Position::default() });
+        let cursor = StoredCursor { committed, ..cursor };
+        let rewound = next.is_err();
+        self.lanes[lane].held = Some(Held { cursor, kept, next, rewound, pending, finder });
+        match position {
+            Some(position) => self.note_kept(lane, position, end),
+            None => Ok(()),
+        }
+    }
+
+    /// Note in the consumer's file, for retention, that the log says this up to `end`.
+    fn note_kept(&mut self, lane: usize, committed: Position, end: Address) -> Result<()> {
+        let durable = self.home.as_ref().and_then(|home| home.log().durable()).unwrap_or_default();
+        let Some(held) = &mut self.lanes[lane].held else { return Ok(()) };
+        let safe = held.cursor.safe;
+        let safe = cursors::safe_after(safe, &mut held.pending, (committed, end), durable);
+        // Known here whatever becomes of the note.
+        held.cursor = StoredCursor { committed, safe, ..held.cursor };
+        let cursor = held.cursor;
+        self.note(lane, cursor)
+    }
+
+    fn note(&mut self, lane: usize, cursor: StoredCursor) -> Result<()> {
+        let (serial, incarnation) = (cursor.serial + 1, self.who.incarnation());
+        let cursor = StoredCursor { serial, incarnation, ..cursor };
+        cursors::store(&self.file, self.lanes[lane].entry, &cursor)?;
+        if let Some(held) = &mut self.lanes[lane].held {
+            held.cursor = cursor;
+        }
+        Ok(())
+    }
+
+    /// Have the first state of a cursor on the medium before anything is handed out: from then on what
+    /// the log does not know was never there.
+    pub(super) fn sync_first(&mut self) -> Result<()> {
+        if let (Some(end), Some(home)) = (self.unsynced, &self.home) {
+            home.log().sync_to(end)?;
+            self.unsynced = None;
+        }
+        Ok(())
+    }
+}

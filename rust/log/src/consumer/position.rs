@@ -1,0 +1,146 @@
+//! Recognising a place in a log.
+//!
+//! Owns how an offset becomes a [`Position`], and whether a position is still where it was. The block
+//! before it is told by the checksum of its body and the time at which it was appended: what a power
+//! cut took and somebody appended anew has another time, also where the records are the same. The time
+//! is a fingerprint here; nothing is older or newer by it. What was compacted has no fingerprint: its
+//! blocks are other ones each time, and all of it was on the medium before, so nothing can take it back.
+
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::consumer::Position;
+use crate::log::BlockCursor;
+use crate::segment::Check;
+use crate::topic::Topic;
+
+/// Blocks that are gone through, rather than looked up, on the way to the next place; in records.
+const NEAR: u64 = 512;
+
+/// The block before a place.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    first: u64,
+    end: u64,
+    crc: u32,
+    time_us: i64,
+    address: Address,
+    is_compacted: bool,
+}
+
+/// Finds places in one partition; the next one is most often near the last.
+#[derive(Debug, Default)]
+pub(super) struct Finder {
+    cursor: Option<BlockCursor>,
+    last: Option<Before>,
+}
+
+impl Finder {
+    /// The position of an offset, and the address before which all that it stands for lies. What is
+    /// damaged has no fingerprint.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` below what is kept and beyond the end; `Io`, `NeedsRecovery`.
+    pub(super) fn find(
+        &mut self,
+        topic: &Topic,
+        partition: u32,
+        offset: u64,
+    ) -> Result<(Position, Address)> {
+        let bare = (Position { offset, ..Position::default() }, Address::default());
+        let Some(wanted) = offset.checked_sub(1) else { return Ok(bare) };
+        let block = match self.block(topic, partition, wanted) {
+            Err(Error::Corrupt { .. }) => {
+                (self.cursor, self.last) = (None, None);
+                let end = topic.log().committed().unwrap_or_default();
+                return Ok((bare.0, end));
+            }
+            block => block?,
+        };
+        if let Some(before) = block {
+            let Before { crc, time_us, address, .. } = before;
+            let (crc, time_us) = if before.is_compacted { (0, 0) } else { (crc, time_us) };
+            return Ok((Position { offset, crc, time_us }, address));
+        }
+        if offset == topic.first(partition)? {
+            return Ok(bare);
+        }
+        Err(topic.out_of_range(partition, offset.into())?)
+    }
+
+    /// The same for an offset that is to be committed. A trim or a limit may have passed it since its
+    /// records were delivered. That is no reason to refuse: nothing before it is recognised later.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` beyond the end; `Io`, `NeedsRecovery`.
+    pub(super) fn find_to_commit(
+        &mut self,
+        topic: &Topic,
+        partition: u32,
+        offset: u64,
+    ) -> Result<(Position, Address)> {
+        match self.find(topic, partition, offset) {
+            Err(Error::OffsetOutOfRange { first, .. }) if offset < first => {
+                Ok((Position { offset, ..Position::default() }, Address::default()))
+            }
+            found => found,
+        }
+    }
+
+    fn block(&mut self, topic: &Topic, partition: u32, wanted: u64) -> Result<Option<Before>> {
+        if let Some(last) = self.last.filter(|last| (last.first..last.end).contains(&wanted)) {
+            return Ok(Some(last));
+        }
+        let near = self.last.is_some_and(|last| (last.end..last.end + NEAR).contains(&wanted));
+        if !near || self.cursor.is_none() {
+            if wanted < topic.first(partition)? {
+                return Ok(None);
+            }
+            let number = topic.settings().number + partition;
+            self.cursor = Some(topic.log().cursor_at(number, wanted, Check::Header)?);
+        }
+        let Some(cursor) = &mut self.cursor else { return Ok(None) };
+        while let Some(block) = cursor.next_block()? {
+            if block.end() > wanted {
+                let before = Before {
+                    first: block.first(),
+                    end: block.end(),
+                    crc: block.body_crc(),
+                    time_us: block.appended_ns() / 1000,
+                    address: block.address(),
+                    is_compacted: block.is_compacted(),
+                };
+                let found = (before.first..before.end).contains(&wanted);
+                self.last = found.then_some(before);
+                return Ok(self.last);
+            }
+        }
+        (self.cursor, self.last) = (None, None);
+        Ok(None)
+    }
+}
+
+/// The position of an offset, for who keeps it elsewhere and wants to recognise it later: what lies
+/// before it is the same as long as its checksum and time are. Costs a lookup in the index.
+///
+/// # Errors
+/// `OffsetOutOfRange` below what is kept and beyond the end; `Corrupt`, `Io`.
+pub fn position_of(topic: &Topic, partition: u32, offset: u64) -> Result<Position> {
+    Finder::default().find(topic, partition, offset).map(|(position, _)| position)
+}
+
+/// Whether a position is still where it was. Not compared at or below what is kept, nor where compaction
+/// made other blocks.
+///
+/// # Errors
+/// `Corrupt`, `Io`.
+pub(super) fn is_recognised(topic: &Topic, partition: u32, position: &Position) -> Result<bool> {
+    let end = topic.committed(partition)?;
+    if position.offset > end {
+        return Ok(false);
+    }
+    if position.is_bare() || position.offset <= topic.first(partition)? {
+        return Ok(true);
+    }
+    let (found, _) = Finder::default().find(topic, partition, position.offset)?;
+    Ok(found.is_bare() || found == *position)
+}

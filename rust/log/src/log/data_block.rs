@@ -1,0 +1,199 @@
+//! A block of records as reading hands it out.
+//!
+//! A [`DataBlock`] holds the map of its segment, so what it shows stays readable after its log was
+//! closed and its file unlinked. Invariant: it was made by a cursor, of a block that was checked as
+//! far as that cursor was told to check. See `docs/PROTOCOL.md`, "Read".
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::DecodeError;
+use crate::format::address::Address;
+use crate::format::block::{Codec, flag};
+use crate::format::record::{RecordCursor as Records, RecordLayout, RecordSpan};
+use crate::segment::walk::appended_ns;
+use crate::segment::{Block, BlockError, Segment};
+
+/// A committed block of records, and what is needed to read them. Holds the segment's map.
+#[derive(Clone, Debug)]
+pub struct DataBlock {
+    pub(super) segment: Arc<Segment>,
+    pub(super) block: Block,
+    pub(super) first: u64,
+}
+
+impl DataBlock {
+    /// Offset of its first record.
+    #[inline]
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Offset behind its last record.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.first + u64::from(self.block.header.span)
+    }
+
+    /// Number of records.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.block.header.count
+    }
+
+    /// When it was appended, nanoseconds since 1970.
+    #[inline]
+    pub fn appended_ns(&self) -> i64 {
+        appended_ns(&self.segment, &self.block)
+    }
+
+    /// The encoded records, in mapped memory.
+    #[inline]
+    pub fn body(&self) -> &[u8] {
+        self.segment.body(&self.block)
+    }
+
+    /// All bytes from the beginning of its body to the end of a later block's, where they lie in mapped
+    /// memory; `None` for a block of another segment, or one before it, and where they cannot be read.
+    pub fn body_through(&self, last: &Self) -> Option<&[u8]> {
+        let same = Arc::ptr_eq(&self.segment, &last.segment);
+        same.then(|| self.segment.through(&self.block, &last.block)).flatten()
+    }
+
+    /// CRC-32 of the body, which positions of consumers keep.
+    #[inline]
+    pub fn body_crc(&self) -> u32 {
+        self.block.header.body_crc
+    }
+
+    /// Where it begins in its segment.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.block.position
+    }
+
+    /// Where it ends in the log.
+    #[inline]
+    pub fn address(&self) -> Address {
+        Address::new(self.segment.sequence(), self.block.end())
+    }
+
+    /// True when compaction made its segment: its records may have been in several blocks before, and may
+    /// be in another one later.
+    #[inline]
+    pub fn is_compacted(&self) -> bool {
+        self.segment.is_compacted()
+    }
+
+    /// What tells it from other blocks that its log had or will have at any place: salt of its segment,
+    /// position, body and time. One that was carried over to another segment has another.
+    pub fn fingerprint(&self) -> u64 {
+        let header = &self.block.header;
+        let parts = [self.block.position, self.appended_ns() as u64, header.body_crc.into()];
+        // Multiplied by odd constants and folded, so that no part undoes another.
+        parts.iter().fold(self.segment.salt(), |mark, part| {
+            (mark ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        })
+    }
+
+    /// Walks its records.
+    ///
+    /// # Errors
+    /// `Newer` for a codec that this version does not read, `Corrupt` when the body is too short.
+    #[inline]
+    pub fn records(&self) -> Result<Records> {
+        let header = &self.block.header;
+        if header.flags & flag::CODEC != 0 {
+            return Err(self.foreign());
+        }
+        let records = Records::new(header.flags, header.count, self.body());
+        records.map_err(|what| self.damaged(what))
+    }
+
+    #[cold]
+    fn foreign(&self) -> Error {
+        let known = self.block.header.codec();
+        let unread = DecodeError::Unknown("a body codec of a newer version");
+        self.damaged(known.map_or_else(|what| what, |_: Codec| unread))
+    }
+
+    /// The record with this offset; `None` where compaction removed it.
+    ///
+    /// # Errors
+    /// As [`DataBlock::records`], and when a record is damaged.
+    pub fn find(&self, offset: u64) -> Result<Option<RecordLayout>> {
+        let mut records = self.records()?;
+        let body = self.body();
+        let damaged = |what| self.damaged(what);
+        if records.is_plain() {
+            // Counted by their lengths, not decoded, and from the nearest place that is known.
+            let before = offset.checked_sub(self.first).and_then(|n| u32::try_from(n).ok());
+            let Some(before) = before.filter(|n| *n < self.count()) else { return Ok(None) };
+            if self.segment.ways().skip(self.block.position, &mut records, body, before) {
+                return records.next(body).map_err(damaged);
+            }
+        }
+        while let Some(parts) = records.next(body).map_err(damaged)? {
+            let found = self.first + u64::from(parts.offset_delta);
+            if found >= offset {
+                return Ok((found == offset).then_some(parts));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What of these offsets, which are not empty, comes before the first damaged record.
+    ///
+    /// # Errors
+    /// As [`DataBlock::records`]; where nothing comes before it.
+    #[cold]
+    pub(crate) fn sound_part(&self, wanted: Range<u64>) -> Result<Range<u64>> {
+        let (mut records, body) = (self.records()?, self.body());
+        let mut end = wanted.start;
+        loop {
+            match records.next_spot(body) {
+                Ok(Some(spot)) => end = end.max(self.first + u64::from(spot.offset_delta) + 1),
+                Ok(None) => return Ok(wanted),
+                Err(_) if end >= wanted.end => return Ok(wanted),
+                Err(_) if end > wanted.start => return Ok(wanted.start..end),
+                Err(what) => return Err(self.damaged(what)),
+            }
+        }
+    }
+
+    /// Read all records and keep none.
+    ///
+    /// # Errors
+    /// As [`DataBlock::records`], and when a record is damaged.
+    pub(super) fn check(&self) -> Result<()> {
+        let (mut records, body) = (self.records()?, self.body());
+        while records.next(body).map_err(|what| self.damaged(what))?.is_some() {}
+        Ok(())
+    }
+
+    /// All of a record of this block that was told by its place.
+    ///
+    /// # Errors
+    /// As [`DataBlock::records`]; none for a place in this block.
+    pub fn parts_of(&self, spot: &RecordSpan) -> Result<RecordLayout> {
+        let parts = self.records()?.parts_of(self.body(), spot);
+        parts.map_err(|what| self.damaged(what))
+    }
+
+    /// An error that names the block.
+    pub fn damaged(&self, what: DecodeError) -> Error {
+        self.segment.error(BlockError { position: self.block.position, what })
+    }
+
+    /// Address of a range of the body in memory, valid while a clone of this block lives.
+    pub fn address_of(&self, range: &Range<usize>) -> *const u8 {
+        self.body()[range.clone()].as_ptr()
+    }
+
+    /// Path of its segment, for messages.
+    pub fn path(&self) -> &Path {
+        self.segment.path()
+    }
+}

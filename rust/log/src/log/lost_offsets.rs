@@ -1,0 +1,119 @@
+//! Going on beyond damage that hides what a topic's next offset is, or how cursors moved on.
+//!
+//! A walk over damage is unsure of the topics that may have records in it ([`SegmentWalker`]). Appends to
+//! them need no help: they begin a new segment, whose snapshot says an offset that is certainly
+//! beyond. This room does the same at once, for `falaj repair`, and tells it. What the log says of
+//! cursors, tokens and producers is in doubt behind damage ([`LogState::doubt`]), in all segments to
+//! come: who asks for it, or would move it, is refused until `falaj repair` says that it is to be taken as it is
+//! known. Invariants: no offset that a reader may have seen is given again; no cursor, token or
+//! producer that damage may have set back is believed in silence. See `docs/PROTOCOL.md`, "Damage and
+//! offsets".
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::format::names;
+use crate::format::state::{LogState, encode_trust};
+use crate::segment::Segment;
+use crate::segment::walk::{OffsetGap, SegmentWalker};
+
+use super::repair_report::{RepairKind, RepairStep};
+use super::{Log, enter};
+
+/// What has to be done so that each topic of which a walk is unsure goes on, in words.
+pub fn leaps(segment: &Segment, walk: &SegmentWalker) -> Vec<RepairStep> {
+    let state = walk.state_beyond_damage();
+    let step = |(number, lost): (u32, OffsetGap)| {
+        let known = walk.state.topic(number)?;
+        let next = state.topic(number)?.next;
+        let (path, position) = (segment.path().to_path_buf(), lost.position);
+        let why = format!(
+            "offsets from {} of partition {} (topic number {number}) may lie in damage: it goes on \
+             with {next}",
+            known.next, known.partition
+        );
+        Some(RepairStep { mend: RepairKind::GoBeyond, path, position, bytes: 0, why })
+    };
+    walk.unsure().filter_map(step).collect()
+}
+
+/// What has to be done so that cursors, tokens and producers are believed again, in words.
+pub fn doubted(dir: &Path, state: &LogState) -> Option<RepairStep> {
+    let from = state.doubt()?;
+    let path = dir.join(names::segment(from.sequence()));
+    let why = format!(
+        "how cursors, tokens and producers moved on may lie in damage: what is known of {}, {} and {} is \
+         taken as it is, and work that was done since may be done again",
+        counted(state.cursors().count(), "cursor"),
+        counted(state.tokens().count(), "token"),
+        counted(state.producers(0..u32::MAX).count(), "producer"),
+    );
+    Some(RepairStep { mend: RepairKind::AsKnown, path, position: from.position(), bytes: 0, why })
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+impl Log {
+    /// Refuse what damage may have set back.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the place where the damage begins.
+    #[inline]
+    pub(super) fn sure_of_facts(&self, state: &LogState) -> Result<()> {
+        let Some(from) = state.doubt() else { return Ok(()) };
+        let path = self.dir.join(names::segment(from.sequence()));
+        let what = "how cursors, tokens and producers moved on may lie in damage from here on; \
+                    `falaj repair` takes them as they are known";
+        Err(Error::Corrupt { path, position: from.position(), what })
+    }
+
+    /// What [`Log::mend_offsets`] would do.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Newer`, `Io`.
+    pub fn offsets_to_mend(&self) -> Result<Vec<RepairStep>> {
+        let Some(tail) = self.committed() else { return Ok(Vec::new()) };
+        let mut segment = self.chain.segment(tail.sequence())?;
+        let mut walk = segment.opening()?.clone();
+        walk.go_to(&mut segment, tail.position())?;
+        Ok(leaps(&segment, &walk).into_iter().chain(doubted(&self.dir, &walk.state)).collect())
+    }
+
+    /// Go on in a new segment if damage hides the next offset of any topic, beyond all that may lie
+    /// in it, and take cursors, tokens and producers as they are known; says what was done. Where this
+    /// process knew the log before it was damaged, it says all that it knows in a new segment instead.
+    ///
+    /// # Errors
+    /// As [`Log::append`] and [`Log::sync_to`].
+    pub fn mend_offsets(&self) -> Result<Vec<RepairStep>> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        let seen = self.offsets_to_mend()?;
+        let (leaps, doubted) = {
+            let mut slot = enter(&self.writer);
+            let writer = self.writer_in(&mut slot, control)?;
+            writer.catch_up(self, control)?;
+            (leaps(&writer.segment, &writer.walk), doubted(&self.dir, &writer.walk.state))
+        };
+        let is_known = doubted.is_none();
+        if !leaps.is_empty() || (is_known && !seen.is_empty()) {
+            self.roll_now()?;
+        }
+        if !is_known {
+            self.append_metadata(control, member, |state| {
+                state.doubt().map(|_| encode_trust()).unwrap_or_default()
+            })?;
+            self.sync()?;
+        }
+        let told = |step: RepairStep| match is_known {
+            true => RepairStep { mend: RepairKind::Save, why: SAID_ANEW.into(), ..step },
+            false => step,
+        };
+        Ok(seen.into_iter().map(told).collect())
+    }
+}
+
+const SAID_ANEW: &str =
+    "a process that has the log open knows what the damage hides, and says it anew";

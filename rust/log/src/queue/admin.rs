@@ -1,0 +1,59 @@
+//! The queues of a store: which there are, and removing the state of one.
+//!
+//! Owns no state. Invariant: a state file goes under the claim and the queue's lock, so whoever has it
+//! open finds that out when it gets the lock, whenever this ends. See `docs/PROTOCOL.md`, "Queues".
+
+use std::sync::PoisonError;
+
+use super::overview::{Counts, overview};
+use super::state::StateFile;
+use crate::error::{Error, Result};
+use crate::store::Store;
+
+/// Forget what became of the records of a queue; the records stay. Who has it open goes on with a new
+/// one, in which all are to be done: jobs that are out can't be acked any more.
+///
+/// # Errors
+/// `BadName`, `Invalid` where there is none, `ReadOnly`, `LockTimeout`, `Io`.
+pub fn delete(store: &Store, name: &str) -> Result<()> {
+    let (path, member) = (store.layout().queue(name)?, store.membership()?);
+    member.check()?;
+    let door = store.file_mutex(&member, &path);
+    let mut behind = door.lock().unwrap_or_else(PoisonError::into_inner);
+    let topic = store.under_claim(|| {
+        loop {
+            match StateFile::open(store, &path) {
+                Ok(None) => {
+                    return Err(Error::Invalid { what: format!("there is no queue {name:?}") });
+                }
+                Ok(Some(file)) if file.remove(store, &member)? => {
+                    return Ok(Some(file.header.topic));
+                }
+                Ok(Some(_)) => {}
+                // Who has it open is told the same.
+                Err(Error::Corrupt { .. } | Error::Newer { .. }) => {
+                    return store.remove_queue_file(&path).map(|()| None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    })?;
+    *behind = None;
+    drop(behind);
+    // Whoever waits for jobs looks, and finds all of them.
+    let log = topic.map(|name| store.topic_settings(&name)).and_then(Result::ok);
+    if let Some(log) = log.and_then(|settings| store.open_log(&settings).ok()) {
+        log.wake_all();
+    }
+    Ok(())
+}
+
+/// The queues of a store, by name, each with its topic's name. Those whose state is damaged come with an
+/// empty one.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn list(store: &Store) -> Result<Vec<(String, String)>> {
+    let topic_of = |counts: Result<Counts>| counts.map_or_else(|_| String::new(), |it| it.topic);
+    Ok(overview(store)?.into_iter().map(|found| (found.name, topic_of(found.counts))).collect())
+}

@@ -1,0 +1,190 @@
+//! Coming to a queue's state: its file opened, created or looked over, and then its lock.
+//!
+//! Owns the way from a path to a [`Ring`] that may be changed. Invariant: whoever is let in has the lock of
+//! the file that is in place, of this topic and of this incarnation, with what is derived as it should be.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::ring::Ring;
+use super::state::StateFile;
+use super::{Now, Queue, rebuild};
+use crate::error::{Error, Result};
+use crate::format::queue::{Parts, QueueEnds, QueueHeader, at};
+use crate::store::Membership;
+use crate::topic::Topic;
+
+impl Queue {
+    /// Change something under the lock.
+    pub(super) fn changed<T>(
+        &self,
+        topic: &Topic,
+        work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
+    ) -> Result<T> {
+        let (done, frees) = self.locked(topic, |ring, now| {
+            ring.begin()?;
+            let frees = self.owed.return_leases(ring, now)?;
+            let done = work(ring, now)?;
+            ring.finish()?;
+            Ok((done, frees))
+        })?;
+        if frees {
+            topic.log().wake_all();
+        }
+        Ok(done)
+    }
+
+    /// Do something under the lock, with what is derived as it should be.
+    pub(super) fn locked<T>(
+        &self,
+        topic: &Topic,
+        work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
+    ) -> Result<T> {
+        if topic.log().is_deleted() {
+            return Err(Error::TopicDeleted { name: topic.name().to_owned() });
+        }
+        let store = topic.store();
+        let member = store.membership()?;
+        member.check()?;
+        let door = store.file_mutex(&member, &self.path);
+        let mut behind = door.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        loop {
+            if !behind.as_ref().is_some_and(|kept| kept.is::<StateFile>()) {
+                *behind = Some(Box::new(self.open_file(topic, &member)?));
+            }
+            let Some(file) = behind.as_ref().and_then(|kept| kept.downcast_ref::<StateFile>())
+            else {
+                continue;
+            };
+            self.check_order(file)?;
+            if let Some(done) = self.with_file(topic, &member, file, &work)? {
+                return Ok(done);
+            }
+            *behind = None;
+        }
+    }
+
+    /// What it was asked to be when it was opened it has to be also after a reset.
+    #[inline]
+    fn check_order(&self, file: &StateFile) -> Result<()> {
+        let stored = file.parts().ordered;
+        self.was_ordered.store(stored, Ordering::Relaxed);
+        let Some(asked) = self.options.ordered.filter(|asked| *asked != stored) else {
+            return Ok(());
+        };
+        let word = |ordered| if ordered { "key" } else { "None" }.to_owned();
+        let (topic, setting) = (self.name.clone(), "order");
+        Err(Error::SettingsMismatch { topic, setting, stored: word(stored), asked: word(asked) })
+    }
+
+    /// `None` when another file has taken this one's place.
+    fn with_file<T>(
+        &self,
+        topic: &Topic,
+        member: &Arc<Membership>,
+        file: &StateFile,
+        work: impl Fn(&mut Ring<'_>, Now) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(guard) = file.lock(topic.store(), member)? else { return Ok(None) };
+        if file.header.generation != topic.settings().generation {
+            return Ok(None);
+        }
+        if file.load(at::REPLACED) != 0 {
+            if !file.is_in_place(topic.store())? {
+                return Ok(None);
+            }
+            // It is stored only where the name is another's, and no file gets its name back: a flipped bit.
+            file.set(at::REPLACED, 0)?;
+        }
+        let now = Now::of(topic.store());
+        let mut ring = Ring::new(file, member.identity(), guard)?;
+        if file.load(at::BUSY) != 0 {
+            // Somebody died in the middle, perhaps behind the name of a larger file; or found damage.
+            if !file.is_in_place(topic.store())? {
+                file.set(at::REPLACED, 1)?;
+                return Ok(None);
+            }
+            ring.mend(topic, now)?;
+        }
+        work(&mut ring, now).map(Some)
+    }
+
+    /// Open the file; create it, or look it over, where that is due.
+    fn open_file(&self, topic: &Topic, member: &Arc<Membership>) -> Result<StateFile> {
+        let store = topic.store();
+        if let Some(file) = StateFile::open(store, &self.path)? {
+            if self.is_of(&file, topic)? && is_ready(&file, member) {
+                return Ok(file);
+            }
+        }
+        store.under_claim(|| {
+            loop {
+                if let Some(file) = StateFile::open(store, &self.path)? {
+                    if self.is_of(&file, topic)? {
+                        if self.review(topic, member, &file)? {
+                            return Ok(file);
+                        }
+                        continue;
+                    }
+                }
+                self.create_file(topic)?;
+            }
+        })
+    }
+
+    /// No process of this incarnation locked it before, or an earlier build laid it out. The claim keeps
+    /// others from doing the same. False where another file took its place.
+    fn review(&self, topic: &Topic, member: &Arc<Membership>, file: &StateFile) -> Result<bool> {
+        if is_ready(file, member) {
+            return Ok(true);
+        }
+        file.free_stale_lock(member.incarnation());
+        let Some(guard) = file.lock(topic.store(), member)? else { return Ok(false) };
+        let mut ring = Ring::new(file, member.identity(), guard)?;
+        if file.load(at::INCARNATION) != member.incarnation() {
+            ring.review(topic, Now::of(topic.store()), member.incarnation())?;
+        }
+        if file.header.counts_begun {
+            return Ok(true);
+        }
+        // Builds that count an attempt with the delivery refuse the copy by name.
+        if file.is_in_place(topic.store())? {
+            ring.resize(topic, file.parts().capacity, Now::of(topic.store()))?;
+        }
+        Ok(false)
+    }
+
+    fn create_file(&self, topic: &Topic) -> Result<()> {
+        let store = topic.store();
+        let id = store.storage().random();
+        let id = id.map_err(|error| Error::io("draw a random number for", &self.path, error))?;
+        // Where it was reset: as it was.
+        let was_ordered = || self.was_ordered.load(Ordering::Relaxed);
+        let ordered = self.options.ordered.unwrap_or_else(was_ordered);
+        let parts = Parts { capacity: self.options.capacity, ordered };
+        let generation = topic.settings().generation;
+        let topic_name = topic.name().to_owned();
+        let header = QueueHeader { generation, id, parts, counts_begun: true, topic: topic_name };
+        let first = topic.first(0)?;
+        let ends = QueueEnds { floor: first, head: first, ..QueueEnds::default() };
+        rebuild::create(store, &self.path, header, ends, |_| Ok(()))
+    }
+
+    /// False where the topic was deleted since, and made anew.
+    fn is_of(&self, file: &StateFile, topic: &Topic) -> Result<bool> {
+        if file.header.topic == topic.name() {
+            return Ok(file.header.generation == topic.settings().generation);
+        }
+        Err(Error::SettingsMismatch {
+            topic: self.name.clone(),
+            setting: "topic",
+            stored: file.header.topic.clone(),
+            asked: topic.name().to_owned(),
+        })
+    }
+}
+
+/// True where the file needs neither a review nor another layout.
+fn is_ready(file: &StateFile, member: &Membership) -> bool {
+    file.header.counts_begun && file.load(at::INCARNATION) == member.incarnation()
+}

@@ -1,0 +1,76 @@
+//! Which blocks of a map were found sound already, so that each is checked once.
+//!
+//! Owns the bits, and nothing of what they stand for: [`super::Segment`] sets one when header and body of
+//! the block there were right. Invariant: a bit that is set stays set; one that gets lost costs a second
+//! check.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::format::block::HEADER_LEN;
+
+/// Which blocks were checked already: a bit for each 32 bytes, for no two blocks start within one.
+pub(super) struct VerifiedBitmap {
+    bits: OnceLock<Box<[AtomicU64]>>,
+    words: usize,
+}
+
+impl VerifiedBitmap {
+    pub(super) fn new(map_len: u64) -> Self {
+        Self { bits: OnceLock::new(), words: (map_len / (32 * 64) + 1) as usize }
+    }
+
+    #[inline]
+    fn place(position: u64) -> (usize, u64) {
+        let granule = position / HEADER_LEN as u64;
+        ((granule / 64) as usize, 1 << (granule % 64))
+    }
+
+    #[inline]
+    pub(super) fn contains(&self, position: u64) -> bool {
+        let (word, bit) = Self::place(position);
+        let bits = self.bits.get();
+        bits.and_then(|b| b.get(word)).is_some_and(|w| w.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    /// Of two threads that note neighbours at once, one may be forgotten: that block is checked once
+    /// more, which costs less than a locked instruction for each.
+    #[inline]
+    pub(super) fn insert(&self, position: u64) {
+        let (word, bit) = Self::place(position);
+        let bits = self.bits.get_or_init(|| (0..self.words).map(|_| AtomicU64::new(0)).collect());
+        if let Some(word) = bits.get(word) {
+            word.store(word.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_is_noted_for_itself_and_none_beyond_the_map() {
+        let checked = VerifiedBitmap::new(64 << 10);
+        let places = [0, 32, 2016, 2048, (64 << 10) - 32];
+        assert!(places.iter().all(|place| !checked.contains(*place)));
+        for (i, place) in places.iter().enumerate() {
+            checked.insert(*place);
+            let noted = places.iter().filter(|place| checked.contains(**place)).count();
+            assert_eq!(noted, i + 1, "{place}");
+        }
+        let beyond = 1 << 30;
+        checked.insert(beyond);
+        assert!(!checked.contains(beyond));
+        assert!(!checked.contains(64) && !checked.contains(32 * 64 + 32));
+    }
+
+    #[test]
+    fn a_place_that_two_found_sound_stays_noted() {
+        let checked = VerifiedBitmap::new(64 << 10);
+        for place in [2048, 2080, 2048, 2048] {
+            checked.insert(place);
+            assert!(checked.contains(2048) && checked.contains(place));
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! What stands beside the logs, looked at with distrust: files of consumers and queues, the wake page.
+//!
+//! Owns what verification, repair, `maintain` and backup say of `consumers/` and `queues/`. It takes no
+//! lock and changes nothing, needs no store that opens, and goes by the same checks as whoever uses the
+//! files, so that what stops somebody is found here, each with what helps. Invariant: what a living
+//! process is just storing is no damage. A cursor, an entry and the ends of a queue stand twice and are
+//! written in turns, so one of two that is torn may as well be what a killed process left: that is a
+//! note. What holds for one incarnation only has no checksum and is not looked at, but for a queue's
+//! lock and the page on which those sleep who wait. What the files mean is left to [`crate::consumer`] and [`crate::queue`].
+
+use std::io;
+use std::path::Path;
+
+use super::layout::Layout;
+use super::membership::incarnation_now;
+use super::topics::read_settings;
+use super::{Store, files};
+use crate::error::{Error, Result};
+use crate::format::consumer::{self, ENTRIES_MAX, SECTOR, check_header, cut_at, entries, store_in};
+use crate::format::queue::{self, ENTRY_LEN, Parts, QueueEnds, QueueHeader, SLOTS, VERSION_LEN};
+use crate::format::{u64_at, wake};
+use crate::lock;
+use crate::log::verify::{Finding, MADE_ANEW, Severity};
+use crate::storage::{File, Storage};
+
+/// How often the file of a consumer is read anew in which a cursor is torn.
+const TRIES: u32 = 3;
+/// How often that of a queue is read anew which somebody is changing.
+const QUEUE_TRIES: u32 = 64;
+/// Bytes of a queue's file before its entries.
+const FRONT: usize = Parts::HOLDERS as usize + 8 * SLOTS as usize;
+/// Entries of a queue that are read at once.
+const AT_ONCE: u64 = 4096;
+/// Rounds of the ring from which a version of an entry may be left over.
+const ROUNDS: u64 = 1024;
+
+/// Read the file of a consumer while its members store cursors: what is torn time after time is damaged.
+pub(crate) fn read_consumer(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
+    let mut tries = 1;
+    loop {
+        let read = files::read_up_to(storage, path, consumer::entry(ENTRIES_MAX))?;
+        let is_torn = |bytes: &Vec<u8>| entries(bytes).any(|entry| entry.complaint().is_some());
+        if tries == TRIES || !read.as_ref().is_some_and(is_torn) {
+            return Ok(read);
+        }
+        tries += 1;
+        std::thread::yield_now();
+    }
+}
+
+/// All of a queue's file before its entries.
+pub(crate) struct Front {
+    pub(crate) header: QueueHeader,
+    pub(crate) ends: QueueEnds,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Front {
+    /// Read it, at a moment at which nobody changes it, if there is one soon.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Newer`, `Io`.
+    pub(crate) fn read(file: &dyn File, path: &Path) -> Result<Self> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let bytes = files::read_at(file, path, 0, FRONT)?;
+            let header =
+                QueueHeader::decode(&bytes).map_err(|what| Error::malformed(path, 0, what))?;
+            let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
+            if len < header.parts.file_len() {
+                let (path, what) = (path.to_path_buf(), queue::CUT);
+                return Err(Error::Corrupt { path, position: len, what });
+            }
+            let ends = QueueEnds::newest(QueueEnds::in_page(&bytes, header.id));
+            let is_quiet = ends.is_ok() && u64_at(&bytes, queue::at::BUSY as usize) == 0;
+            if !is_quiet && tries < QUEUE_TRIES {
+                std::thread::yield_now();
+                continue;
+            }
+            let ends = ends.map_err(|what| Error::malformed(path, queue::at::ENDS[0], what))?.0;
+            return Ok(Self { header, ends, bytes });
+        }
+    }
+
+    /// How many entries it has.
+    fn entries(&self) -> u64 {
+        (self.ends.head - self.ends.floor).min(self.header.parts.capacity)
+    }
+
+    /// One of the words that processes share.
+    pub(crate) fn word(&self, position: u64) -> u64 {
+        u64_at(&self.bytes, position as usize)
+    }
+}
+
+/// True for an entry of a topic that was deleted: nobody needs its cursor any more.
+fn is_forgotten(storage: &dyn Storage, layout: &Layout, entry: &consumer::CursorEntry) -> bool {
+    let Some(named) = &entry.named else { return false };
+    let now = read_settings(storage, layout, &named.topic);
+    now.is_ok_and(|now| now.is_none_or(|now| now.generation != named.generation))
+}
+
+impl Store {
+    /// True for an entry of a consumer's file whose topic was deleted.
+    pub(crate) fn is_forgotten(&self, entry: &consumer::CursorEntry) -> bool {
+        is_forgotten(self.storage().as_ref(), self.layout(), entry)
+    }
+
+    /// What keeps somebody from using a consumer or a queue, or does as soon as they open it.
+    pub(super) fn problems_beside(&self) -> Vec<Error> {
+        let (storage, id) = (self.storage().as_ref(), self.settings().id);
+        let found = look(storage, self.layout(), Some(id), &mut |_| Ok(()));
+        found.map_or_else(|error| vec![error], |found| found.problems)
+    }
+}
+
+/// What is wrong.
+#[derive(Debug, Default)]
+pub(super) struct SidecarReport {
+    /// All of it.
+    pub(super) findings: Vec<Finding>,
+    /// Of these, what keeps somebody from using a consumer or a queue.
+    pub(super) problems: Vec<Error>,
+}
+
+/// Look at all of it. `id` is the store's, where that is known; `tell` is told bytes that were read, and
+/// ends it with its error.
+///
+/// # Errors
+/// `Io` when a directory cannot be listed, and what `tell` returns.
+pub(super) fn look(
+    storage: &dyn Storage,
+    layout: &Layout,
+    id: Option<[u8; 16]>,
+    tell: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<SidecarReport> {
+    let mut look = Look { storage, layout, id, found: SidecarReport::default() };
+    for name in list(storage, &layout.consumers())? {
+        if let Ok(path) = layout.consumer(&name) {
+            tell(look.consumer(&name, &path))?;
+        }
+    }
+    for name in list(storage, &layout.queues())? {
+        if let Ok(path) = layout.queue(&name) {
+            tell(look.queue(&name, &path))?;
+        }
+    }
+    tell(look.wake_page())?;
+    Ok(look.found)
+}
+
+/// Names in a directory that need not be there.
+fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<String>> {
+    match files::stat(storage, dir)? {
+        Some(_) => files::list(storage, dir),
+        None => Ok(Vec::new()),
+    }
+}
+
+struct Look<'a> {
+    storage: &'a dyn Storage,
+    layout: &'a Layout,
+    id: Option<[u8; 16]>,
+    found: SidecarReport,
+}
+
+impl Look<'_> {
+    /// Something that stops whoever uses it, and what helps.
+    fn hurt(&mut self, path: &Path, error: Error, remedy: String) -> &mut Finding {
+        let mut finding = Finding::of_error(Severity::Damage, path, &error);
+        if matches!(error, Error::Corrupt { .. }) {
+            // What the error says of a remedy in general is said of this one instead.
+            finding.what.truncate(finding.what.find("; `falaj ").unwrap_or(finding.what.len()));
+            finding.remedy = remedy.into();
+        }
+        self.found.problems.push(error);
+        let at = self.found.findings.len();
+        self.found.findings.push(finding);
+        &mut self.found.findings[at]
+    }
+
+    fn note(&mut self, severity: Severity, path: &Path, position: u64, words: [&'static str; 2]) {
+        let [what, remedy] = words;
+        let finding = Finding::new(severity, path, position, what);
+        self.found.findings.push(Finding { remedy: remedy.into(), ..finding });
+    }
+
+    /// Returns how many bytes it looked at.
+    fn consumer(&mut self, name: &str, path: &Path) -> u64 {
+        let bytes = match read_consumer(self.storage, path) {
+            Ok(Some(bytes)) => bytes,
+            // Deleted meanwhile.
+            Ok(None) => return 0,
+            Err(error) => {
+                self.hurt(path, error, String::new());
+                return 0;
+            }
+        };
+        let forget = format!(
+            "put the file back from a backup, or let `falaj consumers STORE {name} --delete` forget \
+             the consumer, which then begins anew"
+        );
+        let corrupt = |position, what| Error::Corrupt { path: path.to_path_buf(), position, what };
+        let header = check_header(&bytes, self.id.unwrap_or_else(|| store_in(&bytes))).err();
+        let cut = || cut_at(&bytes).map(|len| corrupt(len, consumer::CUT));
+        match header.map(|what| Error::malformed(path, 0, what)).or_else(cut) {
+            Some(error) => drop(self.hurt(path, error, forget)),
+            None => self.entries(name, path, &bytes, &forget),
+        }
+        bytes.len() as u64
+    }
+
+    fn entries(&mut self, name: &str, path: &Path, bytes: &[u8], forget: &str) {
+        for (index, entry) in (0..).zip(entries(bytes)) {
+            let at = consumer::entry(index);
+            if let Some(what) = entry.complaint() {
+                if is_forgotten(self.storage, self.layout, &entry) {
+                    continue;
+                }
+                let position = at + consumer::at::CURSORS;
+                let error = Error::Corrupt { path: path.to_path_buf(), position, what };
+                let remedy = entry.named.as_ref().map(|of| {
+                    format!(
+                        "end its members, then say where it goes on: `falaj seek STORE {name} {} \
+                         --partition {} --to PLACE`",
+                        of.topic, of.partition
+                    )
+                });
+                let finding = self.hurt(path, error, remedy.unwrap_or_else(|| forget.to_owned()));
+                finding.len = 2 * SECTOR;
+                finding.topic = entry.named.as_ref().map(|of| of.topic.clone());
+                finding.partition = entry.named.as_ref().map(|of| of.partition);
+                continue;
+            }
+            if entry.cursor().is_none() {
+                continue;
+            }
+            if entry.named.is_none() && entry.is_named {
+                let what = "what this cursor is of is damaged; the cursor says it as well";
+                let remedy = "it is made anew when the consumer is opened";
+                self.note(Severity::Rebuildable, path, at, [what, remedy]);
+            }
+            // Who has it may be storing it just now.
+            let torn = entry.torn.iter().position(|torn| *torn).filter(|_| entry.owner == 0);
+            if let Some(half) = torn {
+                let what = "one of the two places of this cursor is not whole: a process was killed \
+                            while it stored it, or it is damaged";
+                let remedy = "the other one counts, and the next commits write both; where this was \
+                              the last commit, what it had committed is handed out again";
+                let at = at + consumer::at::CURSORS + half as u64 * SECTOR;
+                self.note(Severity::Note, path, at, [what, remedy]);
+            }
+        }
+    }
+
+    /// Who opens the store while others have it open is stopped by a bad one. Returns how many bytes it
+    /// looked at.
+    fn wake_page(&mut self) -> u64 {
+        let path = self.layout.wake();
+        // One that is not there, as in a restored backup, is made.
+        let Ok(Some(bytes)) = files::read_up_to(self.storage, &path, wake::LEN + 1) else {
+            return 0;
+        };
+        let len = bytes.len() as u64;
+        let header = wake::check_header(&bytes, self.id.unwrap_or_else(|| store_in(&bytes))).err();
+        let error = header.map(|what| Error::malformed(&path, 0, what));
+        let long = (len != wake::LEN).then(|| {
+            let (path, what) = (path.clone(), wake::OTHER_LEN);
+            Error::Corrupt { path, position: len, what }
+        });
+        if let Some(error) = error.or(long) {
+            let finding = Finding::of_error(Severity::Rebuildable, &path, &error);
+            self.found.findings.push(match finding.severity {
+                Severity::Rebuildable => Finding { remedy: MADE_ANEW.into(), ..finding },
+                _ => finding,
+            });
+        }
+        len
+    }
+
+    /// Returns how many bytes it looked at.
+    fn queue(&mut self, name: &str, path: &Path) -> u64 {
+        let file = match files::open_to_read(self.storage, path) {
+            Ok(Some(file)) => file,
+            Ok(None) => return 0,
+            // A lock file: those alone read it who may write the store.
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                let what = "this queue's file is for those who may write to the store: it was not \
+                            looked at";
+                let remedy = "verify the store as one of them";
+                self.note(Severity::Note, path, 0, [what, remedy]);
+                return 0;
+            }
+            Err(error) => {
+                self.hurt(path, error, String::new());
+                return 0;
+            }
+        };
+        let forget = || {
+            format!(
+                "put the file back from a backup while nobody has the store open, or let `falaj \
+                 queues STORE --reset {name}` begin the queue anew: all its jobs are to be done"
+            )
+        };
+        let front = match Front::read(&*file, path) {
+            Ok(front) => front,
+            Err(error) => {
+                self.hurt(path, error, forget());
+                return FRONT as u64;
+            }
+        };
+        self.lock_of(path, &front);
+        let mut torn = torn_in_queue(&*file, &front);
+        if !torn.is_empty() {
+            // What somebody just stored is whole by now.
+            let again = Front::read(&*file, path);
+            let again = again.map(|again| torn_in_queue(&*file, &again)).unwrap_or_default();
+            torn.retain(|position| again.contains(position));
+            self.notes_of(path, &torn);
+        }
+        FRONT as u64 + ENTRY_LEN * front.entries()
+    }
+
+    /// A lock word of an incarnation before is nobody's.
+    fn lock_of(&mut self, path: &Path, front: &Front) {
+        let now = incarnation_now(self.storage, self.layout);
+        let is_current = now == Some(front.word(queue::at::INCARNATION));
+        if !is_current || lock::decode(front.word(queue::at::LOCK)).is_ok() {
+            return;
+        }
+        let (position, what) = (queue::at::LOCK, queue::NO_LOCK_WORD);
+        self.note(Severity::Rebuildable, path, position, [what, MADE_ANEW]);
+    }
+
+    fn notes_of(&mut self, path: &Path, torn: &[u64]) {
+        const HELPS: &str = "the other one counts, and the next changes write both; at worst a job \
+                             that was done is handed out again";
+        let (of_ends, of_jobs): (Vec<_>, Vec<_>) =
+            torn.iter().partition(|position| queue::at::ENDS.contains(position));
+        if let Some(first) = of_ends.first() {
+            let what = "one of the two places of the queue's ends is not whole: a process was killed \
+                        while it stored them, or it is damaged";
+            self.note(Severity::Note, path, *first, [what, HELPS]);
+        }
+        let Some(first) = of_jobs.first() else { return };
+        let what = "of what became of a job one of two notes is not whole: a process was killed while \
+                    it stored it, or it is damaged";
+        self.note(Severity::Note, path, *first, [what, HELPS]);
+        if let Some(finding) = self.found.findings.last_mut().filter(|_| of_jobs.len() > 1) {
+            finding.what = format!("{what}; {} more of this queue", of_jobs.len() - 1);
+        }
+    }
+}
+
+/// Where ends and versions of entries lie that are neither whole, nor left over from another round of the
+/// ring, nor just being stored.
+fn torn_in_queue(file: &dyn File, front: &Front) -> Vec<u64> {
+    if front.word(queue::at::BUSY) != 0 {
+        // Somebody changes it, or died in the middle.
+        return Vec::new();
+    }
+    let (parts, id) = (front.header.parts, front.header.id);
+    let ends = QueueEnds::torn_in(&front.bytes, id);
+    let mut found: Vec<_> = ends.iter().map(|slot| queue::at::ENDS[*slot]).collect();
+    let mut offset = front.ends.floor;
+    let head = offset + front.entries();
+    while offset < head {
+        let first = parts.place(offset);
+        let count = (head - offset).min(parts.capacity - first).min(AT_ONCE);
+        let mut bytes = vec![0; (count * ENTRY_LEN) as usize];
+        // What cannot be read is not known to be torn; whoever opens the queue is told.
+        if file.read_at(&mut bytes, parts.entry(first)).is_err() {
+            return found;
+        }
+        for (entry, offset) in bytes.chunks_exact(ENTRY_LEN as usize).zip(offset..) {
+            for (half, version) in (0..).zip(entry.chunks_exact(VERSION_LEN as usize)) {
+                let words: [u64; 4] = std::array::from_fn(|word| u64_at(version, 8 * word));
+                if words != [0; 4] && !is_of_a_round(&words, id, offset, parts.capacity) {
+                    found.push(parts.entry(offset) + half * VERSION_LEN);
+                }
+            }
+        }
+        offset += count;
+    }
+    found
+}
+
+/// True for a version of the record of this offset, or of another one that had its place or will.
+fn is_of_a_round(words: &[u64; 4], id: u64, offset: u64, capacity: u64) -> bool {
+    let is_of = |offset| queue::JobEntry::decode(words, id, offset).is_some();
+    let before = (1..ROUNDS).map_while(|round| offset.checked_sub(round.checked_mul(capacity)?));
+    // Where the ends are older than the entries, as after a loss of power.
+    let behind = (1..ROUNDS).map_while(|round| offset.checked_add(round.checked_mul(capacity)?));
+    std::iter::once(offset).chain(before).chain(behind).any(is_of)
+}
