@@ -51,7 +51,7 @@ class Partition:
     def from_the_end(self, n: int) -> int:
         """Where the last n records begin: what every negative start means, and `last(n)`."""
         there = self.there()
-        if n == 0 or not there:
+        if n == 0:
             return self.end
         return there[-n] if n <= len(there) else self.first
 

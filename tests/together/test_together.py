@@ -9,7 +9,7 @@ import pytest
 
 from together.machine import run
 
-FEW, MANY = 6, 150
+FEW, MANY = 6, 700
 """Lists of moves that are tried: some seconds of them, or two minutes on two cores."""
 SEED = 20
 
