@@ -16,6 +16,7 @@ mod consumers;
 mod control_flips;
 mod damaged_appends;
 mod record_batches;
+mod recorded;
 mod retention;
 mod sharing;
 mod sinks;
