@@ -3,6 +3,7 @@
 mod begun;
 mod forged;
 mod handing_back;
+mod numbers;
 mod waiting;
 
 use std::collections::BTreeSet;
