@@ -18,6 +18,7 @@ use crate::format::address::Address;
 use crate::format::consumer::{
     CURSOR_LEN, Position, SECTOR, StoredCursor, TORN, at, decode_cursor, encode_cursor, entry,
 };
+use crate::format::double_slot::{DoubleSlot, slot_of};
 use crate::topic::Topic;
 
 /// Looks at a cursor that somebody may be writing; it is written in turns, so one is enough.
@@ -39,9 +40,9 @@ pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Resu
             file.words.map.copy(entry(index) + at::CURSORS + n * SECTOR, &mut bytes);
             decode_cursor(&bytes)
         };
-        let whole = [sector(0), sector(1)].into_iter().flatten();
-        let own = whole.filter(|cursor| (cursor.generation, cursor.partition) == of);
-        if let Some(newest) = own.max_by_key(|cursor| cursor.serial) {
+        let is_own = |cursor: &StoredCursor| (cursor.generation, cursor.partition) == of;
+        let slots = [0, 1].map(|n| sector(n).filter(is_own));
+        if let Some(newest) = DoubleSlot::of(slots).value {
             return Ok(newest);
         }
     }
@@ -54,8 +55,8 @@ pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Resu
 /// # Errors
 /// Those of `pwrite`, where the store is written so.
 pub(super) fn store(file: &ConsumerFile, index: u64, cursor: &StoredCursor) -> Result<()> {
-    let turn = if planted(Canary::CursorInPlace) { 0 } else { cursor.serial & 1 };
-    file.write(entry(index) + at::CURSORS + turn * SECTOR, &encode_cursor(cursor))
+    let slot = if planted(Canary::CursorInPlace) { 0 } else { slot_of(cursor.serial) };
+    file.write(entry(index) + at::CURSORS + slot as u64 * SECTOR, &encode_cursor(cursor))
 }
 
 /// Where a cursor stands: what was committed, or what is safe where a power cut took what lay before

@@ -418,7 +418,7 @@ impl Consumer {
         let safe = held.cursor.safe;
         let mut pending = held.pending;
         let safe = cursors::safe_after(safe, &mut pending, (committed, address), on_medium);
-        let serial = held.cursor.serial + 1;
+        let serial = held.cursor.serial.wrapping_add(1);
         let cursor = StoredCursor { serial, committed, safe, incarnation, ..held.cursor };
         cursors::store(&self.file, index, &cursor)?;
         if let Some(held) = &mut self.lanes[number].held {

@@ -285,7 +285,7 @@ impl Consumer {
     }
 
     fn note(&mut self, lane: usize, cursor: StoredCursor) -> Result<()> {
-        let (serial, incarnation) = (cursor.serial + 1, self.who.incarnation());
+        let (serial, incarnation) = (cursor.serial.wrapping_add(1), self.who.incarnation());
         let cursor = StoredCursor { serial, incarnation, ..cursor };
         cursors::store(&self.file, self.lanes[lane].entry, &cursor)?;
         if let Some(held) = &mut self.lanes[lane].held {

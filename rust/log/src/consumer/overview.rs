@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::format::consumer::{
     CURSOR_LEN, SECTOR, StoredCursor, at, cursor_name, encode_cursor, entry, fingerprint,
 };
+use crate::format::double_slot::slot_of;
 use crate::format::names::hex;
 use crate::format::settings::TopicSettings;
 use crate::format::state::CursorState;
@@ -280,11 +281,11 @@ pub fn reset_cursor(
                 topic.name()
             ),
         })?;
-        let serial = found.cursor().map_or(2, |cursor| cursor.serial + 1);
+        let serial = found.cursor().map_or(2, |cursor| cursor.serial.wrapping_add(1));
         // Safe, too: who resets it wants it to be there. What it stands for is waited for.
         topic.flush()?;
         let cursor = StoredCursor { generation, partition, serial, committed, safe: committed, incarnation };
-        let place = |serial: u64| entry(index) + at::CURSORS + (serial & 1) * SECTOR;
+        let place = |serial| entry(index) + at::CURSORS + slot_of(serial) as u64 * SECTOR;
         let mut bytes = [0; CURSOR_LEN];
         bytes.copy_from_slice(&encode_cursor(&cursor));
         let note = || {
@@ -292,7 +293,7 @@ pub fn reset_cursor(
             written.map_err(|error| Error::io("write", &path, error))?;
             if found.cursor().is_none() {
                 // Whoever looks at the file later is told of no damage any more.
-                let cleared = file.write_at(&[0; CURSOR_LEN], place(serial + 1));
+                let cleared = file.write_at(&[0; CURSOR_LEN], place(serial.wrapping_add(1)));
                 cleared.map_err(|error| Error::io("write", &path, error))?;
             }
             file.sync_data().map_err(|error| Error::io("sync", &path, error))

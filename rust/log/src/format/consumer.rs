@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::checksum::crc32;
+use super::double_slot::{DoubleSlot, Versioned, is_torn};
 use super::names::{MAX_NAME, hex, unhex};
 pub use super::owned::{HEADER_LEN, store_in};
 use super::{Decoded, owned, put, u32_at, u64_at};
@@ -246,6 +247,12 @@ pub struct StoredCursor {
     pub incarnation: u64,
 }
 
+impl Versioned for StoredCursor {
+    fn serial(&self) -> u64 {
+        self.serial
+    }
+}
+
 /// Lay out a cursor.
 pub fn encode_cursor(cursor: &StoredCursor) -> [u8; CURSOR_LEN] {
     let mut out = [0; CURSOR_LEN];
@@ -309,10 +316,10 @@ impl CursorEntry {
     pub fn decode(bytes: &[u8]) -> Self {
         let sector = |n: u64| bytes.get((at::CURSORS + n * SECTOR) as usize..).unwrap_or_default();
         let cursors = [0, 1].map(|n| decode_cursor(sector(n)));
-        let torn = |n: u64| {
-            let bytes = sector(n).iter().take(CURSOR_LEN);
-            cursors[n as usize].is_none() && bytes.into_iter().any(|byte| *byte != 0)
-        };
+        let torn = [0, 1].map(|n| {
+            let sector = sector(n);
+            is_torn(&sector[..sector.len().min(CURSOR_LEN)], cursors[n as usize].as_ref())
+        });
         let word = |position: u64| {
             let word = bytes.get(position as usize..).and_then(|rest| rest.first_chunk().copied());
             word.map_or(0, u64::from_le_bytes)
@@ -324,7 +331,7 @@ impl CursorEntry {
             mark: word(at::FORGOTTEN),
             cursors,
             is_named: bytes.iter().take(NAMED_LEN).any(|byte| *byte != 0),
-            torn: [torn(0), torn(1)],
+            torn,
         }
     }
 
@@ -335,7 +342,7 @@ impl CursorEntry {
         let ours = |cursor: &StoredCursor| {
             named.is_none_or(|of| of == (cursor.generation, cursor.partition))
         };
-        self.cursors.into_iter().flatten().filter(ours).max_by_key(|cursor| cursor.serial)
+        DoubleSlot::of(self.cursors.map(|cursor| cursor.filter(ours))).value
     }
 
     /// Generation and partition that it is of, which a cursor says as well.

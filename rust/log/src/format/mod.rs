@@ -13,6 +13,7 @@
 //! | [`state`] | bodies of snapshot, meta and end blocks |
 //! | [`index`] | sparse index beside a segment |
 //! | [`control`] | words of the page that processes share |
+//! | [`double_slot`] | two slots for one value, written in turns |
 //! | [`queue`] | state of a work queue |
 //! | [`owned`] | what files of a store begin with that are no log's |
 //! | [`part`] | what a job stages beside a log, and its manifests |
@@ -28,6 +29,7 @@ pub mod block;
 pub mod checksum;
 pub mod consumer;
 pub mod control;
+pub mod double_slot;
 pub mod index;
 pub mod names;
 pub mod owned;

@@ -15,6 +15,7 @@
 //! `docs/FORMAT.md`, "Queue".
 
 use super::checksum::crc32_from;
+use super::double_slot::{DoubleSlot, Versioned, is_torn, widened};
 use super::names::MAX_NAME;
 use super::{DecodeError, Decoded, PAGE, VERSION, put, u32_at, u64_at};
 
@@ -247,11 +248,10 @@ impl QueueEnds {
     /// A slot that is neither whole nor was never written.
     pub fn torn_in(page: &[u8], id: u64) -> Option<usize> {
         let slots = Self::in_page(page, id);
-        let is_written = |slot: &usize| {
+        (0..2).find(|slot| {
             let bytes = page.get(at::ENDS[*slot] as usize..).unwrap_or_default();
-            bytes.iter().take(ENDS_LEN).any(|byte| *byte != 0)
-        };
-        (0..2).find(|slot| slots[*slot].is_none() && is_written(slot))
+            is_torn(&bytes[..bytes.len().min(ENDS_LEN)], slots[*slot].as_ref())
+        })
     }
 
     /// Of both slots, the one that holds, and which that is.
@@ -259,14 +259,9 @@ impl QueueEnds {
     /// # Errors
     /// `Damaged` when neither is whole.
     pub fn newest(slots: [Option<Self>; 2]) -> Decoded<(Self, usize)> {
-        match slots {
-            [Some(a), Some(b)] if b.serial.wrapping_sub(a.serial) as i64 > 0 => Ok((b, 1)),
-            [Some(a), _] => Ok((a, 0)),
-            [None, Some(b)] => Ok((b, 1)),
-            [None, None] => Err(DecodeError::Damaged(
-                "the ends of the queue; `falaj queues --reset` begins it anew",
-            )),
-        }
+        let DoubleSlot { value, slot } = DoubleSlot::of(slots);
+        let damaged = "the ends of the queue; `falaj queues --reset` begins it anew";
+        Ok((value.ok_or(DecodeError::Damaged(damaged))?, slot))
     }
 
     /// Read a slot; `None` when it is torn or was never written. Whether it [fits](Self::fit) is for who
@@ -281,6 +276,12 @@ impl QueueEnds {
             dead: words[4],
         };
         (sound && found.floor <= found.head).then_some(found)
+    }
+}
+
+impl Versioned for QueueEnds {
+    fn serial(&self) -> u64 {
+        self.serial
     }
 }
 
@@ -365,6 +366,13 @@ impl JobEntry {
         };
         let words = [self.when, held, mark, last];
         [words[0], words[1], words[2], last | u64::from(checksum(id, offset, &words)) << 32]
+    }
+
+    /// Of both versions, the one that holds.
+    #[inline]
+    pub fn newest(versions: &[[u64; 4]; 2], id: u64, offset: u64) -> DoubleSlot<Self> {
+        let serials = [serial(&versions[0]), serial(&versions[1])].map(widened);
+        DoubleSlot::read(serials, |half| Self::decode(&versions[half], id, offset))
     }
 
     /// Read it; `None` when it is torn, another record's or was never written.

@@ -7,12 +7,13 @@
 //! 4096  first block
 //! ```
 //!
-//! Invariant: of two valid marks the one with the higher serial holds, and marks only rise. A mark
+//! Invariant: of two valid marks the newer holds ([`DoubleSlot`]), and marks only rise. A mark
 //! carries the salt in its checksum, so that a page copied to another segment marks nothing there.
 //! Layout: `docs/FORMAT.md`, "Segment".
 
 use super::address::{ALIGN, MAX_POSITION, MAX_SEQUENCE};
 use super::checksum::{crc32, crc32_from, seed};
+use super::double_slot::{DoubleSlot, Versioned, slot_of};
 use super::{DecodeError, Decoded, PAGE, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every segment.
@@ -234,12 +235,18 @@ impl Mark {
     /// The valid mark of a segment page, the newer of the two.
     pub fn newest(page: &[u8], salt: u64) -> Option<Self> {
         let slots = MARKS.map(|at| page.get(at as usize..).and_then(|b| Self::decode(b, salt)));
-        slots.into_iter().flatten().max_by_key(|mark| mark.serial)
+        DoubleSlot::of(slots).value
     }
 
     /// Which slot the mark with this serial goes to: never that of its predecessor.
     pub fn slot(&self) -> u64 {
-        MARKS[(self.serial % 2) as usize]
+        MARKS[slot_of(self.serial)]
+    }
+}
+
+impl Versioned for Mark {
+    fn serial(&self) -> u64 {
+        self.serial
     }
 }
 

@@ -408,7 +408,7 @@ fn behind(control: &Control, durable: Address) -> impl Fn() -> u64 {
 
 fn next_mark(before: Mark, end: u64, control: &Control, member: &dyn Member) -> Mark {
     Mark {
-        serial: before.serial + 1,
+        serial: before.serial.wrapping_add(1),
         position: end.max(before.position),
         clean: false,
         succeeded: false,

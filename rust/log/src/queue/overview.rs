@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::queue::{
-    ENTRY_LEN, JobEntry, Parts, QueueEnds, QueueHeader, SLOTS, State, VERSION_LEN, at, serial,
+    ENTRY_LEN, JobEntry, Parts, QueueEnds, QueueHeader, SLOTS, State, VERSION_LEN, at,
 };
 use crate::format::u64_at;
 use crate::lock::Identity;
@@ -143,10 +143,5 @@ fn done_of(file: &dyn File, path: &Path, header: &QueueHeader, ends: &QueueEnds)
 fn state_of(entry: &[u8], id: u64, offset: u64) -> Option<State> {
     let versions = [0, VERSION_LEN as usize]
         .map(|half| std::array::from_fn(|word| u64_at(entry, half + 8 * word)));
-    let is_second = (serial(&versions[1]).wrapping_sub(serial(&versions[0])) as i32) > 0;
-    let newest = if is_second { [1, 0] } else { [0, 1] };
-    newest
-        .into_iter()
-        .find_map(|half| JobEntry::decode(&versions[half], id, offset))
-        .map(|e| e.state)
+    JobEntry::newest(&versions, id, offset).value.map(|entry| entry.state)
 }

@@ -35,7 +35,8 @@ pub(super) struct FoundEntry {
     /// [`JobEntry::FRESH`] where no version is believed.
     pub(super) entry: JobEntry,
     pub(super) is_known: bool,
-    pub(super) half: u64,
+    /// Which of the two versions is stored over next.
+    pub(super) next: usize,
     serial: u32,
 }
 
@@ -122,25 +123,18 @@ impl StateFile {
         let position = self.parts().entry(offset);
         let versions: [[u64; 4]; 2] =
             [self.map.load_words(position), self.map.load_words(position + VERSION_LEN)];
-        let [first, second] = [serial(&versions[0]), serial(&versions[1])];
-        let is_second = (second.wrapping_sub(first) as i32) > 0;
-        let newer = u64::from(is_second);
-        for half in [newer, 1 - newer] {
-            if let Some(entry) = JobEntry::decode(&versions[half as usize], self.header.id, offset)
-            {
-                // Not the other one's, which is stored over: what that says is no serial any more.
-                return FoundEntry { entry, is_known: true, half, serial: entry.serial };
-            }
-        }
-        let serial = if is_second { second } else { first };
-        FoundEntry { entry: JobEntry::FRESH, is_known: false, half: newer, serial }
+        let newest = JobEntry::newest(&versions, self.header.id, offset);
+        let (is_known, next) = (newest.value.is_some(), newest.other());
+        // Not the other one's, which is stored over: what that says is no serial any more.
+        let serial = serial(&versions[newest.slot]);
+        FoundEntry { entry: newest.value.unwrap_or(JobEntry::FRESH), is_known, next, serial }
     }
 
     /// Store a new version of it.
     #[inline]
     pub(super) fn put(&self, offset: u64, found: &FoundEntry, entry: JobEntry) -> Result<()> {
         let entry = JobEntry { serial: found.serial.wrapping_add(1), ..entry };
-        let position = self.parts().entry(offset) + VERSION_LEN * (1 - found.half);
+        let position = self.parts().entry(offset) + VERSION_LEN * found.next as u64;
         let words = entry.encode(self.header.id, offset);
         self.map.write_words(position, words).map_err(|error| self.failed(error))
     }

@@ -405,7 +405,8 @@ impl<'a> Recovery<'a> {
         pass(Point::RecoverIndex);
         let before = segment.mark().unwrap_or_default();
         let Maker { control, incarnation } = maker;
-        let mark = Mark { serial: before.serial + 1, control, incarnation, ..before };
+        let serial = before.serial.wrapping_add(1);
+        let mark = Mark { serial, control, incarnation, ..before };
         segment.set_mark(&mark)?;
         let tail = Address::new(sequence, position);
         let trimmed = trims_before(tail, &end.walk.state, &end.segment);

@@ -260,7 +260,7 @@ fn whatever_serial_a_damaged_version_says_the_next_one_holds() {
     // Seven, twice: each meets either half.
     for ahead in [0, 1, 2, 0x7fff_fffe, 0x7fff_ffff, 0x8000_0000, u32::MAX].repeat(2) {
         let found = file.entry(0);
-        let other = file.parts().entry(0) + VERSION_LEN * (1 - found.half);
+        let other = file.parts().entry(0) + VERSION_LEN * found.next as u64;
         let held = u64::from(found.entry.serial.wrapping_add(ahead)) << 32;
         file.set(other + 8, held).unwrap();
         assert_eq!(file.entry(0).entry, found.entry, "{ahead:#x} ahead");

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use falaj::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
 use falaj::error::Error;
+use falaj::format::consumer::{CURSOR_LEN, CursorEntry, SECTOR, at, encode_cursor, entry};
 use falaj::format::settings::WriteMode;
 use falaj::storage::memory::{MemoryStorage, every};
 use falaj::storage::{OpenMode, Storage};
@@ -80,6 +81,34 @@ fn a_cursor_is_where_it_was_committed_when_the_consumer_opens_again() {
         drop((billing, orders, store));
         let store = store_in(&machine.restart(), mode);
         assert_eq!(open(&store, &topic(&store, 2)).next("orders", 0).unwrap(), 7);
+    }
+}
+
+#[test]
+fn whatever_serial_a_cursor_says_the_next_commit_holds() {
+    for serial in [u64::MAX, u64::MAX - 1, i64::MAX as u64] {
+        let machine = MemoryStorage::new();
+        let store = store(&machine);
+        let orders = topic(&store, 1);
+        append(&orders, 0, 10);
+        let mut billing = open(&store, &orders);
+        billing.commit("orders", 0, 1, false).unwrap();
+        billing.close().unwrap();
+        let sector = |serial: u64| entry(0) + at::CURSORS + (serial & 1) * SECTOR;
+        let file =
+            machine.open(Path::new("/store/consumers/billing"), OpenMode::ReadWrite).unwrap();
+        let mut cursor =
+            CursorEntry::decode(&bytes_of(&machine)[entry(0) as usize..]).cursor().unwrap();
+        cursor.serial = serial;
+        file.write_at(&[0; CURSOR_LEN], sector(serial.wrapping_add(1))).unwrap();
+        file.write_at(&encode_cursor(&cursor), sector(serial)).unwrap();
+        for offset in 2..6 {
+            let mut billing = open(&store, &orders);
+            assert_eq!(billing.committed("orders", 0).unwrap(), offset - 1, "{serial}");
+            billing.commit("orders", 0, offset, false).unwrap();
+        }
+        assert_eq!(reset_cursor(&store, "billing", &orders, 0, Start::Offset(8)).unwrap(), 8);
+        assert_eq!(open(&store, &orders).committed("orders", 0).unwrap(), 8, "{serial}");
     }
 }
 
