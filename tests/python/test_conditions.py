@@ -94,7 +94,7 @@ def test_half_a_condition_is_refused(store: falaj.Store) -> None:
         topic.extend([b"x"], sequence=1)
     wrong: Any = 5
     for call in (topic.last_sequence, lambda name: topic.append(b"x", producer=name, sequence=1)):
-        with pytest.raises(TypeError, match="producer= is the name of who appends, a str, not int"):
+        with pytest.raises(TypeError, match="producer= is the name of a producer, a str, not int"):
             call(wrong)
     with pytest.raises(Invalid, match="1 to 1024 bytes"):
         topic.append(b"x", producer="", sequence=1)

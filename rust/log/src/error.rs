@@ -377,8 +377,8 @@ impl fmt::Display for Error {
             ),
             Error::OutOfSequence { producer, sequence, next } => write!(
                 f,
-                "producer {producer:?} appends sequence {sequence}, but {next} comes next: nothing was \
-                 appended, append what is missing first"
+                "producer {producer:?} appends from sequence {sequence} on, but {next} comes next: nothing \
+                 was appended; append from {next} on"
             ),
             Error::DuplicateUnknownOffset { producer, sequence } => write!(
                 f,

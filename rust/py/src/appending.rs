@@ -16,7 +16,7 @@ use pyo3::types::PyBytes;
 use crate::errors::{OrRaise, invalid};
 use crate::handle::Open;
 use crate::input::{self, Incoming};
-use crate::precondition::If;
+use crate::precondition::Preconditions;
 use crate::receipts;
 use crate::topic::Topic;
 use crate::wait::{patiently, patiently_after};
@@ -91,26 +91,28 @@ impl Topic {
         py: Python<'_>,
         record: &Incoming<'_>,
         to: &Where,
-        only_if: Option<&If>,
+        preconditions: &Preconditions,
     ) -> PyResult<(u32, u64)> {
         let partition = match (to.partition, &record.key) {
             (Some(partition), _) => partition,
             (None, Some(key)) => self.partition_of(key.as_bytes()),
-            (None, None) => self.keyless(py, only_if)?,
+            (None, None) => self.keyless(py, preconditions)?,
         };
-        let offset = record.with_record(|record| match only_if {
-            None => self.append_to(py, partition, record, to.sync),
-            Some(only_if) => self.append_if(py, partition, record, only_if, to.sync),
+        let offset = record.with_record(|record| match preconditions.is_empty() {
+            true => self.append_to(py, partition, record, to.sync),
+            false => self.append_if(py, partition, record, preconditions, to.sync),
         })?;
         Ok((partition, offset))
     }
 
     /// Where a record without a key goes, if the topic has several partitions. A producer's go to one:
     /// a repeat has to find the one that it repeats. An offset is expected of one that is named.
-    pub(crate) fn keyless(&self, py: Python<'_>, only_if: Option<&If>) -> PyResult<u32> {
-        match only_if {
-            Some(If { producer: Some((name, _)), .. }) => Ok(self.partition_of(name.as_bytes())),
-            Some(If { expect: Some(_), .. }) => {
+    pub(crate) fn keyless(&self, py: Python<'_>, preconditions: &Preconditions) -> PyResult<u32> {
+        match preconditions {
+            Preconditions { producer: Some((name, _)), .. } => {
+                Ok(self.partition_of(name.as_bytes()))
+            }
+            Preconditions { expect: Some(_), .. } => {
                 let what =
                     "an offset is expected of several partitions: name one by partition= or a key";
                 Err(invalid(py, what))
@@ -124,14 +126,14 @@ impl Topic {
     pub(crate) fn spreading<'a>(
         &'a self,
         py: Python<'a>,
-        only_if: Option<&'a If>,
+        preconditions: &'a Preconditions,
     ) -> impl FnMut(Option<&[u8]>) -> PyResult<u32> + 'a {
         let mut keyless = None;
         move |key| match (self.opened.only, key, keyless) {
             (Some(only), ..) => Ok(only),
             (None, Some(key), _) => Ok(self.partition_of(key)),
             (None, None, Some(known)) => Ok(known),
-            (None, None, None) => Ok(*keyless.insert(self.keyless(py, only_if)?)),
+            (None, None, None) => Ok(*keyless.insert(self.keyless(py, preconditions)?)),
         }
     }
 
@@ -144,11 +146,12 @@ impl Topic {
         py: Python<'_>,
         partition: u32,
         record: &Outgoing<'_>,
-        only_if: &If,
+        preconditions: &Preconditions,
         sync: SyncMode,
     ) -> PyResult<u64> {
         let open = self.opened.handle.open(py)?;
-        let commit = || open.topic.commit_if(partition, record, &only_if.condition(), Some(sync));
+        let preconditions = preconditions.of(&open.topic, &[partition]).or_raise(py)?;
+        let commit = || open.topic.commit_if(partition, record, &preconditions, Some(sync));
         let appended = patiently(py, self.opened.handle.patience, commit)?;
         self.note(py, partition, &appended);
         self.settle(py, &open, appended, sync)

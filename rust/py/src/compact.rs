@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 
 use crate::admin::{Object, dict, with_progress};
 use crate::input::{self, Incoming};
-use crate::precondition::If;
+use crate::precondition::Preconditions;
 use crate::store::Store;
 use crate::topic::Topic;
 
@@ -54,9 +54,9 @@ pub(crate) fn _tombstone<'py>(
     expect: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let to = topic.target(py, partition, sync)?;
-    let only_if = If::new(py, producer, sequence, expect)?;
+    let preconditions = Preconditions::new(py, producer, sequence, expect)?;
     let record = Incoming::tombstone(key, headers, timestamp)?;
-    let went = topic.append_record(py, &record, &to, only_if.as_ref())?;
+    let went = topic.append_record(py, &record, &to, &preconditions)?;
     topic.position_for_python(py, went)
 }
 

@@ -1,8 +1,9 @@
-//! Arguments: under which condition something is appended.
+//! Arguments: the preconditions of an append.
 //!
 //! Invariant: a producer is given with a sequence, or neither is.
 
-use falaj::topic::Condition;
+use falaj::error::{Error, Result};
+use falaj::topic::{Precondition, Topic};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -10,21 +11,20 @@ use pyo3::types::PyString;
 use crate::errors::invalid;
 use crate::input::{number, text};
 
-/// The keyword arguments of append() and extend() that say under which condition.
+/// The keyword arguments `producer`, `sequence` and `expect` of append() and extend().
 #[derive(Debug, Default)]
-pub(crate) struct If {
+pub(crate) struct Preconditions {
     pub(crate) producer: Option<(String, u64)>,
     pub(crate) expect: Option<u64>,
 }
 
-impl If {
-    /// `None` where nothing is demanded.
+impl Preconditions {
     pub(crate) fn new(
         py: Python<'_>,
         producer: Option<&Bound<'_, PyAny>>,
         sequence: Option<&Bound<'_, PyAny>>,
         expect: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<Self>> {
+    ) -> PyResult<Self> {
         let expect = expect.map(|offset| number(offset, "what is expected")).transpose()?;
         let producer = match (producer, sequence) {
             (Some(name), Some(sequence)) => {
@@ -33,21 +33,38 @@ impl If {
             (None, None) => None,
             _ => return Err(invalid(py, "producer= and sequence= go together: give both")),
         };
-        let found = Self { producer, expect };
-        Ok((found.producer.is_some() || expect.is_some()).then_some(found))
+        Ok(Self { producer, expect })
     }
 
-    pub(crate) fn condition(&self) -> Condition<'_> {
-        let producer = self.producer.as_ref().map(|(name, sequence)| (name.as_str(), *sequence));
-        Condition { expect: self.expect, producer }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.producer.is_none() && self.expect.is_none()
+    }
+
+    /// As the engine takes them, for an append to these partitions of a topic.
+    pub(crate) fn of(&self, topic: &Topic, partitions: &[u32]) -> Result<Vec<Precondition<'_>>> {
+        let mut preconditions = Vec::new();
+        if let Some((name, sequence)) = &self.producer {
+            preconditions.push(topic.expect_sequence(name, *sequence)?);
+        }
+        match (self.expect, partitions) {
+            (Some(offset), [partition]) => {
+                preconditions.push(topic.expect_offset(*partition, offset)?);
+            }
+            (Some(_), [_, _, ..]) => {
+                let what = "an append that expects an offset goes to one partition: name it";
+                return Err(Error::Invalid { what: what.into() });
+            }
+            _ => {}
+        }
+        Ok(preconditions)
     }
 }
 
-/// The name of who appends.
+/// The name of a producer.
 pub(crate) fn producer_name(given: &Bound<'_, PyAny>) -> PyResult<String> {
     let name = given.cast::<PyString>().map_err(|_| {
         let kind = given.get_type().name().map_or_else(|_| "that".into(), |name| name.to_string());
-        PyTypeError::new_err(format!("producer= is the name of who appends, a str, not {kind}"))
+        PyTypeError::new_err(format!("producer= is the name of a producer, a str, not {kind}"))
     })?;
     text(name, "the name of a producer")
 }

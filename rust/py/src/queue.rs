@@ -22,6 +22,7 @@ use crate::errors::{OrRaise, invalid, remedy};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::input;
+use crate::precondition::Preconditions;
 use crate::queue_job::{BEGUN, Batch, Job, OPEN, SETTLED, call, delay_of, is_late, is_over};
 use crate::record::Record;
 use crate::topic::Topic;
@@ -106,7 +107,8 @@ impl Queue {
     ) -> PyResult<(Vec<(u32, BodyWriter)>, usize)> {
         let text = |text: String| PyBytes::new(py, text.as_bytes());
         let (mut letters, mut bytes, mut count) = (BTreeMap::<u32, Vec<_>>::new(), 0, 0);
-        let mut partition_of = dead.spreading(py, None);
+        let none = Preconditions::default();
+        let mut partition_of = dead.spreading(py, &none);
         for job in jobs {
             let job = job.get();
             let mut record = Record::incoming(job.record.bind(py), &dead.opened.handle.shape)?;

@@ -22,7 +22,7 @@ use crate::input::{self, Incoming, SERIES};
 use crate::iterate::{Lane, Reading, Records};
 use crate::job;
 use crate::opened::Opened;
-use crate::precondition::{If, producer_name};
+use crate::precondition::{Preconditions, producer_name};
 use crate::receipts;
 use crate::record::Record;
 use crate::wait::{patiently, seconds, wait};
@@ -120,14 +120,14 @@ impl Topic {
             }
         }
         let to = self.target(py, partition, sync)?;
-        let only_if = If::new(py, producer, sequence, expect)?;
+        let preconditions = Preconditions::new(py, producer, sequence, expect)?;
         let record = Incoming {
             value: Some(input::encoded(value, self.opened.handle.shape.encode.as_ref())?),
             key: input::key(key)?,
             headers: input::headers(headers)?,
             event_time_ns: input::time_ns(time)?,
         };
-        let went = self.append_record(py, &record, &to, only_if.as_ref())?;
+        let went = self.append_record(py, &record, &to, &preconditions)?;
         self.position_for_python(py, went)
     }
 
@@ -169,18 +169,19 @@ impl Topic {
         expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let to = self.target(py, partition, sync)?;
-        let only_if = If::new(py, producer, sequence, expect)?;
+        let preconditions = Preconditions::new(py, producer, sequence, expect)?;
         let open = self.opened.handle.open(py)?;
         let limit = open.topic.log().max_group_len();
         let collector = Collector { shape: &self.opened.handle.shape, limit };
         let bodies = match to.partition {
             Some(partition) => collector.single(records, partition)?,
-            None => collector.spread(records, self.spreading(py, only_if.as_ref()))?,
+            None => collector.spread(records, self.spreading(py, &preconditions))?,
         };
         let Bodies(parts) = &bodies;
         let parts: Vec<_> = parts.iter().map(|(partition, body)| (*partition, body)).collect();
-        let condition = only_if.as_ref().map(If::condition).unwrap_or_default();
-        let commit = || open.topic.commit_bodies_if(&parts, &condition, Some(to.sync));
+        let partitions: Vec<_> = parts.iter().map(|(partition, _)| *partition).collect();
+        let preconditions = preconditions.of(&open.topic, &partitions).or_raise(py)?;
+        let commit = || open.topic.commit_bodies_if(&parts, &preconditions, Some(to.sync));
         let (ranges, appended) = patiently(py, self.opened.handle.patience, commit)?;
         for ((partition, _), range) in parts.iter().zip(&ranges) {
             receipts::note(py, &self.opened.handle.shape, *partition, range.clone());

@@ -16,8 +16,8 @@ use falaj::format::settings::WriteMode;
 use falaj::format::state::{CursorState, TopicState};
 use falaj::format::varint::LengthPrefix;
 use falaj::log::{
-    Appended, Compacted, Compacting, CursorMove, Log, LogSettings, LogSpec, NewBlock,
-    Preconditions, Sequenced, Token, create,
+    Appended, Compacted, Compacting, CursorMove, Log, LogSettings, LogSpec, NewBlock, Precondition,
+    Token, create,
 };
 use falaj::segment::Reading;
 use falaj::storage::Storage;
@@ -461,8 +461,8 @@ pub fn append_last(log: &Log, truth: &Truth, interval: bool) -> Result<(Appended
 pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> {
     let body = encode(&group.0[0].1);
     let block = outgoing(group.0[0].0, &body, false);
-    let producer = Some(Sequenced::new(PRODUCER, sequence, 0..1));
-    log.append_if(&Preconditions { producer, expect: None }, &[block], &mut [0])
+    let once = [Precondition::producer(PRODUCER, sequence, 0..1)];
+    log.append_if(&once, &[block], false, &mut [0])
 }
 
 /// Append a group if its first record gets an offset; returns where it went and the offset that it got.
@@ -472,8 +472,9 @@ pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> 
 pub fn append_at(log: &Log, group: &Group, expected: u64) -> Result<(Appended, u64)> {
     let body = encode(&group.0[0].1);
     let block = outgoing(group.0[0].0, &body, false);
-    let (demands, mut first) = (Preconditions { producer: None, expect: Some(expected) }, [0]);
-    log.append_if(&demands, &[block], &mut first).map(|appended| (appended, first[0]))
+    let expected = [Precondition::NextOffset { topic: block.topic, offset: expected }];
+    let mut first = [0];
+    log.append_if(&expected, &[block], false, &mut first).map(|appended| (appended, first[0]))
 }
 
 /// Commit a group as the job with this version of its token; `None` where that is spent, else where it
@@ -508,9 +509,9 @@ pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec
     }
     let offset = group.cursor().unwrap_or(0);
     let to = CursorState { offset, crc: offset as u32, turn: 0 };
-    let moved = [CursorMove { name: CURSOR, to, from: None }];
-    let cursors: &[_] = if group.cursor().is_some() { &moved } else { &[] };
-    log.append_with_cursors(&blocks, cursors, interval, &mut firsts).map(|a| (a, firsts))
+    let moved = [Precondition::Cursor(CursorMove { name: CURSOR, to, from: None })];
+    let moves: &[_] = if group.cursor().is_some() { &moved } else { &[] };
+    log.append_if(moves, &blocks, interval, &mut firsts).map(|a| (a, firsts))
 }
 
 fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> NewBlock<'_> {

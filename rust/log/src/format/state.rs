@@ -13,7 +13,7 @@
 //! in that segment. Layout: `docs/FORMAT.md`, "Snapshot and meta".
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::canary::{Canary, planted};
 
@@ -137,17 +137,45 @@ impl ProducerState {
     }
 }
 
-/// How a producer's sequence stands to those that it appended before.
+/// The sequences of a producer that one append carries, `first..=last`, and the one that comes before them.
+///
+/// A block says the last one, so that is what makes an append a repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequenceSpan {
+    /// The sequence that the producer must have appended last, if the log knows the producer; `None` for none.
+    pub previous: Option<u64>,
+    /// The first one.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+}
+
+impl From<RangeInclusive<u64>> for SequenceSpan {
+    /// These sequences, which come after the one below the first.
+    fn from(sequences: RangeInclusive<u64>) -> Self {
+        let (first, last) = sequences.into_inner();
+        Self { previous: first.checked_sub(1), first, last }
+    }
+}
+
+impl From<u64> for SequenceSpan {
+    /// One sequence, which comes after the one below it.
+    fn from(sequence: u64) -> Self {
+        (sequence..=sequence).into()
+    }
+}
+
+/// How an append's sequences relate to those that its producer appended before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It comes next, or is this producer's first.
+    /// They come next, or are the producer's first.
     Next,
-    /// It was appended before, and is one of the last.
+    /// They were appended before, and are among the last.
     Repeat,
-    /// It was appended before, and is none of the last.
+    /// They were appended before, and are not among the last.
     Old,
-    /// Others, from this one on, have to come before it.
-    Early(u64),
+    /// Another one comes next, this one: some are missing, or some of these were appended before.
+    Other(u64),
 }
 
 /// Everything a log knows at a point.
@@ -194,7 +222,7 @@ impl LogState {
     }
 
     /// All cursors that are kept in the log, by name.
-    pub fn cursors(&self) -> impl Iterator<Item = (&[u8], CursorState)> {
+    pub fn cursors(&self) -> impl ExactSizeIterator<Item = (&[u8], CursorState)> {
         self.cursors.iter().map(|(name, cursor)| (name.as_slice(), *cursor))
     }
 
@@ -204,7 +232,7 @@ impl LogState {
     }
 
     /// All tokens: topic number, name, and what is known of each.
-    pub fn tokens(&self) -> impl Iterator<Item = (u32, &[u8], TokenState)> {
+    pub fn tokens(&self) -> impl ExactSizeIterator<Item = (u32, &[u8], TokenState)> {
         self.tokens.iter().map(|((topic, name), token)| (*topic, name.as_slice(), *token))
     }
 
@@ -303,19 +331,16 @@ impl LogState {
         self.producers.get(&(id, topic))
     }
 
-    /// How a producer's sequence stands to those that it appended to any of these topics, which are the
-    /// partitions of one.
-    pub fn standing(&self, producer: Producer, topics: Range<u32>) -> Standing {
-        let Producer { id, sequence } = producer;
+    /// How an append's sequences relate to those that its producer appended to any of these topics, which are
+    /// the partitions of one.
+    pub fn standing(&self, id: u64, span: SequenceSpan, topics: Range<u32>) -> Standing {
         match self.last_sequence(id, topics.clone()) {
             None => Standing::Next,
-            Some(newest) if sequence > newest => {
-                let next = newest.saturating_add(1);
-                if sequence == next { Standing::Next } else { Standing::Early(next) }
-            }
+            newest if newest == span.previous => Standing::Next,
+            Some(newest) if newest < span.last => Standing::Other(newest.saturating_add(1)),
             Some(_) => {
                 let mut known = self.producers_of(id, topics);
-                let is_known = known.any(|producer| producer.first_of(sequence).is_some());
+                let is_known = known.any(|producer| producer.first_of(span.last).is_some());
                 if is_known { Standing::Repeat } else { Standing::Old }
             }
         }

@@ -88,9 +88,9 @@ fn the_last_five_sequences_of_a_producer_are_known() {
 }
 
 #[test]
-fn a_sequence_is_the_next_a_repeat_an_old_or_an_early_one() {
+fn a_sequence_is_the_next_a_repeat_an_old_one_or_another_comes_next() {
     let mut state = rich_state();
-    let standing = |state: &LogState, sequence| state.standing(Producer { id: 6, sequence }, 0..3);
+    let standing = |state: &LogState, sequence: u64| state.standing(6, sequence.into(), 0..3);
     assert_eq!(standing(&state, 77), Standing::Next);
     for sequence in 10..20 {
         state.note_producer((sequence % 2) as u32, Producer { id: 6, sequence }, sequence * 2);
@@ -101,9 +101,26 @@ fn a_sequence_is_the_next_a_repeat_an_old_or_an_early_one() {
     assert_eq!(standing(&state, 10), Standing::Repeat);
     assert_eq!(standing(&state, 19), Standing::Repeat);
     assert_eq!(standing(&state, 20), Standing::Next);
-    assert_eq!(standing(&state, 21), Standing::Early(20));
+    assert_eq!(standing(&state, 21), Standing::Other(20));
     state.note_producer(0, Producer { id: 6, sequence: u64::MAX }, 0);
     assert_eq!(standing(&state, u64::MAX), Standing::Repeat);
+}
+
+#[test]
+fn a_span_of_sequences_is_next_behind_the_previous_one_and_a_repeat_by_its_last() {
+    let mut state = rich_state();
+    let standing = |state: &LogState, span: SequenceSpan| state.standing(6, span, 0..1);
+    assert_eq!(standing(&state, (3..=7).into()), Standing::Next);
+    state.note_producer(0, Producer { id: 6, sequence: 7 }, 40);
+    assert_eq!(standing(&state, (8..=9).into()), Standing::Next);
+    assert_eq!(standing(&state, (3..=7).into()), Standing::Repeat);
+    assert_eq!(standing(&state, (3..=6).into()), Standing::Old);
+    // Some of it was appended before, or some before it is missing.
+    assert_eq!(standing(&state, (7..=9).into()), Standing::Other(8));
+    assert_eq!(standing(&state, (9..=9).into()), Standing::Other(8));
+    // Another numbering may begin behind the one that was.
+    let jump = SequenceSpan { previous: Some(7), first: 1 << 48, last: (1 << 48) + 4 };
+    assert_eq!(standing(&state, jump), Standing::Next);
 }
 
 #[test]

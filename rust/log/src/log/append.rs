@@ -23,10 +23,10 @@ use crate::segment::index::{Index, IndexSampler};
 use crate::segment::walk::{SegmentWalker, Step};
 use crate::segment::{Check, Segment};
 
-use super::batch::{Batch, check_blocks, len_of};
+use super::batch::{Batch, len_of};
 use super::create::max_group_len;
 use super::guard::{Guard, Which};
-use super::preconditions::{Preconditions, Unmet};
+use super::preconditions::{Unmet, sequences};
 use super::prefault::PrefaultCursor;
 use super::{Control, Log, Member, enter, write_access};
 
@@ -100,10 +100,8 @@ pub enum Blocked {
     Deleted,
     /// The log has no topic of this number.
     Unknown { topic: u32 },
-    /// A demand is not met.
-    Refused(Unmet),
-    /// A cursor is not where it is to move from: which one.
-    Displaced(usize),
+    /// A precondition is not met.
+    Unmet(Unmet),
     /// A store failed.
     Failed(Error),
 }
@@ -127,78 +125,36 @@ impl Log {
     /// `Invalid`, `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`; then nothing
     /// was appended.
     pub fn append(&self, blocks: &[NewBlock<'_>], firsts: &mut [u64]) -> Result<Appended> {
-        self.append_if(&Preconditions::default(), blocks, firsts)
+        self.append_if(&[], blocks, false, firsts)
     }
 
-    /// As [`Log::append`], if the log is as demanded. Of a producer's repeat `firsts` gets what the first
-    /// of its kind got, and the end is that of the log.
-    ///
-    /// # Errors
-    /// As [`Log::append`]; `Conflict`, `OutOfSequence`, `DuplicateUnknownOffset`.
-    pub fn append_if(
-        &self,
-        demands: &Preconditions,
-        blocks: &[NewBlock<'_>],
-        firsts: &mut [u64],
-    ) -> Result<Appended> {
-        let (control, member) = self.writing()?;
-        member.check()?;
-        check_blocks(blocks, firsts)?;
-        self.validate_preconditions(blocks, demands)?;
-        let batch = self.batch(blocks, &[], false)?;
-        let mut slot = enter(&self.writer);
-        // What lacks of a log that was deleted is no damage.
-        let appended = self.append_to(&mut slot, (control, member), demands, &batch, firsts);
-        appended.map_err(|e| self.unless_deleted(e))
-    }
-
-    pub(super) fn append_to(
-        &self,
-        slot: &mut Option<Writer>,
-        (control, member): (&Control, &dyn Member),
-        demands: &Preconditions,
-        batch: &Batch<'_>,
-        firsts: &mut [u64],
-    ) -> Result<Appended> {
-        let tried = self.attempt(slot, (control, member), demands, batch, firsts)?;
-        tried.map_err(|refusal| self.unmet_error(refusal, demands))
-    }
-
-    /// Append, unless something that is demanded is not so.
+    /// Append, unless a precondition is not met.
     pub(super) fn attempt(
         &self,
         slot: &mut Option<Writer>,
         (control, member): (&Control, &dyn Member),
-        demands: &Preconditions,
         batch: &Batch<'_>,
         firsts: &mut [u64],
     ) -> Result<std::result::Result<Appended, Unmet>> {
-        let blocks = batch.blocks;
         let writer = self.writer_in(slot, control)?;
-        let producer = demands.producer.as_ref();
+        let producer = sequences(batch.preconditions).map(|of| of.stamp);
         loop {
             writer.catch_up(self, control)?;
-            if let Some(of) = producer {
-                writer.expect_producer(self, blocks, of)?;
-            }
-            if let (true, Err(refusal)) =
-                (planted(Canary::ExpectBeforeLock), writer.expect_offset(demands, blocks))
-            {
-                return Ok(Err(refusal));
+            writer.reserve_producer(self, batch)?;
+            if planted(Canary::ExpectBeforeLock) {
+                match self.check(&writer.walk.state, batch.preconditions) {
+                    Err(unmet) if unmet.is_offset(batch.preconditions) => return Ok(Err(unmet)),
+                    _ => {}
+                }
             }
             let guard = self.lock(Which::Append)?;
             pass(Point::AppendLocked);
             let outcome = writer
                 .under_lock(self, control, &guard)
-                .and_then(|()| writer.check_cursor_moves(self, batch.cursors))
-                .and_then(|()| writer.expect_unspent(self, batch.token))
-                .and_then(|()| writer.check(self, demands, blocks, firsts))
+                .and_then(|()| writer.check(self, batch, firsts))
                 .and_then(|repeated| match repeated {
                     Some(repeated) => Ok(repeated),
-                    None => {
-                        let producer = producer.map(|of| of.producer);
-                        writer.write_blocks(self, control, batch, producer, firsts)
-                    }
+                    None => writer.write_blocks(self, control, batch, producer, firsts),
                 });
             drop(guard);
             match outcome {
@@ -211,11 +167,7 @@ impl Log {
                     }
                     return Ok(Ok(appended));
                 }
-                Err(Blocked::Displaced(which)) => {
-                    let name = batch.cursors.get(which).map_or(&b""[..], |moved| moved.name);
-                    return Err(Error::CursorMoved { name: name.to_vec() });
-                }
-                Err(Blocked::Refused(refusal)) => return Ok(Err(refusal)),
+                Err(Blocked::Unmet(unmet)) => return Ok(Err(unmet)),
                 Err(obstacle) => self.resolve(obstacle, writer, control, member)?,
             }
         }
@@ -264,8 +216,7 @@ impl Log {
             Blocked::Latched => self.clear_latch(writer),
             Blocked::Deleted => Err(self.deleted()),
             Blocked::Unknown { topic } => Err(self.unknown(&writer.walk.state, topic)),
-            Blocked::Refused(refusal) => Err(self.unmet_error(refusal, &Preconditions::default())),
-            Blocked::Displaced(_) => Err(Error::CursorMoved { name: Vec::new() }),
+            Blocked::Unmet(unmet) => Err(self.unmet_error(&[], unmet)),
             Blocked::Failed(error) => Err(error),
         }
     }

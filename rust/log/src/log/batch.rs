@@ -12,24 +12,19 @@ use crate::format::block::{BlockHeader, Kind, MAX_HEADER_LEN, Producer, flag};
 use crate::format::state;
 use crate::segment::create::own_len;
 
-use super::append::{Appended, NewBlock, Writer};
-use super::job::Token;
-use super::metadata::{CursorMove, check_cursors};
-use super::preconditions::Preconditions;
-use super::{Log, enter};
+use super::Log;
+use super::append::{NewBlock, Writer};
+use super::preconditions::Precondition;
 
 /// What is to be committed at once.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Batch<'a> {
     /// A block for each topic.
     pub blocks: &'a [NewBlock<'a>],
     /// Body of a block in which the log notes facts, a member of the group; empty where there are none.
     pub facts: &'a [u8],
-    /// Where cursors have to be for that.
-    pub cursors: &'a [CursorMove<'a>],
-    /// The token that is spent with it, of a job: then a topic may stand in several blocks, one behind
-    /// the other.
-    pub token: Option<&'a Token>,
+    /// What must hold for that.
+    pub preconditions: &'a [Precondition<'a>],
     /// True when it is to be on the medium within the log's interval.
     pub interval: bool,
     /// Bytes that it takes at most.
@@ -39,47 +34,20 @@ pub struct Batch<'a> {
 impl Batch<'_> {
     /// What it would be to leave the facts out of the group.
     pub(super) fn outside(&self) -> Canary {
-        match self.token {
-            Some(_) => Canary::TokenOutsideGroup,
-            None => Canary::CursorOutsideGroup,
+        let has_token = |it: &Precondition<'_>| matches!(it, Precondition::Token(_));
+        match self.preconditions.iter().any(has_token) {
+            true => Canary::TokenOutsideGroup,
+            false => Canary::CursorOutsideGroup,
         }
     }
 }
 
 impl Log {
-    /// As [`Log::append`], with cursors that move in the same group: the records are there and the
-    /// cursors moved, or neither. Without blocks the cursors alone move.
-    ///
-    /// # Errors
-    /// As [`Log::append`]; `Invalid` for a name that is too long or stands twice, for one cursor more
-    /// than the log keeps ([`Log::max_cursors`]), and where there is nothing to append or to move;
-    /// `CursorMoved` for one that is not where it is to move from.
-    pub fn append_with_cursors(
-        &self,
-        blocks: &[NewBlock<'_>],
-        cursors: &[CursorMove<'_>],
-        interval: bool,
-        firsts: &mut [u64],
-    ) -> Result<Appended> {
-        let (control, member) = self.writing()?;
-        member.check()?;
-        if cursors.is_empty() || !blocks.is_empty() {
-            check_blocks(blocks, firsts)?;
-        }
-        check_cursors(cursors)?;
-        let facts = state::encode_cursors(cursors.iter().map(|moved| (moved.name, moved.to)));
-        let batch = Batch { cursors, ..self.batch(blocks, &facts, interval)? };
-        let mut slot = enter(&self.writer);
-        self.expect_cursors(&mut slot, control, cursors)?;
-        let demands = Preconditions::default();
-        let appended = self.append_to(&mut slot, (control, member), &demands, &batch, firsts);
-        appended.map_err(|e| self.unless_deleted(e))
-    }
-
     /// What is to be committed, and the bytes that it needs.
     pub(super) fn batch<'a>(
         &self,
         blocks: &'a [NewBlock<'a>],
+        preconditions: &'a [Precondition<'a>],
         facts: &'a [u8],
         interval: bool,
     ) -> Result<Batch<'a>> {
@@ -92,7 +60,7 @@ impl Log {
             return Err(Error::TooLarge { bytes: needs, limit });
         }
         let interval = interval || blocks.iter().any(|block| block.interval);
-        Ok(Batch { blocks, facts, cursors: &[], token: None, interval, needs })
+        Ok(Batch { blocks, facts, preconditions, interval, needs })
     }
 }
 

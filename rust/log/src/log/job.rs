@@ -7,15 +7,11 @@
 //! retention. Where blocks come from is left to [`crate::sink`]. See `docs/PROTOCOL.md`, "Sinks".
 
 use crate::error::{Error, Result};
-use crate::format::state::{MAX_TOKEN_NAME, MAX_TOKENS, TokenState, encode_tokens};
+use crate::format::state::{MAX_TOKEN_NAME, TokenState};
 
-use super::append::{Appended, Blocked, NewBlock, Writer};
-use super::batch::Batch;
-use super::preconditions::{Preconditions, Unmet};
+use super::append::{Appended, NewBlock};
+use super::preconditions::{Found, Precondition, Unmet};
 use super::{Log, enter};
-
-/// Bytes that a token takes at most in a segment's snapshot.
-const TOKEN_LEN: u64 = MAX_TOKEN_NAME as u64 + 24;
 
 /// Which job of which series is committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,13 +41,6 @@ impl Token {
 }
 
 impl Log {
-    /// How many tokens this log remembers: so many that a snapshot of them takes no more than an eighth of
-    /// a segment.
-    pub fn max_tokens(&self) -> usize {
-        let fit = self.settings.segment_bytes / 8 / TOKEN_LEN;
-        usize::try_from(fit).map_or(MAX_TOKENS, |fit| fit.min(MAX_TOKENS))
-    }
-
     /// The job of a series that was committed last to the topic whose first partition has this number;
     /// `None` where there is none. Costs as [`Log::cursor_of`].
     ///
@@ -77,20 +66,19 @@ impl Log {
         let (control, member) = self.writing()?;
         member.check()?;
         check_job(blocks, token, firsts)?;
-        let facts = token.map(|token| self.fact(token, token.version)).unwrap_or_default();
-        let batch = Batch { token, ..self.batch(blocks, &facts, false)? };
-        let mut slot = enter(&self.writer);
-        let demands = Preconditions::default();
-        let tried = self.attempt(&mut slot, (control, member), &demands, &batch, firsts);
+        let token = token.map(Precondition::Token);
+        let facts = self.facts_of(token.as_slice());
+        let batch = self.batch(blocks, token.as_slice(), &facts, false)?;
+        let tried = self.attempt(&mut enter(&self.writer), (control, member), &batch, firsts);
         match tried.map_err(|error| self.unless_deleted(error))? {
             Ok(appended) => Ok(Some(appended)),
-            Err(Unmet::Spent) => Ok(None),
-            Err(refusal) => Err(self.unmet_error(refusal, &demands)),
+            Err(Unmet { found: Found::Past, .. }) => Ok(None),
+            Err(unmet) => Err(self.unmet_error(token.as_slice(), unmet)),
         }
     }
 
-    /// Forget a token, so that another one has room, and a job of that series could be committed anew. It
-    /// is not waited for the medium; `None` where there is none.
+    /// Forget a token: another one has room then, and a job of that series can be committed again. Does not wait
+    /// for the disk; `None` where there is none.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -98,53 +86,8 @@ impl Log {
         if self.token_of(topic, name)?.is_none() {
             return Ok(None);
         }
-        let (control, member) = self.writing()?;
-        let facts = self.fact(&Token::new(topic, name, 0)?, TokenState::NONE.version);
-        let batch = self.batch(&[], &facts, false)?;
-        let (mut slot, demands) = (enter(&self.writer), Preconditions::default());
-        let appended = self.append_to(&mut slot, (control, member), &demands, &batch, &mut []);
-        appended.map(Some).map_err(|error| self.unless_deleted(error))
-    }
-
-    /// Body of the block that says it.
-    pub(super) fn fact(&self, token: &Token, version: u64) -> Vec<u8> {
-        let committed_ms = self.storage.now_us() / 1000;
-        encode_tokens(token.key.0, &token.key.1, TokenState { version, committed_ms })
-    }
-
-    /// What it means that a log remembers no more tokens.
-    #[cold]
-    pub(super) fn too_many_tokens(&self) -> Error {
-        let (dir, limit) = (self.dir.display(), self.max_tokens());
-        let what = format!(
-            "{dir} remembers {limit} tokens, and this would be one more: let jobs of one kind share a name \
-             and count versions, and forget the names that no job has any more"
-        );
-        Error::Invalid { what }
-    }
-}
-
-impl Writer {
-    /// Under the append lock: whether a token is still to be spent, and there is room to note it.
-    pub(super) fn expect_unspent(
-        &self,
-        log: &Log,
-        token: Option<&Token>,
-    ) -> std::result::Result<(), Blocked> {
-        let Some(token) = token else { return Ok(()) };
-        log.sure_of_facts(&self.walk.state)?;
-        // What is said of a topic that is gone nobody would ever forget.
-        let topic = token.key.0;
-        if self.walk.state.topic(topic).is_none() {
-            return Err(Blocked::Unknown { topic });
-        }
-        match self.walk.state.token(&token.key) {
-            Some(last) if token.version <= last.version => Err(Blocked::Refused(Unmet::Spent)),
-            None if self.walk.state.tokens().count() >= log.max_tokens() => {
-                Err(Blocked::Refused(Unmet::Tokens))
-            }
-            _ => Ok(()),
-        }
+        let forgotten = Token { version: TokenState::NONE.version, ..Token::new(topic, name, 0)? };
+        self.append_if(&[Precondition::Token(&forgotten)], &[], false, &mut []).map(Some)
     }
 }
 

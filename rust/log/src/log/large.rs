@@ -22,9 +22,10 @@ use crate::segment::create::{Builder, own_header, own_len};
 use crate::storage::LockKind;
 
 use super::append::{Blocked, RESERVE, Writer};
+use super::batch::Batch;
 use super::guard::Which;
 use super::job::Token;
-use super::preconditions::{Preconditions, Unmet};
+use super::preconditions::{Found, Precondition, Unmet};
 use super::roll::next_sequence;
 use super::{Control, Log, Member, enter, write_access};
 
@@ -111,13 +112,18 @@ impl Log {
         job: &mut Large<'_>,
         token: Option<&Token>,
     ) -> Result<Option<Landed>> {
-        let committed = self.try_large(job, token);
+        let token = token.map(Precondition::Token);
+        let committed = self.try_large(job, token.as_slice());
         // What is not part of the log by now never will be.
         let _ = self.storage.unlink(&job.path);
         committed.map_err(|error| self.unless_deleted(error))
     }
 
-    fn try_large(&self, job: &mut Large<'_>, token: Option<&Token>) -> Result<Option<Landed>> {
+    fn try_large(
+        &self,
+        job: &mut Large<'_>,
+        preconditions: &[Precondition<'_>],
+    ) -> Result<Option<Landed>> {
         let (control, member) = self.writing()?;
         member.check()?;
         let limit = self.max_job_len();
@@ -132,17 +138,17 @@ impl Log {
                 self.repair_tail(writer, control)?;
                 writer.walk.state_beyond_damage().into_owned()
             };
-            let mut filled = Some(self.fill(job, token, state, slack)?);
+            let mut filled = Some(self.fill(job, preconditions, state, slack)?);
             pass(Point::JobFilled);
             while filled.is_some() {
                 let mut slot = enter(&self.writer);
                 let writer = self.writer_in(&mut slot, control)?;
                 writer.catch_up(self, control)?;
-                match self.land(writer, (control, member), &mut filled, token) {
+                match self.land(writer, (control, member), &mut filled, preconditions) {
                     Ok(landed) => return Ok(Some(landed)),
-                    Err(Blocked::Refused(Unmet::Spent)) => return Ok(None),
-                    Err(Blocked::Refused(refusal)) => {
-                        return Err(self.unmet_error(refusal, &Preconditions::default()));
+                    Err(Blocked::Unmet(Unmet { found: Found::Past, .. })) => return Ok(None),
+                    Err(Blocked::Unmet(unmet)) => {
+                        return Err(self.unmet_error(preconditions, unmet));
                     }
                     Err(obstacle) => self.resolve(obstacle, writer, control, member)?,
                 }
@@ -156,13 +162,13 @@ impl Log {
     fn fill(
         &self,
         job: &mut Large<'_>,
-        token: Option<&Token>,
+        preconditions: &[Precondition<'_>],
         state: LogState,
         slack: u64,
     ) -> Result<Filled> {
         let storage = &*self.storage;
         let snapshot = state.encode_since(&LogState::default());
-        let facts = token.map(|token| self.fact(token, token.version)).unwrap_or_default();
+        let facts = self.facts_of(preconditions);
         let room = own_len(snapshot.len()) + slack;
         let own = names_and_facts(&snapshot, &facts) + room + RESERVE;
         let len = (own + job.bytes).next_multiple_of(crate::format::PAGE);
@@ -188,7 +194,7 @@ impl Log {
         writer: &mut Writer,
         (control, member): (&Control, &dyn Member),
         filled: &mut Option<Filled>,
-        token: Option<&Token>,
+        preconditions: &[Precondition<'_>],
     ) -> Outcome<Landed> {
         control.check_in_place(&*self.storage).map_err(|error| self.unless_deleted(error))?;
         self.make_room_to_end(writer, control)?;
@@ -200,7 +206,7 @@ impl Log {
         pass(Point::RollLocked);
         writer.under_lock(self, control, &guard)?;
         self.check_room_to_end(writer, control)?;
-        writer.expect_unspent(self, token)?;
+        writer.check(self, &Batch { preconditions, ..Batch::default() }, &mut [])?;
         let known = writer.walk.state_beyond_damage();
         if let Some(topic) = ready.records.keys().find(|topic| known.topic(**topic).is_none()) {
             return Err(Blocked::Unknown { topic: *topic });

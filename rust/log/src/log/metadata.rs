@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::DecodeError;
@@ -19,8 +18,7 @@ use crate::format::address::Address;
 use crate::format::block::Kind;
 use crate::format::control::at;
 use crate::format::state::{
-    CursorState, LogState, MAX_CURSOR_NAME, MAX_CURSORS, MAX_TOPICS, TopicState, encode_deletions,
-    encode_new_topics,
+    CursorState, LogState, MAX_TOPICS, TopicState, encode_deletions, encode_new_topics,
 };
 use crate::segment::create::{commit, own_header, own_len, put_block};
 use crate::segment::walk::Step;
@@ -33,8 +31,6 @@ use super::{Control, Log, Member, enter};
 
 /// Topics, or producers, of which one block speaks.
 pub(super) const FACTS_OF_A_BLOCK: usize = 256;
-/// Bytes that a cursor takes at most in a segment's snapshot.
-const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 20;
 
 /// A cursor that moves with an append, or alone.
 #[derive(Clone, Copy, Debug)]
@@ -158,13 +154,6 @@ impl Log {
         Error::Invalid { what }
     }
 
-    /// How many cursors this log keeps: so many that a snapshot of them takes no more than an eighth of
-    /// a segment.
-    pub fn max_cursors(&self) -> usize {
-        let fit = self.settings.segment_bytes / 8 / CURSOR_LEN;
-        usize::try_from(fit).map_or(MAX_CURSORS, |fit| fit.min(MAX_CURSORS))
-    }
-
     /// Where a cursor stands that is kept in this log; `None` for one that never moved here. Costs
     /// little where the log is open for writing, and else a walk over the newest segment.
     ///
@@ -251,46 +240,6 @@ impl Log {
         }
     }
 
-    /// See to it that there is room for cursors of these names, beside those that the log keeps.
-    ///
-    /// # Errors
-    /// `Invalid` when there is not; as [`Log::cursor_of`].
-    pub fn expect_room_for_cursors(&self, names: &[Vec<u8>]) -> Result<()> {
-        let (control, member) = self.writing()?;
-        member.check()?;
-        let (to, from) = (CursorState::default(), None);
-        let moves: Vec<_> = names.iter().map(|name| CursorMove { name, to, from }).collect();
-        check_cursors(&moves)?;
-        self.expect_cursors(&mut enter(&self.writer), control, &moves)
-            .map_err(|error| self.unless_deleted(error))
-    }
-
-    /// Check that there is room for cursors, before the lock.
-    pub(super) fn expect_cursors(
-        &self,
-        slot: &mut Option<Writer>,
-        control: &Control,
-        cursors: &[CursorMove<'_>],
-    ) -> Result<()> {
-        let limit = self.max_cursors();
-        let writer = self.writer_in(slot, control)?;
-        writer.catch_up(self, control)?;
-        let state = &writer.walk.state;
-        let is_new = |moved: &&CursorMove<'_>| {
-            moved.to != CursorState::NONE && state.cursor(moved.name).is_none()
-        };
-        let new = cursors.iter().filter(is_new).count();
-        if new == 0 || state.cursors().count() + new <= limit {
-            return Ok(());
-        }
-        let dir = self.dir.display();
-        let what = format!(
-            "{dir} keeps {limit} cursors, and this would be more: keep some in another log, or one whose \
-             topics have larger segments"
-        );
-        Err(Error::Invalid { what })
-    }
-
     fn next_number(&self, control: &Control) -> Result<u32> {
         let mut slot = enter(&self.writer);
         let writer = self.writer_in(&mut slot, control)?;
@@ -342,27 +291,6 @@ impl Log {
 }
 
 impl Writer {
-    /// Under the append lock: whether cursors are where they are to move from. What it looks at is all
-    /// that was committed, so between this and the commit word nobody moves one.
-    #[inline]
-    pub(super) fn check_cursor_moves(
-        &self,
-        log: &Log,
-        cursors: &[CursorMove<'_>],
-    ) -> std::result::Result<(), Blocked> {
-        if !cursors.is_empty() {
-            log.sure_of_facts(&self.walk.state)?;
-        }
-        let is_elsewhere = |moved: &CursorMove<'_>| {
-            let is_at = || self.walk.state.cursor(moved.name).unwrap_or(CursorState::NONE);
-            moved.from.is_some_and(|from| from != is_at())
-        };
-        match cursors.iter().position(is_elsewhere) {
-            Some(which) if !planted(Canary::UnfencedCursor) => Err(Blocked::Displaced(which)),
-            _ => Ok(()),
-        }
-    }
-
     /// Under the append lock: the block that says it.
     fn write_metadata(
         &mut self,
@@ -390,22 +318,5 @@ impl Writer {
         let _ = control.set(at::TAIL, end.0);
         pass(Point::AppendTail);
         Ok(self.walk_to(end)?)
-    }
-}
-
-/// Everything that could be wrong with cursors, before anything is looked at.
-pub(super) fn check_cursors(cursors: &[CursorMove<'_>]) -> Result<()> {
-    let refuse = |name: &[u8], why: &str| {
-        let name = String::from_utf8_lossy(name).into_owned();
-        Err(Error::Invalid { what: format!("the cursor {name:?} cannot move: {why}") })
-    };
-    let mut names: Vec<_> = cursors.iter().map(|moved| moved.name).collect();
-    names.sort_unstable();
-    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return refuse(twice[0], "it stands twice in one append");
-    }
-    match names.iter().find(|name| !(1..=MAX_CURSOR_NAME).contains(&name.len())) {
-        Some(name) => refuse(name, &format!("a name has 1 to {MAX_CURSOR_NAME} bytes")),
-        None => Ok(()),
     }
 }

@@ -108,7 +108,7 @@ pub use large::{Blocks, Landed, Large, LargeBlock};
 pub use metadata::CursorMove;
 pub use metadata::TopicEnds;
 pub use notifier::Notifier;
-pub use preconditions::{Preconditions, Producing, Sequenced};
+pub use preconditions::{Precondition, Producing, Sequences};
 pub use read::BlockCursor;
 pub use record_batch::{RecordBatch, RecordRef, RecordRefs};
 pub use recover::{Planned, mend, plan};

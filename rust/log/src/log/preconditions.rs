@@ -1,10 +1,14 @@
-//! What an append may demand of the log: that nobody was faster, and that nothing is appended twice.
+//! What must hold for an append to happen.
 //!
-//! Both are looked at under the append lock, on what the log knows there ([`LogState`]), so whatever they
-//! say is true of the place that the block then gets. Invariant: a demand that is not met appends
-//! nothing, and neither does a repeat, which is told where the first of its kind went. What the log knows of
-//! producers is in the blocks themselves and in each segment's snapshot: it outlives restarts and
-//! retention. See `docs/PROTOCOL.md`, "Demands".
+//! Owns the list of preconditions that an append may have, and the one function that checks them. Each kind of fence
+//! is a variant of [`Precondition`]: the offset that comes next, a producer's sequences, a token, a cursor.
+//! They are checked under the append lock against what the log knows there ([`LogState`]), so what they say
+//! is true of the place that the block gets. What an append changes of producers, tokens and cursors follows
+//! from the same list, and is part of the append.
+//! Invariant: an append stores nothing if a precondition is not met, and nothing if it repeats a producer's
+//! append. A repeat returns the offsets of the first one. What the log knows of producers, tokens and cursors is in
+//! its blocks and in each segment's snapshot: it outlives restarts and retention. See `docs/PROTOCOL.md`,
+//! "Preconditions".
 //!
 //! [`LogState`]: crate::format::state::LogState
 
@@ -15,49 +19,141 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::block::Producer;
-use crate::format::state::{MAX_PRODUCERS, Standing, encode_forgotten};
+use crate::format::state::{
+    CursorState, LogState, MAX_CURSOR_NAME, MAX_CURSORS, MAX_PRODUCERS, MAX_TOKEN_NAME, MAX_TOKENS,
+    SequenceSpan, Standing, TokenState, encode_cursors, encode_forgotten, encode_tokens,
+};
 
 use super::append::{Appended, Blocked, NewBlock, Writer};
-use super::metadata::FACTS_OF_A_BLOCK;
+use super::batch::{Batch, check_blocks};
+use super::job::Token;
+use super::metadata::{CursorMove, FACTS_OF_A_BLOCK};
 use super::{Log, enter};
 
-/// Bytes that a producer takes at most in a segment's snapshot.
+/// Bytes that a producer, a token and a cursor take at most in a segment's snapshot.
 const PRODUCER_LEN: u64 = 96;
+const TOKEN_LEN: u64 = MAX_TOKEN_NAME as u64 + 24;
+const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 20;
 
-/// What must be so for an append to happen.
-#[derive(Clone, Debug, Default)]
-pub struct Preconditions {
-    /// The offset that the first record must get.
-    pub expect: Option<u64>,
-    /// Who appends, and which of its sequence.
-    pub producer: Option<Sequenced>,
+/// Something that must hold for an append to happen, checked under the append lock.
+///
+/// A producer, a token and a cursor also say what the append changes: its sequences count as appended, the
+/// token is spent, the cursor moves.
+#[derive(Clone, Debug)]
+pub enum Precondition<'a> {
+    /// The next record of the topic with this number gets this offset.
+    NextOffset {
+        /// Number of the topic in the log.
+        topic: u32,
+        /// The offset.
+        offset: u64,
+    },
+    /// The append has these sequences of a producer, and they come next. If they were appended before, the
+    /// append is a repeat, whatever else it requires. An append has at most one producer.
+    Producer(Sequences<'a>),
+    /// Neither this token nor a later one of its name was spent.
+    Token(&'a Token),
+    /// The log has room for the cursor, which is where it is to move from.
+    Cursor(CursorMove<'a>),
 }
 
-impl Preconditions {
-    /// True when any append will do.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.expect.is_none() && self.producer.is_none()
+/// Sequences of a producer that one append has.
+#[derive(Clone, Debug)]
+pub struct Sequences<'a> {
+    name: &'a str,
+    span: SequenceSpan,
+    topics: Range<u32>,
+    /// What the blocks say.
+    pub(super) stamp: Producer,
+}
+
+impl<'a> Precondition<'a> {
+    /// The append has these sequences of the producer of this name, which run over the topics with these
+    /// numbers: the partitions of one.
+    pub fn producer(name: &'a str, span: impl Into<SequenceSpan>, topics: Range<u32>) -> Self {
+        let span = span.into();
+        let stamp = Producer { id: Producer::id_of(name), sequence: span.last };
+        Self::Producer(Sequences { name, span, topics, stamp })
+    }
+
+    /// Whether it holds where the log knows this. `room` says how many more cursors the log keeps.
+    fn check(
+        &self,
+        log: &Log,
+        state: &LogState,
+        room: &mut usize,
+    ) -> std::result::Result<(), Found> {
+        match self {
+            Self::NextOffset { topic, offset } => match state.topic(*topic) {
+                None => Err(Found::NoTopic(*topic)),
+                Some(known) if known.next != *offset => Err(Found::Next(known.next)),
+                Some(_) => Ok(()),
+            },
+            Self::Producer(of) => match state.standing(of.stamp.id, of.span, of.topics.clone()) {
+                Standing::Next => Ok(()),
+                Standing::Repeat => Err(Found::Repeat(of.stamp)),
+                Standing::Old => Err(Found::Past),
+                Standing::Other(next) => Err(Found::Next(next)),
+            },
+            Self::Token(token) => match state.token(&token.key) {
+                // A topic that is gone takes no token: it could never be forgotten.
+                _ if state.topic(token.key.0).is_none() => Err(Found::NoTopic(token.key.0)),
+                Some(last) if token.version <= last.version => Err(Found::Past),
+                None if state.tokens().len() >= log.max_tokens() => Err(Found::Full),
+                _ => Ok(()),
+            },
+            Self::Cursor(moved) => {
+                let at = state.cursor(moved.name);
+                let is_fenced = moved.from.is_some() && !planted(Canary::UnfencedCursor);
+                if is_fenced && moved.from != Some(at.unwrap_or(CursorState::NONE)) {
+                    return Err(Found::Elsewhere);
+                }
+                if at.is_none() && moved.to != CursorState::NONE {
+                    *room = room.checked_sub(1).ok_or(Found::Full)?;
+                }
+                Ok(())
+            }
+        }
     }
 }
 
-/// One of a producer's appends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sequenced {
-    /// Name of the producer, for messages.
-    pub name: String,
-    /// Its id, and the sequence.
-    pub producer: Producer,
-    /// Numbers of the topics over which its sequence runs: the partitions of one.
-    pub topics: Range<u32>,
+/// The sequences of its producer that an append has.
+pub(super) fn sequences<'a>(preconditions: &'a [Precondition<'_>]) -> Option<&'a Sequences<'a>> {
+    preconditions.iter().find_map(|precondition| match precondition {
+        Precondition::Producer(of) => Some(of),
+        _ => None,
+    })
 }
 
-impl Sequenced {
-    /// The append of a producer of this name with this sequence.
-    pub fn new(name: &str, sequence: u64, topics: Range<u32>) -> Self {
-        let producer = Producer { id: Producer::id_of(name), sequence };
-        Self { name: name.to_owned(), producer, topics }
+/// Which precondition of an append is not met, and what is there instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    which: usize,
+    pub(super) found: Found,
+}
+
+impl Unmet {
+    /// Whether it is the offset that comes next.
+    pub(super) fn is_offset(self, preconditions: &[Precondition<'_>]) -> bool {
+        matches!(preconditions.get(self.which), Some(Precondition::NextOffset { .. }))
     }
+}
+
+/// What is there instead of what a precondition requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// This offset, or this sequence of the producer, comes next.
+    Next(u64),
+    /// The producer appended these sequences before.
+    Repeat(Producer),
+    /// The sequence comes before those that are remembered, or the token was spent.
+    Past,
+    /// The producer appended these sequences to other partitions, or the cursor is at another place.
+    Elsewhere,
+    /// As many of its kind as the log remembers.
+    Full,
+    /// No topic of this number.
+    NoTopic(u32),
 }
 
 /// What a log knows of a producer in one of its topics.
@@ -73,29 +169,164 @@ pub struct Producing {
     pub first: u64,
 }
 
-/// Which demand is not met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmet {
-    /// The first record would get another offset.
-    Conflict { next: u64 },
-    /// Sequences in between are missing.
-    Early { next: u64 },
-    /// A repeat of which is not known any more where it went.
-    Old,
-    /// A repeat of what went to other partitions than this would.
-    Elsewhere,
-    /// The token was spent before, or a later one of its name.
-    Spent,
-    /// No more tokens are remembered.
-    Tokens,
-}
-
 impl Log {
-    /// How many producers this log remembers: so many that a snapshot of them takes no more than an
-    /// eighth of a segment.
+    /// How many producers this log remembers.
     pub fn max_producers(&self) -> usize {
-        let fit = self.settings.segment_bytes / 8 / PRODUCER_LEN;
-        usize::try_from(fit).map_or(MAX_PRODUCERS, |fit| fit.min(MAX_PRODUCERS))
+        self.most(PRODUCER_LEN, MAX_PRODUCERS)
+    }
+
+    /// How many tokens this log remembers.
+    pub fn max_tokens(&self) -> usize {
+        self.most(TOKEN_LEN, MAX_TOKENS)
+    }
+
+    /// How many cursors this log keeps.
+    pub fn max_cursors(&self) -> usize {
+        self.most(CURSOR_LEN, MAX_CURSORS)
+    }
+
+    /// So many that a snapshot of them takes at most an eighth of a segment.
+    fn most(&self, len: u64, most: usize) -> usize {
+        let fit = self.settings.segment_bytes / 8 / len;
+        usize::try_from(fit).map_or(most, |fit| fit.min(most))
+    }
+
+    /// Append blocks as [`Log::append`] does if these preconditions hold, and change what they say. Without
+    /// blocks, cursors and tokens change alone. For a producer's repeat, `firsts` gets the offsets of its
+    /// first append, and the end is that of the log. `interval` asks for a sync within the log's interval,
+    /// as a block can.
+    ///
+    /// # Errors
+    /// As [`Log::append`]; `Conflict`, `OutOfSequence`, `DuplicateUnknownOffset`, `CursorMoved` for a
+    /// precondition that is not met. `Invalid` for one producer, token or cursor more than the log
+    /// remembers, a cursor that is named twice or whose name is too long, a second producer, and where there
+    /// is nothing to append and nothing to change.
+    pub fn append_if(
+        &self,
+        preconditions: &[Precondition<'_>],
+        blocks: &[NewBlock<'_>],
+        interval: bool,
+        firsts: &mut [u64],
+    ) -> Result<Appended> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        let facts = self.facts_of(preconditions);
+        if facts.is_empty() || !blocks.is_empty() {
+            check_blocks(blocks, firsts)?;
+        }
+        validate(preconditions, blocks)?;
+        let batch = self.batch(blocks, preconditions, &facts, interval)?;
+        let mut slot = enter(&self.writer);
+        let tried = self.attempt(&mut slot, (control, member), &batch, firsts);
+        // Missing files of a deleted log are not corruption.
+        tried
+            .and_then(|tried| tried.map_err(|unmet| self.unmet_error(preconditions, unmet)))
+            .map_err(|error| self.unless_deleted(error))
+    }
+
+    /// Fail unless there is room for cursors of these names, beside those that the log keeps.
+    ///
+    /// # Errors
+    /// `Invalid` where there is not; as [`Log::cursor_of`].
+    pub fn expect_room_for_cursors(&self, names: &[Vec<u8>]) -> Result<()> {
+        self.writing()?;
+        let (to, from) = (CursorState::default(), None);
+        let moved = |name| Precondition::Cursor(CursorMove { name, to, from });
+        let preconditions: Vec<_> = names.iter().map(|name| moved(name.as_slice())).collect();
+        validate(&preconditions, &[])?;
+        let checked = self.with_metadata(|state| self.check(state, &preconditions))?;
+        checked.map_err(|unmet| self.unmet_error(&preconditions, unmet))
+    }
+
+    /// Check preconditions against what the log knows. A repeat comes before all that is not met.
+    #[inline]
+    pub(super) fn check(
+        &self,
+        state: &LogState,
+        preconditions: &[Precondition<'_>],
+    ) -> std::result::Result<(), Unmet> {
+        let mut room = self.max_cursors().saturating_sub(state.cursors().len());
+        let mut checked = Ok(());
+        for (which, precondition) in preconditions.iter().enumerate() {
+            match precondition.check(self, state, &mut room) {
+                Ok(()) => {}
+                Err(found @ Found::Repeat(_)) => return Err(Unmet { which, found }),
+                Err(found) => checked = checked.and(Err(Unmet { which, found })),
+            }
+        }
+        checked
+    }
+
+    /// The error for a precondition that is not met.
+    #[cold]
+    pub(super) fn unmet_error(&self, preconditions: &[Precondition<'_>], unmet: Unmet) -> Error {
+        let Some(precondition) = preconditions.get(unmet.which) else { return self.deleted() };
+        match (precondition, unmet.found) {
+            (precondition, Found::Full) => self.full(precondition),
+            (Precondition::NextOffset { offset, .. }, Found::Next(next)) => {
+                Error::Conflict { expected: *offset, next }
+            }
+            (Precondition::NextOffset { .. }, _) => self.deleted(),
+            (Precondition::Producer(Sequences { name, span, .. }), found) => {
+                let (producer, sequence) = ((*name).to_owned(), span.last);
+                match found {
+                    Found::Next(next) => {
+                        Error::OutOfSequence { producer, sequence: span.first, next }
+                    }
+                    Found::Elsewhere => Error::Invalid {
+                        what: format!(
+                            "producer {name:?} appended sequence {sequence} to other partitions: repeat \
+                             an append with the records and keys that it had"
+                        ),
+                    },
+                    _ => Error::DuplicateUnknownOffset { producer, sequence },
+                }
+            }
+            (Precondition::Token(Token { key: (_, name), version }), _) => {
+                let producer = String::from_utf8_lossy(name).into_owned();
+                Error::DuplicateUnknownOffset { producer, sequence: *version }
+            }
+            (Precondition::Cursor(moved), _) => Error::CursorMoved { name: moved.name.to_vec() },
+        }
+    }
+
+    /// The error where the log remembers as many of a kind as it can.
+    fn full(&self, precondition: &Precondition<'_>) -> Error {
+        let (kept, remedy) = match precondition {
+            Precondition::Producer(_) => (
+                format!("remembers {} producers", self.max_producers()),
+                "forget producers that no longer append (topic.producers(), topic.forget_producer(), \
+                 `falaj producers`), and let each worker keep one name",
+            ),
+            Precondition::Cursor(_) => (
+                format!("keeps {} cursors", self.max_cursors()),
+                "keep some in another log, or in one whose topics have larger segments",
+            ),
+            _ => (
+                format!("remembers {} tokens", self.max_tokens()),
+                "let jobs of one kind share a name and count versions, and forget names that no job has \
+                 any more",
+            ),
+        };
+        let what = format!("{} {kept} and has no room for more: {remedy}", self.dir.display());
+        Error::Invalid { what }
+    }
+
+    /// Body of the block that says what the preconditions of an append change; empty where they change nothing.
+    pub(super) fn facts_of(&self, preconditions: &[Precondition<'_>]) -> Vec<u8> {
+        let moves = preconditions.iter().filter_map(|precondition| match precondition {
+            Precondition::Cursor(moved) => Some((moved.name, moved.to)),
+            _ => None,
+        });
+        let mut facts = encode_cursors(moves);
+        for precondition in preconditions {
+            if let Precondition::Token(Token { key: (topic, name), version }) = precondition {
+                let committed_ms = self.storage.now_us() / 1000;
+                let spent = TokenState { version: *version, committed_ms };
+                facts.extend(encode_tokens(*topic, name, spent));
+            }
+        }
+        facts
     }
 
     /// The highest sequence that a producer appended to any of these topics, up to now.
@@ -153,136 +384,108 @@ impl Log {
         self.sync()?;
         Ok(known.iter().map(|known| known.id).collect::<HashSet<_>>().len())
     }
-
-    /// See to it that what is demanded can be kept, before the lock.
-    pub(super) fn validate_preconditions(
-        &self,
-        blocks: &[NewBlock<'_>],
-        demands: &Preconditions,
-    ) -> Result<()> {
-        if demands.expect.is_some() && blocks.len() > 1 {
-            let what = "an append that expects an offset goes to one partition: name it";
-            return Err(Error::Invalid { what: what.into() });
-        }
-        Ok(())
-    }
-
-    /// What a demand that is not met is told as.
-    pub(super) fn unmet_error(&self, refusal: Unmet, demands: &Preconditions) -> Error {
-        let (name, sequence) = match &demands.producer {
-            Some(of) => (of.name.clone(), of.producer.sequence),
-            None => (String::new(), 0),
-        };
-        match refusal {
-            Unmet::Conflict { next } => {
-                Error::Conflict { expected: demands.expect.unwrap_or(next), next }
-            }
-            Unmet::Early { next } => Error::OutOfSequence { producer: name, sequence, next },
-            Unmet::Tokens => self.too_many_tokens(),
-            Unmet::Old | Unmet::Spent => Error::DuplicateUnknownOffset { producer: name, sequence },
-            Unmet::Elsewhere => Error::Invalid {
-                what: format!(
-                    "sequence {sequence} of producer {name:?} was appended before, to other \
-                     partitions: repeat an append with the records and keys that it had"
-                ),
-            },
-        }
-    }
 }
 
 impl Writer {
-    /// Have room to remember a producer, outside the lock.
-    pub(super) fn expect_producer(
-        &mut self,
-        log: &Log,
-        blocks: &[NewBlock<'_>],
-        of: &Sequenced,
-    ) -> Result<()> {
-        let (id, limit) = (of.producer.id, log.max_producers());
-        let state = &mut self.walk.state;
-        let mut have_room =
-            || blocks.iter().all(|block| state.expect_producer(block.topic, id, limit));
-        if have_room() {
-            return Ok(());
+    /// Make room to note the producer of an append, outside the lock.
+    #[inline]
+    pub(super) fn reserve_producer(&mut self, log: &Log, batch: &Batch<'_>) -> Result<()> {
+        let Some(of) = sequences(batch.preconditions) else { return Ok(()) };
+        let (id, limit, state) = (of.stamp.id, log.max_producers(), &mut self.walk.state);
+        for _ in 0..2 {
+            if batch.blocks.iter().all(|block| state.expect_producer(block.topic, id, limit)) {
+                return Ok(());
+            }
+            state.drop_expected();
         }
-        state.drop_expected();
-        if blocks.iter().all(|block| state.expect_producer(block.topic, id, limit)) {
-            return Ok(());
-        }
-        let what = format!(
-            "{} remembers {limit} producers, and {:?} would be one more: forget those that append no \
-             more (topic.producers(), topic.forget_producer(), `falaj producers`), and let the same ones \
-             append again and again, each under one name",
-            log.dir.display(),
-            of.name
-        );
-        Err(Error::Invalid { what })
+        Err(log.full(&Precondition::Producer(of.clone())))
     }
 
-    /// Under the lock: whether the demands are met. A repeat's place is the answer instead.
+    /// Check the preconditions of an append, under the lock. A producer's repeat returns where the first
+    /// one went.
     #[inline]
     pub(super) fn check(
         &self,
         log: &Log,
-        demands: &Preconditions,
-        blocks: &[NewBlock<'_>],
+        batch: &Batch<'_>,
         firsts: &mut [u64],
     ) -> std::result::Result<Option<Appended>, Blocked> {
-        if demands.producer.is_some() {
-            log.sure_of_facts(&self.walk.state)?;
-        }
-        // Where damage was passed over nobody knows what comes next: a new segment will say.
-        let is_sure = |block: &NewBlock<'_>| self.walk.is_sure_of(block.topic);
-        if demands.is_empty() || !blocks.iter().all(is_sure) {
+        let Batch { blocks, preconditions, needs, .. } = *batch;
+        if preconditions.is_empty() {
             return Ok(None);
         }
-        if let Some(of) = &demands.producer {
-            match self.walk.state.standing(of.producer, of.topics.clone()) {
-                // Somebody had it forgotten just now: room is made anew, outside the lock.
-                Standing::Next if !blocks.iter().all(|b| self.expects(b, of)) => {
-                    return Err(Blocked::Moved);
-                }
-                Standing::Next => {}
-                Standing::Repeat => return self.repeat(of.producer, blocks, firsts).map(Some),
-                Standing::Old => return Err(Blocked::Refused(Unmet::Old)),
-                Standing::Early(next) => return Err(Blocked::Refused(Unmet::Early { next })),
+        let state = &self.walk.state;
+        let mut topics = blocks.iter().map(|block| block.topic);
+        let mut is_sure = topics.all(|topic| self.walk.is_sure_of(topic));
+        for precondition in preconditions {
+            match precondition {
+                Precondition::NextOffset { topic, .. } => is_sure &= self.walk.is_sure_of(*topic),
+                _ => log.sure_of_facts(state)?,
             }
         }
-        if planted(Canary::ExpectBeforeLock) {
-            return Ok(None);
+        if !is_sure {
+            // Corruption was passed over, which may hold records: a new segment says what comes next.
+            return Err(Blocked::Full { needs });
         }
-        self.expect_offset(demands, blocks).map(|()| None).map_err(Blocked::Refused)
+        match log.check(state, preconditions) {
+            Err(Unmet { which, found: Found::Repeat(of) }) => {
+                let repeated = self.repeat(of, blocks, firsts);
+                let unmet = Unmet { which, found: Found::Elsewhere };
+                repeated.map(Some).ok_or(Blocked::Unmet(unmet))
+            }
+            Err(Unmet { found: Found::NoTopic(topic), .. }) => Err(Blocked::Unknown { topic }),
+            Err(unmet) if planted(Canary::ExpectBeforeLock) && unmet.is_offset(preconditions) => {
+                Ok(None)
+            }
+            Err(unmet) => Err(Blocked::Unmet(unmet)),
+            // The producer was forgotten just now: its room is made again, outside the lock.
+            Ok(()) if !self.has_reserved(batch) => Err(Blocked::Moved),
+            Ok(()) => Ok(None),
+        }
     }
 
-    /// Whether the first record gets the offset that is expected, by what is known here.
-    pub(super) fn expect_offset(
-        &self,
-        demands: &Preconditions,
-        blocks: &[NewBlock<'_>],
-    ) -> std::result::Result<(), Unmet> {
-        let next = blocks.first().and_then(|block| self.walk.state.topic(block.topic));
-        match (demands.expect, next.map(|topic| topic.next)) {
-            (Some(expected), Some(next)) if expected != next => Err(Unmet::Conflict { next }),
-            _ => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn expects(&self, block: &NewBlock<'_>, of: &Sequenced) -> bool {
-        self.walk.state.expects_producer(block.topic, of.producer.id)
+    fn has_reserved(&self, batch: &Batch<'_>) -> bool {
+        let Some(of) = sequences(batch.preconditions) else { return true };
+        batch.blocks.iter().all(|b| self.walk.state.expects_producer(b.topic, of.stamp.id))
     }
 
     fn repeat(
         &self,
-        producer: Producer,
+        of: Producer,
         blocks: &[NewBlock<'_>],
         firsts: &mut [u64],
-    ) -> std::result::Result<Appended, Blocked> {
+    ) -> Option<Appended> {
         for (block, first) in blocks.iter().zip(&mut *firsts) {
-            let known = self.walk.state.producer(block.topic, producer.id);
-            let known = known.and_then(|known| known.first_of(producer.sequence));
-            *first = known.ok_or(Blocked::Refused(Unmet::Elsewhere))?;
+            *first = self.walk.state.producer(block.topic, of.id)?.first_of(of.sequence)?;
         }
-        Ok(Appended { first: firsts[0], end: self.tail })
+        Some(Appended { first: *firsts.first()?, end: self.tail })
+    }
+}
+
+/// Check what can be wrong with preconditions, before the lock.
+fn validate(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Result<()> {
+    let (mut names, mut producers) = (Vec::new(), 0);
+    for precondition in preconditions {
+        match precondition {
+            Precondition::Cursor(moved) => names.push(moved.name),
+            Precondition::Producer(_) => producers += 1,
+            _ => {}
+        }
+    }
+    if producers > 1 || (producers == 1 && blocks.is_empty()) {
+        let what = "a producer's append has one producer, and records".into();
+        return Err(Error::Invalid { what });
+    }
+    names.sort_unstable();
+    let refuse = |name: &[u8], why: &str| {
+        let name = String::from_utf8_lossy(name);
+        Err(Error::Invalid { what: format!("the cursor {name:?} cannot move: {why}") })
+    };
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return refuse(twice[0], "one append moves a cursor once");
+    }
+    match names.iter().find(|name| !(1..=MAX_CURSOR_NAME).contains(&name.len())) {
+        Some(name) => refuse(name, &format!("a name has 1 to {MAX_CURSOR_NAME} bytes")),
+        None => Ok(()),
     }
 }

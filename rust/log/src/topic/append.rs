@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::checksum::{crc32, crc32_from};
 use crate::format::record::{BodyWriter, NewRecord};
 use crate::format::varint::LengthPrefix;
-use crate::log::{Appended, NewBlock, Preconditions};
+use crate::log::{Appended, NewBlock, Precondition};
 
 use super::read::topic_error;
 use super::{SyncMode, Topic};
@@ -145,13 +145,18 @@ impl Topic {
         parts: &[(u32, &BodyWriter)],
         sync: Option<SyncMode>,
     ) -> Result<(Vec<Range<u64>>, Appended)> {
-        self.commit_parts(parts, &Preconditions::default(), sync)
+        self.commit_bodies_if(parts, &[], sync)
     }
 
-    pub(super) fn commit_parts(
+    /// As [`Topic::commit_bodies`], if these preconditions hold. For a repeat the ranges are those that the
+    /// records got the first time.
+    ///
+    /// # Errors
+    /// As [`Topic::commit_bodies`] and [`Topic::append_if`].
+    pub fn commit_bodies_if(
         &self,
         parts: &[(u32, &BodyWriter)],
-        demands: &Preconditions,
+        preconditions: &[Precondition<'_>],
         sync: Option<SyncMode>,
     ) -> Result<(Vec<Range<u64>>, Appended)> {
         if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
@@ -167,7 +172,7 @@ impl Topic {
             blocks.push(new_block(self.number(*partition)?, body, interval));
         }
         let mut firsts = vec![0; blocks.len()];
-        let appended = self.log.append_if(demands, &blocks, &mut firsts);
+        let appended = self.log.append_if(preconditions, &blocks, false, &mut firsts);
         let appended = appended.map_err(|error| topic_error(error, &self.settings))?;
         let ranges = firsts.iter().zip(&blocks);
         let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count));

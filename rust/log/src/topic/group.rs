@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::record::BodyWriter;
-use crate::log::{Appended, CursorMove, NewBlock};
+use crate::log::{Appended, CursorMove, NewBlock, Precondition};
 
 use super::append::{new_block, nothing};
 use super::read::topic_error;
@@ -69,7 +69,7 @@ impl Group<'_> {
     ///
     /// # Errors
     /// `Invalid` when there is nothing in it, for a topic in another log or store, a partition that stands
-    /// twice, and as [`Log::append_with_cursors`](crate::log::Log::append_with_cursors); `TooLarge`; else
+    /// twice, and as [`Log::append_if`](crate::log::Log::append_if); `TooLarge`; else
     /// as [`Topic::append`]. Nothing was appended then, but for `DurabilityUnknown`.
     pub fn commit(&self, sync: Option<SyncMode>) -> Result<Grouped> {
         let grouped = self.commit_visible(sync)?;
@@ -95,8 +95,8 @@ impl Group<'_> {
             blocks.push(new_block(topic.number(*partition)?, body, interval));
         }
         let mut firsts = vec![0; blocks.len()];
-        let log = &self.home.log;
-        let appended = log.append_with_cursors(&blocks, self.cursors, interval, &mut firsts);
+        let moves: Vec<_> = self.cursors.iter().map(|moved| Precondition::Cursor(*moved)).collect();
+        let appended = self.home.log.append_if(&moves, &blocks, interval, &mut firsts);
         let appended = appended.map_err(|error| self.named(error))?;
         let ranges = firsts.iter().zip(&blocks);
         let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count)).collect();

@@ -18,8 +18,8 @@
 
 mod append;
 mod compact;
-mod condition;
 mod group;
+mod preconditions;
 mod read;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -35,12 +35,12 @@ use crate::segment::Check;
 use crate::store::{Closing, Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, NewRecord};
-pub use crate::format::state::CursorState;
+pub use crate::format::state::{CursorState, SequenceSpan};
 pub use crate::log::{Compacted, Last};
-pub use crate::log::{CursorMove, RecordBatch, RecordRef, RecordRefs, Visibility};
+pub use crate::log::{CursorMove, Precondition, RecordBatch, RecordRef, RecordRefs, Visibility};
 pub use compact::{COMPACTION_MEMORY, CompactOptions, TOMBSTONES_US};
-pub use condition::{Condition, KnownProducer, MAX_PRODUCER_NAME};
 pub use group::{Group, Grouped, Part};
+pub use preconditions::{KnownProducer, MAX_PRODUCER_NAME};
 pub use read::{Record, Scan, Skipped, Slice};
 
 /// When an append returns.

@@ -43,7 +43,7 @@ fn fill(machine: &MemoryStorage, store: &Store, turns: u64) {
             ..NewRecord::value(&value)
         };
         paid.append((turn % 3) as u32, &record, Some(SyncMode::None)).unwrap();
-        let once = Condition::once("p", turn / 3);
+        let once = [paid.expect_sequence("p", turn / 3).unwrap()];
         paid.append_if(0, &record, &once, Some(SyncMode::None)).unwrap();
         let parts = [0, 1].map(|i| Part { topic: &topics[i], partition: 1, body: &body });
         let to = CursorState { offset: turn, crc: 1, turn: 2 };

@@ -10,7 +10,7 @@ use falaj::format::names;
 use falaj::format::settings::WriteMode;
 use falaj::format::state::CursorState;
 use falaj::log::verify::{Severity, Subject, verify_log};
-use falaj::log::{CursorMove, Log, Preconditions, RepairKind, Sequenced, Token, plan};
+use falaj::log::{CursorMove, Log, Precondition, RepairKind, Token, plan};
 
 const NAME: &[u8] = b"billing";
 const TOPICS: Range<u32> = 0..1;
@@ -20,8 +20,8 @@ fn at(offset: u64) -> CursorState {
 }
 
 fn move_to(log: &Log, offset: u64) -> Result<()> {
-    let cursors = [CursorMove { name: NAME, to: at(offset), from: None }];
-    log.append_with_cursors(&[], &cursors, false, &mut []).map(drop)
+    let moved = CursorMove { name: NAME, to: at(offset), from: None };
+    log.append_if(&[Precondition::Cursor(moved)], &[], false, &mut []).map(drop)
 }
 
 fn spend(log: &Log, version: u64) -> Result<bool> {
@@ -33,9 +33,8 @@ fn spend(log: &Log, version: u64) -> Result<bool> {
 
 fn once(log: &Log, sequence: u64) -> Result<u64> {
     let body = encode(&[b"of a producer"]);
-    let of = Sequenced::new("p", sequence, TOPICS);
-    let demands = Preconditions { expect: None, producer: Some(of) };
-    log.append_if(&demands, &[block_of(0, 1, body.body())], &mut [0]).map(|it| it.first)
+    let of = [Precondition::producer("p", sequence, TOPICS)];
+    log.append_if(&of, &[block_of(0, 1, body.body())], false, &mut [0]).map(|it| it.first)
 }
 
 /// Everything that may be asked of a log's facts, and whether it is told.

@@ -10,11 +10,11 @@ use crate::common::*;
 use falaj::error::Error;
 use falaj::format::block::Producer;
 use falaj::format::settings::WriteMode;
-use falaj::log::{Log, Preconditions, Sequenced};
+use falaj::log::{CursorMove, Log, Precondition};
 use falaj::storage::Storage;
 use falaj::storage::faulty::Call;
 use falaj::store::{Access, Store, StoreOptions, TopicOptions};
-use falaj::topic::{BodyWriter, Condition, NewRecord, SyncMode, Topic};
+use falaj::topic::{BodyWriter, CursorState, NewRecord, SequenceSpan, SyncMode, Topic};
 
 const SEGMENT: u64 = 64 << 10;
 
@@ -30,7 +30,8 @@ fn topic(at: &Path, partitions: u32) -> Topic {
 
 fn once(topic: &Topic, name: &str, sequence: u64) -> Result<u64, Error> {
     let value = format!("{name} {sequence}");
-    topic.append_if(0, &NewRecord::value(value.as_bytes()), &Condition::once(name, sequence), None)
+    let once = [topic.expect_sequence(name, sequence)?];
+    topic.append_if(0, &NewRecord::value(value.as_bytes()), &once, None)
 }
 
 fn fill(topic: &Topic, segments: u64) {
@@ -113,10 +114,9 @@ fn of_many_who_expect_an_offset_one_gets_it() {
                 let topic = topic(place.path(), 1);
                 for _ in 0..200 {
                     let next = topic.end(0).unwrap();
-                    let condition = Condition::expect(next);
-                    let record = next.to_string();
-                    match topic.append_if(0, &NewRecord::value(record.as_bytes()), &condition, None)
-                    {
+                    let (expected, record) = (topic.expect_offset(0, next), next.to_string());
+                    let record = NewRecord::value(record.as_bytes());
+                    match topic.append_if(0, &record, &[expected.unwrap()], None) {
                         Ok(offset) => {
                             assert_eq!(offset, next);
                             appended.fetch_add(1, Ordering::Relaxed);
@@ -151,8 +151,8 @@ fn a_producers_sequence_runs_over_all_partitions() {
     let (one, two) = (body(&[b"1", b"2"]), body(&[b"3"]));
     let parts = [(0, &one), (2, &two)];
     let commit = |parts: &[(u32, &BodyWriter)], sequence| {
-        let condition = Condition::once("p", sequence);
-        topic.commit_bodies_if(parts, &condition, None).map(|(ranges, _)| ranges)
+        let once = [topic.expect_sequence("p", sequence).unwrap()];
+        topic.commit_bodies_if(parts, &once, None).map(|(ranges, _)| ranges)
     };
     assert_eq!(commit(&parts, 7).unwrap(), [0..2, 0..1]);
     assert_eq!(commit(&parts, 7).unwrap(), [0..2, 0..1]);
@@ -164,9 +164,97 @@ fn a_producers_sequence_runs_over_all_partitions() {
     let told = commit(&[(0, &one)], 8).unwrap_err().to_string();
     assert!(told.contains("other partitions"), "{told}");
     assert_eq!([0, 1, 2].map(|p| topic.end(p).unwrap()), [2, 2, 1]);
-    let both = Condition::expect(2);
-    let told = topic.commit_bodies_if(&parts, &both, None).unwrap_err().to_string();
-    assert!(told.contains("one partition"), "{told}");
+}
+
+#[test]
+fn an_append_to_several_partitions_may_expect_the_end_of_each() {
+    let place = tempfile::tempdir().unwrap();
+    let topic = topic(place.path(), 3);
+    let (one, two) = (body(&[b"1", b"2"]), body(&[b"3"]));
+    let commit = |expected: [(u32, u64); 2]| {
+        let expected =
+            expected.map(|(partition, next)| topic.expect_offset(partition, next).unwrap());
+        topic.commit_bodies_if(&[(0, &one), (2, &two)], &expected, None).map(|(ranges, _)| ranges)
+    };
+    assert_eq!(commit([(0, 0), (2, 0)]).unwrap(), [0..2, 0..1]);
+    for (wrong, conflict) in [([(0, 2), (2, 0)], (0, 1)), ([(0, 3), (2, 1)], (3, 2))] {
+        let told = commit(wrong).unwrap_err();
+        assert!(
+            matches!(told, Error::Conflict { expected, next } if (expected, next) == conflict),
+            "{told}"
+        );
+    }
+    // A partition that nothing is appended to.
+    assert_eq!(commit([(1, 0), (2, 1)]).unwrap(), [2..4, 1..2]);
+    assert!(matches!(commit([(1, 1), (2, 2)]), Err(Error::Conflict { expected: 1, next: 0 })));
+    assert_eq!([0, 1, 2].map(|p| topic.end(p).unwrap()), [4, 0, 2]);
+    assert!(topic.expect_offset(3, 0).is_err());
+}
+
+#[test]
+fn a_span_of_sequences_is_appended_once_and_the_next_follows_its_last() {
+    let place = tempfile::tempdir().unwrap();
+    for turn in 0..2 {
+        // Known again from the blocks, and from a snapshot.
+        let topic = topic(place.path(), 1);
+        let append = |span: std::ops::RangeInclusive<u64>| {
+            let span = [topic.expect_sequence("p", span)?];
+            let (ranges, _) = topic.commit_bodies_if(&[(0, &body(&[b"x", b"y"]))], &span, None)?;
+            Ok::<_, Error>(ranges[0].start)
+        };
+        assert_eq!(append(5..=9).unwrap(), 0);
+        assert_eq!(append(10..=11).unwrap(), 2);
+        assert_eq!(append(5..=9).unwrap(), 0);
+        for wrong in [11..=12, 13..=13] {
+            let told = append(wrong).unwrap_err();
+            assert!(matches!(told, Error::OutOfSequence { next: 12, .. }), "{told}");
+        }
+        assert!(matches!(append(1..=4), Err(Error::DuplicateUnknownOffset { .. })));
+        assert_eq!(topic.last_sequence("p").unwrap(), Some(11));
+        assert!(turn > 0 || topic.end(0).unwrap() == 4, "a repeat was appended");
+        fill(&topic, 2);
+    }
+    let topic = topic(place.path(), 1);
+    let jump = SequenceSpan { previous: Some(11), first: 100, last: 103 };
+    let jump = [topic.expect_sequence("p", jump).unwrap()];
+    let record = NewRecord::value(b"of another numbering");
+    let offset = topic.append_if(0, &record, &jump, None).unwrap();
+    assert_eq!(once(&topic, "p", 103).unwrap(), offset);
+    for wrong in [
+        SequenceSpan { previous: None, first: 3, last: 2 },
+        SequenceSpan { previous: Some(3), first: 3, last: 4 },
+    ] {
+        assert!(matches!(topic.expect_sequence("p", wrong), Err(Error::Invalid { .. })));
+    }
+}
+
+#[test]
+fn a_repeat_is_one_whatever_else_it_requires() {
+    let p = Place::new(1, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    let body = encode(&[b"x"]);
+    let append = |name: &str, sequence: u64, from: CursorState| {
+        let to = CursorState { offset: 7, crc: 0, turn: 1 };
+        let preconditions = [
+            Precondition::NextOffset { topic: 0, offset: sequence },
+            Precondition::Cursor(CursorMove { name: b"billing", to, from: Some(from) }),
+            Precondition::producer(name, sequence, 0..1),
+        ];
+        log.append_if(&preconditions, &[block_of(0, 1, body.body())], false, &mut [0])
+    };
+    assert_eq!(append("p", 0, CursorState::NONE).unwrap().first, 0);
+    // Neither the offset nor the cursor is there any more.
+    assert_eq!(append("p", 0, CursorState::NONE).unwrap().first, 0);
+    // Of what is not met the first is reported, and nothing of it happens.
+    assert!(matches!(append("q", 0, CursorState::NONE), Err(Error::Conflict { next: 1, .. })));
+    assert!(matches!(append("q", 1, CursorState::NONE), Err(Error::CursorMoved { .. })));
+    assert_eq!(log.last_sequence("q", 0..1).unwrap(), None);
+    assert_eq!(read_all(&log, 0, 0).0.len(), 1);
+    let two = [Precondition::producer("p", 1, 0..1), Precondition::producer("q", 0, 0..1)];
+    let told = log.append_if(&two, &[block_of(0, 1, body.body())], false, &mut [0]).unwrap_err();
+    assert!(told.to_string().contains("one producer"), "{told}");
+    let told = log.append_if(&two[..1], &[], false, &mut []).unwrap_err();
+    assert!(matches!(told, Error::Invalid { .. }), "{told}");
 }
 
 #[test]
@@ -212,8 +300,8 @@ fn producers_are_listed_with_their_last_sequence_and_when_it_was_appended() {
     let jobs = topic(place.path(), 3);
     assert_eq!(jobs.producers().unwrap(), []);
     for (sequence, partition) in [(3, 1), (4, 2), (5, 0)] {
-        let condition = Condition::once("p", sequence);
-        jobs.append_if(partition, &NewRecord::value(b"x"), &condition, None).unwrap();
+        let once = [jobs.expect_sequence("p", sequence).unwrap()];
+        jobs.append_if(partition, &NewRecord::value(b"x"), &once, None).unwrap();
     }
     once(&jobs, "q", 0).unwrap();
     let mut known = jobs.producers().unwrap();
@@ -242,9 +330,9 @@ fn a_forgotten_producer_makes_room_for_another() {
     let p = Place::new(1, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
     let append = |name: &str| {
-        let demands = Preconditions { producer: Some(Sequenced::new(name, 0, 0..1)), expect: None };
         let body = encode(&[b"x"]);
-        log.append_if(&demands, &[block_of(0, body.count(), body.body())], &mut [0])
+        let blocks = [block_of(0, body.count(), body.body())];
+        log.append_if(&[Precondition::producer(name, 0, 0..1)], &blocks, false, &mut [0])
     };
     let limit = log.max_producers();
     for i in 0..limit {
@@ -292,9 +380,9 @@ fn a_power_cut_leaves_a_producer_known_or_forgotten_and_forgotten_for_good_once_
 fn a_repeat_is_on_the_medium_when_that_is_asked_for() {
     let place = tempfile::tempdir().unwrap();
     let topic = topic(place.path(), 1);
-    let (record, condition) = (NewRecord::value(b"x"), Condition::once("p", 0));
-    topic.append_if(0, &record, &condition, Some(SyncMode::None)).unwrap();
-    topic.append_if(0, &record, &condition, Some(SyncMode::Durable)).unwrap();
+    let (record, once) = (NewRecord::value(b"x"), [topic.expect_sequence("p", 0).unwrap()]);
+    topic.append_if(0, &record, &once, Some(SyncMode::None)).unwrap();
+    topic.append_if(0, &record, &once, Some(SyncMode::Durable)).unwrap();
     assert_eq!(topic.durable(0).unwrap(), 1);
 }
 
@@ -310,11 +398,10 @@ fn a_producer_without_a_name_is_refused() {
 }
 
 fn append_sequence(log: &Log, sequence: u64) -> u64 {
-    let demands =
-        Preconditions { producer: Some(Sequenced::new("p", sequence, 0..1)), expect: None };
     let body = encode(&[sequence.to_string().as_bytes()]);
     let block = block_of(0, body.count(), body.body());
-    log.append_if(&demands, &[block], &mut [0]).unwrap().first
+    let once = [Precondition::producer("p", sequence, 0..1)];
+    log.append_if(&once, &[block], false, &mut [0]).unwrap().first
 }
 
 #[test]

@@ -21,7 +21,7 @@ use falaj::storage::real::RealStorage;
 use falaj::storage::{File, Filesystem, OpenMode, Stat, Storage};
 use falaj::store::{Store, TopicOptions};
 use falaj::topic::{
-    BodyWriter, CompactOptions, Condition, CursorMove, CursorState, Group, NewRecord, Part,
+    BodyWriter, CompactOptions, CursorMove, CursorState, Group, NewRecord, Part, Precondition,
     SyncMode, Topic,
 };
 
@@ -227,13 +227,14 @@ impl Running {
                 });
             }
             10 => {
-                let condition = Condition::expect(topic.end(partition).unwrap());
-                self.append_if(&topic, partition, &Owned::any(draw), &condition, sync);
+                let expected =
+                    topic.expect_offset(partition, topic.end(partition).unwrap()).unwrap();
+                self.append_if(&topic, partition, &Owned::any(draw), expected, sync);
             }
             11 => {
                 self.producer[number] += draw.below(2);
-                let condition = Condition::once("till", self.producer[number]);
-                self.append_if(&topic, partition, &Owned::any(draw), &condition, sync);
+                let once = topic.expect_sequence("till", self.producer[number]).unwrap();
+                self.append_if(&topic, partition, &Owned::any(draw), once, sync);
             }
             12 | 13 => self.transact(draw, sync),
             14 => topic.flush().unwrap(),
@@ -252,12 +253,12 @@ impl Running {
         topic: &Topic,
         partition: u32,
         record: &Owned,
-        condition: &Condition<'_>,
+        precondition: Precondition<'_>,
         sync: Option<SyncMode>,
     ) {
         Owned::lent(std::slice::from_ref(record), |records| {
             // A repeat with another partition than the first time is refused.
-            let _ = topic.append_if(partition, &records[0], condition, sync);
+            let _ = topic.append_if(partition, &records[0], &[precondition], sync);
         });
     }
 

@@ -3,7 +3,7 @@
 
 use falaj::error::Error;
 use falaj::store::{Store, TopicOptions};
-use falaj::topic::{Condition, NewRecord, Topic};
+use falaj::topic::{NewRecord, Topic};
 
 use super::Wrong;
 use crate::acks::{Acks, STOP};
@@ -50,7 +50,7 @@ pub fn churn(task: &Task) -> Result<(), Wrong> {
 fn pass_once(topic: &Topic) -> Result<(), Wrong> {
     let sequence = topic.last_sequence(PRODUCER)?.map_or(0, |last| last + 1);
     let say = || {
-        let once = Condition::once(PRODUCER, sequence);
+        let once = [topic.expect_sequence(PRODUCER, sequence)?];
         topic.append_if(0, &NewRecord::value(b"once"), &once, None)
     };
     let first = say()?;

@@ -1,15 +1,16 @@
-//! Appends that happen under a condition: nobody was faster, or nothing is appended twice.
+//! Conditional and idempotent appends: only at an offset that is expected, and only once.
 //!
-//! Owns the names that users know the log's demands by ([`Condition`]); whether one is met is decided
-//! under the log's lock (`log/demands.rs`).
+//! Owns the preconditions by the names that users of a topic know: partitions and producers. The log checks
+//! them under its lock ([`Precondition`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::block::Producer;
-use crate::format::record::{BodyWriter, NewRecord};
-use crate::log::{Appended, Preconditions, Sequenced};
+use crate::format::record::NewRecord;
+use crate::format::state::SequenceSpan;
+use crate::log::{Appended, Precondition};
 
 use super::read::topic_error;
 use super::{SyncMode, Topic};
@@ -32,67 +33,77 @@ pub struct KnownProducer {
     pub appended_ns: Option<i64>,
 }
 
-/// What must be so for an append to happen; both may be asked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Condition<'a> {
-    /// The first record gets this offset, or else `Conflict`: nobody appended to the partition since it
-    /// was looked at.
-    pub expect: Option<u64>,
-    /// Name and sequence of a producer. A sequence that was appended before is not appended again, and
-    /// the offset that it got then is the answer, as long as it is one of the last five; sequences rise
-    /// by one, whatever the partition, and begin anywhere.
-    pub producer: Option<(&'a str, u64)>,
-}
-
-impl<'a> Condition<'a> {
-    /// Only if the first record gets this offset.
-    pub fn expect(offset: u64) -> Self {
-        Self { expect: Some(offset), ..Self::default() }
-    }
-
-    /// Only if the producer of this name has not appended this sequence before.
-    pub fn once(producer: &'a str, sequence: u64) -> Self {
-        Self { producer: Some((producer, sequence)), ..Self::default() }
-    }
-}
-
 impl Topic {
-    /// Append a record under a condition; returns its offset, or that of the one that it repeats.
-    /// `sync` overrides the topic's mode; of a repeat, too, it is waited for the medium.
+    /// Require that the next record of a partition gets this offset: no one else appended to it since its end
+    /// was read. Else the append fails with `Conflict`.
     ///
     /// # Errors
-    /// As [`Topic::append`]; `Conflict`, `OutOfSequence`, `DuplicateUnknownOffset`; `Invalid` for a
-    /// producer without a name, with one that is too long, or with one more than the log remembers
+    /// `Invalid` for a partition that is not there.
+    pub fn expect_offset(&self, partition: u32, offset: u64) -> Result<Precondition<'static>> {
+        Ok(Precondition::NextOffset { topic: self.number(partition)?, offset })
+    }
+
+    /// Give an append a sequence of a producer, or several. A sequence that was appended before is not
+    /// appended again: the append then returns the offset that it got the first time, as long as it is one of the
+    /// producer's last five appends. Sequences begin anywhere and rise by one, across all partitions.
+    ///
+    /// # Errors
+    /// `Invalid` for a producer without a name, or whose name is too long, and for a span that has no
+    /// sequence or does not come after its previous one.
+    pub fn expect_sequence<'a>(
+        &self,
+        producer: &'a str,
+        sequences: impl Into<SequenceSpan>,
+    ) -> Result<Precondition<'a>> {
+        let span = sequences.into();
+        if !(1..=MAX_PRODUCER_NAME).contains(&producer.len()) {
+            let what = format!("a producer's name has 1 to {MAX_PRODUCER_NAME} bytes");
+            return Err(Error::Invalid { what });
+        }
+        if span.first > span.last || span.previous.is_some_and(|previous| previous >= span.first) {
+            let what = "the sequences of an append rise from its first to its last, and all are above the \
+                        previous one";
+            return Err(Error::Invalid { what: what.into() });
+        }
+        Ok(Precondition::producer(producer, span, self.numbers()))
+    }
+
+    /// Append a record if these preconditions hold; returns its offset, or that of the one that it repeats.
+    /// `sync` overrides the topic's mode; a repeat, too, waits for the disk.
+    ///
+    /// # Errors
+    /// As [`Topic::append`]; `Conflict`, `OutOfSequence`, `DuplicateUnknownOffset`, `CursorMoved`; `Invalid`
+    /// for a producer more than the log remembers
     /// ([`Log::max_producers`](crate::log::Log::max_producers)): [`Topic::forget_producer`] makes room. Then
     /// nothing was appended.
     ///
     /// # Examples
     /// ```
     /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{Condition, NewRecord, Topic};
+    /// use falaj::topic::{NewRecord, Topic};
     ///
     /// let place = tempfile::tempdir()?;
     /// let store = Store::open(place.path().join("events"), &StoreOptions::default())?;
     /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    /// let (record, once) = (NewRecord::value(b"10 apples"), Condition::once("till-3", 17));
+    /// let (record, once) = (NewRecord::value(b"10 apples"), [orders.expect_sequence("till-3", 17)?]);
     /// assert_eq!(orders.append_if(0, &record, &once, None)?, 0);
     /// assert_eq!(orders.append_if(0, &record, &once, None)?, 0);
     /// assert_eq!(orders.end(0)?, 1);
-    /// assert!(orders.append_if(0, &record, &Condition::expect(0), None).is_err());
+    /// assert!(orders.append_if(0, &record, &[orders.expect_offset(0, 0)?], None).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn append_if(
         &self,
         partition: u32,
         record: &NewRecord<'_>,
-        condition: &Condition<'_>,
+        preconditions: &[Precondition<'_>],
         sync: Option<SyncMode>,
     ) -> Result<u64> {
-        let appended = self.commit_if(partition, record, condition, sync)?;
+        let appended = self.commit_if(partition, record, preconditions, sync)?;
         self.await_durability(appended, sync).map(|appended| appended.first)
     }
 
-    /// As [`Topic::append_if`], without waiting for the medium, as [`Topic::commit`] does.
+    /// As [`Topic::append_if`], without waiting for the disk, as [`Topic::commit`] does.
     ///
     /// # Errors
     /// As [`Topic::append_if`], but for `DurabilityUnknown`.
@@ -100,30 +111,14 @@ impl Topic {
         &self,
         partition: u32,
         record: &NewRecord<'_>,
-        condition: &Condition<'_>,
+        preconditions: &[Precondition<'_>],
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        let demands = self.demands(condition)?;
         let number = self.number(partition)?;
         self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            self.log.append_if(&demands, &[block], &mut [0])
+            self.log.append_if(preconditions, &[block], false, &mut [0])
         })
         .map_err(|error| topic_error(error, &self.settings))
-    }
-
-    /// As [`Topic::commit_bodies`], under a condition. Of a repeat the ranges are those that the records
-    /// got the first time.
-    ///
-    /// # Errors
-    /// As [`Topic::commit_bodies`] and [`Topic::append_if`]; `Invalid` for an offset that is expected of
-    /// several partitions.
-    pub fn commit_bodies_if(
-        &self,
-        parts: &[(u32, &BodyWriter)],
-        condition: &Condition<'_>,
-        sync: Option<SyncMode>,
-    ) -> Result<(Vec<Range<u64>>, Appended)> {
-        self.commit_parts(parts, &self.demands(condition)?, sync)
     }
 
     /// The highest sequence that a producer of this name appended up to now; `None` where the log does
@@ -175,11 +170,11 @@ impl Topic {
     /// # Examples
     /// ```
     /// # use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// # use falaj::topic::{Condition, NewRecord, Topic};
+    /// # use falaj::topic::{NewRecord, Topic};
     /// # let place = tempfile::tempdir()?;
     /// # let store = Store::open(place.path().join("events"), &StoreOptions::default())?;
     /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    /// let (record, once) = (NewRecord::value(b"10 apples"), Condition::once("till-3", 17));
+    /// let (record, once) = (NewRecord::value(b"10 apples"), [orders.expect_sequence("till-3", 17)?]);
     /// orders.append_if(0, &record, &once, None)?;
     /// assert!(orders.forget_producer("till-3")?);
     /// assert_eq!(orders.append_if(0, &record, &once, None)?, 1);
@@ -202,19 +197,5 @@ impl Topic {
     fn numbers(&self) -> Range<u32> {
         let first = self.settings.number;
         first..first + self.settings.partitions
-    }
-
-    fn demands(&self, condition: &Condition<'_>) -> Result<Preconditions> {
-        let producer = match condition.producer {
-            None => None,
-            Some((name, sequence)) => {
-                if !(1..=MAX_PRODUCER_NAME).contains(&name.len()) {
-                    let what = format!("a producer's name has 1 to {MAX_PRODUCER_NAME} bytes");
-                    return Err(Error::Invalid { what });
-                }
-                Some(Sequenced::new(name, sequence, self.numbers()))
-            }
-        };
-        Ok(Preconditions { expect: condition.expect, producer })
     }
 }
