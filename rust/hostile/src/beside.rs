@@ -14,7 +14,7 @@ use falaj::error::Error;
 use falaj::queue::{Queue, QueueOptions, overview};
 use falaj::sink::{BulkLoad, last_token};
 use falaj::store::{Store, TopicOptions};
-use falaj::topic::{CursorMove, CursorState, Group, Topic};
+use falaj::topic::{CursorMove, CursorState, Topic, Transaction};
 
 use crate::answers::{Asking, Told, Trust};
 
@@ -69,8 +69,10 @@ impl Beside {
         kept.close()?;
         made.cursors.insert((KEPT.0, KEPT.1, 0), [30, 30]);
         let to = CursorState { offset: BY_HAND.1, ..CursorState::default() };
-        let cursors = [CursorMove { name: BY_HAND.0, to, from: None }];
-        Group { home: &eu, parts: &[], cursors: &cursors }.commit(None)?;
+        let mut tx = Transaction::new(store);
+        tx.keep_cursors_in(&eu)?;
+        tx.move_cursor(CursorMove { name: BY_HAND.0, to, from: None });
+        tx.commit()?;
         made.work(&orders)?;
         Ok(made)
     }

@@ -7,13 +7,15 @@ use std::time::Duration;
 use falaj::error::{Error, Remedy};
 use falaj::log::Wait;
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic, Transaction};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: tour STORE")?;
     std::env::set_current_dir(path)?;
     begin()?;
     append()?;
+    once()?;
+    together()?;
     follow(Duration::from_millis(100))?;
     misuse()?;
     Ok(())
@@ -49,6 +51,32 @@ fn append() -> Result<(), Error> {
     let record = clicks.get(partition, offset)?;
     drop((clicks, store));
     assert_eq!(record.value(), Some(b"home".as_slice())); // it holds its map
+    Ok(())
+}
+
+fn once() -> Result<(), Error> {
+    let store = Store::open("events", &StoreOptions::default())?;
+    let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+
+    let (record, next) = (NewRecord::value(b"one cake"), orders.end(0)?);
+    let once = [orders.expect_sequence("till-3", 17)?];
+    assert_eq!(orders.append_if(0, &record, &once, None)?, next);
+    assert_eq!(orders.append_if(0, &record, &once, None)?, next); // a repeat
+    let late = orders.append_if(0, &record, &[orders.expect_offset(0, next)?], None);
+    assert!(matches!(late, Err(Error::Conflict { .. })));
+    Ok(())
+}
+
+fn together() -> Result<(), Error> {
+    let store = Store::open("events", &StoreOptions::default())?;
+    let shop = TopicOptions { log: Some("shop".into()), ..TopicOptions::default() };
+    let (paid, audit) = (Topic::open(&store, "paid", &shop)?, Topic::open(&store, "audit", &shop)?);
+
+    let mut tx = Transaction::new(&store);
+    tx.append(&paid, &NewRecord { key: Some(b"ann"), ..NewRecord::value(b"order 17") })?;
+    tx.append(&audit, &NewRecord::value(b"paid: order 17"))?;
+    let committed = tx.commit()?;
+    assert_eq!(committed.offsets(&audit, 0), Some(0..1));
     Ok(())
 }
 

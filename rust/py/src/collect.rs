@@ -1,14 +1,12 @@
 //! What `extend` was given, encoded: one body for each partition.
 //!
-//! Plain values go straight from the list into the body. At the first record that is more than a
-//! value the rest is collected, and all is encoded anew.
+//! Records go straight from the iterable into the body.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use falaj::error::Error;
-use falaj::format::record::RecordCursor;
-use falaj::topic::BodyWriter;
+use falaj::topic::{BodyWriter, NewRecord as Outgoing};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMapping, PyMemoryView, PyString};
@@ -59,29 +57,13 @@ impl<'a> Collector<'a> {
             }
             body.begin(false, None);
         }
-        let mut items = iterate(items)?;
-        while let Some(item) = items.next() {
+        for item in iterate(items)? {
             let item = item?;
-            if let Ok(value) = item.cast_exact::<PyBytes>() {
-                if self.shape.encode.is_none() {
-                    body.push_value(value.as_bytes());
-                    self.check(items.py(), body.body().len())?;
-                    continue;
-                }
+            match (item.cast_exact::<PyBytes>(), &self.shape.encode) {
+                (Ok(value), None) => body.push_any(&Outgoing::value(value.as_bytes())),
+                _ => self.incoming(&item)?.with_record(|record| body.push_any(record)),
             }
-            let record = self.incoming(&item)?;
-            match &record.value {
-                Some(value) if !record.is_rich() => {
-                    body.push_value(value.as_bytes());
-                    self.check(items.py(), body.body().len())?;
-                }
-                _ => {
-                    let rest = self.rest(items, record, body.body().len())?;
-                    let rich = rich(&body, &rest);
-                    BODY.set(body);
-                    return Ok(Bodies(vec![(partition, rich)]));
-                }
-            }
+            self.check(items.py(), body.body().len())?;
         }
         Ok(Bodies(vec![(partition, body)]))
     }
@@ -103,18 +85,17 @@ impl<'a> Collector<'a> {
         items: &Bound<'_, PyAny>,
         mut partition_of: impl FnMut(Option<&[u8]>) -> PyResult<u32>,
     ) -> PyResult<Bodies> {
-        let mut by_partition: BTreeMap<u32, Vec<Incoming<'_>>> = BTreeMap::new();
+        let mut by_partition = BTreeMap::<u32, BodyWriter>::new();
         let mut bytes = 0;
         for item in iterate(items)? {
             let record = self.incoming(&item?)?;
             bytes += record.len();
             self.check(items.py(), bytes)?;
             let partition = partition_of(record.key.as_ref().map(PyBytesMethods::as_bytes))?;
-            by_partition.entry(partition).or_default().push(record);
+            let body = by_partition.entry(partition).or_default();
+            record.with_record(|record| body.push_any(record));
         }
-        let none = BodyWriter::default();
-        let bodies = by_partition.iter().map(|(partition, of)| (*partition, rich(&none, of)));
-        Ok(Bodies(bodies.collect()))
+        Ok(Bodies(by_partition.into_iter().collect()))
     }
 
     /// All of an iterable, not encoded into a body yet.
@@ -124,23 +105,6 @@ impl<'a> Collector<'a> {
             let record = self.incoming(&item?)?;
             bytes += record.len();
             self.check(items.py(), bytes)?;
-            records.push(record);
-        }
-        Ok(records)
-    }
-
-    fn rest<'py>(
-        &self,
-        items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
-        first: Incoming<'py>,
-        mut bytes: usize,
-    ) -> PyResult<Vec<Incoming<'py>>> {
-        let mut records = vec![first];
-        for item in items {
-            let item = item?;
-            let record = self.incoming(&item)?;
-            bytes += record.len();
-            self.check(item.py(), bytes)?;
             records.push(record);
         }
         Ok(records)
@@ -201,20 +165,4 @@ fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, pyo3::types::P
     };
     let what = format!("extend() takes an iterable of records, not {}; {remedy}", kind.name()?);
     Err(PyTypeError::new_err(what))
-}
-
-/// Encode records, behind the values that a plain body holds already.
-pub(crate) fn rich(plain: &BodyWriter, records: &[Incoming<'_>]) -> BodyWriter {
-    let mut body = BodyWriter::default();
-    let base_ns = records.iter().find_map(|record| record.event_time_ns);
-    body.begin(records.iter().any(Incoming::is_rich), base_ns);
-    if let Ok(mut values) = RecordCursor::new(0, plain.count(), plain.body()) {
-        while let Some(value) = values.next_plain(plain.body()) {
-            body.push(&falaj::topic::NewRecord::value(&plain.body()[value]));
-        }
-    }
-    for record in records {
-        record.with_record(|record| body.push(record));
-    }
-    body
 }

@@ -66,12 +66,6 @@ impl<'py> Incoming<'py> {
         })
     }
 
-    /// True when it is more than a value.
-    #[allow(clippy::redundant_closure_for_method_calls, reason = "its lifetime is too narrow")]
-    pub(crate) fn is_rich(&self) -> bool {
-        self.with_record(|record| record.is_rich())
-    }
-
     /// About how many bytes it takes.
     #[allow(clippy::redundant_closure_for_method_calls, reason = "its lifetime is too narrow")]
     pub(crate) fn len(&self) -> usize {

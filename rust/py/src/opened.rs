@@ -18,8 +18,6 @@ pub struct Opened {
     /// The partition that everything goes to, when there is no choice.
     pub(crate) only: Option<u32>,
     pub(crate) first_number: u32,
-    /// Generation of its log.
-    pub(crate) log: [u8; 16],
     pub(crate) partitions: u32,
     pub(crate) sync: SyncMode,
     pub(crate) visibility: Visibility,
@@ -65,7 +63,6 @@ impl Opened {
         Ok(Self {
             only: (settings.partitions == 1).then_some(0),
             first_number: settings.number,
-            log: settings.log_generation,
             partitions: settings.partitions,
             sync,
             visibility: asked.visibility,

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::admin::{dict, list, skipped_in};
-use crate::collect::rich;
+
 use crate::errors::{OrRaise, invalid, remedy};
 use crate::follow::Watch;
 use crate::handle::Handle;
@@ -106,7 +106,7 @@ impl Queue {
         limit: u64,
     ) -> PyResult<(Vec<(u32, BodyWriter)>, usize)> {
         let text = |text: String| PyBytes::new(py, text.as_bytes());
-        let (mut letters, mut bytes, mut count) = (BTreeMap::<u32, Vec<_>>::new(), 0, 0);
+        let (mut letters, mut bytes, mut count) = (BTreeMap::<u32, BodyWriter>::new(), 0, 0);
         let none = Preconditions::default();
         let mut partition_of = dead.spreading(py, &none);
         for job in jobs {
@@ -128,11 +128,11 @@ impl Queue {
             if count > 0 && bytes > limit {
                 break;
             }
-            letters.entry(partition).or_default().push(record);
+            let body = letters.entry(partition).or_default();
+            record.with_record(|record| body.push_any(record));
             count += 1;
         }
-        let none = BodyWriter::default();
-        Ok((letters.iter().map(|(partition, of)| (*partition, rich(&none, of))).collect(), count))
+        Ok((letters.into_iter().collect(), count))
     }
 }
 

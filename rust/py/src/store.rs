@@ -70,11 +70,6 @@ impl Store {
         Ok(opened)
     }
 
-    /// Its directory, absolute.
-    pub(crate) fn directory(&self) -> &std::path::Path {
-        &self.path
-    }
-
     fn named(&self) -> MutexGuard<'_, HashMap<String, Opened>> {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,28 +1,23 @@
 //! `Transaction`: records for several topics of one log, and cursors, gathered and committed at once.
 //!
-//! What is gathered is held as Python gave it and encoded at the commit: until then nothing has happened,
-//! so giving up costs nothing. Invariant: the mutex is held for moments, and nothing of Python's runs
-//! under it.
+//! Owns the `with` block: which thread or task is in one, and what Python learns of the commit. What a
+//! transaction gathers and commits is left to [`falaj::topic::Transaction`]. Invariant: the mutex is held for
+//! moments, and nothing of Python's runs under it.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use falaj::consumer::Move;
 use falaj::error::Error;
-use falaj::format::checksum::crc32;
-use falaj::topic::{BodyWriter, CursorMove, CursorState, Group, Grouped, Part, SyncMode};
+use falaj::topic::{CursorMove, CursorState, SyncMode, Transaction as Inner};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyRange, PyString, PyTuple};
+use pyo3::types::{PyDict, PyRange, PyString, PyTuple};
 
-use crate::collect::{Collector, rich};
+use crate::collect::Collector;
 use crate::consumer::Consumer;
 use crate::errors::{OrRaise, invalid};
-use crate::handle::Open;
 use crate::input::{self, Incoming};
 use crate::opened::Opened;
 use crate::receipts;
@@ -30,9 +25,6 @@ use crate::store::Store;
 use crate::topic::Topic;
 use crate::turn::Shared;
 use crate::wait::{patiently, patiently_after};
-
-/// Where the next record without a key goes.
-static TURN: AtomicU32 = AtomicU32::new(0);
 
 /// Records for several topics that become visible together; see falaj.Transaction.
 #[pyclass(frozen, subclass, module = "falaj._core")]
@@ -55,119 +47,39 @@ enum Phase {
 #[derive(Debug, Default)]
 struct Gathered {
     phase: Phase,
-    drafts: Vec<Draft>,
-    cursors: Vec<(Vec<u8>, CursorState)>,
-    /// Consumers whose cursors move, and what was handed out by each.
+    /// There while it is open.
+    inner: Option<Inner>,
+    /// The topics that it writes to, each once.
+    topics: Vec<Opened>,
+    /// Consumers whose positions move, and how.
     consumers: Vec<(Arc<Shared>, Vec<Move>)>,
-    /// Whose log keeps the cursors.
-    home: Option<Opened>,
     offsets: Option<Py<PyDict>>,
     token: Option<Py<PyAny>>,
     begun_by: Option<Actor>,
 }
 
-/// Who runs: a thread and, in an event loop, the address of its task. Contexts are no answer: a task or
-/// thread begins with a copy of the one that it was begun in.
+/// The thread that runs and, in an event loop, the address of its task. A context does not tell them apart: a task
+/// or thread begins with a copy of the one that it was begun in.
 type Actor = (ThreadId, usize);
 
-/// Records for one partition of a topic.
-#[derive(Debug)]
-struct Draft {
-    opened: Opened,
-    partition: u32,
-    plain: BodyWriter,
-    rest: Vec<Kept>,
-}
-
-/// A record that is more than a value, or comes behind one.
-#[derive(Debug)]
-struct Kept {
-    value: Option<Py<PyBytes>>,
-    key: Option<Py<PyBytes>>,
-    headers: Vec<(String, Option<Py<PyBytes>>)>,
-    event_time_ns: Option<i64>,
-}
-
-impl Kept {
-    fn new(record: Incoming<'_>) -> Self {
-        let headers = record.headers.into_iter();
-        Self {
-            value: record.value.map(Bound::unbind),
-            key: record.key.map(Bound::unbind),
-            headers: headers.map(|(name, value)| (name, value.map(Bound::unbind))).collect(),
-            event_time_ns: record.event_time_ns,
-        }
-    }
-
-    fn incoming<'py>(&self, py: Python<'py>) -> Incoming<'py> {
-        let bound = |bytes: &Py<PyBytes>| bytes.bind(py).clone();
-        let headers = self.headers.iter();
-        Incoming {
-            value: self.value.as_ref().map(bound),
-            key: self.key.as_ref().map(bound),
-            headers: headers.map(|(n, v)| (n.clone(), v.as_ref().map(bound))).collect(),
-            event_time_ns: self.event_time_ns,
-        }
-    }
-}
-
-impl Draft {
-    fn push(&mut self, record: Incoming<'_>) {
-        match &record.value {
-            Some(value) if self.rest.is_empty() && !record.is_rich() => {
-                self.plain.push_value(value.as_bytes());
-            }
-            _ => self.rest.push(Kept::new(record)),
-        }
-    }
-
-    fn body(&mut self, py: Python<'_>) -> BodyWriter {
-        if self.rest.is_empty() {
-            return std::mem::take(&mut self.plain);
-        }
-        let rest: Vec<_> = self.rest.iter().map(|kept| kept.incoming(py)).collect();
-        rich(&self.plain, &rest)
-    }
-}
-
 impl Gathered {
-    fn expect_open(&self, py: Python<'_>) -> PyResult<()> {
-        match self.phase {
-            Phase::Open => Ok(()),
-            Phase::Fresh => Err(invalid(
+    fn open(&mut self, py: Python<'_>) -> PyResult<&mut Inner> {
+        match (self.phase, &mut self.inner) {
+            (Phase::Open, Some(inner)) => Ok(inner),
+            (Phase::Fresh, _) => Err(invalid(
                 py,
                 "a transaction is a context manager: with store.transaction() as tx",
             )),
-            Phase::Committed | Phase::GivenUp => {
-                Err(invalid(py, "this transaction is over: begin another"))
-            }
+            _ => Err(invalid(py, "this transaction is over: begin another")),
         }
     }
 
-    /// Everything goes to one log.
-    fn expect_log(&self, py: Python<'_>, opened: &Opened) -> PyResult<()> {
-        let first = self.drafts.first().map(|draft| &draft.opened).or(self.home.as_ref());
-        let Some(first) = first.filter(|first| first.log != opened.log) else { return Ok(()) };
-        let (one, other) = (&first.handle.shape.name, &opened.handle.shape.name);
-        let what = format!(
-            "topics {one:?} and {other:?} live in different logs, and only what shares a log is \
-             written at once: create topics that belong together with the same log=\"…\""
-        );
-        Err(invalid(py, what))
-    }
-
-    fn draft(&mut self, opened: &Opened, partition: u32) -> &mut Draft {
-        let number = opened.first_number + partition;
-        let is_its = |d: &Draft| d.opened.first_number + d.partition == number;
-        let found = self.drafts.iter().rposition(is_its);
-        let at = found.unwrap_or_else(|| {
-            let mut plain = BodyWriter::default();
-            plain.begin(false, None);
-            let opened = opened.clone();
-            self.drafts.push(Draft { opened, partition, plain, rest: Vec::new() });
-            self.drafts.len() - 1
-        });
-        &mut self.drafts[at]
+    /// Remember a topic that is written to.
+    fn note(&mut self, opened: &Opened) {
+        let is_known = |known: &Opened| known.first_number == opened.first_number;
+        if !self.topics.iter().any(is_known) {
+            self.topics.push(opened.clone());
+        }
     }
 }
 
@@ -182,156 +94,92 @@ impl Transaction {
         gathered.phase == Phase::Open && gathered.begun_by == Some(actor)
     }
 
-    /// A topic, by name or as a handle, of the transaction's store.
+    /// A topic, by name or as a handle.
     fn resolve(&self, topic: &Bound<'_, PyAny>) -> PyResult<Opened> {
-        let py = topic.py();
         if let Ok(name) = topic.cast::<PyString>() {
-            return Store::existing(self.store.bind(py), &name.to_string_lossy());
+            return Store::existing(self.store.bind(topic.py()), &name.to_string_lossy());
         }
         let Ok(handle) = topic.cast::<Topic>() else {
             let kind = topic.get_type().name()?.to_string();
             let what = format!("a transaction writes to a topic or the name of one, not {kind}");
             return Err(PyTypeError::new_err(what));
         };
-        let opened = &handle.get().opened;
-        let open = opened.handle.open(py)?;
-        if open.topic.store().path() != self.store.get().directory() {
-            let (name, path) = (open.topic.name(), open.topic.store().path().display());
-            let what = format!(
-                "topic {name:?} is in the store {path}, and a transaction writes to one store: take \
-                 the topic from the store that the transaction is of"
-            );
-            return Err(invalid(py, what));
-        }
-        Ok(opened.clone())
+        Ok(handle.get().opened.clone())
     }
 
-    fn partition(
-        py: Python<'_>,
-        opened: &Opened,
-        asked: Option<u32>,
-        key: Option<&[u8]>,
-    ) -> PyResult<u32> {
-        match (asked.or(opened.only), key) {
-            (Some(partition), _) if partition < opened.partitions => Ok(partition),
-            (Some(wrong), _) => {
-                let (name, last) = (&opened.handle.shape.name, opened.partitions - 1);
-                let what =
-                    format!("{name:?} has no partition {wrong}: they are numbered 0 to {last}");
-                Err(invalid(py, what))
-            }
-            (None, Some(key)) => Ok(crc32(key) % opened.partitions),
-            (None, None) => Ok(TURN.fetch_add(1, Ordering::Relaxed) % opened.partitions),
-        }
-    }
-
+    /// Gather records for a topic. Those without a key that have a choice of partitions go to one.
     fn push(
         &self,
         py: Python<'_>,
         opened: &Opened,
-        record: Incoming<'_>,
+        records: &[Incoming<'_>],
         partition: Option<u32>,
     ) -> PyResult<()> {
-        let key = record.key.as_ref().map(PyBytesMethods::as_bytes);
-        let partition = Self::partition(py, opened, partition, key)?;
+        let topic = &opened.handle.open(py)?.topic;
+        let partition = partition.or(opened.only);
+        let mut keyless = None;
         let mut gathered = self.gathered();
-        gathered.expect_open(py)?;
-        gathered.expect_log(py, opened)?;
-        gathered.draft(opened, partition).push(record);
+        let inner = gathered.open(py)?;
+        for record in records {
+            let to = if record.key.is_none() { partition.or(keyless) } else { partition };
+            let went = record.with_record(|record| match to {
+                Some(to) => inner.append_to(topic, to, record).map(|()| to),
+                None => inner.append(topic, record),
+            });
+            let went = went.or_raise(py)?;
+            keyless = keyless.or(record.key.is_none().then_some(went));
+        }
+        gathered.note(opened);
         Ok(())
     }
 
     fn commit(&self, py: Python<'_>, mut gathered: Gathered) -> PyResult<Py<PyDict>> {
         let offsets = PyDict::new(py);
-        let home = gathered.drafts.first().map(|draft| &draft.opened).or(gathered.home.as_ref());
-        let Some(home) = home.cloned() else { return Ok(offsets.unbind()) };
-        let moves: Vec<_> =
-            gathered.consumers.iter().flat_map(|(_, moves)| moves.clone()).collect();
-        if gathered.drafts.is_empty() && gathered.cursors.is_empty() && moves.is_empty() {
-            return Ok(offsets.unbind());
+        let Some(mut inner) = gathered.inner.take() else { return Ok(offsets.unbind()) };
+        for opened in &gathered.topics {
+            opened.handle.open(py)?;
         }
-        let open = |draft: &Draft| draft.opened.handle.open(py);
-        let opens: Vec<Arc<Open>> = gathered.drafts.iter().map(open).collect::<PyResult<_>>()?;
-        let bodies: Vec<_> = gathered.drafts.iter_mut().map(|draft| draft.body(py)).collect();
-        let parts = opens.iter().zip(&bodies).zip(&gathered.drafts);
-        let parts: Vec<_> = parts
-            .map(|((open, body), draft)| Part {
-                topic: &open.topic,
-                partition: draft.partition,
-                body,
-            })
-            .collect();
-        let cursors = cursors_of(&gathered, &moves);
-        let home_open = home.handle.open(py)?;
-        let group = Group { home: &home_open.topic, parts: &parts, cursors: &cursors };
-        let sync = self.sync.unwrap_or_else(|| strongest(&home, &gathered.drafts));
-        let patience = home.handle.patience;
-        let Grouped { ranges, appended } = patiently(py, patience, || {
-            if sync == SyncMode::Durable {
-                moves.iter().try_for_each(|moved| moved.sync_input(&home_open.topic))?;
+        let (sync, log) = (inner.sync_mode(), inner.log().cloned());
+        let patience = self.store.get().patience();
+        let committed = patiently(py, patience, || inner.commit_visible())?;
+        let of = |number: u32| gathered.topics.iter().find(|opened| opened.first_number == number);
+        for (topic, partition, range) in committed.parts() {
+            if let Some(opened) = of(topic.settings().number) {
+                receipts::note(py, &opened.handle.shape, *partition, range.clone());
             }
-            group.commit_visible(Some(sync)).map_err(|error| Move::explain(&moves, error))
-        })?;
-        for (draft, range) in gathered.drafts.iter().zip(&ranges) {
-            receipts::note(py, &draft.opened.handle.shape, draft.partition, range.clone());
         }
         for (consumer, moves) in std::mem::take(&mut gathered.consumers) {
-            consumer.moved(moves, appended.end);
+            consumer.moved(moves, committed.end());
         }
-        for (draft, range) in gathered.drafts.iter().zip(&ranges) {
-            note(py, &offsets, draft, range)?;
+        for part in committed.parts() {
+            note(py, &offsets, part)?;
         }
-        if sync == SyncMode::Durable {
+        if let (SyncMode::Durable, Some(log)) = (sync, log) {
             // They are visible, whatever comes of the sync.
             self.gathered().offsets = Some(offsets.clone().unbind());
-            let (log, offset) = (home_open.topic.log(), appended.first);
-            let visible = |error: Error| error.after_append(offset);
-            patiently_after(py, patience, visible, || log.sync_to(appended.end))?;
+            let visible = |error: Error| error.after_append(committed.first());
+            patiently_after(py, patience, visible, || log.sync_to(committed.end()))?;
         }
         Ok(offsets.unbind())
     }
-}
-
-/// The cursors that move; one that moves twice ends where it was moved to last.
-fn cursors_of<'a>(gathered: &'a Gathered, moves: &'a [Move]) -> Vec<CursorMove<'a>> {
-    let free = |(name, to): &'a (Vec<u8>, CursorState)| CursorMove { name, to: *to, from: None };
-    let all = gathered.cursors.iter().map(free).chain(moves.iter().map(Move::cursor));
-    let by_name: BTreeMap<_, _> = all.map(|moved| (moved.name, moved)).collect();
-    by_name.into_values().collect()
-}
-
-/// The strongest of the topics' modes: what is written at once is synced at once.
-fn strongest(home: &Opened, drafts: &[Draft]) -> SyncMode {
-    let modes = drafts.iter().map(|draft| draft.opened.sync).chain([home.sync]);
-    let mut strongest = SyncMode::None;
-    for mode in modes {
-        strongest = match (strongest, mode) {
-            (SyncMode::Durable, _) | (_, SyncMode::Durable) => SyncMode::Durable,
-            (SyncMode::Interval, _) | (_, SyncMode::Interval) => SyncMode::Interval,
-            (SyncMode::None, SyncMode::None) => SyncMode::None,
-        };
-    }
-    strongest
 }
 
 /// Which offsets a topic got: a range, or a dict of them by partition where it has several.
 fn note(
     py: Python<'_>,
     offsets: &Bound<'_, PyDict>,
-    draft: &Draft,
-    range: &Range<u64>,
+    (topic, partition, range): &(falaj::topic::Topic, u32, std::ops::Range<u64>),
 ) -> PyResult<()> {
-    let name = &draft.opened.handle.shape.name;
     let range = PyRange::new(py, range.start as isize, range.end as isize)?;
-    if draft.opened.partitions == 1 {
-        return offsets.set_item(name, range);
+    if topic.partitions() == 1 {
+        return offsets.set_item(topic.name(), range);
     }
-    let by_partition = match offsets.get_item(name)? {
+    let by_partition = match offsets.get_item(topic.name())? {
         Some(known) => known.cast_into::<PyDict>()?,
         None => PyDict::new(py),
     };
-    by_partition.set_item(draft.partition, range)?;
-    offsets.set_item(name, by_partition)
+    by_partition.set_item(partition, range)?;
+    offsets.set_item(topic.name(), by_partition)
 }
 
 /// Who calls. Without asyncio there are no tasks, and it is not imported for this.
@@ -395,7 +243,7 @@ impl Transaction {
             headers: input::headers(headers)?,
             event_time_ns: input::time_ns(time)?,
         };
-        self.push(py, &opened, record, partition)
+        self.push(py, &opened, &[record], partition)
     }
 
     /// Append a tombstone when the transaction ends: a key without a value, by which it is deleted.
@@ -424,7 +272,7 @@ impl Transaction {
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         let opened = self.resolve(topic)?;
-        self.push(py, &opened, Incoming::tombstone(key, headers, timestamp)?, partition)
+        self.push(py, &opened, &[Incoming::tombstone(key, headers, timestamp)?], partition)
     }
 
     /// Append many records to a topic when the transaction ends.
@@ -446,21 +294,8 @@ impl Transaction {
     ) -> PyResult<()> {
         let opened = self.resolve(topic)?;
         let limit = opened.handle.open(py)?.topic.log().max_group_len();
-        let keyless = Self::partition(py, &opened, partition, None)?;
         let collector = Collector { shape: &opened.handle.shape, limit };
-        let mut records: Vec<_> = collector.each(records)?;
-        let mut gathered = self.gathered();
-        gathered.expect_open(py)?;
-        gathered.expect_log(py, &opened)?;
-        for record in records.drain(..) {
-            let key = record.key.as_ref().map(PyBytesMethods::as_bytes);
-            let to = match key {
-                Some(key) if partition.is_none() => Self::partition(py, &opened, None, Some(key))?,
-                _ => keyless,
-            };
-            gathered.draft(&opened, to).push(record);
-        }
-        Ok(())
+        self.push(py, &opened, &collector.each(records)?, partition)
     }
 
     /// Which offsets the records got, by topic, once it was committed; else None.
@@ -477,40 +312,30 @@ impl Transaction {
         home: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let home = home.map(|home| self.resolve(home)).transpose()?;
+        let home = home.map(|home| home.handle.open(py)).transpose()?;
         let mut gathered = self.gathered();
-        gathered.expect_open(py)?;
+        let inner = gathered.open(py)?;
         if let Some(home) = home {
-            gathered.expect_log(py, &home)?;
-            gathered.home = Some(home);
+            inner.keep_cursors_in(&home.topic).or_raise(py)?;
         }
-        // One that moves twice ends where it was moved to last.
-        let mut places: BTreeMap<_, _> =
-            std::mem::take(&mut gathered.cursors).into_iter().collect();
-        let moved = cursors.into_iter();
-        let to = |offset, crc| CursorState { offset, crc, turn: 0 };
-        places.extend(moved.map(|(name, offset, crc)| (name, to(offset, crc))));
-        gathered.cursors = places.into_iter().collect();
+        for (name, offset, crc) in cursors {
+            let to = CursorState { offset, crc, turn: 0 };
+            inner.move_cursor(CursorMove { name: &name, to, from: None });
+        }
         Ok(())
     }
 
-    /// Move the cursors of a consumer to behind what it handed out.
+    /// Move the cursors of a consumer to behind what it delivered.
     fn _move_consumer(&self, py: Python<'_>, consumer: &Bound<'_, Consumer>) -> PyResult<()> {
         let consumer = consumer.get();
         let moves = consumer.moves(py)?;
         let Some(home) = &consumer.home else { return Ok(()) };
-        let open = home.handle.open(py)?;
-        if open.topic.store().path() != self.store.get().directory() {
-            let (name, path) = (&consumer.name, open.topic.store().path().display());
-            let what = format!(
-                "consumer {name:?} is in the store {path}, and a transaction writes to one store: open \
-                 it in the store that the transaction is of"
-            );
-            return Err(invalid(py, what));
-        }
+        let home = home.handle.open(py)?;
         let mut gathered = self.gathered();
-        gathered.expect_open(py)?;
-        gathered.expect_log(py, home)?;
-        gathered.home.get_or_insert_with(|| home.clone());
+        let inner = gathered.open(py)?;
+        // Also where nothing moves: the log is the consumer's.
+        inner.keep_cursors_in(&home.topic).or_raise(py)?;
+        moves.iter().try_for_each(|moved| moved.join(&home.topic, inner)).or_raise(py)?;
         gathered.consumers.push((Arc::clone(&consumer.shared), moves));
         Ok(())
     }
@@ -523,12 +348,17 @@ impl Transaction {
             let what = "transactions do not nest: end the one that is open, or write to it";
             return Err(invalid(py, what));
         }
-        own.store.get().inner(py)?;
+        let store = own.store.get().inner(py)?;
         if own.gathered().phase != Phase::Fresh {
             return Err(invalid(py, "this transaction is over: begin another"));
         }
         let token = current.call_method1(pyo3::intern!(py, "set"), (&slf,))?.unbind();
         let mut gathered = own.gathered();
+        let inner = Inner::new(&store);
+        gathered.inner = Some(match own.sync {
+            Some(sync) => inner.with_sync(sync),
+            None => inner,
+        });
         (gathered.phase, gathered.token) = (Phase::Open, Some(token));
         gathered.begun_by = Some(actor);
         drop(gathered);
@@ -552,12 +382,6 @@ impl Transaction {
         if !is_whole {
             return Ok(());
         }
-        if gathered.drafts.is_empty() && gathered.home.is_none() && !gathered.cursors.is_empty() {
-            self.gathered().phase = Phase::GivenUp;
-            let what = "a transaction that moves a cursor and appends nothing has to know the log: \
-                        commit_cursor(…, into=topic)";
-            return Err(invalid(py, what));
-        }
         match self.commit(py, gathered) {
             Ok(offsets) => {
                 self.gathered().offsets = Some(offsets);
@@ -578,8 +402,7 @@ impl Transaction {
         let state = match gathered.phase {
             Phase::Fresh => "not begun".to_owned(),
             Phase::Open => {
-                let count = |d: &Draft| d.plain.count() as usize + d.rest.len();
-                format!("{} records", gathered.drafts.iter().map(count).sum::<usize>())
+                format!("{} records", gathered.inner.as_ref().map_or(0, Inner::records))
             }
             Phase::Committed => "committed".to_owned(),
             Phase::GivenUp => "given up".to_owned(),

@@ -11,7 +11,7 @@
 //!                                        ▲ A, from turn 5: refused
 //! ```
 //!
-//! What moves together with records is put together by who appends them ([`crate::topic::Group`]).
+//! Records and positions that move together are a [`Transaction`].
 //! Races: `docs/PROTOCOL.md`, "Cursors in a log".
 
 use super::cursors::{self, PendingPosition};
@@ -22,54 +22,27 @@ use crate::format::address::Address;
 use crate::format::consumer::{Position, StoredCursor, cursor_name, cursor_prefix, fingerprint};
 use crate::format::state::CursorState;
 use crate::log::CursorMove;
-use crate::topic::{Group, SyncMode, Topic};
+use crate::topic::{GroupPosition, SyncMode, Topic, Transaction};
 
-/// How far a member got in a partition, to be said in the log that keeps its cursor.
+/// A position that moves in the log that keeps it.
 #[derive(Clone, Debug)]
 pub struct Move {
     lane: usize,
-    consumer: String,
-    topic: Topic,
-    partition: u32,
     name: Vec<u8>,
     from: CursorState,
     to: CursorState,
-    position: Position,
-    /// What was read lies before it, in the log of its topic.
-    read: Address,
+    committed: Position,
+    position: GroupPosition,
 }
 
 impl Move {
-    /// What is to stand in the group.
-    pub fn cursor(&self) -> CursorMove<'_> {
-        CursorMove { name: &self.name, to: self.to, from: Some(self.from) }
-    }
-
-    /// Put on the medium what was read, where it is in another log than the cursor: a cursor that is
-    /// durable is to lie behind durable records.
+    /// Let a transaction move it. `home` is the topic in whose log the consumer keeps its cursors.
     ///
     /// # Errors
-    /// As [`crate::log::Log::sync_to`].
-    pub fn sync_input(&self, home: &Topic) -> Result<()> {
-        let log = self.topic.log();
-        let is_there = log.durable().is_some_and(|durable| durable >= self.read);
-        if is_there || log.dir() == home.log().dir() {
-            return Ok(());
-        }
-        log.sync_to(self.read).map(drop)
-    }
-
-    /// What an append that these were a part of failed with, as a member is told.
-    #[cold]
-    pub fn explain(moves: &[Self], error: Error) -> Error {
-        let Error::CursorMoved { name } = &error else { return error };
-        let Some(refused) = moves.iter().find(|moved| moved.name == *name) else { return error };
-        Error::NotOwner {
-            consumer: refused.consumer.clone(),
-            topic: refused.topic.name().to_owned(),
-            partition: refused.partition,
-            holder: "another member, or whoever moved its cursor since,".into(),
-        }
+    /// `Invalid` for a transaction that writes to another log.
+    pub fn join(&self, home: &Topic, tx: &mut Transaction) -> Result<()> {
+        let moved = CursorMove { name: &self.name, to: self.to, from: Some(self.from) };
+        tx.move_position(home, moved, self.position.clone())
     }
 }
 
@@ -78,11 +51,13 @@ pub(super) fn read(home: &Topic, name: &[u8]) -> Result<CursorState> {
     Ok(home.cursor(name)?.unwrap_or(CursorState::NONE))
 }
 
-/// Move cursors alone, each from where it has to be; returns where that ends. On the medium within the
-/// log's interval.
+/// Move cursors alone, each from where it has to be; returns where that ends. It is on the disk within the log's
+/// interval.
 pub(super) fn append(home: &Topic, cursors: &[CursorMove<'_>]) -> Result<Address> {
-    let group = Group { home, parts: &[], cursors };
-    group.commit_visible(Some(SyncMode::Interval)).map(|grouped| grouped.appended.end)
+    let mut tx = Transaction::new(home.store()).with_sync(SyncMode::Interval);
+    tx.keep_cursors_in(home)?;
+    cursors.iter().for_each(|moved| tx.move_cursor(*moved));
+    Ok(tx.commit_visible()?.end())
 }
 
 /// Forget the cursors of a consumer, all or those of some partitions, and have that on the medium.
@@ -126,17 +101,17 @@ impl Consumer {
         self.home.as_ref()
     }
 
-    /// What was handed out since the last commit, to be committed by who appends to the log that keeps the
-    /// cursors: as a part of a [`Group`], or not at all. Then [`Consumer::moved`] is to be told.
+    /// Let a transaction commit what was delivered since the last commit. After the transaction's commit, tell
+    /// the consumer with [`Consumer::moved`].
     ///
     /// # Errors
-    /// `NotOwner`; `Invalid` where the cursors are kept in the consumer's file; `Corrupt`, `Io`.
+    /// As [`Consumer::moves`] and [`Move::join`].
     ///
     /// # Examples
     /// ```
-    /// use falaj::consumer::{Consumer, Move, Start};
+    /// use falaj::consumer::{Consumer, Start};
     /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{BodyWriter, Group, Part, NewRecord, Topic};
+    /// use falaj::topic::{NewRecord, Topic, Transaction};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
@@ -147,18 +122,28 @@ impl Consumer {
     /// let mut part = adder.parts()?[0];
     /// part.next = 1;
     /// adder.handed_out(&part);
-    /// let mut body = BodyWriter::default();
-    /// body.begin(false, None);
-    /// body.push(&NewRecord::value(b"7 in all"));
-    /// let parts = [Part { topic: &sums, partition: 0, body: &body }];
-    /// let moves = adder.moves()?;
-    /// let cursors: Vec<_> = moves.iter().map(Move::cursor).collect();
-    /// let group = Group { home: &sums, parts: &parts, cursors: &cursors };
-    /// let grouped = group.commit(None).map_err(|error| Move::explain(&moves, error))?;
-    /// adder.moved(&moves, grouped.appended.end);
+    ///
+    /// let mut tx = Transaction::new(&store);
+    /// tx.append(&sums, &NewRecord::value(b"7 in all"))?;
+    /// let moves = adder.commit_in(&mut tx)?;
+    /// let committed = tx.commit()?;
+    /// adder.moved(&moves, committed.end());
     /// assert_eq!((adder.lag("orders", 0)?, sums.end(0)?), (0, 1));
     /// # Ok::<(), falaj::error::Error>(())
     /// ```
+    pub fn commit_in(&mut self, tx: &mut Transaction) -> Result<Vec<Move>> {
+        let moves = self.moves()?;
+        if let Some(home) = &self.home {
+            moves.iter().try_for_each(|moved| moved.join(home, tx))?;
+        }
+        Ok(moves)
+    }
+
+    /// The positions to commit: what was delivered since the last commit. They count once a transaction
+    /// that they [joined](Move::join) has committed, and [`Consumer::moved`] was called.
+    ///
+    /// # Errors
+    /// `NotOwner`; `Invalid` where the cursors are kept in the consumer's file; `Corrupt`, `Io`.
     pub fn moves(&mut self) -> Result<Vec<Move>> {
         if self.home.is_none() {
             let what = format!(
@@ -192,35 +177,37 @@ impl Consumer {
             let lower = StoredCursor { safe: position, ..held.cursor };
             self.note(lane, lower)?;
         }
-        Ok(Move { lane, consumer, topic, partition, name, from, to, position, read })
+        let committed = position;
+        let position = GroupPosition { consumer, topic, partition, read };
+        Ok(Move { lane, name, from, to, committed, position })
     }
 
-    /// Note that an append which ends at `end` moved these; of several for one cursor the last.
+    /// Note that a transaction, which ends at `end`, committed these positions; of several for one cursor the
+    /// last counts.
     pub fn moved(&mut self, moves: &[Move], end: Address) {
         for moved in moves {
             let Some(held) = self.lanes.get_mut(moved.lane).and_then(|lane| lane.held.as_mut())
             else {
                 continue;
             };
-            // It may have been let go and taken anew since. Of two that stood for each other in one append
+            // It may have been given up and claimed again since. Of two that stood for each other in one append
             // the last is there.
             if (moved.to.turn.wrapping_sub(held.kept.turn) as i32) < 0 {
                 continue;
             }
             (held.kept, held.rewound) = (moved.to, false);
-            let _ = self.note_kept(moved.lane, moved.position, end);
+            let _ = self.note_kept(moved.lane, moved.committed, end);
         }
     }
 
-    /// Commit these alone, and have it on the medium where it is to be `durable`.
+    /// Commit these alone, and have it on the disk where it is to be `durable`.
     pub(super) fn commit_moves(&mut self, moves: &[Move], durable: bool) -> Result<()> {
         let Some(home) = self.home.clone() else { return Ok(()) };
         if !moves.is_empty() {
-            if durable {
-                moves.iter().try_for_each(|moved| moved.sync_input(&home))?;
-            }
-            let cursors: Vec<_> = moves.iter().map(Move::cursor).collect();
-            let end = append(&home, &cursors).map_err(|error| Move::explain(moves, error))?;
+            let sync = if durable { SyncMode::Durable } else { SyncMode::Interval };
+            let mut tx = Transaction::new(home.store()).with_sync(sync);
+            moves.iter().try_for_each(|moved| moved.join(&home, &mut tx))?;
+            let end = tx.commit_visible()?.end();
             self.moved(moves, end);
         }
         if durable { home.flush() } else { Ok(()) }

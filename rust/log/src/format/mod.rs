@@ -34,6 +34,7 @@ pub mod index;
 pub mod names;
 pub mod owned;
 pub mod part;
+mod producer;
 pub mod queue;
 pub mod record;
 pub mod retention;

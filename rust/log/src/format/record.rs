@@ -144,6 +144,35 @@ impl BodyWriter {
         }
     }
 
+    /// Append any record: what the body has is encoded again if it began for less than
+    /// [that takes](BodyWriter::takes).
+    #[inline]
+    pub fn push_any(&mut self, record: &NewRecord<'_>) {
+        if !self.takes(record.is_rich(), record.event_time_ns.is_some()) {
+            self.widen(record.event_time_ns);
+        }
+        self.push(record);
+    }
+
+    #[cold]
+    fn widen(&mut self, base_ns: Option<i64>) {
+        let mut wide = Self::default();
+        wide.begin(true, base_ns);
+        if let Ok(mut records) = RecordCursor::new(self.flags, self.count, &self.body) {
+            while let Ok(Some(at)) = records.next(&self.body) {
+                let headers: Vec<_> = headers(&self.body[at.headers]).collect();
+                wide.push(&NewRecord {
+                    value: at.value.map(|value| &self.body[value]),
+                    key: at.key.map(|key| &self.body[key]),
+                    headers: &headers,
+                    event_time_ns: at.event_time_ns,
+                });
+            }
+        }
+        debug_assert_eq!(wide.count, self.count);
+        *self = wide;
+    }
+
     fn put_event_time(&mut self, event_time_ns: Option<i64>) {
         let Some(time) = event_time_ns else {
             self.plain = true;

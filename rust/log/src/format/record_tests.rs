@@ -4,6 +4,9 @@ use super::*;
 use crate::format::tests::hex;
 use proptest::prelude::*;
 
+#[path = "record_growing_tests.rs"]
+mod growing;
+
 type Owned = (Option<Vec<u8>>, Option<Vec<u8>>, Vec<(String, Option<Vec<u8>>)>, Option<i64>);
 
 fn any_record() -> impl Strategy<Value = Owned> {
@@ -462,24 +465,6 @@ fn a_headers_name_is_text() {
         let body = hex(bytes);
         let found = RecordCursor::new(0x200, 1, &body).unwrap().next(&body);
         assert_eq!(found.is_ok(), sound, "{bytes}");
-    }
-}
-
-#[test]
-fn a_writer_takes_what_its_body_has_room_for() {
-    let cases = [
-        (false, None, 0, [true, false, false, false]),
-        (true, None, 0x200, [true, false, true, false]),
-        (false, Some(5), 0x400, [true, true, false, false]),
-        (true, Some(5), 0x600, [true; 4]),
-    ];
-    for (rich, base, flags, wanted) in cases {
-        let mut writer = BodyWriter::default();
-        writer.begin(rich, base);
-        assert_eq!((writer.is_rich(), writer.flags()), (rich, flags));
-        let asked = [(false, false), (false, true), (true, false), (true, true)];
-        let taken = asked.map(|(is_rich, has_time)| writer.takes(is_rich, has_time));
-        assert_eq!(taken, wanted, "rich: {rich}, base: {base:?}");
     }
 }
 

@@ -18,11 +18,11 @@
 
 mod append;
 mod compact;
-mod group;
 mod preconditions;
 mod read;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod transaction;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,12 +39,13 @@ pub use crate::format::state::{CursorState, SequenceSpan};
 pub use crate::log::{Compacted, Last};
 pub use crate::log::{CursorMove, Precondition, RecordBatch, RecordRef, RecordRefs, Visibility};
 pub use compact::{COMPACTION_MEMORY, CompactOptions, TOMBSTONES_US};
-pub use group::{Group, Grouped, Part};
 pub use preconditions::{KnownProducer, MAX_PRODUCER_NAME};
 pub use read::{Record, Scan, Skipped, Slice};
+pub(crate) use transaction::GroupPosition;
+pub use transaction::{Committed, Transaction};
 
 /// When an append returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum SyncMode {
     /// Once everybody can see it.
     None,
@@ -224,9 +225,9 @@ impl Topic {
         if partition < self.settings.partitions {
             return Ok(self.settings.number + partition);
         }
-        let (name, partitions) = (&self.settings.name, self.settings.partitions);
+        let (name, last) = (&self.settings.name, self.settings.partitions - 1);
         let what =
-            format!("topic {name:?} has {partitions} partitions, so none numbered {partition}");
+            format!("topic {name:?} has no partition {partition}: they are numbered 0 to {last}");
         Err(Error::Invalid { what })
     }
 

@@ -31,9 +31,6 @@ fn topic(store: &Store, name: &str) -> Topic {
 fn fill(machine: &MemoryStorage, store: &Store, turns: u64) {
     let topics = ["paid", "audit", "orders"].map(|name| topic(store, name));
     drop(topic(store, "gone"));
-    let mut body = BodyWriter::default();
-    body.begin(false, None);
-    body.push(&NewRecord::value(b"of a group"));
     for turn in 0..turns {
         machine.set_now_us(machine.now_us() + 1000);
         let paid = &topics[(turn % 3) as usize];
@@ -45,10 +42,13 @@ fn fill(machine: &MemoryStorage, store: &Store, turns: u64) {
         paid.append((turn % 3) as u32, &record, Some(SyncMode::None)).unwrap();
         let once = [paid.expect_sequence("p", turn / 3).unwrap()];
         paid.append_if(0, &record, &once, Some(SyncMode::None)).unwrap();
-        let parts = [0, 1].map(|i| Part { topic: &topics[i], partition: 1, body: &body });
+        let mut tx = Transaction::new(store);
+        for topic in &topics[..2] {
+            tx.append_to(topic, 1, &NewRecord::value(b"of a group")).unwrap();
+        }
         let to = CursorState { offset: turn, crc: 1, turn: 2 };
-        let cursors = [CursorMove { name: b"reader", to, from: None }];
-        Group { home: paid, parts: &parts, cursors: &cursors }.commit(None).unwrap();
+        tx.move_cursor(CursorMove { name: b"reader", to, from: None });
+        tx.commit().unwrap();
     }
     topics[0].trim(&[(1, turns)]).unwrap();
     store.delete_topic("gone").unwrap();

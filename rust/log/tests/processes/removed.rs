@@ -9,7 +9,7 @@ use falaj::error::{Error, Remedy, Result};
 use falaj::format::address::Address;
 use falaj::format::settings::WriteMode;
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{BodyWriter, Group, NewRecord, Part, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic, Transaction};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 /// Longer than any wait here may take on a busy machine.
@@ -177,14 +177,13 @@ fn all_who_wait_for_one_sync_are_told() {
 #[test]
 fn a_transaction_in_a_removed_store_raises() {
     let place = Place::new(WriteMode::Mapped);
-    let mut body = BodyWriter::default();
-    body.begin(false, None);
-    body.push(&NewRecord::value(b"two coffees"));
-    let parts = [Part { topic: &place.topic, partition: 0, body: &body }];
-    let group = Group { home: &place.topic, parts: &parts, cursors: &[] };
-    group.commit(Some(SyncMode::Durable)).unwrap();
+    let mut tx = Transaction::new(&place.store).with_sync(SyncMode::Durable);
+    let record = NewRecord::value(b"two coffees");
+    tx.append(&place.topic, &record).unwrap();
+    tx.commit().unwrap();
     place.remove_store();
-    expect_removed(group.commit(Some(SyncMode::Durable)));
+    tx.append(&place.topic, &record).unwrap();
+    expect_removed(tx.commit());
 }
 
 #[test]

@@ -20,4 +20,5 @@ mod recorded;
 mod retention;
 mod sharing;
 mod sinks;
+mod transactions;
 mod visibility;

@@ -16,13 +16,13 @@ use falaj::consumer::{Consumer, Start};
 use falaj::format::PAGE;
 use falaj::format::checksum::{crc32, crc32_from};
 use falaj::format::names;
+use falaj::log::NewBlock;
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::real::RealStorage;
 use falaj::storage::{File, Filesystem, OpenMode, Stat, Storage};
 use falaj::store::{Store, TopicOptions};
 use falaj::topic::{
-    BodyWriter, CompactOptions, CursorMove, CursorState, Group, NewRecord, Part, Precondition,
-    SyncMode, Topic,
+    BodyWriter, CompactOptions, CursorMove, CursorState, NewRecord, Precondition, SyncMode, Topic,
 };
 
 use super::stores::{open, quietly, snapshot};
@@ -271,20 +271,25 @@ impl Running {
             body.begin(true, records.iter().find_map(|record| record.event_time_ns));
             Owned::lent(&records, |records| records.iter().for_each(|r| body.push(r)));
         }
-        let part = |topic, partition, body| Part { topic, partition, body };
-        let both = [part(wide, 2, &bodies[0]), part(beside, 1, &bodies[1])];
-        let parts = &both[..draw.below(3) as usize];
+        let is_interval = sync.unwrap_or_default() == SyncMode::Interval;
+        let block = |topic: &Topic, partition, body| block(topic, partition, body, is_interval);
+        let both = [block(wide, 2, &bodies[0]), block(beside, 1, &bodies[1])];
+        let blocks = &both[..draw.below(3) as usize];
         let from = (self.cursor > 0)
             .then(|| CursorState { offset: self.cursor, ..CursorState::default() });
         self.cursor += 1 + draw.below(5);
         let to = CursorState { offset: self.cursor, ..CursorState::default() };
-        let cursors = [CursorMove { name: b"billing", to, from }];
-        let with_cursor = parts.is_empty() || draw.below(2) == 0;
+        let moved = [Precondition::Cursor(CursorMove { name: b"billing", to, from })];
+        let with_cursor = blocks.is_empty() || draw.below(2) == 0;
         if !with_cursor {
             self.cursor = from.map_or(0, |from| from.offset);
         }
-        let cursors = if with_cursor { &cursors[..] } else { &[] };
-        Group { home: wide, parts, cursors }.commit(sync).unwrap();
+        let moved = if with_cursor { &moved[..] } else { &[] };
+        let mut firsts = vec![0; blocks.len()];
+        let appended = wide.log().append_if(moved, blocks, is_interval, &mut firsts).unwrap();
+        if sync == Some(SyncMode::Durable) {
+            wide.log().sync_to(appended.end).unwrap();
+        }
     }
 
     fn rarely(&mut self, draw: &mut Draw, topic: &Topic, partition: u32) {
@@ -339,6 +344,20 @@ impl Running {
             lasts.then(|| (name, if is_segment { segment_crc(bytes) } else { crc32(bytes) }))
         });
         named.collect()
+    }
+}
+
+fn block<'a>(topic: &Topic, partition: u32, body: &'a BodyWriter, interval: bool) -> NewBlock<'a> {
+    let (highest_event_ns, uses_append_time) = body.times();
+    NewBlock {
+        topic: topic.settings().number + partition,
+        flags: body.flags(),
+        count: body.count(),
+        body: body.body(),
+        body_crc: crc32(body.body()),
+        highest_event_ns,
+        uses_append_time,
+        interval,
     }
 }
 

@@ -14,8 +14,7 @@ use falaj::queue::{Job, Queue, QueueOptions};
 use falaj::sink;
 use falaj::store::{RetentionChange, Store, TopicOptions};
 use falaj::topic::{
-    BodyWriter, CompactOptions, CursorMove, CursorState, Group, NewRecord, Part as Records,
-    SyncMode, Topic,
+    CompactOptions, CursorMove, CursorState, NewRecord, SyncMode, Topic, Transaction,
 };
 
 use super::Wrong;
@@ -286,20 +285,15 @@ impl Sharer<'_> {
         let steps = &self.topics[2];
         let from = steps.cursor(NAME.as_bytes())?;
         let step = from.map_or(0, |cursor| cursor.offset);
-        let mut body = BodyWriter::default();
-        body.begin(false, None);
-        body.push(&NewRecord::value(&step.to_le_bytes()));
+        let mut tx = Transaction::new(steps.store()).with_sync(durable(&mut self.random));
+        tx.append_to(steps, 0, &NewRecord::value(&step.to_le_bytes()))?;
         let to = CursorState { offset: step + 1, ..CursorState::default() };
         let from = Some(from.unwrap_or(CursorState::NONE));
-        let group = Group {
-            home: steps,
-            parts: &[Records { topic: steps, partition: 0, body: &body }],
-            cursors: &[CursorMove { name: NAME.as_bytes(), to, from }],
-        };
-        match group.commit(Some(durable(&mut self.random))) {
-            Ok(grouped) if grouped.ranges[0].start == step => self.shared.add(STEPS, 1),
-            Ok(grouped) => {
-                return Err(format!("step {step} went to {:?}", grouped.ranges[0]).into());
+        tx.move_cursor(CursorMove { name: NAME.as_bytes(), to, from });
+        match tx.commit() {
+            Ok(committed) if committed.first() == step => self.shared.add(STEPS, 1),
+            Ok(committed) => {
+                return Err(format!("step {step} went to {}", committed.first()).into());
             }
             Err(Error::CursorMoved { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use falaj::consumer::{Consumer, Move, Start};
+use falaj::consumer::{Consumer, Start};
 use falaj::error::Error;
 use falaj::format::control::at;
 use falaj::queue::{Job, Queue, QueueOptions};
@@ -12,7 +12,7 @@ use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::storage::memory::MemoryStorage;
 use falaj::storage::{MapAccess, OpenMode, Storage};
 use falaj::store::{Store, StoreOptions};
-use falaj::topic::{BodyWriter, Group, NewRecord, Part, SyncMode, Topic};
+use falaj::topic::{NewRecord, SyncMode, Topic, Transaction};
 
 use crate::stores::{
     assert_holds, fill, log_dir, on_both, open, open_to_read, quietly, segment, snapshot, topic,
@@ -416,15 +416,10 @@ fn step(consumer: &mut Consumer, results: &Topic) {
     let mut part = consumer.parts().unwrap()[0];
     part.next += 1;
     consumer.handed_out(&part);
-    let mut body = BodyWriter::default();
-    body.begin(false, None);
-    body.push(&NewRecord::value(b"result"));
-    let moves = consumer.moves().unwrap();
-    let cursors: Vec<_> = moves.iter().map(Move::cursor).collect();
-    let parts = [Part { topic: results, partition: 0, body: &body }];
-    let group = Group { home: results, parts: &parts, cursors: &cursors };
-    let grouped = group.commit(Some(SyncMode::None)).unwrap();
-    consumer.moved(&moves, grouped.appended.end);
+    let mut tx = Transaction::new(results.store()).with_sync(SyncMode::None);
+    tx.append(results, &NewRecord::value(b"result")).unwrap();
+    let moves = consumer.commit_in(&mut tx).unwrap();
+    consumer.moved(&moves, tx.commit().unwrap().end());
 }
 
 /// Two logs, each of which keeps the cursor of what reads the other, and goes on at each call that the

@@ -1,7 +1,8 @@
 //! Cursors that are kept in a log: they move with what is appended there, from where they have to be.
 
 use falaj::consumer::Move;
-use falaj::topic::{BodyWriter, Group, Grouped, Part};
+use falaj::format::address::Address;
+use falaj::topic::Transaction;
 
 use super::*;
 
@@ -34,21 +35,18 @@ fn hand_out(billing: &mut Consumer, partition: u32) {
 }
 
 /// A result, and the cursors that move with it.
-fn commit(sums: &Topic, moves: &[Move], sync: SyncMode) -> falaj::error::Result<Grouped> {
-    let mut body = BodyWriter::default();
-    body.begin(false, None);
-    body.push(&NewRecord::value(b"a result"));
-    let parts = [Part { topic: sums, partition: 0, body: &body }];
-    let cursors: Vec<_> = moves.iter().map(Move::cursor).collect();
-    let group = Group { home: sums, parts: &parts, cursors: &cursors };
-    group.commit(Some(sync)).map_err(|error| Move::explain(moves, error))
+fn commit(sums: &Topic, moves: &[Move], sync: SyncMode) -> falaj::error::Result<Address> {
+    let mut tx = Transaction::new(sums.store()).with_sync(sync);
+    tx.append(sums, &NewRecord::value(b"a result"))?;
+    moves.iter().try_for_each(|moved| moved.join(sums, &mut tx))?;
+    Ok(tx.commit()?.end())
 }
 
 /// Read one record, and commit a result with the cursor.
 fn work(billing: &mut Consumer, sums: &Topic, sync: SyncMode) {
     hand_out(billing, 0);
     let moves = billing.moves().unwrap();
-    let end = commit(sums, &moves, sync).unwrap().appended.end;
+    let end = commit(sums, &moves, sync).unwrap();
     billing.moved(&moves, end);
 }
 
@@ -239,7 +237,7 @@ fn one_partition_that_was_lost_takes_the_whole_transaction_with_it() {
     }
     hand_out(&mut first, 1 - its.partition);
     let own = first.moves().unwrap();
-    let end = commit(&sums, &own, SyncMode::None).unwrap().appended.end;
+    let end = commit(&sums, &own, SyncMode::None).unwrap();
     first.moved(&own, end);
     hand_out(&mut second, its.partition);
     let theirs = second.moves().unwrap();

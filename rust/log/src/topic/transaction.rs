@@ -1,0 +1,342 @@
+//! Transactions: records for several topics of one log, and cursors, that are there together or not at all.
+//!
+//! Owns what a transaction gathers, and what makes its commit one append: all of it goes to one log, the records of
+//! a partition are one block, and one commit word makes everything visible. Invariant: before
+//! [`Transaction::commit`] nothing has happened, so a transaction that is dropped leaves nothing. A commit that
+//! failed has appended nothing, and keeps what was gathered. The positions of consumers are left to
+//! [`crate::consumer`]. See `docs/PROTOCOL.md`, "Transactions".
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::{Error, Result};
+use crate::format::address::Address;
+use crate::format::record::{BodyWriter, NewRecord};
+use crate::format::state::CursorState;
+use crate::log::{Appended, CursorMove, Log, NewBlock, Precondition};
+use crate::store::Store;
+
+use super::append::new_block;
+use super::read::topic_error;
+use super::{SyncMode, Topic};
+
+/// The partition of the next record without a key.
+static TURN: AtomicU32 = AtomicU32::new(0);
+
+/// Records for several topics of one log, and cursors, that become visible together.
+///
+/// ```
+/// use falaj::store::{Store, StoreOptions, TopicOptions};
+/// use falaj::topic::{CursorMove, CursorState, NewRecord, Topic, Transaction};
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
+/// let shop = TopicOptions { log: Some("shop".into()), ..TopicOptions::default() };
+/// let (paid, audit) = (Topic::open(&store, "paid", &shop)?, Topic::open(&store, "audit", &shop)?);
+///
+/// let mut tx = Transaction::new(&store);
+/// tx.append(&paid, &NewRecord::value(b"order 17"))?;
+/// tx.append(&audit, &NewRecord::value(b"paid: order 17"))?;
+/// let to = CursorState { offset: 18, ..CursorState::default() };
+/// tx.move_cursor(CursorMove { name: b"billing", to, from: None });
+/// assert_eq!(paid.end(0)?, 0);
+///
+/// let committed = tx.commit()?;
+/// assert_eq!(committed.offsets(&audit, 0), Some(0..1));
+/// assert_eq!(audit.cursor(b"billing")?.map(|cursor| cursor.offset), Some(18));
+/// # Ok::<(), falaj::error::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Transaction {
+    store: Store,
+    sync: Option<SyncMode>,
+    /// A topic of the log that everything goes to.
+    home: Option<Topic>,
+    parts: Vec<Part>,
+    cursors: BTreeMap<Vec<u8>, Cursor>,
+}
+
+/// Records for one partition of a topic.
+#[derive(Debug)]
+struct Part {
+    topic: Topic,
+    partition: u32,
+    body: BodyWriter,
+}
+
+#[derive(Debug)]
+struct Cursor {
+    to: CursorState,
+    from: Option<CursorState>,
+    position: Option<GroupPosition>,
+}
+
+/// What a cursor is, where it is the position of a consumer group in a partition.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupPosition {
+    pub(crate) consumer: String,
+    pub(crate) topic: Topic,
+    pub(crate) partition: u32,
+    /// What the group has read lies before this, in the log of the topic.
+    pub(crate) read: Address,
+}
+
+/// Where a transaction went.
+#[derive(Clone, Debug, Default)]
+pub struct Committed {
+    parts: Vec<(Topic, u32, Range<u64>)>,
+    end: Address,
+}
+
+impl Committed {
+    /// Each partition that got records, in the order of their first record: topic, partition, offsets.
+    pub fn parts(&self) -> &[(Topic, u32, Range<u64>)] {
+        &self.parts
+    }
+
+    /// The offsets that the records of a partition got; `None` where there were none.
+    pub fn offsets(&self, topic: &Topic, partition: u32) -> Option<Range<u64>> {
+        let number = topic.settings.number;
+        let is_its = |it: &&(Topic, u32, _)| it.0.settings.number == number && it.1 == partition;
+        self.parts.iter().find(is_its).map(|(.., offsets)| offsets.clone())
+    }
+
+    /// Where it ends in the log: it is durable once the log is durable up to there.
+    pub fn end(&self) -> Address {
+        self.end
+    }
+
+    /// The first offset of its first part.
+    pub fn first(&self) -> u64 {
+        self.parts.first().map_or(0, |(.., offsets)| offsets.start)
+    }
+}
+
+impl Transaction {
+    /// Begin a transaction on topics of a store.
+    pub fn new(store: &Store) -> Self {
+        let (parts, cursors) = (Vec::new(), BTreeMap::new());
+        Self { store: store.clone(), sync: None, home: None, parts, cursors }
+    }
+
+    /// Commit with this mode. Otherwise the strongest mode of its topics counts.
+    #[must_use]
+    pub fn with_sync(self, sync: SyncMode) -> Self {
+        Self { sync: Some(sync), ..self }
+    }
+
+    /// Append a record when the transaction commits. Its key chooses the partition; records without a key take
+    /// turns. Returns the partition.
+    ///
+    /// # Errors
+    /// `Invalid` for a topic of another log, or of another store, than the transaction writes to.
+    #[inline]
+    pub fn append(&mut self, topic: &Topic, record: &NewRecord<'_>) -> Result<u32> {
+        let partition = match record.key {
+            Some(key) => topic.partition_of(key),
+            None if topic.partitions() == 1 => 0,
+            None => TURN.fetch_add(1, Ordering::Relaxed) % topic.partitions(),
+        };
+        self.append_to(topic, partition, record).map(|()| partition)
+    }
+
+    /// Append a record to this partition of a topic when the transaction commits.
+    ///
+    /// # Errors
+    /// As [`Transaction::append`]; `Invalid` for a partition that is not there.
+    pub fn append_to(
+        &mut self,
+        topic: &Topic,
+        partition: u32,
+        record: &NewRecord<'_>,
+    ) -> Result<()> {
+        let number = topic.number(partition)?;
+        self.write_to_log_of(topic)?;
+        let is_its = |part: &Part| part.topic.settings.number + part.partition == number;
+        let found = self.parts.iter().rposition(is_its);
+        let at = found.unwrap_or_else(|| {
+            let mut body = BodyWriter::default();
+            body.begin(false, None);
+            self.parts.push(Part { topic: topic.clone(), partition, body });
+            self.parts.len() - 1
+        });
+        self.parts[at].body.push_any(record);
+        Ok(())
+    }
+
+    /// Move a cursor when the transaction commits, in the log that it writes to. A cursor that moves twice ends
+    /// where it was moved to last. A transaction without records has to
+    /// [name the log](Transaction::keep_cursors_in).
+    pub fn move_cursor(&mut self, moved: CursorMove<'_>) {
+        let cursor = Cursor { to: moved.to, from: moved.from, position: None };
+        self.cursors.insert(moved.name.to_vec(), cursor);
+    }
+
+    /// Move the position of a consumer group, which is kept in the log of a topic.
+    pub(crate) fn move_position(
+        &mut self,
+        home: &Topic,
+        moved: CursorMove<'_>,
+        position: GroupPosition,
+    ) -> Result<()> {
+        self.write_to_log_of(home)?;
+        let cursor = Cursor { to: moved.to, from: moved.from, position: Some(position) };
+        self.cursors.insert(moved.name.to_vec(), cursor);
+        Ok(())
+    }
+
+    /// Keep its cursors in the log of this topic.
+    ///
+    /// # Errors
+    /// As [`Transaction::append`].
+    pub fn keep_cursors_in(&mut self, home: &Topic) -> Result<()> {
+        self.write_to_log_of(home)
+    }
+
+    /// The log that it writes to, once that is known.
+    pub fn log(&self) -> Option<&Arc<Log>> {
+        self.home.as_ref().map(|home| &home.log)
+    }
+
+    /// How many records it has.
+    pub fn records(&self) -> u64 {
+        self.parts.iter().map(|part| u64::from(part.body.count())).sum()
+    }
+
+    /// How a commit syncs: what is appended at once is synced at once.
+    pub fn sync_mode(&self) -> SyncMode {
+        let of_parts = self.parts.iter().map(|part| part.topic.sync).max();
+        let of_home = || self.home.as_ref().map(|home| home.sync);
+        self.sync.or(of_parts).or_else(of_home).unwrap_or_default()
+    }
+
+    /// Commit it, and wait for what its mode promises. Without records and cursors nothing happens. Then it is
+    /// empty, and can be used for another one.
+    ///
+    /// # Errors
+    /// `TooLarge` for more than one append may have; `TopicDeleted`; `NotOwner` for the position of a consumer
+    /// group that another member has by now, `CursorMoved` for another cursor; `Invalid` for cursors without
+    /// a log, or more of them than it keeps; else as [`Topic::append`]. Nothing was appended then, and it can be
+    /// committed again. `DurabilityUnknown`: it is visible, and perhaps not on the disk.
+    pub fn commit(&mut self) -> Result<Committed> {
+        let (sync, home) = (self.sync_mode(), self.home.clone());
+        let committed = self.commit_visible()?;
+        if let Some(home) = home {
+            let appended = Appended { first: committed.first(), end: committed.end };
+            home.await_durability(appended, Some(sync))?;
+        }
+        Ok(committed)
+    }
+
+    /// As [`Transaction::commit`], without waiting for the disk.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`], but for `DurabilityUnknown`.
+    pub fn commit_visible(&mut self) -> Result<Committed> {
+        if self.parts.is_empty() && self.cursors.is_empty() {
+            self.home = None;
+            return Ok(Committed::default());
+        }
+        let Some(home) = &self.home else {
+            let what = "a transaction that moves a cursor and appends nothing has to know the log that keeps \
+                        it: name a topic of that log (in Python: into=)";
+            return Err(Error::Invalid { what: what.into() });
+        };
+        let sync = self.sync_mode();
+        if sync == SyncMode::Durable {
+            let positions = self.cursors.values().filter_map(|cursor| cursor.position.as_ref());
+            positions.into_iter().try_for_each(|position| position.sync_input(home))?;
+        }
+        let interval = sync == SyncMode::Interval;
+        let mut blocks: Vec<NewBlock<'_>> = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            blocks.push(new_block(part.topic.number(part.partition)?, &part.body, interval));
+        }
+        let moves = self.cursors.iter().map(|(name, cursor)| {
+            Precondition::Cursor(CursorMove { name, to: cursor.to, from: cursor.from })
+        });
+        let moves: Vec<_> = moves.collect();
+        let mut firsts = vec![0; blocks.len()];
+        let appended = home.log.append_if(&moves, &blocks, interval, &mut firsts);
+        let end = appended.map_err(|error| self.named(home, error))?.end;
+        let ends = firsts.into_iter().zip(self.parts.drain(..));
+        let parts = ends.map(|(first, part)| {
+            (part.topic, part.partition, first..first + u64::from(part.body.count()))
+        });
+        let committed = Committed { parts: parts.collect(), end };
+        self.cursors.clear();
+        self.home = None;
+        Ok(committed)
+    }
+
+    /// The error of a commit: with the topic that was deleted, or the position that is another member's.
+    #[cold]
+    fn named(&self, home: &Topic, error: Error) -> Error {
+        if let Error::CursorMoved { name } = &error {
+            let cursor = self.cursors.get(name);
+            return match cursor.and_then(|cursor| cursor.position.as_ref()) {
+                Some(position) => position.not_owner(),
+                None => error,
+            };
+        }
+        let deleted = self.parts.iter().map(|part| &part.topic).find(|topic| topic.is_deleted());
+        topic_error(error, &deleted.unwrap_or(home).settings)
+    }
+
+    /// Everything goes to one log: that of the first topic.
+    fn write_to_log_of(&mut self, topic: &Topic) -> Result<()> {
+        let Some(home) = &self.home else {
+            if topic.store.path() != self.store.path() {
+                return Err(self.another_store(topic));
+            }
+            self.home = Some(topic.clone());
+            return Ok(());
+        };
+        if topic.log.dir() == home.log.dir() {
+            return Ok(());
+        }
+        if topic.store.path() != self.store.path() {
+            return Err(self.another_store(topic));
+        }
+        let (one, other) = (home.name(), topic.name());
+        let what = format!(
+            "topics {one:?} and {other:?} live in different logs, and only what shares a log is written at \
+             once: create topics that belong together with the same log=\"…\""
+        );
+        Err(Error::Invalid { what })
+    }
+
+    #[cold]
+    fn another_store(&self, topic: &Topic) -> Error {
+        let (name, path) = (topic.name(), topic.store.path().display());
+        let what = format!(
+            "topic {name:?} is in the store {path}, and a transaction writes to one store: take the topic \
+             from {}",
+            self.store.path().display()
+        );
+        Error::Invalid { what }
+    }
+}
+
+impl GroupPosition {
+    /// Put on the disk what the group has read, where that is in another log than the cursor: a cursor that is
+    /// durable lies behind durable records.
+    fn sync_input(&self, home: &Topic) -> Result<()> {
+        let log = self.topic.log();
+        let is_there = log.durable().is_some_and(|durable| durable >= self.read);
+        if is_there || log.dir() == home.log.dir() {
+            return Ok(());
+        }
+        log.sync_to(self.read).map(drop)
+    }
+
+    fn not_owner(&self) -> Error {
+        Error::NotOwner {
+            consumer: self.consumer.clone(),
+            topic: self.topic.name().to_owned(),
+            partition: self.partition,
+            holder: "another member, or a process that moved its cursor since,".into(),
+        }
+    }
+}
