@@ -20,7 +20,7 @@ use super::control::Control;
 use super::guard::{Which, wait_for_flock};
 
 /// Bytes that a new segment is allocated with.
-pub const FIRST_ALLOCATION: u64 = 1 << 20;
+pub const FIRST_ALLOCATION: u64 = 256 << 10;
 
 /// Bytes that one append may take in segments of this size, headers included.
 pub fn max_group_len(segment_bytes: u64) -> u64 {
@@ -88,7 +88,6 @@ pub fn create(storage: &dyn Storage, dir: &Path, spec: &LogSpec) -> Result<()> {
     };
     let mark = Mark { serial: 1, position: segment.position(), clean: true, ..Mark::default() };
     segment.header(&header, &mark)?;
-    segment.sync()?;
     let segment = segment.into_segment(path, header);
     Index::replace(storage, dir, &segment, spec.segment_bytes, &[], spec.file_mode)?;
     let mut locks = vec!["lock"];
@@ -101,6 +100,8 @@ pub fn create(storage: &dyn Storage, dir: &Path, spec: &LogSpec) -> Result<()> {
     let quarantine = dir.join("quarantine");
     let made = storage.create_dir(&quarantine, dir_mode(spec.file_mode));
     made.map_err(|e| Error::io("create", &quarantine, e))?;
+    // Last, and together: a file system that keeps a journal writes it once for all that was made.
+    segment.file().sync_all().map_err(|e| Error::io("sync", segment.path(), e))?;
     storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))
 }
 

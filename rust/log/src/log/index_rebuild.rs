@@ -14,9 +14,10 @@ use crate::error::{Error, Result};
 use crate::format::index::{ENTRY_LEN, HEADER_LEN, file_len};
 use crate::format::names;
 use crate::segment::Segment;
-use crate::segment::index::{Index, write_file};
+use crate::segment::index::{Index, write_file, write_sparse};
 use crate::storage::{OpenMode, Storage};
 
+use super::open_segments::with_room;
 use super::repair_report::{RepairKind, RepairStep};
 use super::{Control, Log, enter, write_access};
 
@@ -75,7 +76,7 @@ impl Log {
         let temporary = self.dir.join(names::reindexed(member.identity().slot().into()));
         let bytes = Index::build(segment).encode(segment);
         let len = file_len(self.settings.segment_bytes.max(segment.map().len()));
-        write_file(storage, &temporary, &bytes, len, self.settings.file_mode)?;
+        write_sparse(storage, &temporary, &bytes, len, self.settings.file_mode)?;
         let path = self.dir.join(names::index(segment.sequence()));
         storage.rename_new(&temporary, &path).or_else(|error| {
             let _ = storage.unlink(&temporary);

@@ -5,14 +5,16 @@
 //! torn or hostile index can do is cost a walk.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 use crate::format::address::MAX_POSITION;
 use crate::format::index::{
     ENTRY_LEN, HEADER_LEN, IndexEntry, STRIDE, check_header, encode_header, file_len,
 };
-use crate::format::{DecodeError, names};
-use crate::storage::{Map, MapAccess, OpenMode, Storage};
+use crate::format::{DecodeError, PAGE, names};
+use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
 
 use super::walk::{SegmentWalker, Step};
 use super::{Check, Reading, Segment};
@@ -26,10 +28,33 @@ const MAX_FILE: u64 = file_len(MAX_POSITION);
 #[derive(Debug)]
 #[allow(missing_docs, reason = "a variant's sentence says what its fields are")]
 pub enum Index {
-    /// The mapped file: how many entries fit it, and the salt of their checksums.
-    Mapped { map: Map, salt: u64, entries: u64 },
+    /// The mapped file: how many entries fit it, the salt of their checksums, and, where it is open
+    /// for writing, the disk space behind it.
+    Mapped { map: Map, salt: u64, entries: u64, space: Option<IndexSpace> },
     /// Built in memory, in the order of positions.
     Built(Vec<IndexEntry>),
+}
+
+/// The disk space of an index file that is open for writing. The file has its whole length from the
+/// beginning, and its blocks are allocated shortly before entries are stored in them.
+#[derive(Debug)]
+pub struct IndexSpace {
+    file: Arc<dyn File>,
+    /// Bytes from the beginning that this process knows to be allocated.
+    allocated: AtomicU64,
+}
+
+impl IndexSpace {
+    /// Make sure that stores before `end` reach allocated blocks: one page first, then all `len` bytes.
+    #[cold]
+    fn extend(&self, end: u64, len: u64) -> bool {
+        let wanted = if end <= PAGE { PAGE.min(len) } else { len };
+        let is_done = self.file.allocate(wanted).is_ok();
+        if is_done {
+            self.allocated.store(wanted, Ordering::Relaxed);
+        }
+        is_done
+    }
 }
 
 impl Index {
@@ -92,7 +117,9 @@ impl Index {
             .map_err(|what| Error::malformed(&path, 0, what))?;
         let map = file.map(len, access).map_err(|e| Error::io("map", &path, e))?;
         let entries = len.saturating_sub(HEADER_LEN as u64) / ENTRY_LEN as u64;
-        Ok(Self::Mapped { map, salt: segment.salt(), entries })
+        let is_writable = access != MapAccess::Read;
+        let space = is_writable.then(|| IndexSpace { file, allocated: AtomicU64::new(0) });
+        Ok(Self::Mapped { map, salt: segment.salt(), entries, space })
     }
 
     /// Walk a segment as far as it is sound and note where to start from.
@@ -133,7 +160,7 @@ impl Index {
         let mut bytes = encode_header(header.log, header.sequence, header.salt).to_vec();
         entries.iter().for_each(|entry| bytes.extend(entry.encode(header.salt)));
         let len = file_len(segment_bytes).max(bytes.len() as u64);
-        write_file(storage, &temporary, &bytes, len, mode)?;
+        write_sparse(storage, &temporary, &bytes, len, mode)?;
         storage.rename_over(&temporary, &path).map_err(|e| Error::io("rename", &temporary, e))
     }
 
@@ -157,7 +184,7 @@ impl Index {
     fn entry(&self, i: u64) -> Option<IndexEntry> {
         match self {
             Self::Built(entries) => entries.get(i as usize).copied(),
-            Self::Mapped { map, salt, entries } => {
+            Self::Mapped { map, salt, entries, .. } => {
                 if i >= *entries {
                     return None;
                 }
@@ -257,14 +284,20 @@ impl Index {
         best
     }
 
-    /// Store the `i`-th entry of a writable index; beyond its capacity nothing happens.
+    /// Store the `i`-th entry of a writable index; beyond its capacity, and where the disk is full,
+    /// nothing happens.
     ///
     /// # Errors
     /// Those of `pwrite` where stores go through it.
     #[inline]
     pub fn put(&self, i: u64, entry: &IndexEntry) -> std::io::Result<bool> {
-        let Self::Mapped { map, salt, entries } = self else { return Ok(false) };
-        if i >= *entries {
+        let Self::Mapped { map, salt, entries, space: Some(space) } = self else {
+            return Ok(false);
+        };
+        let end = entry_position(i + 1);
+        let is_there = i < *entries
+            && (end <= space.allocated.load(Ordering::Relaxed) || space.extend(end, map.len()));
+        if !is_there {
             return Ok(false);
         }
         map.write(entry_position(i), &entry.encode(*salt))?;
@@ -292,11 +325,41 @@ pub fn write_file(
     len: u64,
     mode: u32,
 ) -> Result<()> {
+    fill_new(storage, path, mode, |file| {
+        file.allocate(len)?;
+        file.write_at(bytes, 0)
+    })
+}
+
+/// Make a file of `len` bytes that begins with these, which alone are allocated: behind them is a hole
+/// up to the last byte.
+///
+/// # Errors
+/// As [`write_file`].
+pub fn write_sparse(
+    storage: &dyn Storage,
+    path: &Path,
+    bytes: &[u8],
+    len: u64,
+    mode: u32,
+) -> Result<()> {
+    fill_new(storage, path, mode, |file| {
+        file.allocate(bytes.len() as u64)?;
+        file.write_at(bytes, 0)?;
+        if len > bytes.len() as u64 { file.write_at(&[0], len - 1) } else { Ok(()) }
+    })
+}
+
+fn fill_new(
+    storage: &dyn Storage,
+    path: &Path,
+    mode: u32,
+    fill: impl FnOnce(&dyn File) -> std::io::Result<()>,
+) -> Result<()> {
     let _ = storage.unlink(path);
     let file =
         storage.open(path, OpenMode::CreateNew(mode)).map_err(|e| Error::io("create", path, e))?;
-    let filled = file.allocate(len).and_then(|()| file.write_at(bytes, 0));
-    filled.map_err(|e| {
+    fill(&*file).map_err(|e| {
         let _ = storage.unlink(path);
         Error::io("write", path, e)
     })

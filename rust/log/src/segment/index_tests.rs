@@ -11,6 +11,7 @@ use crate::format::block::{BlockHeader, Kind, flag};
 use crate::segment::Block;
 use crate::segment::tests::draft::{BOTH, Draft, LEN, data};
 use crate::storage::File;
+use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 const MODE: u32 = 0o600;
 
@@ -181,4 +182,46 @@ fn no_topic_gets_one_between_when_there_are_more_entries_than_strides() {
     // 31 entries, for which there has to be more than 31 strides.
     assert!(!due(30, 31 * 4096) && due(30, 31 * 4096 + 8));
     assert!(due(10, 31 * 4096));
+}
+
+/// A segment large enough that its index has pages which nothing needs at first.
+#[test]
+fn the_blocks_of_an_index_are_allocated_when_entries_come() {
+    const LARGE: u64 = 8 << 20;
+    let draft = Draft::new();
+    let segment = draft.open(Reading::Map);
+    Index::replace(&draft.memory, &draft.dir, &segment, LARGE, &[], MODE).unwrap();
+    let path = draft.dir.join(names::index(segment.sequence()));
+    let allocated = || draft.memory.stat(&path).unwrap().allocated;
+    let len = file_len(LARGE);
+    assert_eq!(draft.memory.stat(&path).unwrap().len, len, "it is as long as it will be");
+    assert!(allocated() < len / 4, "{} of {len}", allocated());
+    let access = MapAccess::Write;
+    let index = Index::open_file(&draft.memory, &draft.dir, &segment, access).unwrap();
+    let entries = entries(&[0; 2000]);
+    assert!(index.put(0, &entries[0]).unwrap());
+    assert!(allocated() < len / 4, "a page is enough for the first");
+    // The twin takes no store where nothing is allocated.
+    for (i, entry) in (1..).zip(&entries[1..]) {
+        assert!(index.put(i, entry).unwrap(), "{i}");
+    }
+    assert!(allocated() >= len);
+    assert_eq!(index.filled(), 2000);
+}
+
+#[test]
+fn an_entry_for_which_the_disk_has_no_room_is_left_out() {
+    let draft = Draft::new();
+    let segment = draft.open(Reading::Map);
+    Index::replace(&draft.memory, &draft.dir, &segment, LEN, &[], MODE).unwrap();
+    let disk = FaultyStorage::over_memory(draft.memory.clone());
+    let access = MapAccess::Write;
+    let index = Index::open_file(&disk, &draft.dir, &segment, access).unwrap();
+    let entries = entries(&[0, 0]);
+    disk.plan(Fault::at(1, FailureKind::Errno(libc::ENOSPC)).only(Call::Allocate).forever());
+    assert!(!index.put(0, &entries[0]).unwrap());
+    assert_eq!(index.filled(), 0);
+    disk.heal();
+    assert!(index.put(0, &entries[0]).unwrap());
+    assert_eq!(index.position(0), Some(entries[0].position));
 }

@@ -6,7 +6,7 @@
 //! All that writes here happens under the claim.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::layout::temporary;
@@ -59,7 +59,20 @@ pub(super) fn prepare(
     bytes: &[u8],
     len: u64,
     mode: u32,
-) -> Result<std::path::PathBuf> {
+) -> Result<PathBuf> {
+    let (temporary, file) = begin(storage, path, bytes, len, mode)?;
+    sync(&*file, &temporary)?;
+    Ok(temporary)
+}
+
+/// As [`prepare`], but not synced yet.
+pub(super) fn begin(
+    storage: &dyn Storage,
+    path: &Path,
+    bytes: &[u8],
+    len: u64,
+    mode: u32,
+) -> Result<(PathBuf, Arc<dyn File>)> {
     let temporary = temporary(path);
     let path = temporary.as_path();
     // Left by somebody who died here; nobody is here now but the holder of the claim.
@@ -68,8 +81,12 @@ pub(super) fn prepare(
     let file = file.map_err(|error| Error::io("create", path, error))?;
     file.allocate(len).map_err(|error| Error::io("allocate", path, error))?;
     file.write_at(bytes, 0).map_err(|error| Error::io("write", path, error))?;
-    file.sync_all().map_err(|error| Error::io("sync", path, error))?;
-    Ok(temporary)
+    Ok((temporary, file))
+}
+
+/// Have a file on the medium.
+pub(super) fn sync(file: &dyn File, path: &Path) -> Result<()> {
+    file.sync_all().map_err(|error| Error::io("sync", path, error))
 }
 
 /// Rename without replacing, and have that on the medium.

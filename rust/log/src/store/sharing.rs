@@ -17,6 +17,7 @@ use super::layout::deleted;
 use super::options::TopicOptions;
 use super::{Store, files, sweep};
 use crate::error::{Error, Result};
+use crate::format::names;
 use crate::format::settings::TopicSettings;
 
 /// A topic of each log that was looked for, so that not all of them are looked at each time. Only a
@@ -62,6 +63,12 @@ impl Store {
             if let Some(found) = found.filter(|found| found.log == log) {
                 return Ok(Some(found));
             }
+        }
+        // A topic without its log is not found, so without a log of that name no topic is.
+        let logs = files::list(shared.storage(), &shared.layout.logs())?;
+        let is_of_log = |dir: &String| names::parse_log_dir(dir).is_some_and(|(of, _)| of == log);
+        if !logs.iter().any(is_of_log) {
+            return Ok(None);
         }
         let all = shared.all_topics()?.into_iter().filter_map(|(_, topic)| topic.ok());
         let found = all.into_iter().find(|topic| topic.log == log);

@@ -6,7 +6,7 @@
 //! next; whatever happens in between leaves only what [`super::sweep`] removes.
 //!
 //! ```text
-//! create: logs/x@g.tmp ─> logs/x@g ─> topics/x/topic.json.tmp ─> topics/x/topic.json
+//! create: topics/x/topic.json.tmp and logs/x@g.tmp ─> logs/x@g ─> topics/x/topic.json
 //! share:  noted in logs/x@g ───────> topics/y/topic.json.tmp ─> topics/y/topic.json
 //! delete: topics/x/topic.json ─> topic.json.deleted ─> log told and removed ─> topics/x removed
 //! ```
@@ -16,6 +16,8 @@
 //!
 //! Creating and deleting happen under the claim; looking takes no lock. What is in a log's directory
 //! is left to [`crate::log`]. (`docs/PROTOCOL.md`, "Topics".)
+
+use std::path::PathBuf;
 
 use super::claim::{Claim, Patience};
 use super::layout::Layout;
@@ -172,23 +174,32 @@ impl Store {
             files::random_id(storage, shared.layout.root())?,
         ];
         let mut topic = options.resolve(name, ids, storage.now_us());
-        match self.sibling(&topic.log)? {
-            None => {
-                shared.create_log(&topic)?;
-                pass(Point::TopicNamed);
+        let sibling = self.sibling(&topic.log)?;
+        if let Some(sibling) = &sibling {
+            if options.log.is_none() {
+                return Err(taken_log(&topic, sibling));
             }
-            Some(sibling) if options.log.is_some() => {
-                self.join_log(&claim, &mut topic, &sibling, options)?;
-            }
-            Some(sibling) => return Err(taken_log(&topic, &sibling)),
+            self.join_log(&claim, &mut topic, sibling, options)?;
         }
+        // All of it is written before any of it is synced: a file system that keeps a journal then
+        // writes that once, and not for each file.
         let directory = shared.layout.topic(name)?;
         files::make_dir(storage, &directory, shared.modes.directory)?;
-        files::sync_parent(storage, &directory)?;
         pass(Point::TopicDirectory);
-        claim.verify()?;
         let path = shared.layout.topic_settings(name)?;
-        files::put_new(storage, &path, topic.encode().as_bytes(), shared.modes.file)?;
+        let bytes = topic.encode().into_bytes();
+        let (temporary, settings) =
+            files::begin(storage, &path, &bytes, bytes.len() as u64, shared.modes.file)?;
+        let log = if sibling.is_none() { Some(shared.fill_log(&topic)?) } else { None };
+        files::sync(&*settings, &temporary)?;
+        files::sync_parent(storage, &directory)?;
+        if let Some((unfinished, log)) = log {
+            pass(Point::TopicLog);
+            files::rename_new(storage, &unfinished, &log)?;
+            pass(Point::TopicNamed);
+        }
+        claim.verify()?;
+        files::rename_new(storage, &temporary, &path)?;
         pass(Point::TopicSettings);
         change.end();
         shared.siblings.note(&topic);
@@ -264,7 +275,9 @@ impl StoreInner {
             .collect())
     }
 
-    fn create_log(&self, topic: &TopicSettings) -> Result<()> {
+    /// Make a topic's log under a temporary name and sync all of it; returns that name and the one that
+    /// it is to have.
+    fn fill_log(&self, topic: &TopicSettings) -> Result<(PathBuf, PathBuf)> {
         let path = self.layout.log(topic)?;
         let unfinished = temporary(&path);
         files::make_dir(self.storage(), &unfinished, self.modes.directory)?;
@@ -279,9 +292,7 @@ impl StoreInner {
             file_mode: self.modes.file,
         };
         log::create(self.storage(), &unfinished, &spec)?;
-        files::sync_dir(self.storage(), &unfinished)?;
-        pass(Point::TopicLog);
-        files::rename_new(self.storage(), &unfinished, &path)
+        Ok((unfinished, path))
     }
 }
 

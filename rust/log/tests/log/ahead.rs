@@ -73,7 +73,7 @@ fn room_is_there_before_the_writer_needs_it() {
 fn where_stores_are_writes_room_is_left_to_who_has_the_lock() {
     let (place, log) = place(WriteMode::Pwrite);
     let before = place.allocated();
-    append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
+    append(&log, 0, &[&vec![7; 200 << 10]]).unwrap();
     log.prefault();
     assert_eq!(place.allocated(), before);
 }
@@ -82,12 +82,12 @@ fn where_stores_are_writes_room_is_left_to_who_has_the_lock() {
 fn a_helper_that_gets_no_room_is_no_error() {
     let (place, log) = place(WriteMode::Mapped);
     let before = place.allocated();
-    append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
+    append(&log, 0, &[&vec![7; 200 << 10]]).unwrap();
     let next = place.faulty.count(Call::Allocate) + 1;
     place.faulty.plan(Fault::at(next, FailureKind::Errno(libc::ENOSPC)).only(Call::Allocate));
     log.prefault();
     assert_eq!((place.faulty.failed(), place.allocated()), (1, before));
-    append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
+    append(&log, 0, &[&vec![7; 200 << 10]]).unwrap();
     assert!(place.allocated() > before);
 }
 
@@ -96,7 +96,7 @@ fn a_segment_that_was_sealed_meanwhile_grows_no_more() {
     let (place, log) = place(WriteMode::Mapped);
     let sealed = place.allocated().sequence();
     let len = || place.len_of(sealed);
-    append(&log, 0, &[&vec![7; 900 << 10]]).unwrap();
+    append(&log, 0, &[&vec![7; 200 << 10]]).unwrap();
     log.roll_now().unwrap();
     let (before, room) = (len(), place.allocated());
     log.prefault();
@@ -166,7 +166,7 @@ fn a_helper_that_comes_too_late_takes_nothing_from_a_segment_that_others_filled(
     let member = TestMember::new(0, 1);
     let (other, log) = (open(member.beside(1)), open(member));
     log.set_helper(std::thread::current());
-    append(&log, 0, &[&vec![0; 900 << 10]]).unwrap();
+    append(&log, 0, &[&vec![0; 200 << 10]]).unwrap();
     let (stopped, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(1)));
     let (armed, counted) = (Arc::clone(&stopped), Arc::clone(&count));
     let sealed = other.committed().unwrap().sequence();
@@ -176,7 +176,7 @@ fn a_helper_that_comes_too_late_takes_nothing_from_a_segment_that_others_filled(
         }
         while other.committed().unwrap().sequence() == sealed {
             let number = counted.fetch_add(1, Ordering::SeqCst);
-            append(&other, 0, &[&vec![number as u8; 900 << 10]]).unwrap();
+            append(&other, 0, &[&vec![number as u8; 200 << 10]]).unwrap();
         }
     });
     stopped.store(true, Ordering::SeqCst);
@@ -186,5 +186,5 @@ fn a_helper_that_comes_too_late_takes_nothing_from_a_segment_that_others_filled(
     let (found, ended) = read_all(&log, 0, 0);
     ended.unwrap();
     assert_eq!(found.len() as u64, count);
-    assert!((0..).zip(&found).all(|(i, (_, value))| *value == vec![i as u8; 900 << 10]));
+    assert!((0..).zip(&found).all(|(i, (_, value))| *value == vec![i as u8; 200 << 10]));
 }

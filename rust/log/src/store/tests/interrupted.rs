@@ -136,6 +136,23 @@ fn who_opens_a_store_in_which_nothing_is_half_way_looks_at_no_topic() {
 }
 
 #[test]
+fn who_creates_a_topic_looks_at_no_other_one() {
+    let machine = machine();
+    let calls = |name: &str| {
+        let faulty = FaultyStorage::over_memory(machine.clone());
+        let store = Store::open_on(Arc::new(faulty.clone()), ROOT, &impatient()).unwrap();
+        let before = faulty.total();
+        drop(topic(&store, name).unwrap());
+        faulty.total() - before
+    };
+    let first = calls("first");
+    let store = open(&machine).unwrap();
+    (0..40).for_each(|i| drop(topic(&store, &format!("t{i}")).unwrap()));
+    drop(store);
+    assert_eq!(calls("later"), first);
+}
+
+#[test]
 fn what_one_left_is_swept_although_another_changed_something_later() {
     let machine = machine();
     let _alive = open(&machine.process()).unwrap();
