@@ -1,7 +1,6 @@
 //! Which segments are the log.
 //!
-//! Owns the list of segments that the newest connected one reaches backwards, and the open maps. A
-//! segment is connected to its predecessor when that one's end block names it, or when its own
+//! Owns the list of segments that the newest connected one reaches backwards. A segment is connected to its predecessor when that one's end block names it, or when its own
 //! header says that it supersedes; everything else in the directory is an orphan of a crash. The
 //! end of a segment's content is where its successor says (`previous.end`), not where its bytes
 //! stop being valid. See `docs/PROTOCOL.md`, "The chain".
@@ -12,21 +11,14 @@ use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
 use crate::format::block::Kind;
-use crate::format::segment::{Mark, SegmentHeader};
+use crate::format::segment::{Mark, Previous, SegmentHeader};
 use crate::format::state::End;
 use crate::format::{DecodeError, PAGE, names};
 use crate::segment::{Reading, Segment, UNREAD, expect_own, read_first_page, read_header};
 use crate::storage::{File, OpenMode, Storage};
 
+use super::open_segments::{self, OpenSegments, with_room};
 use super::{LogSettings, enter};
-
-/// Segments that stay open although nobody uses them: maps cost nothing, copies do.
-fn kept_open(reading: Reading) -> usize {
-    match reading {
-        Reading::Map => 64,
-        Reading::Pread => 4,
-    }
-}
 
 #[derive(Debug)]
 pub struct Chain {
@@ -35,17 +27,19 @@ pub struct Chain {
     generation: [u8; 16],
     reach: u64,
     reading: Reading,
+    /// Taken before `known` where both are.
+    open: Arc<Mutex<OpenSegments>>,
     known: Mutex<KnownSegment>,
 }
 
 #[derive(Debug, Default)]
 struct KnownSegment {
     sequences: Vec<u64>,
+    /// From this one on each segment continues the one listed before it, as their headers say.
+    linked_from: Option<u64>,
     headers: BTreeMap<u64, SegmentHeader>,
     /// Sequence and salt of segments that begin as they should.
     whole: BTreeSet<(u64, u64)>,
-    open: BTreeMap<u64, (Arc<Segment>, u64)>,
-    uses: u64,
     /// The newest that was listed.
     newest: u64,
     /// How often something turned out to be another than it was known to be.
@@ -89,7 +83,8 @@ impl Chain {
     pub fn new(storage: Arc<dyn Storage>, dir: &Path, settings: &LogSettings) -> Self {
         let (generation, reach) = (settings.generation, settings.segment_bytes);
         let (dir, reading, known) = (dir.to_path_buf(), settings.reading, Mutex::default());
-        Self { storage, dir, generation, reach, reading, known }
+        let open = open_segments::of_log(reading, reach);
+        Self { storage, dir, generation, reach, reading, known, open }
     }
 
     /// The log's directory.
@@ -99,45 +94,50 @@ impl Chain {
 
     /// The same segment with nothing of it in memory, for who reads without maps and has read much.
     pub fn reopen_empty(&self, segment: &Arc<Segment>) -> Result<Arc<Segment>> {
-        let mut known = enter(&self.known);
-        let other = known.open.get(&segment.sequence()).map(|(other, _)| Arc::clone(other));
+        let mut open = enter(&self.open);
+        let other = open.peek(segment.sequence());
         // One that compaction put in its place has other blocks.
         let is_same = other.as_ref().is_none_or(|other| is_same_file(other, segment));
         if let Some(other) = other.filter(|other| is_same && !other.exceeds_cache()) {
             return Ok(other);
         }
-        let (fresh, now) = (Arc::new(segment.reopen_empty()?), known.uses);
+        let fresh = Arc::new(segment.reopen_empty()?);
         if is_same {
-            known.open.insert(segment.sequence(), (Arc::clone(&fresh), now));
+            open.insert(Arc::clone(&fresh));
         }
         Ok(fresh)
     }
 
     /// The segment with this sequence, open for reading.
     pub fn segment(&self, sequence: u64) -> Result<Arc<Segment>> {
-        let mut known = enter(&self.known);
-        known.uses += 1;
-        let now = known.uses;
-        if let Some((segment, used)) = known.open.get_mut(&sequence) {
-            *used = now;
-            return Ok(Arc::clone(segment));
+        // Held until it is open, so that it is opened once.
+        let mut open = enter(&self.open);
+        if let Some(segment) = open.get(sequence) {
+            return Ok(segment);
         }
-        let segment = self.open_segment(sequence)?;
+        let segment = with_room(Some(&mut open), || self.open_segment(sequence))?;
+        open.insert(Arc::clone(&segment));
+        // Still under that lock: whoever forgets a segment forgets its header with it.
+        let mut known = enter(&self.known);
         if sequence < known.newest {
             segment.file().read_ahead();
         }
-        known.headers.insert(sequence, segment.header().clone());
-        known.open.insert(sequence, (Arc::clone(&segment), now));
-        if known.open.len() > kept_open(self.reading) {
-            close_oldest_unused(&mut known.open);
+        let header = segment.header().clone();
+        if known.headers.insert(sequence, header).is_some_and(|old| old != *segment.header()) {
+            known.linked_from = None;
         }
         Ok(segment)
     }
 
     /// As [`Chain::segment`], for a look in passing: what was not open is not kept open.
     pub fn open_uncached(&self, sequence: u64) -> Result<Arc<Segment>> {
-        let open = enter(&self.known).open.get(&sequence).map(|(open, _)| Arc::clone(open));
-        open.map_or_else(|| self.open_segment(sequence), Ok)
+        let open = enter(&self.open).peek(sequence);
+        open.map_or_else(|| with_room(None, || self.open_segment(sequence)), Ok)
+    }
+
+    /// A reader went on from this segment to another one.
+    pub fn leave(&self, sequence: u64) {
+        enter(&self.open).leave(sequence);
     }
 
     fn open_segment(&self, sequence: u64) -> Result<Arc<Segment>> {
@@ -163,12 +163,16 @@ impl Chain {
             }
             listed = now;
         };
-        let mut known = enter(&self.known);
+        let (mut open, mut known) = (enter(&self.open), enter(&self.known));
         let is_other = |header: &SegmentHeader| known.headers.get(&header.sequence) != Some(header);
         let is_changed = known.sequences != whole || forgotten.iter().any(is_other);
         known.changes += u64::from(is_changed);
         known.sequences.clone_from(&whole);
-        known.open.retain(|sequence, _| whole.binary_search(sequence).is_ok());
+        let continues =
+            |pair: &&[u64]| known.continued(pair[1]).is_some_and(|p| p.sequence == pair[0]);
+        let linked = whole.windows(2).rev().take_while(continues).count();
+        known.linked_from = whole.iter().rev().nth(linked).copied();
+        open.retain(|segment| whole.binary_search(&segment.sequence()).is_ok());
         Ok(whole)
     }
 
@@ -177,12 +181,19 @@ impl Chain {
     /// although older ones are. Returns the headers of the latter: that may be so because something is
     /// missing.
     fn forget_replaced(&self, listed: &[u64]) -> Vec<SegmentHeader> {
-        let mut known = enter(&self.known);
         let newest = listed.last().copied();
-        let open = known.open.iter().filter(|(sequence, _)| Some(**sequence) != newest);
-        let renamed = open.filter(|(_, (segment, _))| {
-            listed.binary_search(&segment.sequence()).is_ok()
-                && matches!(segment.has_its_name(&*self.storage), Ok(false))
+        let mut is_renamed = false;
+        let (mut open, mut known) = (enter(&self.open), enter(&self.known));
+        open.retain(|segment| {
+            let sequence = segment.sequence();
+            let renamed = Some(sequence) != newest
+                && listed.binary_search(&sequence).is_ok()
+                && matches!(segment.has_its_name(&*self.storage), Ok(false));
+            if renamed {
+                known.headers.remove(&sequence);
+            }
+            is_renamed |= renamed;
+            !renamed
         });
         let lacks = |header: &&SegmentHeader| {
             header.previous.is_some_and(|previous| {
@@ -191,12 +202,11 @@ impl Chain {
             })
         };
         let alone: Vec<_> = known.headers.values().filter(lacks).cloned().collect();
-        let renamed: Vec<_> = renamed.map(|(sequence, _)| *sequence).collect();
-        known.changes += u64::from(!renamed.is_empty());
-        for sequence in renamed.into_iter().chain(alone.iter().map(|header| header.sequence)) {
-            known.headers.remove(&sequence);
-            known.open.remove(&sequence);
+        known.changes += u64::from(is_renamed);
+        for header in &alone {
+            known.headers.remove(&header.sequence);
         }
+        open.retain(|open| alone.iter().all(|gone| gone.sequence != open.sequence()));
         alone
     }
 
@@ -380,7 +390,7 @@ impl Chain {
     }
 
     fn first_page(&self, sequence: u64) -> Result<(SegmentHeader, Option<Mark>)> {
-        let open = enter(&self.known).open.get(&sequence).map(|(open, _)| Arc::clone(open));
+        let open = enter(&self.open).peek(sequence);
         if let Some(segment) = open {
             return Ok((segment.header().clone(), segment.read_mark()?));
         }
@@ -416,6 +426,9 @@ impl Chain {
 
     /// What comes behind a segment. Orphans in between are passed over.
     pub fn next(&self, segment: &Segment) -> Result<Next> {
+        if let Some(next) = enter(&self.known).linked(segment) {
+            return Ok(next);
+        }
         'look: for fresh in [false, true] {
             let listed = if fresh { self.refresh()? } else { self.sequences()? };
             let is_before = listed.first().is_some_and(|first| segment.sequence() < *first);
@@ -469,10 +482,28 @@ impl Chain {
 
     /// Forget what is known of files that recovery or the clearing of a latch replaced.
     pub fn forget(&self) {
-        let mut known = enter(&self.known);
+        let (mut open, mut known) = (enter(&self.open), enter(&self.known));
         known.sequences.clear();
         known.headers.clear();
-        known.open.clear();
+        open.retain(|_| false);
+    }
+}
+
+impl KnownSegment {
+    /// What a segment's header says that it continues.
+    fn continued(&self, sequence: u64) -> Option<Previous> {
+        self.headers.get(&sequence).and_then(|header| header.previous)
+    }
+
+    /// What comes behind a segment, where all headers from there on were read and agree with the list:
+    /// then there is no other way from the newest back to it.
+    fn linked(&self, segment: &Segment) -> Option<Next> {
+        let sequence = segment.sequence();
+        self.linked_from.filter(|from| sequence >= *from)?;
+        let next = *self.sequences.get(self.sequences.binary_search(&sequence).ok()? + 1)?;
+        let previous = self.continued(next)?;
+        let is_its = (previous.sequence, previous.salt) == (sequence, segment.salt());
+        is_its.then_some(Next::Segment { sequence: next, end: previous.end })
     }
 }
 
@@ -521,13 +552,6 @@ fn disconnects(error: Error) -> Result<bool> {
     match error {
         Error::Corrupt { .. } => Ok(false),
         _ => Err(error),
-    }
-}
-
-fn close_oldest_unused(open: &mut BTreeMap<u64, (Arc<Segment>, u64)>) {
-    let unused = open.iter().filter(|(_, (segment, _))| Arc::strong_count(segment) == 1);
-    if let Some(oldest) = unused.min_by_key(|(_, (_, used))| *used).map(|(sequence, _)| *sequence) {
-        open.remove(&oldest);
     }
 }
 

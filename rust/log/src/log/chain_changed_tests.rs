@@ -128,7 +128,7 @@ fn the_one_that_was_asked_for_last_is_closed_last() {
     for sequence in [1, 2, 3, 4, 1, 5] {
         chain.segment(sequence).unwrap();
     }
-    let open: Vec<_> = enter(&chain.known).open.keys().copied().collect();
+    let open = enter(&chain.open).sequences();
     assert_eq!(open, [1, 3, 4, 5]);
 }
 

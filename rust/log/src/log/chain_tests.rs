@@ -241,25 +241,103 @@ fn a_segment_without_a_sound_mark_does_not_end_the_looking_back() {
 
 #[test]
 fn segments_that_nobody_uses_are_closed_oldest_first_and_those_in_use_stay() {
-    for (reading, kept) in [(Reading::Map, 64), (Reading::Pread, 4)] {
-        let p = Place::new();
-        p.row(70);
-        let chain = p.chain(reading);
-        let in_use = [0, 1].map(|sequence| chain.segment(sequence).unwrap());
-        for sequence in 2..70 {
-            chain.segment(sequence).unwrap();
-            chain.segment(2).unwrap();
-        }
-        let known = enter(&chain.known);
-        let mut open: Vec<_> = known.open.keys().copied().collect();
-        open.sort_unstable();
-        assert_eq!(open.len(), kept);
-        assert_eq!(open[..3], [0, 1, 2], "in use, in use, and asked for again and again");
-        assert!(open[3..].iter().copied().eq(70 - (kept as u64 - 3)..70), "{open:?}");
-        drop((known, in_use));
-        chain.forget();
-        assert!(enter(&chain.known).open.is_empty());
+    let p = Place::new();
+    p.row(70);
+    let chain = p.chain(Reading::Pread);
+    let in_use = [0, 1].map(|sequence| chain.segment(sequence).unwrap());
+    for sequence in 2..70 {
+        chain.segment(sequence).unwrap();
+        chain.segment(2).unwrap();
     }
+    let open = enter(&chain.open).sequences();
+    assert_eq!(open, [0, 1, 2, 69], "in use, in use, asked for again and again, and the last one");
+    drop(in_use);
+    chain.forget();
+    assert!(enter(&chain.open).sequences().is_empty());
+}
+
+#[test]
+fn segments_beyond_a_small_cache_stay_mapped_and_are_the_same_when_they_are_asked_for_again() {
+    let p = Place::new();
+    p.row(199);
+    let chain = p.chain(Reading::Map);
+    let first: Vec<_> = (0..200).map(|sequence| chain.segment(sequence).unwrap()).collect();
+    let weak: Vec<_> = first.iter().map(Arc::downgrade).collect();
+    drop(first);
+    for (sequence, weak) in (0..).zip(&weak) {
+        let again = chain.segment(sequence).unwrap();
+        assert!(weak.ptr_eq(&Arc::downgrade(&again)), "{sequence}");
+    }
+}
+
+#[test]
+fn behind_a_reader_few_segments_stay_open_and_one_that_was_asked_for_again_does() {
+    let p = Place::new();
+    p.row(199);
+    let chain = p.chain(Reading::Map);
+    for sequence in 0..200 {
+        chain.segment(sequence).unwrap();
+        if sequence > 0 {
+            chain.leave(sequence - 1);
+        }
+        chain.segment(5).unwrap();
+    }
+    let open = enter(&chain.open).sequences();
+    let expected: Vec<_> = std::iter::once(5).chain(135..200).collect();
+    assert_eq!(open, expected, "64 behind it, the one that it is in, and the one that is wanted");
+}
+
+#[test]
+fn where_the_system_gives_no_map_unused_ones_of_all_logs_are_closed_and_it_is_tried_again() {
+    let place = || {
+        let p = Place::new();
+        p.row(9);
+        p
+    };
+    let (one, other) = (place(), place());
+    let (idle, chain) = (one.chain(Reading::Map), other.chain(Reading::Map));
+    let in_use = idle.segment(3).unwrap();
+    for sequence in 0..10 {
+        idle.segment(sequence).unwrap();
+        chain.segment(sequence).unwrap();
+    }
+    for errno in [libc::ENOMEM, libc::EMFILE, libc::ENFILE] {
+        let mut tries = 0;
+        let opened = with_room(None, || {
+            tries += 1;
+            if tries < 2 {
+                Err(Error::io("map", chain.dir(), libc_error(errno)))
+            } else {
+                Ok(tries)
+            }
+        });
+        assert_eq!(opened.unwrap(), 2, "{errno}");
+        assert_eq!(enter(&idle.open).sequences(), [3], "the one in use");
+        assert!(enter(&chain.open).sequences().is_empty());
+        (0..10).for_each(|sequence| drop(idle.segment(sequence).unwrap()));
+    }
+    let denied = || Err::<(), _>(Error::io("map", chain.dir(), libc_error(libc::EACCES)));
+    assert!(with_room(None, denied).is_err());
+    assert_eq!(enter(&idle.open).sequences().len(), 10, "nothing is closed for another reason");
+    drop(in_use);
+}
+
+fn libc_error(errno: i32) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno)
+}
+
+#[test]
+fn what_follows_in_a_long_log_is_known_without_a_look_at_all_that_is_behind_it() {
+    let p = Place::new();
+    let row = p.row(40);
+    let chain = p.chain(Reading::Map);
+    let first = chain.segment(0).unwrap();
+    chain.refresh().unwrap();
+    assert_eq!(next(&chain, 0).unwrap(), Next::Segment { sequence: 1, end: row[0].end });
+    // A header that is read again and says something else is not passed over.
+    let changed = SegmentHeader { salt: 77, ..chain.header(20).unwrap() };
+    enter(&chain.known).headers.insert(1, changed);
+    assert!(enter(&chain.known).linked(&first).is_none());
 }
 
 #[test]

@@ -34,7 +34,8 @@ impl Log {
         if let Some(kept) = segment.index() {
             return kept;
         }
-        if let Ok(opened) = Index::open_existing(&*self.storage, &self.dir, segment) {
+        let open = || Index::open_existing(&*self.storage, &self.dir, segment);
+        if let Ok(opened) = with_room(None, open) {
             return segment.keep_index(opened);
         }
         let built = Index::build(segment);

@@ -14,7 +14,7 @@
 //! | `recover`, `recovered_tail` | what follows an incarnation change; what that leaves to who appends |
 //! | `lost_offsets` | appending behind corruption that hides the next offset, or how cursors moved |
 //! | `sync`, `latch` | what is on the medium, and what if that fails |
-//! | `chain` | which segments are the log |
+//! | `chain`, `open_segments` | which segments are the log; which of them stay open |
 //! | `read`, `data_block`, `record_batch` | cursors over committed blocks; one of them, many of them |
 //! | `count` | how many records there are between two offsets |
 //! | `seek` | from an offset, a time or an address to a place |
@@ -56,6 +56,7 @@ mod latch;
 mod lost_offsets;
 mod metadata;
 mod notifier;
+mod open_segments;
 mod preconditions;
 mod prefault;
 mod read;

@@ -341,8 +341,18 @@ impl BlockCursor {
         // Nothing of the topic lies between the base and the segment's first block.
         self.floor = self.base.unwrap_or(self.floor).max(self.floor);
         self.limit = limit;
-        self.here.segment = segment;
+        self.go_to_segment(segment);
         Ok(())
+    }
+
+    /// Stand in another segment; the one before is left behind.
+    fn go_to_segment(&mut self, segment: Arc<Segment>) {
+        let (before, now) = (self.segment().sequence(), segment.sequence());
+        // Before the other is told of: the cursor uses it no more.
+        self.here.segment = segment;
+        if before != now {
+            self.log.chain.leave(before);
+        }
     }
 
     /// Go on by offset, where the log is now.
@@ -361,6 +371,7 @@ impl BlockCursor {
 
     /// Go on in the place of another cursor, which was sent to the offset that comes next.
     pub(super) fn go_on_as(&mut self, other: Self, wanted: u64) {
+        self.go_to_segment(Arc::clone(other.segment()));
         *self = Self { expected: self.expected, floor: wanted.min(other.floor), ..other };
     }
 

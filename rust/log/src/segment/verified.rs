@@ -9,39 +9,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::block::HEADER_LEN;
 
-/// Which blocks were checked already: a bit for each 32 bytes, for no two blocks start within one.
-pub(super) struct VerifiedBitmap {
-    bits: OnceLock<Box<[AtomicU64]>>,
-    words: usize,
-}
+/// Words of a chunk: a page of bits, which stands for 1 MiB of the map.
+const CHUNK: usize = 512;
+
+type Chunk = Box<[AtomicU64; CHUNK]>;
+
+/// Which blocks were checked already: a bit for each 32 bytes, for no two blocks start within one. Memory
+/// is taken where blocks were checked, so that one lookup in a large segment takes a page of it.
+pub(super) struct VerifiedBitmap(Box<[OnceLock<Chunk>]>);
 
 impl VerifiedBitmap {
     pub(super) fn new(map_len: u64) -> Self {
-        Self { bits: OnceLock::new(), words: (map_len / (32 * 64) + 1) as usize }
+        let chunks = map_len / (HEADER_LEN * 64 * CHUNK) as u64 + 1;
+        Self((0..chunks).map(|_| OnceLock::new()).collect())
     }
 
+    /// The chunk of a position, the word in it, and the bit.
     #[inline]
-    fn place(position: u64) -> (usize, u64) {
-        let granule = position / HEADER_LEN as u64;
-        ((granule / 64) as usize, 1 << (granule % 64))
+    fn place(position: u64) -> (usize, usize, u64) {
+        let granule = (position / HEADER_LEN as u64) as usize;
+        (granule / 64 / CHUNK, granule / 64 % CHUNK, 1 << (granule % 64))
     }
 
     #[inline]
     pub(super) fn contains(&self, position: u64) -> bool {
-        let (word, bit) = Self::place(position);
-        let bits = self.bits.get();
-        bits.and_then(|b| b.get(word)).is_some_and(|w| w.load(Ordering::Relaxed) & bit != 0)
+        let (chunk, word, bit) = Self::place(position);
+        let chunk = self.0.get(chunk).and_then(OnceLock::get);
+        chunk.is_some_and(|chunk| chunk[word].load(Ordering::Relaxed) & bit != 0)
     }
 
     /// Of two threads that note neighbours at once, one may be forgotten: that block is checked once
     /// more, which costs less than a locked instruction for each.
     #[inline]
     pub(super) fn insert(&self, position: u64) {
-        let (word, bit) = Self::place(position);
-        let bits = self.bits.get_or_init(|| (0..self.words).map(|_| AtomicU64::new(0)).collect());
-        if let Some(word) = bits.get(word) {
-            word.store(word.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
-        }
+        let (chunk, word, bit) = Self::place(position);
+        let Some(chunk) = self.0.get(chunk) else { return };
+        let chunk = chunk.get_or_init(|| Box::new([const { AtomicU64::new(0) }; CHUNK]));
+        chunk[word].store(chunk[word].load(Ordering::Relaxed) | bit, Ordering::Relaxed);
     }
 }
 
@@ -51,8 +55,8 @@ mod tests {
 
     #[test]
     fn each_place_is_noted_for_itself_and_none_beyond_the_map() {
-        let checked = VerifiedBitmap::new(64 << 10);
-        let places = [0, 32, 2016, 2048, (64 << 10) - 32];
+        let checked = VerifiedBitmap::new(4 << 20);
+        let places = [0, 32, 2016, 2048, (1 << 20) - 32, 1 << 20, (4 << 20) - 32];
         assert!(places.iter().all(|place| !checked.contains(*place)));
         for (i, place) in places.iter().enumerate() {
             checked.insert(*place);

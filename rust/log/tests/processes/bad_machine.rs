@@ -72,6 +72,8 @@ fn memory_limit(path: &Path) {
     let store = open_as(path, mode);
     let orders = Topic::open(&store, "orders", &big).unwrap().with_sync(SyncMode::None);
     fill(&orders, 0, 100);
+    // In use, so that it is not closed to make room for another one.
+    let held = orders.get(0, 99).unwrap();
     limit_memory(address_space() + (16 << 20));
     // What is open goes on; what needs a map of its own is told.
     fill(&orders, 100, 200);
@@ -87,12 +89,78 @@ fn memory_limit(path: &Path) {
         assert_no_memory(&read.unwrap_err(), path);
     }
     limit_memory(1 << 40);
+    assert_eq!(held.value(), Some(value(99).as_slice()));
     fill(&orders, 250, 300);
     orders.log().roll_now().unwrap();
     fill(&orders, 300, 350);
     assert_holds(&orders, 350);
     Topic::open(&store, "other", &big).unwrap().append(0, &NewRecord::value(b"x"), None).unwrap();
     assert!(store.verify(None, &mut quietly).unwrap().is_sound());
+}
+
+/// Bytes of a segment of the long log, of a record in it, and how many records there are.
+const LONG: (u64, usize, u64) = (4 << 20, 100 << 10, 1600);
+
+fn long_value(i: u64) -> Vec<u8> {
+    let mut value = vec![i as u8; LONG.1];
+    value[..8].copy_from_slice(&i.to_le_bytes());
+    value
+}
+
+/// A log of 40 segments and more.
+fn make_long(path: &Path) {
+    let store = Store::open(path, &StoreOptions::default()).unwrap();
+    let options = TopicOptions { segment_bytes: Some(LONG.0), ..TopicOptions::default() };
+    let topic = Topic::open(&store, "long", &options).unwrap().with_sync(SyncMode::None);
+    for i in 0..LONG.2 {
+        topic.append(0, &NewRecord::value(&long_value(i)), None).unwrap();
+    }
+}
+
+fn open_long(path: &Path) -> Topic {
+    let store = Store::open(path, &StoreOptions::reading()).unwrap();
+    Topic::open(&store, "long", &Default::default()).unwrap()
+}
+
+/// Bytes of files that are resident in this process by its maps.
+fn resident() -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Read a long log from its beginning, with an eye on the memory that it takes.
+fn scan_long(path: &Path) {
+    let topic = open_long(path);
+    let (before, mut most) = (resident(), 0);
+    let (mut scan, mut first) = (topic.scan(0, 0, None).unwrap(), None);
+    for i in 0..LONG.2 {
+        let record = scan.next_record().unwrap().unwrap();
+        assert!(record.value() == Some(&long_value(i)), "{i}");
+        first.get_or_insert(record);
+        if i % 16 == 0 {
+            most = most.max(resident().saturating_sub(before));
+        }
+    }
+    assert!(scan.next_record().unwrap().is_none());
+    // That of the first record, which is held, the one that is read, and the one before it.
+    assert!(most <= 4 * LONG.0, "{most} bytes of {} were resident", LONG.2 * LONG.1 as u64);
+    assert!(first.unwrap().value() == Some(&long_value(0)), "a view outlives its pages");
+}
+
+/// Read a long log where there is room for a few of its maps, more than once and in any order.
+fn few_maps(path: &Path) {
+    let topic = open_long(path);
+    // The process finds out what it may keep before it may keep next to nothing.
+    topic.get(0, 0).unwrap();
+    limit_memory(address_space() + 10 * LONG.0);
+    let held = topic.get(0, 1).unwrap();
+    for round in 0..3 {
+        for i in (0..LONG.2).map(|i| i * 617 % LONG.2) {
+            assert!(topic.get(0, i).unwrap().value() == Some(&long_value(i)), "{round} {i}");
+        }
+    }
+    assert!(held.value() == Some(&long_value(1)));
 }
 
 /// Open, append and roll with so little memory that anything may be refused; each append that was
@@ -303,6 +371,8 @@ fn role() {
     match crate::children::role() {
         Some((role, path)) if role == "memory" => memory_limit(&path),
         Some((role, path)) if role == "starved" => starved(&path),
+        Some((role, path)) if role == "scan long" => scan_long(&path),
+        Some((role, path)) if role == "few maps" => few_maps(&path),
         Some((role, path)) if role == "failing disks" => failing_disks(&path),
         Some((role, _)) => panic!("no role {role}"),
         None => {}
@@ -320,6 +390,27 @@ fn a_memory_limit_is_an_error_and_memory_is_all_that_is_needed() {
         let (ended, said) = perform(command, "bad_machine", "memory", &path);
         assert!(ended.success() && said.contains("1 passed"), "{mode:?}: {ended:?}\n{said}");
     }
+}
+
+/// A process of its own, so that nothing else is mapped in it.
+fn of_a_long_log(role: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    make_long(&path);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env("MALLOC_ARENA_MAX", "1");
+    let (ended, said) = perform(command, "bad_machine", role, &path);
+    assert!(ended.success() && said.contains("1 passed"), "{ended:?}\n{said}");
+}
+
+#[test]
+fn a_scan_keeps_a_few_segments_in_memory_however_long_the_log_is_and_views_stay() {
+    of_a_long_log("scan long");
+}
+
+#[test]
+fn where_no_more_maps_can_be_had_reading_goes_on_with_fewer() {
+    of_a_long_log("few maps");
 }
 
 /// What a program in Rust says that ends for want of memory: in any thread, or in one that just starts.

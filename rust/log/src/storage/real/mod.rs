@@ -11,6 +11,7 @@
 //! | `file` | one open file: positional I/O, room, sync |
 //! | `descriptor` | its number, and when that is given back |
 //! | `map` | `mmap`, and stores by `pwrite` where memory is not mapped for writing |
+//! | `limits` | how many maps the process may keep |
 //! | `lock` | `flock`, all that is used of `fs2` |
 //! | [`futex`] | sleeping on a shared word |
 //!
@@ -20,6 +21,7 @@
 mod descriptor;
 mod file;
 pub mod futex;
+mod limits;
 mod lock;
 mod map;
 
@@ -39,6 +41,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::{File, Filesystem, OpenMode, Stat, Storage};
 
 pub use file::RealFile;
+pub use limits::spare_maps;
 pub use map::private as private_memory;
 
 /// The machine's own files.

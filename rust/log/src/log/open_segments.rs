@@ -1,0 +1,227 @@
+//! Segments that stay open although nobody uses them, so that the next reader finds them mapped.
+//!
+//! Owns how many these are and which is closed first. A map costs a descriptor, one of the maps that
+//! the system allows, address space, and memory for each page that was touched. All logs of a process
+//! share one allowance, which [`spare_maps`] draws from the limits of the process; when the system
+//! refuses a map all the same, every log closes what nobody uses and the caller tries again
+//! ([`with_room`]). Behind a reader that goes on to the next segment the pages are given up, so that
+//! resident memory does not grow with what was read.
+//!
+//! A segment that is closed takes its notes of verified blocks with it: opened again, it is verified
+//! again. One that is in use is never closed. What a segment is stays with [`super::chain`].
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+
+use crate::error::{Error, Result};
+use crate::segment::{Reading, Segment};
+use crate::storage::real::spare_maps;
+
+/// Segments that are kept of a log that is read without maps: each is a copy in memory.
+const COPIES: usize = 4;
+/// Segments of which a log keeps the notes after a reader went on and the pages were given up.
+const BEHIND: usize = 64;
+/// Segments that a log may keep however many other logs there are.
+const LEAST: usize = 4;
+
+/// The open segments of each log of this process.
+static LOGS: Mutex<Vec<Weak<Mutex<OpenSegments>>>> = Mutex::new(Vec::new());
+/// How many mapped segments they keep together.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The open segments of one log.
+#[derive(Debug)]
+pub struct OpenSegments {
+    by_sequence: BTreeMap<u64, Opened>,
+    uses: u64,
+    reading: Reading,
+    reach: u64,
+    /// Its part of [`OPEN`].
+    counted: usize,
+}
+
+#[derive(Debug)]
+struct Opened {
+    segment: Arc<Segment>,
+    used: u64,
+    pages: Pages,
+}
+
+/// Whether the pages of a segment are worth keeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pages {
+    /// It was asked for, and no reader has gone on from it since.
+    Wanted,
+    /// A reader went on from it.
+    Passed,
+    /// Its pages were given up.
+    Left,
+}
+
+impl Opened {
+    fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.segment) == 1
+    }
+}
+
+/// The open segments of a new log, none yet. `reach` is how many bytes one of its maps has.
+pub fn of_log(reading: Reading, reach: u64) -> Arc<Mutex<OpenSegments>> {
+    let (by_sequence, uses, counted) = Default::default();
+    let log = Arc::new(Mutex::new(OpenSegments { by_sequence, uses, reading, reach, counted }));
+    if let Some(mut logs) = all_logs() {
+        if logs.len() == logs.capacity() {
+            logs.retain(|log| log.strong_count() > 0);
+        }
+        logs.push(Arc::downgrade(&log));
+    }
+    log
+}
+
+/// Open something that takes a map or a descriptor. Where the system has none to give, segments that
+/// nobody uses are closed in all logs and it is tried once more. `own` is a log whose lock is held.
+///
+/// # Errors
+/// Those of `open`.
+pub fn with_room<T>(
+    own: Option<&mut OpenSegments>,
+    mut open: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    match open() {
+        Err(error) if is_shortage(&error) => {
+            own.into_iter().for_each(|own| own.close_to(0));
+            close_others_to(0);
+            open()
+        }
+        done => done,
+    }
+}
+
+/// True where fewer maps or descriptors would have helped.
+fn is_shortage(error: &Error) -> bool {
+    matches!(error.os_error(), Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE))
+}
+
+/// Close unused segments of each log whose lock is free, down to so many.
+fn close_others_to(most: usize) {
+    let logs: Vec<_> = all_logs().map_or_else(Vec::new, |logs| logs.clone());
+    for log in logs.iter().filter_map(Weak::upgrade) {
+        match log.try_lock() {
+            Ok(mut log) => log.close_to(most),
+            Err(TryLockError::Poisoned(log)) => log.into_inner().close_to(most),
+            Err(TryLockError::WouldBlock) => {}
+        };
+    }
+}
+
+/// The list of logs. A child that was forked while another thread held its lock never gets it, and goes
+/// on without: so the wait has an end.
+fn all_logs() -> Option<MutexGuard<'static, Vec<Weak<Mutex<OpenSegments>>>>> {
+    for _ in 0..1000 {
+        match LOGS.try_lock() {
+            Ok(logs) => return Some(logs),
+            Err(TryLockError::Poisoned(logs)) => return Some(logs.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
+}
+
+impl OpenSegments {
+    /// The open segment with this sequence, for somebody who reads it.
+    pub fn get(&mut self, sequence: u64) -> Option<Arc<Segment>> {
+        self.uses += 1;
+        let opened = self.by_sequence.get_mut(&sequence)?;
+        (opened.used, opened.pages) = (self.uses, Pages::Wanted);
+        Some(Arc::clone(&opened.segment))
+    }
+
+    /// The same, for a look that does not count as a use.
+    pub fn peek(&self, sequence: u64) -> Option<Arc<Segment>> {
+        self.by_sequence.get(&sequence).map(|opened| Arc::clone(&opened.segment))
+    }
+
+    /// Keep a segment open, in the place of one with its sequence, and close what is too much.
+    pub fn insert(&mut self, segment: Arc<Segment>) {
+        self.uses += 1;
+        let (sequence, used) = (segment.sequence(), self.uses);
+        self.by_sequence.insert(sequence, Opened { segment, used, pages: Pages::Wanted });
+        self.recount();
+        if self.reading == Reading::Pread {
+            return self.close_to(COPIES);
+        }
+        let most = spare_maps(self.reach);
+        if OPEN.load(Ordering::Relaxed) > most {
+            let logs = all_logs().map_or(1, |logs| logs.len().max(1));
+            let share = (most / logs).max(LEAST);
+            self.close_to(share);
+            // Of so many logs that each has next to nothing, none has anything to give.
+            if share > LEAST && OPEN.load(Ordering::Relaxed) > most {
+                close_others_to(share);
+            }
+        }
+    }
+
+    /// Keep those that pass; the others are closed once nobody uses them.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Segment) -> bool) {
+        self.by_sequence.retain(|_, opened| keep(&opened.segment));
+        self.recount();
+    }
+
+    /// A reader went on from this segment. Its pages are given up when nobody uses it any more: a
+    /// view that is alive may belong to the next record that is looked at, and other readers would
+    /// have to fetch their pages again. What is given up here stays in the page cache.
+    pub fn leave(&mut self, sequence: u64) {
+        if let Some(opened) = self.by_sequence.get_mut(&sequence) {
+            opened.pages = Pages::Passed;
+        }
+        let mut behind = 0;
+        for opened in self.by_sequence.values_mut() {
+            if opened.pages == Pages::Passed && opened.is_unused() {
+                opened.segment.map().leave(0, u64::MAX);
+                opened.pages = Pages::Left;
+            }
+            behind += usize::from(opened.pages == Pages::Left);
+        }
+        self.close_oldest(behind.saturating_sub(BEHIND), |opened| opened.pages == Pages::Left);
+    }
+
+    /// Close what nobody uses, longest unused first, until there are so many.
+    fn close_to(&mut self, most: usize) {
+        self.close_oldest(self.by_sequence.len().saturating_sub(most), |_| true);
+    }
+
+    fn close_oldest(&mut self, count: usize, may_go: impl Fn(&Opened) -> bool) {
+        if count == 0 {
+            return;
+        }
+        let unused = self.by_sequence.iter().filter(|(_, open)| open.is_unused() && may_go(open));
+        let mut unused: Vec<_> = unused.map(|(sequence, open)| (open.used, *sequence)).collect();
+        unused.sort_unstable();
+        for (_, sequence) in unused.into_iter().take(count) {
+            self.by_sequence.remove(&sequence);
+        }
+        self.recount();
+    }
+
+    fn recount(&mut self) {
+        let now = if self.reading == Reading::Map { self.by_sequence.len() } else { 0 };
+        OPEN.fetch_add(now, Ordering::Relaxed);
+        OPEN.fetch_sub(self.counted, Ordering::Relaxed);
+        self.counted = now;
+    }
+}
+
+impl Drop for OpenSegments {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(self.counted, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl OpenSegments {
+    /// Sequences of those that are open, lowest first.
+    pub fn sequences(&self) -> Vec<u64> {
+        self.by_sequence.keys().copied().collect()
+    }
+}
