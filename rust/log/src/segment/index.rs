@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 use crate::format::address::MAX_POSITION;
+use crate::format::block::BlockHeader;
 use crate::format::index::{
     ENTRY_LEN, HEADER_LEN, IndexEntry, STRIDE, check_header, encode_header, file_len,
 };
@@ -386,10 +387,22 @@ impl IndexBuild {
         if !block.header.is_member() {
             self.head = block.position;
         }
-        self.time = self.time.max(block.header.time);
-        let (topic, position) = (block.header.topic, self.head);
+        let BlockHeader { topic, time, .. } = block.header;
+        self.note_records(topic, self.head, time, *first, *highest_before_ns);
+    }
+
+    /// Note a block of records that stands alone or in a group that begins at this position.
+    #[inline]
+    pub(super) fn note_records(
+        &mut self,
+        topic: u32,
+        position: u64,
+        time: u64,
+        offset: u64,
+        highest_ns: i64,
+    ) {
+        self.time = self.time.max(time);
         if self.pacer.is_due(topic, position) {
-            let (offset, highest_ns) = (*first, *highest_before_ns);
             self.entries.push(IndexEntry { topic, offset, position, highest_ns });
         }
     }

@@ -428,6 +428,37 @@ impl Segment {
         (whole && (believed || self.verify_plain(word, words, position, check))).then_some(header)
     }
 
+    /// The header of a plain block in bytes that were read from this position, sound by its checksum.
+    /// `None` for all else, also for a block that reaches beyond the file.
+    #[inline]
+    fn plain_in(&self, bytes: &[u8], position: u64) -> Option<PlainHeader> {
+        let (word, len, words) = self.head_in(bytes, position)?;
+        let header = PlainHeader::parse(len, words)?;
+        let is_sound = PlainHeader::is_sound(word, words, &self.seeded, position);
+        (is_sound || planted(Canary::NoCrc)).then_some(header)
+    }
+
+    /// As [`Segment::plain_in`], for any block of records.
+    fn header_in(&self, bytes: &[u8], position: u64) -> Option<BlockHeader> {
+        let (word, len, _) = self.head_in(bytes, position)?;
+        let head = bytes.get(..(len as usize).min(MAX_HEADER_LEN))?;
+        let header = BlockHeader::parse(CommitWord { len, kind: Kind::Data }, head).ok()?;
+        self.verify(word, &Block { position, header }, head, Check::Header).ok()?;
+        Some(header)
+    }
+
+    /// The commit word of a block of records that bytes begin with, its length, and the words behind it.
+    #[inline(always)]
+    fn head_in(&self, bytes: &[u8], position: u64) -> Option<(u64, u32, [u64; 3])> {
+        let mut words = [0; HEADER_LEN / 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.get(..HEADER_LEN)?.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().ok()?);
+        }
+        let [word, rest @ ..] = words;
+        let len = CommitWord::data_len(word, self.header.salt, position)?;
+        self.reaches(position + u64::from(len)).then_some((word, len, rest))
+    }
+
     /// As [`Segment::verify`], for the block whose header [`Segment::plain`] found in these words.
     #[inline(never)]
     fn verify_plain(&self, word: u64, words: [u64; 3], position: u64, check: Check) -> bool {

@@ -14,12 +14,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::address::Address;
-use crate::format::block::{HEADER_LEN, Kind, flag};
+use crate::format::address::{Address, align};
+use crate::format::block::{HEADER_LEN, Kind, MAX_HEADER_LEN, flag};
 use crate::format::record;
 use crate::format::state::{End, LogState, topics_of};
 use crate::format::{DecodeError, PAGE};
 
+use super::index::IndexBuild;
 use super::{Block, BlockError, Check, Segment};
 
 /// Bases of the relative offsets in a segment, by topic number.
@@ -136,6 +137,75 @@ impl SegmentWalker {
         };
         self.position = block.end();
         Ok(Some(step))
+    }
+
+    /// Step over blocks of records up to `until`, each checked by its header, with one large read for many
+    /// of them, and note them. It stops early at all that is none or needs its body looked at, and at bytes
+    /// that cannot be read: that is for [`SegmentWalker::step`]. Nobody may be writing before `until`, as
+    /// what is read is not ordered.
+    pub fn skim(&mut self, segment: &Segment, until: u64, noted: &mut Option<IndexBuild>) {
+        let mut chunk = vec![0; SKIMMED.min(until.saturating_sub(self.position) as usize)];
+        while self.position < until {
+            let start = self.position;
+            let Ok(got) = segment.file().read_at(&mut chunk, start) else { return };
+            loop {
+                let rest = |walk: &Self| chunk[..got].get((walk.position - start) as usize..);
+                self.skim_plain(segment, rest(self).unwrap_or_default(), until, noted);
+                let left = rest(self).unwrap_or_default();
+                if left.len() < MAX_HEADER_LEN && self.position > start {
+                    break;
+                }
+                let Some(step) = self.step_read(segment, left, until) else { return };
+                noted.iter_mut().for_each(|noted| noted.note(&step));
+            }
+        }
+    }
+
+    /// The part of [`SegmentWalker::skim`] that nearly all blocks of most logs take: plain ones.
+    fn skim_plain(
+        &mut self,
+        segment: &Segment,
+        bytes: &[u8],
+        until: u64,
+        noted: &mut Option<IndexBuild>,
+    ) {
+        let Some(base) = self.bases.get(0).filter(|_| self.unsure.is_empty()) else { return };
+        let Some(topic) = self.state.topic_mut(0) else { return };
+        let mut rest = bytes;
+        while let Some(header) = segment.plain_in(rest, self.position) {
+            let end = self.position + align(u64::from(header.len));
+            let first = base.checked_add(u64::from(header.offset));
+            let next = first.and_then(|first| first.checked_add(u64::from(header.count)));
+            let (Some(first), Some(next)) = (first, next) else { return };
+            if header.flags & (flag::EVENT_TIME | flag::CODEC) != 0 || end > until {
+                return;
+            }
+            if let Some(noted) = noted {
+                noted.note_records(0, self.position, header.time, first, topic.highest_ns);
+            }
+            (topic.next, topic.last_crc) = (next, header.body_crc);
+            topic.highest_ns = topic.highest_ns.max(ns_of(segment, header.time));
+            rest = rest.get((end - self.position) as usize..).unwrap_or_default();
+            self.position = end;
+        }
+    }
+
+    /// As [`SegmentWalker::step`] for a block of records that stands alone and has no times of its own, by
+    /// bytes that were read from here on. Otherwise `None`, and nothing has moved.
+    #[inline]
+    fn step_read(&mut self, segment: &Segment, bytes: &[u8], until: u64) -> Option<Step> {
+        let header = segment.header_in(bytes, self.position)?;
+        let block = Block { position: self.position, header };
+        let is_alone = header.group_len == 0 && !header.is_member();
+        let has_times = header.flags & (flag::EVENT_TIME | flag::CODEC) != 0;
+        if !is_alone || has_times || block.end() > until {
+            return None;
+        }
+        let first = self.first_offset(&block).ok()?;
+        let highest_before_ns = self.state.topic(header.topic)?.highest_ns;
+        self.apply(&block, first, appended_ns(segment, &block)).ok()?;
+        self.position = block.end();
+        Some(Step::Data { block, first, highest_before_ns })
     }
 
     /// Whether a block of records or facts, met here, could be taken a step over; nothing changes.
@@ -299,6 +369,9 @@ impl SegmentWalker {
         Ok(walk)
     }
 }
+
+/// Bytes that are read at once where many blocks are passed over.
+const SKIMMED: usize = 256 << 10;
 
 /// Offsets that a topic can have in one segment.
 pub const NUMBERS: u64 = 1 << 32;

@@ -238,7 +238,17 @@ fn walk_sound(
     let mut segment = Arc::clone(segment);
     let durable = limit.map_or(durable, |limit| durable.min(limit));
     let reached = |walk: &SegmentWalker| limit.is_some_and(|limit| walk.position >= limit);
+    // Blocks until skimming is worth another try, and how many it was after the last one.
+    let (mut left, mut pause) = (0u32, 0u32);
     while !reached(&walk) {
+        // Where headers are enough the log was closed in order, and nobody writes to it.
+        if check == Check::Header && left == 0 {
+            let before = walk.position;
+            walk.skim(&segment, durable, &mut noted);
+            pause = if walk.position > before { 0 } else { (2 * pause).clamp(1, 4096) };
+            left = pause;
+        }
+        left = left.saturating_sub(1);
         let position = walk.position;
         if segment.exceeds_cache() {
             segment = Arc::new(segment.reopen_empty()?);
