@@ -83,11 +83,18 @@ ROWS = (
     Row("python_lookup_single", "random topic[i] of 1 M records appended singly", "time",
         "list[i]", Bar(most=2 * US)),
     Row("python_lookup_batched", "… by extend(1,000)", "time", "list[i]", Bar(most=3 * US)),
+    Row("lookup_grown", "… of a topic of 200 segments, warm", "time", "", Bar(most=10 * US)),
+    Row("scan_resident", "resident after iterating over 200 segments, of what was read", "number",
+        "", Bar(most=0.05)),
+    Row("create_topics", "creating 200 topics", "time", "", Bar(most=2000 * MS)),
+    Row("create_topics_disk", "… MiB of disk", "number", "", Bar(most=100)),
     Row("start", "new process: import, open, first append", "time", "", Bar(most=40 * MS)),
     Row("start_many_segments", "… more where the topic has 1,000 segments", "time", "",
         Bar(most=5 * MS)),
     Row("open_many_topics", "opening from Rust, first append: 10,000 topics in one log", "time",
         "one topic, empty", Bar(most=20 * MS)),
+    Row("open_large_segment", "… a full active segment that was closed in order", "time",
+        "one topic, empty", Bar(most=15 * MS)),
     Row("take_over", "take-over from a killed writer", "time", "a killed flock",
         Bar(most=50 * MS)),
     Row("transaction", "a transaction: a record to each of two topics", "time", "",
@@ -137,7 +144,6 @@ SPARK_REFERENCES = (
 
 # Measured beside, for orientation; no bar.
 REFERENCES = (
-    Row("open_large_segment", "opening a log with 34 MB in its active segment", "time", "", Bar()),
     Row("memcpy", "memcpy of 100 bytes at its speed for large blocks", "time", "", Bar()),
     Row("fdatasync", "mapped store and fdatasync (F)", "time", "", Bar()),
     Row(

@@ -14,7 +14,7 @@ NAMES = {
     "rust scan, verified": "rust_scan_verified",
     "rust durable append, fresh pages": "rust_durable",
     "rust open, 10,000 topics in a log": "open_many_topics",
-    "rust open, 34 MB in the active segment": "open_large_segment",
+    "rust open, a full active segment": "open_large_segment",
 }
 
 

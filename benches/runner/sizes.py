@@ -37,6 +37,11 @@ class Sizes:
     """New processes of each kind."""
     segments: int = 1_000
     """Of the topic with many."""
+    grown_segments: int = 200
+    """Of the topic in which records are looked up all over."""
+    grown_segment_bytes: int = 2 << 20
+    new_topics: int = 200
+    """Created one after the other in a new store."""
     segment_bytes: int = 64 << 20
     """Of the segment whose size on the disk is taken: the default."""
     kills: int = 15
@@ -74,6 +79,9 @@ TINY = Sizes(
     idle_s=0.1,
     starts=1,
     segments=3,
+    grown_segments=3,
+    grown_segment_bytes=64 << 10,
+    new_topics=2,
     segment_bytes=64 << 10,
     kills=1,
     tables=2_000,
