@@ -554,3 +554,8 @@ def test_the_tree_has_models_for_shuttle_to_draw_schedules_of() -> None:
     code = "".join(map(house.rust_code, models.values()))
     assert "RandomScheduler::new_from_seed" in code
     assert "PctScheduler::new_from_seed" in code
+
+
+def test_nothing_that_only_machines_read_lies_in_docs() -> None:
+    beside = [path for path in files() if path.startswith("docs/") and not path.endswith(".md")]
+    assert [path for path in beside if not path.startswith("docs/images/")] == []

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Change the rooms' code a little, again and again, and look whether a test notices.
 
-Owns: which mutants are tried when, and what is known of each, in docs/mutants, a file for each
+Owns: which mutants are tried when, and what is known of each, in tests/mutants, a file for each
 room. A mutant is known by its file, what it changes, the how-manieth of its kind it is in its
 function, and that function's text; of all this the file keeps a mark. Invariant: what was killed is
 not tried again while its function is the same, wherever that stands; a survivor is, and what took
@@ -43,7 +43,7 @@ INTERRUPTED = 128 + 2  # as a shell says it of who ended at Ctrl-C
 FOUND_SOMETHING = {0, 2, 3}
 
 
-LEDGER = ROOT / "docs" / "mutants"
+LEDGER = ROOT / "tests" / "mutants"
 HEAD = """\
 # What is known of the changes to the room {room}, for tools/mutants.py, which writes this file:
 # marks of changes, and whether a test failed ("caught"), none did ("missed"), the tests took too

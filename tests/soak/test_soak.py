@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from soak import counts, harnesses, ledger, sketch, sources
-from soak.__main__ import enter, programs_in, which
+from soak.__main__ import PAGE, SKETCH, enter, programs_in, which
 from soak.harnesses import ROOT, VARIANTS, Turn, everything
 from soak.keeper import descendants, die_with_parent
 from soak.state import Job, State
@@ -272,9 +272,17 @@ def test_sketches_count_what_they_saw_together_once() -> None:
     assert sketch.count(b"") == 0
 
 
-def test_of_all_soaks_each_state_counts_once(tmp_path: Path) -> None:
-    page, home = tmp_path / "PAGE.md", tmp_path / "home"
+def empty_ledger(root: Path) -> Path:
+    """Make a tree with a ledger without rows and a place for the sketch; name the ledger."""
+    page = root / PAGE
+    page.parent.mkdir()
+    (root / SKETCH).parent.mkdir(parents=True)
     page.write_text(f"{ledger.HEAD}\n{ledger.RULE}\n")
+    return page
+
+
+def test_of_all_soaks_each_state_counts_once(tmp_path: Path) -> None:
+    page, home = empty_ledger(tmp_path), tmp_path / "home"
     (home / "explore").mkdir(parents=True)
     counted: list[Any] = []
     # The second soak sees what the first saw, too; the third is the second, which goes on.
@@ -282,7 +290,7 @@ def test_of_all_soaks_each_state_counts_once(tmp_path: Path) -> None:
         kept = {"sketch": half.hex(), "counts": {"first": 1, "second": 0, "deaths": 0}}
         (home / "explore/explore-0-1.json").write_text(json.dumps(kept))
         state = State(seed, "0.1.0", "abc", seconds=60.0)
-        enter(state, counts.done_in(home), home, page)
+        enter(state, counts.done_in(home), home, tmp_path)
         *rows, total = page.read_text().splitlines()[2:]
         counted.append((len(rows), ledger.figure(ledger.cells_of(total)["states"], 0)))
     assert counted[0] == (1, pytest.approx(20_000, rel=0.02))
@@ -303,7 +311,7 @@ def test_the_ledger_counts_what_the_file_of_sketches_tells() -> None:
     page = (ROOT / "docs/RELIABILITY.md").read_text()
     total = next(line for line in page.splitlines() if line.startswith(f"| {ledger.ALL} |"))
     told = ledger.figure(ledger.cells_of(total)["states"], 0)
-    assert told == sketch.count(sketch.read(ROOT / "docs/states.txt"))
+    assert told == sketch.count(sketch.read(ROOT / SKETCH))
 
 
 def test_what_the_harnesses_keep_is_what_is_counted(tmp_path: Path) -> None:
@@ -422,8 +430,7 @@ def test_another_soak_begins_aloud(tmp_path: Path) -> None:
 def test_what_a_soak_did_that_was_killed_is_entered_before_it_is_forgotten(
     tmp_path: Path,
 ) -> None:
-    page, home = tmp_path / "PAGE.md", tmp_path / "home"
-    page.write_text(f"{ledger.HEAD}\n{ledger.RULE}\n")
+    page, home = empty_ledger(tmp_path), tmp_path / "home"
     (home / "kill").mkdir(parents=True)
     (home / "kill/kill-1.json").write_text(
         '{"kills": 12, "acknowledged": 3456, "kills_at_points": 7}'
@@ -431,7 +438,7 @@ def test_what_a_soak_did_that_was_killed_is_entered_before_it_is_forgotten(
     killed = State(77, "0.1.0, abc", "others", seconds=120.0)
     killed.save(home / "state.json")
     said: list[str] = []
-    assert which(home, False, None, said.append, page).seed != 77
+    assert which(home, False, None, said.append, tmp_path).seed != 77
     row = ledger.cells_of(page.read_text().splitlines()[2])
     assert (row["seed"], row["records"], row["time"]) == ("77", "3,456", "0 h 2 min")
     assert "3,456" in " ".join(said)
@@ -440,7 +447,7 @@ def test_what_a_soak_did_that_was_killed_is_entered_before_it_is_forgotten(
     page.write_text(page.read_text().replace("nothing", "nothing, says who looked"))
     known = State(77, "0.1.0, abc", "others", seconds=120.0, entered=120.0)
     known.save(home / "state.json")
-    which(home, False, None, said.append, page)
+    which(home, False, None, said.append, tmp_path)
     assert "says who looked" in page.read_text()
 
 

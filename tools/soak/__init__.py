@@ -12,7 +12,7 @@
 | `driver` | which piece is next, what becomes of a finding, room on the disks, the end |
 | `progress` | the table for people |
 | `ledger` | the row in docs/RELIABILITY.md |
-| `sketch` | how many different crash states all soaks came by; docs/states.txt |
+| `sketch` | how many different crash states all soaks came by; tools/soak/states.txt |
 
 Section "How to soak" of docs/RELIABILITY.md says what a user sees. Nothing here judges falaj: the
 harnesses do.

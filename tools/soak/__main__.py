@@ -21,15 +21,15 @@ from soak.pieces import wipe
 from soak.progress import Progress, clock, line
 from soak.state import State, put
 
-PAGE = ROOT / "docs/RELIABILITY.md"
-SKETCH = "states.txt"
-"""Beside it."""
+PAGE = "docs/RELIABILITY.md"
+SKETCH = "tools/soak/states.txt"
 
 
-def enter(state: State, done: Counter[str], home: Path, page: Path = PAGE) -> str:
+def enter(state: State, done: Counter[str], home: Path, root: Path = ROOT) -> str:
     """Put the row of a soak into the ledger, and remember that it is there."""
     new = ledger.row(state, done, datetime.datetime.now(datetime.UTC).date())
-    different = sketch.take_in(page.with_name(SKETCH), sketches(kept_in(home / "explore")))
+    page, seen = root / PAGE, root / SKETCH
+    different = sketch.take_in(seen, sketches(kept_in(home / "explore")))
     put(page, ledger.enter(page.read_text(), new, different))
     state.entered = state.seconds
     state.save(home / "state.json")
@@ -37,7 +37,7 @@ def enter(state: State, done: Counter[str], home: Path, page: Path = PAGE) -> st
 
 
 def which(
-    home: Path, anew: bool, seed: int | None, say: Callable[[str], None], page: Path = PAGE
+    home: Path, anew: bool, seed: int | None, say: Callable[[str], None], root: Path = ROOT
 ) -> State:
     """Go on with the soak that is there, if it is of these sources; begin another otherwise."""
     version, mark = sources.version(ROOT), sources.mark(ROOT)
@@ -51,7 +51,7 @@ def which(
         say(f"soak {state.seed} of {state.version} is over{left}")
     if state is not None and state.seconds > state.entered:
         # It was killed, and what it did would be forgotten with its files.
-        say(f"entered in {page.name}:\n{enter(state, done_in(home), home, page)}")
+        say(f"entered in {PAGE}:\n{enter(state, done_in(home), home, root)}")
     for folder in home.iterdir():
         if folder.name not in ("found", "built", "programs", "lock"):
             wipe(folder) if folder.is_dir() else folder.unlink()
@@ -114,7 +114,7 @@ def main() -> int:
         except KeyboardInterrupt:
             sound, interrupted = not state.found, True
         progress.say(line(soak))
-    print(f"in {PAGE.relative_to(ROOT)}:\n{enter(state, soak.done(), home)}")
+    print(f"in {PAGE}:\n{enter(state, soak.done(), home)}")
     for where in state.found:
         print(f"FOUND: {where}/README.txt")
     if interrupted:

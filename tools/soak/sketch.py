@@ -1,8 +1,8 @@
 """How many different crash states all soaks together came by, as far as they left their sketches.
 
-Owns the arithmetic of `Sketch` in rust/sim/src/seen.rs, and the file beside the ledger that holds
-the union of all soaks' sketches. Invariant: what is taken in twice counts once, so a soak that goes
-on, and two that saw the same, add what is new and nothing else.
+Owns the arithmetic of `Sketch` in rust/sim/src/seen.rs, and the file `states.txt` beside this one,
+which holds the union of all soaks' sketches. Invariant: what is taken in twice counts once. So a
+soak that goes on, and two that saw the same, add what is new and nothing else.
 """
 
 import base64
