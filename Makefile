@@ -30,7 +30,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python test-rust test-loom test-shuttle test-python test-spark test-spark-release \
-	test-spark-all bench bench-spark bench-plots demo wheel format clean
+	test-spark-all bench bench-spark bench-plots demo docs docs-serve wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -210,6 +210,15 @@ bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the tabl
 demo: $(CORE) ## the main job on real flights; under three minutes after the build
 	$(BIN)/falaj demo
 
+# mkdocs.yml says where it lies. What griffe complains of in docstrings, zensical only passes on.
+docs: .venv/.docs ## the documentation site, in .site/html; warnings are errors
+	$(BIN)/python tools/site.py
+	$(BIN)/zensical build --clean --strict 2>&1 | tee .site/words
+	! grep griffe: .site/words
+
+docs-serve: docs ## show that site on http://localhost:8000; `make docs` in another shell renews it
+	$(BIN)/zensical serve
+
 wheel: .venv/.dev ## the abi3 wheel and the source package, in dist/ (or DIST=)
 	rm -rf "$(DIST)"
 	$(MATURIN) build --release --locked --out "$(DIST)"
@@ -221,7 +230,7 @@ format: $(CORE) ## let the formatters have their way
 	$(BIN)/ruff format
 
 clean: ## remove what the targets above made
-	rm -rf .venv dist falaj-demo $(CORE) benches/results .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .site .cache dist falaj-demo $(CORE) benches/results .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find python tests tools benches -name __pycache__ -prune -exec rm -rf {} +
 	cargo clean
 
@@ -239,6 +248,10 @@ clean: ## remove what the targets above made
 
 .venv/.bench: pyproject.toml tools/extras.py .venv/.made | check-tools
 	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py bench)
+	touch $@
+
+.venv/.docs: pyproject.toml tools/extras.py .venv/.made | check-tools
+	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py docs)
 	touch $@
 
 .PRECIOUS: .venv/.spark-%/.made

@@ -1,4 +1,4 @@
-"""The blocks of code in README.md and docs/guide, and how they are run.
+"""The blocks of code in README.md and the pages for users, and how they are run.
 
 A page runs from top to bottom in an empty directory, as a reader would type it: its Python blocks
 share one namespace, its shell blocks one directory. `page_driver.py` is the program that does it,
@@ -90,7 +90,10 @@ def blocks(page: str, text: str) -> list[Block]:
 
 def pages() -> dict[str, str]:
     """Text of the pages whose blocks are held to run."""
-    paths = [ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
+    docs = ROOT / "docs"
+    folders = (path for name in ("guide", "quickstart") for path in sorted((docs / name).glob("*.md")))
+    alone = (docs / f"{name}.md" for name in ("concepts", "cookbook", "faq", "index", "support"))
+    paths = [ROOT / "README.md", *folders, *alone]
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
 
 

@@ -40,7 +40,7 @@ def _encoded(name: str) -> bytes:
 class Cursor(tuple[bytes, int, int]):
     """A place up to which somebody has read: `(name, offset, checksum)`.
 
-    Args:
+    Attributes:
         name: What the cursor is called in the log that keeps it, 1 to 512 bytes.
         offset: Offset of the next record to be read.
         checksum: Something of what was read that would differ if the input were another, 32 bits;

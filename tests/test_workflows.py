@@ -1,0 +1,112 @@
+"""The workflows of .github run what the Makefile has, with few rights and pinned actions."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from house import ROOT
+
+WORKFLOWS = {
+    path.name: path.read_text() for path in sorted((ROOT / ".github/workflows").glob("*.yml"))
+}
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+
+
+def steps(workflow: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield each step with its job."""
+    for job in yaml.safe_load(workflow)["jobs"].values():
+        yield from ((job, step) for step in job["steps"])
+
+
+def targets(workflow: str) -> set[str]:
+    """Name what its steps make; for a target that a matrix names, each of them."""
+    found = set[str]()
+    for job, step in steps(workflow):
+        for target in re.findall(r"\bmake ((?:[\w-]+|\$\{\{ [\w.]+ \}\})+)", step.get("run", "")):
+            key = re.fullmatch(r"\$\{\{ matrix\.(\w+) \}\}", target)
+            found |= set(job["strategy"]["matrix"][key[1]]) if key else {target}
+    return found
+
+
+def unknown(workflow: str) -> set[str]:
+    """Name the targets that the Makefile does not have."""
+    return targets(workflow) - TARGETS
+
+
+def unpinned(workflow: str) -> list[str]:
+    """List the actions that are of no version: any code could come in under their names."""
+    used = [step["uses"] for _, step in steps(workflow) if "uses" in step]
+    return [action for action in used if not re.search(r"@(v\d+(\.\d+)*|[0-9a-f]{40})$", action)]
+
+
+def programs_missing(workflow: str) -> list[str]:
+    """List the programs of the repository that a step runs and that are not there."""
+    text = "\n".join(str(step.get("run", "")) for _, step in steps(workflow))
+    named = re.findall(r"(?<![\w./])((?:\.ci|tools)/[\w.-]+)", text)
+    return [name for name in named if not (ROOT / name).is_file()]
+
+
+def test_there_are_workflows_for_changes_wheels_and_pages() -> None:
+    assert {"ci.yml", "wheels.yml", "docs.yml"} <= WORKFLOWS.keys()
+    assert ".ci/run" in WORKFLOWS["ci.yml"]
+    assert "make check" in (ROOT / ".ci/run").read_text()
+    assert targets(WORKFLOWS["docs.yml"]) == {"docs"}
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_what_a_workflow_makes_is_a_target(name: str) -> None:
+    assert unknown(WORKFLOWS[name]) == set()
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_actions_are_of_a_version(name: str) -> None:
+    assert unpinned(WORKFLOWS[name]) == []
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_programs_that_a_workflow_runs_are_there(name: str) -> None:
+    assert programs_missing(WORKFLOWS[name]) == []
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_may_only_read_and_each_job_has_an_end(name: str) -> None:
+    workflow = yaml.safe_load(WORKFLOWS[name])
+    assert workflow["permissions"] == {"contents": "read"}
+    jobs = workflow["jobs"].values()
+    assert all(job["timeout-minutes"] for job in jobs)
+    writing = [job for job in jobs if "write" in job.get("permissions", {}).values()]
+    assert all("environment" in job and "refs/" in job["if"] for job in writing)
+
+
+def test_wheels_are_built_for_both_processors_and_both_c_libraries() -> None:
+    matrix = yaml.safe_load(WORKFLOWS["wheels.yml"])["jobs"]["wheel"]["strategy"]["matrix"]
+    built = {(wheel["target"], wheel["libc"]) for wheel in matrix["include"]}
+    libraries = ("2_28", "musllinux_1_2")
+    assert built == {(target, libc) for target in ("x86_64", "aarch64") for libc in libraries}
+    support = (ROOT / "docs/support.md").read_text()
+    assert all(library in support for library in libraries)
+
+
+def test_bad_workflows_are_complained_of() -> None:
+    bad = """
+jobs:
+  a:
+    strategy: { matrix: { target: [test, gone] } }
+    steps:
+      - uses: actions/checkout@main
+      - run: make ${{ matrix.target }} && tools/nothing
+      - run: make tset
+"""
+    assert unknown(bad) == {"gone", "tset"}
+    assert unpinned(bad) == ["actions/checkout@main"]
+    assert programs_missing(bad) == ["tools/nothing"]
+
+
+def test_dependabot_looks_after_crates_packages_and_actions() -> None:
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
+    kinds = {update["package-ecosystem"] for update in updates}
+    assert kinds == {"cargo", "pip", "github-actions"}
+    assert all((ROOT / update["directory"].strip("/")).is_dir() for update in updates)
