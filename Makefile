@@ -212,7 +212,7 @@ demo: $(CORE) ## the main job on real flights; under three minutes after the bui
 
 # mkdocs.yml says where it lies. What griffe complains of in docstrings, zensical only passes on.
 docs: .venv/.docs ## the documentation site, in .site/html; warnings are errors
-	$(BIN)/python tools/site.py
+	$(BIN)/python tools/site_pages.py
 	$(BIN)/zensical build --clean --strict 2>&1 | tee .site/words
 	! grep griffe: .site/words
 

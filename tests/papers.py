@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from house import ROOT
@@ -91,9 +92,9 @@ def blocks(page: str, text: str) -> list[Block]:
 def pages() -> dict[str, str]:
     """Text of the pages whose blocks are held to run."""
     docs = ROOT / "docs"
-    folders = (path for name in ("guide", "quickstart") for path in sorted((docs / name).glob("*.md")))
+    folders = (sorted((docs / name).glob("*.md")) for name in ("guide", "quickstart"))
     alone = (docs / f"{name}.md" for name in ("concepts", "cookbook", "faq", "index", "support"))
-    paths = [ROOT / "README.md", *folders, *alone]
+    paths = [ROOT / "README.md", *chain(*folders), *alone]
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
 
 

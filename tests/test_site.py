@@ -11,7 +11,7 @@ import yaml
 import falaj
 from house import ROOT
 
-SITE = runpy.run_path(str(ROOT / "tools/site.py"))
+SITE = runpy.run_path(str(ROOT / "tools/site_pages.py"))
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "docs").rglob("*.md")}
 
 
@@ -85,7 +85,7 @@ def test_a_link_leads_to_the_same_file_on_the_site(target: str, page: str, led: 
 
 
 def test_a_link_that_leads_nowhere_ends_the_build() -> None:
-    with pytest.raises(SystemExit, match=r"docs/cli.md links gone.md, and there is no docs/gone.md"):
+    with pytest.raises(SystemExit, match=r"docs/cli.md links gone.md, .* no docs/gone.md"):
         SITE["led"]("gone.md", "docs/cli.md")
 
 

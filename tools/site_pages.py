@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Lay out the pages from which the documentation site is built.
 
-Owns: what the site is made of, and where a link leads. Pages are written to be read in a clone: they
-link files beside docs/, which a site does not have. In the copies that this makes, such a link leads
-to the repository, or to the page of the site that the file became. mkdocs.yml names the pages; what
-is written here is made again by each build. Usage: site.py [TARGET]
+Owns: what the site is made of, and where a link leads. Pages are written to be read in a clone:
+they link files beside docs/, which a site does not have. In the copies that this makes, such a link
+leads to the repository, or to the page of the site that the file became. mkdocs.yml names the
+pages. What is written here is made again by each build. Usage: site_pages.py [TARGET]
 """
 
 import os
