@@ -528,6 +528,9 @@ def test_contributing_is_short() -> None:
 def test_the_version_is_the_same_everywhere() -> None:
     papers = (files()[name] for name in ("Cargo.toml", "pyproject.toml", "CHANGELOG.md"))
     assert house.versions_that_differ(*papers) == []
+    cited = re.search(r"^version: (.+)$", files()["CITATION.cff"], re.M)
+    assert cited is not None
+    assert cited[1] == tomllib.loads(files()["Cargo.toml"])["workspace"]["package"]["version"]
 
 
 def test_a_version_that_differs_is_complained_of() -> None:
