@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import falaj
+from falaj.metrics import exposition
 from house import ROOT
 
 SITE = runpy.run_path(str(ROOT / "tools/site_pages.py"))
@@ -65,6 +66,17 @@ def test_the_faq_knows_each_remedy() -> None:
     told = set(re.findall(r'^\| `"([a-z ]+)"` \|', text, re.M))
     source = (ROOT / "rust/py/src/errors.rs").read_text()
     assert told == set(re.findall(r'Remedy::\w+ => "([a-z ]+)"', source))
+
+
+def test_the_metrics_that_pages_name_are_exposed(store: falaj.Store) -> None:
+    store.queue("mails").put(b"welcome")
+    with store.consumer("billing", ["mails"]) as billing:
+        billing.poll()
+        exposed = set(re.findall(r"^# TYPE (\w+) ", exposition(store.metrics()), re.M))
+    text = "\n".join(path.read_text() for path in PAGES.values())
+    named = set(re.findall(r"`(falaj_\w+_\w+)`", text))
+    assert len(named) > 5
+    assert named - exposed == set()
 
 
 @pytest.mark.parametrize(
