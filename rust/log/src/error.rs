@@ -111,6 +111,41 @@ pub enum Error {
     Interrupted,
 }
 
+/// Says what a call of the file system failed at, and on which path.
+pub(crate) trait IoResult<T> {
+    /// The error as [`Error::io`] sorts it.
+    fn doing(self, what: &'static str, path: &Path) -> Result<T>;
+
+    /// The same; `None` where there is nothing at the path.
+    fn if_there(self, what: &'static str, path: &Path) -> Result<Option<T>>;
+}
+
+impl<T> IoResult<T> for io::Result<T> {
+    #[inline]
+    fn doing(self, what: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|error| Error::io(what, path, error))
+    }
+
+    fn if_there(self, what: &'static str, path: &Path) -> Result<Option<T>> {
+        match self {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found.map(Some).doing(what, path),
+        }
+    }
+}
+
+/// Says in which file, and where, a decoder found something wrong.
+pub(crate) trait DecodedIn<T> {
+    /// The error as [`Error::malformed`] tells it.
+    fn in_file(self, path: &Path, position: u64) -> Result<T>;
+}
+
+impl<T> DecodedIn<T> for std::result::Result<T, DecodeError> {
+    fn in_file(self, path: &Path, position: u64) -> Result<T> {
+        self.map_err(|what| Error::malformed(path, position, what))
+    }
+}
+
 /// What helps, for callers that decide by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {

@@ -42,7 +42,7 @@ pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Resu
         };
         let is_own = |cursor: &StoredCursor| (cursor.generation, cursor.partition) == of;
         let slots = [0, 1].map(|n| sector(n).filter(is_own));
-        if let Some(newest) = DoubleSlot::of(slots).value {
+        if let Some(newest) = DoubleSlot::of(slots, |cursor| cursor.serial).value {
             return Ok(newest);
         }
     }

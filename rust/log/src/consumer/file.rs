@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::words::Words;
 use super::{forgetting, members};
-use crate::error::{Error, Result};
+use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::consumer::{
     CURSOR_LEN, CUT, CursorEntry, ENTRIES_MAX, ENTRY_LEN, HEAD_LEN, LOST, MEMBERS_MAX, Named,
     Position, SECTOR, StoredCursor, TORN, ask, at, check_header, cut_at, encode_cursor,
@@ -52,22 +52,19 @@ impl Image {
             crate::store::Access::Read => OpenMode::Read,
         };
         store.expect_inside(path)?;
-        let file = match store.storage().open(path, how) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io("open", path, error)),
+        let Some(file) = store.storage().open(path, how).if_there("open", path)? else {
+            return Ok(None);
         };
-        let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
+        let len = file.stat().doing("look at", path)?.len;
         let mut bytes = vec![0; len.min(entry(ENTRIES_MAX)) as usize];
-        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
+        let got = file.read_at(&mut bytes, 0).doing("read", path)?;
         bytes.truncate(got);
         Ok(Some((file, Self::of(store, path, bytes)?)))
     }
 
     /// Check what was read of a consumer's file.
     pub(super) fn of(store: &Store, path: &Path, bytes: Vec<u8>) -> Result<Self> {
-        let log = check_header(&bytes, store.settings().id)
-            .map_err(|what| Error::malformed(path, 0, what))?;
+        let log = check_header(&bytes, store.settings().id).in_file(path, 0)?;
         if let Some(position) = cut_at(&bytes) {
             return Err(Error::Corrupt { path: path.to_path_buf(), position, what: CUT });
         }
@@ -179,12 +176,12 @@ pub(super) fn attach(
     };
     let last = places.iter().copied().max().map_or(0, |last| last + 1).max(image.entries());
     let len = entry(last);
-    file.allocate(len).map_err(|error| Error::io("allocate", &path, error))?;
+    file.allocate(len).doing("allocate", &path)?;
     let access = match store.settings().write_mode {
         WriteMode::Mapped => MapAccess::Write,
         WriteMode::Pwrite => MapAccess::WriteThrough,
     };
-    let map = file.map(len, access).map_err(|error| Error::io("map", &path, error))?;
+    let map = file.map(len, access).doing("map", &path)?;
     let words = Words { map, path, store: store.clone() };
     let opened = ConsumerFile { file, words };
     opened.begin_incarnation(who.incarnation(), last)?;
@@ -193,8 +190,7 @@ pub(super) fn attach(
         changed |= opened.fill(*index, named, &image.entry(*index), *start, who.incarnation())?;
     }
     if changed {
-        let synced = opened.file.sync_all();
-        synced.map_err(|error| Error::io("sync", &opened.words.path, error))?;
+        opened.file.sync_all().doing("sync", &opened.words.path)?;
     }
     Ok(Attached { file: opened, places, gone })
 }
@@ -206,11 +202,9 @@ fn make(store: &Store, path: &Path, log: [u8; 16]) -> Result<Arc<dyn File>> {
     let unfinished = PathBuf::from(unfinished);
     let header = encode_header(store.settings().id, log);
     write_file(storage, &unfinished, &header, HEAD_LEN, store.modes().file)?;
-    let file = storage.open(&unfinished, OpenMode::ReadWrite);
-    let file = file.map_err(|error| Error::io("open", &unfinished, error))?;
-    file.sync_all().map_err(|error| Error::io("sync", &unfinished, error))?;
-    let renamed = storage.rename_new(&unfinished, path);
-    renamed.map_err(|error| Error::io("rename to", path, error))?;
+    let file = storage.open(&unfinished, OpenMode::ReadWrite).doing("open", &unfinished)?;
+    file.sync_all().doing("sync", &unfinished)?;
+    storage.rename_new(&unfinished, path).doing("rename to", path)?;
     sync_names(store)?;
     Ok(file)
 }
@@ -218,7 +212,7 @@ fn make(store: &Store, path: &Path, log: [u8; 16]) -> Result<Arc<dyn File>> {
 /// Have the names of consumers on the medium.
 pub(super) fn sync_names(store: &Store) -> Result<()> {
     let parent = store.layout().consumers();
-    store.storage().sync_dir(&parent).map_err(|error| Error::io("sync", &parent, error))
+    store.storage().sync_dir(&parent).doing("sync", &parent)
 }
 
 /// The entry of each partition: the one that it has, one that nobody needs any more, or a new one.
@@ -326,7 +320,6 @@ impl ConsumerFile {
     }
 
     pub(super) fn write(&self, position: u64, bytes: &[u8]) -> Result<()> {
-        let written = self.words.map.write(position, bytes);
-        written.map_err(|error| Error::io("write", &self.words.path, error))
+        self.words.map.write(position, bytes).doing("write", &self.words.path)
     }
 }

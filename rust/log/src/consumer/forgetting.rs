@@ -21,7 +21,7 @@ use super::file::Image;
 use super::log_cursors;
 use super::members::{Who, is_alive};
 use super::overview::{home_of, missing};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::consumer::{CursorEntry, ENTRY_LEN, at, entry, mark_of};
 use crate::storage::File;
 use crate::store::Store;
@@ -169,9 +169,9 @@ pub(super) fn finish(
 }
 
 fn write(path: &Path, file: &dyn File, position: u64, bytes: &[u8]) -> Result<()> {
-    file.write_at(bytes, position).map_err(|error| Error::io("write", path, error))
+    file.write_at(bytes, position).doing("write", path)
 }
 
 fn sync(path: &Path, file: &dyn File) -> Result<()> {
-    file.sync_data().map_err(|error| Error::io("sync", path, error))
+    file.sync_data().doing("sync", path)
 }

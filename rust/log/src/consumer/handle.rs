@@ -14,7 +14,7 @@ use super::members::{self, Who};
 use super::overview;
 use super::position::Finder;
 use super::seek::Start;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::address::Address;
 use crate::format::checksum::crc32;
 use crate::format::consumer::{Named, Position, StoredCursor, at, cursor_name, entry, member};
@@ -429,8 +429,7 @@ impl Consumer {
 
     fn sync(&self) -> Result<()> {
         let (file, path) = (&*self.file.file, &self.file.words.path);
-        let synced = self.gate.sync(|| file.sync_data());
-        synced.map_err(|error| Error::io("sync", path, error))?;
+        self.gate.sync(|| file.sync_data()).doing("sync", path)?;
         expect_not_removed(&**self.who.storage(), file, path)
     }
 

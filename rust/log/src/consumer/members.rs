@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use super::assignment::Row;
 use super::file::ConsumerFile;
 use super::words::Words;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::consumer::{MEMBERS_MAX, ask, at, entry, member};
 use crate::lock::{Fate, Holders, Identity};
 use crate::store::{DeadSlot, Membership};
@@ -49,8 +49,7 @@ pub(super) fn fate(who: &Membership, word: u64) -> Result<Fate<Option<DeadSlot>>
         return Ok(Fate::Dead(None));
     }
     let asked = who.fate(member.process);
-    let asked =
-        asked.map_err(|error| Error::io("find out about a member in", &who.slots(), error))?;
+    let asked = asked.doing("find out about a member in", &who.slots())?;
     Ok(match asked {
         Fate::Alive => Fate::Alive,
         Fate::Dead(proof) => Fate::Dead(Some(proof)),

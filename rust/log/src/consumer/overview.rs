@@ -13,7 +13,7 @@ use super::log_cursors;
 use super::members::Who;
 use super::position::Finder;
 use super::seek::Start;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::consumer::{
     CURSOR_LEN, SECTOR, StoredCursor, at, cursor_name, encode_cursor, entry, fingerprint,
 };
@@ -100,7 +100,7 @@ pub fn list_consumers(store: &Store) -> Result<Vec<ConsumerInfo>> {
 
 fn names(store: &Store) -> Result<Vec<String>> {
     let dir = store.layout().consumers();
-    let mut names = store.storage().list(&dir).map_err(|error| Error::io("list", &dir, error))?;
+    let mut names = store.storage().list(&dir).doing("list", &dir)?;
     names.retain(|name| store.layout().consumer(name).is_ok());
     Ok(names)
 }
@@ -289,14 +289,13 @@ pub fn reset_cursor(
         let mut bytes = [0; CURSOR_LEN];
         bytes.copy_from_slice(&encode_cursor(&cursor));
         let note = || {
-            let written = file.write_at(&bytes, place(serial));
-            written.map_err(|error| Error::io("write", &path, error))?;
+            file.write_at(&bytes, place(serial)).doing("write", &path)?;
             if found.cursor().is_none() {
                 // Whoever looks at the file later is told of no damage any more.
                 let cleared = file.write_at(&[0; CURSOR_LEN], place(serial.wrapping_add(1)));
-                cleared.map_err(|error| Error::io("write", &path, error))?;
+                cleared.doing("write", &path)?;
             }
-            file.sync_data().map_err(|error| Error::io("sync", &path, error))
+            file.sync_data().doing("sync", &path)
         };
         let Some(home) = &home else { return note() };
         let in_log = cursor_name(name, &generation, partition);
@@ -338,14 +337,13 @@ pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
         };
         if is_in_log {
             let away = gone(store, name)?;
-            let renamed = storage.rename_new(&path, &away);
-            renamed.map_err(|error| Error::io("rename", &path, error))?;
+            storage.rename_new(&path, &away).doing("rename", &path)?;
             return sync_names(store);
         }
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(UNFINISHED);
         let _ = storage.unlink(std::path::Path::new(&unfinished));
-        storage.unlink(&path).map_err(|error| Error::io("remove", &path, error))?;
+        storage.unlink(&path).doing("remove", &path)?;
         sync_names(store)
     })?;
     finish_deletion(store, name).map(drop)
@@ -384,7 +382,7 @@ pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<bool> {
             return Ok(());
         }
         homes.iter().try_for_each(|home| log_cursors::forget(home, name, None))?;
-        storage.unlink(&away).map_err(|error| Error::io("remove", &away, error))?;
+        storage.unlink(&away).doing("remove", &away)?;
         sync_names(store)
     })?;
     Ok(true)

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use crate::error::{Error, Result};
+use crate::error::{IoResult, Result};
 use crate::format::consumer::at;
 use crate::storage::Map;
 use crate::store::Store;
@@ -33,7 +33,7 @@ impl Words {
 
     /// Store a word that nobody else changes meanwhile: it is the caller's, or the claim is held.
     pub(super) fn set(&self, position: u64, value: u64) -> Result<()> {
-        self.map.store(position, value).map_err(|error| Error::io("write", &self.path, error))
+        self.map.store(position, value).doing("write", &self.path)
     }
 
     /// Raise the counter, with the claim held.

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::checksum::crc32;
-use super::double_slot::{DoubleSlot, Versioned, is_torn};
+use super::double_slot::{DoubleSlot, is_torn};
 use super::names::{MAX_NAME, hex, unhex};
 pub use super::owned::{HEADER_LEN, store_in};
 use super::{Decoded, owned, put, u32_at, u64_at};
@@ -247,12 +247,6 @@ pub struct StoredCursor {
     pub incarnation: u64,
 }
 
-impl Versioned for StoredCursor {
-    fn serial(&self) -> u64 {
-        self.serial
-    }
-}
-
 /// Lay out a cursor.
 pub fn encode_cursor(cursor: &StoredCursor) -> [u8; CURSOR_LEN] {
     let mut out = [0; CURSOR_LEN];
@@ -342,7 +336,7 @@ impl CursorEntry {
         let ours = |cursor: &StoredCursor| {
             named.is_none_or(|of| of == (cursor.generation, cursor.partition))
         };
-        DoubleSlot::of(self.cursors.map(|cursor| cursor.filter(ours))).value
+        DoubleSlot::of(self.cursors.map(|cursor| cursor.filter(ours)), |cursor| cursor.serial).value
     }
 
     /// Generation and partition that it is of, which a cursor says as well.

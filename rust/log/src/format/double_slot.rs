@@ -15,12 +15,6 @@ pub struct DoubleSlot<T> {
     pub slot: usize,
 }
 
-/// A version that says its serial.
-pub trait Versioned {
-    /// Rises by one with each version, and goes round.
-    fn serial(&self) -> u64;
-}
-
 impl<T> DoubleSlot<T> {
     /// Decode the slot that says the later serial, and the other one where the first is not whole.
     /// `serials` are what both slots say, right or wrong.
@@ -42,10 +36,10 @@ impl<T> DoubleSlot<T> {
     }
 }
 
-impl<T: Copy + Versioned> DoubleSlot<T> {
+impl<T: Copy> DoubleSlot<T> {
     /// Choose between two versions, of which those that are not whole are `None`.
-    pub fn of(slots: [Option<T>; 2]) -> Self {
-        let serials = slots.map(|version| version.map_or(0, |version| version.serial()));
+    pub fn of(slots: [Option<T>; 2], serial: impl Fn(T) -> u64) -> Self {
+        let serials = slots.map(|version| version.map_or(0, &serial));
         Self::read(serials, |slot| slots[slot])
     }
 }
@@ -75,19 +69,10 @@ const fn is_later(serial: u64, than: u64) -> bool {
 mod tests {
     use super::*;
 
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    struct Version(u64);
-
-    impl Versioned for Version {
-        fn serial(&self) -> u64 {
-            self.0
-        }
-    }
-
     fn of(slots: [Option<u64>; 2]) -> (Option<u64>, usize) {
-        let found = DoubleSlot::of(slots.map(|serial| serial.map(Version)));
+        let found = DoubleSlot::of(slots, |serial| serial);
         assert_eq!(found.other(), 1 - found.slot);
-        (found.value.map(|version| version.0), found.slot)
+        (found.value, found.slot)
     }
 
     #[test]
@@ -152,8 +137,8 @@ mod tests {
 
     #[test]
     fn a_slot_that_was_never_written_is_not_torn() {
-        assert!(!is_torn::<Version>(&[0; 64], None));
-        assert!(is_torn::<Version>(&[0, 0, 1], None));
-        assert!(!is_torn(&[0, 0, 1], Some(&Version(1))));
+        assert!(!is_torn::<u64>(&[0; 64], None));
+        assert!(is_torn::<u64>(&[0, 0, 1], None));
+        assert!(!is_torn(&[0, 0, 1], Some(&1)));
     }
 }

@@ -15,7 +15,7 @@
 //! `docs/FORMAT.md`, "Queue".
 
 use super::checksum::crc32_from;
-use super::double_slot::{DoubleSlot, Versioned, is_torn, widened};
+use super::double_slot::{DoubleSlot, is_torn, widened};
 use super::names::MAX_NAME;
 use super::{DecodeError, Decoded, PAGE, VERSION, put, u32_at, u64_at};
 
@@ -259,7 +259,7 @@ impl QueueEnds {
     /// # Errors
     /// `Damaged` when neither is whole.
     pub fn newest(slots: [Option<Self>; 2]) -> Decoded<(Self, usize)> {
-        let DoubleSlot { value, slot } = DoubleSlot::of(slots);
+        let DoubleSlot { value, slot } = DoubleSlot::of(slots, |ends| ends.serial);
         let damaged = "the ends of the queue; `falaj queues --reset` begins it anew";
         Ok((value.ok_or(DecodeError::Damaged(damaged))?, slot))
     }
@@ -276,12 +276,6 @@ impl QueueEnds {
             dead: words[4],
         };
         (sound && found.floor <= found.head).then_some(found)
-    }
-}
-
-impl Versioned for QueueEnds {
-    fn serial(&self) -> u64 {
-        self.serial
     }
 }
 

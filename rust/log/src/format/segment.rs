@@ -13,7 +13,7 @@
 
 use super::address::{ALIGN, MAX_POSITION, MAX_SEQUENCE};
 use super::checksum::{crc32, crc32_from, seed};
-use super::double_slot::{DoubleSlot, Versioned, slot_of};
+use super::double_slot::{DoubleSlot, slot_of};
 use super::{DecodeError, Decoded, PAGE, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every segment.
@@ -235,18 +235,12 @@ impl Mark {
     /// The valid mark of a segment page, the newer of the two.
     pub fn newest(page: &[u8], salt: u64) -> Option<Self> {
         let slots = MARKS.map(|at| page.get(at as usize..).and_then(|b| Self::decode(b, salt)));
-        DoubleSlot::of(slots).value
+        DoubleSlot::of(slots, |mark| mark.serial).value
     }
 
     /// Which slot the mark with this serial goes to: never that of its predecessor.
     pub fn slot(&self) -> u64 {
         MARKS[slot_of(self.serial)]
-    }
-}
-
-impl Versioned for Mark {
-    fn serial(&self) -> u64 {
-        self.serial
     }
 }
 

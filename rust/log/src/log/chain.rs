@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::block::Kind;
 use crate::format::segment::{Mark, Previous, SegmentHeader};
 use crate::format::state::End;
@@ -403,8 +403,7 @@ impl Chain {
 
     fn open_file(&self, sequence: u64) -> Result<(Arc<dyn File>, PathBuf)> {
         let path = self.dir.join(names::segment(sequence));
-        let file =
-            self.storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e));
+        let file = self.storage.open(&path, OpenMode::Read).doing("open", &path);
         let file = file.map_err(|e| unless_missing(e, &self.dir, sequence))?;
         Ok((file, path))
     }
@@ -570,7 +569,7 @@ pub fn names_successor(before: &Segment, end: u64, header: &SegmentHeader) -> Re
 
 /// Sequences of all segment files in a log's directory, lowest first.
 pub fn list_segments(storage: &dyn Storage, dir: &Path) -> Result<Vec<u64>> {
-    let names = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    let names = storage.list(dir).doing("list", dir)?;
     Ok(segments_of(&names))
 }
 

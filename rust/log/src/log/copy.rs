@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::address::Address;
 use crate::format::block::Kind;
 use crate::format::segment::{HEADER_LEN, Mark};
@@ -218,9 +218,8 @@ impl LogCopy {
             write_file(storage, &to.join(lock), &[], 0, lock_mode(self.file_mode))?;
         }
         let quarantine = to.join("quarantine");
-        let made = storage.create_dir(&quarantine, dir_mode(self.file_mode));
-        made.map_err(|e| Error::io("create", &quarantine, e))?;
-        storage.sync_dir(to).map_err(|e| Error::io("sync", to, e))
+        storage.create_dir(&quarantine, dir_mode(self.file_mode)).doing("create", &quarantine)?;
+        storage.sync_dir(to).doing("sync", to)
     }
 }
 
@@ -348,8 +347,7 @@ impl SegmentPiece {
     ) -> Result<()> {
         let path: PathBuf = to.join(names::segment(self.sequence));
         let failed = |what| move |e| (what, e);
-        let target = storage.open(&path, OpenMode::CreateNew(mode));
-        let target = target.map_err(|e| Error::io("create", &path, e))?;
+        let target = storage.open(&path, OpenMode::CreateNew(mode)).doing("create", &path)?;
         let finish = |(what, e): (&'static str, std::io::Error)| Error::io(what, &path, e);
         self.first_page(segment, &*target).map_err(failed("write")).map_err(finish)?;
         told(PAGE.min(self.len))?;
@@ -415,7 +413,7 @@ impl SegmentPiece {
     ) -> Result<()> {
         let source = segment.file();
         let copied = if self.settled {
-            target.copy_from(&**source, at, len).map_err(|e| Error::io("copy to", path, e))?
+            target.copy_from(&**source, at, len).doing("copy to", path)?
         } else {
             0
         };
@@ -425,12 +423,11 @@ impl SegmentPiece {
         while at < end {
             let wanted = buffer.len().min((end - at) as usize);
             let bytes = &mut buffer[..wanted];
-            let got = source.read_at(bytes, at);
-            let got = got.map_err(|e| Error::io("read", segment.path(), e))?;
+            let got = source.read_at(bytes, at).doing("read", segment.path())?;
             if got < wanted {
                 return Err(segment.ends_at(at + got as u64));
             }
-            target.write_at(bytes, at).map_err(|e| Error::io("write", path, e))?;
+            target.write_at(bytes, at).doing("write", path)?;
             at += wanted as u64;
         }
         Ok(())

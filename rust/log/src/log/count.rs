@@ -15,7 +15,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::block::{HEADER_LEN, Kind, flag};
 use crate::format::names;
 use crate::segment::{Block, BlockError, Check, NO_BLOCK, Segment};
@@ -269,14 +269,14 @@ impl Log {
         for _ in 0..TRIES {
             let stat = match self.storage.stat(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => break,
-                stat => stat.map_err(|error| Error::io("stat", &path, error))?,
+                stat => stat.doing("stat", &path)?,
             };
             let known = counts.get(&stat);
             if matches!(known, Some(None)) {
                 return Ok(None);
             }
             let segment = self.chain.open_uncached(sequence)?;
-            let is = segment.file().stat().map_err(|error| Error::io("stat", &path, error))?;
+            let is = segment.file().stat().doing("stat", &path)?;
             if (is.device, is.inode) != (stat.device, stat.inode) {
                 // Another one took its place, now or since the log was listed.
                 self.chain.refresh()?;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, MAX_POSITION};
 use crate::format::block::{BlockHeader, HEADER_LEN, Kind, flag};
@@ -180,8 +180,7 @@ impl Log {
         let records = BTreeMap::new();
         let mut filled = Filled { builder, state, time_base_us, room, records };
         // As long as it is held nobody takes it for left behind.
-        let locked = filled.builder.file().try_lock(LockKind::Exclusive);
-        locked.map_err(|e| Error::io("lock", &job.path, e))?;
+        filled.builder.file().try_lock(LockKind::Exclusive).doing("lock", &job.path)?;
         filled.put(job, &snapshot, &facts)?;
         filled.builder.sync()?;
         Ok(filled)

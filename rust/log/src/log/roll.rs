@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, MAX_SEQUENCE};
 use crate::format::block::Kind;
@@ -110,11 +110,11 @@ impl Log {
     /// Allocate more of the active segment.
     fn grow(&self, writer: &Writer, control: &Control, required: u64) -> Result<()> {
         let segment = &writer.segment;
-        let len = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?.len;
+        let len = segment.file().stat().doing("stat", segment.path())?.len;
         let room = control.allocated().position().clamp(PAGE, len);
         let wanted = self.growth_target(room).max(required);
         let wanted = wanted.next_multiple_of(PAGE).min(self.settings.segment_bytes);
-        segment.file().allocate(wanted).map_err(|e| Error::io("allocate", segment.path(), e))?;
+        segment.file().allocate(wanted).doing("allocate", segment.path())?;
         let _guard = self.lock(Which::Append)?;
         control.raise_allocated(Address::new(segment.sequence(), wanted))
     }
@@ -343,7 +343,7 @@ fn name_segment(storage: &dyn Storage, from: &Path, to: &Path, mode: u32) -> Res
     for _ in 0..2 {
         match storage.rename_new(from, to) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => quarantine(storage, to, mode)?,
-            other => return other.map_err(|e| Error::io("rename", from, e)),
+            other => return other.doing("rename", from),
         }
     }
     let source = std::io::Error::from(ErrorKind::AlreadyExists);
@@ -358,7 +358,7 @@ pub fn quarantine(storage: &dyn Storage, path: &Path, file_mode: u32) -> Result<
         let target = if attempt == 0 { name.clone() } else { format!("{name}.{attempt}") };
         match storage.rename_new(path, &dir.join(target)) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-            other => return other.map_err(|e| Error::io("quarantine", path, e)),
+            other => return other.doing("quarantine", path),
         }
     }
     Ok(())

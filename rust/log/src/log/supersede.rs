@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
 use crate::format::block::{BlockHeader, Kind, MAX_RELATIVE_TIME};
@@ -123,11 +123,11 @@ pub fn adopt(
     segment: &Segment,
 ) -> Result<NewEnd> {
     if !planted(Canary::NoDirectorySync) {
-        storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+        storage.sync_dir(dir).doing("sync", dir)?;
     }
     let mut walk = segment.opening()?.clone();
     while walk.step(segment, Check::Full).map_err(|bad| segment.error(bad))?.is_some() {}
-    let len = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?.len;
+    let len = segment.file().stat().doing("stat", segment.path())?.len;
     let (bytes, mode) = (settings.segment_bytes, settings.file_mode);
     let indexed = Index::build(segment).save(storage, dir, segment, bytes, mode)?;
     let at = |position| Address::new(segment.sequence(), position);

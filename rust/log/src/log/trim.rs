@@ -9,10 +9,8 @@
 //! have mapped stays. How readers learn of it is told in [`super::trimmed`]. See `docs/PROTOCOL.md`,
 //! "Retention".
 
-use std::io::ErrorKind;
-
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
 use crate::format::names;
@@ -202,28 +200,24 @@ impl Log {
     /// somebody else may have removed such ones, of whom nobody knows whether he synced it.
     fn remove_before(&self, control: &Control, until: u64, of_log: &[u64]) -> Result<Removed> {
         let (storage, dir) = (&*self.storage, &*self.dir);
-        let names = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+        let names = storage.list(dir).doing("list", dir)?;
         let mut removed = Removed::default();
         let before = segments_of(&names).into_iter().filter(|sequence| *sequence < until);
         let (whole, strays): (Vec<_>, Vec<_>) =
             before.partition(|sequence| of_log.binary_search(sequence).is_ok());
-        storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+        storage.sync_dir(dir).doing("sync", dir)?;
         for sequence in strays.into_iter().chain(whole) {
             // By path: where another log was put, as when an older copy was restored, it is not ours.
             control.check_in_place(storage).map_err(|error| self.unless_deleted(error))?;
             let path = dir.join(names::segment(sequence));
             let bytes = self.allocated_for(sequence);
-            match storage.unlink(&path) {
-                Ok(()) => {
-                    removed.segments += 1;
-                    removed.bytes += bytes;
-                }
-                // Somebody else is at it.
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => return Err(Error::io("remove", &path, e)),
+            // Where it is not there, somebody else is at it.
+            if storage.unlink(&path).if_there("remove", &path)?.is_some() {
+                removed.segments += 1;
+                removed.bytes += bytes;
             }
             pass(Point::TrimUnlinked);
-            storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+            storage.sync_dir(dir).doing("sync", dir)?;
             pass(Point::TrimSegment);
         }
         self.remove_indexes()?;
@@ -234,7 +228,7 @@ impl Log {
     /// Remove the indexes of segments that are gone, also those that somebody left who died.
     fn remove_indexes(&self) -> Result<()> {
         let (storage, dir) = (&*self.storage, &*self.dir);
-        let names = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+        let names = storage.list(dir).doing("list", dir)?;
         let Some(oldest) = segments_of(&names).first().copied() else { return Ok(()) };
         for name in &names {
             if names::parse_index(name).is_some_and(|sequence| sequence < oldest) {

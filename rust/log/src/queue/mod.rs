@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::queue::{CAPACITY_MAX, CAPACITY_MIN, NO_HEAP, Parts, QueueEnds, at};
 use crate::lock::{Fate, Holders};
 use crate::log::{Interrupt, Wait};
@@ -424,8 +424,7 @@ impl Queue {
             Ok(ring.due.holders(member.identity()))
         })?;
         for holder in holders {
-            let fate = member.fate(holder);
-            let fate = fate.map_err(|error| Error::io("ask for a holder of", &self.path, error))?;
+            let fate = member.fate(holder).doing("ask for a holder of", &self.path)?;
             // The proof is kept until its jobs are taken back: nobody gets its slot meanwhile.
             if matches!(fate, Fate::Dead(_)) || planted(Canary::HolderRobbed) {
                 self.changed(topic, |ring, now| {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use super::ring::Ring;
 use super::state::StateFile;
 use super::{Now, Queue, rebuild};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::queue::{Parts, QueueEnds, QueueHeader, at};
 use crate::store::Membership;
 use crate::topic::Topic;
@@ -156,8 +156,7 @@ impl Queue {
 
     fn create_file(&self, topic: &Topic) -> Result<()> {
         let store = topic.store();
-        let id = store.storage().random();
-        let id = id.map_err(|error| Error::io("draw a random number for", &self.path, error))?;
+        let id = store.storage().random().doing("draw a random number for", &self.path)?;
         // Where it was reset: as it was.
         let was_ordered = || self.was_ordered.load(Ordering::Relaxed);
         let ordered = self.options.ordered.unwrap_or_else(was_ordered);

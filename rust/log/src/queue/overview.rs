@@ -4,10 +4,9 @@
 //! enough. So counts that others change meanwhile may be of two moments; and jobs whose holders are
 //! dead count as given back, which they are as soon as somebody takes or waits.
 
-use std::io;
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{IoResult, Result};
 use crate::format::queue::{
     ENTRY_LEN, JobEntry, Parts, QueueEnds, QueueHeader, SLOTS, State, VERSION_LEN, at,
 };
@@ -74,11 +73,8 @@ fn look(
     incarnation: Option<u64>,
 ) -> Result<Option<Counts>> {
     let path = store.layout().queue(name)?;
-    let file = match store.storage().open(&path, OpenMode::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io("open", &path, error)),
-    };
+    let opened = store.storage().open(&path, OpenMode::Read).if_there("open", &path)?;
+    let Some(file) = opened else { return Ok(None) };
     let front = Front::read(&*file, &path)?;
     // Of another incarnation all who had jobs are dead, and what is derived is not believed.
     let is_current = incarnation == Some(front.word(at::INCARNATION));
@@ -130,7 +126,7 @@ fn done_of(file: &dyn File, path: &Path, header: &QueueHeader, ends: &QueueEnds)
         let count = (ends.head - offset).min(parts.capacity - first).min(4096);
         let mut bytes = vec![0; (count * ENTRY_LEN) as usize];
         let read = file.read_at(&mut bytes, parts.entry(first));
-        read.map_err(|error| Error::io("read", path, error))?;
+        read.doing("read", path)?;
         for (entry, offset) in bytes.chunks_exact(ENTRY_LEN as usize).zip(offset..) {
             done += u64::from(state_of(entry, header.id, offset) == Some(State::Done));
         }

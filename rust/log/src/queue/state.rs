@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::queue::{
     CUT, ENDS_LEN, HEADER_LEN, JobEntry, NO_LOCK_WORD, Parts, QueueEnds, QueueHeader, State,
     VERSION_LEN, at, serial,
@@ -44,23 +44,19 @@ impl StateFile {
     /// Open the file of a queue; `None` where there is none.
     pub(super) fn open(store: &Store, path: &Path) -> Result<Option<Self>> {
         store.expect_inside(path)?;
-        let file = match store.storage().open(path, OpenMode::ReadWrite) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io("open", path, error)),
-        };
+        let opened = store.storage().open(path, OpenMode::ReadWrite).if_there("open", path)?;
+        let Some(file) = opened else { return Ok(None) };
         let mut bytes = [0; HEADER_LEN];
-        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", path, error))?;
-        let header = QueueHeader::decode(&bytes[..got]);
-        let header = header.map_err(|what| Error::malformed(path, 0, what))?;
+        let got = file.read_at(&mut bytes, 0).doing("read", path)?;
+        let header = QueueHeader::decode(&bytes[..got]).in_file(path, 0)?;
         let len = header.parts.file_len();
-        let stat = file.stat().map_err(|error| Error::io("look at", path, error))?;
+        let stat = file.stat().doing("look at", path)?;
         if stat.len < len {
             let (path, what) = (path.to_path_buf(), CUT);
             return Err(Error::Corrupt { path, position: stat.len, what });
         }
         // A copy may have holes, into which no store would fit on a full disk.
-        file.allocate(len).map_err(|error| Error::io("allocate", path, error))?;
+        file.allocate(len).doing("allocate", path)?;
         Self::over(store, &*file, header, path, stat).map(Some)
     }
 
@@ -76,18 +72,14 @@ impl StateFile {
             WriteMode::Mapped => MapAccess::Write,
             WriteMode::Pwrite => MapAccess::WriteThrough,
         };
-        let map = file.map(header.parts.file_len(), access);
-        let map = map.map_err(|error| Error::io("map", path, error))?;
+        let map = file.map(header.parts.file_len(), access).doing("map", path)?;
         Ok(Self { map, header, path: path.to_path_buf(), stat })
     }
 
     /// True while the path leads to this file.
     pub(super) fn is_in_place(&self, store: &Store) -> Result<bool> {
-        match store.storage().stat(&self.path) {
-            Ok(now) => Ok((now.device, now.inode) == (self.stat.device, self.stat.inode)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(Error::io("look at", &self.path, error)),
-        }
+        let now = store.storage().stat(&self.path).if_there("look at", &self.path)?;
+        Ok(now.is_some_and(|now| (now.device, now.inode) == (self.stat.device, self.stat.inode)))
     }
 
     /// What stays the same while the queue grows and shrinks, and is another when it was reset.
@@ -148,7 +140,7 @@ impl StateFile {
             let words: [u64; ENDS_LEN / 8] = self.map.load_words(position);
             QueueEnds::decode(&words, self.header.id).filter(|ends| ends.fit(self.parts().capacity))
         });
-        QueueEnds::newest(slots).map_err(|what| Error::malformed(&self.path, at::ENDS[0], what))
+        QueueEnds::newest(slots).in_file(&self.path, at::ENDS[0])
     }
 
     /// Store the ends over the slot that does not hold.
@@ -174,7 +166,7 @@ impl StateFile {
                 file => file?,
             };
             wait_for_flock(&*file, &self.path, Some(timeout))?;
-            let stat = file.stat().map_err(|error| Error::io("look at", &self.path, error))?;
+            let stat = file.stat().doing("look at", &self.path)?;
             let is_this = (stat.device, stat.inode) == (self.stat.device, self.stat.inode);
             return Ok(is_this.then_some(QueueGuard::File(file)));
         }

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::BulkLoad;
 use super::read::PartReader;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::DecodeError;
 use crate::format::address::Address;
@@ -226,8 +226,7 @@ impl Ready<'_> {
     fn place_large(&self) -> Result<Placed> {
         let (topic, dir) = (&self.job.topic, self.job.dir());
         let storage = topic.store().storage();
-        let drawn = storage.random();
-        let id = drawn.map_err(|e| Error::io("draw a random number for", &dir, e))?;
+        let id = storage.random().doing("draw a random number for", &dir)?;
         let path = dir.join(file_name("segment", id, false));
         let number = topic.settings().number;
         let mut blocks = StagedBlocks { ready: self, number, at: 0, part: None };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::commit::OVERHEAD;
 use super::{BulkLoad, expect_name};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::block::Producer;
 use crate::format::checksum::{crc32, crc32_from};
@@ -72,8 +72,8 @@ impl StagedPart {
         expect_name("part", name)?;
         job.token(token)?;
         let log = job.topic.log();
-        let drawn = job.topic.store().storage().random();
-        let id = drawn.map_err(|e| Error::io("draw a random number for", log.dir(), e))?;
+        let id =
+            job.topic.store().storage().random().doing("draw a random number for", log.dir())?;
         let token = token.map_or((0, 0), |(name, version)| (Producer::id_of(name), version));
         let limit = log.max_group_len();
         let partitions = job.topic.partitions() as usize;
@@ -240,8 +240,7 @@ impl Out {
         let PartFile { file, path } = self.staged()?;
         let behind = self.position + FRAME_LEN as u64;
         let written = file.write_at(&head, self.position);
-        let written = written.and_then(|()| file.write_at(bytes, behind));
-        written.map_err(|error| Error::io("write", &path, error))?;
+        written.and_then(|()| file.write_at(bytes, behind)).doing("write", &path)?;
         self.heads_crc = crc32_from(self.heads_crc, &head);
         (self.position, self.frames) = (behind + bytes.len() as u64, self.frames + 1);
         body.begin(body.is_rich(), None);
@@ -275,11 +274,10 @@ impl Out {
             let file = match storage.open(&path, OpenMode::CreateNew(modes.lock)) {
                 // The same.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                opened => opened.map_err(|e| Error::io("create", &path, e))?,
+                opened => opened.doing("create", &path)?,
             };
-            if file.try_lock(LockKind::Exclusive).map_err(|e| Error::io("lock", &path, e))? {
-                file.write_at(&self.header.encode(), 0)
-                    .map_err(|e| Error::io("write", &path, e))?;
+            if file.try_lock(LockKind::Exclusive).doing("lock", &path)? {
+                file.write_at(&self.header.encode(), 0).doing("write", &path)?;
                 pass(Point::PartMade);
                 return Ok(PartFile { file, path });
             }
@@ -290,7 +288,7 @@ impl Out {
 
     fn name_file(&self, PartFile { file, path }: &PartFile) -> Result<()> {
         let storage = &**self.job.topic.store().storage();
-        file.sync_all().map_err(|e| Error::io("sync", path, e))?;
+        file.sync_all().doing("sync", path)?;
         pass(Point::PartSynced);
         let whole = path.with_file_name(file_name(&self.name, self.header.owner.id, true));
         storage.rename_new(path, &whole).map_err(|error| match error.kind() {
@@ -302,7 +300,7 @@ impl Out {
         for dir in whole.ancestors().skip(1).take(3) {
             match storage.sync_dir(dir) {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.gone()),
-                synced => synced.map_err(|e| Error::io("sync", dir, e))?,
+                synced => synced.doing("sync", dir)?,
             }
         }
         Ok(())

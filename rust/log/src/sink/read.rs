@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::BulkLoad;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::DecodeError;
 use crate::format::checksum::{crc32, crc32_from};
 use crate::format::part::{FRAME_LEN, Frame, HEADER_LEN, Manifest, PartHeader, file_name};
@@ -45,7 +45,7 @@ impl<'a> PartReader<'a> {
             Err(error) => return Err(Error::io("open", &path, error)),
         };
         file.read_ahead();
-        let found = file.stat().map_err(|e| Error::io("look at", &path, e))?.len;
+        let found = file.stat().doing("look at", &path)?.len;
         let (frames, heads_crc, records) = Default::default();
         let position = HEADER_LEN as u64;
         let reader = Self { manifest, file, path, position, frames, heads_crc, records };
@@ -102,7 +102,7 @@ impl<'a> PartReader<'a> {
 
     fn read(&self, bytes: &mut [u8], position: u64) -> Result<()> {
         let got = self.file.read_at(bytes, position);
-        if got.map_err(|e| Error::io("read", &self.path, e))? < bytes.len() {
+        if got.doing("read", &self.path)? < bytes.len() {
             return Err(self.damaged(position, "a part that ends before its end"));
         }
         Ok(())

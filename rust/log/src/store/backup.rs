@@ -25,7 +25,7 @@ use super::sidecar_check::read_consumer;
 use super::topics::read_settings;
 use super::unfinished::{Unfinished, make_new};
 use super::{Access, Store, files, sweep};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::settings::TopicSettings;
 use crate::log::verify::Progress;
 use crate::log::{LogCopy, is_overtaken};
@@ -88,8 +88,7 @@ impl Store {
             if replaces {
                 files::remove_dir(storage, &destination)?;
             }
-            let named = storage.rename_new(half.path(), &destination);
-            named.map_err(|error| Error::io("rename to", &destination, error))?;
+            storage.rename_new(half.path(), &destination).doing("rename to", &destination)?;
             files::sync_parent(storage, &destination)?;
             Ok(report)
         });
@@ -101,8 +100,8 @@ impl Store {
 
     /// A copy inside of what is copied would never end; the other way round it would be in the way.
     fn refuse_nested(&self, destination: &Path) -> Result<()> {
-        let store = self.storage().stat(&self.layout().root_itself());
-        let store = store.map_err(|error| Error::io("look at", self.path(), error))?;
+        let store =
+            self.storage().stat(&self.layout().root_itself()).doing("look at", self.path())?;
         if !self.climb(destination).any(|id| id == (store.device, store.inode)) {
             return Ok(());
         }

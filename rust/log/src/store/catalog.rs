@@ -13,7 +13,7 @@ use super::files;
 use super::layout::{self, Layout, top};
 use super::sidecar_check::{self, SidecarReport};
 use super::topics::read_settings;
-use crate::error::{Error, Result};
+use crate::error::{DecodedIn, Error, Result};
 use crate::format::names;
 use crate::format::settings::{StoreSettings, TopicSettings, WriteMode};
 use crate::log::verify::{KnownTopic, Subject};
@@ -114,8 +114,7 @@ fn read_store_settings(
         }
         Err(error) => return Ok(Some(Err(error))),
     };
-    let decoded = StoreSettings::decode(&bytes);
-    Ok(Some(decoded.map_err(|what| Error::malformed(&path, 0, what))))
+    Ok(Some(StoreSettings::decode(&bytes).in_file(&path, 0)))
 }
 
 /// A directory that holds topics and logs is a store that lost its settings.

@@ -11,7 +11,7 @@ use std::fmt;
 
 use super::topics::read_settings;
 use super::{Store, files};
-use crate::error::{Error, Result};
+use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::retention::{MAX_LIMIT, Retention, is_limit};
 use crate::format::settings::{StoreSettings, TopicSettings};
@@ -208,7 +208,7 @@ impl Store {
             let (path, why) = (self.path().to_path_buf(), "it holds no falaj.json".to_owned());
             return Err(Error::NotAStore { path, why });
         };
-        StoreSettings::decode(&bytes).map_err(|what| Error::malformed(&path, 0, what))
+        StoreSettings::decode(&bytes).in_file(&path, 0)
     }
 
     fn put_over(&self, path: &std::path::Path, bytes: &[u8]) -> Result<()> {
@@ -216,8 +216,7 @@ impl Store {
         let len = bytes.len() as u64;
         let made = files::prepare(storage, path, bytes, len, modes.file)?;
         pass(Point::SettingsPrepared);
-        let renamed = storage.rename_over(&made, path);
-        renamed.map_err(|error| Error::io("rename to", path, error))?;
+        storage.rename_over(&made, path).doing("rename to", path)?;
         pass(Point::SettingsRenamed);
         files::sync_parent(storage, path)
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::layout::temporary;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::storage::{File, OpenMode, Stat, Storage};
 
 /// More than any settings file has.
@@ -25,25 +25,21 @@ pub(super) fn read(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>
 /// Read the beginning of a file that may be large; `None` when there is none.
 pub(super) fn read_up_to(storage: &dyn Storage, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
     let Some(file) = open_to_read(storage, path)? else { return Ok(None) };
-    let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
+    let len = file.stat().doing("look at", path)?.len;
     read_at(&*file, path, 0, len.min(most) as usize).map(Some)
 }
 
 /// Read bytes of a file; fewer where it ends before.
 pub(super) fn read_at(file: &dyn File, path: &Path, position: u64, len: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len];
-    let got = file.read_at(&mut bytes, position).map_err(|error| Error::io("read", path, error))?;
+    let got = file.read_at(&mut bytes, position).doing("read", path)?;
     bytes.truncate(got);
     Ok(bytes)
 }
 
 /// Open a file; `None` when there is none.
 pub(super) fn open_to_read(storage: &dyn Storage, path: &Path) -> Result<Option<Arc<dyn File>>> {
-    match storage.open(path, OpenMode::Read) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(error) => Err(Error::io("open", path, error)),
-    }
+    storage.open(path, OpenMode::Read).if_there("open", path)
 }
 
 /// Make a file that does not exist yet, durable when this returns.
@@ -77,21 +73,20 @@ pub(super) fn begin(
     let path = temporary.as_path();
     // Left by somebody who died here; nobody is here now but the holder of the claim.
     unlink(storage, path)?;
-    let file = storage.open(path, OpenMode::CreateNew(mode));
-    let file = file.map_err(|error| Error::io("create", path, error))?;
-    file.allocate(len).map_err(|error| Error::io("allocate", path, error))?;
-    file.write_at(bytes, 0).map_err(|error| Error::io("write", path, error))?;
+    let file = storage.open(path, OpenMode::CreateNew(mode)).doing("create", path)?;
+    file.allocate(len).doing("allocate", path)?;
+    file.write_at(bytes, 0).doing("write", path)?;
     Ok((temporary, file))
 }
 
 /// Have a file on the medium.
 pub(super) fn sync(file: &dyn File, path: &Path) -> Result<()> {
-    file.sync_all().map_err(|error| Error::io("sync", path, error))
+    file.sync_all().doing("sync", path)
 }
 
 /// Rename without replacing, and have that on the medium.
 pub(super) fn rename_new(storage: &dyn Storage, from: &Path, to: &Path) -> Result<()> {
-    storage.rename_new(from, to).map_err(|error| Error::io("rename to", to, error))?;
+    storage.rename_new(from, to).doing("rename to", to)?;
     sync_parent(storage, to)
 }
 
@@ -102,7 +97,7 @@ pub(super) fn sync_parent(storage: &dyn Storage, path: &Path) -> Result<()> {
 
 /// Have the names in a directory on the medium.
 pub(super) fn sync_dir(storage: &dyn Storage, path: &Path) -> Result<()> {
-    storage.sync_dir(path).map_err(|error| Error::io("sync", path, error))
+    storage.sync_dir(path).doing("sync", path)
 }
 
 /// Make a directory, or take the one that is there; true when it was made.
@@ -118,16 +113,12 @@ pub(crate) fn make_dir(storage: &dyn Storage, path: &Path, mode: u32) -> Result<
 
 /// What is at a path; `None` where nothing is.
 pub(super) fn stat(storage: &dyn Storage, path: &Path) -> Result<Option<Stat>> {
-    match storage.stat(path) {
-        Ok(stat) => Ok(Some(stat)),
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(error) => Err(Error::io("look at", path, error)),
-    }
+    storage.stat(path).if_there("look at", path)
 }
 
 /// A directory of a store: there, and no symbolic link to one.
 pub(super) fn expect_dir(storage: &dyn Storage, path: &Path) -> Result<Stat> {
-    let stat = storage.stat(path).map_err(|error| Error::io("look at", path, error))?;
+    let stat = storage.stat(path).doing("look at", path)?;
     if stat.is_dir {
         return Ok(stat);
     }
@@ -148,24 +139,19 @@ pub(super) fn expect_inside(storage: &dyn Storage, root: &Path, path: &Path) -> 
 
 /// Names in a directory.
 pub(super) fn list(storage: &dyn Storage, path: &Path) -> Result<Vec<String>> {
-    storage.list(path).map_err(|error| Error::io("list", path, error))
+    storage.list(path).doing("list", path)
 }
 
 /// Remove a file if it is there.
 pub(super) fn unlink(storage: &dyn Storage, path: &Path) -> Result<()> {
-    match storage.unlink(path) {
-        Err(error) if !is_missing(&error) => Err(Error::io("remove", path, error)),
-        _ => Ok(()),
-    }
+    storage.unlink(path).if_there("remove", path).map(drop)
 }
 
 /// Remove a directory if it is there and empty; one that holds something stays.
 pub(super) fn remove_dir(storage: &dyn Storage, path: &Path) -> Result<()> {
     match storage.remove_dir(path) {
-        Err(error) if !is_missing(&error) && !holds_something(&error) => {
-            Err(Error::io("remove", path, error))
-        }
-        _ => Ok(()),
+        Err(error) if holds_something(&error) => Ok(()),
+        removed => removed.if_there("remove", path).map(drop),
     }
 }
 
@@ -181,8 +167,7 @@ fn holds_something(error: &io::Error) -> bool {
 pub(super) fn random_id(storage: &dyn Storage, for_what: &Path) -> Result<[u8; 16]> {
     let mut id = [0; 16];
     for half in id.chunks_exact_mut(8) {
-        let drawn = storage.random();
-        let drawn = drawn.map_err(|error| Error::io("draw a random id for", for_what, error))?;
+        let drawn = storage.random().doing("draw a random id for", for_what)?;
         half.copy_from_slice(&drawn.to_le_bytes());
     }
     Ok(id)

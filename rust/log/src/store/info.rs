@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::logs::settings_to_read;
 use super::slots::Slots;
 use super::{Store, membership};
-use crate::error::{Error, Result};
+use crate::error::{IoResult, Result};
 use crate::format::VERSION;
 use crate::format::settings::{StoreSettings, TopicSettings};
 use crate::log::{Log, LogExtent, LogSettings, TopicEnds};
@@ -120,9 +120,10 @@ impl Store {
     /// When the store's directories cannot be listed. What is wrong with a topic or a log stands
     /// beside it.
     pub fn info(&self) -> Result<StoreInfo> {
-        let filesystem = self.storage().filesystem(&self.layout().root_itself());
-        let filesystem = filesystem
-            .map_err(|error| Error::io("look at the file system of", self.path(), error))?;
+        let filesystem = self
+            .storage()
+            .filesystem(&self.layout().root_itself())
+            .doing("look at the file system of", self.path())?;
         let mut logs: BTreeMap<PathBuf, Looked> = BTreeMap::new();
         let mut topics = Vec::new();
         for (name, settings) in self.topics()? {

@@ -19,7 +19,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
 
@@ -68,7 +68,7 @@ pub(super) fn directory(path: &Path) -> Result<PathBuf> {
             what: format!("no path has a zero byte in it, as {path:?} has"),
         });
     }
-    std::path::absolute(path).map_err(|error| Error::io("find", path, error))
+    std::path::absolute(path).doing("find", path)
 }
 
 /// The paths of one store.

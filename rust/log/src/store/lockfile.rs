@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::registry;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::checksum::crc32;
 use crate::storage::{File, LockKind, OpenMode, Storage};
 
@@ -62,11 +62,7 @@ pub(super) struct LockFile {
 impl LockFile {
     /// Open one that exists; `None` when it does not.
     pub(super) fn find(storage: &dyn Storage, path: &Path) -> Result<Option<Self>> {
-        match Self::open(storage, path, OpenMode::ReadWrite) {
-            Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("open", path, error)),
-        }
+        Self::open(storage, path, OpenMode::ReadWrite).if_there("open", path)
     }
 
     /// Open one, creating it where there is none.
@@ -90,7 +86,7 @@ impl LockFile {
 
     /// Take a lock if that is possible at once.
     pub(super) fn try_lock(&self, kind: LockKind) -> Result<bool> {
-        self.file.try_lock(kind).map_err(|error| Error::io("lock", &self.path, error))
+        self.file.try_lock(kind).doing("lock", &self.path)
     }
 
     /// True while the path still leads to this file.
@@ -104,15 +100,11 @@ impl LockFile {
 
     /// Make sure that the path still leads to this file.
     pub(super) fn expect_in_place(&self, storage: &dyn Storage) -> Result<()> {
-        let complain = |error| Error::io("look at", &self.path, error);
-        let here = self.file.stat().map_err(complain)?;
-        match storage.stat(&self.path) {
-            Ok(there) if (here.device, here.inode) == (there.device, there.inode) => Ok(()),
-            Ok(_) => Err(self.replaced()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(Error::FilesRemoved { path: self.path.clone() })
-            }
-            Err(error) => Err(complain(error)),
+        let here = self.file.stat().doing("look at", &self.path)?;
+        match storage.stat(&self.path).if_there("look at", &self.path)? {
+            Some(there) if (here.device, here.inode) == (there.device, there.inode) => Ok(()),
+            Some(_) => Err(self.replaced()),
+            None => Err(Error::FilesRemoved { path: self.path.clone() }),
         }
     }
 
@@ -125,14 +117,13 @@ impl LockFile {
     pub(super) fn read(&self) -> Result<Content> {
         let mut bytes = [0; LEN + 1];
         let read = self.file.read_at(&mut bytes, 0);
-        let len = read.map_err(|error| Error::io("read", &self.path, error))?;
+        let len = read.doing("read", &self.path)?;
         Ok(unseal(&bytes[..len]))
     }
 
     /// Replace what stands in it. Only for who holds it exclusively, or holds the claim.
     pub(super) fn write(&self, line: &str) -> Result<()> {
-        let written = self.file.write_at(&seal(line), 0);
-        written.map_err(|error| Error::io("write", &self.path, error))
+        self.file.write_at(&seal(line), 0).doing("write", &self.path)
     }
 }
 

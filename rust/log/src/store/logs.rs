@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use super::claim::Claim;
 use super::retention::helper::{Helper, Problems};
 use super::{Membership, Store, fork, registry};
-use crate::error::{Error, Result};
+use crate::error::{IoResult, Result};
 use crate::format::address::Address;
 use crate::format::settings::{TopicSettings, WriteMode};
 use crate::lock::{Fate, Holders, Identity};
@@ -282,9 +282,7 @@ pub(super) fn settings_to_read(topic: &TopicSettings, write_mode: WriteMode) -> 
 /// Start a thread that serves a membership's logs.
 fn start(dir: &Path, name: &str, work: impl FnOnce() + Send + 'static) -> Result<Thread> {
     let started = std::thread::Builder::new().name(name.into()).spawn(work);
-    started
-        .map(|thread| thread.thread().clone())
-        .map_err(|e| Error::io("start a thread for", dir, e))
+    started.map(|thread| thread.thread().clone()).doing("start a thread for", dir)
 }
 
 /// The logs of a membership, for a thread that serves them. It keeps neither alive: of the membership

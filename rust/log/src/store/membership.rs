@@ -29,7 +29,7 @@ use super::registry::{self, Key};
 use super::slots::{DeadSlot, Slots};
 use super::sync_coalescer::{SyncCoalescer, SyncCoalescers};
 use super::{files, fork};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::lock::{Fate, Holders, Identity};
 use crate::log::Watch;
@@ -328,8 +328,7 @@ fn line(incarnation: u64, seen: u16) -> String {
 fn random(storage: &dyn Storage, layout: &Layout) -> Result<u64> {
     loop {
         let drawn = storage.random();
-        let number =
-            drawn.map_err(|error| Error::io("draw a random number for", layout.root(), error))?;
+        let number = drawn.doing("draw a random number for", layout.root())?;
         if number != 0 {
             return Ok(number);
         }
@@ -337,7 +336,6 @@ fn random(storage: &dyn Storage, layout: &Layout) -> Result<u64> {
 }
 
 fn key(storage: &dyn Storage, layout: &Layout) -> Result<Key> {
-    let stat = storage.stat(&layout.root_itself());
-    let stat = stat.map_err(|error| Error::io("look at", layout.root(), error))?;
+    let stat = storage.stat(&layout.root_itself()).doing("look at", layout.root())?;
     Ok((stat.device, stat.inode, storage.process_number()))
 }

@@ -24,7 +24,7 @@ use super::options::{Access, StoreOptions};
 use super::registry::MembershipRef;
 use super::sweep;
 use super::{Membership, Store, StoreInner};
-use crate::error::{Error, Result};
+use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::settings::{StoreSettings, WriteMode};
 use crate::format::wake;
@@ -132,8 +132,7 @@ impl Opening<'_> {
             }
             other => other?,
         };
-        let decoded = bytes.map(|bytes| StoreSettings::decode(&bytes)).transpose();
-        decoded.map_err(|what| Error::malformed(&path, 0, what))
+        bytes.map(|bytes| StoreSettings::decode(&bytes)).transpose().in_file(&path, 0)
     }
 
     /// Refuse a store that lies, or is written to, in a way that cannot work.
@@ -152,9 +151,7 @@ impl Opening<'_> {
     }
 
     fn filesystem(&self, path: &Path) -> Result<Filesystem> {
-        self.storage
-            .filesystem(path)
-            .map_err(|error| Error::io("look at the file system of", path, error))
+        self.storage.filesystem(path).doing("look at the file system of", path)
     }
 
     fn check_filesystem(&self, found: Filesystem, writes: Option<WriteMode>) -> Result<()> {
@@ -289,8 +286,7 @@ impl Opening<'_> {
         let header = wake::encode_header(settings.id);
         let made = files::prepare(self.storage(), &path, &header, wake::LEN, modes.file)?;
         // One that is there already is of a creation that was interrupted, or damaged.
-        let renamed = self.storage.rename_over(&made, &path);
-        renamed.map_err(|error| Error::io("rename to", &path, error))?;
+        self.storage.rename_over(&made, &path).doing("rename to", &path)?;
         files::sync_parent(self.storage(), &path)
     }
 
@@ -317,17 +313,15 @@ impl Opening<'_> {
         if files::stat(self.storage(), &path)?.is_none() {
             return Ok(None);
         }
-        let file =
-            self.storage.open(&path, how).map_err(|error| Error::io("open", &path, error))?;
-        let len = file.stat().map_err(|error| Error::io("look at", &path, error))?.len;
+        let file = self.storage.open(&path, how).doing("open", &path)?;
+        let len = file.stat().doing("look at", &path)?.len;
         let mut header = [0; wake::HEADER_LEN];
-        file.read_at(&mut header, 0).map_err(|error| Error::io("read", &path, error))?;
-        wake::check_header(&header, settings.id)
-            .map_err(|what| Error::malformed(&path, 0, what))?;
+        file.read_at(&mut header, 0).doing("read", &path)?;
+        wake::check_header(&header, settings.id).in_file(&path, 0)?;
         if len != wake::LEN {
             return Err(Error::Corrupt { path, position: len, what: wake::OTHER_LEN });
         }
-        file.map(wake::LEN, access).map(Some).map_err(|error| Error::io("map", &path, error))
+        file.map(wake::LEN, access).map(Some).doing("map", &path)
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use super::layout::Layout;
 use super::sidecar_check::Front;
 use super::{Store, files};
-use crate::error::{Error, Result};
+use crate::error::{IoResult, Result};
 use crate::format::PAGE;
 use crate::format::queue::{ENTRY_LEN, QueueHeader, at};
 use crate::storage::{File, OpenMode};
@@ -47,7 +47,7 @@ impl QueueCopy {
         let Ok(header) = QueueHeader::decode(&page) else {
             return Ok(Self { name, len: page.len() as u64, pieces: vec![(0, page)] });
         };
-        let found = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
+        let found = file.stat().doing("look at", path)?.len;
         let capacity = header.parts.capacity;
         let (floor, head) = ends.map_or((0, capacity), |ends| (ends.floor, ends.head));
         // They lie in a ring: what reaches over its end goes on at its beginning.
@@ -67,14 +67,15 @@ impl QueueCopy {
     /// Write it into another store, on the medium but for the directory.
     pub(super) fn put(&self, store: &Store, layout: &Layout) -> Result<()> {
         let path = layout.queue(&self.name)?;
-        let file = store.storage().open(&path, OpenMode::CreateNew(store.modes().lock));
-        let file = file.map_err(|error| Error::io("create", &path, error))?;
-        file.allocate(self.len).map_err(|error| Error::io("allocate", &path, error))?;
+        let file = store
+            .storage()
+            .open(&path, OpenMode::CreateNew(store.modes().lock))
+            .doing("create", &path)?;
+        file.allocate(self.len).doing("allocate", &path)?;
         for (position, bytes) in &self.pieces {
-            let written = file.write_at(bytes, *position);
-            written.map_err(|error| Error::io("write", &path, error))?;
+            file.write_at(bytes, *position).doing("write", &path)?;
         }
-        file.sync_all().map_err(|error| Error::io("sync", &path, error))
+        file.sync_all().doing("sync", &path)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{FileMutex, Membership, Store, files, registry};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::storage::{File, OpenMode};
 
 /// Behind the name of a file that is being made; no name of a queue ends so.
@@ -50,8 +50,9 @@ impl Store {
         let unfinished = unfinished(path);
         files::unlink(storage, &unfinished)?;
         // As lock files: whoever may open it could keep it locked.
-        let file = storage.open(&unfinished, OpenMode::CreateNew(self.modes().lock));
-        let file = file.map_err(|error| Error::io("create", &unfinished, error))?;
+        let file = storage
+            .open(&unfinished, OpenMode::CreateNew(self.modes().lock))
+            .doing("create", &unfinished)?;
         let allocated = file.allocate(len);
         if let Err(error) = allocated {
             let _ = files::unlink(storage, &unfinished);
@@ -66,9 +67,8 @@ impl Store {
     /// `Io`, `NoSpace`.
     pub(crate) fn finish_queue_file(&self, file: &dyn File, path: &Path) -> Result<()> {
         let (storage, unfinished) = (self.storage().as_ref(), unfinished(path));
-        file.sync_all().map_err(|error| Error::io("sync", &unfinished, error))?;
-        let renamed = storage.rename_over(&unfinished, path);
-        renamed.map_err(|error| Error::io("rename to", path, error))?;
+        file.sync_all().doing("sync", &unfinished)?;
+        storage.rename_over(&unfinished, path).doing("rename to", path)?;
         files::sync_parent(storage, path)
     }
 
@@ -87,8 +87,8 @@ impl Store {
     /// # Errors
     /// `Io`.
     pub(crate) fn open_to_lock(&self, path: &Path) -> Result<Arc<dyn File>> {
-        let opened = registry::open_for_a_moment(|| self.storage().open(path, OpenMode::ReadWrite));
-        opened.map_err(|error| Error::io("open", path, error))
+        registry::open_for_a_moment(|| self.storage().open(path, OpenMode::ReadWrite))
+            .doing("open", path)
     }
 }
 

@@ -15,7 +15,7 @@ use super::layout::Layout;
 use super::membership::incarnation_now;
 use super::topics::read_settings;
 use super::{Store, files};
-use crate::error::{Error, Result};
+use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::consumer::{self, ENTRIES_MAX, SECTOR, check_header, cut_at, entries, store_in};
 use crate::format::queue::{self, ENTRY_LEN, Parts, QueueEnds, QueueHeader, SLOTS, VERSION_LEN};
 use crate::format::{u64_at, wake};
@@ -65,9 +65,8 @@ impl Front {
         loop {
             tries += 1;
             let bytes = files::read_at(file, path, 0, FRONT)?;
-            let header =
-                QueueHeader::decode(&bytes).map_err(|what| Error::malformed(path, 0, what))?;
-            let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
+            let header = QueueHeader::decode(&bytes).in_file(path, 0)?;
+            let len = file.stat().doing("look at", path)?.len;
             if len < header.parts.file_len() {
                 let (path, what) = (path.to_path_buf(), queue::CUT);
                 return Err(Error::Corrupt { path, position: len, what });
@@ -78,7 +77,7 @@ impl Front {
                 std::thread::yield_now();
                 continue;
             }
-            let ends = ends.map_err(|what| Error::malformed(path, queue::at::ENDS[0], what))?.0;
+            let ends = ends.in_file(path, queue::at::ENDS[0])?.0;
             return Ok(Self { header, ends, bytes });
         }
     }

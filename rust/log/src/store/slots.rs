@@ -23,7 +23,7 @@ use super::layout::{self, Layout};
 use super::lockfile::{Content, LockFile};
 use super::modes::Modes;
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::lock::{Fate, GENERATION_MAX, Identity, SLOTS};
 use crate::storage::{LockKind, Storage};
 
@@ -94,7 +94,7 @@ impl Slots {
     /// [`Error::LockFileReplaced`] when one is: its holder holds another presence file than ours.
     pub(super) fn expect_all_free(&self) -> Result<()> {
         let path = self.layout.slots();
-        let names = self.storage.list(&path).map_err(|error| Error::io("list", &path, error))?;
+        let names = self.storage.list(&path).doing("list", &path)?;
         let mut patience = Patience::new(DYING);
         for slot in names.iter().filter_map(|name| layout::parse_slot(name)) {
             let Some(file) = LockFile::find(self.storage.as_ref(), &self.layout.slot(slot))? else {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::files;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::DecodeError;
 use crate::format::checksum::crc32;
 use crate::format::part::{self, Frame, PartHeader};
@@ -109,7 +109,7 @@ fn remove_stale(storage: &dyn Storage, path: &Path, number: u32, stale: &Stale) 
         return Ok(false);
     }
     // Whoever writes it has it locked, and may take as long as he likes.
-    if !file.try_lock(LockKind::Exclusive).map_err(|error| Error::io("lock", path, error))? {
+    if !file.try_lock(LockKind::Exclusive).doing("lock", path)? {
         return Ok(false);
     }
     files::unlink(storage, path)?;
@@ -167,7 +167,7 @@ fn check(
     tell: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
     let malformed = |position, what| Error::malformed(path, position, what);
-    let len = file.stat().map_err(|error| Error::io("look at", path, error))?.len;
+    let len = file.stat().doing("look at", path)?.len;
     PartHeader::decode(&files::read_at(file, path, 0, part::HEADER_LEN)?)
         .map_err(|what| malformed(0, what))?;
     let mut position = part::HEADER_LEN as u64;
@@ -195,10 +195,7 @@ fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<String>> {
     if !is_dir(storage, dir)? {
         return Ok(Vec::new());
     }
-    match storage.list(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        listed => listed.map_err(|error| Error::io("list", dir, error)),
-    }
+    Ok(storage.list(dir).if_there("list", dir)?.unwrap_or_default())
 }
 
 /// True for a directory that is there, and no link to one.

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use super::claim::Claim;
 use super::layout::{Layout, TEMPORARY, TOPIC_SETTINGS, deleted, in_log, temporary, top};
 use super::{files, staging};
-use crate::error::{Error, Result};
+use crate::error::{IoResult, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
 use crate::log;
@@ -256,13 +256,12 @@ pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
         remove_log_files(storage, &away)?;
     }
     let renamed = storage.rename_new(path, &away);
-    renamed.map_err(|error| Error::io("rename", path, error))?;
+    renamed.doing("rename", path)?;
     // A call that had looked the directory up before it lost its name may put a file of the log there yet.
     while remove_log_files(storage, &away)? > 0 && is_dir(storage, &away)? {}
     if is_dir(storage, &away)? {
         // What somebody else put there stays where that one looks for it.
-        let renamed = storage.rename_new(&away, path);
-        renamed.map_err(|error| Error::io("rename", &away, error))?;
+        storage.rename_new(&away, path).doing("rename", &away)?;
     }
     Ok(())
 }

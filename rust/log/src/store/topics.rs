@@ -26,7 +26,7 @@ use super::options::{TopicOptions, within_limits};
 use super::sharing::taken_log;
 use super::sweep::Change;
 use super::{Store, StoreInner, files, sweep};
-use crate::error::{Error, Result};
+use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::settings::TopicSettings;
 use crate::format::state::TopicState;
@@ -108,8 +108,7 @@ impl Store {
         let away = deleted(&path);
         // Before its name is written over: by it alone a log is known to have been deleted.
         self.finish_deletion(&claim, &away)?;
-        let renamed = shared.storage().rename_over(&path, &away);
-        renamed.map_err(|error| Error::io("rename", &path, error))?;
+        shared.storage().rename_over(&path, &away).doing("rename", &path)?;
         files::sync_parent(shared.storage(), &path)?;
         pass(Point::TopicAway);
         // From here on the topic is gone. A log goes with the last topic that names it; one whose
@@ -310,7 +309,7 @@ pub(super) fn read_settings(
         Some(_) => return Err(corrupt(directory, "the topic is not a directory")),
     }
     let Some(bytes) = files::read(storage, &path)? else { return Ok(None) };
-    let topic = TopicSettings::decode(&bytes).map_err(|what| Error::malformed(&path, 0, what))?;
+    let topic = TopicSettings::decode(&bytes).in_file(&path, 0)?;
     if topic.name != name {
         return Err(corrupt(path, "the settings of another topic"));
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::layout::{TEMPORARY, top};
 use super::lockfile::LockFile;
 use super::modes::Modes;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::storage::{Filesystem, LockKind, Storage};
 
 /// How often another name is tried when somebody takes a new place for a dead one's.
@@ -60,8 +60,7 @@ impl Unfinished {
 
 /// A name beside the destination that nobody else uses.
 fn place(storage: &dyn Storage, destination: &Path) -> Result<PathBuf> {
-    let random = storage.random();
-    let random = random.map_err(|error| Error::io("draw a number for", destination, error))?;
+    let random = storage.random().doing("draw a number for", destination)?;
     let mut name = destination.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{:08x}{TEMPORARY}", random as u32));
     Ok(destination.with_file_name(name))
@@ -140,7 +139,7 @@ fn remove(storage: &dyn Storage, path: &Path) {
 
 /// Make a directory that is not there yet.
 pub(super) fn make_new(storage: &dyn Storage, path: &Path, mode: u32) -> Result<()> {
-    storage.create_dir(path, mode).map_err(|error| Error::io("create", path, error))
+    storage.create_dir(path, mode).doing("create", path)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::names;
 use crate::segment::Segment;
@@ -192,8 +192,7 @@ impl Log {
 
     fn flock(&self, member: &dyn Member, name: &str) -> Result<Arc<dyn File>> {
         let path = self.dir.join(name);
-        let file = member.open_to_lock(&*self.storage, &path);
-        let file = file.map_err(|e| Error::io("open", &path, e))?;
+        let file = member.open_to_lock(&*self.storage, &path).doing("open", &path)?;
         wait_for_flock(&*file, &path, self.settings.lock_timeout)?;
         Ok(file)
     }
@@ -261,13 +260,12 @@ impl Log {
         let Some((last, others)) = segments.split_last() else { return Ok(false) };
         // It tells places in the old one. A hint: who finds none makes it anew.
         let _ = storage.unlink(&dir.join(names::index(last.sequence())));
-        let renamed = storage.rename_over(packer.path(), last.path());
-        renamed.map_err(|e| Error::io("rename", packer.path(), e))?;
+        storage.rename_over(packer.path(), last.path()).doing("rename", packer.path())?;
         // Whatever fails from here on: what was known of the old ones is of no use any more.
         self.chain.forget();
         pass(Point::CompactNamed);
         if !planted(Canary::UnlinkBeforeSwap) {
-            storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+            storage.sync_dir(dir).doing("sync", dir)?;
         }
         pass(Point::CompactSynced);
         self.remove_replaced(others.iter().map(|segment| segment.sequence()).rev())?;
@@ -287,16 +285,11 @@ impl Log {
             // In this order, so that no index is left that nobody would look for.
             for name in [names::index(sequence), names::segment(sequence)] {
                 let path = dir.join(name);
-                match storage.unlink(&path) {
-                    Err(e) if e.kind() != ErrorKind::NotFound => {
-                        return Err(Error::io("remove", &path, e));
-                    }
-                    _ => {}
-                }
+                storage.unlink(&path).if_there("remove", &path)?;
             }
             pass(Point::CompactRemoved);
         }
-        storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))
+        storage.sync_dir(dir).doing("sync", dir)
     }
 
     /// Remove what a compaction left that ended half-way: its unfinished file, and segments in whose place
@@ -308,7 +301,7 @@ impl Log {
         self.chain.forget();
         // What stands in the place of others has its name on the medium before theirs go; and where one
         // alone was replaced this compaction says that it is on the medium, too.
-        storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+        storage.sync_dir(dir).doing("sync", dir)?;
         if self.replaced()?.is_empty() {
             return Ok(());
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{IoResult, Result};
 use crate::format::DecodeError;
 use crate::format::segment::{Previous, SegmentHeader};
 use crate::segment::walk::{SegmentWalker, Step};
@@ -62,8 +62,7 @@ impl Log {
 }
 
 fn id_of(segment: &Segment) -> Result<(u64, u64)> {
-    let stat = segment.file().stat();
-    let stat = stat.map_err(|e| crate::error::Error::io("stat", segment.path(), e))?;
+    let stat = segment.file().stat().doing("stat", segment.path())?;
     Ok((stat.device, stat.inode))
 }
 

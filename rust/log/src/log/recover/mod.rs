@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
 use crate::format::control::{at, flag};
@@ -97,7 +97,7 @@ fn recover(
         return Ok(None);
     }
     let path = dir.join("lock");
-    let file = member.open_to_lock(&**storage, &path).map_err(|e| Error::io("open", &path, e))?;
+    let file = member.open_to_lock(&**storage, &path).doing("open", &path)?;
     wait_for_flock(&*file, &path, settings.lock_timeout)?;
     let recovered = if is_current(&**storage, dir, settings, incarnation) {
         Ok(None)
@@ -216,7 +216,7 @@ impl<'a> Recovery<'a> {
 
     fn decide_by(&self, unread: Unread) -> Result<Decision> {
         // Once: nobody else is here.
-        let names = self.storage.list(self.dir).map_err(|e| Error::io("list", self.dir, e))?;
+        let names = self.storage.list(self.dir).doing("list", self.dir)?;
         let found = segments_of(&names);
         let temporaries = self.temporaries(&names, &found);
         let chain = Chain::new(Arc::clone(self.storage), self.dir, &self.settings);
@@ -320,7 +320,7 @@ impl<'a> Recovery<'a> {
             strays.into_iter().partition(|sequence| cut_off.contains(sequence));
         pass(Point::RecoverDecided);
         for path in temporaries {
-            self.storage.unlink(&path).map_err(|e| Error::io("remove", &path, e))?;
+            self.storage.unlink(&path).doing("remove", &path)?;
         }
         pass(Point::RecoverSwept);
         let control = self.control(page)?;
@@ -387,13 +387,12 @@ impl<'a> Recovery<'a> {
         let reach = settings.segment_bytes;
         let segment = Segment::open(storage, dir, settings.generation, sequence, access, reach)?;
         let position = end.walk.position;
-        let stat = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?;
+        let stat = segment.file().stat().doing("stat", segment.path())?;
         let wanted = stat.len.max(position + RESERVE);
         let wanted =
             wanted.max(FIRST_ALLOCATION.min(settings.segment_bytes)).next_multiple_of(PAGE);
         // Also what looks allocated: a power cut may have kept the length and not the blocks.
-        let grown = segment.file().allocate(wanted);
-        grown.map_err(|e| Error::io("allocate", segment.path(), e))?;
+        segment.file().allocate(wanted).doing("allocate", segment.path())?;
         let (bytes, mode) = (settings.segment_bytes, settings.file_mode);
         let indexed = match &end.noted {
             Some(IndexBuild { entries, .. }) => {
@@ -431,9 +430,9 @@ impl<'a> Recovery<'a> {
         let (replaced, others): (Vec<_>, Vec<_>) = strays.into_iter().partition(replaced);
         for sequence in replaced {
             // That one has its name on the medium before these go.
-            self.storage.sync_dir(self.dir).map_err(|e| Error::io("sync", self.dir, e))?;
+            self.storage.sync_dir(self.dir).doing("sync", self.dir)?;
             let path = self.dir.join(names::segment(sequence));
-            self.storage.unlink(&path).map_err(|e| Error::io("remove", &path, e))?;
+            self.storage.unlink(&path).doing("remove", &path)?;
             let _ = self.storage.unlink(&self.dir.join(names::index(sequence)));
             pass(Point::CompactRemoved);
         }
@@ -448,7 +447,7 @@ impl<'a> Recovery<'a> {
             // An index without its segment is never read.
             let _ = self.storage.unlink(&self.dir.join(names::index(*sequence)));
             for dir in [self.dir.join("quarantine"), self.dir.to_path_buf()] {
-                self.storage.sync_dir(&dir).map_err(|e| Error::io("sync", &dir, e))?;
+                self.storage.sync_dir(&dir).doing("sync", &dir)?;
             }
             pass(Point::RecoverStray);
         }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::IoResult;
 use crate::format::address::Address;
 use crate::format::names;
 use crate::format::segment::{Previous, SegmentHeader};
@@ -88,8 +88,7 @@ impl Pass<'_> {
 
     fn header(&mut self, sequence: u64) -> Option<SegmentHeader> {
         let path = self.subject.dir.join(names::segment(sequence));
-        let file =
-            self.storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e));
+        let file = self.storage.open(&path, OpenMode::Read).doing("open", &path);
         let header = file.and_then(|file| read_header(&*file, &path));
         let found = match header {
             Ok(header) if header.log == self.subject.generation && header.sequence == sequence => {

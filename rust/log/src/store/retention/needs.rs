@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::super::sidecar_check::read_consumer;
 use super::super::{Store, files};
-use crate::error::{Error, Result};
+use crate::error::{DecodedIn, Error, Result};
 use crate::format::consumer::{CUT, at, check_header, cut_at, entries, entry};
 use crate::format::queue::{QueueEnds, QueueHeader};
 use crate::format::{PAGE, queue};
@@ -57,7 +57,7 @@ impl Store {
     ) -> Result<()> {
         let read = read_consumer(self.storage().as_ref(), path)?;
         let Some(bytes) = read else { return Ok(()) };
-        check_header(&bytes, self.settings().id).map_err(|what| Error::malformed(path, 0, what))?;
+        check_header(&bytes, self.settings().id).in_file(path, 0)?;
         let corrupt = |position, what| Error::Corrupt { path: path.to_path_buf(), position, what };
         if let Some(len) = cut_at(&bytes) {
             return Err(corrupt(len, CUT));
@@ -85,12 +85,12 @@ impl Store {
     fn queue_needs(&self, path: &Path, generation: &[u8; 16]) -> Result<Option<u64>> {
         let read = files::read_up_to(self.storage().as_ref(), path, PAGE)?;
         let Some(bytes) = read else { return Ok(None) };
-        let header = QueueHeader::decode(&bytes).map_err(|what| Error::malformed(path, 0, what))?;
+        let header = QueueHeader::decode(&bytes).in_file(path, 0)?;
         if header.generation != *generation {
             return Ok(None);
         }
         let newest = QueueEnds::newest(QueueEnds::in_page(&bytes, header.id))
-            .map_err(|what| Error::malformed(path, queue::at::ENDS[0], what));
+            .in_file(path, queue::at::ENDS[0]);
         newest.map(|(ends, _)| Some(ends.floor))
     }
 }
