@@ -25,7 +25,7 @@ impl Consumer {
     /// [`Consumer::refresh`]. One load.
     #[inline]
     pub fn is_stale(&self) -> bool {
-        self.seen != Some(self.file.words.changes())
+        self.seen != Some(self.file.changes())
     }
 
     /// How many other members there are.
@@ -66,14 +66,14 @@ impl Consumer {
         let now = Instant::now();
         if self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= ASK_EVERY) {
             self.asked = Some(now);
-            if members::bury(&self.file.words, &self.who)? {
+            if members::bury(&self.file, &self.who)? {
                 self.rouse();
             }
         }
         // The counter first: what is told of behind it is seen by the next look. Rows before owners: who
         // joined in between is not among them, and its process lives.
-        self.seen = Some(self.file.words.changes());
-        let rows = members::living(&self.file.words);
+        self.seen = Some(self.file.changes());
+        let rows = members::living(&self.file);
         let owners: Vec<_> = self.lanes.iter().map(|lane| self.owner(lane.entry)).collect();
         let plan = AssignmentPlan::of(self.me, &rows, &owners).ok_or_else(|| self.replaced())?;
         self.others = rows.len() - 1;
@@ -87,12 +87,12 @@ impl Consumer {
     }
 
     fn owner(&self, index: u64) -> u64 {
-        self.file.words.load(entry(index) + at::OWNER)
+        self.file.load(entry(index) + at::OWNER)
     }
 
     #[cold]
     pub(super) fn replaced(&self) -> Error {
-        Error::LockFileReplaced { path: self.file.words.path.clone() }
+        Error::LockFileReplaced { path: self.file.path.clone() }
     }
 
     /// Have the others look, those who sleep too.
@@ -114,7 +114,7 @@ impl Consumer {
         if self.sharing.loses_patience(plan, left.len(), now) {
             for Row { row, ask: asked, .. } in &plan.lacking {
                 if *asked != 0 {
-                    self.file.words.replace(ask(*row), *asked, 0, false)?;
+                    self.file.replace(ask(*row), *asked, 0, false)?;
                 }
             }
             for lane in left {
@@ -127,15 +127,15 @@ impl Consumer {
     /// Put this member's word in the place of nobody's, or of a dead one's.
     fn exchange(&mut self, number: usize) -> Result<bool> {
         let owner = entry(self.lanes[number].entry) + at::OWNER;
-        let words = &self.file.words;
-        let before = words.load(owner);
+        let file = &self.file;
+        let before = file.load(owner);
         let taken = match before {
-            _ if planted(Canary::TwoOwners) => words.set(owner, self.me).map(|()| true)?,
-            0 => words.replace(owner, 0, self.me, false)?,
+            _ if planted(Canary::TwoOwners) => file.set(owner, self.me).map(|()| true)?,
+            0 => file.replace(owner, 0, self.me, false)?,
             _ => match fate(&self.who, before)? {
                 Fate::Alive => false,
                 // The proof is held until the word has changed hands.
-                Fate::Dead(_proof) => words.replace(owner, before, self.me, false)?,
+                Fate::Dead(_proof) => file.replace(owner, before, self.me, false)?,
             },
         };
         if taken {
@@ -147,10 +147,10 @@ impl Consumer {
 
     /// Ask for what is lacking, or say that nothing is.
     fn say(&mut self, lacks: bool) -> Result<()> {
-        let (words, row) = (&self.file.words, self.row()?);
-        let said = words.load(ask(row));
+        let (file, row) = (&self.file, self.row()?);
+        let said = file.load(ask(row));
         if let Some(ask_now) = self.sharing.says(lacks, said) {
-            if words.replace(ask(row), said, ask_now, lacks)? && lacks {
+            if file.replace(ask(row), said, ask_now, lacks)? && lacks {
                 self.rouse();
             }
         }
@@ -189,7 +189,7 @@ impl Consumer {
         for lane in self.lanes.iter_mut().filter(|lane| lane.closing) {
             if lane.held.as_ref().is_none_or(Held::is_settled) {
                 let owner = entry(lane.entry) + at::OWNER;
-                gave |= self.file.words.replace(owner, self.me, 0, true)?;
+                gave |= self.file.replace(owner, self.me, 0, true)?;
                 self.changed |= lane.held.is_some();
                 (lane.held, lane.closing) = (None, false);
             }

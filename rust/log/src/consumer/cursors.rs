@@ -37,7 +37,7 @@ pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Resu
     for _ in 0..LOOKS {
         let sector = |n: u64| {
             let mut bytes = [0; CURSOR_LEN];
-            file.words.map.copy(entry(index) + at::CURSORS + n * SECTOR, &mut bytes);
+            file.map.copy(entry(index) + at::CURSORS + n * SECTOR, &mut bytes);
             decode_cursor(&bytes)
         };
         let is_own = |cursor: &StoredCursor| (cursor.generation, cursor.partition) == of;
@@ -47,7 +47,7 @@ pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Resu
         }
     }
     let position = entry(index) + at::CURSORS;
-    Err(Error::Corrupt { path: file.words.path.clone(), position, what: TORN })
+    Err(Error::Corrupt { path: file.path.clone(), position, what: TORN })
 }
 
 /// Store a cursor in the place of the older one.

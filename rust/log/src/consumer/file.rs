@@ -1,15 +1,18 @@
 //! The file of a consumer: made whole, opened, given entries.
 //!
-//! Owns its life but for what members change in it. Invariants: where it has its name it is whole; an
+//! Owns its life, and how members change a word in it in either write mode: by compare-and-swap where the
+//! file is mapped for writing, under the store's claim where it is written by `pwrite`. A change that
+//! others have to look at raises the counter *after* the word, so a member that saw the counter and then the
+//! words missed none. Invariants: where it has its name it is whole; an
 //! entry has a cursor before it says what it is of, both on the medium before anybody uses it; an entry
 //! is used anew only when its topic is gone and nobody has it. All that is done here is done under the
 //! store's claim.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 
-use super::words::Words;
 use super::{forgetting, members};
 use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::consumer::{
@@ -17,21 +20,32 @@ use crate::format::consumer::{
     Position, SECTOR, StoredCursor, TORN, ask, at, check_header, cut_at, encode_cursor,
     encode_header, encode_named, entries_in, entry, forgotten_in, member,
 };
-use crate::format::settings::WriteMode;
 use crate::format::u64_in;
 use crate::segment::index::write_file;
-use crate::storage::{File, MapAccess, OpenMode};
+use crate::storage::{File, OpenMode};
+use crate::store::layout::with_ending;
+use crate::store::sidecar::Sidecar;
 use crate::store::{Membership, Store};
+use crate::sync::{Ordering, SharedWord};
 use crate::topic::Topic;
 
 /// Ending of the file while it is made. No consumer's name has an `@`, as one may end in `.tmp`.
 pub(crate) const UNFINISHED: &str = "@tmp";
 
-/// An open file of a consumer.
+/// An open file of a consumer. Its header says which log keeps the cursors.
 #[derive(Debug)]
 pub(super) struct ConsumerFile {
     pub(super) file: Arc<dyn File>,
-    pub(super) words: Words,
+    mapped: Sidecar<[u8; 16]>,
+    store: Store,
+}
+
+impl Deref for ConsumerFile {
+    type Target = Sidecar<[u8; 16]>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.mapped
+    }
 }
 
 /// A whole file, read at one moment.
@@ -51,10 +65,7 @@ impl Image {
             crate::store::Access::Write => OpenMode::ReadWrite,
             crate::store::Access::Read => OpenMode::Read,
         };
-        store.expect_inside(path)?;
-        let Some(file) = store.storage().open(path, how).if_there("open", path)? else {
-            return Ok(None);
-        };
+        let Some(file) = store.open_sidecar(path, how)? else { return Ok(None) };
         let len = file.stat().doing("look at", path)?.len;
         let mut bytes = vec![0; len.min(entry(ENTRIES_MAX)) as usize];
         let got = file.read_at(&mut bytes, 0).doing("read", path)?;
@@ -175,34 +186,24 @@ pub(super) fn attach(
         None => make(store, &path, log)?,
     };
     let last = places.iter().copied().max().map_or(0, |last| last + 1).max(image.entries());
-    let len = entry(last);
-    file.allocate(len).doing("allocate", &path)?;
-    let access = match store.settings().write_mode {
-        WriteMode::Mapped => MapAccess::Write,
-        WriteMode::Pwrite => MapAccess::WriteThrough,
-    };
-    let map = file.map(len, access).doing("map", &path)?;
-    let words = Words { map, path, store: store.clone() };
-    let opened = ConsumerFile { file, words };
+    let mapped = Sidecar::over(store, &*file, log, &path, entry(last))?;
+    let opened = ConsumerFile { file, mapped, store: store.clone() };
     opened.begin_incarnation(who.incarnation(), last)?;
     let mut changed = false;
     for ((named, index), start) in wanted.iter().zip(&places).zip(&starts) {
         changed |= opened.fill(*index, named, &image.entry(*index), *start, who.incarnation())?;
     }
     if changed {
-        opened.file.sync_all().doing("sync", &opened.words.path)?;
+        opened.file.sync_all().doing("sync", &opened.path)?;
     }
     Ok(Attached { file: opened, places, gone })
 }
 
 fn make(store: &Store, path: &Path, log: [u8; 16]) -> Result<Arc<dyn File>> {
     let storage = &**store.storage();
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(UNFINISHED);
-    let unfinished = PathBuf::from(unfinished);
+    let unfinished = with_ending(path, UNFINISHED);
     let header = encode_header(store.settings().id, log);
-    write_file(storage, &unfinished, &header, HEAD_LEN, store.modes().file)?;
-    let file = storage.open(&unfinished, OpenMode::ReadWrite).doing("open", &unfinished)?;
+    let file = write_file(storage, &unfinished, &header, HEAD_LEN, store.modes().file)?;
     file.sync_all().doing("sync", &unfinished)?;
     storage.rename_new(&unfinished, path).doing("rename to", path)?;
     sync_names(store)?;
@@ -273,23 +274,22 @@ fn is_free(store: &Store, who: &Membership, image: &Image, entry: &CursorEntry) 
 impl ConsumerFile {
     /// How many entries it has, as far as it is mapped.
     pub(super) fn entries(&self) -> u64 {
-        entries_in(self.words.map.len())
+        entries_in(self.map.len())
     }
 
     /// Words of an earlier incarnation name processes that are gone.
     fn begin_incarnation(&self, incarnation: u64, entries: u64) -> Result<()> {
-        let words = &self.words;
-        if words.load(at::INCARNATION) == incarnation {
+        if self.load(at::INCARNATION) == incarnation {
             return Ok(());
         }
         let rows = (0..MEMBERS_MAX).flat_map(|row| [member(row), member(row) + 8, ask(row)]);
         let owners = (0..entries).map(|index| entry(index) + at::OWNER);
         for position in rows.chain(owners) {
-            if words.load(position) != 0 {
-                words.set(position, 0)?;
+            if self.load(position) != 0 {
+                self.set(position, 0)?;
             }
         }
-        words.set(at::INCARNATION, incarnation)
+        self.set(at::INCARNATION, incarnation)
     }
 
     /// Have an entry be of a partition; true when that had to be written.
@@ -308,9 +308,9 @@ impl ConsumerFile {
                 StoredCursor { generation, partition, serial, committed, safe, incarnation };
             self.write(entry(index) + at::CURSORS, &encode_cursor(&first))?;
             self.write(entry(index) + at::CURSORS + SECTOR, &[0; CURSOR_LEN])?;
-            self.words.set(entry(index) + at::OWNER, 0)?;
+            self.set(entry(index) + at::OWNER, 0)?;
         } else if found.cursor().is_none() {
-            let (path, position) = (self.words.path.clone(), entry(index) + at::CURSORS);
+            let (path, position) = (self.path.clone(), entry(index) + at::CURSORS);
             return Err(Error::Corrupt { path, position, what: TORN });
         }
         if found.named.as_ref() != Some(named) {
@@ -319,7 +319,45 @@ impl ConsumerFile {
         Ok(start.is_some() || found.named.as_ref() != Some(named))
     }
 
-    pub(super) fn write(&self, position: u64, bytes: &[u8]) -> Result<()> {
-        self.words.map.write(position, bytes).doing("write", &self.words.path)
+    /// How often members came, went, asked for a partition or gave one up. One load.
+    #[inline]
+    pub(super) fn changes(&self) -> u64 {
+        self.load(at::CHANGES)
+    }
+
+    /// Raise the counter, with the claim held.
+    pub(super) fn tell_under_claim(&self) -> Result<()> {
+        if self.map.shares_memory() {
+            self.map.word(at::CHANGES).fetch_add(1, Ordering::AcqRel);
+            return Ok(());
+        }
+        self.set(at::CHANGES, self.changes().wrapping_add(1))
+    }
+
+    /// Put `new` in the place of `old`; false when something else was there. Where it `tells`, others
+    /// look at it.
+    pub(super) fn replace(&self, position: u64, old: u64, new: u64, tells: bool) -> Result<bool> {
+        if !self.map.shares_memory() {
+            return self.store.under_claim(|| self.replace_under_claim(position, old, new, tells));
+        }
+        // Acquire: what the owner before stored is ours to read. Release: what we stored is the next
+        // one's.
+        let word = self.map.word(position);
+        let replaced = word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if replaced && tells {
+            self.map.word(at::CHANGES).fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(replaced)
+    }
+
+    fn replace_under_claim(&self, position: u64, old: u64, new: u64, tells: bool) -> Result<bool> {
+        if self.load(position) != old {
+            return Ok(false);
+        }
+        self.set(position, new)?;
+        if tells {
+            self.tell_under_claim()?;
+        }
+        Ok(true)
     }
 }

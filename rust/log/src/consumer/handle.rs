@@ -195,7 +195,7 @@ impl Consumer {
         for (lane, entry) in lanes.iter_mut().zip(places) {
             lane.entry = entry;
         }
-        let gate = who.sync_coalescer(&file.words.path);
+        let gate = who.sync_coalescer(&file.path);
         let mut opened = Self {
             name: name.to_owned(),
             who,
@@ -283,11 +283,11 @@ impl Consumer {
 
     /// What this member has of a partition: looked up in the file each time.
     pub(super) fn held(&mut self, number: usize) -> Result<&mut Held> {
-        let owner = self.file.words.load(entry(self.lanes[number].entry) + at::OWNER);
+        let owner = self.file.load(entry(self.lanes[number].entry) + at::OWNER);
         if owner != self.me || self.lanes[number].held.is_none() {
             return Err(self.not_owner(number));
         }
-        let path = &self.file.words.path;
+        let path = &self.file.path;
         let held = self.lanes[number].held.as_mut();
         held.ok_or_else(|| Error::LockFileReplaced { path: path.clone() })
     }
@@ -295,7 +295,7 @@ impl Consumer {
     #[cold]
     fn not_owner(&self, number: usize) -> Error {
         let lane = &self.lanes[number];
-        let owner = self.file.words.load(entry(lane.entry) + at::OWNER);
+        let owner = self.file.load(entry(lane.entry) + at::OWNER);
         let holder = Who::of(owner).map(|owner| self.who.describe(owner.process));
         Error::NotOwner {
             consumer: self.name.clone(),
@@ -428,7 +428,7 @@ impl Consumer {
     }
 
     fn sync(&self) -> Result<()> {
-        let (file, path) = (&*self.file.file, &self.file.words.path);
+        let (file, path) = (&*self.file.file, &self.file.path);
         self.gate.sync(|| file.sync_data()).doing("sync", path)?;
         expect_not_removed(&**self.who.storage(), file, path)
     }
@@ -509,15 +509,14 @@ impl Consumer {
     pub fn leave(&mut self) -> Result<()> {
         // In a forked child they are the parent's.
         let Some(row) = self.row.filter(|_| self.who.check().is_ok()) else { return Ok(()) };
-        let words = &self.file.words;
         for lane in &mut self.lanes {
             lane.held = None;
             let owner = entry(lane.entry) + at::OWNER;
-            if words.load(owner) == self.me {
-                words.replace(owner, self.me, 0, false)?;
+            if self.file.load(owner) == self.me {
+                self.file.replace(owner, self.me, 0, false)?;
             }
         }
-        words.replace(member(row), self.me, 0, true)?;
+        self.file.replace(member(row), self.me, 0, true)?;
         self.row = None;
         self.rouse();
         Ok(())

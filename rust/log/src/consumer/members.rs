@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 
 use super::assignment::Row;
 use super::file::ConsumerFile;
-use super::words::Words;
 use crate::error::{Error, IoResult, Result};
 use crate::format::consumer::{MEMBERS_MAX, ask, at, entry, member};
 use crate::lock::{Fate, Holders, Identity};
@@ -61,26 +60,26 @@ pub(super) fn is_alive(who: &Membership, word: u64) -> bool {
     word != 0 && !matches!(fate(who, word), Ok(Fate::Dead(_)))
 }
 
-/// Rows of all members, sorted by their words.
-pub(super) fn living(words: &Words) -> Vec<Row> {
-    let rows = (0..MEMBERS_MAX).map(|row| (words.load(member(row)), row));
+/// Rows of all members, sorted by their file.
+pub(super) fn living(file: &ConsumerFile) -> Vec<Row> {
+    let rows = (0..MEMBERS_MAX).map(|row| (file.load(member(row)), row));
     let rows = rows.filter(|(word, _)| *word != 0);
     let mut living: Vec<_> =
-        rows.map(|(word, row)| Row { word, row, ask: words.load(ask(row)) }).collect();
+        rows.map(|(word, row)| Row { word, row, ask: file.load(ask(row)) }).collect();
     living.sort_unstable();
     living
 }
 
 /// Take the dead out of the rows; true when there were any.
-pub(super) fn bury(words: &Words, who: &Membership) -> Result<bool> {
+pub(super) fn bury(file: &ConsumerFile, who: &Membership) -> Result<bool> {
     let mut buried = false;
     for row in 0..MEMBERS_MAX {
-        let word = words.load(member(row));
+        let word = file.load(member(row));
         if word == 0 {
             continue;
         }
         if let Fate::Dead(_proof) = fate(who, word)? {
-            buried |= words.replace(member(row), word, 0, true)?;
+            buried |= file.replace(member(row), word, 0, true)?;
         }
     }
     Ok(buried)
@@ -97,13 +96,12 @@ pub(super) fn join(
     me: u64,
     (reads, places): (u64, &[u64]),
 ) -> Result<u64> {
-    let words = &file.words;
     let mut row = None;
     for index in 0..MEMBERS_MAX {
-        let word = words.load(member(index));
+        let word = file.load(member(index));
         if word == 0 || !is_alive(who, word) {
             row = row.or(Some(index));
-        } else if words.load(member(index) + 8) != reads {
+        } else if file.load(member(index) + 8) != reads {
             let other = Who::of(word).map(|other| who.describe(other.process));
             let what = format!(
                 "{} has this consumer open with other topics: members that share the work name the \
@@ -113,7 +111,7 @@ pub(super) fn join(
             return Err(Error::Invalid { what });
         }
         if word != 0 && row == Some(index) {
-            words.set(member(index), 0)?;
+            file.set(member(index), 0)?;
         }
     }
     let row = row.ok_or_else(|| Error::Invalid {
@@ -123,13 +121,13 @@ pub(super) fn join(
     let places: BTreeSet<_> = places.iter().copied().collect();
     for index in 0..file.entries() {
         let (position, is_read) = (entry(index) + at::READ, places.contains(&index).into());
-        if words.load(position) != is_read {
-            words.set(position, is_read)?;
+        if file.load(position) != is_read {
+            file.set(position, is_read)?;
         }
     }
-    words.set(ask(row), 0)?;
-    words.set(member(row) + 8, reads)?;
-    words.set(member(row), me)?;
-    words.tell_under_claim()?;
+    file.set(ask(row), 0)?;
+    file.set(member(row) + 8, reads)?;
+    file.set(member(row), me)?;
+    file.tell_under_claim()?;
     Ok(row)
 }

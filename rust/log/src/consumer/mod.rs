@@ -7,7 +7,6 @@
 //! | file | owns |
 //! |---|---|
 //! | `file` | the file: made whole, mapped, entries for partitions |
-//! | `words` | the words that processes share in it |
 //! | `members` | rows of members, what became of them, owners |
 //! | `assignment` | how many partitions each member should have |
 //! | `claim` | claiming partitions and releasing them |
@@ -54,7 +53,6 @@ mod members;
 mod overview;
 mod position;
 mod seek;
-mod words;
 
 pub use crate::format::consumer::Position;
 pub use forgetting::forget_topic;

@@ -22,6 +22,7 @@ use crate::format::names::hex;
 use crate::format::settings::TopicSettings;
 use crate::format::state::CursorState;
 use crate::log::CursorMove;
+use crate::store::layout::with_ending;
 use crate::store::{Access, SlotInfo, Store, TopicOptions, read_consumer};
 use crate::topic::Topic;
 
@@ -340,9 +341,7 @@ pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
             storage.rename_new(&path, &away).doing("rename", &path)?;
             return sync_names(store);
         }
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(UNFINISHED);
-        let _ = storage.unlink(std::path::Path::new(&unfinished));
+        let _ = storage.unlink(&with_ending(&path, UNFINISHED));
         storage.unlink(&path).doing("remove", &path)?;
         sync_names(store)
     })?;
@@ -351,9 +350,7 @@ pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
 
 /// Where the file of a consumer is while its cursors are being forgotten by the log that keeps them.
 fn gone(store: &Store, name: &str) -> Result<PathBuf> {
-    let mut path = store.layout().consumer(name)?.into_os_string();
-    path.push(GONE);
-    Ok(path.into())
+    Ok(with_ending(&store.layout().consumer(name)?, GONE))
 }
 
 /// Go on with a deletion where one was begun: a consumer of that name that is made anew must not find

@@ -18,8 +18,8 @@ use crate::store::Store;
 pub fn delete(store: &Store, name: &str) -> Result<()> {
     let (path, member) = (store.layout().queue(name)?, store.membership()?);
     member.check()?;
-    let door = store.file_mutex(&member, &path);
-    let mut behind = door.lock().unwrap_or_else(PoisonError::into_inner);
+    let mutex = member.file_mutex(&path);
+    let mut open = mutex.lock().unwrap_or_else(PoisonError::into_inner);
     let topic = store.under_claim(|| {
         loop {
             match StateFile::open(store, &path) {
@@ -38,8 +38,8 @@ pub fn delete(store: &Store, name: &str) -> Result<()> {
             }
         }
     })?;
-    *behind = None;
-    drop(behind);
+    *open = None;
+    drop(open);
     // Whoever waits for jobs looks, and finds all of them.
     let log = topic.map(|name| store.topic_settings(&name)).and_then(Result::ok);
     if let Some(log) = log.and_then(|settings| store.open_log(&settings).ok()) {

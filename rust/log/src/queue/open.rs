@@ -43,24 +43,20 @@ impl Queue {
         if topic.log().is_deleted() {
             return Err(Error::TopicDeleted { name: topic.name().to_owned() });
         }
-        let store = topic.store();
-        let member = store.membership()?;
+        let member = topic.store().membership()?;
         member.check()?;
-        let door = store.file_mutex(&member, &self.path);
-        let mut behind = door.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mutex = member.file_mutex(&self.path);
+        let mut open = mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         loop {
-            if !behind.as_ref().is_some_and(|kept| kept.is::<StateFile>()) {
-                *behind = Some(Box::new(self.open_file(topic, &member)?));
-            }
-            let Some(file) = behind.as_ref().and_then(|kept| kept.downcast_ref::<StateFile>())
-            else {
-                continue;
+            let file = match &mut *open {
+                Some(file) => file,
+                none => none.insert(self.open_file(topic, &member)?),
             };
             self.check_order(file)?;
             if let Some(done) = self.with_file(topic, &member, file, &work)? {
                 return Ok(done);
             }
-            *behind = None;
+            *open = None;
         }
     }
 

@@ -127,11 +127,9 @@ pub(super) fn create(
     ends: QueueEnds,
     fill: impl FnOnce(&StateFile) -> Result<()>,
 ) -> Result<()> {
-    let file = store.begin_queue_file(path, header.parts.file_len())?;
-    let failed = |error| crate::error::Error::io("write", path, error);
-    file.write_at(&header.encode(), 0).map_err(failed)?;
-    let stat = file.stat().map_err(failed)?;
-    let state = StateFile::over(store, &*file, header, path, stat)?;
+    let len = header.parts.file_len();
+    let file = store.begin_queue_file(path, &header.encode(), len)?;
+    let state = StateFile::over(store, &*file, header, path, len)?;
     state.put_ends(&QueueEnds { serial: ends.serial.wrapping_add(1), ..ends }, 0)?;
     fill(&state)?;
     store.finish_queue_file(&*file, path)

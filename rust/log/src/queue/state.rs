@@ -6,7 +6,7 @@
 //! stores to BUSY: who finds it set makes all of it anew, and who finds it damaged leaves BUSY set.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{DecodedIn, Error, IoResult, Result};
@@ -14,20 +14,14 @@ use crate::format::queue::{
     CUT, ENDS_LEN, HEADER_LEN, JobEntry, NO_LOCK_WORD, Parts, QueueEnds, QueueHeader, State,
     VERSION_LEN, at, serial,
 };
-use crate::format::settings::WriteMode;
 use crate::lock::{self, Fate, Holders, Identity, LockError};
 use crate::log::wait_for_flock;
-use crate::storage::{File, Map, MapAccess, OpenMode, Stat};
+use crate::storage::{File, OpenMode};
+use crate::store::sidecar::Sidecar;
 use crate::store::{DeadSlot, Membership, Store};
 
 /// An open state file.
-#[derive(Debug)]
-pub(super) struct StateFile {
-    pub(super) map: Map,
-    pub(super) header: QueueHeader,
-    pub(super) path: PathBuf,
-    stat: Stat,
-}
+pub(super) type StateFile = Sidecar<QueueHeader>;
 
 /// An entry as it was found, and where a new version goes.
 #[derive(Clone, Copy, Debug)]
@@ -40,46 +34,18 @@ pub(super) struct FoundEntry {
     serial: u32,
 }
 
-impl StateFile {
+impl Sidecar<QueueHeader> {
     /// Open the file of a queue; `None` where there is none.
     pub(super) fn open(store: &Store, path: &Path) -> Result<Option<Self>> {
-        store.expect_inside(path)?;
-        let opened = store.storage().open(path, OpenMode::ReadWrite).if_there("open", path)?;
-        let Some(file) = opened else { return Ok(None) };
+        let Some(file) = store.open_sidecar(path, OpenMode::ReadWrite)? else { return Ok(None) };
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).doing("read", path)?;
         let header = QueueHeader::decode(&bytes[..got]).in_file(path, 0)?;
-        let len = header.parts.file_len();
-        let stat = file.stat().doing("look at", path)?;
-        if stat.len < len {
-            let (path, what) = (path.to_path_buf(), CUT);
-            return Err(Error::Corrupt { path, position: stat.len, what });
+        let (len, position) = (header.parts.file_len(), file.stat().doing("look at", path)?.len);
+        if position < len {
+            return Err(Error::Corrupt { path: path.to_path_buf(), position, what: CUT });
         }
-        // A copy may have holes, into which no store would fit on a full disk.
-        file.allocate(len).doing("allocate", path)?;
-        Self::over(store, &*file, header, path, stat).map(Some)
-    }
-
-    /// What is in an open file.
-    pub(super) fn over(
-        store: &Store,
-        file: &dyn File,
-        header: QueueHeader,
-        path: &Path,
-        stat: Stat,
-    ) -> Result<Self> {
-        let access = match store.settings().write_mode {
-            WriteMode::Mapped => MapAccess::Write,
-            WriteMode::Pwrite => MapAccess::WriteThrough,
-        };
-        let map = file.map(header.parts.file_len(), access).doing("map", path)?;
-        Ok(Self { map, header, path: path.to_path_buf(), stat })
-    }
-
-    /// True while the path leads to this file.
-    pub(super) fn is_in_place(&self, store: &Store) -> Result<bool> {
-        let now = store.storage().stat(&self.path).if_there("look at", &self.path)?;
-        Ok(now.is_some_and(|now| (now.device, now.inode) == (self.stat.device, self.stat.inode)))
+        Self::over(store, &*file, header, path, len).map(Some)
     }
 
     /// What stays the same while the queue grows and shrinks, and is another when it was reset.
@@ -92,21 +58,6 @@ impl StateFile {
     #[inline]
     pub(super) fn parts(&self) -> Parts {
         self.header.parts
-    }
-
-    #[inline]
-    pub(super) fn load(&self, position: u64) -> u64 {
-        self.map.load(position)
-    }
-
-    #[inline]
-    pub(super) fn set(&self, position: u64, value: u64) -> Result<()> {
-        self.map.store(position, value).map_err(|error| self.failed(error))
-    }
-
-    #[cold]
-    pub(super) fn failed(&self, error: io::Error) -> Error {
-        Error::io("write", &self.path, error)
     }
 
     /// The version of an offset's entry that holds.
@@ -128,7 +79,7 @@ impl StateFile {
         let entry = JobEntry { serial: found.serial.wrapping_add(1), ..entry };
         let position = self.parts().entry(offset) + VERSION_LEN * found.next as u64;
         let words = entry.encode(self.header.id, offset);
-        self.map.write_words(position, words).map_err(|error| self.failed(error))
+        self.write_words(position, words)
     }
 
     /// The ends, and in which slot they stand.
@@ -145,13 +96,11 @@ impl StateFile {
 
     /// Store the ends over the slot that does not hold.
     pub(super) fn put_ends(&self, ends: &QueueEnds, slot: usize) -> Result<()> {
-        let words = ends.encode(self.header.id);
-        let stored = self.map.write_words(at::ENDS[slot], words);
-        stored.map_err(|error| self.failed(error))
+        self.write_words(at::ENDS[slot], ends.encode(self.header.id))
     }
 
     /// Take the lock of the queue; `None` where it is seen that another file, or none, has this one's
-    /// name. The caller is behind the door of this process.
+    /// name. The caller holds the file's mutex.
     pub(super) fn lock(
         &self,
         store: &Store,
@@ -166,8 +115,7 @@ impl StateFile {
                 file => file?,
             };
             wait_for_flock(&*file, &self.path, Some(timeout))?;
-            let stat = file.stat().doing("look at", &self.path)?;
-            let is_this = (stat.device, stat.inode) == (self.stat.device, self.stat.inode);
+            let is_this = self.is(&file.stat().doing("look at", &self.path)?);
             return Ok(is_this.then_some(QueueGuard::File(file)));
         }
         let (word, me) = (self.map.word(at::LOCK), member.identity());

@@ -224,10 +224,7 @@ impl TimerHeap<'_> {
     /// Nothing is out and nothing waits.
     pub(super) fn clear(self) -> Result<()> {
         let parts = self.parts();
-        let write = |position, len| {
-            let zero = vec![0; len as usize];
-            self.0.map.write(position, &zero).map_err(|error| self.0.failed(error))
-        };
+        let write = |position, len| self.0.write(position, &vec![0; len as usize]);
         write(Parts::HOLDERS, 8 * SLOTS)?;
         write(parts.link(0), 16 * parts.capacity)?;
         if parts.ordered {

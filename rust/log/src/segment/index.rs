@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::address::MAX_POSITION;
 use crate::format::block::BlockHeader;
 use crate::format::index::{
@@ -325,7 +325,7 @@ pub fn write_file(
     bytes: &[u8],
     len: u64,
     mode: u32,
-) -> Result<()> {
+) -> Result<Arc<dyn File>> {
     fill_new(storage, path, mode, |file| {
         file.allocate(len)?;
         file.write_at(bytes, 0)
@@ -343,7 +343,7 @@ pub fn write_sparse(
     bytes: &[u8],
     len: u64,
     mode: u32,
-) -> Result<()> {
+) -> Result<Arc<dyn File>> {
     fill_new(storage, path, mode, |file| {
         file.allocate(bytes.len() as u64)?;
         file.write_at(bytes, 0)?;
@@ -356,14 +356,15 @@ fn fill_new(
     path: &Path,
     mode: u32,
     fill: impl FnOnce(&dyn File) -> std::io::Result<()>,
-) -> Result<()> {
+) -> Result<Arc<dyn File>> {
     let _ = storage.unlink(path);
-    let file =
-        storage.open(path, OpenMode::CreateNew(mode)).map_err(|e| Error::io("create", path, e))?;
-    fill(&*file).map_err(|e| {
+    let file = storage.open(path, OpenMode::CreateNew(mode)).doing("create", path)?;
+    let filled = fill(&*file);
+    if filled.is_err() {
         let _ = storage.unlink(path);
-        Error::io("write", path, e)
-    })
+    }
+    filled.doing("write", path)?;
+    Ok(file)
 }
 
 /// What somebody who walked a segment from its beginning has to keep of the way: for its index, and for

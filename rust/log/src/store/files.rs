@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::layout::temporary;
 use crate::error::{Error, IoResult, Result};
+use crate::segment::index::write_file;
 use crate::storage::{File, OpenMode, Stat, Storage};
 
 /// More than any settings file has.
@@ -70,12 +71,8 @@ pub(super) fn begin(
     mode: u32,
 ) -> Result<(PathBuf, Arc<dyn File>)> {
     let temporary = temporary(path);
-    let path = temporary.as_path();
-    // Left by somebody who died here; nobody is here now but the holder of the claim.
-    unlink(storage, path)?;
-    let file = storage.open(path, OpenMode::CreateNew(mode)).doing("create", path)?;
-    file.allocate(len).doing("allocate", path)?;
-    file.write_at(bytes, 0).doing("write", path)?;
+    // One that is there was left by a process that died: only the holder of the claim makes it.
+    let file = write_file(storage, &temporary, bytes, len, mode)?;
     Ok((temporary, file))
 }
 

@@ -220,7 +220,8 @@ pub(crate) fn deleted(path: &Path) -> PathBuf {
     with_ending(path, DELETED)
 }
 
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
+/// A path with more behind its name.
+pub(crate) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(ending);
     path.into()

@@ -19,15 +19,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::claim::{Claim, Patience};
-use super::file_mutex::FileMutexes;
 use super::handles::{Handles, Numbered};
 use super::layout::Layout;
 use super::lockfile::LockFile;
 use super::logs::OpenLogs;
 use super::modes::Modes;
 use super::registry::{self, Key};
+use super::sidecar::{FileMutex, PerFile};
 use super::slots::{DeadSlot, Slots};
-use super::sync_coalescer::{SyncCoalescer, SyncCoalescers};
+use super::sync_coalescer::SyncCoalescer;
 use super::{files, fork};
 use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
@@ -48,8 +48,8 @@ pub struct Membership {
     presence: LockFile,
     /// An `Arc` for the threads that serve the logs: a membership must not end in the hands of one.
     logs: Arc<OpenLogs>,
-    gates: SyncCoalescers,
-    doors: FileMutexes,
+    syncs: PerFile<SyncCoalescer>,
+    mutexes: PerFile<FileMutex>,
     handles: Handles,
 }
 
@@ -89,7 +89,7 @@ impl Membership {
         // Whoever had a replaced claim meanwhile cannot have been kept out.
         claim.verify()?;
         let (storage, incarnation) = (storage.clone(), here.incarnation);
-        let (logs, gates, doors, handles) = Default::default();
+        let (logs, syncs, mutexes, handles) = Default::default();
         let member = Self {
             storage,
             slots,
@@ -99,8 +99,8 @@ impl Membership {
             slot,
             presence,
             logs,
-            gates,
-            doors,
+            syncs,
+            mutexes,
             handles,
         };
         Ok(Joined { member: Arc::new(member), alone: here.alone })
@@ -188,12 +188,12 @@ impl Membership {
 
     /// Where the threads of this process meet that wait for the same file to be synced.
     pub(crate) fn sync_coalescer(&self, path: &Path) -> Arc<SyncCoalescer> {
-        self.gates.of(path)
+        self.syncs.of(path, |_| true)
     }
 
-    /// What stands before a file that processes lock by a word: one for each path, whoever asks.
-    pub(super) fn file_mutexes(&self) -> &FileMutexes {
-        &self.doors
+    /// What stands before the file of a queue, which processes lock by a word.
+    pub(crate) fn file_mutex(&self, path: &Path) -> Arc<FileMutex> {
+        self.mutexes.of(path, |mutex| mutex.try_lock().is_ok_and(|file| file.is_none()))
     }
 
     /// A number by which others know something of this process.

@@ -12,7 +12,7 @@
 //! | `membership`, `slots` | who writes, and who is dead |
 //! | `handles` | numbers of what a process has open, and whether it still is |
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
-//! | `queues`, `file_mutex` | files of queues; exclusion inside a process for files locked by a word |
+//! | `sidecar`, `queues` | files of consumers and queues, and what a process shares of each; names of queues |
 //! | `options`, `open`, `files` | opening and creating a store |
 //! | `logs` | which logs this process has open, and the threads that serve them |
 //! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
@@ -32,7 +32,6 @@ mod backup_ends;
 mod catalog;
 mod claim;
 mod configure;
-mod file_mutex;
 mod files;
 pub mod fork;
 pub(crate) mod handles;
@@ -50,6 +49,7 @@ mod registry;
 mod repair;
 mod retention;
 mod sharing;
+pub(crate) mod sidecar;
 mod sidecar_check;
 mod slots;
 mod staging;
@@ -65,7 +65,6 @@ use std::time::Duration;
 
 pub use backup::BackupReport;
 pub use configure::RetentionChange;
-pub use file_mutex::FileMutex;
 pub(crate) use files::make_dir;
 pub use info::{CountFrom, LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;

@@ -1,14 +1,16 @@
 //! Files of queues: where they lie, and how one gets its name.
 //!
-//! Owns `queues/`. Invariant: a file gets its name whole and synced, over whatever had it; what lies
-//! there under a temporary name is nobody's. What is in the files is left to [`crate::queue`].
+//! Owns `queues/`. Invariant: a file gets its name whole and synced, over the one that had it; what lies
+//! there under a temporary name belongs to no process. What is in the files is left to [`crate::queue`].
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{FileMutex, Membership, Store, files, registry};
-use crate::error::{Error, IoResult, Result};
+use super::layout::with_ending;
+use super::{Store, files, registry};
+use crate::error::{IoResult, Result};
+use crate::segment::index::write_file;
 use crate::storage::{File, OpenMode};
 
 /// Behind the name of a file that is being made; no name of a queue ends so.
@@ -37,28 +39,23 @@ impl Store {
         files::sync_parent(self.storage().as_ref(), path)
     }
 
-    /// Make the file of a queue under a temporary name, allocated and zero.
+    /// Make the file of a queue under a temporary name: zero, but for its header.
     ///
     /// # Errors
     /// `NoSpace`, `Io`.
-    pub(crate) fn begin_queue_file(&self, path: &Path, len: u64) -> Result<Arc<dyn File>> {
-        let storage = self.storage().as_ref();
+    pub(crate) fn begin_queue_file(
+        &self,
+        path: &Path,
+        header: &[u8],
+        len: u64,
+    ) -> Result<Arc<dyn File>> {
+        let (storage, modes) = (self.storage().as_ref(), self.modes());
         let directory = self.layout().queues();
-        if files::make_dir(storage, &directory, self.modes().directory)? {
+        if files::make_dir(storage, &directory, modes.directory)? {
             files::sync_parent(storage, &directory)?;
         }
-        let unfinished = unfinished(path);
-        files::unlink(storage, &unfinished)?;
-        // As lock files: whoever may open it could keep it locked.
-        let file = storage
-            .open(&unfinished, OpenMode::CreateNew(self.modes().lock))
-            .doing("create", &unfinished)?;
-        let allocated = file.allocate(len);
-        if let Err(error) = allocated {
-            let _ = files::unlink(storage, &unfinished);
-            return Err(Error::io("allocate", &unfinished, error));
-        }
-        Ok(file)
+        // As lock files: a process that may open it could keep it locked.
+        write_file(storage, &with_ending(path, UNFINISHED), header, len, modes.lock)
     }
 
     /// Sync such a file and give it its name, over what has it.
@@ -66,15 +63,10 @@ impl Store {
     /// # Errors
     /// `Io`, `NoSpace`.
     pub(crate) fn finish_queue_file(&self, file: &dyn File, path: &Path) -> Result<()> {
-        let (storage, unfinished) = (self.storage().as_ref(), unfinished(path));
+        let (storage, unfinished) = (self.storage().as_ref(), with_ending(path, UNFINISHED));
         file.sync_all().doing("sync", &unfinished)?;
         storage.rename_over(&unfinished, path).doing("rename to", path)?;
         files::sync_parent(storage, path)
-    }
-
-    /// The door before a file of the store, in this process.
-    pub(crate) fn file_mutex(&self, member: &Membership, path: &Path) -> Arc<FileMutex> {
-        member.file_mutexes().mutex_of(path)
     }
 
     /// How long to wait for a lock.
@@ -90,10 +82,4 @@ impl Store {
         registry::open_for_a_moment(|| self.storage().open(path, OpenMode::ReadWrite))
             .doing("open", path)
     }
-}
-
-fn unfinished(path: &Path) -> PathBuf {
-    let mut path = path.as_os_str().to_owned();
-    path.push(UNFINISHED);
-    path.into()
 }

@@ -1,15 +1,13 @@
-//! A gate: one sync serves all threads of a process that wait for the same file.
+//! One sync serves all threads of a process that wait for the same file.
 //!
-//! Who stored something asks; the first through the gate syncs for all who asked before it began, and
-//! they find it done. Invariant: a sync answers only for what was stored before it began, and its
-//! failure is told to everybody whom it would have served: the kernel forgets such bytes, so none of
-//! them may be told "done" by a later one.
+//! A thread that stored something asks for a sync. The first one syncs for all that asked before its sync
+//! began, and the others find it done. Invariant: a sync answers only for what was stored before it
+//! began, and each thread that it would have served gets its failure: the kernel forgets such bytes, so
+//! no later sync may answer for them.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError};
 
 /// Where the threads of a process meet that wait for one file.
 #[derive(Debug, Default)]
@@ -51,23 +49,6 @@ impl SyncCoalescer {
             }
         }
         synced
-    }
-}
-
-/// The gates of a process, by file.
-#[derive(Debug, Default)]
-pub(super) struct SyncCoalescers(Mutex<BTreeMap<PathBuf, Weak<SyncCoalescer>>>);
-
-impl SyncCoalescers {
-    pub(super) fn of(&self, path: &Path) -> Arc<SyncCoalescer> {
-        let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(gate) = gates.get(path).and_then(Weak::upgrade) {
-            return gate;
-        }
-        gates.retain(|_, gate| gate.strong_count() > 0);
-        let gate = Arc::new(SyncCoalescer::default());
-        gates.insert(path.to_path_buf(), Arc::downgrade(&gate));
-        gate
     }
 }
 
