@@ -98,13 +98,13 @@ impl Log {
         if all == 0 || !self.may_be_compacted()? {
             return Ok(all);
         }
-        self.while_segments_go(|| {
+        self.with_segments(|list| {
             let (mut records, mut at) = (all, offsets.end);
-            for sequence in self.chain.refresh()?.into_iter().rev() {
+            for sequence in list.sequences().iter().rev() {
                 if at <= offsets.start {
                     break;
                 }
-                let found = match self.counted(sequence) {
+                let found = match self.counted(*sequence) {
                     Err(error) if is_unreadable(&error) => None,
                     found => found?,
                 };
@@ -151,7 +151,7 @@ impl Log {
                 found => return found,
             }
         }
-        self.while_segments_go(|| self.find_start(topic, start..end, records))
+        self.with_segments(|list| self.find_start(list.sequences(), topic, start..end, records))
     }
 
     /// Find the last few records by going through the headers before the end, from ever farther back.
@@ -182,8 +182,13 @@ impl Log {
         }
     }
 
-    fn find_start(self: &Arc<Self>, topic: u32, offsets: Range<u64>, records: u64) -> Result<u64> {
-        let sequences = self.chain.refresh()?;
+    fn find_start(
+        &self,
+        sequences: &[u64],
+        topic: u32,
+        offsets: Range<u64>,
+        records: u64,
+    ) -> Result<u64> {
         let (mut left, mut at, mut doubt) = (records, offsets.end, None);
         // The beginning needs no count: there are no more offsets than that.
         let sure = |offset: u64, doubt: Option<Error>| match doubt {

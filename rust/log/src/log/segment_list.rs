@@ -1,75 +1,61 @@
 //! A log as retention sees it: segments with their sizes, ages and first offsets.
 //!
 //! Owns what can be said of whole segments without reading their records. A *cut* is a segment that the
-//! log could begin with: all before it would go. What lies before a cut the snapshot at its beginning
-//! tells, offsets and highest timestamps of each topic; so a plan costs a look at file sizes, and one
-//! snapshot for each cut that is asked about. Invariant: no cut lies beyond the segment that holds the
-//! durable end, so that all before it is on the medium. What is to go is left to
-//! [`crate::store`], saying and removing it to [`super::trim`].
+//! log could begin with: all before it would be deleted. The snapshot at its beginning tells what lies
+//! before a cut, offsets and highest timestamps of each topic; so a plan costs a look at file sizes, and
+//! one snapshot for each cut that is asked about. Invariants: no cut lies beyond the segment that holds
+//! the durable end, so that all before it is on the disk; of all listed segments at most one is kept open,
+//! however many there are. Which records to delete is left to [`crate::store`], trimming and removing to
+//! [`super::trim`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::names;
 use crate::segment::Segment;
+use crate::segment::walk::SegmentWalker;
 
 use super::Log;
 
 /// The segments of a log as they are listed now, oldest first.
 #[derive(Debug)]
-pub struct SegmentList {
-    log: Arc<Log>,
+pub struct SegmentList<'a> {
+    log: &'a Log,
     sequences: Vec<u64>,
     cuts: usize,
-    /// Those whose snapshots were looked at.
-    open: BTreeMap<usize, Arc<Segment>>,
+    /// The segment whose snapshot was looked at last.
+    open: Option<(usize, Arc<Segment>)>,
 }
 
 impl Log {
-    /// List the segments.
+    /// List the segments and look at them; list them again, and look again, where another process removed
+    /// one of them meanwhile. The segments are not opened before they are asked for, since a log may have
+    /// more of them than a process may have files.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io`.
-    pub fn segment_list(self: &Arc<Self>) -> Result<SegmentList> {
-        let sequences = self.chain.refresh()?;
-        let durable = self.durable().unwrap_or_default().sequence();
-        let cuts = sequences.iter().take_while(|sequence| **sequence <= durable).count();
-        Ok(SegmentList {
-            log: Arc::clone(self),
-            sequences,
-            cuts: cuts.max(1),
-            open: BTreeMap::new(),
+    /// `Corrupt`, `Newer`, `Io`, and those of `look`.
+    pub fn with_segments<T>(
+        &self,
+        mut look: impl FnMut(&mut SegmentList<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.while_segments_go(|| {
+            let sequences = self.chain.refresh()?;
+            let durable = self.durable().unwrap_or_default().sequence();
+            let cuts = sequences.iter().take_while(|sequence| **sequence <= durable).count();
+            look(&mut SegmentList { log: self, sequences, cuts: cuts.max(1), open: None })
         })
     }
 }
 
-impl Log {
-    /// Numbers of the topics that live in the log, as its newest segment begins with them.
-    ///
-    /// # Errors
-    /// `Corrupt`, `Newer`, `Io`.
-    pub fn topic_numbers(&self) -> Result<Vec<u32>> {
-        let sequences = self.chain.refresh()?;
-        let newest = self.chain.segment(sequences[sequences.len() - 1])?;
-        Ok(self.opening(&newest)?.state.topics().map(|(number, _)| number).collect())
-    }
-}
-
-impl SegmentList {
-    /// How many segments there are, the active one included.
-    pub fn count(&self) -> usize {
-        self.sequences.len()
+impl SegmentList<'_> {
+    /// Sequences of the segments, the active one included.
+    pub fn sequences(&self) -> &[u64] {
+        &self.sequences
     }
 
     /// How many of them are cuts: the first, which cuts nothing, and those behind it.
     pub fn cuts(&self) -> usize {
         self.cuts
-    }
-
-    /// Sequence of a segment.
-    pub fn sequence(&self, i: usize) -> u64 {
-        self.sequences[i]
     }
 
     /// Which cut a segment is; `None` for one that is none, or not there any more.
@@ -87,19 +73,17 @@ impl SegmentList {
     /// # Errors
     /// `Corrupt`, `Newer`, `Io`.
     pub fn first(&mut self, cut: usize, topic: u32) -> Result<Option<u64>> {
-        let segment = self.open(cut)?;
-        Ok(self.log.opening(&segment)?.bases.get(topic))
+        Ok(self.opening(cut)?.bases.get(topic))
     }
 
     /// Time of the newest record of some topics before a cut, nanoseconds since 1970: the highest
-    /// timestamp, or when its segment was last written to, whatever is earlier. A wrong clock keeps
-    /// nothing for ever so, and a copy of the file does not make its records young.
+    /// timestamp, or when its segment was last written to, if that is earlier. So a wrong clock keeps
+    /// nothing for good, and a copy of the file does not make its records young.
     ///
     /// # Errors
     /// As [`SegmentList::first`].
     pub fn newest_ns(&mut self, cut: usize, topics: &[u32]) -> Result<i64> {
-        let segment = self.open(cut)?;
-        let state = &self.log.opening(&segment)?.state;
+        let state = &self.opening(cut)?.state;
         let known = topics.iter().filter_map(|topic| state.topic(*topic));
         let highest = known.map(|topic| topic.highest_ns).max().unwrap_or(i64::MIN);
         let path = self.log.dir.join(names::segment(self.sequences[cut - 1]));
@@ -107,12 +91,22 @@ impl SegmentList {
         Ok(highest.min(written.saturating_mul(1000)))
     }
 
-    fn open(&mut self, i: usize) -> Result<Arc<Segment>> {
-        if let Some(segment) = self.open.get(&i) {
-            return Ok(Arc::clone(segment));
-        }
-        let segment = self.log.chain.open_uncached(self.sequences[i])?;
-        self.open.insert(i, Arc::clone(&segment));
-        Ok(segment)
+    /// Numbers of the topics that live in the log, as its newest segment begins with them.
+    ///
+    /// # Errors
+    /// As [`SegmentList::first`].
+    pub fn topic_numbers(&mut self) -> Result<Vec<u32>> {
+        let newest = self.opening(self.sequences.len() - 1)?;
+        Ok(newest.state.topics().map(|(number, _)| number).collect())
+    }
+
+    /// What the log knew when a segment began.
+    pub(super) fn opening(&mut self, i: usize) -> Result<&SegmentWalker> {
+        let known = self.open.take().filter(|(open, _)| *open == i);
+        let opened = match known {
+            Some((_, segment)) => segment,
+            None => self.log.chain.open_uncached(self.sequences[i])?,
+        };
+        self.log.opening(&self.open.insert((i, opened)).1)
     }
 }

@@ -124,33 +124,30 @@ impl Log {
     /// # Errors
     /// `Corrupt`, `Newer`, `Io`.
     pub fn removable(&self, firsts: &[(u32, u64)]) -> Result<Removable> {
-        // Somebody else may be removing what was listed.
-        self.while_segments_go(|| self.find_removable(firsts))
-    }
-
-    fn find_removable(&self, firsts: &[(u32, u64)]) -> Result<Removable> {
-        let sequences = self.chain.refresh()?;
-        let newest = self.chain.segment(sequences[sequences.len() - 1])?;
-        let asked = |number| firsts.iter().filter(move |(n, _)| *n == number).map(|(_, to)| *to);
-        let topics = self.opening(&newest)?.state.topics();
-        let firsts: Vec<(u32, u64)> = topics
-            .map(|(n, topic)| {
-                let first = topic.first.max(self.trimmed(n));
-                (n, asked(n).fold(first, u64::max))
-            })
-            .collect();
-        let mut removable = Removable::default();
-        for (i, sequence) in sequences.iter().enumerate() {
-            let Some(next) = sequences.get(i + 1) else { break };
-            let next = self.chain.open_uncached(*next)?;
-            let bases = &self.opening(&next)?.bases;
-            if !firsts.iter().all(|(n, first)| bases.get(*n).is_none_or(|base| base <= *first)) {
-                break;
+        self.with_segments(|list| {
+            let asked =
+                |number| firsts.iter().filter(move |(n, _)| *n == number).map(|(_, to)| *to);
+            let active = list.sequences().len() - 1;
+            let topics = list.opening(active)?.state.topics();
+            let firsts: Vec<(u32, u64)> = topics
+                .map(|(n, topic)| {
+                    let first = topic.first.max(self.trimmed(n));
+                    (n, asked(n).fold(first, u64::max))
+                })
+                .collect();
+            let mut removable = Removable::default();
+            for i in 0..active {
+                let bases = &list.opening(i + 1)?.bases;
+                let is_past =
+                    |(n, first): &(u32, u64)| bases.get(*n).is_none_or(|base| base <= *first);
+                if !firsts.iter().all(is_past) {
+                    break;
+                }
+                removable.sequences.push(list.sequences()[i]);
+                removable.bytes += list.bytes(i);
             }
-            removable.sequences.push(*sequence);
-            removable.bytes += self.allocated_for(*sequence);
-        }
-        Ok(removable)
+            Ok(removable)
+        })
     }
 
     /// Bytes that a segment and its index take on the disk.

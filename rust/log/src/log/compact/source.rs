@@ -29,17 +29,12 @@ pub(super) struct Source {
 impl Log {
     /// All segments before the one that the durable end lies in.
     pub(super) fn sources(&self) -> Result<Vec<Source>> {
-        self.while_segments_go(|| self.find_sources())
+        self.with_segments(|list| self.find_sources(&list.sequences()[..list.cuts()]))
     }
 
-    fn find_sources(&self) -> Result<Vec<Source>> {
-        let durable = self.durable().unwrap_or_default().sequence();
-        let sequences = self.chain.refresh()?;
+    fn find_sources(&self, sequences: &[u64]) -> Result<Vec<Source>> {
         let mut sources = Vec::new();
         for (sequence, next) in sequences.iter().zip(sequences.iter().skip(1)) {
-            if *sequence >= durable {
-                break;
-            }
             let segment = self.chain.open_uncached(*sequence)?;
             let next = self.chain.header(*next)?;
             let told = next.previous.filter(|told| told.salt == segment.salt());

@@ -139,7 +139,7 @@ impl Store {
         let name = log.dir().file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some((name, _)) = names::parse_log_dir(&name) {
             let own = read_settings(self.shared.storage(), self.layout(), name)?.filter(lives_here);
-            let numbers = log.topic_numbers()?.len();
+            let numbers = log.with_segments(|list| Ok(list.topic_numbers()?.len()))?;
             if let Some(own) = own.filter(|own| own.partitions as usize == numbers) {
                 return Ok(vec![own]);
             }

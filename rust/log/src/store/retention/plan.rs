@@ -127,10 +127,9 @@ impl LogPlan {
         let limited = |tenant: &&Tenant| tenant.settings.retention.is_limited();
         let tenants: Vec<Tenant> = self.tenants.iter().filter(limited).cloned().collect();
         for tenant in &tenants {
-            let log = Arc::clone(&self.log);
-            let mut cuts = log.while_segments_go(|| by_own_limits(&log, tenant, now_us))?;
+            let mut cuts = self.log.with_segments(|list| by_own_limits(list, tenant, now_us))?;
             for partition in 0..tenant.settings.partitions {
-                match by_records(&log, tenant, partition) {
+                match by_records(&self.log, tenant, partition) {
                     Ok(to) => cuts.extend(to.map(|to| (partition, to, Limit::Records))),
                     Err(error) => self.uncounted = Some(error),
                 }
@@ -161,35 +160,40 @@ impl LogPlan {
 
     /// Segments that the store's limit may take beside those that go anyhow, oldest first, as many as
     /// hold `excess`.
-    fn candidates(&self, log: usize, gone: &Removable, excess: u64) -> Result<Vec<Candidate>> {
+    fn candidates(
+        &self,
+        list: &mut SegmentList<'_>,
+        log: usize,
+        gone: &Removable,
+        excess: u64,
+    ) -> Result<Vec<Candidate>> {
         let numbers: Vec<u32> = self.tenants.iter().flat_map(Tenant::numbers).collect();
         let free = self.tenants.iter().all(|tenant| !tenant.settings.retention.protected);
-        // A topic whose settings nobody could read may be protected.
-        if !free || self.log.topic_numbers()?.iter().any(|number| !numbers.contains(number)) {
+        // A topic whose settings could not be read may be protected.
+        if !free || list.topic_numbers()?.iter().any(|number| !numbers.contains(number)) {
             return Ok(Vec::new());
         }
-        let mut spans = self.log.segment_list()?;
         let (mut found, mut bytes) = (Vec::new(), 0);
-        for cut in 1..spans.cuts() {
-            if gone.sequences.last().is_some_and(|last| spans.sequence(cut - 1) <= *last) {
+        for cut in 1..list.cuts() {
+            if gone.sequences.last().is_some_and(|last| list.sequences()[cut - 1] <= *last) {
                 continue;
             }
-            if bytes >= excess || self.is_held(&mut spans, cut)? {
+            if bytes >= excess || self.is_held(list, cut)? {
                 break;
             }
-            let newest_ns = spans.newest_ns(cut, &numbers)?;
-            let own = spans.bytes(cut - 1);
+            let newest_ns = list.newest_ns(cut, &numbers)?;
+            let own = list.bytes(cut - 1);
             bytes += own;
-            found.push(Candidate { log, begin: spans.sequence(cut), bytes: own, newest_ns });
+            found.push(Candidate { log, begin: list.sequences()[cut], bytes: own, newest_ns });
         }
         Ok(found)
     }
 
     /// True when a consumer needs something that lies before a cut.
-    fn is_held(&self, spans: &mut SegmentList, cut: usize) -> Result<bool> {
+    fn is_held(&self, list: &mut SegmentList<'_>, cut: usize) -> Result<bool> {
         for tenant in self.tenants.iter().filter(|tenant| tenant.settings.retention.waits) {
             for partition in 0..tenant.settings.partitions {
-                let first = spans.first(cut, tenant.settings.number + partition)?;
+                let first = list.first(cut, tenant.settings.number + partition)?;
                 if first.is_some_and(|first| first > tenant.held_at(partition)) {
                     return Ok(true);
                 }
@@ -200,44 +204,41 @@ impl LogPlan {
 
     /// Have the log begin with a segment, if it does not begin behind it by now.
     fn cut_at(&mut self, begin: u64) -> Result<()> {
-        let log = Arc::clone(&self.log);
-        let numbers: Vec<u32> = self.tenants.iter().flat_map(Tenant::numbers).collect();
-        let firsts = log.while_segments_go(|| {
-            let mut spans = log.segment_list()?;
-            let Some(cut) = spans.cut_of(begin) else { return Ok(Vec::new()) };
-            numbers.iter().map(|number| Ok((*number, spans.first(cut, *number)?))).collect()
+        let tenants = self.tenants.clone();
+        let each =
+            || tenants.iter().flat_map(|of| (0..of.settings.partitions).map(move |p| (of, p)));
+        let firsts: Vec<_> = self.log.with_segments(|list| {
+            let Some(cut) = list.cut_of(begin) else { return Ok(Vec::new()) };
+            each().map(|(of, partition)| list.first(cut, of.settings.number + partition)).collect()
         })?;
-        let firsts: BTreeMap<u32, Option<u64>> = firsts.into_iter().collect();
-        for tenant in self.tenants.clone() {
-            for partition in 0..tenant.settings.partitions {
-                let number = tenant.settings.number + partition;
-                if let Some(to) = firsts.get(&number).copied().flatten() {
-                    self.note(&tenant, partition, to, Limit::Store)?;
-                }
-            }
+        for ((tenant, partition), first) in each().zip(firsts) {
+            first.map_or(Ok(()), |to| self.note(tenant, partition, to, Limit::Store))?;
         }
         Ok(())
     }
 }
 
 /// Where each partition of a topic would begin by the topic's size and age.
-fn by_own_limits(log: &Arc<Log>, tenant: &Tenant, now_us: i64) -> Result<Vec<(u32, u64, Limit)>> {
+fn by_own_limits(
+    list: &mut SegmentList<'_>,
+    tenant: &Tenant,
+    now_us: i64,
+) -> Result<Vec<(u32, u64, Limit)>> {
     let (topic, limits) = (&tenant.settings, &tenant.settings.retention);
-    let mut spans = log.segment_list()?;
     let mut cuts = Vec::new();
     if let Some(bytes) = limits.bytes {
-        cuts.push((by_size(&spans, bytes), Limit::Bytes));
+        cuts.push((by_size(list, bytes), Limit::Bytes));
     }
     if let Some(age_ms) = limits.age_ms {
         let before_ns =
             now_us.saturating_mul(1000).saturating_sub_unsigned(age_ms.saturating_mul(1_000_000));
-        cuts.push((by_age(&mut spans, before_ns, &tenant.numbers())?, Limit::Age));
+        cuts.push((by_age(list, before_ns, &tenant.numbers())?, Limit::Age));
     }
     let mut found = Vec::new();
-    for partition in 0..topic.partitions {
-        let number = topic.number + partition;
-        for (cut, limit) in cuts.iter().filter(|(cut, _)| *cut > 0) {
-            found.extend(spans.first(*cut, number)?.map(|to| (partition, to, *limit)));
+    for (cut, limit) in cuts.into_iter().filter(|(cut, _)| *cut > 0) {
+        for partition in 0..topic.partitions {
+            let first = list.first(cut, topic.number + partition)?;
+            found.extend(first.map(|to| (partition, to, limit)));
         }
     }
     Ok(found)
@@ -254,22 +255,22 @@ fn by_records(log: &Arc<Log>, tenant: &Tenant, partition: u32) -> Result<Option<
 
 /// The first cut behind which all segments, the active one included, take no more than so many bytes;
 /// the last one where none is small enough.
-fn by_size(spans: &SegmentList, most: u64) -> usize {
-    let (mut cut, mut bytes) = (spans.count(), 0u64);
+fn by_size(list: &SegmentList<'_>, most: u64) -> usize {
+    let (mut cut, mut bytes) = (list.sequences().len(), 0u64);
     while cut > 0 {
-        bytes = bytes.saturating_add(spans.bytes(cut - 1));
+        bytes = bytes.saturating_add(list.bytes(cut - 1));
         if bytes > most {
             break;
         }
         cut -= 1;
     }
-    cut.min(spans.cuts() - 1)
+    cut.min(list.cuts() - 1)
 }
 
 /// The last cut before which all is older.
-fn by_age(spans: &mut SegmentList, before_ns: i64, numbers: &[u32]) -> Result<usize> {
+fn by_age(list: &mut SegmentList<'_>, before_ns: i64, numbers: &[u32]) -> Result<usize> {
     let mut cut = 0;
-    while cut + 1 < spans.cuts() && spans.newest_ns(cut + 1, numbers)? < before_ns {
+    while cut + 1 < list.cuts() && list.newest_ns(cut + 1, numbers)? < before_ns {
         cut += 1;
     }
     Ok(cut)
@@ -306,7 +307,8 @@ fn beyond(plans: &[LogPlan], taken: u64, most: u64) -> Result<BTreeMap<usize, u6
     let Some(excess) = left.checked_sub(most).filter(|excess| *excess > 0) else { return Ok(cuts) };
     let mut candidates = Vec::new();
     for (i, (plan, gone)) in plans.iter().zip(&gone).enumerate() {
-        candidates.extend(plan.log.while_segments_go(|| plan.candidates(i, gone, excess))?);
+        let of_log = plan.log.with_segments(|list| plan.candidates(list, i, gone, excess))?;
+        candidates.extend(of_log);
     }
     // Within a log they stay in order: what is known of the time before a cut only rises, but a file
     // may have been written to later than the next one.

@@ -162,17 +162,23 @@ fn a_roll_keeps_as_many_records_on_a_compacted_topic() {
     let (_, storage) = machine();
     let store = open(&storage, Path::new(STORE)).unwrap();
     let prices = sparse(&store);
-    store.configure_topic("prices", &records(1000), None).unwrap();
-    let fill = |count: u64| {
+    let beside = TopicOptions { log: Some("prices".into()), ..TopicOptions::default() };
+    let ticks = Topic::open(&store, "ticks", &beside).unwrap().with_sync(SyncMode::None);
+    for name in ["prices", "ticks"] {
+        store.configure_topic(name, &records(1000), None).unwrap();
+    }
+    let fill = |topic: &Topic, count: u64| {
         let value = [7; 500];
         for _ in 0..count {
-            prices.append(0, &NewRecord::value(&value), None).unwrap();
+            topic.append(0, &NewRecord::value(&value), None).unwrap();
         }
     };
-    // Some rolls, that trim nothing; then those that do.
-    fill(900);
+    // Rolls that trim nothing of this topic, and at the same time something of the one beside it.
+    fill(&prices, 900);
+    fill(&ticks, 1800);
+    until("a roll trimmed the topic beside it", || ticks.first(0).unwrap() > 0);
     assert_eq!(offsets(&prices)[..4], [0, 1, 2, 5002]);
-    fill(900);
+    fill(&prices, 900);
     until("the limit is kept", || prices.first(0).unwrap() > 5003);
     assert!(prices.count(0, 0, None).unwrap() >= 1000);
 }

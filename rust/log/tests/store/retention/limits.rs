@@ -280,6 +280,41 @@ fn the_store_as_a_whole_stays_below_its_limit_and_the_oldest_records_go_first() 
     [&old, &young, &kept].into_iter().for_each(assert_whole);
 }
 
+/// The consumer needs all from a segment's first record on. So what lies before is deleted, and no more of
+/// this topic: the rest is deleted of a younger one, and the store is as small as its limit says.
+#[test]
+fn what_a_consumer_needs_of_the_oldest_topic_is_deleted_of_a_younger_one_instead() {
+    let memory = MemoryStorage::new();
+    let (began, path) = (memory.now_us(), Path::new("/store"));
+    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+    let store = open(&storage, path).unwrap();
+    let open_topic = |name: &str| topic(&store, name).with_sync(SyncMode::None);
+    let (old, young) = (open_topic("old"), open_topic("young"));
+    for (day, each) in [(0, &old), (1, &young)] {
+        memory.set_now_us(began + day * DAY_US);
+        fill(each, 0, 900);
+        each.flush().unwrap();
+    }
+    let all: u64 = ["old", "young"].map(|name| taken(&storage, path, name)).iter().sum();
+    let one = storage.stat(&segment(&storage, path, "old", 0)).unwrap().allocated;
+    store.configure(Some(all - 2 * one)).unwrap();
+    let planned = store.maintain(true).unwrap();
+    let cuts: Vec<_> = planned.logs.iter().flat_map(|log| &log.cuts).collect();
+    let [cut] = cuts[..] else { panic!("{cuts:?}") };
+    assert_eq!((&*cut.topic, old.first(0).unwrap()), ("old", 0));
+    let needed = cut.to;
+    let mut billing = Consumer::open(&store, "billing", from_ref(&old), Start::Earliest).unwrap();
+    billing.commit("old", 0, needed, true).unwrap();
+    let waits = RetentionChange { waits: Some(true), ..RetentionChange::default() };
+    store.configure_topic("old", &waits, None).unwrap();
+    store.configure(Some(all - 4 * one)).unwrap();
+    let done = store.maintain(false).unwrap();
+    assert_eq!(old.first(0).unwrap(), needed);
+    assert!(young.first(0).unwrap() > 0);
+    assert!(done.bytes <= all - 4 * one, "{} of {}", done.bytes, all - 4 * one);
+    assert!(done.bytes + 2 * one > all - 4 * one, "too much was deleted: {} of {all}", done.bytes);
+}
+
 #[test]
 fn a_reader_may_look_at_what_would_go_and_change_nothing() {
     on_both(|storage, root| {
