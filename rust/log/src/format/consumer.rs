@@ -11,6 +11,7 @@ use super::checksum::crc32;
 use super::double_slot::{DoubleSlot, is_torn};
 use super::names::{MAX_NAME, hex, unhex};
 pub use super::owned::{HEADER_LEN, store_in};
+use super::owned::{is_sealed, seal};
 use super::{Decoded, owned, put, u32_at, u64_at};
 
 /// First bytes of the file.
@@ -59,8 +60,6 @@ pub mod at {
     pub const CURSORS: u64 = super::SECTOR;
 }
 
-/// Where the header says which log keeps the cursors.
-const LOG: usize = 32;
 /// Bytes of the checked part of an entry's first sector.
 const NAMED_LEN: usize = 284;
 
@@ -95,11 +94,7 @@ pub const fn entries_in(len: u64) -> u64 {
 /// Lay out the part that never changes: whose store's it is, and the generation of the log that keeps
 /// the cursors, zeros where they are in the file.
 pub fn encode_header(store: [u8; 16], log: [u8; 16]) -> [u8; HEADER_LEN] {
-    let mut out = owned::encode_header(MAGIC, store);
-    put(&mut out, LOG, &log);
-    let crc = crc32(&out[..HEADER_LEN - 4]);
-    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
-    out
+    owned::encode_header(MAGIC, store, &log)
 }
 
 /// Check the part that never changes; returns the generation of the log that keeps the cursors.
@@ -115,7 +110,7 @@ pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<[u8; 16]> {
                   consumer",
     };
     owned::check_header(bytes, MAGIC, store, &say)?;
-    Ok(bytes[LOG..].first_chunk().copied().unwrap_or_default())
+    Ok(bytes[owned::OWN..].first_chunk().copied().unwrap_or_default())
 }
 
 /// Where a file ends though something is missing of it: of its head, or of an entry of which there is a
@@ -166,17 +161,15 @@ pub fn encode_named(named: &Named) -> [u8; NAMED_LEN] {
     put(&mut out, 16, &named.partition.to_le_bytes());
     put(&mut out, 20, &(named.topic.len() as u32).to_le_bytes());
     put(&mut out, 24, named.topic.as_bytes());
-    let crc = crc32(&out[..NAMED_LEN - 4]);
-    put(&mut out, NAMED_LEN - 4, &crc.to_le_bytes());
+    seal(&mut out);
     out
 }
 
 /// Read what an entry is of; `None` where nothing whole says so.
 pub fn decode_named(sector: &[u8]) -> Option<Named> {
-    let bytes = sector.get(..NAMED_LEN)?;
-    let sealed = crc32(&bytes[..NAMED_LEN - 4]) == u32_at(bytes, NAMED_LEN - 4);
+    let bytes = sector.get(..NAMED_LEN).filter(|bytes| is_sealed(bytes))?;
     let name = bytes[24..24 + MAX_NAME].get(..u32_at(bytes, 20) as usize)?;
-    let topic = std::str::from_utf8(name).ok().filter(|_| sealed)?.to_owned();
+    let topic = std::str::from_utf8(name).ok()?.to_owned();
     let generation = *bytes.first_chunk()?;
     Some(Named { generation, partition: u32_at(bytes, 16), topic })
 }
@@ -259,18 +252,14 @@ pub fn encode_cursor(cursor: &StoredCursor) -> [u8; CURSOR_LEN] {
         put(&mut out, base + 16, &position.crc.to_le_bytes());
     }
     put(&mut out, 80, &cursor.incarnation.to_le_bytes());
-    let crc = crc32(&out[..CURSOR_LEN - 4]);
-    put(&mut out, CURSOR_LEN - 4, &crc.to_le_bytes());
+    seal(&mut out);
     out
 }
 
 /// Read a cursor; `None` where there is none that is whole. A sector of zeros is none: its checksum
 /// would have to be another.
 pub fn decode_cursor(bytes: &[u8]) -> Option<StoredCursor> {
-    let bytes = bytes.get(..CURSOR_LEN)?;
-    if crc32(&bytes[..CURSOR_LEN - 4]) != u32_at(bytes, CURSOR_LEN - 4) {
-        return None;
-    }
+    let bytes = bytes.get(..CURSOR_LEN).filter(|bytes| is_sealed(bytes))?;
     let position = |base: usize| Position {
         offset: u64_at(bytes, base),
         time_us: u64_at(bytes, base + 8) as i64,

@@ -4,8 +4,7 @@
 //! that different processes change at the same time stand on cache lines of their own. The page is
 //! trusted only while its incarnation is the store's. Layout: `docs/FORMAT.md`, "Control".
 
-use super::checksum::crc32;
-use super::{DecodeError, Decoded, VERSION, put, u32_at, u64_at};
+use super::{Decoded, owned, u64_at};
 
 /// First bytes of every control file.
 pub const MAGIC: [u8; 8] = *b"FALAJCTL";
@@ -78,14 +77,7 @@ const _: () = {
 
 /// Lay out the part that never changes: the log's generation and the control file's own id.
 pub fn encode_header(log: [u8; 16], id: u64) -> [u8; HEADER_LEN] {
-    let mut out = [0; HEADER_LEN];
-    put(&mut out, 0, &MAGIC);
-    put(&mut out, 8, &VERSION.to_le_bytes());
-    put(&mut out, 16, &log);
-    put(&mut out, 32, &id.to_le_bytes());
-    let crc = crc32(&out[..HEADER_LEN - 4]);
-    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
-    out
+    owned::encode_header(MAGIC, log, &id.to_le_bytes())
 }
 
 /// Read the part that never changes; returns the id.
@@ -93,25 +85,21 @@ pub fn encode_header(log: [u8; 16], id: u64) -> [u8; HEADER_LEN] {
 /// # Errors
 /// `Damaged` when it is torn or another log's, `Newer` for a newer version.
 pub fn decode_header(bytes: &[u8], log: [u8; 16]) -> Decoded<u64> {
-    if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
-        return Err(DecodeError::Damaged("not a control file"));
-    }
-    if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-        return Err(DecodeError::Damaged("the control file's checksum does not match"));
-    }
-    if u32_at(bytes, 8) > VERSION {
-        return Err(DecodeError::Newer(u32_at(bytes, 8)));
-    }
-    if bytes[16..32] != log {
-        return Err(DecodeError::Damaged("the control file of another log"));
-    }
-    Ok(u64_at(bytes, 32))
+    let say = owned::Complaints {
+        no_such: "not a control file",
+        damaged: "the control file's checksum does not match",
+        foreign: "the control file of another log",
+    };
+    owned::check_header(bytes, MAGIC, log, &say)?;
+    Ok(u64_at(bytes, owned::OWN))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::checksum::crc32;
     use crate::format::tests::sealed;
+    use crate::format::{DecodeError, VERSION, put};
 
     #[test]
     fn a_control_file_is_its_own_logs_only() {

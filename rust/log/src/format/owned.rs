@@ -1,13 +1,16 @@
-//! The header of a file that belongs to a store: what it is, and whose.
+//! Sealed headers: what files begin with that never changes, under a checksum.
 //!
-//! 64 bytes that never change, equal for all such files but for their magic; what follows is each
-//! file's own. Layout: `docs/FORMAT.md`, "Wake page" and "Consumer".
+//! Owns the shape that all of them have: a magic of 8 bytes, a version, and a CRC-32 of the rest as the last
+//! 4 bytes. And the header of 64 bytes of a file that belongs to a store or a log: what it is, and whose.
+//! Layout: `docs/FORMAT.md`, "Wake page", "Consumer" and "Control".
 
 use super::checksum::crc32;
 use super::{DecodeError, Decoded, VERSION, put, u32_at};
 
-/// Bytes of it.
+/// Bytes of the header of a store's or a log's file.
 pub const HEADER_LEN: usize = 64;
+/// Where what is the file's own stands in it.
+pub const OWN: usize = 32;
 
 /// What is said of a header that is none, damaged, or another store's.
 #[derive(Clone, Copy, Debug)]
@@ -20,14 +23,46 @@ pub struct Complaints {
     pub foreign: &'static str,
 }
 
-/// Lay out the header of a store's file.
-pub fn encode_header(magic: [u8; 8], store: [u8; 16]) -> [u8; HEADER_LEN] {
+/// Put the checksum of all other bytes into the last four.
+pub fn seal(bytes: &mut [u8]) {
+    let covered = bytes.len() - 4;
+    let crc = crc32(&bytes[..covered]);
+    put(bytes, covered, &crc.to_le_bytes());
+}
+
+/// True where the last four bytes are the checksum of all others.
+pub fn is_sealed(bytes: &[u8]) -> bool {
+    bytes.split_last_chunk().is_some_and(|(rest, crc)| crc32(rest) == u32::from_le_bytes(*crc))
+}
+
+/// Check a sealed header of `len` bytes, of any kind.
+///
+/// # Errors
+/// `Damaged`, as `no_such` or `damaged` says; `Newer` for a newer version.
+pub fn check_sealed(
+    bytes: &[u8],
+    len: usize,
+    magic: [u8; 8],
+    no_such: &'static str,
+    damaged: &'static str,
+) -> Decoded<()> {
+    let header = bytes.get(..len).filter(|header| header[..8] == magic);
+    let header = header.ok_or(DecodeError::Damaged(no_such))?;
+    if !is_sealed(header) {
+        return Err(DecodeError::Damaged(damaged));
+    }
+    let version = u32_at(header, 8);
+    if version > VERSION { Err(DecodeError::Newer(version)) } else { Ok(()) }
+}
+
+/// Lay out the header of a file of a store or a log, with what is the file's own.
+pub fn encode_header(magic: [u8; 8], owner: [u8; 16], own: &[u8]) -> [u8; HEADER_LEN] {
     let mut out = [0; HEADER_LEN];
     put(&mut out, 0, &magic);
     put(&mut out, 8, &VERSION.to_le_bytes());
-    put(&mut out, 16, &store);
-    let crc = crc32(&out[..HEADER_LEN - 4]);
-    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+    put(&mut out, 16, &owner);
+    put(&mut out, OWN, own);
+    seal(&mut out);
     out
 }
 
@@ -46,15 +81,7 @@ pub fn check_header(
     store: [u8; 16],
     say: &Complaints,
 ) -> Decoded<()> {
-    if bytes.len() < HEADER_LEN || bytes[..8] != magic {
-        return Err(DecodeError::Damaged(say.no_such));
-    }
-    if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-        return Err(DecodeError::Damaged(say.damaged));
-    }
-    if u32_at(bytes, 8) > VERSION {
-        return Err(DecodeError::Newer(u32_at(bytes, 8)));
-    }
+    check_sealed(bytes, HEADER_LEN, magic, say.no_such, say.damaged)?;
     if bytes[16..32] != store {
         return Err(DecodeError::Damaged(say.foreign));
     }
@@ -80,7 +107,7 @@ mod tests {
     #[test]
     fn the_header_stands_where_the_format_says() {
         let expected = sealed(64, &[(0, &MAGIC), (8, &[1]), (16, &STORE)]);
-        assert_eq!(encode_header(MAGIC, STORE).as_slice(), expected);
+        assert_eq!(encode_header(MAGIC, STORE, &[]).as_slice(), expected);
         let file = [expected, vec![7; 64]].concat();
         assert_eq!(check_header(&file, MAGIC, STORE, &SAY), Ok(()), "what follows is not its own");
     }
@@ -88,7 +115,7 @@ mod tests {
     #[test]
     fn each_thing_that_is_wrong_with_a_header_is_said_by_its_own_words() {
         let said = |what| Err(DecodeError::Damaged(what));
-        let whole = encode_header(MAGIC, STORE);
+        let whole = encode_header(MAGIC, STORE, &[]);
         for len in [0, 8, 63] {
             let cut = check_header(&whole[..len], MAGIC, STORE, &SAY);
             assert_eq!(cut, said("no such"), "{len} bytes");

@@ -11,6 +11,7 @@
 //! taken for another's. Layout: `docs/FORMAT.md`, "Staged parts".
 
 use super::checksum::{crc32, crc32_from};
+use super::owned::{check_sealed, seal};
 use super::{DecodeError, Decoded, VERSION, names, put, u32_at, u64_at};
 
 /// First bytes of a part's file.
@@ -108,8 +109,7 @@ impl PartHeader {
         put(&mut out, 48, &self.owner.id.to_le_bytes());
         put(&mut out, 56, &self.token.0.to_le_bytes());
         put(&mut out, 64, &self.token.1.to_le_bytes());
-        let crc = crc32(&out[..HEADER_LEN - 4]);
-        put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+        seal(&mut out);
         out
     }
 
@@ -121,14 +121,8 @@ impl PartHeader {
         let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else {
             return Err(DecodeError::Damaged("a staged part without a whole header"));
         };
-        if bytes[..8] != MAGIC {
-            return Err(DecodeError::Damaged("not a staged part"));
-        }
-        if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-            return Err(DecodeError::Damaged(
-                "the checksum of a staged part's header does not match",
-            ));
-        }
+        let damaged = "the checksum of a staged part's header does not match";
+        check_sealed(bytes, HEADER_LEN, MAGIC, "not a staged part", damaged)?;
         expect_version(u32_at(bytes, 8))?;
         let owner = owner_at(bytes);
         Ok(Self { owner, token: (u64_at(bytes, 56), u64_at(bytes, 64)) })

@@ -17,6 +17,7 @@
 use super::checksum::crc32_from;
 use super::double_slot::{DoubleSlot, is_torn, widened};
 use super::names::MAX_NAME;
+use super::owned::{check_sealed, seal};
 use super::{DecodeError, Decoded, PAGE, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every state file.
@@ -159,8 +160,7 @@ impl QueueHeader {
         put(&mut out, CAPACITY_AT, &self.parts.capacity.to_le_bytes());
         out[48] = self.topic.len() as u8;
         put(&mut out, 49, self.topic.as_bytes());
-        let crc = crc32_from(0, &out[..HEADER_LEN - 4]);
-        put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+        seal(&mut out);
         out
     }
 
@@ -169,19 +169,9 @@ impl QueueHeader {
     /// # Errors
     /// `Damaged` when it is torn or no state file, `Newer` for a newer version.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
-        if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
-            return Err(DecodeError::Damaged(
-                "not the state of a queue; `falaj queues --reset` begins it anew",
-            ));
-        }
-        if crc32_from(0, &bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-            return Err(DecodeError::Damaged(
-                "the checksum of the queue's header does not match; `falaj queues --reset` begins it anew",
-            ));
-        }
-        if u32_at(bytes, 8) > VERSION {
-            return Err(DecodeError::Newer(u32_at(bytes, 8)));
-        }
+        let no_such = "not the state of a queue; `falaj queues --reset` begins it anew";
+        let damaged = "the checksum of the queue's header does not match; `falaj queues --reset` begins it anew";
+        check_sealed(bytes, HEADER_LEN, MAGIC, no_such, damaged)?;
         let flags = u32_at(bytes, 12);
         if flags > ORDERED_FLAG | BEGINS_FLAG {
             return Err(DecodeError::Unknown("a flag of a newer version"));

@@ -12,8 +12,9 @@
 //! Layout: `docs/FORMAT.md`, "Segment".
 
 use super::address::{ALIGN, MAX_POSITION, MAX_SEQUENCE};
-use super::checksum::{crc32, crc32_from, seed};
+use super::checksum::{crc32_from, seed};
 use super::double_slot::{DoubleSlot, slot_of};
+use super::owned::{check_sealed, seal};
 use super::{DecodeError, Decoded, PAGE, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every segment.
@@ -104,8 +105,7 @@ impl SegmentHeader {
         put(&mut out, 88, &self.time_base_us.to_le_bytes());
         let clean_us = self.replaces.map_or(0, |replaces| replaces.clean_us);
         put(&mut out, 96, &clean_us.to_le_bytes());
-        let crc = crc32(&out[..HEADER_LEN - 4]);
-        put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
+        seal(&mut out);
         out
     }
 
@@ -117,16 +117,9 @@ impl SegmentHeader {
         if bytes.len() < HEADER_LEN {
             return Err(DecodeError::Damaged("a file shorter than a segment header"));
         }
-        if bytes[..8] != MAGIC {
-            return Err(DecodeError::Damaged("no segment begins like this"));
-        }
-        if crc32(&bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
-            return Err(DecodeError::Damaged("the segment header's checksum does not match"));
-        }
-        let version = u32_at(bytes, 8);
-        if version > VERSION {
-            return Err(DecodeError::Newer(version));
-        }
+        let no_such = "no segment begins like this";
+        let damaged = "the segment header's checksum does not match";
+        check_sealed(bytes, HEADER_LEN, MAGIC, no_such, damaged)?;
         let flags = u32_at(bytes, 12);
         if flags & !flag::KNOWN != 0 {
             return Err(DecodeError::Unknown("a segment flag of a newer version"));

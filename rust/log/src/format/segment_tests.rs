@@ -1,6 +1,7 @@
 //! The first page of a segment: its bytes are those of the format, and no other page is believed.
 
 use super::*;
+use crate::format::checksum::crc32;
 use crate::format::tests::hex;
 
 fn sample() -> SegmentHeader {

@@ -26,7 +26,7 @@ const _: () = assert!(at::COUNTER >= HEADER_LEN as u64 && at::COUNTER + 8 <= LEN
 
 /// Lay out the part that never changes: whose page it is.
 pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
-    owned::encode_header(MAGIC, store)
+    owned::encode_header(MAGIC, store, &[])
 }
 
 /// Check the part that never changes.

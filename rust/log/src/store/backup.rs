@@ -22,9 +22,8 @@ use super::backup_ends::{Floors, agree, floors};
 use super::layout::{self, Layout, TOPIC_SETTINGS, top};
 use super::queue_copy::{self, QueueCopy};
 use super::sidecar_check::read_consumer;
-use super::topics::read_settings;
 use super::unfinished::{Unfinished, make_new};
-use super::{Access, Store, files, sweep};
+use super::{Access, Store, files, sweep, topics};
 use crate::error::{Error, IoResult, Result};
 use crate::format::settings::TopicSettings;
 use crate::log::verify::Progress;
@@ -288,8 +287,7 @@ fn plan_log(store: &Store, topic: &TopicSettings, dir: &Path) -> Result<LogCopy>
 }
 
 fn is_gone(store: &Store, topic: &TopicSettings) -> bool {
-    let now = read_settings(&**store.storage(), store.layout(), &topic.name);
-    now.is_ok_and(|now| now.is_none_or(|now| now.generation != topic.generation))
+    topics::is_gone(&**store.storage(), store.layout(), &topic.name, &topic.generation)
 }
 
 /// Cursors: small files with checksums of their own, so that a copy made while one is written is as

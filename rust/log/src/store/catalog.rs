@@ -148,7 +148,7 @@ fn logs(
     let mut logs = BTreeMap::new();
     for name in files::list(storage, &layout.logs())? {
         let path = layout.logs().join(&name);
-        let is_dir = files::stat(storage, &path)?.is_some_and(|stat| stat.is_dir);
+        let is_dir = files::is_dir(storage, &path)?;
         if let Some((_, generation)) = names::parse_log_dir(&name).filter(|_| is_dir) {
             logs.insert(path, CatalogLog { generation, topics: Vec::new(), exists: true });
         }

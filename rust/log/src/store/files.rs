@@ -113,6 +113,11 @@ pub(super) fn stat(storage: &dyn Storage, path: &Path) -> Result<Option<Stat>> {
     storage.stat(path).if_there("look at", path)
 }
 
+/// True for a directory that is there, and no link to one.
+pub(super) fn is_dir(storage: &dyn Storage, path: &Path) -> Result<bool> {
+    Ok(stat(storage, path)?.is_some_and(|stat| stat.is_dir))
+}
+
 /// A directory of a store: there, and no symbolic link to one.
 pub(super) fn expect_dir(storage: &dyn Storage, path: &Path) -> Result<Stat> {
     let stat = storage.stat(path).doing("look at", path)?;
@@ -137,6 +142,11 @@ pub(super) fn expect_inside(storage: &dyn Storage, root: &Path, path: &Path) -> 
 /// Names in a directory.
 pub(super) fn list(storage: &dyn Storage, path: &Path) -> Result<Vec<String>> {
     storage.list(path).doing("list", path)
+}
+
+/// Names in a directory; none where it is not there.
+pub(super) fn list_if_there(storage: &dyn Storage, path: &Path) -> Result<Vec<String>> {
+    Ok(storage.list(path).if_there("list", path)?.unwrap_or_default())
 }
 
 /// Remove a file if it is there.

@@ -22,11 +22,7 @@ impl Store {
     /// # Errors
     /// When the directory cannot be read.
     pub fn queues(&self) -> Result<Vec<String>> {
-        let directory = self.layout().queues();
-        if files::stat(self.storage().as_ref(), &directory)?.is_none() {
-            return Ok(Vec::new());
-        }
-        let names = files::list(self.storage().as_ref(), &directory)?;
+        let names = files::list_if_there(self.storage().as_ref(), &self.layout().queues())?;
         Ok(names.into_iter().filter(|name| self.layout().queue(name).is_ok()).collect())
     }
 

@@ -116,7 +116,7 @@ impl Store {
         let Some(bytes) = files::read(shared.storage(), away)? else { return Ok(()) };
         let Ok(topic) = TopicSettings::decode(&bytes) else { return Ok(()) };
         let path = shared.layout.log(&topic)?;
-        if files::stat(shared.storage(), &path)?.is_some_and(|stat| stat.is_dir) {
+        if files::is_dir(shared.storage(), &path)? {
             self.leave_log(claim, &topic)?;
         }
         Ok(())

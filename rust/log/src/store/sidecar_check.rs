@@ -13,8 +13,7 @@ use std::path::Path;
 
 use super::layout::Layout;
 use super::membership::incarnation_now;
-use super::topics::read_settings;
-use super::{Store, files};
+use super::{Store, files, topics};
 use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::consumer::{self, ENTRIES_MAX, SECTOR, check_header, cut_at, entries, store_in};
 use crate::format::queue::{self, ENTRY_LEN, Parts, QueueEnds, QueueHeader, SLOTS, VERSION_LEN};
@@ -95,9 +94,8 @@ impl Front {
 
 /// True for an entry of a topic that was deleted: nobody needs its cursor any more.
 fn is_forgotten(storage: &dyn Storage, layout: &Layout, entry: &consumer::CursorEntry) -> bool {
-    let Some(named) = &entry.named else { return false };
-    let now = read_settings(storage, layout, &named.topic);
-    now.is_ok_and(|now| now.is_none_or(|now| now.generation != named.generation))
+    let named = entry.named.as_ref();
+    named.is_some_and(|named| topics::is_gone(storage, layout, &named.topic, &named.generation))
 }
 
 impl Store {
@@ -135,26 +133,18 @@ pub(super) fn look(
     tell: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<SidecarReport> {
     let mut look = Look { storage, layout, id, found: SidecarReport::default() };
-    for name in list(storage, &layout.consumers())? {
+    for name in files::list_if_there(storage, &layout.consumers())? {
         if let Ok(path) = layout.consumer(&name) {
             tell(look.consumer(&name, &path))?;
         }
     }
-    for name in list(storage, &layout.queues())? {
+    for name in files::list_if_there(storage, &layout.queues())? {
         if let Ok(path) = layout.queue(&name) {
             tell(look.queue(&name, &path))?;
         }
     }
     tell(look.wake_page())?;
     Ok(look.found)
-}
-
-/// Names in a directory that need not be there.
-fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<String>> {
-    match files::stat(storage, dir)? {
-        Some(_) => files::list(storage, dir),
-        None => Ok(Vec::new()),
-    }
 }
 
 struct Look<'a> {

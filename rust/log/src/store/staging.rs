@@ -51,7 +51,7 @@ impl Default for Stale {
 /// # Errors
 /// `Io`; what is left goes with the next one.
 pub fn remove_job(storage: &dyn Storage, dir: &Path) -> Result<u64> {
-    let staging = dir.parent().map_or(Ok(false), |staging| is_dir(storage, staging))?;
+    let staging = dir.parent().map_or(Ok(false), |staging| files::is_dir(storage, staging))?;
     if !staging {
         return Ok(0);
     }
@@ -192,13 +192,8 @@ fn check(
 
 /// Names in a directory; none where it is not there, and none through a link.
 fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<String>> {
-    if !is_dir(storage, dir)? {
+    if !files::is_dir(storage, dir)? {
         return Ok(Vec::new());
     }
-    Ok(storage.list(dir).if_there("list", dir)?.unwrap_or_default())
-}
-
-/// True for a directory that is there, and no link to one.
-fn is_dir(storage: &dyn Storage, path: &Path) -> Result<bool> {
-    Ok(files::stat(storage, path)?.is_some_and(|stat| stat.is_dir))
+    files::list_if_there(storage, dir)
 }

@@ -117,7 +117,9 @@ pub(super) fn sweep(
         for name in names {
             let path = layout.topic_settings(&name)?;
             let log = found.leaving.get(&name);
-            if log.is_some_and(|log| is_dir(storage, &layout.logs().join(log)).unwrap_or(true)) {
+            if log
+                .is_some_and(|log| files::is_dir(storage, &layout.logs().join(log)).unwrap_or(true))
+            {
                 files::unlink(storage, &temporary(&path))?;
                 pending.push(name);
             } else if are_finished {
@@ -158,7 +160,7 @@ pub(super) fn look_at_topics(storage: &dyn Storage, layout: &Layout) -> Result<F
     let mut found = FoundTopics::default();
     for name in files::list(storage, &layout.topics())? {
         let Ok(path) = layout.topic_settings(&name) else { continue };
-        if !is_dir(storage, &layout.topics().join(&name))? {
+        if !files::is_dir(storage, &layout.topics().join(&name))? {
             // A link where a topic should be hides what it names.
             found.unknown = true;
             continue;
@@ -193,7 +195,7 @@ fn log_named_by(storage: &dyn Storage, path: &Path) -> Option<String> {
 pub(super) fn finish_deletion(storage: &dyn Storage, layout: &Layout, away: &Path) -> Result<bool> {
     let Some(name) = log_named_by(storage, away) else { return Ok(true) };
     let (found, path) = (look_at_topics(storage, layout)?, layout.logs().join(&name));
-    if !is_dir(storage, &path)? {
+    if !files::is_dir(storage, &path)? {
         return Ok(true);
     }
     if found.unknown || found.named.contains(&name) {
@@ -208,7 +210,8 @@ fn sweep_logs(storage: &dyn Storage, layout: &Layout, found: &FoundTopics) -> Re
     for name in files::list(storage, &layout.logs())? {
         let path = layout.logs().join(&name);
         let whole = name.strip_suffix(TEMPORARY);
-        if names::parse_log_dir(whole.unwrap_or(&name)).is_none() || !is_dir(storage, &path)? {
+        if names::parse_log_dir(whole.unwrap_or(&name)).is_none() || !files::is_dir(storage, &path)?
+        {
             continue;
         }
         if whole.is_none() {
@@ -252,14 +255,14 @@ pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
         return remove_log_files(storage, path).map(drop);
     }
     let away = temporary(path);
-    if is_dir(storage, &away)? {
+    if files::is_dir(storage, &away)? {
         remove_log_files(storage, &away)?;
     }
     let renamed = storage.rename_new(path, &away);
     renamed.doing("rename", path)?;
     // A call that had looked the directory up before it lost its name may put a file of the log there yet.
-    while remove_log_files(storage, &away)? > 0 && is_dir(storage, &away)? {}
-    if is_dir(storage, &away)? {
+    while remove_log_files(storage, &away)? > 0 && files::is_dir(storage, &away)? {}
+    if files::is_dir(storage, &away)? {
         // What somebody else put there stays where that one looks for it.
         storage.rename_new(&away, path).doing("rename", &away)?;
     }
@@ -271,7 +274,7 @@ pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
 fn remove_log_files(storage: &dyn Storage, path: &Path) -> Result<usize> {
     let mut removed = 0;
     let quarantine = path.join(in_log::QUARANTINE);
-    if is_dir(storage, &quarantine)? {
+    if files::is_dir(storage, &quarantine)? {
         for name in files::list(storage, &quarantine)? {
             if is_quarantined(&name) {
                 files::unlink(storage, &quarantine.join(name))?;
@@ -297,8 +300,4 @@ fn is_quarantined(name: &str) -> bool {
         names::parse_segment(head).is_some() || names::parse_index(head).is_some()
     });
     segment || names::is_log_file(name)
-}
-
-fn is_dir(storage: &dyn Storage, path: &Path) -> Result<bool> {
-    Ok(files::stat(storage, path)?.is_some_and(|stat| stat.is_dir))
 }

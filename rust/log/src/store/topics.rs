@@ -319,6 +319,17 @@ pub(super) fn read_settings(
     Ok(Some(topic))
 }
 
+/// True where the topic of a generation is known to be gone: deleted, or another one has its name.
+pub(super) fn is_gone(
+    storage: &dyn Storage,
+    layout: &Layout,
+    name: &str,
+    generation: &[u8; 16],
+) -> bool {
+    let now = read_settings(storage, layout, name);
+    now.is_ok_and(|now| now.is_none_or(|now| now.generation != *generation))
+}
+
 fn corrupt(path: std::path::PathBuf, what: &'static str) -> Error {
     Error::Corrupt { path, position: 0, what }
 }

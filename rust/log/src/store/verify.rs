@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use super::catalog::{Catalog, CatalogLog};
 use super::sweep::look_at_topics;
-use super::topics::read_settings;
-use super::{Store, staging};
+use super::{Store, staging, topics};
 use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
@@ -128,7 +127,10 @@ pub fn verify(
             let topic =
                 entry.topics.iter().find(|topic| Some(&topic.name) == finding.topic.as_ref());
             !(finding.what.starts_with(UNKNOWN_NUMBER) || finding.what == CALLED_DELETED)
-                || topic.is_none_or(|topic| is_still_there(&catalog, topic))
+                || topic.is_none_or(|topic| {
+                    let TopicSettings { name, generation, .. } = topic;
+                    !topics::is_gone(&**storage, &catalog.layout, name, generation)
+                })
         });
         found.logs.push(report);
     }
@@ -169,12 +171,6 @@ fn settings(catalog: &Catalog, topic: Option<&str>) -> Vec<Finding> {
         }
     }
     found
-}
-
-/// True where a topic's settings are what they were when they were first read.
-fn is_still_there(catalog: &Catalog, topic: &TopicSettings) -> bool {
-    let now = read_settings(&*catalog.storage, &catalog.layout, &topic.name);
-    now.map_or(true, |now| now.is_some_and(|now| now.generation == topic.generation))
 }
 
 /// A topic whose log is not there: unless it was deleted just now, which the next look shows.
