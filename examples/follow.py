@@ -1,7 +1,7 @@
 """Follow a topic while other processes append; act only on what no power cut can take back.
 
 Run it: python examples/follow.py STORE TOPIC [SECONDS]
-In another terminal: seq 10 | falaj append STORE TOPIC
+In another terminal: seq 10 | falaj append -s STORE TOPIC
 """
 
 import sys

@@ -132,18 +132,18 @@ def printed(ended: Ended) -> int:
 def test_a_file_that_was_replaced_by_a_copy_changes_nothing(shell: Shell, what: str) -> None:
     path = file(shell.folder / "s", what)
     replace(path, path)
-    assert printed(Ended(0, shell.ok("cat", "s", "t"))) == RECORDS
-    shell.ok("append", "s", "t", given=value(RECORDS))
-    assert printed(Ended(0, shell.ok("cat", "s", "t"))) == RECORDS + 1
+    assert printed(Ended(0, shell.ok("cat", "-s", "s", "t"))) == RECORDS
+    shell.ok("append", "-s", "s", "t", given=value(RECORDS))
+    assert printed(Ended(0, shell.ok("cat", "-s", "s", "t"))) == RECORDS + 1
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("what", HARMLESS)
 def test_what_is_derived_is_made_anew(shell: Shell, what: str, damage: Damage) -> None:
     damage(file(shell.folder / "s", what), file(shell.folder / "other", what))
-    assert printed(Ended(0, shell.ok("cat", "s", "t"))) == RECORDS
-    shell.ok("append", "s", "t", given=value(RECORDS))
-    assert printed(Ended(0, shell.ok("cat", "s", "t"))) == RECORDS + 1
+    assert printed(Ended(0, shell.ok("cat", "-s", "s", "t"))) == RECORDS
+    shell.ok("append", "-s", "s", "t", given=value(RECORDS))
+    assert printed(Ended(0, shell.ok("cat", "-s", "s", "t"))) == RECORDS + 1
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -155,19 +155,19 @@ def test_a_damaged_segment_is_named_and_all_before_it_is_read(
     other = file(shell.folder / "other", what)
     before = {p.name: p.read_bytes() for p in path.parent.glob("*.log") if p != path}
     damage(path, other)
-    ended = shell("cat", "s", "t")
+    ended = shell("cat", "-s", "s", "t")
     assert ended.code == 1
     assert re.search(r"0000000000000000000\d\.log is corrupt at byte \d+: ", ended.sentence())
     assert "run `falaj verify`" in ended.sentence()
     assert printed(ended) < RECORDS
     # Whoever appends is refused, or goes on behind all that was there, which nobody touches.
-    appended = shell("append", "s", "t", "--json", given=value(RECORDS))
+    appended = shell("append", "-s", "s", "t", "--json", given=value(RECORDS))
     if appended.code:
         assert appended.code == 1
         assert " is corrupt at byte " in appended.sentence()
     else:
         assert json.loads(appended.out)["offsets"][0]["first"] >= RECORDS
-    assert shell("cat", "s", "t").code == 1
+    assert shell("cat", "-s", "s", "t").code == 1
     if damage is not swap:
         for name, data in before.items():
             segment = (path.parent / name).read_bytes()
@@ -184,7 +184,7 @@ def test_damaged_settings_are_named_and_nothing_is_touched(
     damage(path, path)
     logs = shell.folder / "s/logs"
     before = {p: p.read_bytes() for p in logs.rglob("*.log")}
-    for verb in (["cat", "s", "t"], ["append", "s", "t"], ["topics", "s"]):
+    for verb in (["cat", "-s", "s", "t"], ["append", "-s", "s", "t"], ["topic", "list", "-s", "s"]):
         ended = shell(*verb, given=b"new")
         assert (ended.code, ended.out) == (1, "")
         assert " is corrupt at byte 0: " in ended.sentence()
@@ -196,12 +196,14 @@ def test_settings_of_another_store_are_refused_where_they_name_what_is_not_there
     shell: Shell,
 ) -> None:
     foreign(file(shell.folder / "s", "falaj.json"), file(shell.folder / "other", "falaj.json"))
-    assert printed(Ended(0, shell.ok("cat", "s", "t"))) == RECORDS  # it differs in the id alone
+    assert (
+        printed(Ended(0, shell.ok("cat", "-s", "s", "t"))) == RECORDS
+    )  # it differs in the id alone
     foreign(file(shell.folder / "s", "topic.json"), file(shell.folder / "other", "topic.json"))
-    ended = shell("cat", "s", "t")
+    ended = shell("cat", "-s", "s", "t")
     assert (ended.code, ended.out) == (1, "")
     assert "the topic's log is missing" in ended.sentence()
-    assert shell("append", "s", "t", given=b"new").code == 1
+    assert shell("append", "-s", "s", "t", given=b"new").code == 1
     assert len(list(shell.folder.glob("s/logs/t@*/*.log"))) == 4  # nobody swept what nobody names
 
 
@@ -211,18 +213,18 @@ def test_a_topic_without_its_settings_is_not_there_and_its_records_are_not_swept
     settings = file(shell.folder / "s", "topic.json")
     kept = settings.read_bytes()
     settings.unlink()
-    ended = shell("cat", "s", "t")
+    ended = shell("cat", "-s", "s", "t")
     assert ended.code == 2
-    assert 'there is no topic "t" in ' in ended.sentence()
-    shell.ok("append", "s", "other", given=b"the next writer sweeps")
+    assert "there is no topic 't' in " in ended.sentence()
+    shell.ok("append", "-s", "s", "other", given=b"the next writer sweeps")
     (shell.folder / "s/topics/t").mkdir(exist_ok=True)
     settings.write_bytes(kept)
-    assert printed(Ended(0, shell.ok("cat", "s", "t"))) == RECORDS
+    assert printed(Ended(0, shell.ok("cat", "-s", "s", "t"))) == RECORDS
 
 
 def test_a_store_without_its_settings_is_not_made_anew(shell: Shell) -> None:
     (shell.folder / "s/falaj.json").unlink()
-    for verb in (["cat", "s", "t"], ["append", "s", "t"]):
+    for verb in (["cat", "-s", "s", "t"], ["append", "-s", "s", "t"]):
         ended = shell(*verb, given=b"new")
         assert ended.code == 2
         assert "s is not a falaj store: " in ended.sentence()
@@ -235,7 +237,7 @@ def test_a_newer_version_says_to_upgrade(shell: Shell, what: str) -> None:
     path = file(shell.folder / "s", what)
     newer = path.read_text().replace('"format":1', '"format":9').rpartition(',"checksum"')[0]
     path.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
-    for verb in (["cat", "s", "t"], ["append", "s", "t"]):
+    for verb in (["cat", "-s", "s", "t"], ["append", "-s", "s", "t"]):
         ended = shell(*verb, given=b"new")
         assert ended.code == 3
         assert f"{what} needs a newer falaj (format version 9): upgrade" in ended.sentence()
@@ -245,7 +247,12 @@ def test_what_looks_after_a_store_ends_with_the_code_of_what_helps(shell: Shell)
     path = file(shell.folder / "s", "topic.json")
     newer = path.read_text().replace('"format":1', '"format":9').rpartition(',"checksum"')[0]
     path.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
-    verbs = (["info", "s"], ["maintain", "s"], ["repair", "s"], ["topics", "s"])
+    verbs = (
+        ["info", "-s", "s"],
+        ["maintain", "-s", "s"],
+        ["repair", "-s", "s"],
+        ["topic", "list", "-s", "s"],
+    )
     for verb in verbs:
         ended = shell(*verb)
         assert (ended.code, "upgrade to read it" in ended.sentence()) == (3, True), verb
@@ -259,7 +266,7 @@ def test_an_unknown_setting_is_not_ignored(shell: Shell) -> None:
     path = file(shell.folder / "s", "topic.json")
     more = path.read_text().rpartition(',"checksum"')[0] + ',"colour":"red"'
     path.write_text(f'{more},"checksum":"{zlib.crc32(more.encode()):08x}"}}\n')
-    ended = shell("cat", "s", "t")
+    ended = shell("cat", "-s", "s", "t")
     assert ended.code == 3
     assert "a setting of a newer version" in ended.sentence()
 
@@ -273,27 +280,31 @@ def test_something_else_is_not_a_store_and_stays_as_it_is(tmp_path: Path) -> Non
     (tmp_path / "home").mkdir()
     (tmp_path / "home/diary").write_text("text")
     for place, why in [("file", "it is not a directory"), ("home", "it holds no falaj.json")]:
-        for verb in (["cat", place, "t"], ["append", place, "t"], ["topics", place]):
+        for verb in (
+            ["cat", "-s", place, "t"],
+            ["append", "-s", place, "t"],
+            ["topic", "list", "-s", place],
+        ):
             ended = shell(*verb, given=b"x")
             assert ended.code == 2
             assert f"{place} is not a falaj store: {why}" in ended.sentence()
     assert [p.name for p in sorted(tmp_path.rglob("*"))] == ["file", "home", "diary"]
-    assert "there is nothing here" in shell("cat", "nothing", "t").sentence()
+    assert "there is no store at nothing" in shell("cat", "-s", "nothing", "t").sentence()
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../t", "ü", "a b", "x" * 250])
 def test_a_name_that_no_topic_can_have_is_refused(tmp_path: Path, name: str) -> None:
     shell = Shell(tmp_path)
-    ended = shell("append", "s", name, given=b"x")
+    ended = shell("append", "-s", "s", name, given=b"x")
     assert ended.code == 2
     assert "cannot name a topic: " in ended.sentence()
     assert [p.name for p in tmp_path.iterdir()] == []
     falaj.open(tmp_path / "s").close()
-    assert shell("cat", "s", name).code == 2
+    assert shell("cat", "-s", "s", name).code == 2
 
 
 def test_a_directory_that_is_missing_above_is_named(tmp_path: Path) -> None:
-    ended = Shell(tmp_path)("append", "nowhere/s", "t", given=b"x")
+    ended = Shell(tmp_path)("append", "-s", "nowhere/s", "t", given=b"x")
     assert ended.code == 3
     assert "nowhere: No such file or directory" in ended.sentence()
 
@@ -304,12 +315,12 @@ def test_a_directory_that_is_missing_above_is_named(tmp_path: Path) -> None:
 def test_a_lock_that_is_not_had_in_time_is_told(shell: Shell) -> None:
     with (shell.folder / "s/claim").open("r+b") as claim:
         fcntl.flock(claim, fcntl.LOCK_EX)
-        ended = shell("--timeout", "0.2", "append", "s", "t", given=b"x")
+        ended = shell("--lock-timeout", "0.2", "append", "-s", "s", "t", given=b"x")
         assert ended.code == 4
         assert "claim was not free within 0.2" in ended.sentence()
         assert "wait longer or look at that process" in ended.sentence()
-        assert printed(Ended(0, shell.ok("cat", "s", "t"))) == RECORDS  # readers need no lock
-    shell.ok("append", "s", "t", given=value(RECORDS))
+        assert printed(Ended(0, shell.ok("cat", "-s", "s", "t"))) == RECORDS  # readers need no lock
+    shell.ok("append", "-s", "s", "t", given=value(RECORDS))
 
 
 @pytest.fixture
@@ -329,11 +340,11 @@ def test_when_all_slots_are_taken_it_says_so(shell: Shell) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with (shell.folder / "s/presence").open("r+b") as presence:
             fcntl.flock(presence, fcntl.LOCK_SH)
-            ended = shell("append", "s", "t", given=b"x")
+            ended = shell("append", "-s", "s", "t", given=b"x")
         assert ended.code == 3
         assert "all 1024 slots for writing processes in " in ended.sentence()
-        assert printed(Ended(0, shell.ok("cat", "s", "t"))) == RECORDS
+        assert printed(Ended(0, shell.ok("cat", "-s", "s", "t"))) == RECORDS
     finally:
         for descriptor in taken:
             os.close(descriptor)
-    shell.ok("append", "s", "t", given=value(RECORDS))
+    shell.ok("append", "-s", "s", "t", given=value(RECORDS))

@@ -67,12 +67,12 @@ def bash(tmp_path: Path) -> Bash:
 FILL = """
 fallocate -l 6M disk/ballast
 seq 2000000 > lines
-falaj append disk/s t --segment-size 1M lines; echo "full: $?"
-falaj cat disk/s t > before; tail -n 1 before
+falaj append -s disk/s t --segment-size 1M lines; echo "full: $?"
+falaj cat -s disk/s t > before; tail -n 1 before
 seq "$(tail -n 1 before)" | cmp - before && echo "whole"
 rm disk/ballast
-echo after | falaj append disk/s t; echo "room: $?"
-falaj tail disk/s t -n 1
+echo after | falaj append -s disk/s t; echo "room: $?"
+falaj tail -s disk/s t -n 1
 """
 
 
@@ -105,13 +105,13 @@ def test_a_full_inode_table_is_told_and_leaves_nothing_half(bash: Bash) -> None:
     ended = bash.mounted(
         "size=64m,nr_inodes=48",
         """
-        echo one | falaj append disk/s t; echo "first: $?"
+        echo one | falaj append -s disk/s t; echo "first: $?"
         touch disk/{1..48} 2>/dev/null
-        echo x | falaj append disk/s u; echo "second: $?"
-        falaj cat disk/s t
+        echo x | falaj append -s disk/s u; echo "second: $?"
+        falaj cat -s disk/s t
         rm disk/[0-9]*
-        echo y | falaj append disk/s u; echo "third: $?"
-        falaj cat disk/s u
+        echo y | falaj append -s disk/s u; echo "third: $?"
+        falaj cat -s disk/s u
         """,
     )
     assert ended.out.splitlines() == ["first: 0", "second: 3", "one", "third: 0", "y"]
@@ -123,12 +123,12 @@ def test_a_read_only_disk_can_be_read_and_refuses_appends(bash: Bash) -> None:
     ended = bash.mounted(
         "size=16m",
         """
-        echo one | falaj append disk/s t
+        echo one | falaj append -s disk/s t
         mount -o remount,ro disk
-        falaj cat disk/s t
-        falaj tail -f --idle 0.1 disk/s t
-        echo two | falaj append disk/s t; echo "append: $?"
-        falaj cat disk/s t
+        falaj cat -s disk/s t
+        falaj tail -f --idle 0.1 -s disk/s t
+        echo two | falaj append -s disk/s t; echo "append: $?"
+        falaj cat -s disk/s t
         """,
     )
     assert ended.out.splitlines() == ["one", "one", "append: 3", "one"]
@@ -140,10 +140,10 @@ def test_a_backup_without_room_is_told_and_nothing_half_is_left(bash: Bash) -> N
     ended = bash.mounted(
         "size=1m",
         """
-        seq 300000 | falaj append s t
-        falaj backup s disk/copy; echo "backup: $?"
+        seq 300000 | falaj append -s s t
+        falaj backup -s s disk/copy; echo "backup: $?"
         ls -A disk
-        falaj cat s t | wc -l
+        falaj cat -s s t | wc -l
         """,
     )
     assert ended.out.splitlines() == ["backup: 3", "300000"]
@@ -154,10 +154,10 @@ def test_a_limit_on_the_size_of_files_is_told_and_kills_nobody(bash: Bash) -> No
     ended = bash.run(
         """
         seq 1000000 > lines
-        (ulimit -f 1024; falaj append s t lines); echo "limit: $?"
-        falaj cat s t > before
+        (ulimit -f 1024; falaj append -s s t lines); echo "limit: $?"
+        falaj cat -s s t > before
         seq "$(tail -n 1 before)" | cmp - before && echo "whole"
-        echo after | falaj append s t; falaj tail s t -n 1
+        echo after | falaj append -s s t; falaj tail -s s t -n 1
         """
     )
     assert ended.out.splitlines() == ["limit: 3", "whole", "after"]
@@ -169,7 +169,7 @@ def test_a_limit_on_the_size_of_files_is_told_and_kills_nobody(bash: Bash) -> No
 # Everything is imported before the limit comes: it is the store that has to do with little.
 LIMITED = """
 import sys, resource, falaj.cli.app as app
-app.run(["cat", "nothing", "t"])
+app.run(["cat", "-s", "nothing", "t"])
 print("now", file=sys.stderr, flush=True)
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv.pop(1)),) * 2)
 sys.exit(app.run())
@@ -178,11 +178,11 @@ sys.exit(app.run())
 
 def test_a_limit_on_descriptors_is_told(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
-    shell.ok("append", "s", "t", given=b"first\n")
+    shell.ok("append", "-s", "s", "t", given=b"first\n")
     codes = []
     for limit in range(4, 24):
         done = subprocess.run(
-            [sys.executable, "-c", LIMITED, str(limit), "append", "s", "t"],
+            [sys.executable, "-c", LIMITED, str(limit), "append", "-s", "s", "t"],
             input="more\n",
             cwd=tmp_path,
             capture_output=True,
@@ -195,7 +195,7 @@ def test_a_limit_on_descriptors_is_told(tmp_path: Path) -> None:
             refused = "Too many open files (os error 24); raise the limit `ulimit -n`"
             assert refused in Ended(3, "", told).sentence()
     assert set(codes) == {0, 3}
-    assert shell.ok("cat", "s", "t") == "first\n" + "more\n" * codes.count(0)
+    assert shell.ok("cat", "-s", "s", "t") == "first\n" + "more\n" * codes.count(0)
 
 
 def test_a_log_of_more_segments_than_a_process_may_open_is_read_verified_and_copied(
@@ -205,7 +205,12 @@ def test_a_log_of_more_segments_than_a_process_may_open_is_read_verified_and_cop
         topic = store.topic("t", segment_bytes=1 << 16)
         for n in range(4 * 150):
             topic.append(b"%d" % n + bytes(15_000), sync="none")
-    for what in (["verify", "s"], ["cat", "s", "t"], ["info", "s"], ["backup", "s", "copy"]):
+    for what in (
+        ["verify", "-s", "s"],
+        ["cat", "-s", "s", "t"],
+        ["info", "-s", "s"],
+        ["backup", "-s", "s", "copy"],
+    ):
         done = subprocess.run(
             [sys.executable, "-c", LIMITED, "128", *what],
             cwd=tmp_path,
@@ -230,8 +235,9 @@ def open_to_all() -> Iterator[Path]:
 def as_nobody(folder: Path, *arguments: str) -> Ended:
     """Run it as somebody who is not root, whom permissions stop."""
     program = (
-        "import os, sys, falaj.cli.app as app\n"
-        "app.run(['cat', 'nothing', 't'])  # so that all is imported that nobody may not read\n"
+        "import os, sys, falaj.cli.app as app, falaj.cli.registry as registry\n"
+        "any(map(registry.load, registry.NAMES))  # imports what another user may not read\n"
+        "app.run(['cat', '-s', 'nothing', 't'])\n"
         "print('now', file=sys.stderr, flush=True)\n"
         f"os.geteuid() or (os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY}))\n"
         "sys.exit(app.run())"
@@ -249,19 +255,19 @@ def as_nobody(folder: Path, *arguments: str) -> Ended:
 
 def test_a_path_to_nowhere_and_one_in_circles_say_what_helps(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
-    ended = shell("append", "gone/s", "t")
+    ended = shell("append", "-s", "gone/s", "t")
     assert (ended.code, "; check the path: it, or a directory" in ended.sentence()) == (3, True)
-    shell.ok("append", "s", "t", given=b"x\n")
+    shell.ok("append", "-s", "s", "t", given=b"x\n")
     (log,) = tmp_path.glob("s/logs/t@*/*.log")
     log.rename(tmp_path / "log")
     log.symlink_to(tmp_path / "log")
-    ended = shell("cat", "s", "t")
+    ended = shell("cat", "-s", "s", "t")
     assert (ended.code, "; a link stands where" in ended.sentence()) == (3, True), ended
 
 
 def test_a_directory_one_may_not_write_to_is_named(open_to_all: Path) -> None:
     os.chmod(open_to_all, 0o555)
-    ended = as_nobody(open_to_all, "append", "s", "t")
+    ended = as_nobody(open_to_all, "append", "-s", "s", "t")
     os.chmod(open_to_all, 0o755)
     assert ended.code == 3
     assert "s: Permission denied (os error 13); give this user the right to it" in ended.sentence()
@@ -274,7 +280,7 @@ def test_a_store_of_somebody_else_is_named(open_to_all: Path) -> None:
     if not ROOT:
         os.chmod(open_to_all / "s", 0)
     for verb in ("cat", "append"):
-        ended = as_nobody(open_to_all, verb, "s", "t")
+        ended = as_nobody(open_to_all, verb, "-s", "s", "t")
         assert ended.code == 3
         assert "Permission denied (os error 13)" in ended.sentence()
         assert "s/falaj.json" in ended.sentence()
@@ -285,9 +291,11 @@ def test_a_store_of_somebody_else_is_named(open_to_all: Path) -> None:
 def test_who_may_only_read_reads_and_is_refused_to_append(open_to_all: Path) -> None:
     with falaj.open(open_to_all / "s", 0o755) as store:
         store.topic("t").append(b"one")
-    assert as_nobody(open_to_all, "cat", "s", "t") == Ended(0, "one\n", "")
-    assert as_nobody(open_to_all, "tail", "-f", "--idle", "0.1", "s", "t") == Ended(0, "one\n", "")
-    ended = as_nobody(open_to_all, "append", "s", "t")
+    assert as_nobody(open_to_all, "cat", "-s", "s", "t") == Ended(0, "one\n", "")
+    assert as_nobody(open_to_all, "tail", "-f", "--idle", "0.1", "-s", "s", "t") == Ended(
+        0, "one\n", ""
+    )
+    ended = as_nobody(open_to_all, "append", "-s", "s", "t")
     assert ended.code == 3
     assert "Permission denied" in ended.sentence()
 
@@ -324,7 +332,7 @@ def serve():
             error, body = answer(opcode)
             os.write(device, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
 threading.Thread(target=serve, daemon=True).start()
-done = subprocess.run([program, "append", "disk/s", "t"], input=b"x", timeout=30)
+done = subprocess.run([program, "append", "-s", "disk/s", "t"], input=b"x", timeout=30)
 libc.umount2(b"disk", 2)
 os._exit(done.returncode)
 """

@@ -207,7 +207,7 @@ def python_layer_rule() -> house.Rule:
 
 
 def test_the_python_core_knows_no_room_above_it_and_no_third_party() -> None:
-    assert {"typer", "msgpack", "pyarrow"} <= optional_packages()
+    assert {"rich", "msgpack", "pyarrow"} <= optional_packages()
     assert complaints(python_layer_rule(), package_files()) == []
 
 
@@ -240,7 +240,7 @@ def test_a_python_import_against_the_layers_is_complained_of(path: str, bad: str
         ("topics.py", "def f():\n    import pyarrow as pa"),
         ("topics.py", "if TYPE_CHECKING:\n    import pyarrow as pa"),
         ("pytest_plugin.py", "import pytest"),
-        ("cli.py", "import typer\nfrom falaj import demo, topics"),
+        ("cli.py", "import rich\nfrom falaj import demo, topics"),
         ("spark/reader.py", "import pyarrow\nfrom falaj.topics import Topic"),
         ("pipeline/jobs.py", "from falaj.spark import reader"),
     ],

@@ -106,14 +106,11 @@ class Clean:
         return self.run("bash", "-c", line)
 
 
-def install_lines() -> list[str]:
-    """The lines with which README installs falaj: without and with the program for the shell."""
+def install_line() -> str:
+    """The line with which README installs falaj."""
     blocks = papers.blocks("README.md", (ROOT / "README.md").read_text())
-    found = [line for block in blocks if block.installs for line in block.text.splitlines()]
-    assert [line.split("#")[0].strip() for line in found] == [
-        "pip install falaj",
-        "pip install 'falaj[cli]'",
-    ]
+    (found,) = (line for block in blocks if block.installs for line in block.text.splitlines())
+    assert found.split("#")[0].strip() == "pip install falaj"
     return found
 
 
@@ -128,17 +125,12 @@ def readme_blocks(*languages: str) -> list[papers.Block]:
 
 @pytest.fixture(scope="module")
 def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Clean:
-    """Such a machine, after README's first line of installing."""
+    """Such a machine, after README's line of installing."""
     machine = Clean(tmp_path_factory.mktemp("clean"), wheel)
     machine.environment["PIP_CONSTRAINT"] = os.fspath(machine.constraints)
-    done = machine.shell(install_lines()[0])
+    done = machine.shell(install_line())
     assert done.returncode == 0, done.stdout + done.stderr
-    # It is not asked for again, and not every pip takes such a constraint together with an extra.
-    del machine.environment["PIP_CONSTRAINT"]
     return machine
-
-
-# The last of the four adds the extra, so they run in this order.
 
 
 def test_the_wheel_installs_without_rust_and_brings_nothing_else(clean: Clean) -> None:
@@ -156,17 +148,7 @@ def test_the_readmes_python_runs_in_a_clean_environment(clean: Clean, tmp_path: 
     papers.run(python, tmp_path, os.fspath(clean.python), os.fspath(clean.path))
 
 
-def test_without_its_extra_the_program_says_how_to_get_it(clean: Clean) -> None:
-    done = clean.shell("falaj --version")
-    assert done.returncode == 2
-    assert done.stderr == (
-        "falaj: the command line needs typer and rich: pip install 'falaj[cli]'\n"
-    )
-
-
-def test_with_its_extra_the_program_does_what_the_readme_says(clean: Clean, tmp_path: Path) -> None:
-    done = clean.shell(install_lines()[1])
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_program_does_what_the_readme_says(clean: Clean, tmp_path: Path) -> None:
     assert VERSION in clean.shell("falaj --version").stdout
     both = readme_blocks("python", "console")
     assert {block.language for block in both} == {"python", "console"}

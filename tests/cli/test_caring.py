@@ -65,10 +65,10 @@ os._exit(0)
 
 def test_a_sound_store_is_told_how_far_it_is_durable(shell: Shell) -> None:
     before = snapshot(shell.folder)
-    assert shell.ok("verify", "s") == (
+    assert shell.ok("verify", "-s", "s") == (
         f"topic\tpair\t0\t0\t0\t0\ntopic\tpair\t1\t0\t1\t1\ntopic\tt\t0\t0\t{RECORDS}\t{RECORDS}\n"
     )
-    told = json.loads(shell.ok("verify", "s", "--json"))
+    told = json.loads(shell.ok("verify", "-s", "s", "--json"))
     assert told["sound"]
     assert sum(log["records"] for log in told["logs"]) == RECORDS + 1
     assert snapshot(shell.folder) == before
@@ -76,14 +76,14 @@ def test_a_sound_store_is_told_how_far_it_is_durable(shell: Shell) -> None:
 
 def test_damage_is_told_with_file_position_and_offsets(shell: Shell) -> None:
     flip_bit(shell.folder, "t", value(1234))
-    ended = shell("verify", "s")
+    ended = shell("verify", "-s", "s")
     assert (ended.code, ended.err) == (1, "")
-    (row,) = (line.split("\t") for line in ended.out.splitlines() if line.startswith("damage"))
+    (row,) = (line.split("\t") for line in ended.out.splitlines() if line.startswith("corrupt"))
     severity, path, position, length, topic, partition, first, end, what, remedy = row
     data = Path(path).read_bytes()
     assert data.index(b"v" + value(1233)[1:]) < int(position) < data.index(value(1235))
     assert int(length) > len(value(0))
-    assert (severity, topic, partition, first, end) == ("damage", "t", "0", "1234", "1235")
+    assert (severity, topic, partition, first, end) == ("corrupt", "t", "0", "1234", "1235")
     assert "checksum" in what
     assert remedy
     assert f"topic\tt\t0\t0\t{RECORDS}\t{RECORDS}" in ended.out.splitlines()
@@ -91,9 +91,9 @@ def test_damage_is_told_with_file_position_and_offsets(shell: Shell) -> None:
 
 def test_one_topic_can_be_verified_alone(shell: Shell) -> None:
     flip_bit(shell.folder, "t", value(1234))
-    assert shell.ok("verify", "s", "pair").count("\n") == 2
-    assert shell("verify", "s", "t").code == 1
-    assert "there is no topic" in shell("verify", "s", "none").sentence()
+    assert shell.ok("verify", "-s", "s", "pair").count("\n") == 2
+    assert shell("verify", "-s", "s", "t").code == 1
+    assert "there is no topic" in shell("verify", "-s", "s", "none").sentence()
 
 
 @pytest.mark.parametrize("hurt", ["truncated", "emptied", "missing", "settings"])
@@ -108,33 +108,33 @@ def test_a_store_that_does_not_open_or_would_kill_a_reader_is_verified(
         segments(shell)[1].unlink()
     else:
         (shell.folder / "s/falaj.json").write_text("{}")
-    ended = shell("verify", "s")
+    ended = shell("verify", "-s", "s")
     assert (ended.code, ended.err) == (1, "")
     name = "falaj.json" if hurt == "settings" else "000000.*.log"
-    assert re.search(f"^damage\t.*{name}", ended.out, re.M)
+    assert re.search(f"^corrupt\t.*{name}", ended.out, re.M)
 
 
 def test_what_is_rebuilt_anyway_is_told_and_is_no_damage(shell: Shell) -> None:
     segments(shell)[1].with_suffix(".idx").unlink()
-    assert "\nrebuildable\t" in shell.ok("verify", "s")
+    assert "\nrebuildable\t" in shell.ok("verify", "-s", "s")
 
 
 def test_a_store_that_was_not_recovered_is_no_damage_but_not_sound(shell: Shell) -> None:
     leave_a_torn_tail(shell)
-    ended = shell("verify", "s")
+    ended = shell("verify", "-s", "s")
     assert (ended.code, ended.err) == (4, "")
     rows = [line.split("\t") for line in ended.out.splitlines()]
     assert ["topic", "torn", "0", "0", "80", "50"] in rows, "the end is as recovery will leave it"
     lost = [row for row in rows if row[0] == "unrecovered" and "cut off" in row[8]]
     assert [row[4:8] for row in lost] == [["torn", "0", "80", "100"]]
-    told = json.loads(shell("verify", "s", "torn", "--json").out)
+    told = json.loads(shell("verify", "-s", "s", "torn", "--json").out)
     (log,) = told["logs"]
     assert log["topics"][0]["found"] == 100
     assert log["recovered"] < log["committed"]
-    before = shell.ok("repair", "s", "--dry-run").splitlines()
+    before = shell.ok("repair", "-s", "s", "--dry-run").splitlines()
     cut = next(row.split("\t") for row in before if row.startswith("cut"))
     assert log["recovered"][1] == int(cut[2])
-    ended = shell("cat", "s", "torn")
+    ended = shell("cat", "-s", "s", "torn")
     assert ended.code == 4
     assert "was not recovered since a crash" in ended.sentence()
     assert "run `falaj repair`" in ended.sentence()
@@ -142,9 +142,9 @@ def test_a_store_that_was_not_recovered_is_no_damage_but_not_sound(shell: Shell)
 
 def test_a_log_that_no_topic_names_is_damage_if_it_was_used(shell: Shell) -> None:
     (shell.folder / "s/topics/t/topic.json").unlink()
-    ended = shell("verify", "s")
+    ended = shell("verify", "-s", "s")
     assert (ended.code, ended.err) == (1, "")
-    (row,) = (line.split("\t") for line in ended.out.splitlines() if line.startswith("damage"))
+    (row,) = (line.split("\t") for line in ended.out.splitlines() if line.startswith("corrupt"))
     assert re.search(r"/logs/t@\w+$", row[1])
     assert "no topic names this log" in row[8]
     assert "put the topic's `topic.json` back" in row[9]
@@ -156,35 +156,35 @@ def test_what_a_creation_cut_short_left_behind_is_a_note(shell: Shell) -> None:
     (shell.folder / "s/topics/new/topic.json").unlink()
     # A log has a control page from its first use on, which such a one never saw.
     next(shell.folder.glob("s/logs/new@*/control")).unlink()
-    told = shell.ok("verify", "s")
+    told = shell.ok("verify", "-s", "s")
     (row,) = (line.split("\t") for line in told.splitlines() if line.startswith("note"))
     assert "cut short" in row[8]
 
 
 def test_a_person_sees_the_findings_and_a_verdict(shell: Shell) -> None:
-    ended = shell.terminal("verify", "s", NO_COLOR="1").end()
+    ended = shell.terminal("verify", "-s", "s", NO_COLOR="1").end()
     assert re.search(r"\nt +0 +0 +3,000 +3,000\n", ended.out)
-    assert f"\nsound: 3,001 records in {SEGMENTS + 1} segments, " in ended.out
+    assert f"\nvalid: 3,001 records in {SEGMENTS + 1} segments, " in ended.out
     flip_bit(shell.folder, "t", value(1234))
-    ended = shell.terminal("verify", "s", NO_COLOR="1").end()
+    ended = shell.terminal("verify", "-s", "s", NO_COLOR="1").end()
     assert ended.code == 1
-    assert re.search(r"\ndamage  .*/s/logs/t@\w+/\d{20}\.log at byte [\d,]+\n", ended.out)
+    assert re.search(r"\ncorrupt  .*/s/logs/t@\w+/\d{20}\.log at byte [\d,]+\n", ended.out)
     assert "; topic t, offset 1234\n" in ended.out
-    assert "\ndamage: 3,000 records in " in ended.out
+    assert "\ncorrupt: 3,000 records in " in ended.out
 
 
 # --- repair --------------------------------------------------------------------------------------
 
 
 def test_a_sound_store_needs_no_repair(shell: Shell) -> None:
-    assert shell.ok("repair", "s") == ""
-    assert shell.terminal("repair", "s").end().out == "there is nothing to repair\n"
+    assert shell.ok("repair", "-s", "s") == ""
+    assert shell.terminal("repair", "-s", "s").end().out == "there is nothing to repair\n"
 
 
 def test_a_dry_run_says_what_repair_does_and_changes_nothing(shell: Shell) -> None:
     leave_a_torn_tail(shell)
     before = snapshot(shell.folder)
-    planned = shell.ok("repair", "s", "--dry-run")
+    planned = shell.ok("repair", "-s", "s", "--dry-run")
     after = snapshot(shell.folder)
     # The lock file says who looked.
     assert {path for path in before if after.pop(path) != before[path]} <= {
@@ -193,34 +193,34 @@ def test_a_dry_run_says_what_repair_does_and_changes_nothing(shell: Shell) -> No
     assert after == {}
     (cut,) = (line.split("\t") for line in planned.splitlines() if line.startswith("cut"))
     assert cut[1].endswith(".log")
-    assert shell.ok("repair", "s") == planned
-    assert shell.ok("repair", "s") == ""
-    assert shell("verify", "s").code == 0
+    assert shell.ok("repair", "-s", "s") == planned
+    assert shell.ok("repair", "-s", "s") == ""
+    assert shell("verify", "-s", "s").code == 0
 
 
 def test_repair_throws_nothing_away_and_appends_go_on(shell: Shell) -> None:
     leave_a_torn_tail(shell)
-    shell.ok("repair", "s")
+    shell.ok("repair", "-s", "s")
     kept = [value(n).decode() for n in range(80)]
-    assert shell.ok("cat", "s", "torn").splitlines() == kept
+    assert shell.ok("cat", "-s", "s", "torn").splitlines() == kept
     files = b"".join(p.read_bytes() for p in shell.folder.glob("s/logs/torn@*/**/*.log*"))
     assert all(value(n) in files for n in range(100) if n != 80)
-    shell.ok("append", "s", "torn", given=b"next")
-    assert shell.ok("cat", "s", "torn").splitlines() == [*kept, "next"]
+    shell.ok("append", "-s", "s", "torn", given=b"next")
+    assert shell.ok("cat", "-s", "s", "torn").splitlines() == [*kept, "next"]
 
 
 def test_repair_goes_on_where_opening_gives_up(shell: Shell) -> None:
     os.truncate(segments(shell)[-1], 0)
-    assert shell("append", "s", "t", given=b"x").code == 1
-    told = json.loads(shell.ok("repair", "s", "--json"))
+    assert shell("append", "-s", "s", "t", given=b"x").code == 1
+    told = json.loads(shell.ok("repair", "-s", "s", "--json"))
     assert told["complete"]
-    shell.ok("append", "s", "t", given=b"next")
-    assert shell.ok("tail", "s", "t", "-n", "1") == "next\n"
+    shell.ok("append", "-s", "s", "t", given=b"next")
+    assert shell.ok("tail", "-s", "s", "t", "-n", "1") == "next\n"
 
 
 def test_a_person_sees_the_steps(shell: Shell) -> None:
     leave_a_torn_tail(shell)
-    ended = shell.terminal("repair", "s", "--dry-run", NO_COLOR="1").end()
+    ended = shell.terminal("repair", "-s", "s", "--dry-run", NO_COLOR="1").end()
     assert re.search(r"cut  .*\.log at byte [\d,]+, ", ended.out)
     assert "topic torn partition 0 ends before offset 80\n" in ended.out
     assert re.search(r"\d steps? would be taken\n$", ended.out)
@@ -230,15 +230,17 @@ def test_a_person_sees_the_steps(shell: Shell) -> None:
 
 
 def test_a_backup_is_the_store_as_it_was(shell: Shell) -> None:
-    assert shell.ok("backup", "s", "copy") == ""
-    shell.ok("append", "s", "t", given=b"later")
-    assert shell.ok("cat", "copy", "t").encode().splitlines() == [value(n) for n in range(RECORDS)]
-    assert shell.ok("verify", "copy")
-    shell.ok("append", "copy", "t", given=b"other")
+    assert shell.ok("backup", "-s", "s", "copy") == ""
+    shell.ok("append", "-s", "s", "t", given=b"later")
+    assert shell.ok("cat", "-s", "copy", "t").encode().splitlines() == [
+        value(n) for n in range(RECORDS)
+    ]
+    assert shell.ok("verify", "-s", "copy")
+    shell.ok("append", "-s", "copy", "t", given=b"other")
 
 
 def test_a_backup_beside_a_writer_holds_a_prefix(shell: Shell) -> None:
-    writer = shell.start("append", "s", "busy")
+    writer = shell.start("append", "-s", "s", "busy")
     assert writer.stdin
     with library.open(shell.folder / "s") as store:
         follower = iter(store.topic("busy").follow(timeout=DEADLINE_S))
@@ -247,31 +249,31 @@ def test_a_backup_beside_a_writer_holds_a_prefix(shell: Shell) -> None:
             writer.stdin.flush()
             next(follower)
             if n == 10:
-                shell.ok("backup", "s", "copy")
+                shell.ok("backup", "-s", "s", "copy")
     writer.communicate(timeout=DEADLINE_S)
-    whole = shell.ok("cat", "s", "busy")
-    part = shell.ok("cat", "copy", "busy")
+    whole = shell.ok("cat", "-s", "s", "busy")
+    part = shell.ok("cat", "-s", "copy", "busy")
     assert part
     assert whole.startswith(part)
     assert len(part) < len(whole)
 
 
 def test_a_backup_overwrites_nothing(shell: Shell) -> None:
-    shell.ok("backup", "s", "copy")
+    shell.ok("backup", "-s", "s", "copy")
     before = snapshot(shell.folder / "copy")
-    ended = shell("backup", "s", "copy")
+    ended = shell("backup", "-s", "s", "copy")
     assert ended.code == 2
     assert "copy exists already" in ended.sentence()
     assert snapshot(shell.folder / "copy") == before
-    assert shell("backup", "s", "s/inside").code == 2
-    assert shell("backup", "nothing", "other").code == 2
+    assert shell("backup", "-s", "s", "s/inside").code == 2
+    assert shell("backup", "-s", "nothing", "other").code == 2
     assert not (shell.folder / "other").exists()
 
 
 def test_a_backup_says_what_it_copied(shell: Shell) -> None:
-    told = json.loads(shell.ok("backup", "s", "copy", "--json"))
+    told = json.loads(shell.ok("backup", "-s", "s", "copy", "--json"))
     assert (told["topics"], told["segments"]) == (2, SEGMENTS + 1)
-    ended = shell.terminal("backup", "s", "other", NO_COLOR="1").end()
+    ended = shell.terminal("backup", "-s", "s", "other", NO_COLOR="1").end()
     assert "backup to other" in ended.out  # the bar
     assert re.search(
         rf"copied 2 topics, {SEGMENTS + 1} segments, [\d.]+ KiB to other\n$", ended.out
@@ -286,7 +288,7 @@ def rows(told: str, kind: str) -> list[list[str]]:
 
 
 def test_info_tells_topics_logs_and_who_writes(shell: Shell) -> None:
-    writer = shell.start("append", "s", "t")
+    writer = shell.start("append", "-s", "s", "t")
     assert writer.stdin
     writer.stdin.write(b"x\n")
     writer.stdin.flush()
@@ -294,7 +296,7 @@ def test_info_tells_topics_logs_and_who_writes(shell: Shell) -> None:
         next(iter(store.topic("t").follow(RECORDS, timeout=DEADLINE_S)))
     until = time.monotonic() + DEADLINE_S
     while True:  # the writer may be syncing what it appended
-        told = shell.ok("info", "s")
+        told = shell.ok("info", "-s", "s")
         (log,) = (row for row in rows(told, "log") if row[0] == "t")
         if log[7] == "free" or time.monotonic() > until:
             break
@@ -307,30 +309,29 @@ def test_info_tells_topics_logs_and_who_writes(shell: Shell) -> None:
     (slot,) = (row for row in rows(told, "slot") if row[1] == "writing")
     assert slot[2] == str(writer.pid)
     writer.communicate(timeout=DEADLINE_S)
-    assert not [row for row in rows(shell.ok("info", "s"), "slot") if row[1] == "writing"]
+    assert not [row for row in rows(shell.ok("info", "-s", "s"), "slot") if row[1] == "writing"]
 
 
-def test_info_can_be_about_one_topic(shell: Shell) -> None:
-    told = json.loads(shell.ok("info", "s", "pair", "--json"))
-    assert [topic["name"] for topic in told["topics"]] == ["pair"]
-    assert [log["name"] for log in told["logs"]] == ["pair"]
-    ended = shell("info", "s", "none")
+def test_a_topic_is_described_with_its_log(shell: Shell) -> None:
+    told = json.loads(shell.ok("topic", "describe", "-s", "s", "pair", "--json"))
+    assert (told["name"], told["log"]["name"], told["groups"]) == ("pair", "pair", [])
+    ended = shell("topic", "describe", "-s", "s", "none")
     assert ended.code == 2
     assert "there is no topic 'none'" in ended.sentence()
 
 
 def test_info_tells_of_what_is_damaged_and_shows_the_rest(shell: Shell) -> None:
     (shell.folder / "s/topics/pair/topic.json").write_text("{}")
-    ended = shell("info", "s")
+    ended = shell("info", "-s", "s")
     assert ended.code == 1
     assert "topic.json is corrupt" in ended.sentence()
     assert [row[0] for row in rows(ended.out, "topic")] == ["pair", "t"]
 
 
 def test_a_person_sees_tables(shell: Shell) -> None:
-    out = shell.terminal("info", "s", NO_COLOR="1").end().out
+    out = shell.terminal("info", "-s", "s", NO_COLOR="1").end().out
     assert re.search(r"^write mode   mapped$", out, re.M)
-    assert re.search(r"^topic  partition  codec  first    end  durable  log$", out, re.M)
+    assert re.search(r"^topic  partition  codec  start    end  durable  log$", out, re.M)
     assert re.search(r"^t              0  bytes      0  3,000    3,000  t$", out, re.M)
     assert re.search(r"^t            3  [\d.]+ KiB  [\d.]+ KiB +0 B  ready  free +free$", out, re.M)
 
@@ -339,33 +340,40 @@ def test_a_person_sees_tables(shell: Shell) -> None:
 
 
 def test_trim_lets_go_of_what_lies_before_and_a_dry_run_of_nothing(shell: Shell) -> None:
-    planned = json.loads(shell.ok("trim", "s", "t", "--before", "2500", "--dry-run", "--json"))
+    planned = json.loads(
+        shell.ok("topic", "trim", "-s", "s", "t", "--before", "2500", "--dry-run", "--json")
+    )
     assert planned["dry_run"]
     assert len(segments(shell)) == SEGMENTS
-    assert shell.ok("cat", "s", "t").count("\n") == RECORDS
-    done = json.loads(shell.ok("trim", "s", "t", "--before", "2500", "--json"))
+    assert shell.ok("cat", "-s", "s", "t").count("\n") == RECORDS
+    done = json.loads(shell.ok("topic", "trim", "-s", "s", "t", "--before", "2500", "--json"))
     assert done["firsts"] == planned["firsts"] == {"0": 2500}
     assert done["segments"] == planned["segments"] == SEGMENTS - len(segments(shell))
-    assert shell.ok("cat", "s", "t").splitlines()[0] == value(2500).decode()
-    assert shell.ok("trim", "s", "t", "--before=-10").startswith("t\t0\t2990\t")
-    assert shell.ok("trim", "s", "t", "--before", "1h").startswith("t\t0\t2990\t")
-    shell.ok("verify", "s")
+    assert shell.ok("cat", "-s", "s", "t").splitlines()[0] == value(2500).decode()
+    assert shell.ok("topic", "trim", "-s", "s", "t", "--before=-10").startswith("t\t0\t2990\t")
+    assert shell.ok("topic", "trim", "-s", "s", "t", "--before", "1h").startswith("t\t0\t2990\t")
+    shell.ok("verify", "-s", "s")
 
 
 def test_trim_needs_a_partition_for_an_offset_where_there_are_several(shell: Shell) -> None:
-    ended = shell("trim", "s", "pair", "--before", "1")
+    ended = shell("topic", "trim", "-s", "s", "pair", "--before", "1")
     assert ended.code == 2
     assert "partitions" in ended.sentence()
-    assert shell.ok("trim", "s", "pair", "--before", "1", "-p", "1").startswith("pair\t1\t1\t")
+    assert shell.ok("topic", "trim", "-s", "s", "pair", "--before", "1", "-p", "1").startswith(
+        "pair\t1\t1\t"
+    )
 
 
 def test_trim_of_what_is_not_there_changes_nothing_and_makes_no_store(shell: Shell) -> None:
     for before in ("5000", "-x", "yesterday"):
-        assert shell("trim", "s", "t", "--before", before).code == 2
-    assert "there is no topic 'nope'" in shell("trim", "s", "nope", "--before", "1").sentence()
-    assert shell("trim", "new", "t", "--before", "1").code == 2
+        assert shell("topic", "trim", "-s", "s", "t", "--before", before).code == 2
+    assert (
+        "there is no topic 'nope'"
+        in shell("topic", "trim", "-s", "s", "nope", "--before", "1").sentence()
+    )
+    assert shell("topic", "trim", "-s", "new", "t", "--before", "1").code == 2
     assert not (shell.folder / "new").exists()
-    assert shell.ok("cat", "s", "t").count("\n") == RECORDS
+    assert shell.ok("cat", "-s", "s", "t").count("\n") == RECORDS
 
 
 def test_members_without_a_partition_are_shown(shell: Shell) -> None:
@@ -375,11 +383,14 @@ def test_members_without_a_partition_are_shown(shell: Shell) -> None:
         with store.consumer("c", topics=["one"]) as first, store.consumer("c", topics=["one"]):
             assert [record.bytes() for record in first.poll(10, timeout=5)] == [b"x"]
             first.commit()
-            rows = [line.split("\t") for line in shell.ok("consumers", "shared").splitlines()]
+            listed = shell.ok("group", "describe", "-s", "shared", "c").splitlines()
+            rows = [line.split("\t") for line in listed]
             here = f"process {os.getpid()}"
             assert rows == [["c", "one", "0", "1", "0", here], ["c", "", "", "", "", here]]
-            told = shell.ok("info", "shared", "one").splitlines()
-            assert sum(line.startswith("consumer\tc\t") for line in told) == 2
+            assert shell.ok("group", "list", "-s", "shared") == "c\tone\t1\t0\t2\n"
+            for words in (["info"], ["topic", "describe", "one"]):
+                told = shell.ok(*words, "-s", "shared").splitlines()
+                assert sum(line.startswith("group\tc\t") for line in told) == 2
 
 
 def test_info_says_where_a_consumer_is_damaged(shell: Shell) -> None:
@@ -388,8 +399,8 @@ def test_info_says_where_a_consumer_is_damaged(shell: Shell) -> None:
         store.consumer("c", topics=["t"]).close()
     (damaged,) = (shell.folder / "hurt" / "consumers").iterdir()
     damaged.write_bytes(b"\0" * damaged.stat().st_size)
-    told = shell("info", "hurt")
-    assert told.code == shell("consumers", "hurt").code != 0
+    told = shell("info", "-s", "hurt")
+    assert told.code == shell("group", "list", "-s", "hurt").code != 0
     assert damaged.name in told.err
 
 
@@ -433,29 +444,32 @@ def hurt_all(shell: Shell) -> dict[str, Path]:
 def test_damage_to_consumers_and_queues_is_found_and_what_is_told_helps(beside: Shell) -> None:
     files = hurt_all(beside)
     before = snapshot(beside.folder)
-    ended = beside("verify", "s")
+    ended = beside("verify", "-s", "s")
     assert (ended.code, ended.err) == (1, "")
     rows = [row.split("\t") for row in ended.out.splitlines() if not row.startswith("topic\t")]
     found = {Path(row[1]).name: (row[0], row[2], row[4], row[5]) for row in rows}
     assert found == {
-        TORN: ("damage", "8704", "t", "0"),
-        HEADER: ("damage", "0", "", ""),
+        TORN: ("corrupt", "8704", "t", "0"),
+        HEADER: ("corrupt", "0", "", ""),
         NEWER: ("newer", "0", "", ""),
-        "work": ("damage", "0", "", ""),
+        "work": ("corrupt", "0", "", ""),
     }
     assert {row[1] for row in rows} == {str(path.resolve()) for path in files.values()}
-    assert json.loads(beside("verify", "s", "--json").out)["worst"] == "damage"
-    assert beside("verify", "s", "t").code == 0, "the log of a topic is all there is of it"
+    assert json.loads(beside("verify", "-s", "s", "--json").out)["worst"] == "damage"
+    assert beside("verify", "-s", "s", "t").code == 0, "the log of a topic is all there is of it"
     assert snapshot(beside.folder) == before
 
     # What is told of each is a command that mends it.
     said = [match for row in rows for match in re.findall("`falaj ([^`]+)`", row[9])]
     assert len(said) == 3
     for command in said:
-        verb, *rest = command.replace("STORE", "s").replace("PLACE", "earliest").split()
-        beside.ok(verb, *rest, *(["--yes"] * (verb == "queues")))
-    assert beside("verify", "s").code == 3, "nothing is left but what a newer version wrote"
-    assert beside.ok("tail", "s", "--consumer", TORN, "t", "--commit").split() == list("012345678")
+        words = command.replace("PLACE", "earliest").split()
+        sure = [] if words[1] == "seek" else ["--yes"]
+        beside.ok(*words, "-s", "s", *sure)
+    assert beside("verify", "-s", "s").code == 3, "nothing is left but what a newer version wrote"
+    assert beside.ok("tail", "-s", "s", "--group", TORN, "t", "--commit").split() == list(
+        "012345678"
+    )
 
 
 def test_damage_to_consumers_and_queues_is_told_by_whoever_looks_after_the_store(
@@ -464,26 +478,26 @@ def test_damage_to_consumers_and_queues_is_told_by_whoever_looks_after_the_store
     files = hurt_all(beside)
     before = {path: path.read_bytes() for path in files.values()}
     for verb in (
-        ["repair", "s", "--dry-run"],
-        ["repair", "s"],
-        ["maintain", "s", "--dry-run"],
-        ["maintain", "s"],
-        ["backup", "s", "copy"],
+        ["repair", "-s", "s", "--dry-run"],
+        ["repair", "-s", "s"],
+        ["maintain", "-s", "s", "--dry-run"],
+        ["maintain", "-s", "s"],
+        ["backup", "-s", "s", "copy"],
     ):
         ended = beside(*verb)
         assert ended.code == 1, verb
         told = ended.err.splitlines()
         for path in files.values():
             assert sum(str(path.resolve()) in line for line in told) == 1, (verb, ended.err)
-        for helps in ("seek", "consumers --delete", "queues --reset"):
+        for helps in ("group seek", "group delete", "queue reset"):
             assert f"`falaj {helps}`" in ended.err, verb
         assert {path: path.read_bytes() for path in files.values()} == before, verb
     for path in files.values():
         copy = beside.folder / "copy" / path.relative_to(beside.folder / "s")
         whole = 4096 if path.name == "work" else None
         assert copy.read_bytes()[:whole] == before[path][:whole]
-    assert beside("verify", "copy").code == 1
-    assert beside.ok("cat", "copy", "t").count("\n") == 9
+    assert beside("verify", "-s", "copy").code == 1
+    assert beside.ok("cat", "-s", "copy", "t").count("\n") == 9
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")

@@ -30,45 +30,52 @@ def lines(values: list[int]) -> str:
 
 @pytest.mark.parametrize("n", [1, 2, 4, 99])
 def test_cat_and_tail_begin_with_as_many_records(shell: Shell, n: int) -> None:
-    assert shell.ok("cat", "s", "t", "--from", f"-{n}") == lines(THERE[-n:])
-    assert shell.ok("tail", "s", "t", "--from", f"-{n}") == lines(THERE[-n:])
-    assert shell.ok("tail", "s", "t", "-n", str(n)) == lines(THERE[-n:])
+    assert shell.ok("cat", "-s", "s", "t", "--from", f"-{n}") == lines(THERE[-n:])
+    assert shell.ok("tail", "-s", "s", "t", "--from", f"-{n}") == lines(THERE[-n:])
+    assert shell.ok("tail", "-s", "s", "t", "-n", str(n)) == lines(THERE[-n:])
 
 
 def test_cat_leaves_out_as_many_records_at_the_end(shell: Shell) -> None:
-    assert shell.ok("cat", "s", "t", "--to", "-1") == lines(THERE[:3])
-    assert shell.ok("cat", "s", "t", "--to", "-99") == ""
-    assert shell.ok("cat", "s", "t", "--from", "-3", "--to", "-1") == lines(THERE[1:3])
+    assert shell.ok("cat", "-s", "s", "t", "--to", "-1") == lines(THERE[:3])
+    assert shell.ok("cat", "-s", "s", "t", "--to", "-99") == ""
+    assert shell.ok("cat", "-s", "s", "t", "--from", "-3", "--to", "-1") == lines(THERE[1:3])
 
 
 def test_trim_keeps_as_many_records(shell: Shell) -> None:
-    shell.ok("trim", "s", "t", "--before", "-1000")
-    assert shell.ok("cat", "s", "t") == lines(THERE)
-    shell.ok("trim", "s", "t", "--before", "-2")
-    assert shell.ok("cat", "s", "t") == lines(THERE[2:])
+    shell.ok("topic", "trim", "-s", "s", "t", "--before", "-1000")
+    assert shell.ok("cat", "-s", "s", "t") == lines(THERE)
+    shell.ok("topic", "trim", "-s", "s", "t", "--before", "-2")
+    assert shell.ok("cat", "-s", "s", "t") == lines(THERE[2:])
 
 
 def test_maintain_keeps_as_many_records_and_tells_what_stays_for_consumers(shell: Shell) -> None:
-    shell.ok("configure", "s", "t", "--records", "1000")
-    shell.ok("maintain", "s")
-    assert shell.ok("cat", "s", "t") == lines(THERE)
-    shell.ok("configure", "s", "t", "--records", "1", "--wait")
-    assert shell.ok("maintain", "s", "--dry-run") == "t\t0\t0\t0\trecords\t3\n"
+    shell.ok("topic", "config", "-s", "s", "t", "--retention-records", "1000")
+    shell.ok("maintain", "-s", "s")
+    assert shell.ok("cat", "-s", "s", "t") == lines(THERE)
+    shell.ok("topic", "config", "-s", "s", "t", "--retention-records", "1", "--retention-waits")
+    assert shell.ok("maintain", "-s", "s", "--dry-run") == "t\t0\t0\t0\trecords\t3\n"
 
 
 def test_seek_goes_back_as_many_records(shell: Shell) -> None:
-    shell.ok("seek", "s", "billing", "t", "--to", "-3")
-    assert json.loads(shell.ok("consumers", "s", "--json"))["cursors"][0]["committed"] == 1
-    shell.ok("seek", "s", "billing", "t", "--to", "-1")
-    assert json.loads(shell.ok("consumers", "s", "--json"))["cursors"][0]["committed"] == 5002
+    shell.ok("group", "seek", "-s", "s", "billing", "t", "--to", "-3")
+    assert (
+        json.loads(shell.ok("group", "list", "-s", "s", "--json"))["cursors"][0]["committed"] == 1
+    )
+    shell.ok("group", "seek", "-s", "s", "billing", "t", "--to", "-1")
+    assert (
+        json.loads(shell.ok("group", "list", "-s", "s", "--json"))["cursors"][0]["committed"]
+        == 5002
+    )
 
 
 def test_topics_consumers_queues_and_metrics_count_records(shell: Shell) -> None:
-    assert json.loads(shell.ok("topics", "s", "--json"))["records"] == 4
-    told = [json.loads(line) for line in shell.ok("consumers", "s", "--json").splitlines()]
+    assert json.loads(shell.ok("topic", "list", "-s", "s", "--json"))["records"] == 4
+    told = [
+        json.loads(line) for line in shell.ok("group", "list", "-s", "s", "--json").splitlines()
+    ]
     assert [cursor["lag"] for each in told for cursor in each.get("cursors", [each])] == [3]
-    assert json.loads(shell.ok("queues", "s", "--json"))["waiting"] == 4
-    metrics = shell.ok("metrics", "s")
+    assert json.loads(shell.ok("queue", "list", "-s", "s", "--json"))["ready"] == 4
+    metrics = shell.ok("metrics", "-s", "s")
     assert 'topic="t",partition="0"} 3\n' in metrics
     assert "falaj_queue_waiting_jobs{" in metrics
     waiting = next(line for line in metrics.splitlines() if "queue_waiting_jobs{" in line)

@@ -2,16 +2,18 @@
 
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
 import falaj as library
 from cli.shell import PROGRAM, Shell
-from falaj.cli.app import app
+from falaj.cli import registry
+from falaj.cli.arguments import Command, Group, Option
 from falaj.cli.exits import Exit
+from falaj.cli.options import ACCESS
+from falaj.cli.template import PARTS
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
 
@@ -33,11 +35,16 @@ def matches(printed: str, written: str) -> bool:
 
 def test_the_examples_of_the_page_print_what_it_says(falaj: Shell) -> None:
     assert len(examples()) > 20
+    environment = dict(falaj.environment)
     for command, written in examples():
+        if command.startswith("export "):
+            name, _, value = command.removeprefix("export ").partition("=")
+            environment[name] = value
+            continue
         done = subprocess.run(
             ["bash", "-c", f'falaj() {{ "{PROGRAM}" "$@"; }}\n{command}'],
             cwd=falaj.folder,
-            env=falaj.environment,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -63,47 +70,66 @@ def options_of_page(title: str) -> set[str]:
     return {name for row in rows for name in re.findall(r"`(-[\w-]+)`", row)}
 
 
-def options_of(parameters: list[Any]) -> set[str]:
-    names = {
-        name for parameter in parameters for name in [*parameter.opts, *parameter.secondary_opts]
-    }
-    return {name for name in names if name.startswith("-")} - HELP
+def options_of(options: Sequence[Option]) -> set[str]:
+    return {name for option in options for name in (*option.names, option.off) if name}
 
 
-HELP = {"--help", "--install-completion", "--show-completion"}
-COMMAND: Any = typer.main.get_command(app)
-VERBS = COMMAND.commands
-PIPELINES = VERBS["pipeline"].commands
-GROUP = VERBS["group"].commands
+def every_command() -> dict[str, Command]:
+    """All commands by what is typed for them."""
+    found: dict[str, Command] = {}
+    for name in registry.NAMES:
+        loaded = registry.load(name)
+        if isinstance(loaded, Group):
+            found |= {f"{name} {each}": command for each, command in loaded.commands.items()}
+        else:
+            found[name] = loaded
+    return found
 
 
-def test_the_page_lists_the_verbs_that_there_are() -> None:
-    assert re.findall(r"^\| `(\w+)` \|", section("Verbs"), re.M) == list(VERBS)
+COMMANDS = every_command()
+SHARED = options_of(ACCESS)
 
 
-@pytest.mark.parametrize("verb", [v for v in VERBS if v not in ("group", "pipeline")])
-def test_the_page_lists_the_options_that_a_verb_has(verb: str) -> None:
-    assert options_of_page(verb) == options_of(VERBS[verb].params)
+def test_the_page_lists_the_commands_that_there_are() -> None:
+    listed = re.findall(r"^\| `([\w ]+)` \|", section("Commands"), re.M)
+    assert listed == [name for name in COMMANDS if not name.startswith("pipeline ")] + ["pipeline"]
+
+
+def test_the_page_lists_the_options_that_commands_of_a_store_have() -> None:
+    assert options_of_page("The store") == SHARED
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if not name.startswith("pipeline ")])
+def test_the_page_lists_the_options_that_a_command_has(name: str) -> None:
+    of = options_of(COMMANDS[name].options)
+    assert of >= SHARED or name in ("demo", "completion")
+    assert options_of_page(name) == of - SHARED
 
 
 def test_the_page_lists_the_pipelines_that_there_are() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", section("pipeline"), re.M)
-    assert set(PIPELINES) == set(listed)
+    assert [f"pipeline {name}" for name in listed] == [
+        name for name in COMMANDS if name.startswith("pipeline ")
+    ]
 
 
-def test_the_page_lists_the_commands_of_group_and_their_options() -> None:
-    assert set(re.findall(r"^\| `(\w+)` \|", section("group"), re.M)) == set(GROUP)
-    assert options_of_page("group") == options_of([p for c in GROUP.values() for p in c.params])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name.startswith("pipeline ")])
+def test_the_page_lists_the_options_that_a_pipeline_has(name: str) -> None:
+    listed = options_of_page(name) | options_of_page("pipeline")
+    assert listed == options_of(COMMANDS[name].options)
 
 
-@pytest.mark.parametrize("verb", list(PIPELINES))
-def test_the_page_lists_the_options_that_a_pipeline_has(verb: str) -> None:
-    options = options_of_page(f"pipeline {verb}") | options_of_page("pipeline")
-    assert options == options_of(PIPELINES[verb].params)
+def test_the_page_lists_the_parts_of_a_format() -> None:
+    listed = re.findall(r"^\| `(%.)` \|", section("The format"), re.M)
+    assert listed == list(PARTS)
 
 
-def test_the_page_lists_the_options_in_front_of_the_verb() -> None:
-    assert options_of_page("Options in front of the verb") == options_of(COMMAND.params)
+def test_every_command_shows_its_help_in_80_columns(falaj: Shell) -> None:
+    for name, command in COMMANDS.items():
+        told = falaj.ok(*name.split(), "--help")
+        assert told.startswith(f"Usage: falaj {name} "), told
+        assert command.summary in " ".join(told.split())
+        assert max(map(len, told.splitlines())) <= 80, told
 
 
 def test_the_page_lists_the_exit_codes_that_there_are() -> None:
@@ -117,7 +143,9 @@ def test_the_page_lists_the_rows_that_info_prints(falaj: Shell) -> None:
         topic.configure(retention_records=1)
         store.consumer("c", [topic]).close()
         store.queue("q", topic=topic).close()
-    printed = dict.fromkeys(line.split("\t")[0] for line in falaj.ok("info", "s").splitlines())
+    printed = dict.fromkeys(
+        line.split("\t")[0] for line in falaj.ok("info", "-s", "s").splitlines()
+    )
     assert re.findall(r"^\| `(\w+)` \|", section("info"), re.M) == list(printed)
 
 

@@ -11,13 +11,13 @@ REFUSED = "falaj locks, syncs and renames files, which s3 does not offer"
 @pytest.mark.parametrize(
     "words",
     [
-        ["topics", "s3://bucket/x"],
-        ["append", "s3://bucket/x", "t"],
-        ["append", "s", "t", "s3://bucket/lines.txt"],
-        ["cat", "s3://bucket/x", "t"],
-        ["backup", "s", "s3://bucket/x"],
-        ["verify", "s3://bucket/x"],
-        ["repair", "s3://bucket/x"],
+        ["topic", "list", "-s", "s3://bucket/x"],
+        ["append", "-s", "s3://bucket/x", "t"],
+        ["append", "-s", "s", "t", "s3://bucket/lines.txt"],
+        ["cat", "-s", "s3://bucket/x", "t"],
+        ["backup", "-s", "s", "s3://bucket/x"],
+        ["verify", "-s", "s3://bucket/x"],
+        ["repair", "-s", "s3://bucket/x"],
         ["demo", "s3://bucket/x"],
     ],
 )
@@ -34,7 +34,7 @@ def test_a_verb_refuses_a_url_by_name_and_makes_nothing(falaj: Shell, words: lis
 def test_verbs_take_urls_of_files(falaj: Shell) -> None:
     here = falaj.folder
     (here / "all lines").write_text("one\n")
-    falaj.ok("append", f"file://localhost{here}/s", "t", f"file://{here}/all%20lines")
-    assert falaj.ok("cat", f"file:{here}/s", "t") == "one\n"
-    falaj.ok("backup", "s", f"file://{here}/a%20copy")
+    falaj.ok("append", "-s", f"file://localhost{here}/s", "t", f"file://{here}/all%20lines")
+    assert falaj.ok("cat", "-s", f"file:{here}/s", "t") == "one\n"
+    falaj.ok("backup", "-s", "s", f"file://{here}/a%20copy")
     assert (here / "a copy").is_dir()

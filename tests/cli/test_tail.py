@@ -34,7 +34,7 @@ def read_line(process: "subprocess.Popen[bytes]") -> bytes:
 
 def test_the_last_ten_are_shown_by_itself(falaj: Shell) -> None:
     fill(falaj, 15)
-    assert falaj.ok("tail", "s", "t") == lines(*range(5, 15))
+    assert falaj.ok("tail", "-s", "s", "t") == lines(*range(5, 15))
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_the_last_ten_are_shown_by_itself(falaj: Shell) -> None:
 )
 def test_a_beginning_can_be_chosen(falaj: Shell, options: list[str], expected: list[int]) -> None:
     fill(falaj, 15)
-    assert falaj.ok("tail", "s", "t", *options) == lines(*expected)
+    assert falaj.ok("tail", "-s", "s", "t", *options) == lines(*expected)
 
 
 def test_the_last_of_several_partitions_are_the_newest_of_all(falaj: Shell) -> None:
     fill(falaj, 8, partitions=3)
-    assert falaj.ok("tail", "s", "t", "-n", "4") == lines(4, 5, 6, 7)
-    assert falaj.ok("tail", "s", "t", "-n", "1", "-p", "0") == lines(6)
-    assert falaj.ok("tail", "s", "t", "-n", "99") == lines(*range(8))
+    assert falaj.ok("tail", "-s", "s", "t", "-n", "4") == lines(4, 5, 6, 7)
+    assert falaj.ok("tail", "-s", "s", "t", "-n", "1", "-p", "0") == lines(6)
+    assert falaj.ok("tail", "-s", "s", "t", "-n", "99") == lines(*range(8))
 
 
 @pytest.mark.parametrize(
@@ -68,21 +68,21 @@ def test_the_last_of_several_partitions_are_the_newest_of_all(falaj: Shell) -> N
         (["--from", "1", "--since", "5m"], "give one of them"),
         (["--idle", "1"], "add -f"),
         (["--from", "16"], "has no record 16"),
-        (["-n", "-1"], "Invalid value for '-n'"),
+        (["-n", "-1"], "-n: the number is 0 or more, not -1"),
     ],
 )
 def test_a_wrong_option_is_refused_in_a_sentence(
     falaj: Shell, options: list[str], why: str
 ) -> None:
     fill(falaj, 15)
-    ended = falaj("tail", "s", "t", *options)
+    ended = falaj("tail", "-s", "s", "t", *options)
     assert (ended.code, ended.out) == (2, "")
     assert why in ended.sentence()
 
 
 def test_following_prints_each_record_when_it_comes(falaj: Shell) -> None:
     fill(falaj, 3, partitions=2)
-    process = falaj.start("tail", "s", "t", "-f", "-n", "1")
+    process = falaj.start("tail", "-s", "s", "t", "-f", "-n", "1")
     assert read_line(process) == b"r2\n"
     with library.open(falaj.folder / "s") as store:
         for n in range(3, 6):
@@ -93,7 +93,7 @@ def test_following_prints_each_record_when_it_comes(falaj: Shell) -> None:
 
 def test_following_begins_where_it_is_told_and_misses_nothing(falaj: Shell) -> None:
     fill(falaj, 5)
-    process = falaj.start("tail", "s", "t", "-f", "--from", "1", "--json")
+    process = falaj.start("tail", "-s", "s", "t", "-f", "--from", "1", "--json")
     told = [json.loads(read_line(process))["offset"] for _ in range(4)]
     with library.open(falaj.folder / "s") as store:
         store.topic("t").extend([b"x%d" % n for n in range(20_000)])
@@ -104,7 +104,7 @@ def test_following_begins_where_it_is_told_and_misses_nothing(falaj: Shell) -> N
 
 def test_only_what_matches_is_followed(falaj: Shell) -> None:
     fill(falaj, 2)
-    process = falaj.start("tail", "s", "t", "-f", "-n", "0", "--grep", "yes")
+    process = falaj.start("tail", "-s", "s", "t", "-f", "-n", "0", "--grep", "yes")
     with library.open(falaj.folder / "s") as store:
         # The first one that is seen says that it follows; those before were perhaps too early.
         topic = store.topic("t")
@@ -125,28 +125,30 @@ def ready(process: "subprocess.Popen[bytes]") -> bool:
 
 def test_it_ends_quietly_when_nothing_came_for_so_long(falaj: Shell) -> None:
     fill(falaj, 2)
-    assert falaj.ok("tail", "s", "t", "-f", "--idle", "0.1") == lines(0, 1)
+    assert falaj.ok("tail", "-s", "s", "t", "-f", "--idle", "0.1") == lines(0, 1)
 
 
 def test_what_is_durable_is_shown_when_only_that_is_asked_for(falaj: Shell) -> None:
     fill(falaj, 12)
-    assert falaj.ok("tail", "s", "t", "-f", "--durable", "--idle", "0.1") == lines(*range(2, 12))
+    assert falaj.ok("tail", "-s", "s", "t", "-f", "--durable", "--idle", "0.1") == lines(
+        *range(2, 12)
+    )
     with library.open(falaj.folder / "s") as store:
         topic = store.topic("t", sync="none")
         topic.append(b"r12")
         assert (topic.durable, topic.end) == (12, 13)
-        assert falaj.ok("tail", "s", "t", "--durable", "-n", "1") == lines(11)
-        assert falaj.ok("cat", "s", "t", "--durable") == lines(*range(12))
+        assert falaj.ok("tail", "-s", "s", "t", "--durable", "-n", "1") == lines(11)
+        assert falaj.ok("cat", "-s", "s", "t", "--durable") == lines(*range(12))
         late = ("--durable", "--since", "2026-11-20T09:00Z")
-        assert falaj.ok("cat", "s", "t", *late) == lines(9, 10, 11)
-        assert falaj.ok("cat", "s", "t", "--from", "12") == lines(12)
-        refused = falaj("cat", "s", "t", "--durable", "--from", "13")
+        assert falaj.ok("cat", "-s", "s", "t", *late) == lines(9, 10, 11)
+        assert falaj.ok("cat", "-s", "s", "t", "--from", "12") == lines(12)
+        refused = falaj("cat", "-s", "s", "t", "--durable", "--from", "13")
         assert (refused.code, "up to, not including, 12" in refused.err) == (2, True)
 
 
 def test_ctrl_c_ends_it_by_its_signal_and_without_a_word(falaj: Shell) -> None:
     fill(falaj, 1)
-    process = falaj.start("tail", "s", "t", "-f")
+    process = falaj.start("tail", "-s", "s", "t", "-f")
     assert read_line(process) == b"r0\n"
     ended = interrupt(process)
     assert (ended.code, ended.out, ended.err) == (-2, "", "")
@@ -154,7 +156,7 @@ def test_ctrl_c_ends_it_by_its_signal_and_without_a_word(falaj: Shell) -> None:
 
 def test_ctrl_c_on_a_terminal_ends_it_and_the_shell_sees_130(falaj: Shell) -> None:
     fill(falaj, 1)
-    terminal = falaj.terminal("tail", "s", "t", "-f", NO_COLOR="1")
+    terminal = falaj.terminal("tail", "-s", "s", "t", "-f", NO_COLOR="1")
     terminal.wait_for("r0")
     terminal.type("\x03")
     ended = terminal.end()
@@ -164,9 +166,9 @@ def test_ctrl_c_on_a_terminal_ends_it_and_the_shell_sees_130(falaj: Shell) -> No
 
 def test_a_topic_that_is_deleted_meanwhile_ends_it_with_a_sentence(falaj: Shell) -> None:
     fill(falaj, 1)
-    process = falaj.start("tail", "s", "t", "-f")
+    process = falaj.start("tail", "-s", "s", "t", "-f")
     assert read_line(process) == b"r0\n"
-    falaj.ok("delete", "s", "t", "--yes")
+    falaj.ok("topic", "delete", "-s", "s", "t", "--yes")
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out) == (4, b"")
     assert err.decode() == 'falaj: topic "t" was deleted; open it again to create it anew\n'
@@ -174,7 +176,7 @@ def test_a_topic_that_is_deleted_meanwhile_ends_it_with_a_sentence(falaj: Shell)
 
 def test_a_pipe_that_closes_ends_it_at_the_next_record(falaj: Shell) -> None:
     fill(falaj, 1)
-    process = falaj.start("tail", "s", "t", "-f")
+    process = falaj.start("tail", "-s", "s", "t", "-f")
     assert read_line(process) == b"r0\n"
     assert process.stdout
     process.stdout.close()
@@ -201,21 +203,21 @@ def test_a_consumer_whose_cursors_are_in_a_log_is_looked_at_and_stays_where_it_i
                 tx.commit_cursor(doubler)
             # Somebody reads as it meanwhile: that hinders nobody from looking.
             for _ in range(2):
-                assert falaj.ok("tail", "s", "numbers", "--consumer", "doubler") == "2\n3\n4\n"
-        refused = falaj("tail", "s", "numbers", "--consumer", "doubler", "--commit")
-        assert (refused.code, "falaj seek" in refused.sentence()) == (2, True)
+                assert falaj.ok("tail", "-s", "s", "numbers", "--group", "doubler") == "2\n3\n4\n"
+        refused = falaj("tail", "-s", "s", "numbers", "--group", "doubler", "--commit")
+        assert (refused.code, "falaj group seek" in refused.sentence()) == (2, True)
 
 
 def test_a_consumer_can_be_looked_at_without_moving_it(tmp_path: Path) -> None:
     falaj = Shell(tmp_path)
     with library.open(tmp_path / "s") as store:
         store.topic("t", partitions=2).extend([b"a", b"b"], partition=1)
-    assert falaj("tail", "s", "t", "--consumer", "c", "--no-commit").code == 2
-    assert falaj.ok("tail", "s", "t", "--consumer", "c") == "a\nb\n"
-    falaj.ok("seek", "s", "c", "t", "--to", "1", "-p", "1")
-    look = ("tail", "s", "t", "--consumer", "c", "--no-commit", "-f", "--idle", "0")
+    assert falaj("tail", "-s", "s", "t", "--group", "c", "--no-commit").code == 2
+    assert falaj.ok("tail", "-s", "s", "t", "--group", "c") == "a\nb\n"
+    falaj.ok("group", "seek", "-s", "s", "c", "t", "--to", "1", "-p", "1")
+    look = ("tail", "-s", "s", "t", "--group", "c", "--no-commit", "-f", "--idle", "0")
     assert [falaj.ok(*look) for _ in range(2)] == ["b\n"] * 2
-    assert falaj("tail", "s", "t", "--no-commit").code == 2
+    assert falaj("tail", "-s", "s", "t", "--no-commit").code == 2
 
 
 def test_looking_at_a_consumer_of_a_newer_version_is_no_damage(falaj: Shell) -> None:
@@ -227,7 +229,10 @@ def test_looking_at_a_consumer_of_a_newer_version_is_no_damage(falaj: Shell) -> 
     image[8:12] = (99).to_bytes(4, "little")
     image[60:64] = zlib.crc32(image[:60]).to_bytes(4, "little")
     file.write_bytes(image)
-    for looks in (["consumers", "s"], ["tail", "s", "t", "--consumer", "c", "--no-commit"]):
+    for looks in (
+        ["group", "list", "-s", "s"],
+        ["tail", "-s", "s", "t", "--group", "c", "--no-commit"],
+    ):
         assert falaj(*looks).code == 3, looks
 
 
@@ -236,14 +241,14 @@ def test_a_consumer_goes_on_behind_damage_for_good_when_told_to(falaj: Shell) ->
         for n in range(5):
             store.topic("t").append(b"value-%d" % n)
     flip_bit(falaj.folder, "t", b"value-2")
-    stopped = falaj("tail", "s", "t", "--consumer", "c")
+    stopped = falaj("tail", "-s", "s", "t", "--group", "c")
     assert (stopped.code, stopped.out) == (1, "value-0\nvalue-1\n")
-    passed = falaj("tail", "s", "t", "--consumer", "c", "--skip-damage")
+    passed = falaj("tail", "-s", "s", "t", "--group", "c", "--skip-corrupt")
     assert (passed.code, passed.out) == (1, "value-3\nvalue-4\n")
     assert "t" in passed.sentence()
-    assert falaj.ok("tail", "s", "t", "--consumer", "c", "--skip-damage") == ""
-    for unfit in ([], ["--consumer", "c", "--no-commit"]):
-        assert falaj("tail", "s", "t", *unfit, "--skip-damage").code == 2
+    assert falaj.ok("tail", "-s", "s", "t", "--group", "c", "--skip-corrupt") == ""
+    for unfit in ([], ["--group", "c", "--no-commit"]):
+        assert falaj("tail", "-s", "s", "t", *unfit, "--skip-corrupt").code == 2
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
@@ -262,13 +267,42 @@ def test_the_last_records_are_found_beyond_what_compaction_took(
         topic.compact(seal=True)
     for n in range(7):
         printed = lines(*range(max(0, 5 - n), 5))
-        assert falaj.ok("tail", "s", "t", "-n", str(n)) == printed
-    told = json.loads(falaj.ok("topics", "s", "--json"))
+        assert falaj.ok("tail", "-s", "s", "t", "-n", str(n)) == printed
+    told = json.loads(falaj.ok("topic", "list", "-s", "s", "--json"))
     assert told["last"] == "2026-11-20T04:00:00.000000Z"
 
 
 def test_tail_prints_what_is_before_damage_also_of_the_last_records(falaj: Shell) -> None:
     fill(falaj, 9)
     flip_bit(falaj.folder, "t", b"r7")
-    ended = falaj("tail", "s", "t", "-n", "4")
+    ended = falaj("tail", "-s", "s", "t", "-n", "4")
     assert (ended.out, ended.code) == (lines(5, 6), 1)
+
+
+def test_several_topics_are_followed_until_none_came(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s") as store:
+        topics = {name: store.topic(name) for name in "ab"}
+        topics["a"].append(b"old")
+        process = falaj.start("tail", "-s", "s", "a", "b", "-f", "--format", r"%t=%v\n")
+        assert read_line(process) == b"a=old\n"  # so it has looked where the topics end
+        for n, name in enumerate("bab"):
+            topics[name].append(b"%d" % n)
+            assert read_line(process) == f"{name}={n}\n".encode()
+        topics["b"].delete()
+        assert process.wait(DEADLINE_S) == 4, "what ends one ends all"
+        process.communicate()
+    assert falaj.ok("tail", "-s", "s", "a", "-f", "-n", "1", "--idle", "0.1") == "1\n"
+    falaj.ok("append", "-s", "s", "c", given=b"2\n")
+    told = falaj.ok("tail", "-s", "s", "a", "c", "-f", "-n", "2", "--idle", "0.1")
+    assert told == "1\n2\n"
+
+
+def test_a_group_reads_several_topics_each_record_once(falaj: Shell) -> None:
+    for name in "ab":
+        falaj.ok("append", "-s", "s", name, given=f"{name}1\n{name}2\n".encode())
+    told = falaj.ok("tail", "-s", "s", "a", "b", "--group", "g")
+    assert sorted(told.split()) == ["a1", "a2", "b1", "b2"]
+    falaj.ok("append", "-s", "s", "b", given=b"b3\n")
+    assert falaj.ok("tail", "-s", "s", "a", "b", "--group", "g", "--no-commit") == "b3\n"
+    assert falaj.ok("tail", "-s", "s", "a", "b", "--group", "g") == "b3\n"
+    assert falaj.ok("group", "list", "-s", "s") == "g\ta,b\t2\t0\t0\n"

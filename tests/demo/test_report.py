@@ -49,7 +49,7 @@ def figures(interruption: Interruption | None) -> Figures:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return report.write(figures(Interruption("JFK", 0.4, 0.6, 24)), ["falaj topics 'a <b>'"])
+    return report.write(figures(Interruption("JFK", 0.4, 0.6, 24)), ["falaj topic list -s 'a <b>'"])
 
 
 class Tags(HTMLParser):
@@ -89,7 +89,7 @@ def test_the_page_tells_every_figure_that_the_demo_promises(page: str) -> None:
 def test_names_from_data_are_no_markup(page: str) -> None:
     assert "A <b>" not in page
     assert "A &lt;b&gt;&amp; Airlines" in page
-    assert "falaj topics &#x27;a &lt;b&gt;&#x27;" in page
+    assert "falaj topic list -s &#x27;a &lt;b&gt;&#x27;" in page
 
 
 def test_drawings_have_the_colours_of_the_page_in_light_and_dark(page: str) -> None:
@@ -125,7 +125,7 @@ def shown(*, terminal: bool) -> str:
         changed()
     screen.done("something")
     screen.figures(made)
-    screen.commands("Explore:", ["falaj topics " + "x" * 90])
+    screen.commands("Explore:", ["falaj topic list -s " + "x" * 90])
     return out.getvalue()
 
 
@@ -142,7 +142,7 @@ def test_on_a_terminal_of_80_columns_no_line_is_broken() -> None:
     words = "3 writers, one by one", "the follower is 80 µs behind and sees", "killed, starts again"
     for whole in words:
         assert whole in plain
-    assert "falaj topics " + "x" * 90 in plain
+    assert "falaj topic list -s " + "x" * 90 in plain
 
 
 def test_latencies_fall_into_bars_by_their_logarithm() -> None:

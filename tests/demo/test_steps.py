@@ -59,7 +59,7 @@ def test_by_its_name_where_the_shell_finds_it_and_else_with_its_path(
     monkeypatch.setenv("PATH", path)
     monkeypatch.chdir(tmp_path)
     commands = steps.explore(store)
-    assert commands[0] == f"{called} topics '{store}'"
+    assert commands[0] == f"{called} topic list -s '{store}'"
     _run(commands, path)
 
 
@@ -82,5 +82,5 @@ def test_as_a_module_where_there_is_no_program(
     _environment(tmp_path / "bare", monkeypatch, None)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     commands = steps.explore(store)
-    assert commands[0].startswith(f"{tmp_path / 'bare/python'} -m falaj topics ")
+    assert commands[0].startswith(f"{tmp_path / 'bare/python'} -m falaj topic list ")
     _run([command.replace(str(tmp_path / "bare/python"), python) for command in commands], "/bin")

@@ -355,7 +355,7 @@ def test_the_program_makes_no_path_of_a_name_either(
 ) -> None:
     shell = Shell(place / "a")
     shell.folder.mkdir()
-    shell.ok("append", "s", "good", given=b"x")
+    shell.ok("append", "-s", "s", "good", given=b"x")
     before = everything(place)
     sample = (n for n in names(first_seed + 2) if "\0" not in n and not RULE.fullmatch(n))
     for name in (next(sample) for _ in range(budget(4, 60))):
@@ -365,7 +365,7 @@ def test_the_program_makes_no_path_of_a_name_either(
         except UnicodeEncodeError:
             continue
         given = os.fsdecode(argument)
-        for verb in (["append", "s", "--", given], ["cat", "s", "--", given]):
+        for verb in (["append", "-s", "s", "--", given], ["cat", "-s", "s", "--", given]):
             ended = shell(*verb, given=b"x")
             assert ended.code == 2, ended
             assert "Traceback" not in ended.err

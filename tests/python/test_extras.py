@@ -90,7 +90,6 @@ def test_importing_falaj_loads_none_of_the_extras() -> None:
         "pandas",
         "polars",
         "pyspark",
-        "typer",
         "rich",
         "pytest",
         "asyncio",

@@ -1,4 +1,4 @@
-"""How a verb ends: the exit codes, and the one sentence on stderr.
+"""How a command ends: the exit codes, and the one sentence on stderr.
 
 Invariant: a mistake of the user, the machine or the disk never shows a traceback. Which code means
 what is written in docs/cli.md, "Exit codes".
@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from falaj.cli.paint import Paint
+from falaj.cli.remedies import in_our_words
 from falaj.errors import NeedsRecovery
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Exit(IntEnum):
     """Exit codes; what helps decides which."""
 
     DONE = 0
-    DAMAGE = 1
+    CORRUPTION = 1
     USAGE = 2
     MACHINE = 3
     AGAIN = 4
@@ -48,7 +49,7 @@ class Exit(IntEnum):
 
 
 _BY_REMEDY = {
-    "repair": Exit.DAMAGE,
+    "repair": Exit.CORRUPTION,
     "fix the input": Exit.USAGE,
     "fix the machine": Exit.MACHINE,
     "upgrade": Exit.MACHINE,
@@ -57,15 +58,21 @@ _BY_REMEDY = {
 }
 
 
-_BY_WEIGHT = (Exit.DONE, Exit.AGAIN, Exit.USAGE, Exit.MACHINE, Exit.DAMAGE)
+_BY_WEIGHT = (Exit.DONE, Exit.AGAIN, Exit.USAGE, Exit.MACHINE, Exit.CORRUPTION)
 
 
 class Stop(Exception):
-    """End the verb with a sentence and an exit code."""
+    """End the command with a sentence and an exit code."""
 
     def __init__(self, sentence: str, code: Exit = Exit.USAGE) -> None:
         super().__init__(sentence)
+        self.sentence = sentence
         self.code = code
+
+    @classmethod
+    def silent(cls, code: Exit) -> Stop:
+        """End with a code, after all has been said."""
+        return cls("", code)
 
 
 def code_of(error: Error) -> Exit:
@@ -77,12 +84,12 @@ def code_of(error: Error) -> Exit:
         <Exit.USAGE: 2>
     """
     if isinstance(error, NeedsRecovery):
-        return Exit.AGAIN  # a crash is no damage: the next writer recovers it
+        return Exit.AGAIN  # a crash is no corruption: the next writer recovers it
     return _BY_REMEDY[error.remedy]
 
 
 def worst(one: Exit, other: Exit) -> Exit:
-    """Code of a verb in which both were met: trying again helps nobody while there is damage."""
+    """Code of a command that met both: trying again does not help while data is corrupt."""
     return max(one, other, key=_BY_WEIGHT.index)
 
 
@@ -101,7 +108,7 @@ def told(problems: Iterable[tuple[str | None, str | None]]) -> Exit:
 
 
 def read_failed(path: str, error: OSError) -> Stop:
-    """Tell that an input file cannot be read."""
+    """Make the end of a command whose input file cannot be read."""
     return Stop(f"cannot read {path}: {error.strerror}; check the path", Exit.USAGE)
 
 
@@ -109,12 +116,12 @@ def say(sentence: str) -> None:
     """Put a sentence on stderr, in one line and with nothing in it that a terminal obeys."""
     sys.stdout.flush()
     paint = Paint.of(sys.stderr)
-    plain = " ".join(sentence.split())
+    plain = " ".join(in_our_words(sentence).split())
     print(f"{paint('falaj:', 'red')} {paint.harmless(plain)}", file=sys.stderr, flush=True)
 
 
 def swallow_output() -> None:
-    """Let nothing more reach stdout: its reader has gone, and flushing at exit must not fail."""
+    """Send all further output nowhere: the reader has gone, and flushing at exit must not fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -122,7 +129,7 @@ def swallow_output() -> None:
 
 @contextmanager
 def interrupt_after() -> Iterator[None]:
-    """Let Ctrl-C come behind the block; a second one at once."""
+    """Delay Ctrl-C until the block has ended; a second one acts at once."""
     came = False
 
     def remember(_signal: int, _frame: object) -> None:

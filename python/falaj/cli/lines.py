@@ -15,8 +15,7 @@ import stat
 import sys
 from codecs import BOM_UTF8
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from falaj.cli.exits import Stop, read_failed
 
@@ -29,8 +28,7 @@ LINE_BYTES_MAX = 64 << 20  # docs/FORMAT.md: no group of blocks is larger
 _READ = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(NamedTuple):
     """Lines that arrived together.
 
     Attributes:

@@ -1,97 +1,162 @@
-"""Options that several verbs have, worded once."""
+"""Options that several commands have, worded once, and what reads their values."""
 
-import math
-from pathlib import Path
-from typing import Annotated, Any
+from __future__ import annotations
 
-import typer
+import os
+import re
+from typing import TYPE_CHECKING
 
-from falaj.cli.opened import Access
-from falaj.cli.units import SECONDS_MAX
+from falaj.cli.arguments import Argument, Option
+from falaj.cli.units import SECONDS_MAX, moment, place, size_from, span_from
 from falaj.errors import Invalid
 from falaj.paths import local_path
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MOST = 2**63 - 1
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+
 __all__ = [
-    "Context",
-    "DurableOption",
-    "FromOption",
-    "GrepOption",
-    "JsonOption",
-    "KeysOption",
-    "OffsetsOption",
-    "PartitionOption",
-    "RawOption",
-    "SinceOption",
-    "StoreArgument",
-    "TimeOption",
-    "TopicArgument",
-    "access_of",
+    "ACCESS",
+    "AS_JSON",
+    "DRY_RUN",
+    "FROM",
+    "PARTITION",
+    "READING",
+    "SINCE",
+    "STORE",
+    "TOPIC",
+    "TOPICS",
+    "YES",
+    "choice",
+    "limit",
+    "moment",
+    "offset",
     "path",
+    "place",
     "seconds",
+    "size_from",
+    "span_from",
+    "whole",
 ]
 
-Context = typer.Context
+
+def path(text: str) -> str:
+    """Read a path or the URL of one; `~` is the home directory."""
+    return local_path(os.path.expanduser(text))
 
 
-def seconds(name: str, help_: str) -> Any:
-    """Make an option that is a wait in seconds.
+def whole(least: int = 0, *, far: bool = False) -> Callable[[str], int]:
+    """Make what reads a whole number; with `far` one that is too large means the largest."""
 
-    Before 0.29 typer takes NaN for a number between any two.
-    """
-    return typer.Option(
-        name, min=0.0, max=SECONDS_MAX, metavar="SECONDS", help=help_, callback=_no_nan
-    )
+    def read(text: str) -> int:
+        if not _WHOLE.fullmatch(text):
+            raise Invalid(f"write a whole number, not {text!r}")
+        number = int(text[:30])  # Python itself reads no thousands of digits
+        if far:
+            number = max(-_MOST, min(number, _MOST))
+        if number < least:
+            raise Invalid(f"the number is {least} or more, not {text}")
+        if number > _MOST:
+            raise Invalid(f"the number is at most {_MOST}, not {text}")
+        return number
+
+    return read
 
 
-def _no_nan(wait: float | None) -> float | None:
-    if wait is not None and math.isnan(wait):
-        raise typer.BadParameter("NaN is no number of seconds")
+def offset(text: str) -> int:
+    """Read an offset, or a number of records from the end."""
+    return whole(-_MOST)(text)
+
+
+def limit(text: str) -> int:
+    """Read where to end: beyond the end is the end."""
+    return whole(-_MOST, far=True)(text)
+
+
+def seconds(text: str) -> float:
+    """Read a wait in seconds."""
+    try:
+        wait = float(text)
+    except ValueError:
+        raise Invalid(f"write a number of seconds, not {text!r}") from None
+    if not 0.0 <= wait <= SECONDS_MAX:
+        raise Invalid(f"a wait is from 0 to {SECONDS_MAX:.0f} seconds, not {text}")
     return wait
 
 
-def path(text: str) -> Path:
-    """Read a path or the URL of one; `pathlib` would make a folder of any URL."""
-    try:
-        return Path(local_path(text))
-    except Invalid as error:
-        raise typer.BadParameter(str(error)) from None
+def choice(*words: str) -> Callable[[str], str]:
+    """Make what reads one of some words."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise Invalid(f"write one of {', '.join(words)}, not {text!r}")
+        return text
+
+    return read
 
 
-StoreArgument = Annotated[
-    Path, typer.Argument(metavar="STORE", parser=path, help="Directory of the store.")
-]
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
-PartitionOption = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, metavar="P", help="Only this partition.")
-]
-FromOption = Annotated[
-    int | None,
-    typer.Option("--from", metavar="OFFSET", help="First offset; -10: the last ten."),
-]
-SinceOption = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="From a time on: 5m ago, or 2026-11-20T08:00Z."),
-]
-GrepOption = Annotated[
-    str | None,
-    typer.Option("--grep", "-g", metavar="REGEX", help="Only records whose value matches."),
-]
-RawOption = Annotated[
-    bool, typer.Option("--raw", help="Values byte for byte, with nothing between them.")
-]
-DurableOption = Annotated[bool, typer.Option("--durable", help="Only what is on the medium.")]
-OffsetsOption = Annotated[
-    bool | None, typer.Option("--offsets/--no-offsets", help="A column with offsets.")
-]
-KeysOption = Annotated[bool | None, typer.Option("--keys/--no-keys", help="A column with keys.")]
-TimeOption = Annotated[
-    str | None,
-    typer.Option("--time", metavar="FORM", help="Times as iso, local, unix, ns or none."),
-]
+def _mark(name: str, *, needed: bool = True, many: bool = False, text: str = "") -> Argument:
+    told = text or f"Name of the {name}."
+    return Argument(name + "s" * many, name.upper(), told, many=many, needed=needed)
 
 
-def access_of(context: Context) -> Access:
-    """What was said in front of the verb."""
-    access = context.obj
-    return access if isinstance(access, Access) else Access()
+STORE = Option(
+    "-s --store", "store", "Directory of the store; without it FALAJ_STORE.", "PATH", path
+)
+#: What every command that opens a store takes; `Access` is made of it.
+ACCESS = (
+    STORE,
+    Option(
+        "--lock-timeout",
+        "lock_timeout",
+        "Seconds to wait for a lock whose holder is alive (default 10).",
+        "SECONDS",
+        seconds,
+        10.0,
+    ),
+    Option(
+        "--allow-network-fs",
+        "network_fs",
+        "Allow a network file system. Unsafe unless only this machine mounts it.",
+        default=False,
+    ),
+)
+TOPIC = _mark("topic")
+TOPICS = _mark("topic", many=True, text="Names of topics.")
+AS_JSON = Option("--json", "as_json", "Print JSON, one object a line.", default=False)
+YES = Option("-y --yes", "yes", "Do not ask.", default=False)
+DRY_RUN = Option("--dry-run", "dry_run", "Change nothing; say what would be done.", default=False)
+PARTITION = Option("-p --partition", "partition", "Only this partition.", "P", whole())
+FROM = Option("--from", "start", "First offset; -10 means the last ten.", "OFFSET", offset)
+SINCE = Option(
+    "--since",
+    "since",
+    "Start at a time: 5m (ago), 2026-11-20T08:00Z, or epoch seconds.",
+    "TIME",
+    moment,
+)
+#: How `cat` and `tail` show records.
+READING: tuple[Option, ...] = (
+    PARTITION,
+    Option(
+        "--durable",
+        "durable",
+        "Only records that survive a power failure.",
+        default=False,
+    ),
+    Option("-g --grep", "grep", "Only records whose value matches.", "REGEX"),
+    Option("--json", "as_json", "Print JSON, one object a line.", default=False),
+    Option("--raw", "raw", "Print values byte for byte, nothing between.", default=False),
+    Option("--format", "form", r"Print by a template, such as '%k %o %v\n'.", "TEXT"),
+    Option("--offsets", "offsets", "Show, or hide, the column of offsets.", off="--no-offsets"),
+    Option("--keys", "keys", "Show, or hide, the column of keys.", off="--no-keys"),
+    Option(
+        "--time-format",
+        "time",
+        "Times as iso, local, unix (seconds), ns or none.",
+        "FORM",
+        choice("iso", "local", "unix", "ns", "none"),
+    ),
+)

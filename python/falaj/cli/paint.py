@@ -7,10 +7,9 @@ the escaping of what is not text. Invariant: on a terminal a record's bytes are 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
-__all__ = ["Paint", "escaped", "is_terminal"]
+__all__ = ["Paint", "escaped", "is_terminal", "width_of"]
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 # What a terminal obeys: C0 but for the tab, DEL and C1; and what only mixes up the reader's eyes.
@@ -28,6 +27,21 @@ def is_terminal(stream: IO[str]) -> bool:
     return stream.isatty()
 
 
+def width_of(stream: IO[str]) -> int:
+    """Columns of a terminal: `COLUMNS`, else what it says, else 80.
+
+    `shutil` has this too, and takes a tenth of a command's start to import.
+    """
+    try:
+        return int(os.environ.get("COLUMNS", "")) or 80
+    except ValueError:
+        pass
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
 def escaped(raw: bytes) -> str:
     r"""Make text of bytes: UTF-8 as it is, all else as `\xNN`.
 
@@ -38,8 +52,7 @@ def escaped(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-@dataclass(frozen=True, slots=True)
-class Paint:
+class Paint(NamedTuple):
     """Paint text for a stream, or leave it as it is."""
 
     colours: bool

@@ -1,6 +1,6 @@
-"""What a record looks like: columns for people, bare values in a pipe, JSON, or raw bytes.
+"""What a record looks like: columns for people, bare values in a pipe, JSON, raw, or a template.
 
-Owns the four forms and what `--grep` looks at. In a pipe nothing is added to a value that was not
+Owns the forms and what `--grep` looks at. In a pipe nothing is added to a value that was not
 asked for. JSON never loses a byte: what is not UTF-8 stands in a member `…_base64`.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from falaj.cli.exits import Stop
 from falaj.cli.paint import Paint, escaped
+from falaj.cli.template import pieces_of, template
 from falaj.cli.units import show_time
 
 if TYPE_CHECKING:
@@ -21,56 +21,76 @@ if TYPE_CHECKING:
 
     from falaj.records import Record
 
-__all__ = ["Look", "matcher", "printer", "value_of"]
+    Show = Callable[[Record[Any]], bytes]
 
-TIME_FORMS = ("iso", "local", "unix", "ns", "none")
+__all__ = ["Look", "Several", "matcher", "printer"]
+
 _SPACE = " \t\r\n"
 _IN_ONE_LINE = str.maketrans("\r\n", "  ")
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """How records are to be shown; None is decided by whether a person looks."""
 
     as_json: bool = False
     raw: bool = False
+    form: str | None = None
     offsets: bool | None = None
     keys: bool | None = None
     time: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.as_json and self.raw:
-            raise Stop("--json and --raw are two forms: give one of them")
-        if self.time is not None and self.time not in TIME_FORMS:
-            raise Stop(f"--time is one of {', '.join(TIME_FORMS)}, not {self.time!r}")
+    def check(self) -> Look:
+        """Check that the options go together.
+
+        Raises:
+            Stop: They name two forms, or a template that is none.
+        """
+        forms = [
+            name
+            for name, given in (
+                ("--json", self.as_json),
+                ("--raw", self.raw),
+                ("--format", self.form is not None),
+            )
+            if given
+        ]
+        if len(forms) > 1:
+            raise Stop(f"{' and '.join(forms)} are two forms: give one of them")
+        if self.form is not None:
+            pieces_of(self.form)
+        return self
 
     def bare(self, terminal: bool) -> bool:
         """Whether only values are shown, one a line."""
-        if self.as_json or self.raw or terminal:
+        if self.as_json or self.raw or self.form is not None or terminal:
             return False
         return not (self.offsets or self.keys or self.time not in (None, "none"))
 
 
-def value_of(record: Record[Any]) -> memoryview | None:
-    """The payload; None for a tombstone."""
-    value: memoryview | None = record.value
-    return value
+class Several(NamedTuple):
+    """Whether a column tells topics apart, and partitions; and the codec of each topic."""
+
+    topics: bool
+    partitions: bool
+    codecs: dict[str, str]
 
 
-def printer(look: Look, paint: Paint, codec: str, several: bool) -> Callable[[Record[Any]], bytes]:
+def printer(look: Look, paint: Paint, several: Several) -> Show:
     """Make the function that turns a record into what is printed, its line end included."""
     if look.as_json:
-        form = look.time or "iso"
-        return lambda record: _as_json(record, form, codec).encode()
+        form, codecs = look.time or "iso", several.codecs
+        return lambda record: _as_json(record, form, codecs[record.topic]).encode()
     if look.raw:
-        return lambda record: bytes(value_of(record) or b"")
+        return lambda record: bytes(record.value or b"")
+    if look.form is not None:
+        return template(look.form, look.time or "iso", paint)
     if look.bare(paint.terminal):
-        return lambda record: escaped(bytes(value_of(record) or b"")).encode() + b"\n"
+        return lambda record: escaped(bytes(record.value or b"")).encode() + b"\n"
     return _columns(look, paint, several)
 
 
-def _columns(look: Look, paint: Paint, several: bool) -> Callable[[Record[Any]], bytes]:
+def _columns(look: Look, paint: Paint, several: Several) -> Show:
     offsets = paint.terminal if look.offsets is None else look.offsets
     keys = paint.terminal if look.keys is None else look.keys
     form = ("iso" if paint.terminal else "none") if look.time is None else look.time
@@ -80,15 +100,19 @@ def _columns(look: Look, paint: Paint, several: bool) -> Callable[[Record[Any]],
 
     def line(record: Record[Any]) -> bytes:
         cells = []
+        if several.topics:
+            cells.append(paint(record.topic, "bold"))
         if offsets:
-            place = f"{record.partition}:{record.offset}" if several else str(record.offset)
+            place = str(record.offset)
+            if several.partitions:
+                place = f"{record.partition}:{place}"
             cells.append(paint(place.rjust(8) if paint.terminal else place, "dim"))
         if form != "none":
             cells.append(paint(show_time(record.timestamp_ns, form), "green"))
         if keys:
             key = "" if record.key is None else cell(escaped(record.key)).replace("\t", "\\t")
             cells.append(paint(key or ("-" if paint.terminal else ""), "cyan"))
-        value = value_of(record)
+        value = record.value
         if value is None:
             cells.append(paint("(deleted)", "dim") if paint.terminal else "")
         else:
@@ -111,13 +135,15 @@ def _as_json(record: Record[Any], form: str, codec: str) -> str:
     members |= _member("key", record.key)
     if record.headers:
         members["headers"] = [{"name": name} | _member("value", v) for name, v in record.headers]
-    value = value_of(record)
+    value = record.value
     raw = None if value is None else bytes(value)
     if raw is None:
         members["tombstone"] = True  # beside it `null` is JSON's
-    document = _document(raw) if raw is not None and codec == "json" else None
-    if document is None:
+    if raw is None or codec != "json":
         return _dumps(members | _member("value", raw)) + "\n"
+    document = _document(raw)
+    if document is None:  # as text it would be taken for the JSON of that text
+        return _dumps(members | {"value_base64": b64encode(raw).decode()}) + "\n"
     return f'{_dumps(members)[:-1]},"value":{document}}}\n'
 
 
@@ -157,4 +183,4 @@ def matcher(pattern: str | None) -> Callable[[Record[Any]], bool] | None:
         search = re.compile(pattern.encode("utf-8", "surrogateescape")).search
     except (re.error, OverflowError, RecursionError) as error:
         raise Stop(f"--grep takes a regular expression, and {pattern!r} is none: {error}") from None
-    return lambda record: search(value_of(record) or b"") is not None
+    return lambda record: search(record.value or b"") is not None

@@ -1,21 +1,23 @@
-"""Rows for people and for programs: a table on a terminal, tabs between values in a pipe."""
+"""Rows for people and for programs: a table on a terminal, tabs between values in a pipe.
+
+A table that is wider than the terminal would be torn; its rows are then lists of names and values.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from falaj.cli.paint import Paint
+from falaj.cli.paint import Paint, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Column", "facts", "rows_of", "table"]
+__all__ = ["Column", "facts", "objects", "rows_of", "table"]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A member of the rows, and how a person sees it."""
 
     member: str
@@ -23,7 +25,7 @@ class Column:
     number: bool = False
     human: Callable[[Any], str] | None = None
 
-    def cell(self, row: dict[str, Any]) -> str:
+    def cell(self, row: Mapping[str, Any]) -> str:
         """What a person sees."""
         value = row[self.member]
         if value is None:
@@ -33,7 +35,13 @@ class Column:
         return f"{value:,}" if self.number else str(value)
 
 
-def table(columns: Sequence[Column], rows: list[dict[str, Any]]) -> None:
+def objects(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows as JSON, one object a line."""
+    for row in rows:
+        print(json.dumps(row))
+
+
+def table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows to stdout; on a terminal with a heading, in a pipe without."""
     paint = Paint.of(sys.stdout)
     if not paint.terminal:
@@ -46,6 +54,11 @@ def table(columns: Sequence[Column], rows: list[dict[str, Any]]) -> None:
         max(len(column.title), *(len(line[at]) for line in cells))
         for at, column in enumerate(columns)
     ]
+    if sum(widths) + 2 * (len(widths) - 1) > width_of(sys.stdout):
+        for at, line in enumerate(cells):
+            print(end="\n" if at else "")
+            facts([(column.title, text) for column, text in zip(columns, line, strict=True)])
+        return
 
     def padded(line: list[str]) -> list[str]:
         return [

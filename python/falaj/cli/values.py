@@ -1,86 +1,239 @@
-"""What becomes of a line: the value of a record, and its key.
+"""What a line of input becomes: a record.
 
-Owns which codecs a line can be turned into. A JSON line is stored as it was written, once it is
-known to be JSON: numbers are not rounded, members not reordered. So is a key: it is the text of its
-member in the line.
+Owns which codecs a line can be turned into, and where its key comes from. A JSON line is stored as
+it was written, once it is known to be JSON: numbers are not rounded, members not reordered. So is a
+key that is one of its members. What Python could not read back is refused.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from falaj.cli.exits import Stop
+from falaj.records import NewRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
-__all__ = ["Maker", "Pair", "maker_of"]
+    Pair = tuple[bytes | None, bytes | None]  # a key, and a value: None deletes the key
+    Headers = list[tuple[str, bytes | None]]
 
-#: What of a record is in a line: its key, and its value; None for a tombstone.
-Pair = tuple[bytes | None, bytes | None]
+__all__ = ["Line", "Made", "Maker", "json_key", "maker_of", "packed"]
+
+DIGITS = sys.int_info.default_max_str_digits
+"""Digits of the longest whole number that Python reads from JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Maker:
+class Made(NamedTuple):
+    """A record for `Topic.extend`, the bytes of its value, and the partition that it asks for."""
+
+    record: Any
+    size: int
+    partition: int | None = None
+
+
+class Maker(NamedTuple):
     """How lines become records.
 
-    Attributes:
-        pair: Turns a line into (key, value), or raises ValueError with the reason.
-        skips_blank: Whether blank lines are between records, and not records.
+    `make` raises ValueError with the reason. `skips_blank` says that blank lines are between
+    records, and no records.
     """
 
-    pair: Callable[[bytes], Pair]
+    make: Callable[[bytes], Made]
     skips_blank: bool
 
 
-def maker_of(codec: str, ndjson: bool, key_field: str | None, tombstones: bool = False) -> Maker:
-    """Choose how lines become records of a topic, or the keys of tombstones.
+class Line(NamedTuple):
+    """What the options say of each line."""
+
+    ndjson: bool = False
+    records: bool = False
+    tombstone: bool = False
+    key: str | None = None
+    key_field: str | None = None
+    key_delimiter: str | None = None
+    headers: Headers | None = None
+    timestamp: datetime | None = None
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a topic that is created for such lines holds JSON."""
+        return self.ndjson or self.key_field is not None
+
+    def check(self) -> None:
+        """Check that the options go together.
+
+        Raises:
+            Stop: Two of them say different things.
+        """
+        keys = [
+            name
+            for name, given in (
+                ("--key", self.key),
+                ("--key-field", self.key_field),
+                ("--key-delimiter", self.key_delimiter),
+            )
+            if given is not None
+        ]
+        if len(keys) > 1:
+            raise Stop(f"{' and '.join(keys)} all say where the key is: give one of them")
+        if self.tombstone and self.key_delimiter is not None:
+            raise Stop("with --tombstone a line has no value: leave out --key-delimiter")
+        if self.key_delimiter == "":
+            raise Stop("--key-delimiter is empty: give what ends the key, such as ':'")
+        if not self.records:
+            return
+        others = (
+            *keys,
+            *(["--tombstone"] if self.tombstone else ()),
+            *(["--header"] if self.headers else ()),
+            *(["--timestamp"] if self.timestamp is not None else ()),
+            *(["--ndjson"] if self.ndjson else ()),
+        )
+        if others:
+            raise Stop(f"--records takes all of a record from its line: leave out {others[0]}")
+
+
+def maker_of(codec: str, line: Line) -> Maker:
+    """Choose how lines become records of a topic.
 
     Raises:
         Stop: The topic's values cannot be made of lines.
     """
-    if tombstones:
-        return Maker(_tombstone(key_field), True)
+    if line.records:
+        from falaj.cli.loading import loader  # only dumps need it
+
+        return Maker(loader(codec), True)
+    pair, skips_blank = _pairs(codec, line)
+    if line.headers or line.timestamp is not None:
+        return Maker(_dressed(pair, line), skips_blank)
+    return Maker(_plain(pair), skips_blank)
+
+
+def _plain(pair: Callable[[bytes], Pair]) -> Callable[[bytes], Made]:
+    def make(line: bytes) -> Made:
+        key, value = pair(line)
+        if value is None:
+            return Made(NewRecord.tombstone(key or b""), 0)
+        return Made(value if key is None else (key, value), len(value))
+
+    return make
+
+
+def _dressed(pair: Callable[[bytes], Pair], line: Line) -> Callable[[bytes], Made]:
+    headers, time = line.headers, line.timestamp
+
+    def make(text: bytes) -> Made:
+        key, value = pair(text)
+        if value is None:
+            return Made(NewRecord.tombstone(key or b"", headers=headers, timestamp=time), 0)
+        return Made(NewRecord(value, key, headers, time), len(value))
+
+    return make
+
+
+def _pairs(codec: str, line: Line) -> tuple[Callable[[bytes], Pair], bool]:
+    """Make what splits a line into key and value; and whether blank lines are skipped."""
+    if line.tombstone:
+        return _tombstone(line.key_field), True
+    value, skips_blank = _value(codec, line)
+    if line.key is not None:
+        key = os.fsencode(line.key)
+        return lambda text: (key, value(text)), skips_blank
+    if line.key_field is not None:
+        field, strict = line.key_field, codec in ("json", "msgpack")
+        return lambda text: (json_key(text, field, strict=strict), value(text)), skips_blank
+    if line.key_delimiter is not None:
+        return _delimited(os.fsencode(line.key_delimiter), value), skips_blank
+    return lambda text: (None, value(text)), skips_blank
+
+
+def _value(codec: str, line: Line) -> tuple[Callable[[bytes], bytes], bool]:
     if codec == "msgpack":
-        return Maker(_msgpack(key_field), True)
+        return _msgpack(), True
     if codec not in ("bytes", "str", "json"):
         raise Stop(
             f"the topic holds {codec} values, which the command line cannot make: append them from "
             "Python"
         )
-    if ndjson or codec == "json":
-        return Maker(lambda line: (_json_key(line, key_field), line.strip()), True)
-    return Maker(_text if codec == "str" else _bytes, False)
+    if codec == "json":
+        return _document, True
+    if line.is_json:
+        return _any_document, True
+    return (_text if codec == "str" else bytes), False
 
 
-def _bytes(line: bytes) -> Pair:
-    return None, line
+def _delimited(delimiter: bytes, value: Callable[[bytes], bytes]) -> Callable[[bytes], Pair]:
+    def pair(line: bytes) -> Pair:
+        key, found, rest = line.partition(delimiter)
+        if not found:
+            raise ValueError(f"has no {os.fsdecode(delimiter)!r} that ends a key")
+        return key, value(rest)
+
+    return pair
 
 
-def _text(line: bytes) -> Pair:
+def _text(line: bytes) -> bytes:
     try:
         line.decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 ({error.reason} at byte {error.start})") from None
-    return None, line
+    return line
 
 
-def _json_key(line: bytes, field: str | None) -> bytes | None:
-    """Check that a line is JSON, and find its key."""
+def _document(line: bytes) -> bytes:
+    json_key(line, None, strict=True)
+    return line.strip()
+
+
+def _any_document(line: bytes) -> bytes:
+    json_key(line, None)
+    return line.strip()
+
+
+def json_key(line: bytes, field: str | None, *, strict: bool = False) -> bytes | None:
+    """Check that a line is JSON, and find its key.
+
+    Args:
+        line: The line.
+        field: The member that is the key.
+        strict: Whether a number that Python would not read is refused.
+
+    Raises:
+        ValueError: It is no JSON, or the member cannot be a key.
+    """
     _text(line)
+    number = _readable if strict and len(line) > DIGITS else str
     try:
         # As text a number is what was written, whatever it is as a number.
         value = json.loads(
-            line.decode(), parse_constant=_no_constant, parse_int=str, parse_float=str
+            line.decode(), parse_constant=_no_constant, parse_int=number, parse_float=str
         )
     except RecursionError:
         raise ValueError("is nested too deeply") from None
+    except _TooLong as error:
+        raise ValueError(str(error)) from None
     except ValueError as error:
         raise ValueError(f"is not JSON ({error})") from None
     return _key(value, field)
+
+
+class _TooLong(ValueError):
+    """A number has more digits than Python reads."""
+
+
+def _readable(digits: str) -> str:
+    if len(digits.lstrip("-")) > DIGITS:
+        raise _TooLong(
+            f"has a whole number of {len(digits.lstrip('-'))} digits, and Python reads up to "
+            f"{DIGITS} of them: write it as text"
+        )
+    return digits
 
 
 def _no_constant(name: str) -> None:
@@ -106,19 +259,12 @@ def _tombstone(key_field: str | None) -> Callable[[bytes], Pair]:
         return lambda line: (line, None)
 
     def pair(line: bytes) -> Pair:
-        key = _json_key(line, key_field)
+        key = json_key(line, key_field)
         if key is None:
             raise ValueError(f"has no field {key_field!r}, so it names no key to delete")
         return key, None
 
     return pair
-
-
-def _whole(digits: str) -> int:
-    try:
-        return int(digits)
-    except ValueError:
-        raise ValueError("a number of thousands of digits") from None
 
 
 def _real(text: str) -> float:
@@ -128,18 +274,32 @@ def _real(text: str) -> float:
     return number
 
 
-def _msgpack(key_field: str | None) -> Callable[[bytes], Pair]:
+def _whole(digits: str) -> int:
+    return int(_readable(digits))
+
+
+def packed() -> Any:
+    """Import msgpack.
+
+    Raises:
+        Stop: It is not installed.
+    """
     try:
         import msgpack
     except ModuleNotFoundError:
         raise Stop("the codec msgpack needs a package: pip install 'falaj[msgpack]'") from None
+    return msgpack
 
-    def pair(line: bytes) -> Pair:
-        key = _json_key(line, key_field)
+
+def _msgpack() -> Callable[[bytes], bytes]:
+    pack = packed().packb
+
+    def value(line: bytes) -> bytes:
+        json_key(line, None, strict=True)
         try:
-            value = json.loads(line.decode(), parse_int=_whole, parse_float=_real)
-            return key, msgpack.packb(value)
+            made: bytes = pack(json.loads(line.decode(), parse_int=_whole, parse_float=_real))
         except (ValueError, OverflowError) as error:
             raise ValueError(f"does not fit msgpack ({error})") from None
+        return made
 
-    return pair
+    return value

@@ -189,9 +189,9 @@ def explore(store: Path) -> list[str]:
     """List commands to look at what is there."""
     call, where = program(), shlex.quote(str(store))
     return [
-        f"{call} topics {where}",
-        f"{call} cat {where} {submit.SUMMARY}",
-        f"{call} cat {where} {TOPIC} --grep N14228",
+        f"{call} topic list -s {where}",
+        f"{call} cat -s {where} {submit.SUMMARY}",
+        f"{call} cat -s {where} {TOPIC} --grep N14228",
     ]
 
 

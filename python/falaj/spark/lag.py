@@ -1,7 +1,7 @@
 """The cursors of a stream: what makes its lag visible beside that of other consumers.
 
 A stream's own memory is its checkpoint. With the option `consumer` a named consumer follows it:
-its cursors are moved when the stream starts and after each batch, and `falaj consumers` tells how
+its cursors are moved when the stream starts and after each batch, and `falaj group list` tells how
 far the stream is behind. They are for looking at, and never decide what is read; so whatever keeps
 one from being moved is said and does not fail the query.
 """

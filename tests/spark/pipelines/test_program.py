@@ -13,7 +13,7 @@ import pytest
 
 import falaj
 from cli.shell import Shell, Terminal
-from falaj.cli import piping
+from falaj.cli import pipelines
 from falaj.cli.app import run
 from falaj.pipeline import exported_files
 from spark.pipelines.test_export import fill
@@ -42,7 +42,7 @@ def program(
         yield spark
 
     given: list[dict[str, str]] = []
-    monkeypatch.setattr(piping, "_session", shared)
+    monkeypatch.setattr(pipelines, "_session", shared)
     monkeypatch.chdir(tmp_path)
 
     def do(*arguments: str) -> tuple[int, str, str]:
@@ -57,12 +57,12 @@ def program(
 
 def test_an_export_tells_what_it_did(program: Program, tmp_path: Path) -> None:
     fill(tmp_path, 4)
-    code, out, err = program("export", "s", "t", "lake", "--zone", "Asia/Muscat")
+    code, out, err = program("export", "-s", "s", "t", "lake", "--zone", "Asia/Muscat")
     told = dict(line.split("\t") for line in out.splitlines())
     assert (code, err) == (0, "")
     assert (told["records"], told["dates"]) == ("4", "2026-11-20 to 2026-11-20")
     assert len(exported_files(tmp_path / "lake")) == 2
-    code, out, err = program("export", "s", "t", "lake", "--zone", "Asia/Muscat", "--json")
+    code, out, err = program("export", "-s", "s", "t", "lake", "--zone", "Asia/Muscat", "--json")
     assert (code, json.loads(out)["records"], err) == (0, 0, "")
 
 
@@ -72,7 +72,7 @@ def test_options_win_over_the_file(program: Program, tmp_path: Path) -> None:
         'store = "s"\ntopic = "other"\ninto = "lake"\ncolumns = ["value"]\n'
         '[spark]\n"executor.memory" = "4g"\nsql.caseSensitive = true\n'
     )
-    arguments = ("export", "s", "t", "--config", "nightly.toml", "--spark", "spark.x.y=1")
+    arguments = ("export", "-s", "s", "t", "--config", "nightly.toml", "--spark", "spark.x.y=1")
     code, _, err = program(*arguments, "--end", "2026-11-20T06:00:00Z", "--file-records", "1")
     assert (code, err) == (0, "")
     assert len(exported_files(tmp_path / "lake")) == 1
@@ -84,7 +84,7 @@ def test_options_win_over_the_file(program: Program, tmp_path: Path) -> None:
 def test_an_import_tells_what_it_did(program: Program, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("shop;n\nx;1\n")
     code, out, err = program(
-        *("import", "s", "sales", "a.csv", "--schema", "shop STRING, n INT", "--json"),
+        *("import", "-s", "s", "sales", "a.csv", "--schema", "shop STRING, n INT", "--json"),
         *("--option", "sep=;", "--key", "shop", "--order-by", "n,shop"),
     )
     assert (code, err) == (0, "")
@@ -96,7 +96,7 @@ def test_a_compaction_tells_what_it_did(program: Program, tmp_path: Path) -> Non
         prices = store.topic("prices", compacted=True)
         prices.extend([(b"tea", b"4"), (b"coffee", b"5"), (b"tea", b"6")])
         prices.tombstone(b"coffee")
-    arguments = ("compact", "s", "prices", "--seal", "--delete-retention", "0", "--json")
+    arguments = ("compact", "-s", "s", "prices", "--seal", "--delete-retention", "0", "--json")
     code, out, err = program(*arguments)
     told = json.loads(out)
     assert (code, err) == (0, "")
@@ -107,15 +107,19 @@ def test_a_compaction_tells_what_it_did(program: Program, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("export", "s", "t"), 2, "into is missing"),
-        (("export", "s", "nothing", "lake"), 2, "there is no topic"),
-        (("export", "s", "t", "lake", "--zone", "Mars"), 2, "there is no time zone 'Mars'"),
+        (("export", "-s", "s", "t"), 2, "into is missing"),
+        (("export", "-s", "s", "nothing", "lake"), 2, "there is no topic"),
+        (("export", "-s", "s", "t", "lake", "--zone", "Mars"), 2, "there is no time zone 'Mars'"),
         (("export", "--config", "no.toml"), 2, "cannot read no.toml"),
         (("export", "--config", "bad.toml"), 2, "bad.toml is no TOML"),
         (("export", "--config", "odd.toml"), 2, "there is no 'topik': did you mean topic?"),
-        (("export", "s", "t", "lake", "--spark", "x=1"), 2, "--spark takes spark.…NAME=VALUE"),
-        (("import", "s", "t", "a.csv", "--option", "sep"), 2, "--option takes NAME=VALUE"),
-        (("import", "s", "t", "none.csv"), 2, "there is no file none.csv"),
+        (
+            ("export", "-s", "s", "t", "lake", "--spark", "x=1"),
+            2,
+            "--spark takes spark.…NAME=VALUE",
+        ),
+        (("import", "-s", "s", "t", "a.csv", "--option", "sep"), 2, "--option takes NAME=VALUE"),
+        (("import", "-s", "s", "t", "none.csv"), 2, "there is no file none.csv"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(
@@ -129,18 +133,32 @@ def test_what_cannot_be_done_is_one_sentence(
     assert sentence in err
 
 
-def test_options_in_front_that_do_nothing_are_refused(tmp_path: Path) -> None:
-    shell = Shell(tmp_path)
-    ended = shell("--force", "pipeline", "export", "s", "t", "lake")
+@pytest.mark.parametrize("option", [("--allow-network-fs",), ("--lock-timeout", "1")])
+def test_options_that_do_nothing_are_refused(tmp_path: Path, option: tuple[str, ...]) -> None:
+    ended = Shell(tmp_path)(*option, "pipeline", "export", "-s", "s", "t", "lake")
     assert ended.code == 2
-    assert "--force and --timeout are not for pipelines" in ended.sentence()
+    assert f"there is no option {option[0]}" in ended.sentence()
+
+
+def test_the_store_is_the_options_or_else_the_files_or_else_the_variables(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, 4)
+    (tmp_path / "one.toml").write_text('store = "one"\n')
+    arguments = ("export", "none", "lake")
+    monkeypatch.setenv("FALAJ_STORE", "s")
+    for more, store in (((), "/s"), (("--config", "one.toml"), "one"), (("-s", "two"), "two")):
+        code, _, err = program(*arguments, *more)
+        assert code == 2
+        assert store in err, err
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
 def test_without_its_extra_it_says_how_to_get_it(missing: str, tmp_path: Path) -> None:
     program = (
         f"import sys; sys.modules[{missing!r}] = None\n"
-        "from falaj.cli.app import run; sys.exit(run(['pipeline', 'export', 's', 't', 'lake']))"
+        "from falaj.cli.app import run\n"
+        "sys.exit(run(['pipeline', 'export', '-s', 's', 't', 'lake']))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60
@@ -151,8 +169,8 @@ def test_without_its_extra_it_says_how_to_get_it(missing: str, tmp_path: Path) -
 
 RELAY = """
 import subprocess, sys
-from falaj.cli import piping
-relay = piping._Relay()
+from falaj.cli import pipelines
+relay = pipelines._Relay()
 with relay.instead_of_ours():
     subprocess.run(["sh", "-c", "echo early; echo error >&2"])
     late = subprocess.Popen(["sh", "-c", "read go; echo late"], stdin=subprocess.PIPE)
@@ -171,15 +189,15 @@ def test_what_spark_says_while_it_starts_is_kept_back(how: str, early: str) -> N
 
 
 BAR = """
-from falaj.cli.piping import _shown
+from falaj.cli.pipelines import _shown
 with _shown() as bar:
-    bar.say("one"); bar.total(4); bar.advance(4); bar._bars.refresh()
-    bar.say("two"); bar.total(7); bar.advance(5); bar._bars.refresh()
+    bar.say("one"); bar.total(4); bar.advance(4)
+    bar.say("two"); bar.total(7); bar.advance(7)
 """
 
 
 def test_a_bar_follows_the_parts_of_the_work(tmp_path: Path) -> None:
     bar = Terminal([sys.executable, "-c", BAR], tmp_path, {**os.environ, "NO_COLOR": "1"}).end()
     assert bar.code == 0
-    for part in ("one", "4/4", "two", "5/7"):
+    for part in ("one", "4/4", "two", "7/7"):
         assert part in bar.out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falaj
-from falaj.cli import piping
+from falaj.cli import pipelines
 from falaj.cli.app import run
 from falaj.errors import Invalid
 from falaj.pipeline import (
@@ -68,13 +68,13 @@ def test_all_paths_of_all_configs_are_tried_here() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["export", "s", "t", "s3://bucket/x"],
-        ["export", "s3://bucket/s", "t", "lake"],
-        ["profile", "s", "t", "--html", "s3://bucket/p.html"],
-        ["aggregate", "s", "t", "--checkpoint", "s3://bucket/c", "--into", "u"],
-        ["join", "s", "t", "--checkpoint", "c", "--on", "k", "--parquet", "s3://bucket/p"],
-        ["import", "s3://bucket/s", "t", "x.csv"],
-        ["export", "s", "t", "lake", "--config", "s3://bucket/x.toml"],
+        ["export", "-s", "s", "t", "s3://bucket/x"],
+        ["export", "-s", "s3://bucket/s", "t", "lake"],
+        ["profile", "-s", "s", "t", "--html", "s3://bucket/p.html"],
+        ["aggregate", "-s", "s", "t", "--checkpoint", "s3://bucket/c", "--into", "u"],
+        ["join", "-s", "s", "t", "--checkpoint", "c", "--on", "k", "--parquet", "s3://bucket/p"],
+        ["import", "-s", "s3://bucket/s", "t", "x.csv"],
+        ["export", "-s", "s", "t", "lake", "--config", "s3://bucket/x.toml"],
     ],
 )
 def test_the_shell_refuses_a_url_before_spark_starts_and_anything_is_written(
@@ -86,7 +86,7 @@ def test_the_shell_refuses_a_url_before_spark_starts_and_anything_is_written(
     def no_session(_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(piping, "_session", no_session)
+    monkeypatch.setattr(pipelines, "_session", no_session)
     monkeypatch.chdir(tmp_path)
     assert run(["pipeline", *words]) == 2
     assert "falaj locks, syncs and renames files" in " ".join(

@@ -1,0 +1,217 @@
+"""`falaj tail`: the last records, and those that come."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from falaj.cli import options
+from falaj.cli.arguments import Command, Option
+from falaj.cli.exits import Exit, Stop, say, told
+from falaj.cli.following import follow
+from falaj.cli.names import no_such
+from falaj.cli.ranges import Part, Range, in_order
+from falaj.cli.reading import matching, show_of, write
+from falaj.cli.show import Look, matcher
+from falaj.cli.stores import Access, expect_topics, raw_topic
+from falaj.errors import Corrupt
+
+if TYPE_CHECKING:
+    from falaj.arguments import Visibility
+    from falaj.cli.reading import Match
+    from falaj.stores import Store
+
+__all__ = ["COMMAND", "tail"]
+
+
+def tail(
+    access: Access,
+    topics: list[str],
+    follow_on: bool,
+    last: int | None,
+    start: int | None,
+    since: int | None,
+    idle: float | None,
+    group: str | None,
+    commit: bool | None,
+    partition: int | None,
+    durable: bool,
+    grep: str | None,
+    as_json: bool,
+    raw: bool,
+    form: str | None,
+    offsets: bool | None,
+    keys: bool | None,
+    time: str | None,
+    skip_corrupt: bool,
+) -> None:
+    """Print the last records, and with -f those that come."""
+    look = Look(as_json, raw, form, offsets, keys, time).check()
+    wanted = Range(start, None, since, None, partition).check()
+    if last is not None and (start, since) != (None, None):
+        raise Stop("-n, --from and --since say where to begin: give one of them")
+    if idle is not None and not follow_on:
+        raise Stop("--idle is for following: add -f")
+    if skip_corrupt and (group is None or commit is False):
+        raise Stop("--skip-corrupt moves a group's offsets: add --group, or use `falaj cat`")
+    if commit is not None and group is None:
+        raise Stop("--commit and --no-commit are about a consumer group: add --group")
+    matches = matcher(grep)
+    places: dict[tuple[str, int], int] | None = None
+    if group is not None:
+        if (last, start, since, partition) != (None, None, None, None):
+            raise Stop("--group says where to begin: leave out -n, --from, --since, --partition")
+        with access.store() as store:
+            expect_topics(store, *topics)
+            places = _places(store, group, commit)
+        if places is None:
+            with access.store("w") as store:
+                timeout = idle if follow_on else 0.0
+                _consume(store, group, topics, durable, timeout, skip_corrupt, look, matches)
+            return
+        if skip_corrupt:
+            raise Stop("a group whose offsets a log keeps is not moved by tail: leave that out")
+    with access.topics(topics, durable) as opened:
+        parts = wanted.of(*opened)
+        if places is not None:
+            parts = [_from_place(part, places) for part in parts]
+        elif (start, since) == (None, None):
+            parts = _last(parts, 10 if last is None else last)
+        show = show_of(look, opened)
+        write(matching(in_order(parts), matches), show)
+        if follow_on:
+            follow(opened, partition, parts, idle, show, matches)
+
+
+def _places(store: Store, name: str, commit: bool | None) -> dict[tuple[str, int], int] | None:
+    """Committed offsets of a group that is only looked at; None: read as a member, and commit.
+
+    A group whose offsets are in a log is only looked at: they move with what is written there, and
+    would pass over records whose results are not written yet.
+    """
+    groups = store.info()["consumers"]
+    found = [each for each in groups if each["name"] == name]
+    home = found[0]["cursor_in"] if found else None
+    if commit and home is not None:
+        raise Stop(
+            f"the offsets of group {name} are in the log {home}, and move with what is written "
+            "there: leave out --commit to look, or set them with `falaj group seek`"
+        )
+    if commit or (commit is None and home is None):
+        return None
+    if not found:
+        raise no_such("group", name, [each["name"] for each in groups], store.path)
+    if code := told([(found[0]["error"], found[0]["remedy"])]):
+        raise Stop.silent(code)
+    return {(c["topic"], c["partition"]): c["committed"] for c in found[0]["cursors"]}
+
+
+def _from_place(part: Part, places: dict[tuple[str, int], int]) -> Part:
+    """A partition from the group's committed offset on; from its beginning, where it has none."""
+    place = places.get((part.topic.name, part.topic.partitions[0]), part.start)
+    if not part.topic.first <= place <= part.topic.end:
+        raise part.topic._out_of_range(place)
+    return Part(part.topic, place, max(place, part.stop))
+
+
+def _consume(
+    store: Store,
+    name: str,
+    topics: list[str],
+    durable: bool,
+    timeout: float | None,
+    skip_corrupt: bool,
+    look: Look,
+    matches: Match | None,
+) -> None:
+    """Print what a group's member gets, and commit it."""
+    out = sys.stdout.buffer
+    skipped = False
+    visibility: Visibility = "durable" if durable else "committed"
+    opened = [raw_topic(store, topic) for topic in topics]
+    with store.consumer(name, opened, visibility=visibility) as reader:
+        show = show_of(look, opened)
+        while True:
+            try:
+                records = reader.poll(timeout=timeout)
+            except Corrupt as corruption:
+                if not skip_corrupt:
+                    raise
+                skipped = True
+                say(str(corruption))
+                reader.skip_damage()
+                reader.commit()
+                continue
+            if not records:
+                break
+            for record in matching(records, matches):
+                out.write(show(record))
+            out.flush()
+            reader.commit()
+    if skipped:
+        raise Stop.silent(Exit.CORRUPTION)
+
+
+def _back(part: Part, n: int) -> int:
+    """Offset of the nth record from the end."""
+    try:
+        return max(part.start, part.topic._start_of_last(n, part.stop))
+    except Corrupt:  # told of where it is read, behind what comes before it
+        return max(part.start, part.stop - n)
+
+
+def _last(parts: list[Part], n: int) -> list[Part]:
+    """Cut the parts to the last n records of all of them, by time; gaps do not count."""
+    n = min(n, sum(part.stop - part.start for part in parts))
+    tails = [Part(part.topic, _back(part, n), part.stop) for part in parts]
+    if len(tails) == 1:
+        return tails
+    begins = {_place(part): part.stop for part in tails}
+    for record in reversed(deque(in_order(tails), maxlen=n)):
+        begins[record.topic, record.partition] = record.offset
+    return [Part(part.topic, begins[_place(part)], part.stop) for part in tails]
+
+
+def _place(part: Part) -> tuple[str, int]:
+    topic: Any = part.topic
+    return topic.name, topic.partitions[0]
+
+
+COMMAND = Command(
+    tail,
+    "Print the last records, and with -f those that come.",
+    (options.TOPICS,),
+    (
+        *options.ACCESS,
+        Option("-f --follow", "follow_on", "Go on as records come.", default=False),
+        Option(
+            "-n --last", "last", "Start with the last N records (10).", "N", options.whole(far=True)
+        ),
+        options.FROM,
+        options.SINCE,
+        Option(
+            "--idle",
+            "idle",
+            "With -f, end when no record came for so long.",
+            "SECONDS",
+            options.seconds,
+        ),
+        Option("--group", "group", "Read as a member of this consumer group.", "GROUP"),
+        Option(
+            "--commit",
+            "commit",
+            "With --group, commit what was printed (the default), or only look.",
+            off="--no-commit",
+        ),
+        *options.READING,
+        Option(
+            "--skip-corrupt",
+            "skip_corrupt",
+            "With --group, skip corrupt records for good, and exit with 1.",
+            default=False,
+        ),
+    ),
+    "Several partitions and topics are merged by time. --grep looks at these records; it does not "
+    "search for ten that match.",
+)

@@ -1,0 +1,80 @@
+"""`falaj topic config`: the settings of a topic that may change, shown or changed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from falaj.cli import options
+from falaj.cli.arguments import Command
+from falaj.cli.paint import is_terminal
+from falaj.cli.retention import NAMES, NONE, RETENTION, changes
+from falaj.cli.stores import expect_topics
+from falaj.cli.tables import facts
+from falaj.cli.units import size, span
+from falaj.errors import Invalid
+
+if TYPE_CHECKING:
+    from falaj.cli.stores import Access
+    from falaj.retention import TopicRetention
+
+__all__ = ["COMMAND", "config"]
+
+
+def config(access: Access, topic: str, as_json: bool, **settings: Any) -> None:
+    """Show or change the settings of a topic."""
+    given = changes(settings)
+    if given:
+        with access.topic(topic, "w") as opened:
+            opened.configure(**given)
+    with access.store() as store:
+        expect_topics(store, topic)
+        (found,) = (each for each in store.info()["topics"] if each["name"] == topic)
+    if found["retention"] is None:
+        raise Invalid(found["problem"] or f"the settings of topic {topic} cannot be read")
+    told = _settings(found["retention"], bool(found["compacted"]))
+    if as_json:
+        print(json.dumps({"topic": topic, **told}))
+    elif is_terminal(sys.stdout):
+        facts([("topic", topic), *((name, _shown(name, value)) for name, value in told.items())])
+    else:
+        for name, value in told.items():
+            print(name, NONE if value is None else json.dumps(value), sep="\t")
+
+
+def _settings(limits: TopicRetention, compacted: bool) -> dict[str, Any]:
+    age = limits["age_ms"]
+    values = (
+        limits["bytes"],
+        None if age is None else age / 1000,
+        limits["records"],
+        limits["waits"],
+        limits["protected"],
+        compacted,
+    )
+    return dict(zip(NAMES, values, strict=True))
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name == "retention_bytes":
+        return size(value)
+    return span(value) if name == "retention_age" else f"{value:,}"
+
+
+COMMAND = Command(
+    config,
+    "Show or change the settings of a topic.",
+    (options.TOPIC,),
+    (
+        *options.ACCESS,
+        *RETENTION,
+        options.AS_JSON._replace(help="Print the settings as one JSON object."),
+    ),
+    "What is not named stays as it is. A limit deletes nothing by itself: the next process that "
+    "writes enforces it, or `falaj maintain`.",
+)

@@ -1,0 +1,60 @@
+"""`falaj topic trim`: the oldest records of a topic deleted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from falaj.cli import options
+from falaj.cli.arguments import Command, Option
+from falaj.cli.paint import is_terminal
+from falaj.cli.stores import partitions_of
+from falaj.cli.units import count, size
+
+if TYPE_CHECKING:
+    from falaj.cli.stores import Access
+
+__all__ = ["COMMAND", "trim"]
+
+
+def trim(
+    access: Access, topic: str, before: Any, partition: int | None, dry_run: bool, as_json: bool
+) -> None:
+    """Delete the oldest records of a topic."""
+    with access.topic(topic, "r" if dry_run else "w") as found:
+        part = found if partition is None else partitions_of(found, partition)[0]
+        done = part.trim(before, dry_run=dry_run)
+    if as_json:
+        print(json.dumps({"topic": topic, "dry_run": dry_run, **done}))
+    elif is_terminal(sys.stdout):
+        for number, first in done["firsts"].items():
+            begins = "would begin" if dry_run else "begins"
+            print(f"topic {topic} partition {number} {begins} with offset {first:,}")
+        gone = "would be removed" if dry_run else "removed"
+        print(f"{count(done['segments'], 'segment')}, {size(done['bytes'])} {gone}")
+    else:
+        for number, first in done["firsts"].items():
+            print(topic, number, first, done["segments"], done["bytes"], sep="\t")
+
+
+COMMAND = Command(
+    trim,
+    "Delete the oldest records of a topic, for all readers.",
+    (options.TOPIC,),
+    (
+        *options.ACCESS,
+        Option(
+            "--before",
+            "before",
+            "First to keep: an offset, -10 (the last ten), or a time: 7d (ago).",
+            "PLACE",
+            options.place,
+            needed=True,
+        ),
+        options.PARTITION,
+        options.DRY_RUN,
+        options.AS_JSON._replace(help="Print what was done as JSON."),
+    ),
+    "This cannot be undone. A file is removed once it holds no record that is kept.",
+)

@@ -1,0 +1,88 @@
+"""`tail -f`: records as they come, of one topic or of several.
+
+One topic is followed by the process's own thread. Several are followed by a thread each, since a
+follower waits for one topic; the records go through a queue to the thread that prints.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from queue import SimpleQueue
+
+    from falaj._core import Follower
+    from falaj.cli.ranges import Part
+    from falaj.cli.reading import Match, Show
+    from falaj.records import Record
+    from falaj.topics import Topic
+
+__all__ = ["follow"]
+
+
+def follow(
+    topics: Sequence[Topic[Any]],
+    partition: int | None,
+    parts: Sequence[Part],
+    idle: float | None,
+    show: Show,
+    matches: Match | None,
+) -> None:
+    """Print what comes to topics behind some parts, until none came for `idle` seconds."""
+    sources = topics if partition is None else [each.partition(partition) for each in topics]
+    ends = [[part.stop for part in parts if part.topic.name == source.name] for source in sources]
+    if len(sources) == 1:
+        with sources[0]._follow(ends[0], idle) as follower:
+            _one(follower, show, matches)
+        return
+    followers = [source._follow(end, None) for source, end in zip(sources, ends, strict=True)]
+    try:
+        _several(followers, idle, show, matches)
+    finally:
+        for follower in followers:
+            follower.close()
+
+
+def _one(follower: Follower[Any], show: Show, matches: Match | None) -> None:
+    """Write what comes; where nothing more is there right now, flush it."""
+    out = sys.stdout.buffer
+    for record in follower:
+        more: Record[Any] | None = record
+        while more is not None:
+            if matches is None or matches(more):
+                out.write(show(more))
+            more = follower.poll()
+        out.flush()
+
+
+def _several(
+    followers: Sequence[Follower[Any]], idle: float | None, show: Show, matches: Match | None
+) -> None:
+    from queue import Empty, SimpleQueue
+    from threading import Thread
+
+    came: SimpleQueue[Record[Any] | BaseException] = SimpleQueue()
+    for follower in followers:
+        Thread(target=_pass_on, args=(follower, came), daemon=True).start()
+    out = sys.stdout.buffer
+    while True:
+        try:
+            record = came.get(timeout=idle)
+        except Empty:
+            return
+        if isinstance(record, BaseException):
+            raise record
+        if matches is None or matches(record):
+            out.write(show(record))
+        if came.empty():
+            out.flush()
+
+
+def _pass_on(follower: Follower[Any], came: SimpleQueue[Record[Any] | BaseException]) -> None:
+    try:
+        for record in follower:
+            came.put(record)
+    except BaseException as error:  # noqa: BLE001  # the thread that prints raises it
+        came.put(error)

@@ -1,0 +1,206 @@
+"""Records from lines as `falaj cat --json` prints them, so that a dump can be loaded again.
+
+Invariant: a record is the same after dump and load: key, value, headers, time, partition, and
+whether it is a tombstone. Its offset is the next one of the topic. A value of JSON keeps the text
+that it had; bytes that are no text come from the members `…_base64`.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import TYPE_CHECKING, Any
+
+from falaj import times
+from falaj.cli.exits import Stop
+from falaj.cli.values import Made, json_key, packed
+from falaj.errors import Invalid
+from falaj.records import NewRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["loader"]
+
+_SPACE = " \t\r\n"
+_MEMBERS = frozenset(
+    ("topic", "partition", "offset", "time", "key", "key_base64", "headers", "tombstone")
+) | {"value", "value_base64"}
+
+
+class _Number(str):
+    """The text of a number."""
+
+    __slots__ = ()
+
+
+# Numbers stay text, so that none is rounded, and none is too long.
+_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number)
+
+
+def loader(codec: str) -> Callable[[bytes], Made]:
+    """Make what turns a line into a record of a topic with this codec.
+
+    Raises:
+        Stop: The command line cannot check the values of such a topic.
+    """
+    check = _check_of(codec)
+    is_json = codec == "json"
+
+    def make(line: bytes) -> Made:
+        found, value = _members(line)
+        strange = found.keys() - _MEMBERS
+        if strange:
+            raise ValueError(f"has a member {min(strange)!r}, which no record has")
+        key, headers = _bytes_of(found, "key"), _headers(found.get("headers"))
+        time, partition = _time(found.get("time")), _partition(found.get("partition"))
+        if found.get("tombstone"):
+            if key is None:
+                raise ValueError("is a tombstone without a key")
+            record = NewRecord.tombstone(key, headers=headers, timestamp=time)
+            return Made(record, 0, partition)
+        payload = value.encode() if is_json and value else _bytes_of(found, "value")
+        if payload is None:
+            raise ValueError("has no value that is text, and no value_base64")
+        check(payload)
+        return Made(NewRecord(payload, key, headers, time), len(payload), partition)
+
+    return make
+
+
+def _members(line: bytes) -> tuple[dict[str, Any], str | None]:
+    """Read the members of an object, and the text of its member `value` as it was written."""
+    try:
+        return _scan(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 ({error.reason} at byte {error.start})") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON ({error})") from None
+
+
+def _scan(text: str) -> tuple[dict[str, Any], str | None]:
+    found: dict[str, Any] = {}
+    value = None
+    at = _expect(text, 0, "{", "a record is a JSON object")
+    while True:
+        at = _skip(text, at)
+        if text[at : at + 1] != '"':
+            raise json.JSONDecodeError("the name of a member is missing", text, at)
+        name, at = _DECODER.raw_decode(text, at)
+        if name in found:
+            raise ValueError(f"has the member {name!r} twice")
+        begin = _skip(text, _expect(text, at, ":", "a colon is missing"))
+        found[name], at = _DECODER.raw_decode(text, begin)
+        if name == "value":
+            value = text[begin:at]
+        at = _skip(text, at)
+        if text[at : at + 1] == "}":
+            break
+        at = _expect(text, at, ",", "a comma is missing")
+    if text[at + 1 :].strip(_SPACE):
+        raise json.JSONDecodeError("there is more behind the object", text, at + 1)
+    return found, value
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at : at + 1] and text[at] in _SPACE:
+        at += 1
+    return at
+
+
+def _expect(text: str, at: int, letter: str, why: str) -> int:
+    at = _skip(text, at)
+    if text[at : at + 1] != letter:
+        raise json.JSONDecodeError(why, text, at)
+    return at + 1
+
+
+def _bytes_of(found: dict[str, Any], name: str) -> bytes | None:
+    """Read a member that is text, or Base64 under the other name."""
+    coded = found.get(f"{name}_base64")
+    if coded is not None:
+        try:
+            return b64decode(coded, validate=True)
+        except (ValueError, TypeError):
+            raise ValueError(f"has a {name}_base64 that is no Base64") from None
+    text = found.get(name)
+    if text is None:
+        return None
+    if type(text) is not str:
+        raise ValueError(
+            f"has a {name} that is no text"
+            + ("; only a topic of JSON (--codec json) takes it" if name == "value" else "")
+        )
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"has a {name} with half a character, which is no text") from None
+
+
+def _headers(given: Any) -> list[tuple[str, bytes | None]] | None:
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise ValueError("has headers that are no array")
+    read = []
+    for each in given:
+        if not isinstance(each, dict) or type(each.get("name")) is not str:
+            raise ValueError("has a header without a name")
+        read.append((each["name"], _bytes_of(each, "value")))
+    return read
+
+
+def _time(given: Any) -> Any:
+    """Read a time in any form that `--time-format` has; None is now."""
+    if given is None:
+        return None
+    try:
+        if isinstance(given, _Number):
+            return times.from_ns(int(given))
+        seconds, point, rest = str(given).partition(".")
+        if point and seconds.lstrip("-").isdecimal() and rest.isdecimal():
+            return times.from_ns(int(seconds) * 10**9 + int(rest[:9].ljust(9, "0")))
+        times.to_ns(given)
+    except (Invalid, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"has no time that can be read ({error})") from None
+    return given
+
+
+def _partition(given: Any) -> int | None:
+    if given is None:
+        return None
+    if not isinstance(given, _Number) or not given.isdecimal() or len(given) > 9:
+        raise ValueError(f"has no partition of the number {given}")
+    return int(given)
+
+
+def _check_of(codec: str) -> Callable[[bytes], object]:
+    if codec == "bytes":
+        return len
+    if codec == "str":
+        return _check_text
+    if codec == "json":
+        return lambda payload: json_key(payload, None, strict=True)
+    if codec != "msgpack":
+        raise Stop(
+            f"the topic holds {codec} values, which the command line cannot check: append them "
+            "from Python, or copy the store with `falaj backup`"
+        )
+    unpack = packed().unpackb
+
+    def check(payload: bytes) -> None:
+        try:
+            unpack(payload)
+        except Exception as error:  # noqa: BLE001  # msgpack has many
+            raise ValueError(f"has a value that is no msgpack ({error})") from None
+
+    return check
+
+
+def _check_text(payload: bytes) -> None:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        raise ValueError("has a value that is not UTF-8, and the topic holds text") from None

@@ -1,0 +1,310 @@
+"""What the commands of `falaj pipeline` share: the config, Spark, a bar, the result.
+
+Owns `--config`, `--spark` and `--json`; options win over the file, the file over `FALAJ_STORE`.
+Invariant: Spark's own output never mixes with ours: what it prints while it starts is kept back and
+shown only if it does not start, what its workers print afterwards goes to stderr, never to stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from falaj.cli import options
+from falaj.cli.arguments import Argument, Command, Option
+from falaj.cli.exits import Exit, Stop, read_failed
+from falaj.cli.paint import Paint, is_terminal
+from falaj.cli.progress import Bar
+from falaj.cli.stores import VARIABLE, Access
+from falaj.cli.tables import facts
+from falaj.errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from falaj.pipeline.frame import Config, Progress, Result
+
+    Work = Callable[..., Result]
+    Loaded = tuple[type[Config], Work]
+
+__all__ = ["command", "names", "pairs", "run"]
+
+_SHARED = (
+    Option("--config", "config", "TOML file with options; those here win.", "FILE", options.path),
+    Option("--spark", "spark", "A setting of Spark; may be repeated.", "NAME=VALUE", many=True),
+    Option("--json", "as_json", "Print what was done as JSON.", default=False),
+)
+
+
+def command(
+    load: Callable[[], Loaded],
+    summary: str,
+    arguments: tuple[Argument, ...],
+    own: tuple[Option, ...],
+    details: str = "",
+    *,
+    needs_spark: bool = True,
+) -> Command:
+    """Make the command of a pipeline.
+
+    Args:
+        load: Imports the pipeline; returns its config's class and its function.
+        summary: What it does.
+        arguments: Its arguments, by the names of the config's fields. The file of `--config` may
+            have them, so none is needed.
+        own: Its options, likewise.
+        details: More help.
+        needs_spark: Whether a session is started for it; else it gets None.
+    """
+
+    def do(**given: Any) -> None:
+        run(load, given, needs_spark=needs_spark)
+
+    optional = tuple(each._replace(needed=False) for each in arguments)
+    return Command(do, summary, optional, (options.STORE, *own, *_SHARED), details)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Read names with commas between them."""
+    return tuple(name.strip() for name in text.split(","))
+
+
+def run(load: Callable[[], Loaded], given: dict[str, Any], *, needs_spark: bool = True) -> None:
+    """Run a pipeline.
+
+    Raises:
+        Stop: The extra is missing, the file is no config, Spark does not start or failed.
+        Error: What the pipeline raises.
+    """
+    config, spark, as_json = (given.pop(name) for name in ("config", "spark", "as_json"))
+    try:
+        import pyarrow  # noqa: F401  # only to know that it is there
+
+        kind, work = load()
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "pandas"):
+            raise
+        raise Stop("pipelines run in Spark: pip install 'falaj[spark]'") from None
+    read = _read(config) if config is not None else {}
+    settings = {**_flat(read.pop("spark", {})), **(pairs(spark, "--spark", "spark.") or {})}
+    if given.get("options"):
+        given["options"] = pairs(given["options"], "--option")
+    named = {name: value for name, value in given.items() if value not in (None, [], ())}
+    if "store" not in {**read, **named} and os.environ.get(VARIABLE):
+        named["store"] = Access().path
+    checked = kind.from_mapping({**read, **named})
+    begin = _session(settings) if needs_spark else nullcontext(None)
+    with begin as session, _shown() as progress:
+        result = _done(work, session, checked, progress)
+    _tell(result, as_json)
+
+
+def _done(work: Work, session: SparkSession | None, config: Config, progress: Progress) -> Result:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return work(session, config, progress=progress)
+    except Error:
+        raise
+    except (PySparkException, Py4JError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise Stop(f"Spark failed: {' '.join(lines[:3])[:500]}", Exit.MACHINE) from None
+
+
+def _tell(result: Result, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result.to_dict()))
+    elif is_terminal(sys.stdout):
+        facts(result.rows())
+    else:
+        for row in result.rows():
+            print(*row, sep="\t")
+
+
+# --- Where options come from ---------------------------------------------------------------------
+
+
+def _read(file: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(file, encoding="utf-8") as text:
+            return tomllib.loads(text.read())
+    except OSError as error:
+        raise read_failed(file, error) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Stop(f"{file} is no TOML: {error}") from None
+
+
+def _flat(table: object, front: str = "spark") -> dict[str, str]:
+    """Join the names of tables within tables by dots: TOML takes dots for that."""
+    if not isinstance(table, dict):
+        raise Stop('settings of Spark are a table: [spark], then "executor.memory" = "4g"')
+    found: dict[str, str] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{front}.{name}")
+        else:
+            found[f"{front}.{name}"] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def pairs(given: list[str] | None, option: str, front: str = "") -> dict[str, str] | None:
+    """Read settings as NAME=VALUE.
+
+    Raises:
+        Stop: One is not written so.
+    """
+    found = {}
+    for pair in given or []:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.startswith(front):
+            raise Stop(f"{option} takes {front and front + '…'}NAME=VALUE, not {pair!r}")
+        found[name] = value
+    return found or None
+
+
+# --- Spark ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Start Spark; what it prints meanwhile is kept back, and shown if it does not start."""
+    from falaj.spark import session
+
+    relay = _Relay()
+    try:
+        with relay.instead_of_ours():
+            spark = session.local("falaj pipeline", **settings)
+            spark.sparkContext.setLogLevel("OFF")  # a job that fails raises
+    except Error:
+        relay.decide(show=False)
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever it is, Spark did not start
+        relay.decide(show=True)
+        raise Stop(f"Spark does not start: {error}", Exit.MACHINE) from None
+    relay.decide(show=False)
+    try:
+        yield spark
+    finally:
+        with relay.instead_of_ours():
+            spark.stop()
+        relay.drain()
+
+
+class _Relay:
+    """Output of Spark's processes: held until it is decided, then passed on a line at a time."""
+
+    def __init__(self) -> None:
+        import secrets
+        import threading
+
+        read, self._write = os.pipe2(os.O_CLOEXEC)
+        self._mark = f"\0{secrets.token_hex(8)}"
+        self._seen = threading.Event()
+        threading.Thread(target=self._pass_on, args=(read,), daemon=True).start()
+
+    @contextmanager
+    def instead_of_ours(self) -> Iterator[None]:
+        """Let processes that start in the body have it for stdout and stderr."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        saved = [os.dup(1), os.dup(2)]
+        os.dup2(self._write, 1)
+        os.dup2(self._write, 2)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, copy in zip((1, 2), saved, strict=True):
+                os.dup2(copy, number)
+                os.close(copy)
+
+    def decide(self, *, show: bool) -> None:
+        """Show or forget what was said so far; returns when that is done."""
+        self._tell("+" if show else "-")
+
+    def drain(self) -> None:
+        """Wait until all is passed on that was said so far."""
+        self._tell("=")
+
+    def _tell(self, word: str) -> None:
+        # Who speaks may still be there and holds the pipe, so that it has no end.
+        self._seen.clear()
+        os.write(self._write, f"\n{self._mark}{word}\n".encode())
+        self._seen.wait()
+
+    def _pass_on(self, read: int) -> None:
+        held: list[str] | None = []
+        with os.fdopen(read, encoding="utf-8", errors="replace") as lines:
+            for line in (line.rstrip("\n") for line in lines):
+                if line.startswith(self._mark):
+                    for kept in held or () if line.endswith("+") else ():
+                        self._print(kept)
+                    held = held if line.endswith("=") else None
+                    self._seen.set()
+                elif line and held is not None:
+                    held.append(line)
+                elif line:
+                    self._print(line)
+
+    @staticmethod
+    def _print(line: str) -> None:
+        print(Paint.of(sys.stderr).harmless(line), file=sys.stderr, flush=True)
+
+
+# --- The bar -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _shown() -> Iterator[Progress]:
+    """Show a bar on a terminal; elsewhere nothing."""
+    from falaj.pipeline.frame import SILENT
+
+    if not is_terminal(sys.stderr):
+        yield SILENT
+        return
+    shown = _Steps()
+    try:
+        yield shown
+    finally:
+        shown.clear()
+
+
+class _Steps:
+    """The progress of a pipeline as a bar of steps."""
+
+    def __init__(self) -> None:
+        self._bar = Bar("")
+        self._done = 0
+        self._total: int | None = None
+
+    def say(self, text: str) -> None:
+        """Begin a part of the work."""
+        self._bar.what, self._done, self._total = text, 0, None
+        self._draw(now=True)
+
+    def total(self, steps: int) -> None:
+        """Set how many steps it has."""
+        self._total = steps
+        self._draw(now=True)
+
+    def advance(self, steps: int) -> None:
+        """Move on."""
+        self._done += steps
+        self._draw(now=self._done == self._total)
+
+    def clear(self) -> None:
+        """Take the bar away."""
+        self._bar.clear()
+
+    def _draw(self, *, now: bool) -> None:
+        said = "" if self._total is None else f"{self._done}/{self._total}"
+        self._bar.draw(self._done, self._total, said, now=now)

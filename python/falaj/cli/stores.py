@@ -1,0 +1,200 @@
+"""The store of a command, and its topics: values as the bytes they are, whatever the codec.
+
+Invariant: a command that only reads opens the store for reading, so it changes nothing and creates
+nothing. Only `append`, `topic create` and `queue create` create anything, so a mistyped path is no
+store. No codec of the topic runs here, so that pickles and custom codecs can be shown too.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from falaj.cli.exits import Stop
+from falaj.cli.names import no_such
+from falaj.errors import Invalid, NotAStore
+from falaj.paths import local_path
+from falaj.stores import Store
+from falaj.stores import open as open_store
+from falaj.topics import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from falaj.arguments import Sync, Visibility
+
+__all__ = [
+    "Access",
+    "NewTopic",
+    "check_partition",
+    "expect_topics",
+    "partitions_of",
+    "raw_topic",
+]
+
+VARIABLE = "FALAJ_STORE"
+
+
+class Access(NamedTuple):
+    """How a command opens its store: the options that all commands of a store have."""
+
+    given: str | None = None
+    force: bool = False
+    timeout: float = 10.0
+
+    @property
+    def path(self) -> str:
+        """The store's directory: `--store`, else the variable `FALAJ_STORE`.
+
+        Raises:
+            Stop: Neither names one.
+        """
+        if self.given is not None:
+            return self.given
+        found = os.environ.get(VARIABLE)
+        if not found:
+            raise Stop(f"name the store: --store PATH, or the variable {VARIABLE}")
+        try:
+            return local_path(os.path.expanduser(found), VARIABLE)
+        except Invalid as error:
+            raise Stop(str(error)) from None
+
+    @contextmanager
+    def store(self, mode: Literal["r", "w"] = "r", *, creates: bool = False) -> Iterator[Store]:
+        """Open a store that is there, or with `creates` any; close it after the command."""
+        if not creates:
+            self.expect()
+            if mode == "w":
+                # Opening for writing makes a store of an empty directory; reading refuses it.
+                self._open("r").close()
+        with self._open(mode) as store:
+            yield store
+
+    def expect(self) -> str:
+        """Return the path, where there is something.
+
+        Raises:
+            Stop: There is nothing.
+        """
+        path = self.path
+        if not os.path.lexists(path):
+            raise Stop(
+                f"there is no store at {path}: check --store or {VARIABLE}; `falaj append` and "
+                "`falaj topic create` make one"
+            )
+        return path
+
+    def _open(self, mode: Literal["r", "w"]) -> Store:
+        return open_store(self.path, mode, timeout=self.timeout, force=self.force)
+
+    def finds(self) -> bool:
+        """Tell whether there is a store."""
+        try:
+            self._open("r").close()
+        except NotAStore:
+            return False
+        return True
+
+    @contextmanager
+    def topics(self, names: Sequence[str], durable: bool = False) -> Iterator[list[Topic[Any]]]:
+        """Open topics for reading; with `durable` only what is on disk."""
+        visibility: Visibility = "durable" if durable else "committed"
+        with self.store() as store:
+            expect_topics(store, *names)
+            yield [raw_topic(store, name, visibility=visibility) for name in names]
+
+    @contextmanager
+    def topic(self, name: str, mode: Literal["r", "w"] = "r") -> Iterator[Topic[Any]]:
+        """Open one topic that is there."""
+        with self.store() as store:
+            expect_topics(store, name)  # before anything is opened for writing
+        with self.store(mode) as store, raw_topic(store, name) as topic:
+            yield topic
+
+
+class NewTopic(NamedTuple):
+    """The settings that a topic is created with, or has to have."""
+
+    codec: str | None = None
+    partitions: int | None = None
+    segment_bytes: int | None = None
+    sync_interval_ms: int | None = None
+    sync: Sync | None = None
+    log: str | None = None
+
+    def check(self, name: str) -> None:
+        """Check what can be checked before there is a store.
+
+        Raises:
+            BadName: No topic can have this name.
+            Invalid: A setting is beyond its limits.
+        """
+        Store._check_topic(
+            name,
+            codec=self.codec,
+            partitions=self.partitions,
+            segment_bytes=self.segment_bytes,
+            sync_interval_ms=self.sync_interval_ms,
+        )
+
+
+def expect_topics(store: Store, *names: str) -> None:
+    """Check that a store has these topics.
+
+    Raises:
+        Stop: It lacks one; the sentence lists those that it has, the nearest first.
+        BadName: No topic can have such a name.
+    """
+    there = store.topics()
+    for name in names:
+        if name not in there:
+            NewTopic().check(name)
+            raise no_such("topic", name, there, store.path)
+
+
+def raw_topic(
+    store: Store,
+    name: str,
+    wanted: NewTopic | None = None,
+    visibility: Visibility = "committed",
+) -> Topic[Any]:
+    """Open a topic whose values are bytes in and views out; `topic.codec` names its codec."""
+    wanted = wanted or NewTopic()
+    opened = store._open_topic(
+        name,
+        codec=wanted.codec,
+        resolve=lambda _: (None, None),
+        log=wanted.log,
+        partitions=wanted.partitions,
+        segment_bytes=wanted.segment_bytes,
+        sync_interval_ms=wanted.sync_interval_ms,
+        sync=wanted.sync,
+        verify=None,
+        visibility=visibility,
+    )
+    return Topic(opened, store)
+
+
+def partitions_of(topic: Topic[Any], only: int | None) -> list[Topic[Any]]:
+    """The partitions that a command is about.
+
+    Raises:
+        Stop: There is no such partition.
+    """
+    numbers = list(topic.partitions)
+    if only is None:
+        return [topic.partition(number) for number in numbers]
+    check_partition(topic.name, len(numbers), only)
+    return [topic.partition(only)]
+
+
+def check_partition(topic: str, partitions: int, only: int) -> None:
+    """Check that a topic of so many partitions has this one.
+
+    Raises:
+        Stop: There is no such partition.
+    """
+    if only not in range(partitions):
+        last = partitions - 1
+        raise Stop(f"topic {topic} has no partition {only}: choose one from 0 to {last}")
