@@ -156,4 +156,6 @@ def test_dead_letters_of_a_topic_that_was_made_again_are_put_back_too(work: Shel
         work(*fail, "-n", "1")
         work(*fail, "--timeout", "0")
         assert work.ok("queue", "redrive", "-s", "s", "work", "-n", "1") == "work\t1\n"
+        first = work.ok("cat", "-s", "s", "work.dead", "-n", "1")
+        assert work.ok("tail", "-s", "s", "work", "-n", "1") == first
         work.ok("topic", "delete", "-s", "s", "work.dead", "--yes")

@@ -288,6 +288,10 @@ def test_several_topics_are_followed_until_none_came(falaj: Shell) -> None:
         for n, name in enumerate("bab"):
             topics[name].append(b"%d" % n)
             assert read_line(process) == f"{name}={n}\n".encode()
+        watcher = falaj.start("tail", "-s", "s", "a", "b", "-f")
+        assert read_line(watcher) == b"old\n"
+        ended = interrupt(watcher)
+        assert (ended.code, ended.err) == (-2, "")
         topics["b"].delete()
         assert process.wait(DEADLINE_S) == 4, "what ends one ends all"
         process.communicate()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from queue import SimpleQueue
+    from queue import Queue
 
     from falaj._core import Follower
     from falaj.cli.ranges import Part
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from falaj.topics import Topic
 
 __all__ = ["follow"]
+
+_HELD = 1000  # so that a reader that is slow does not fill the memory
 
 
 def follow(
@@ -60,10 +62,10 @@ def _one(follower: Follower[Any], show: Show, matches: Match | None) -> None:
 def _several(
     followers: Sequence[Follower[Any]], idle: float | None, show: Show, matches: Match | None
 ) -> None:
-    from queue import Empty, SimpleQueue
+    from queue import Empty, Queue
     from threading import Thread
 
-    came: SimpleQueue[Record[Any] | BaseException] = SimpleQueue()
+    came: Queue[Record[Any] | BaseException] = Queue(_HELD)
     for follower in followers:
         Thread(target=_pass_on, args=(follower, came), daemon=True).start()
     out = sys.stdout.buffer
@@ -80,7 +82,7 @@ def _several(
             out.flush()
 
 
-def _pass_on(follower: Follower[Any], came: SimpleQueue[Record[Any] | BaseException]) -> None:
+def _pass_on(follower: Follower[Any], came: Queue[Record[Any] | BaseException]) -> None:
     try:
         for record in follower:
             came.put(record)

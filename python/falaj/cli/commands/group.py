@@ -135,7 +135,10 @@ def seek(access: Access, group: str, topic: str, to: Any, partition: int | None)
     with access.store("w") as opened:
         done = opened.reset_consumer(group, topic, to, partition=partition)
     for number, offset in done.items():
-        print(group, topic, number, offset, sep="\t")
+        if is_terminal(sys.stdout):
+            print(f"group {group} resumes topic {topic} partition {number} at offset {offset:,}")
+        else:
+            print(group, topic, number, offset, sep="\t")
 
 
 def forget(access: Access, group: str, topic: str) -> None:
