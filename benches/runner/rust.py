@@ -10,8 +10,9 @@ from runner.results import Measured
 PROGRAMS = ("falaj-bench", "durable", "opening")
 NAMES = {
     "rust append, one per call": "rust_append",
-    "rust scan, unverified": "rust_scan_unverified",
     "rust scan, verified": "rust_scan_verified",
+    "rust blocks, verified": "rust_blocks_verified",
+    "rust blocks, unverified": "rust_scan_unverified",
     "rust durable append, fresh pages": "rust_durable",
     "rust open, 10,000 topics in a log": "open_many_topics",
     "rust open, a full active segment": "open_large_segment",

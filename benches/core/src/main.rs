@@ -70,7 +70,33 @@ fn append_row(topic: &Topic, floor: &floor::Floor) -> Row {
     measure("rust append, one per call", "compare-and-swap, copy, crc, commit word", ours, theirs)
 }
 
-fn scan_row(topic: &Topic, name: &'static str, check: Check, floor: &floor::Floor) -> Row {
+/// The way that services read: the iterator of a topic, which verifies.
+fn scan_row(topic: &Topic, floor: &floor::Floor) -> Row {
+    let end = topic.end(0).expect("the end is known");
+    let ours = || {
+        // A store opened anew: nothing was checked before.
+        let store = Store::open(topic.store().path(), &StoreOptions::reading());
+        let store = store.expect("the store opens");
+        let fresh = Topic::open(&store, topic.name(), &TopicOptions::default());
+        let fresh = fresh.expect("the topic opens");
+        let mut seen = 0u64;
+        let taken = per_record(end, || {
+            for record in fresh.scan(0, 0, None).expect("a scan") {
+                let record = record.expect("a record");
+                let first = record.value().and_then(<[u8]>::first);
+                seen += u64::from(*black_box(first.expect("a value"))) & 1;
+                black_box(&seen);
+            }
+        });
+        black_box(seen);
+        taken
+    };
+    let theirs = || per_record(floor.blocks(), || floor.walk());
+    measure("rust scan, verified", "bare walk over headers", ours, theirs)
+}
+
+/// The least that reading does: the blocks of a log, whose records nobody looks at.
+fn blocks_row(topic: &Topic, name: &'static str, check: Check, floor: &floor::Floor) -> Row {
     let end = topic.end(0).expect("the end is known");
     let ours = || {
         let mut seen = 0u64;
@@ -107,8 +133,9 @@ fn main() {
     let walked = floor::Floor::filled(&place.path().join("walked"), end);
     let rows = [
         append,
-        scan_row(&topic, "rust scan, unverified", Check::None, &walked),
-        scan_row(&topic, "rust scan, verified", Check::Full, &walked),
+        scan_row(&topic, &walked),
+        blocks_row(&topic, "rust blocks, verified", Check::Full, &walked),
+        blocks_row(&topic, "rust blocks, unverified", Check::None, &walked),
     ];
     for row in rows {
         let (ours, floor) = (median(&row.ours_ns), median(&row.floor_ns));

@@ -14,7 +14,7 @@ use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray};
 use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 use falaj::format::record::KeyedPlace;
-use falaj::log::DataBlock;
+use falaj::topic::{BatchBlock, RecordBatch};
 
 /// Values of a column, as they are gathered.
 #[derive(Debug)]
@@ -31,11 +31,11 @@ impl Bytes {
         if views { Self::Viewed(Viewed::new(rows)) } else { Self::Copied(Copied::new(rows)) }
     }
 
-    /// Values come from this block now.
+    /// Values come from this block of a batch now.
     #[inline]
-    pub fn enter(&mut self, block: &DataBlock) {
+    pub fn enter(&mut self, batch: &RecordBatch, block: usize) {
         if let Self::Viewed(viewed) = self {
-            viewed.enter(block);
+            viewed.enter(batch, block);
         }
     }
 
@@ -119,11 +119,19 @@ pub struct Viewed {
     here: (u32, usize),
 }
 
-/// Consecutive blocks of a segment: a buffer.
+/// Consecutive blocks of a segment, the first and the last by their batches and numbers: a buffer.
 #[derive(Debug)]
 struct Span {
-    first: DataBlock,
-    last: DataBlock,
+    first: (RecordBatch, usize),
+    last: (RecordBatch, usize),
+}
+
+impl Span {
+    /// All from its first body to the end of a block's.
+    fn through(&self, last: &BatchBlock<'_>) -> Option<&[u8]> {
+        let (batch, number) = &self.first;
+        batch.block(*number).body_through(last)
+    }
 }
 
 /// Arrow numbers the bytes of a buffer by 31 bits.
@@ -135,16 +143,21 @@ impl Viewed {
         Self { views, spans: Vec::new(), nulls: NullBufferBuilder::new(rows), here: (0, 0) }
     }
 
-    fn enter(&mut self, block: &DataBlock) {
+    fn enter(&mut self, batch: &RecordBatch, number: usize) {
+        let block = batch.block(number);
         if let Some(span) = self.spans.last_mut() {
-            let through = span.first.body_through(block);
+            let through = span.through(&block);
             if through.is_some_and(|bytes| bytes.len() <= SPAN_MAX) {
-                span.last = block.clone();
+                span.last.1 = number;
+                if !span.last.0.is(batch) {
+                    span.last.0 = batch.clone();
+                }
                 return;
             }
         }
         self.here = (self.spans.len() as u32, block.body().as_ptr() as usize);
-        self.spans.push(Span { first: block.clone(), last: block.clone() });
+        let (first, last) = ((batch.clone(), number), (batch.clone(), number));
+        self.spans.push(Span { first, last });
     }
 
     #[inline(always)] // of a record that has it what is not inlined costs as much as all the rest
@@ -219,11 +232,12 @@ fn view(body: &[u8], place: KeyedPlace, buffer: u32, from: u32) -> u128 {
 
 /// The bytes of a span, for as long as anybody has them.
 fn buffer(span: &Span) -> Buffer {
-    let bytes = span.first.body_through(&span.last).unwrap_or_default();
+    let (batch, number) = &span.last;
+    let bytes = span.through(&batch.block(*number)).unwrap_or_default();
     let (len, start) = (bytes.len(), NonNull::from(bytes).cast::<u8>());
-    let keeper = Arc::new(AssertUnwindSafe(span.first.clone()));
+    let keeper = Arc::new(AssertUnwindSafe(span.first.0.clone()));
     // SAFETY: `start` and `len` are those of a slice of committed bytes of a mapped segment, which no
     // process writes again (invariants 1 and 2 of docs/ARCHITECTURE.md) and which stay mapped, or held,
-    // while a block of that segment lives: the keeper is one.
+    // while a batch of that segment lives: the keeper is one.
     unsafe { Buffer::from_custom_allocation(start, len, keeper) }
 }

@@ -15,8 +15,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use falaj::error::{Error, Result};
 use falaj::format::DecodeError;
 use falaj::format::record::{KeyedPlace, KeyedRecord, RecordCursor, headers};
-use falaj::log::DataBlock;
-use falaj::topic::Skipped;
+use falaj::topic::{BatchBlock, RecordBatch as Run, Skipped};
 
 use crate::bytes::Bytes;
 use crate::columns::{Column, Columns, header_field, header_fields};
@@ -61,31 +60,53 @@ impl Limits {
     }
 }
 
-/// What is still to come of a block.
+/// What is still to come of a batch that was read.
 #[derive(Debug)]
 pub struct Rest {
-    block: DataBlock,
+    batch: Run,
+    /// The block that it stands in.
+    number: usize,
     walk: RecordCursor,
-    /// Offsets wanted of it, and not told yet.
+    /// Offsets wanted of the block, and not told yet.
     next: u64,
     until: u64,
 }
 
 impl Rest {
-    /// What is wanted of a block.
+    /// All of a batch.
     ///
     /// # Errors
-    /// `Newer` for a codec that this version does not read, `Corrupt` for a body that is too short.
-    pub fn new(block: DataBlock, wanted: std::ops::Range<u64>) -> Result<Self> {
-        let walk = block.records()?;
-        Ok(Self { block, walk, next: wanted.start, until: wanted.end })
+    /// As [`falaj::topic::BatchBlock::records`].
+    pub fn new(batch: Run) -> Result<Self> {
+        let (walk, wanted) = (batch.block(0).records()?, batch.block(0).wanted());
+        Ok(Self { batch, number: 0, walk, next: wanted.start, until: wanted.end })
     }
 
-    /// All of it is lost: which offsets that are.
-    pub fn lost(self) -> Skipped {
-        let Self { block, next, until, .. } = self;
+    /// Go to the next block; false when that was the last.
+    ///
+    /// # Errors
+    /// As [`Rest::new`].
+    fn next_block(&mut self) -> Result<bool> {
+        self.number += 1;
+        if self.number == self.batch.blocks() {
+            return Ok(false);
+        }
+        let block = self.batch.block(self.number);
+        self.walk = block.records()?;
+        (self.next, self.until) = (block.wanted().start, block.wanted().end);
+        Ok(true)
+    }
+
+    /// The rest of its block is lost: which offsets that are, and what is still to come.
+    ///
+    /// # Errors
+    /// As [`Rest::new`].
+    pub fn skip_block(mut self) -> Result<(Skipped, Option<Self>)> {
+        let block = self.batch.block(self.number);
         let (path, position) = (block.path().to_path_buf(), block.position());
-        Skipped { path, position, offsets: next..until }
+        let lost = Skipped { path, position, offsets: self.next..self.until };
+        let more = self.next_block()?;
+        Ok((lost, more.then_some(self)))
     }
 }
 
@@ -137,25 +158,35 @@ impl<'a> Fill<'a> {
         self.rows >= self.limits.rows || self.bytes >= self.limits.bytes
     }
 
-    /// Add records of a block until the batch is full or nothing of it is left, which is told.
+    /// Add records until this is full or nothing is left, which is told.
     ///
     /// # Errors
     /// `Corrupt` where a record is damaged, `Newer`; what comes before it was added.
     pub fn add(&mut self, rest: &mut Rest) -> Result<bool> {
-        let is_plain = rest.walk.is_plain();
-        if is_plain && !self.has_plain(&rest.block) {
-            self.bytes += rest.block.body().len();
+        while !self.is_full() {
+            if self.add_block(rest)? && !rest.next_block()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Add records of a block until the batch is full or nothing of it is left, which is told.
+    fn add_block(&mut self, rest: &mut Rest) -> Result<bool> {
+        let (is_plain, block) = (rest.walk.is_plain(), rest.batch.block(rest.number));
+        if is_plain && !self.has_plain(block) {
+            self.bytes += block.body().len();
             return Ok(true);
         }
         for column in [&mut self.key, &mut self.value].into_iter().flatten() {
-            column.enter(&rest.block);
+            column.enter(&rest.batch, rest.number);
         }
         if is_plain { self.add_plain(rest) } else { self.add_rich(rest) }
     }
 
     /// Whether any record is wanted of a block of values alone: all of them or none is, for they have
     /// no key, and the time of their block.
-    fn has_plain(&self, block: &DataBlock) -> bool {
+    fn has_plain(&self, block: BatchBlock<'_>) -> bool {
         let us = block.appended_ns().div_euclid(1000);
         self.filter.is_none_or(|filter| filter.has_key(None) && filter.has_time(us))
     }
@@ -163,7 +194,8 @@ impl<'a> Fill<'a> {
     /// Of records that are values and nothing else, as many as there are in the block and room is for:
     /// all that they have in common is added at once.
     fn add_plain(&mut self, rest: &mut Rest) -> Result<bool> {
-        let Rest { block, walk, next, until } = rest;
+        let Rest { batch, number, walk, next, until } = rest;
+        let block = batch.block(*number);
         let (body, walked) = (block.body(), block.first() + u64::from(block.count() - walk.left()));
         let before = next.saturating_sub(walked) as u32;
         let wanted = until.saturating_sub(walked.max(*next)) as usize;
@@ -226,7 +258,8 @@ impl<'a> Fill<'a> {
 
     /// Whether every record that is left of a block is wanted, and they are too short to fill the batch.
     fn takes_all(&self, rest: &Rest) -> bool {
-        let Rest { block, walk, next, until } = rest;
+        let Rest { batch, number, walk, next, until } = rest;
+        let block = batch.block(*number);
         let (end, left) = (block.first() + u64::from(block.count()), u64::from(walk.left()));
         let whole = *next <= end.saturating_sub(left) && *until >= end;
         let room = self.limits.bytes.saturating_sub(self.bytes);
@@ -236,7 +269,8 @@ impl<'a> Fill<'a> {
     /// Add some records without headers, if those come next: first where they stand, then a column
     /// after the other, each in a loop of its own.
     fn add_run(&mut self, rest: &mut Rest, run: &mut [KeyedRecord; RUN]) -> bool {
-        let Rest { block, walk, next, .. } = rest;
+        let Rest { batch, number, walk, next, .. } = rest;
+        let block = batch.block(*number);
         let (body, first, appended) = (block.body(), block.first(), block.appended_ns());
         let most = RUN.min(self.limits.rows - self.rows);
         let mut at = walk.clone();
@@ -277,7 +311,8 @@ impl<'a> Fill<'a> {
 
     /// Add a record, or pass over one that is not wanted; true when nothing of the block is left.
     fn add_one(&mut self, rest: &mut Rest) -> Result<bool> {
-        let Rest { block, walk, next, until } = rest;
+        let Rest { batch, number, walk, next, until } = rest;
+        let block = batch.block(*number);
         let (body, first, appended) = (block.body(), block.first(), block.appended_ns());
         let Some(parts) = walk.next(body).map_err(|what| block.damaged(what))? else {
             return Ok(true);

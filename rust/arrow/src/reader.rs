@@ -43,37 +43,27 @@ pub fn c_batch(batch: &Batch) -> Result<(FFI_ArrowArray, FFI_ArrowSchema)> {
     to_ffi(&rows.into_data()).map_err(|error| Error::Invalid { what: error.to_string() })
 }
 
-/// The records of a run, which holds them: so this needs nothing of their topic but its name. As many
-/// batches as the limits make of them.
+/// The records of a batch that was read, which holds them: so this needs nothing of their topic but its
+/// name. As many Arrow batches as the limits make of them.
 ///
 /// # Errors
-/// `Corrupt` where a record is damaged, `Newer`; as [`Limits::check`].
-pub fn of_run(
-    run: &Run,
-    (topic, partition): (&str, u32),
-    columns: &Columns,
-    limits: Limits,
-) -> Result<Vec<Batch>> {
+/// `Corrupt` where a record is damaged; as [`Limits::check`].
+pub fn of_batch(batch: &Run, topic: &str, columns: &Columns, limits: Limits) -> Result<Vec<Batch>> {
     limits.check()?;
-    let (filter, mut batches, mut told) = (Filter::ALL, Vec::new(), 0);
-    let begin = |told| Fill::new(columns, limits, &filter, (run.len() - told) as u64);
-    let finish = |fill: Fill<'_>| {
-        let batch = fill.finish(columns, &columns.schema(), topic, partition);
-        batch.map_err(|error| Error::Invalid { what: error.to_string() })
-    };
-    let mut fill = begin(told);
-    for piece in run.blocks() {
-        let (block, wanted) = piece?;
-        let mut rest = Rest::new(block, wanted)?;
-        while !fill.add(&mut rest)? {
-            told += fill.rows();
-            batches.push(finish(std::mem::replace(&mut fill, begin(told)))?);
+    let (filter, mut made, mut told) = (Filter::ALL, Vec::new(), 0);
+    let mut rest = Rest::new(batch.clone())?;
+    loop {
+        let mut fill = Fill::new(columns, limits, &filter, (batch.len() - told) as u64);
+        let ended = fill.add(&mut rest)?;
+        told += fill.rows();
+        if fill.rows() > 0 {
+            let filled = fill.finish(columns, &columns.schema(), topic, batch.partition());
+            made.push(filled.map_err(|error| Error::Invalid { what: error.to_string() })?);
+        }
+        if ended {
+            return Ok(made);
         }
     }
-    if fill.rows() > 0 {
-        batches.push(finish(fill)?);
-    }
-    Ok(batches)
 }
 
 /// What was stepped over, as it is found.
@@ -94,6 +84,9 @@ pub struct Reader {
     ahead: Option<Ahead>,
     failed: bool,
 }
+
+/// Records that are read at once.
+const AHEAD: usize = 512;
 
 /// Where it stands.
 #[derive(Debug)]
@@ -160,7 +153,7 @@ impl Reader {
     /// as many bytes as a batch may have: so whoever waits for it can think of something else.
     ///
     /// # Errors
-    /// As [`Scan::next_record`]; `OffsetOutOfRange` for a lane that begins before the partition.
+    /// As [`Scan::next_batch`]; `OffsetOutOfRange` for a lane that begins before the partition.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         if let Some(ahead) = &mut self.ahead {
             return ahead.next_batch();
@@ -210,8 +203,8 @@ impl Place {
 
     fn step(&mut self, fill: &mut Fill<'_>) -> Result<Option<()>> {
         if self.rest.is_none() {
-            let Some(slice) = self.scan.next_slice()? else { return Ok(None) };
-            self.rest = Some(Rest::new(slice.block, slice.offsets)?);
+            let Some(batch) = self.scan.next_batch(AHEAD)? else { return Ok(None) };
+            self.rest = Some(Rest::new(batch)?);
         }
         if let Some(rest) = &mut self.rest
             && fill.add(rest)?
@@ -224,8 +217,12 @@ impl Place {
     #[cold]
     fn pass_damage(&mut self, losses: Option<&Losses>) -> Result<()> {
         let skipped = match self.rest.take() {
-            // A sound block of which a record cannot be read: the scan is past it.
-            Some(rest) => rest.lost(),
+            // A block that is what its writer committed, and of which a record cannot be read.
+            Some(rest) => {
+                let (lost, more) = rest.skip_block()?;
+                self.rest = more;
+                lost
+            }
             None => self.scan.skip_damage()?,
         };
         if let Some(losses) = losses {

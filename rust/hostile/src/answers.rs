@@ -61,7 +61,7 @@ pub fn truths(example: &Example) -> Truths {
         let mut scan = topic.scan(*partition, 0, None).unwrap();
         let mut truth =
             Truth { synced: example.synced[&(name.clone(), *partition)], ..Truth::default() };
-        let mut next = scan.next_record().unwrap();
+        let mut next = scan.next().transpose().unwrap();
         for (offset, record) in written.iter().enumerate() {
             let Some(found) = next.take_if(|found| found.offset() == offset as u64) else {
                 let newer = written[offset + 1..].iter().any(|other| other.key == record.key);
@@ -71,7 +71,7 @@ pub fn truths(example: &Example) -> Truths {
             };
             assert!(same(&found, record), "{name} {partition}: {found:?} is not {record:?}");
             truth.records.push(Some((record.clone(), found.timestamp_ns())));
-            next = scan.next_record().unwrap();
+            next = scan.next().transpose().unwrap();
         }
         assert!(next.is_none(), "{name} {partition}: {next:?} was not written");
         let times = || truth.records.iter().map(|record| record.as_ref().map(|(_, time)| *time));
@@ -296,7 +296,7 @@ fn scan(
             return Err(named("no end to a scan"));
         }
         // By reference: a view is large to move, and there are a thousand of them in a case.
-        match &scan.next_record() {
+        match &scan.next().transpose() {
             Ok(Some(record)) => {
                 let offset = record.offset();
                 let right = truth.records.get(offset as usize);

@@ -6,7 +6,6 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use falaj::log::Wait;
 use falaj::store::{Store, StoreOptions, TopicOptions};
 use falaj::topic::Topic;
 
@@ -19,18 +18,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let store = Store::open(path, &StoreOptions::reading())?;
     let topic = Topic::open(&store, &name, &TopicOptions::default())?;
-    let mut records = topic.scan(0, topic.first(0)?, None)?;
     let mut out = std::io::stdout().lock();
-    loop {
-        // Asked before the scan: what is committed after this ends the wait below at once.
-        let seen = topic.log().committed().unwrap_or_default();
-        while let Some(record) = records.next_record()? {
-            out.write_all(record.value().unwrap_or_default())?;
-            out.write_all(b"\n")?;
-        }
-        out.flush()?;
-        if topic.log().wait_for_news(seen, idle, &|| false)? != Wait::News {
-            return Ok(());
-        }
+    for record in topic.follow(0, topic.first(0)?)?.with_timeout(idle) {
+        out.write_all(record?.value().unwrap_or_default())?;
+        out.write_all(b"\n")?;
     }
+    Ok(())
 }

@@ -5,9 +5,8 @@
 use std::time::Duration;
 
 use falaj::error::{Error, Remedy};
-use falaj::log::Wait;
 use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic, Transaction};
+use falaj::topic::{NewRecord, ScanRange, SyncMode, Topic, Transaction};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: tour STORE")?;
@@ -25,8 +24,8 @@ fn begin() -> Result<(), Error> {
     let store = Store::open("events", &StoreOptions::default())?;
     let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
     orders.append(0, &NewRecord::value(b"two coffees"), Some(SyncMode::Durable))?;
-    let mut records = orders.scan(0, orders.first(0)?, None)?;
-    while let Some(record) = records.next_record()? {
+    for record in orders.scan(0, orders.first(0)?, None)? {
+        let record = record?;
         println!("{} {:?}", record.offset(), record.value());
     }
     Ok(())
@@ -47,6 +46,12 @@ fn append() -> Result<(), Error> {
 
     clicks.flush()?;
     assert_eq!(clicks.durable(partition)?, clicks.end(partition)?);
+
+    let all = |partition| ScanRange { partition, from: 0, end: None };
+    for record in clicks.merge(&[all(0), all(1), all(2), all(3)])? {
+        let record = record?;
+        println!("{} {} {:?}", record.partition(), record.offset(), record.value());
+    }
 
     let record = clicks.get(partition, offset)?;
     drop((clicks, store));
@@ -83,17 +88,11 @@ fn together() -> Result<(), Error> {
 fn follow(idle: Duration) -> Result<(), Error> {
     let store = Store::open("events", &StoreOptions::default())?;
     let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    let mut records = orders.scan(0, orders.first(0)?, None)?;
-    loop {
-        while let Some(record) = records.next_record()? {
-            println!("{:?}", record.value());
-        }
-        // Returns at once if anything was committed behind the place where the scan stands.
-        let seen = records.cursor().address();
-        if orders.log().wait_for_news(seen, Some(idle), &|| false)? != Wait::News {
-            return Ok(());
-        }
+    let first = orders.first(0)?;
+    for record in orders.follow(0, first)?.with_timeout(Some(idle)) {
+        println!("{:?}", record?.value());
     }
+    Ok(())
 }
 
 fn misuse() -> Result<(), Error> {

@@ -25,14 +25,10 @@
 //! # use falaj::{store::{Store, StoreOptions, TopicOptions}, topic::Topic};
 //! # let store = Store::open("events", &StoreOptions::reading())?;
 //! # let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-//! let mut scan = orders.scan(0, orders.first(0)?, None)?;
-//! loop {
-//!     while let Some(record) = scan.next_record()? {
-//!         println!("{} {:?}", record.offset(), record.value());
-//!     }
-//!     orders.log().wait_for_news(scan.cursor().address(), None, &|| false)?;
+//! for record in orders.follow(0, orders.first(0)?)? {
+//!     let record = record?;
+//!     println!("{} {:?}", record.offset(), record.value());
 //! }
-//! # #[allow(unreachable_code)]
 //! # Ok::<(), falaj::error::Error>(())
 //! ```
 //!

@@ -149,8 +149,7 @@ pub(crate) fn _arrow_of(
     let columns = chosen(&columns, views).or_raise(py)?;
     let limits = Limits { rows: batch_rows, bytes: batch_bytes };
     let batch = batch.get();
-    let named = (batch.shape.name.as_str(), batch.partition);
-    let made = py.detach(|| reader::of_run(&batch.run, named, &columns, limits));
+    let made = py.detach(|| reader::of_batch(&batch.run, &batch.shape.name, &columns, limits));
     Ok(made.or_raise(py)?.into_iter().map(|batch| ArrowBatch { batch }).collect())
 }
 

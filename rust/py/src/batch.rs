@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use falaj::topic::{RecordBatch, RecordRefs, Scan};
+use falaj::topic::{RecordBatch, RecordRefs};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyRange};
 
 use crate::buffer::{BatchView, View, memoryview};
 use crate::errors::OrRaise;
-use crate::handle::{Handle, Open, Shape};
+use crate::handle::Shape;
 use crate::held::Held;
 use crate::input;
-use crate::iterate::Lane;
+use crate::iterate::Reading;
 use crate::record::Record;
 
 /// Consecutive records of one partition, as `Topic.batches` yields them: no object for each.
@@ -29,16 +29,13 @@ use crate::record::Record;
 #[derive(Debug)]
 pub struct Batch {
     pub(crate) run: RecordBatch,
-    /// Number of the partition that its records are of.
-    #[pyo3(get)]
-    pub(crate) partition: u32,
     pub(crate) shape: Arc<Shape>,
 }
 
 impl Batch {
     /// Generation of its topic, its partition, and its first offset.
     pub(crate) fn place(&self) -> ([u8; 16], u32, u64) {
-        (self.shape.generation, self.partition, self.run.offsets().start)
+        (self.shape.generation, self.run.partition(), self.run.offsets().start)
     }
 }
 
@@ -48,6 +45,12 @@ impl Batch {
     #[getter]
     fn values(slf: Bound<'_, Self>) -> Values {
         Values { batch: slf.unbind() }
+    }
+
+    /// Number of the partition that its records are of.
+    #[getter]
+    fn partition(&self) -> u32 {
+        self.run.partition()
     }
 
     /// Offsets of its records.
@@ -150,7 +153,7 @@ impl BatchRecords {
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         let place = self.places.next(&self.batch.get().run).or_raise(py)?;
         let Some(place) = place else { return Ok(None) };
-        Record::make(py, Held::Within { batch: self.batch.clone_ref(py), place }).map(Some)
+        Record::make(py, Held { batch: self.batch.clone_ref(py), at: place }).map(Some)
     }
 }
 
@@ -192,7 +195,7 @@ impl Values {
         if run.value(&place).is_none() {
             return Ok(py.None().into_bound(py));
         }
-        let held = Held::Within { batch: self.batch.clone_ref(py), place };
+        let held = Held { batch: self.batch.clone_ref(py), at: place };
         let exporter = Bound::new(py, View { held })?;
         memoryview(exporter.as_any()).map(Bound::into_any)
     }
@@ -228,24 +231,8 @@ impl ValuesIterator {
 #[pyclass(module = "falaj._core", generic)]
 #[derive(Debug)]
 pub struct Batches {
-    scan: Scan,
-    lane: Lane,
-    size: usize,
-    open: Arc<Open>,
-    handle: Arc<Handle>,
-}
-
-impl Batches {
-    pub(crate) fn new(
-        py: Python<'_>,
-        handle: &Arc<Handle>,
-        lane: Lane,
-        size: usize,
-    ) -> PyResult<Self> {
-        let open = handle.open_existing(py)?;
-        let scan = lane.scan(&open).or_raise(py)?;
-        Ok(Self { scan, lane, size, open, handle: Arc::clone(handle) })
-    }
+    pub(crate) reading: Reading,
+    pub(crate) size: usize,
 }
 
 #[pymethods]
@@ -255,17 +242,6 @@ impl Batches {
     }
 
     fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Batch>> {
-        if !self.open.is_ours() {
-            let from = self.scan.next_offset();
-            *self = Self::new(py, &self.handle, Lane { from, ..self.lane }, self.size)?;
-        }
-        loop {
-            let Some(run) = self.scan.next_run(self.size).or_raise(py)? else { return Ok(None) };
-            // Compaction may have left nothing of some blocks.
-            if !run.is_empty() {
-                let shape = Arc::clone(&self.handle.shape);
-                return Ok(Some(Batch { run, partition: self.lane.partition, shape }));
-            }
-        }
+        self.reading.next_batch(py, self.size)
     }
 }

@@ -1,6 +1,7 @@
 //! `View` and `BatchView`: buffers of values in a mapped segment.
 //!
-//! A view holds its batch, or its own block, and so, by reference count, the map of the segment. Invariant: what is exported are bytes below the committed end, which nobody writes again,
+//! A view holds its batch, and so, by reference count, the map of the segment. Invariant: what is
+//! exported are bytes below the committed end, which nobody writes again,
 //! in a map that lives as long as the exporting object, which the buffer's consumer holds.
 #![allow(unsafe_code)]
 

@@ -11,7 +11,7 @@ use falaj::consumer::{Consumer as Member, GroupPartition, Move};
 use falaj::error::Error;
 use falaj::format::address::Address;
 use falaj::log::Log;
-use falaj::topic::{Skipped, Visibility};
+use falaj::topic::{ScanRange, Skipped, Visibility};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -19,7 +19,7 @@ use pyo3::types::PyList;
 use crate::batch::Batch;
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
-use crate::iterate::{Lane, Reading};
+use crate::iterate::Reading;
 use crate::record::Record;
 use crate::wait::patiently;
 
@@ -31,15 +31,6 @@ const TURN: u32 = 4096;
 struct Stream {
     reading: Reading,
     topic: usize,
-    /// What was there before the last look.
-    seen: Address,
-}
-
-/// Whether streams are read record by record or in batches: within a block these do not mix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
-    Record,
-    Batch,
 }
 
 /// What transactions committed for a member, until it hears of it.
@@ -65,7 +56,6 @@ pub(crate) struct Consuming {
     pub(crate) paused: BTreeSet<(usize, u32)>,
     visibility: Visibility,
     streams: Vec<Stream>,
-    by: By,
     /// Whose turn it is, and how often it was.
     turn: (usize, u32),
     /// Streams have to be made anew before anything is read.
@@ -89,7 +79,6 @@ impl Consuming {
             paused: BTreeSet::new(),
             visibility,
             streams: Vec::new(),
-            by: By::Record,
             turn: (0, 0),
             stale: true,
             automatic,
@@ -109,8 +98,8 @@ impl Consuming {
     pub(crate) fn settle(&mut self) {
         self.settle_moved();
         for stream in &self.streams {
-            for lane in stream.reading.merge.lanes() {
-                let (topic, partition, next) = (stream.topic, lane.partition, lane.from);
+            for range in stream.reading.follow.merge().ranges() {
+                let (topic, partition, next) = (stream.topic, range.partition, range.from);
                 self.member.handed_out(&GroupPartition { topic, partition, next, open: true });
             }
         }
@@ -179,17 +168,17 @@ impl Consuming {
 
     /// What has to be looked after before something is handed out.
     #[inline]
-    fn prepare(&mut self, py: Python<'_>, by: By) -> PyResult<()> {
+    fn prepare(&mut self, py: Python<'_>) -> PyResult<()> {
         self.member.check().or_raise(py)?;
         let looks = self.member.others() > 0 || self.automatic.is_some();
-        if self.stale || self.by != by || looks || self.member.is_stale() {
-            self.look_after(py, by)?;
+        if self.stale || looks || self.member.is_stale() {
+            self.look_after(py)?;
         }
         Ok(())
     }
 
     #[inline(never)]
-    fn look_after(&mut self, py: Python<'_>, by: By) -> PyResult<()> {
+    fn look_after(&mut self, py: Python<'_>) -> PyResult<()> {
         let is_due = self.automatic.is_some_and(|every| self.committed_at.elapsed() >= every);
         let changes = self.member.is_stale() || self.member.due() == Some(Duration::ZERO);
         if is_due || (changes && self.automatic.is_some()) {
@@ -204,9 +193,8 @@ impl Consuming {
                 refreshed => refreshed.or_raise(py)?,
             };
         }
-        if self.stale || self.by != by {
+        if self.stale {
             self.settle();
-            self.by = by;
             self.rebuild(py)?;
         }
         Ok(())
@@ -229,18 +217,16 @@ impl Consuming {
         };
         for (topic, handle) in self.handles.iter().enumerate() {
             let of_it = parts.iter().filter(reads).filter(|part| part.topic == topic);
-            let visibility = self.visibility;
-            let lanes: Vec<_> = of_it
-                .map(|part| Lane {
-                    partition: part.partition,
-                    from: part.next,
-                    end: None,
-                    visibility,
-                })
-                .collect();
-            if !lanes.is_empty() {
-                let reading = Reading::new(py, handle, &lanes).map_err(|e| with_choices(py, e))?;
-                self.streams.push(Stream { reading, topic, seen: Address::default() });
+            let range = |part: &GroupPartition| ScanRange {
+                partition: part.partition,
+                from: part.next,
+                end: None,
+            };
+            let ranges: Vec<_> = of_it.map(range).collect();
+            if !ranges.is_empty() {
+                let reading = Reading::new(py, handle, self.visibility, &ranges);
+                let reading = reading.map_err(|e| with_choices(py, e))?;
+                self.streams.push(Stream { reading, topic });
             }
         }
         self.stale = false;
@@ -250,7 +236,7 @@ impl Consuming {
     /// The next record, if there is one now.
     #[inline]
     pub(crate) fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
-        self.prepare(py, By::Record)?;
+        self.prepare(py)?;
         self.next_prepared(py)
     }
 
@@ -282,7 +268,7 @@ impl Consuming {
         }
         for _ in 0..self.streams.len() {
             at = if at < self.streams.len() { at } else { 0 };
-            if let Some(record) = self.streams[at].next(py, self.visibility)? {
+            if let Some(record) = self.streams[at].next(py)? {
                 self.turn = (at, self.turn.1 + 1);
                 return Ok(Some(record));
             }
@@ -294,17 +280,13 @@ impl Consuming {
 
     /// The next batch, if there is one now.
     pub(crate) fn next_batch(&mut self, py: Python<'_>, size: usize) -> PyResult<Option<Batch>> {
-        self.prepare(py, By::Batch)?;
+        self.prepare(py)?;
         for _ in 0..self.streams.len() {
             let at = self.turn.0 % self.streams.len();
             self.turn = (at + 1, 0);
-            let stream = &mut self.streams[at];
-            stream.note(self.visibility);
-            if let Some((run, partition)) = stream.reading.merge.next_run(size).or_raise(py)? {
-                let shape = Arc::clone(&stream.reading.shape);
-                return Ok(Some(Batch { run, partition, shape }));
+            if let Some(batch) = self.streams[at].reading.next_batch(py, size)? {
+                return Ok(Some(batch));
             }
-            stream.read_all(self.visibility);
         }
         Ok(None)
     }
@@ -312,20 +294,17 @@ impl Consuming {
     /// After damage: go on behind it. Says what lies in between, which is as good as handed out, with the
     /// name of the topic.
     pub(crate) fn skip_damage(&mut self, py: Python<'_>) -> PyResult<Vec<(String, u32, Skipped)>> {
-        self.prepare(py, self.by)?;
+        self.prepare(py)?;
         let mut told = Vec::new();
         for stream in &mut self.streams {
-            let Reading { merge, shape, .. } = &mut stream.reading;
-            let met = match merge.skip_damage() {
+            let Reading { follow, shape, .. } = &mut stream.reading;
+            let met = match follow.merge_mut().step_over() {
                 Err(_) if !told.is_empty() => break, // it comes again
                 met => met.or_raise(py)?,
             };
             told.extend(
                 met.into_iter().map(|(partition, lost)| (shape.name.clone(), partition, lost)),
             );
-            if self.by == By::Batch {
-                merge.put_back().or_raise(py)?;
-            }
         }
         Ok(told)
     }
@@ -333,47 +312,29 @@ impl Consuming {
     /// The logs that it reads, and how far it saw of each.
     pub(crate) fn logs(&self) -> Vec<(Arc<Log>, Address)> {
         let log = |stream: &Stream| {
-            let log = stream.reading.merge.open().topic.log();
-            (Arc::clone(log), stream.seen)
+            let Reading { open, follow, .. } = &stream.reading;
+            (Arc::clone(open.topic.log()), follow.seen())
         };
         self.streams.iter().map(log).collect()
     }
 
     /// The handles that it reads from, and how far it saw of the log of each.
     pub(crate) fn watched(&self) -> Vec<(Arc<Handle>, u64)> {
-        let handle = |s: &Stream| (Arc::clone(&self.handles[s.topic]), s.seen.0);
+        let seen = |s: &Stream| s.reading.follow.seen().0;
+        let handle = |s: &Stream| (Arc::clone(&self.handles[s.topic]), seen(s));
         self.streams.iter().map(handle).collect()
     }
 }
 
 impl Stream {
     #[inline]
-    fn next<'py>(
-        &mut self,
-        py: Python<'py>,
-        visibility: Visibility,
-    ) -> PyResult<Option<Bound<'py, Record>>> {
-        self.note(visibility);
-        let record = self.reading.next(py).map_err(|error| with_choices(py, error))?;
+    fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
+        let Self { reading, .. } = self;
+        let record = reading.next(py).map_err(|error| with_choices(py, error))?;
         if record.is_none() {
-            self.reading.handle.expect_existing(py, self.reading.merge.open())?;
-            self.read_all(visibility);
+            reading.handle.expect_existing(py, &reading.open)?;
         }
         Ok(record)
-    }
-
-    /// Before a look, which sees as far as that or further.
-    #[inline]
-    fn note(&mut self, visibility: Visibility) {
-        let log = self.reading.merge.open().topic.log();
-        self.seen = log.reached(visibility).unwrap_or_default();
-    }
-
-    /// After a look that found nothing: what a writer that died left has been read too.
-    fn read_all(&mut self, visibility: Visibility) {
-        if visibility == Visibility::Committed {
-            self.seen = self.seen.max(self.reading.merge.reached());
-        }
     }
 }
 

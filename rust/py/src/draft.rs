@@ -103,7 +103,7 @@ impl NewRecord {
     /// A record of a topic as it is, for one with the codec bytes, with another time.
     #[staticmethod]
     fn _of(record: &Bound<'_, Record>, timestamp_ns: i64) -> PyResult<Self> {
-        let mut rest = Record::as_it_is(record)?;
+        let mut rest = Record::as_it_is(record);
         rest.event_time_ns = Some(timestamp_ns);
         Ok(Self::of(rest.value.take().map(|value| value.into_any().unbind()), rest))
     }

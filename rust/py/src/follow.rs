@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use falaj::error::{Error, Result};
+use falaj::error::Error;
 use falaj::format::address::Address;
-use falaj::log::{Interrupt, Log, Visibility, Wait};
+use falaj::log::{Visibility, Wait};
 use falaj::{log, wake};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -18,16 +18,6 @@ use crate::input;
 use crate::iterate::Reading;
 use crate::record::Record;
 use crate::wait::wait;
-
-/// How often to look where there is no page that says what is committed.
-const BLIND: Duration = Duration::from_millis(10);
-
-#[derive(Debug)]
-struct State {
-    reading: Reading,
-    /// What was committed before the last look; what lies behind it is news.
-    seen: Address,
-}
 
 /// An iterator over records, present and future, as `Topic.follow` yields it.
 ///
@@ -44,36 +34,16 @@ struct State {
 pub struct Follower {
     /// Only tried, never waited for: a second thread gets an error, and so does a forked child that
     /// inherited it held.
-    state: Mutex<State>,
+    reading: Mutex<Reading>,
     stopped: AtomicBool,
     timeout: Option<Duration>,
-    reach: Visibility,
     handle: Arc<Handle>,
 }
 
-/// Sleep until a log reaches beyond an address.
-fn wait_beyond(
-    log: &Log,
-    reach: Visibility,
-    seen: Address,
-    slice: Duration,
-    interrupt: Interrupt<'_>,
-) -> Result<Wait> {
-    match reach {
-        _ if log.committed().is_none() => {
-            std::thread::sleep(slice.min(BLIND));
-            Ok(Wait::News)
-        }
-        Visibility::Committed => log.wait_for_news(seen, Some(slice), interrupt),
-        Visibility::Durable => log.wait_for_durable(Address(seen.0 + 1), Some(slice), interrupt),
-    }
-}
-
 impl Follower {
-    pub(crate) fn new(reading: Reading, timeout: Option<Duration>, reach: Visibility) -> Self {
-        let handle = Arc::clone(&reading.handle);
-        let state = Mutex::new(State { reading, seen: Address::default() });
-        Self { state, stopped: AtomicBool::new(false), timeout, reach, handle }
+    pub(crate) fn new(reading: Reading, timeout: Option<Duration>) -> Self {
+        let (handle, stopped) = (Arc::clone(&reading.handle), AtomicBool::new(false));
+        Self { reading: Mutex::new(reading), stopped, timeout, handle }
     }
 
     #[inline]
@@ -82,10 +52,10 @@ impl Follower {
     }
 
     #[inline]
-    fn turn(&self) -> PyResult<MutexGuard<'_, State>> {
-        match self.state.try_lock() {
-            Ok(state) => Ok(state),
-            Err(TryLockError::Poisoned(state)) => Ok(state.into_inner()),
+    fn turn(&self) -> PyResult<MutexGuard<'_, Reading>> {
+        match self.reading.try_lock() {
+            Ok(reading) => Ok(reading),
+            Err(TryLockError::Poisoned(reading)) => Ok(reading.into_inner()),
             Err(TryLockError::WouldBlock) => {
                 let what = "another thread is reading from this follower; give each its own";
                 Err(PyRuntimeError::new_err(what))
@@ -93,35 +63,16 @@ impl Follower {
         }
     }
 
-    /// The next record if there is one now.
-    #[inline]
-    fn look<'py>(
-        &self,
-        py: Python<'py>,
-        state: &mut State,
-    ) -> PyResult<Option<Bound<'py, Record>>> {
-        // Before the scan looks, which reads as far as that or further.
-        let now = state.reading.merge.open().topic.log().reached(self.reach).unwrap_or_default();
-        state.seen = now;
-        let record = state.reading.next(py)?;
-        if record.is_none() && self.reach == Visibility::Committed {
-            // What a writer that died left behind the end that it did not move has been read too.
-            state.seen = now.max(state.reading.merge.reached());
-        }
-        Ok(record)
-    }
-
     fn wait_for_news(
         &self,
         py: Python<'_>,
-        state: &State,
+        reading: &Reading,
         timeout: Option<Duration>,
     ) -> PyResult<Wait> {
-        let open = state.reading.merge.open();
-        let (log, seen) = (open.topic.log(), state.seen);
+        let (open, follow) = (&reading.open, &reading.follow);
         let stop = || self.is_stopped() || open.topic.is_deleted();
-        let ended = wait(py, timeout, log, stop, |slice, interrupt| {
-            wait_beyond(log, self.reach, seen, slice, interrupt)
+        let ended = wait(py, timeout, open.topic.log(), stop, |slice, interrupt| {
+            follow.wait(Some(slice), interrupt)
         })?;
         if ended == Wait::Interrupted && !self.is_stopped() {
             self.handle.expect_existing(py, open)?;
@@ -130,8 +81,8 @@ impl Follower {
     }
 
     /// There is nothing now; where the topic was deleted there never will be, and that is said.
-    fn nothing_more<T>(&self, py: Python<'_>, state: &State) -> PyResult<Option<T>> {
-        self.handle.expect_existing(py, state.reading.merge.open())?;
+    fn nothing_more<T>(&self, py: Python<'_>, reading: &Reading) -> PyResult<Option<T>> {
+        self.handle.expect_existing(py, &reading.open)?;
         Ok(None)
     }
 }
@@ -147,21 +98,21 @@ impl Follower {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
-        let mut state = self.turn()?;
+        let mut reading = self.turn()?;
         let mut waiting = None;
         loop {
             if self.is_stopped() {
                 return Ok(None);
             }
-            if let Some(record) = self.look(py, &mut state)? {
+            if let Some(record) = reading.next(py)? {
                 return Ok(Some(record));
             }
             let since: &Instant = waiting.get_or_insert_with(Instant::now);
             let left = self.timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
             if left == Some(Duration::ZERO) {
-                return self.nothing_more(py, &state);
+                return self.nothing_more(py, &reading);
             }
-            if self.wait_for_news(py, &state, left)? != Wait::News {
+            if self.wait_for_news(py, &reading, left)? != Wait::News {
                 return Ok(None);
             }
         }
@@ -169,13 +120,13 @@ impl Follower {
 
     /// The next record if there is one now, else None.
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
-        let mut state = self.turn()?;
+        let mut reading = self.turn()?;
         if self.is_stopped() {
             return Ok(None);
         }
-        match self.look(py, &mut state)? {
+        match reading.next(py)? {
             Some(record) => Ok(Some(record)),
-            None => self.nothing_more(py, &state),
+            None => self.nothing_more(py, &reading),
         }
     }
 
@@ -188,12 +139,13 @@ impl Follower {
     /// Address in the log up to which the last look saw.
     #[getter]
     fn _seen(&self) -> PyResult<u64> {
-        Ok(self.turn()?.seen.0)
+        Ok(self.turn()?.follow.seen().0)
     }
 
     /// What asks in its place.
     fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
-        Ok(Watch { open: self.handle.open_existing(py)?, reach: self.reach })
+        let reach = self.turn()?.visibility;
+        Ok(Watch { open: self.handle.open_existing(py)?, reach })
     }
 
     /// End the iteration, from any thread.
@@ -206,7 +158,7 @@ impl Follower {
         let name = &self.handle.shape.name;
         let what = match self.turn() {
             _ if self.is_stopped() => format!("{name:?}, closed"),
-            Ok(state) => state.reading.shown(),
+            Ok(reading) => reading.shown(),
             Err(_) => format!("{name:?}, in use"),
         };
         format!("<falaj.Follower of {what}>")

@@ -122,7 +122,7 @@ impl Job {
         taken: Taken,
     ) -> PyResult<Py<Self>> {
         let (_, mark) = taken.to_ack();
-        let record = Record::make(py, Held::alone(taken.record, 0, &handle.shape))?.unbind();
+        let record = Record::make(py, Held::alone(py, taken.record, &handle.shape)?)?.unbind();
         let (batch, handle) = (Arc::clone(batch), Arc::clone(handle));
         Py::new(py, Self { batch, index, mark, record, handle })
     }

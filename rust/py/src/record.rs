@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::{View, memoryview};
-use crate::errors::{OrRaise, invalid};
+use crate::errors::invalid;
 use crate::handle::Shape;
 use crate::held::Held;
 use crate::input::{self, Incoming};
@@ -51,14 +51,14 @@ impl Record {
 
     pub(crate) fn id(slf: &Bound<'_, Self>) -> ([u8; 16], u32, u64) {
         let held = held(slf);
-        (held.shape().generation, held.partition(), held.offset())
+        (held.shape().generation, held.run().partition(), held.offset())
     }
 
     /// As a topic takes it. Its bytes stay as they are where that topic has the same codec, or none; else
     /// its codec makes them of the value.
     pub(crate) fn incoming<'py>(slf: &Bound<'py, Self>, into: &Shape) -> PyResult<Incoming<'py>> {
         let is_kept = into.encode.is_none() || held(slf).shape().codec == into.codec;
-        let mut record = Self::as_it_is(slf)?;
+        let mut record = Self::as_it_is(slf);
         if record.value.is_some() && !is_kept {
             record.value = Some(Self::encoded(slf, into)?);
         }
@@ -66,17 +66,17 @@ impl Record {
     }
 
     /// As the engine takes it: the bytes as they are, and its own time if it has one.
-    pub(crate) fn as_it_is<'py>(slf: &Bound<'py, Self>) -> PyResult<Incoming<'py>> {
+    pub(crate) fn as_it_is<'py>(slf: &Bound<'py, Self>) -> Incoming<'py> {
         let (py, held) = (slf.py(), held(slf));
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-        let (parts, _) = held.parts().or_raise(py)?;
-        let headers = held.headers().or_raise(py)?.map(|(n, v)| (n.to_owned(), v.map(bytes)));
-        Ok(Incoming {
+        let (run, at) = (held.run(), &held.at);
+        let headers = run.headers(at).map(|(n, v)| (n.to_owned(), v.map(bytes)));
+        Incoming {
             value: held.value().map(bytes),
-            key: held.key().or_raise(py)?.map(bytes),
+            key: run.key(at).map(bytes),
             headers: headers.collect(),
-            event_time_ns: parts.event_time_ns,
-        })
+            event_time_ns: run.event_time_ns(at),
+        }
     }
 
     fn encoded<'py>(slf: &Bound<'py, Self>, into: &Shape) -> PyResult<Bound<'py, PyBytes>> {
@@ -122,10 +122,12 @@ impl Record {
         let (py, held) = (slf.py(), held(slf));
         let Some(decode) = &held.shape().decode else { return Self::raw(slf) };
         let Some(payload) = held.value() else { return Ok(None) };
-        let decoded = slf
-            .get()
-            .decoded
-            .get_or_try_init(py, || decode.call1(py, (PyBytes::new(py, payload),)))?;
+        let decoded = slf.get().decoded.get_or_try_init(py, || {
+            let payload = PyBytes::new(py, payload);
+            // What would be called makes nothing else of bytes.
+            let is_done = decode.is(py.get_type::<PyBytes>());
+            if is_done { Ok(payload.into()) } else { decode.call1(py, (payload,)) }
+        })?;
         Ok(Some(decoded.bind(py).clone()))
     }
 
@@ -155,17 +157,17 @@ impl Record {
 
     /// What the record is about, or None.
     #[getter]
-    fn key<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let key = held(slf).key().or_raise(slf.py())?;
-        Ok(key.map(|key| PyBytes::new(slf.py(), key)))
+    fn key<'py>(slf: &Bound<'py, Self>) -> Option<Bound<'py, PyBytes>> {
+        let held = held(slf);
+        held.run().key(&held.at).map(|key| PyBytes::new(slf.py(), key))
     }
 
     /// Names and values, in order; a name may stand twice.
     #[getter]
     fn headers<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
-        let py = slf.py();
+        let (py, held) = (slf.py(), held(slf));
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-        let headers = held(slf).headers().or_raise(py)?;
+        let headers = held.run().headers(&held.at);
         let headers: Vec<_> = headers.map(|(n, v)| (n, v.map(bytes))).collect();
         PyTuple::new(py, headers)
     }
@@ -180,13 +182,14 @@ impl Record {
     /// Number of its partition.
     #[getter]
     fn partition(slf: &Bound<'_, Self>) -> u32 {
-        held(slf).partition()
+        held(slf).run().partition()
     }
 
     /// When it happened or else was appended, nanoseconds since 1970.
     #[getter]
-    fn timestamp_ns(slf: &Bound<'_, Self>) -> PyResult<i64> {
-        held(slf).timestamp_ns().or_raise(slf.py())
+    fn timestamp_ns(slf: &Bound<'_, Self>) -> i64 {
+        let held = held(slf);
+        held.run().timestamp_ns(&held.at)
     }
 
     /// The same as a datetime in UTC, of microseconds.
@@ -194,7 +197,7 @@ impl Record {
     fn timestamp<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static FROM_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let from_ns = FROM_NS.import(slf.py(), "falaj.times", "from_ns")?;
-        from_ns.call1((Self::timestamp_ns(slf)?,))
+        from_ns.call1((Self::timestamp_ns(slf),))
     }
 
     /// Name of its topic.
@@ -231,7 +234,7 @@ impl Record {
                 format!("{}… {} bytes", PyBytes::new(slf.py(), &value[..32]).repr()?, value.len())
             }
         };
-        let partition = match held.partition() {
+        let partition = match held.run().partition() {
             0 => String::new(),
             partition => format!("/{partition}"),
         };

@@ -4,12 +4,11 @@
 //! as far as the handle sees it, so that all that it says of ends agrees.
 
 use falaj::error::Result;
-use falaj::topic::Topic as Inner;
+use falaj::topic::{ScanRange, Topic as Inner};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, invalid, raise};
 use crate::handle::Open;
-use crate::iterate::Lane;
 use crate::topic::Topic;
 
 impl Topic {
@@ -44,16 +43,16 @@ impl Topic {
         open.seen(self.opened.visibility)
     }
 
-    pub(crate) fn lane(&self, open: &Open, partition: u32) -> Result<Lane> {
+    pub(crate) fn lane(&self, open: &Open, partition: u32) -> Result<ScanRange> {
         let topic = self.seen(open);
         let (from, end) = (topic.first(partition)?, topic.end(partition)?);
-        Ok(Lane { partition, from, end: Some(end), visibility: self.opened.visibility })
+        Ok(ScanRange { partition, from, end: Some(end) })
     }
 
     /// Some of the one partition.
-    pub(crate) fn range(&self, py: Python<'_>, start: u64, stop: u64) -> PyResult<Lane> {
+    pub(crate) fn range(&self, py: Python<'_>, start: u64, stop: u64) -> PyResult<ScanRange> {
         let (partition, end) = (self.one(py)?, Some(stop.max(start)));
-        Ok(Lane { partition, from: start, end, visibility: self.opened.visibility })
+        Ok(ScanRange { partition, from: start, end })
     }
 
     /// The absolute offset of an index, which may count records from the end.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 
 use falaj::error::{Error, Result};
 use falaj::format::block::Producer;
-use falaj::topic::{Topic as Inner, Visibility};
+use falaj::topic::{ScanRange, Topic as Inner, Visibility};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyString, PyTuple};
@@ -19,7 +19,7 @@ use crate::follow::Follower;
 use crate::handle::Shape;
 use crate::held::Held;
 use crate::input::{self, Incoming, SERIES};
-use crate::iterate::{Lane, Reading, Records};
+use crate::iterate::{Reading, Records};
 use crate::job;
 use crate::opened::Opened;
 use crate::precondition::{Preconditions, producer_name};
@@ -383,9 +383,8 @@ impl Topic {
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Records> {
         let open = self.opened.handle.open_existing(py)?;
-        let lanes: Result<Vec<_>> = self.lanes().map(|p| self.lane(&open, p)).collect();
-        let reading = Reading::new(py, &self.opened.handle, &lanes.or_raise(py)?)?;
-        Ok(Records { reading })
+        let ranges: Result<Vec<_>> = self.lanes().map(|p| self.lane(&open, p)).collect();
+        Ok(Records { reading: self.reading(py, &ranges.or_raise(py)?)? })
     }
 
     fn __getitem__<'py>(
@@ -429,7 +428,7 @@ impl Topic {
                 topic.get(partition, offset).or_raise(py)?
             }
         };
-        let held = Held::alone(record, partition, &own.opened.handle.shape);
+        let held = Held::alone(py, record, &own.opened.handle.shape)?;
         Ok(Record::make(py, held)?.into_any())
     }
 
@@ -615,8 +614,8 @@ impl Topic {
 
     /// Records of one partition from an offset up to another.
     fn _records(&self, py: Python<'_>, start: u64, stop: u64) -> PyResult<Records> {
-        let lane = self.range(py, start, stop)?;
-        Ok(Records { reading: Reading::new(py, &self.opened.handle, &[lane])? })
+        let range = self.range(py, start, stop)?;
+        Ok(Records { reading: self.reading(py, &[range])? })
     }
 
     /// Batches of one partition from an offset up to another.
@@ -627,7 +626,8 @@ impl Topic {
         stop: u64,
         #[pyo3(from_py_with = input::most)] size: usize,
     ) -> PyResult<Batches> {
-        Batches::new(py, &self.opened.handle, self.range(py, start, stop)?, size)
+        let range = self.range(py, start, stop)?;
+        Ok(Batches { reading: self.reading(py, &[range])?, size })
     }
 
     /// Offset of the first record at or after a time, nanoseconds since 1970.
@@ -692,10 +692,10 @@ impl Topic {
         starts: Vec<u64>,
         #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<Follower> {
-        let (timeout, visibility) = (seconds(py, timeout)?, self.opened.visibility);
-        let lane = |(partition, from)| Lane { partition, from, end: None, visibility };
-        let lanes: Vec<_> = self.lanes().zip(starts).map(lane).collect();
-        Ok(Follower::new(Reading::new(py, &self.opened.handle, &lanes)?, timeout, visibility))
+        let timeout = seconds(py, timeout)?;
+        let range = |(partition, from)| ScanRange { partition, from, end: None };
+        let ranges: Vec<_> = self.lanes().zip(starts).map(range).collect();
+        Ok(Follower::new(self.reading(py, &ranges)?, timeout))
     }
 
     /// True when it has one partition, or is one.
@@ -723,13 +723,13 @@ impl Topic {
                 match self.lanes().map(|p| self.lane(&open, p)).collect::<Result<Vec<_>>>() {
                     Err(error) => error.to_string(),
                     Ok(lanes) => match lanes.as_slice() {
-                        [Lane { from, end: Some(end), .. }] => {
+                        [ScanRange { from, end: Some(end), .. }] => {
                             format!("offsets {from} up to {end}")
                         }
                         lanes => {
                             let topic = self.seen(&open);
                             let held =
-                                |lane: &Lane| topic.count(lane.partition, lane.from, lane.end);
+                                |lane: &ScanRange| topic.count(lane.partition, lane.from, lane.end);
                             let held: Result<u64> = lanes.iter().map(held).sum();
                             held.map_or_else(|error| error.to_string(), |n| format!("{n} records"))
                         }
@@ -750,6 +750,12 @@ impl Topic {
         let open = self.opened.handle.open_existing(py)?;
         let error = self.seen(&open).out_of_range(partition, offset).or_raise(py)?;
         Ok(raise(py, &error).into_value(py).into_any())
+    }
+}
+
+impl Topic {
+    fn reading(&self, py: Python<'_>, ranges: &[ScanRange]) -> PyResult<Reading> {
+        Reading::new(py, &self.opened.handle, self.opened.visibility, ranges)
     }
 }
 

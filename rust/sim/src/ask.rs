@@ -220,6 +220,9 @@ impl Asked<'_> {
             return Err(asked("what was never appended".into()));
         };
         let found = block.find(offset).map_err(|e| asked(e.to_string()))?;
+        let walk = block.records().map_err(|e| asked(e.to_string()))?;
+        let layout = found.map(|span| walk.layout_of(block.body(), &span)).transpose();
+        let found = layout.map_err(|what| asked(block.damaged(what).to_string()))?;
         let is_there = found.is_some();
         match found {
             Some(parts) if !is_record(&parts, block.body(), wanted) => {

@@ -252,7 +252,7 @@ impl Check<'_> {
         let scan = topic.scan(partition, self.known.next, None);
         let mut scan = scan.map_err(|e| e.to_string())?;
         let mut made = Made::default();
-        while let Some(record) = scan.next_record().map_err(|e| e.to_string())? {
+        while let Some(record) = scan.next().transpose().map_err(|e| e.to_string())? {
             let (offset, key) = (record.offset(), record.key());
             let value = record.value().ok_or_else(|| format!("a tombstone at {offset}"))?;
             if offset != self.known.next {
@@ -471,7 +471,7 @@ fn reread(topic: &Topic, place: (u16, u16), known: &Known) -> Result<(), String>
     let scan = topic.scan(place.1.into(), next, Some(known.next));
     let mut scan = scan.map_err(|e| e.to_string())?;
     let mut crc = 0;
-    while let Some(record) = scan.next_record().map_err(|e| e.to_string())? {
+    while let Some(record) = scan.next().transpose().map_err(|e| e.to_string())? {
         if record.offset() != next {
             return Err(format!("offset {} where {next} was due", record.offset()));
         }

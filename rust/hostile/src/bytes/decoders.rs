@@ -111,13 +111,13 @@ pub fn records(bytes: &[u8]) {
     let (mut slow, mut quick) = (walk.clone(), walk.clone());
     let (mut last, mut seen) = (0, 0u64);
     loop {
-        let (parts, spot) = (slow.next(body), quick.next_spot(body));
+        let (parts, spot) = (slow.next(body), quick.next_span(body));
         assert_eq!(parts.is_ok(), spot.is_ok(), "two ways through one body");
         let (Ok(parts), Ok(spot)) = (parts, spot) else { break };
         assert_eq!(parts.is_some(), spot.is_some());
         let (Some(parts), Some(spot)) = (parts, spot) else { break };
         assert_eq!((parts.offset_delta, &parts.value), (spot.offset_delta, &spot.value()));
-        assert_eq!(walk.parts_of(body, &spot).unwrap(), parts);
+        assert_eq!(walk.layout_of(body, &spot).unwrap(), parts);
         assert!(parts.end >= last && parts.end <= body.len(), "it reads on, and within the body");
         for part in [&parts.value, &parts.key, &Some(parts.headers.clone())].into_iter().flatten() {
             assert!(part.start <= part.end && part.end <= body.len());

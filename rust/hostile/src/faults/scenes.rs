@@ -96,7 +96,7 @@ fn read(storage: &Arc<dyn Storage>, _: &mut Ledger) -> Result<()> {
             let topic = Topic::open(&store, name, &TopicOptions::default())?;
             for partition in 0..partitions {
                 let mut scan = topic.scan(partition, topic.first(partition)?, None)?;
-                while scan.next_record()?.is_some() {}
+                while scan.next().transpose()?.is_some() {}
                 let end = topic.end(partition)?;
                 topic.get(partition, end - 1)?;
                 topic.offset_at_time(partition, 0)?;

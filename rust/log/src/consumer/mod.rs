@@ -34,9 +34,8 @@
 //! orders.append(0, &NewRecord::value(b"two coffees"), None)?;
 //!
 //! let mut billing = Consumer::open(&store, "billing", &[orders.clone()], Start::Earliest)?;
-//! let mut scan = orders.scan(0, billing.next("orders", 0)?, None)?;
-//! while let Some(record) = scan.next_record()? {
-//!     billing.commit("orders", 0, record.offset() + 1, false)?;
+//! for record in orders.scan(0, billing.next("orders", 0)?, None)? {
+//!     billing.commit("orders", 0, record?.offset() + 1, false)?;
 //! }
 //! assert_eq!(billing.lag("orders", 0)?, 0);
 //! # Ok::<(), falaj::error::Error>(())

@@ -258,16 +258,15 @@ pub struct RecordLayout {
     pub end: usize,
 }
 
-/// A record by as little as finds it again: where it begins in its block's body, and its value. What
-/// else it has is read when it is asked for, see [`RecordCursor::parts_of`].
+/// A record by as little as finds it again: where it begins in its block's body, its key and its value.
+/// What else it has is read when it is asked for, see [`RecordCursor::layout_of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordSpan {
     /// Offset relative to the block's first one.
     pub offset_delta: u32,
     start: u32,
-    value_start: u32,
-    /// One more than the value has bytes; 0 for a tombstone.
-    value_len: u32,
+    key: KeyedPlace,
+    value: KeyedPlace,
 }
 
 impl RecordSpan {
@@ -278,16 +277,20 @@ impl RecordSpan {
         let len = *body.first()?;
         let plain = flags & (flag::RICH | flag::SPARSE | flag::EVENT_TIME) == 0;
         let whole = len < 0x80 && usize::from(len) < body.len();
-        let value_len = u32::from(len) + 1;
-        (plain && whole).then_some(Self { offset_delta: 0, start: 0, value_start: 1, value_len })
+        let (key, value) = (KeyedPlace::default(), KeyedPlace::new(1, usize::from(len)));
+        (plain && whole).then_some(Self { offset_delta: 0, start: 0, key, value })
     }
 
     /// Where its value stands in the body; `None` for a tombstone.
     #[inline(always)]
     pub fn value(&self) -> Option<Range<usize>> {
-        let start = self.value_start as usize;
-        let len = self.value_len.checked_sub(1)?;
-        Some(start..start + len as usize)
+        self.value.range()
+    }
+
+    /// Where its key stands in the body.
+    #[inline(always)]
+    pub fn key(&self) -> Option<Range<usize>> {
+        self.key.range()
     }
 }
 
@@ -358,8 +361,9 @@ impl RecordCursor {
         if self.index == self.count {
             return None;
         }
-        let range = take(body, &mut self.at)?;
-        self.index += 1;
+        let mut at = self.at;
+        let range = take(body, &mut at)?;
+        (self.at, self.index) = (at, self.index + 1);
         Some(range)
     }
 
@@ -423,33 +427,31 @@ impl RecordCursor {
     /// # Errors
     /// As [`RecordCursor::next`].
     #[inline]
-    pub fn next_spot(&mut self, body: &[u8]) -> Decoded<Option<RecordSpan>> {
+    pub fn next_span(&mut self, body: &[u8]) -> Decoded<Option<RecordSpan>> {
         if self.index == self.count {
             return Ok(None);
         }
         if !self.is_plain() {
-            return self.next_rich_spot(body).map(Some);
+            return self.next_rich_span(body).map(Some);
         }
         let (start, offset_delta) = (self.at as u32, self.index);
-        let value = self.next_plain(body).ok_or(CUT_OFF)?;
-        let (value_start, value_len) = (value.start as u32, value.len() as u32 + 1);
-        Ok(Some(RecordSpan { offset_delta, start, value_start, value_len }))
+        let value = KeyedPlace::of(Some(self.next_plain(body).ok_or(CUT_OFF)?));
+        Ok(Some(RecordSpan { offset_delta, start, key: KeyedPlace::default(), value }))
     }
 
-    fn next_rich_spot(&mut self, body: &[u8]) -> Decoded<RecordSpan> {
+    fn next_rich_span(&mut self, body: &[u8]) -> Decoded<RecordSpan> {
         let (start, parts) = (self.at as u32, self.next_rich(body)?);
         self.pass(&parts);
-        let value_len = parts.value.as_ref().map_or(0, |value| value.len() as u32 + 1);
-        let value_start = parts.value.map_or(0, |value| value.start as u32);
-        Ok(RecordSpan { offset_delta: parts.offset_delta, start, value_start, value_len })
+        let (key, value) = (KeyedPlace::of(parts.key), KeyedPlace::of(parts.value));
+        Ok(RecordSpan { offset_delta: parts.offset_delta, start, key, value })
     }
 
     /// All of the record that a walk through the same body found at this place.
     ///
     /// # Errors
     /// As [`RecordCursor::next`]; none for a place of this body.
-    pub fn parts_of(&self, body: &[u8], spot: &RecordSpan) -> Decoded<RecordLayout> {
-        let (index, at) = (spot.offset_delta, spot.start as usize);
+    pub fn layout_of(&self, body: &[u8], span: &RecordSpan) -> Decoded<RecordLayout> {
+        let (index, at) = (span.offset_delta, span.start as usize);
         let mut there = Self { at, index, least: 0, ..self.clone() };
         if !self.is_plain() {
             return there.next_rich(body);

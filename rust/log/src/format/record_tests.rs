@@ -174,20 +174,21 @@ proptest! {
     }
 
     #[test]
-    fn a_spot_tells_as_much_as_the_parts(
+    fn a_span_tells_as_much_as_the_parts(
         body in proptest::collection::vec(prop_oneof![0u8..16, any::<u8>()], 0..200),
         flags in any::<u16>(),
         count in 0u32..20,
     ) {
         let Ok(mut parts) = RecordCursor::new(flags, count, &body) else { return Ok(()) };
-        let mut spots = parts.clone();
+        let mut spans = parts.clone();
         loop {
-            let (wanted, found) = (parts.next(&body), spots.next_spot(&body));
+            let (wanted, found) = (parts.next(&body), spans.next_span(&body));
             match (wanted, found) {
                 (Ok(Some(wanted)), Ok(Some(found))) => {
                     prop_assert_eq!(found.value(), wanted.value.clone());
+                    prop_assert_eq!(found.key(), wanted.key.clone());
                     prop_assert_eq!(found.offset_delta, wanted.offset_delta);
-                    prop_assert_eq!(spots.parts_of(&body, &found), Ok(wanted));
+                    prop_assert_eq!(spans.layout_of(&body, &found), Ok(wanted));
                 }
                 (Ok(None), Ok(None)) => break,
                 (wanted, found) => {
@@ -240,7 +241,7 @@ proptest! {
         prop_assert_eq!(alone.is_some(), plain && value.len() < 0x80 && cut == 0);
         if let Some(alone) = alone {
             let mut walk = RecordCursor::new(flags, 1, body).unwrap();
-            prop_assert_eq!(walk.next_spot(body), Ok(Some(alone)));
+            prop_assert_eq!(walk.next_span(body), Ok(Some(alone)));
             prop_assert_eq!(&body[alone.value().unwrap()], &value);
         }
     }
@@ -365,11 +366,11 @@ fn sparse_records_have_the_offsets_that_they_tell() {
     let mut walk = RecordCursor::new(flag::SPARSE, 3, &body).unwrap();
     assert!(!walk.is_plain());
     // One of them is how many records there are: it is no place in a row.
-    let mut spots = walk.clone();
+    let mut spans = walk.clone();
     for delta in [0, 3, 1 << 20] {
-        let spot = spots.next_spot(&body).unwrap().unwrap();
-        assert_eq!(spot.offset_delta, delta);
-        assert_eq!(spots.parts_of(&body, &spot).unwrap().offset_delta, delta);
+        let span = spans.next_span(&body).unwrap().unwrap();
+        assert_eq!(span.offset_delta, delta);
+        assert_eq!(spans.layout_of(&body, &span).unwrap().offset_delta, delta);
     }
     let found: Vec<_> = std::iter::from_fn(|| walk.next(&body).unwrap()).collect();
     assert_eq!(found.iter().map(|parts| parts.offset_delta).collect::<Vec<_>>(), [0, 3, 1 << 20]);
@@ -385,7 +386,7 @@ fn is_laid_out(name: &str, base: Option<i64>, records: &[NewRecord<'_>], flags: 
     let body = hex(bytes);
     assert_eq!((writer.body(), writer.flags()), (&body[..], flags), "{name}");
     let mut walk = RecordCursor::new(flags, records.len() as u32, &body).unwrap();
-    let mut spots = walk.clone();
+    let mut spans = walk.clone();
     let mut end = 0;
     for (i, record) in records.iter().enumerate() {
         let parts = walk.next(&body).unwrap().unwrap();
@@ -395,12 +396,12 @@ fn is_laid_out(name: &str, base: Option<i64>, records: &[NewRecord<'_>], flags: 
         assert_eq!(parts.key.clone().map(|key| &body[key]), record.key, "{name}");
         assert_eq!(parts.event_time_ns, record.event_time_ns, "{name}");
         assert!(headers(&body[parts.headers.clone()]).eq(record.headers.iter().copied()), "{name}");
-        let spot = spots.next_spot(&body).unwrap().unwrap();
-        assert_eq!((spot.value(), spot.offset_delta), (parts.value.clone(), i as u32), "{name}");
+        let span = spans.next_span(&body).unwrap().unwrap();
+        assert_eq!((span.value(), span.offset_delta), (parts.value.clone(), i as u32), "{name}");
         end = parts.end;
-        assert_eq!(spots.parts_of(&body, &spot), Ok(parts), "{name}");
+        assert_eq!(spans.layout_of(&body, &span), Ok(parts), "{name}");
     }
-    assert_eq!((walk.next(&body), spots.next_spot(&body)), (Ok(None), Ok(None)), "{name}");
+    assert_eq!((walk.next(&body), spans.next_span(&body)), (Ok(None), Ok(None)), "{name}");
     assert_eq!(end, body.len(), "{name}");
 }
 
@@ -491,7 +492,7 @@ fn a_record_is_alone_where_its_block_has_neither_deltas_nor_attributes_nor_a_bas
     let short = [&[127][..], &[7; 127]].concat();
     for flags in 0..=u16::MAX {
         let is_plain = flags & 0x80 == 0 && flags & 0x200 == 0 && flags & 0x400 == 0;
-        let found = RecordSpan::alone(flags, &short).and_then(|spot| spot.value());
+        let found = RecordSpan::alone(flags, &short).and_then(|span| span.value());
         assert_eq!(found, is_plain.then_some(1..128), "{flags:#x}");
     }
     let long = [&[0x80, 1][..], &[7; 128]].concat();
@@ -504,7 +505,7 @@ fn a_record_is_alone_where_its_block_has_neither_deltas_nor_attributes_nor_a_bas
         (&[1], None),
         (&long, None),
     ] {
-        assert_eq!(RecordSpan::alone(0, body).and_then(|spot| spot.value()), value, "{body:?}");
+        assert_eq!(RecordSpan::alone(0, body).and_then(|span| span.value()), value, "{body:?}");
     }
 }
 
@@ -513,10 +514,10 @@ fn offsets_in_a_body_with_gaps_rise_or_are_damage() {
     for (deltas, is_sound) in [([1, 5], true), ([5, 1], false), ([5, 5], false)] {
         let body = deltas.map(|delta: u8| [delta, 1, b'x']).concat();
         let mut walk = RecordCursor::new(flag::SPARSE, 2, &body).unwrap();
-        let first = walk.next_spot(&body).unwrap().unwrap();
+        let first = walk.next_span(&body).unwrap().unwrap();
         assert_eq!(walk.clone().next(&body).is_ok(), is_sound, "{deltas:?}");
-        assert_eq!(walk.next_spot(&body).is_ok(), is_sound, "{deltas:?}");
+        assert_eq!(walk.next_span(&body).is_ok(), is_sound, "{deltas:?}");
         // Whoever goes back to one that was passed finds it.
-        assert_eq!(walk.parts_of(&body, &first).unwrap().offset_delta, u32::from(deltas[0]));
+        assert_eq!(walk.layout_of(&body, &first).unwrap().offset_delta, u32::from(deltas[0]));
     }
 }

@@ -519,7 +519,7 @@ fn count_in(data: &DataBlock, mut wanted: impl FnMut(u64) -> bool) -> Result<u64
     let whole = data.segment.block(data.position(), Check::Full);
     whole.map_err(|bad| data.damaged(bad.what))?;
     let (mut records, body, mut count) = (data.records()?, data.body(), 0);
-    while let Some(spot) = records.next_spot(body).map_err(|what| data.damaged(what))? {
+    while let Some(spot) = records.next_span(body).map_err(|what| data.damaged(what))? {
         if !wanted(data.first() + u64::from(spot.offset_delta)) {
             break;
         }

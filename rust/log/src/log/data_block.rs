@@ -1,4 +1,4 @@
-//! A block of records as reading hands it out.
+//! A block of records, as a cursor reads it.
 //!
 //! A [`DataBlock`] holds the map of its segment, so what it shows stays readable after its log was
 //! closed and its file unlinked. Invariant: it was made by a cursor, of a block that was checked as
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::format::DecodeError;
 use crate::format::address::Address;
 use crate::format::block::{Codec, flag};
-use crate::format::record::{RecordCursor as Records, RecordLayout, RecordSpan};
+use crate::format::record::{RecordCursor as Records, RecordSpan};
 use crate::segment::walk::appended_ns;
 use crate::segment::{Block, BlockError, Segment};
 
@@ -55,13 +55,6 @@ impl DataBlock {
         self.segment.body(&self.block)
     }
 
-    /// All bytes from the beginning of its body to the end of a later block's, where they lie in mapped
-    /// memory; `None` for a block of another segment, or one before it, and where they cannot be read.
-    pub fn body_through(&self, last: &Self) -> Option<&[u8]> {
-        let same = Arc::ptr_eq(&self.segment, &last.segment);
-        same.then(|| self.segment.through(&self.block, &last.block)).flatten()
-    }
-
     /// CRC-32 of the body, which positions of consumers keep.
     #[inline]
     pub fn body_crc(&self) -> u32 {
@@ -85,17 +78,6 @@ impl DataBlock {
     #[inline]
     pub fn is_compacted(&self) -> bool {
         self.segment.is_compacted()
-    }
-
-    /// What tells it from other blocks that its log had or will have at any place: salt of its segment,
-    /// position, body and time. One that was carried over to another segment has another.
-    pub fn fingerprint(&self) -> u64 {
-        let header = &self.block.header;
-        let parts = [self.block.position, self.appended_ns() as u64, header.body_crc.into()];
-        // Multiplied by odd constants and folded, so that no part undoes another.
-        parts.iter().fold(self.segment.salt(), |mark, part| {
-            (mark ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-        })
     }
 
     /// Walks its records.
@@ -123,7 +105,7 @@ impl DataBlock {
     ///
     /// # Errors
     /// As [`DataBlock::records`], and when a record is damaged.
-    pub fn find(&self, offset: u64) -> Result<Option<RecordLayout>> {
+    pub fn find(&self, offset: u64) -> Result<Option<RecordSpan>> {
         let mut records = self.records()?;
         let body = self.body();
         let damaged = |what| self.damaged(what);
@@ -132,13 +114,13 @@ impl DataBlock {
             let before = offset.checked_sub(self.first).and_then(|n| u32::try_from(n).ok());
             let Some(before) = before.filter(|n| *n < self.count()) else { return Ok(None) };
             if self.segment.ways().skip(self.block.position, &mut records, body, before) {
-                return records.next(body).map_err(damaged);
+                return records.next_span(body).map_err(damaged);
             }
         }
-        while let Some(parts) = records.next(body).map_err(damaged)? {
-            let found = self.first + u64::from(parts.offset_delta);
+        while let Some(span) = records.next_span(body).map_err(damaged)? {
+            let found = self.first + u64::from(span.offset_delta);
             if found >= offset {
-                return Ok((found == offset).then_some(parts));
+                return Ok((found == offset).then_some(span));
             }
         }
         Ok(None)
@@ -153,8 +135,8 @@ impl DataBlock {
         let (mut records, body) = (self.records()?, self.body());
         let mut end = wanted.start;
         loop {
-            match records.next_spot(body) {
-                Ok(Some(spot)) => end = end.max(self.first + u64::from(spot.offset_delta) + 1),
+            match records.next_span(body) {
+                Ok(Some(span)) => end = end.max(self.first + u64::from(span.offset_delta) + 1),
                 Ok(None) => return Ok(wanted),
                 Err(_) if end >= wanted.end => return Ok(wanted),
                 Err(_) if end > wanted.start => return Ok(wanted.start..end),
@@ -173,23 +155,9 @@ impl DataBlock {
         Ok(())
     }
 
-    /// All of a record of this block that was told by its place.
-    ///
-    /// # Errors
-    /// As [`DataBlock::records`]; none for a place in this block.
-    pub fn parts_of(&self, spot: &RecordSpan) -> Result<RecordLayout> {
-        let parts = self.records()?.parts_of(self.body(), spot);
-        parts.map_err(|what| self.damaged(what))
-    }
-
     /// An error that names the block.
     pub fn damaged(&self, what: DecodeError) -> Error {
         self.segment.error(BlockError { position: self.block.position, what })
-    }
-
-    /// Address of a range of the body in memory, valid while a clone of this block lives.
-    pub fn address_of(&self, range: &Range<usize>) -> *const u8 {
-        self.body()[range.clone()].as_ptr()
     }
 
     /// Path of its segment, for messages.

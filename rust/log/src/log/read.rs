@@ -101,6 +101,21 @@ impl BlockCursor {
         self.check == Check::Full
     }
 
+    /// The number of the topic that it reads.
+    #[inline]
+    pub(crate) fn topic(&self) -> u32 {
+        self.topic
+    }
+
+    /// Read on from an offset, as [`Log::cursor_at`].
+    ///
+    /// # Errors
+    /// As that; then it stays where it is.
+    pub(crate) fn go_to(&mut self, offset: u64) -> Result<()> {
+        *self = self.log.cursor_at(self.topic, offset, self.check)?;
+        Ok(())
+    }
+
     /// Stand in another segment again; where in it is for the caller to set.
     pub(super) fn turn_back(&mut self, segment: Arc<Segment>) {
         self.here.segment = segment;

@@ -1,30 +1,37 @@
-//! A run: the records of consecutive blocks, held together.
+//! A record batch: the records of consecutive blocks, held together.
 //!
-//! Where blocks are small, what is kept for each costs more than reading it. A [`RecordBatch`] holds the map
-//! of its segment once and forty bytes for each block; a record of it is a [`RecordRef`] of twenty bytes,
-//! which holds nothing. Invariant: as for [`DataBlock`], of which it is made: every block was checked
-//! as far as its cursor was told to. See `docs/PROTOCOL.md`, "Read".
+//! Reading gives batches. Where blocks are small, what is kept for each costs more than reading it, so a
+//! [`RecordBatch`] holds the map of its segment once and 48 bytes for each block. A record of a batch is a
+//! [`RecordRef`] of 28 bytes, which holds nothing. Invariant: as for [`DataBlock`], of which it is
+//! made: every block was checked as far as its cursor was told to. See `docs/PROTOCOL.md`, "Read".
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::DecodeError;
+use crate::format::address::Address;
 use crate::format::block::flag;
-use crate::format::record::{RecordCursor as Records, RecordLayout, RecordSpan};
+use crate::format::record::{RecordCursor, RecordLayout, RecordSpan, headers};
 use crate::segment::walk::ns_of;
-use crate::segment::{BlockError, BodyExtent, Check, Segment};
+use crate::segment::{BlockError, BodyExtent, Segment};
 
 use super::DataBlock;
 
 /// Records for which room is made at once: more may never come.
 const MOST_RESERVED: usize = 1 << 14;
 
-/// Records of consecutive blocks of one segment. Holds its map.
+/// Records of consecutive blocks of one segment. Holds the segment's map; a clone costs one reference.
 #[derive(Clone, Debug)]
-pub struct RecordBatch {
+pub struct RecordBatch(Arc<BatchContents>);
+
+#[derive(Debug)]
+struct BatchContents {
     segment: Arc<Segment>,
-    pieces: Vec<BatchBlock>,
+    partition: u32,
+    first: BlockExtent,
+    others: Vec<BlockExtent>,
     offsets: Range<u64>,
     records: u32,
     /// Records of the first block that lie before `offsets`.
@@ -33,120 +40,174 @@ pub struct RecordBatch {
 
 /// What of a block is needed to read its records.
 #[derive(Clone, Debug)]
-struct BatchBlock {
+struct BlockExtent {
     first: u64,
     /// As in the block's header.
     time: u64,
     body: BodyExtent,
-    /// Records of the run before it.
+    body_crc: u32,
+    /// Records of the batch before it.
     before: u32,
+    /// Its records up to the last one of the batch.
     count: u32,
 }
 
 /// A record of a [`RecordBatch`], by its place in that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordRef {
-    piece: u32,
-    spot: RecordSpan,
+    block: u32,
+    span: RecordSpan,
 }
 
 /// Walks the records of a [`RecordBatch`] which it is given at each step.
 #[derive(Clone, Debug, Default)]
 pub struct RecordRefs {
-    piece: u32,
-    /// Records that were returned: behind the last one may lie what the run does not vouch for.
-    told: u32,
-    records: Option<Records>,
+    block: u32,
+    records: Option<RecordCursor>,
 }
 
-impl RecordBatch {
-    /// A run that begins with what is wanted of a block, and is to have so many records.
+/// A block of a [`RecordBatch`].
+#[derive(Clone, Copy, Debug)]
+pub struct BatchBlock<'a> {
+    batch: &'a BatchContents,
+    number: usize,
+    extent: &'a BlockExtent,
+}
+
+/// A batch that is being made.
+#[derive(Debug)]
+pub(crate) struct BatchBuilder(BatchContents);
+
+impl BatchBuilder {
+    /// A batch that begins with what is wanted of a block, and is to have so many records.
     ///
     /// # Errors
-    /// As [`RecordBatch::push`].
-    pub(crate) fn new(block: &DataBlock, wanted: &Range<u64>, records: usize) -> Result<Self> {
-        let segment = Arc::clone(&block.segment);
-        let offsets = wanted.start..wanted.start;
+    /// As [`BatchBuilder::push`].
+    #[inline]
+    pub(crate) fn new(
+        block: &DataBlock,
+        partition: u32,
+        wanted: &Range<u64>,
+        records: usize,
+    ) -> Result<Self> {
+        let first = extent(block, wanted)?;
+        let skipped = if wanted.start > first.first { before(block, wanted.start) } else { 0 };
         // As many blocks as that takes if the others are like the first.
-        let likely = records.min(MOST_RESERVED) / block.count().max(1) as usize + 1;
-        let pieces = Vec::with_capacity(likely);
-        let mut run = Self { segment, pieces, offsets, records: 0, skipped: 0 };
-        if wanted.start > block.first() {
-            run.skipped = count_before(block, wanted.start);
-        }
-        run.push(block, wanted)?;
-        Ok(run)
+        let likely = records.min(MOST_RESERVED) / block.count().max(1) as usize;
+        let (offsets, records) = (wanted.clone(), first.count.saturating_sub(skipped));
+        let (segment, others) = (Arc::clone(&block.segment), Vec::with_capacity(likely));
+        Ok(Self(BatchContents { segment, partition, first, others, offsets, records, skipped }))
     }
 
     /// True when the block can be added: it lies in the same segment.
     #[inline]
     pub(crate) fn takes(&self, block: &DataBlock) -> bool {
-        Arc::ptr_eq(&self.segment, &block.segment) && self.pieces.len() < 1 << 24
+        Arc::ptr_eq(&self.0.segment, &block.segment) && self.0.others.len() < 1 << 24
     }
 
     /// Add what is wanted of the block that follows.
     ///
     /// # Errors
-    /// `Newer` for a codec that this version does not read, `Corrupt` where its records are.
+    /// `Newer` for a codec that this version does not read, `Corrupt` for a body that is too short.
     #[inline]
     pub(crate) fn push(&mut self, block: &DataBlock, wanted: &Range<u64>) -> Result<()> {
-        if block.block.header.flags & (flag::CODEC | flag::EVENT_TIME) != 0 {
-            block.records()?;
-        }
-        let skipped = if self.pieces.is_empty() { self.skipped } else { 0 };
-        let until =
-            if wanted.end < block.end() { count_before(block, wanted.end) } else { block.count() };
-        self.pieces.push(BatchBlock {
-            first: block.first(),
-            time: block.block.header.time,
-            body: self.segment.extent(&block.block),
-            before: self.records,
-            count: block.count(),
-        });
-        self.records += until.saturating_sub(skipped);
-        self.offsets.end = wanted.end;
+        let before = self.0.records;
+        let extent = BlockExtent { before, ..extent(block, wanted)? };
+        self.0.records += extent.count;
+        self.0.others.push(extent);
+        self.0.offsets.end = wanted.end;
         Ok(())
+    }
+
+    /// Number of its records so far.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.0.records as usize
+    }
+
+    /// The batch.
+    #[inline]
+    pub(crate) fn finish(self) -> RecordBatch {
+        RecordBatch(Arc::new(self.0))
+    }
+}
+
+#[inline]
+fn extent(block: &DataBlock, wanted: &Range<u64>) -> Result<BlockExtent> {
+    let header = &block.block.header;
+    if header.flags & (flag::CODEC | flag::EVENT_TIME) != 0 {
+        block.records()?;
+    }
+    let count = if wanted.end < block.end() { before(block, wanted.end) } else { block.count() };
+    let (first, body) = (block.first(), block.segment.extent(&block.block));
+    let (time, body_crc) = (header.time, header.body_crc);
+    Ok(BlockExtent { first, time, body, body_crc, before: 0, count })
+}
+
+/// Records of a block before an offset, or before a damaged one.
+#[cold]
+fn before(block: &DataBlock, offset: u64) -> u32 {
+    let Ok(mut records) = block.records() else { return 0 };
+    if records.is_plain() {
+        return (offset - block.first()) as u32;
+    }
+    let (mut before, body) = (0, block.body());
+    while let Ok(Some(span)) = records.next_span(body) {
+        if block.first() + u64::from(span.offset_delta) >= offset {
+            break;
+        }
+        before += 1;
+    }
+    before
+}
+
+impl RecordBatch {
+    /// One record, which was found in this block.
+    ///
+    /// # Errors
+    /// As [`DataBlock::records`].
+    pub(crate) fn one(
+        block: &DataBlock,
+        partition: u32,
+        span: RecordSpan,
+    ) -> Result<(Self, RecordRef)> {
+        let first = extent(block, &(block.first()..block.end()))?;
+        let offset = block.first() + u64::from(span.offset_delta);
+        let (segment, others, offsets) =
+            (Arc::clone(&block.segment), Vec::new(), offset..offset + 1);
+        let held =
+            BatchContents { segment, partition, first, others, offsets, records: 1, skipped: 0 };
+        Ok((Self(Arc::new(held)), RecordRef { block: 0, span }))
+    }
+
+    /// Number of the partition that its records are of.
+    #[inline]
+    pub fn partition(&self) -> u32 {
+        self.0.partition
     }
 
     /// Offsets of its records; where compaction was, not each of them has one.
     #[inline]
     pub fn offsets(&self) -> Range<u64> {
-        self.offsets.clone()
+        self.0.offsets.clone()
     }
 
     /// Number of its records.
     #[inline]
     pub fn len(&self) -> usize {
-        self.records as usize
+        self.0.records as usize
     }
 
     /// True when compaction left none of them.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.records == 0
+        self.0.records == 0
     }
 
-    /// The blocks that it is made of, and which offsets are wanted of each. A header is read again for that.
-    ///
-    /// # Errors
-    /// `Corrupt` where a file that is not mapped cannot be read any more.
-    pub fn blocks(&self) -> impl Iterator<Item = Result<(DataBlock, Range<u64>)>> {
-        self.pieces.iter().map(|piece| {
-            let position = piece.body.block();
-            // It was checked before it became part of this.
-            let found = match self.segment.block(position, Check::None) {
-                Ok(Some(block)) => Ok(block),
-                Ok(None) => {
-                    Err(BlockError { position, what: DecodeError::Damaged("a block that is gone") })
-                }
-                Err(bad) => Err(bad),
-            };
-            let block = found.map_err(|bad| self.segment.error(bad))?;
-            let segment = Arc::clone(&self.segment);
-            let block = DataBlock { segment, block, first: piece.first };
-            let wanted = block.first().max(self.offsets.start)..block.end().min(self.offsets.end);
-            Ok((block, wanted))
-        })
+    /// True for a clone of the same batch.
+    #[inline]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The `n`-th record: a walk through its block, by lengths alone where values are plain.
@@ -158,126 +219,228 @@ impl RecordBatch {
             return Ok(None);
         }
         let n = n as u32;
-        let piece = self.pieces.partition_point(|piece| piece.before <= n) - 1;
-        let skipped = if piece == 0 { self.skipped } else { 0 };
-        let mut left = n - self.pieces[piece].before + skipped;
-        let body = self.body(piece);
-        let damaged = |what| self.damaged(piece, what);
-        let mut records = self.records(piece)?;
+        let block = self.0.others.partition_point(|block| block.before <= n);
+        let here = self.block(block);
+        let skipped = if block == 0 { self.0.skipped } else { 0 };
+        let mut left = n - here.extent.before + skipped;
+        let (mut records, body) = (here.records()?, here.body());
         if records.is_plain() && records.skip_plain(body, left) {
             left = 0;
         }
-        while let Some(spot) = records.next_spot(body).map_err(damaged)? {
+        while let Some(span) = records.next_span(body).map_err(|what| here.damaged(what))? {
             if left == 0 {
-                return Ok(Some(RecordRef { piece: piece as u32, spot }));
+                return Ok(Some(RecordRef { block: block as u32, span }));
             }
             left -= 1;
         }
         Ok(None)
     }
 
+    /// Number of the blocks that it is made of.
+    #[inline]
+    pub fn blocks(&self) -> usize {
+        self.0.others.len() + 1
+    }
+
+    /// One of its blocks.
+    ///
+    /// # Panics
+    /// For a number that is not less than [`RecordBatch::blocks`].
+    #[inline(always)]
+    pub fn block(&self, number: usize) -> BatchBlock<'_> {
+        let extent = match number.checked_sub(1) {
+            None => &self.0.first,
+            Some(other) => &self.0.others[other],
+        };
+        BatchBlock { batch: &self.0, number, extent }
+    }
+
+    /// The block that a record is in.
+    #[inline(always)]
+    pub fn block_of(&self, at: &RecordRef) -> BatchBlock<'_> {
+        self.block(at.block as usize)
+    }
+
     /// Offset of a record.
     #[inline]
-    pub fn offset(&self, place: &RecordRef) -> u64 {
-        self.pieces[place.piece as usize].first + u64::from(place.spot.offset_delta)
+    pub fn offset(&self, at: &RecordRef) -> u64 {
+        self.block_of(at).extent.first + u64::from(at.span.offset_delta)
     }
 
     /// Value of a record; `None` for a tombstone.
     #[inline]
-    pub fn value(&self, place: &RecordRef) -> Option<&[u8]> {
-        place.spot.value().map(|range| &self.body(place.piece as usize)[range])
+    pub fn value(&self, at: &RecordRef) -> Option<&[u8]> {
+        at.span.value().map(|range| &self.block_of(at).body()[range])
     }
 
-    /// All parts of a record, as ranges of [`RecordBatch::body_of`].
-    ///
-    /// # Errors
-    /// None for a place of this run.
-    pub fn parts(&self, place: &RecordRef) -> Result<RecordLayout> {
-        let piece = place.piece as usize;
-        let parts = self.records(piece)?.parts_of(self.body(piece), &place.spot);
-        parts.map_err(|what| self.damaged(piece, what))
-    }
-
-    /// The encoded records of the block that a record is in, in mapped memory.
+    /// Key of a record.
     #[inline]
-    pub fn body_of(&self, place: &RecordRef) -> &[u8] {
-        self.body(place.piece as usize)
+    pub fn key(&self, at: &RecordRef) -> Option<&[u8]> {
+        at.span.key().map(|range| &self.block_of(at).body()[range])
     }
 
-    /// When the block that a record is in was appended, nanoseconds since 1970.
-    #[inline]
-    pub fn appended_ns(&self, place: &RecordRef) -> i64 {
-        ns_of(&self.segment, self.pieces[place.piece as usize].time)
+    /// Headers of a record, in order.
+    pub fn headers(&self, at: &RecordRef) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
+        headers(&self.block_of(at).body()[self.layout(at).headers])
     }
 
-    #[inline]
-    fn body(&self, piece: usize) -> &[u8] {
-        self.segment.bytes(&self.pieces[piece].body)
+    /// The event time of a record, nanoseconds since 1970; `None` where it has none of its own.
+    pub fn event_time_ns(&self, at: &RecordRef) -> Option<i64> {
+        let is_rich = self.block_of(at).extent.body.flags() & flag::RICH != 0;
+        if is_rich { self.layout(at).event_time_ns } else { None }
     }
 
-    #[inline]
-    fn records(&self, piece: usize) -> Result<Records> {
-        let BatchBlock { body, count, .. } = &self.pieces[piece];
-        let records = Records::new(body.flags(), *count, self.body(piece));
-        records.map_err(|what| self.damaged(piece, what))
+    /// When a record happened, or else was appended: nanoseconds since 1970.
+    pub fn timestamp_ns(&self, at: &RecordRef) -> i64 {
+        self.event_time_ns(at).unwrap_or_else(|| self.block_of(at).appended_ns())
     }
 
-    #[cold]
-    fn damaged(&self, piece: usize, what: DecodeError) -> Error {
-        self.segment.error(BlockError { position: self.pieces[piece].body.block(), what })
+    /// All parts of a record. Its bytes were walked before: they cannot fail to decode, unless somebody
+    /// else wrote to the file since, and then it has none.
+    fn layout(&self, at: &RecordRef) -> RecordLayout {
+        let block = self.block_of(at);
+        let layout = block.records().ok().map(|records| records.layout_of(block.body(), &at.span));
+        layout.and_then(std::result::Result::ok).unwrap_or_default()
     }
 }
 
 impl RecordRefs {
-    /// The next record of the run, always the same one; `None` after the last.
+    /// The next record of the batch, always the same one; `None` after the last.
     ///
     /// # Errors
-    /// `Corrupt` where a record is damaged.
+    /// `Corrupt` where a record is damaged, again each time.
     #[inline]
-    pub fn next(&mut self, run: &RecordBatch) -> Result<Option<RecordRef>> {
-        while self.told < run.records {
-            let Some(there) = run.pieces.get(self.piece as usize) else { break };
-            let piece = self.piece as usize;
-            if there.count == 1 && self.records.is_none() {
-                // A block is in a run because something of it is wanted: then all of this one.
-                let alone = RecordSpan::alone(there.body.flags(), run.body(piece));
-                if let Some(spot) = alone {
-                    (self.piece, self.told) = (self.piece + 1, self.told + 1);
-                    return Ok(Some(RecordRef { piece: piece as u32, spot }));
-                }
-            }
+    pub fn next(&mut self, batch: &RecordBatch) -> Result<Option<RecordRef>> {
+        while (self.block as usize) < batch.blocks() {
+            let (number, block) = (self.block, batch.block(self.block as usize));
             let records = match &mut self.records {
                 Some(records) => records,
-                None => self.records.insert(run.records(piece)?),
+                None => {
+                    // A block is in a batch because something of it is wanted: then all of this one.
+                    let alone = (block.extent.count == 1 && batch.0.skipped == 0)
+                        .then(|| RecordSpan::alone(block.extent.body.flags(), block.body()));
+                    if let Some(Some(span)) = alone {
+                        self.block += 1;
+                        return Ok(Some(RecordRef { block: number, span }));
+                    }
+                    self.records.insert(block.records()?)
+                }
             };
-            let found = records.next_spot(run.body(piece));
-            let Some(spot) = found.map_err(|what| run.damaged(piece, what))? else {
-                self.piece += 1;
+            let found = records.next_span(block.body());
+            let Some(span) = found.map_err(|what| block.damaged(what))? else {
+                self.block += 1;
                 self.records = None;
                 continue;
             };
-            if run.offsets.contains(&(there.first + u64::from(spot.offset_delta))) {
-                self.told += 1;
-                return Ok(Some(RecordRef { piece: self.piece, spot }));
+            if block.extent.first + u64::from(span.offset_delta) >= batch.0.offsets.start {
+                return Ok(Some(RecordRef { block: number, span }));
             }
         }
         Ok(None)
     }
+
+    /// Pass over what is left of a block; says which, and the offset behind it.
+    pub(crate) fn skip_block<'b>(&mut self, batch: &'b RecordBatch) -> (BatchBlock<'b>, u64) {
+        let block = batch.block(self.block as usize);
+        self.block += 1;
+        self.records = None;
+        (block, block.wanted().end)
+    }
+
+    /// True when nothing of the batch was left at the last step.
+    #[inline]
+    pub(crate) fn is_done(&self, batch: &RecordBatch) -> bool {
+        self.block as usize >= batch.blocks()
+    }
 }
 
-/// Records of a block before an offset, or before a damaged one.
-#[cold]
-fn count_before(block: &DataBlock, offset: u64) -> u32 {
-    let Ok(mut records) = block.records() else { return 0 };
-    if records.is_plain() {
-        return (offset - block.first()) as u32;
+impl<'a> BatchBlock<'a> {
+    /// Offset of its first record.
+    #[inline]
+    pub fn first(&self) -> u64 {
+        self.extent.first
     }
-    let (mut before, body) = (0, block.body());
-    while let Ok(Some(spot)) = records.next_spot(body) {
-        if block.first() + u64::from(spot.offset_delta) >= offset {
-            break;
-        }
-        before += 1;
+
+    /// Number of its records, up to the last one that is in the batch.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.extent.count
     }
-    before
+
+    /// The offsets of it that are in the batch.
+    pub fn wanted(&self) -> Range<u64> {
+        let behind = self.batch.others.get(self.number).map(|block| block.first);
+        self.first().max(self.batch.offsets.start)..behind.unwrap_or(self.batch.offsets.end)
+    }
+
+    /// The encoded records, in mapped memory.
+    #[inline]
+    pub fn body(&self) -> &'a [u8] {
+        self.batch.segment.bytes(&self.extent.body)
+    }
+
+    /// All bytes from the beginning of its body to the end of a later block's, where they lie in mapped
+    /// memory; `None` for a block of another segment, or one before it, and where they cannot be read.
+    pub fn body_through(&self, last: &BatchBlock<'_>) -> Option<&'a [u8]> {
+        let same = Arc::ptr_eq(&self.batch.segment, &last.batch.segment);
+        same.then(|| self.batch.segment.through(&self.extent.body, &last.extent.body)).flatten()
+    }
+
+    /// Walks its records, up to the last one that is in the batch.
+    ///
+    /// # Errors
+    /// None: what the batch was made of was looked at.
+    #[inline]
+    pub fn records(&self) -> Result<RecordCursor> {
+        let BlockExtent { body, count, .. } = self.extent;
+        let records = RecordCursor::new(body.flags(), *count, self.body());
+        records.map_err(|what| self.damaged(what))
+    }
+
+    /// When it was appended, nanoseconds since 1970.
+    #[inline]
+    pub fn appended_ns(&self) -> i64 {
+        ns_of(&self.batch.segment, self.extent.time)
+    }
+
+    /// Where it begins in its segment.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.extent.body.block()
+    }
+
+    /// Where it ends in the log.
+    #[inline]
+    pub fn address(&self) -> Address {
+        Address::new(self.batch.segment.sequence(), self.extent.body.end())
+    }
+
+    /// Path of its segment, for messages.
+    pub fn path(&self) -> &'a Path {
+        self.batch.segment.path()
+    }
+
+    /// True when compaction made its segment: its records may have been in several blocks before, and may
+    /// be in another one later.
+    #[inline]
+    pub fn is_compacted(&self) -> bool {
+        self.batch.segment.is_compacted()
+    }
+
+    /// What tells it from other blocks that its log had or will have at any place: salt of its segment,
+    /// position, body and time. One that was carried over to another segment has another.
+    pub fn fingerprint(&self) -> u64 {
+        let crc = self.extent.body_crc.into();
+        let parts = [self.position(), self.appended_ns() as u64, crc];
+        // Multiplied by odd constants and folded, so that no part undoes another.
+        parts.iter().fold(self.batch.segment.salt(), |mark, part| {
+            (mark ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        })
+    }
+
+    /// An error that names it.
+    #[cold]
+    pub fn damaged(&self, what: DecodeError) -> Error {
+        self.batch.segment.error(BlockError { position: self.position(), what })
+    }
 }

@@ -57,10 +57,10 @@ impl Reader {
         if let Some((_, scan)) = &mut *at {
             let from = scan.next_offset();
             if from <= offset && offset - from <= NEAR {
-                while let Ok(Some((block, parts))) = scan.next_parts() {
-                    let here = block.first() + u64::from(parts.offset_delta);
+                while let Ok(Some((batch, at))) = scan.next_ref() {
+                    let here = batch.offset(&at);
                     if here == offset {
-                        return Ok(Record::new(block.clone(), parts));
+                        return Ok(Record::new(batch.clone(), at));
                     }
                     if here > offset {
                         break;
@@ -238,9 +238,6 @@ impl Drop for Each<'_> {
 
 /// Until when a record wants to wait, if that is not over.
 fn not_before(record: &Record, topic: &Topic) -> Option<u64> {
-    if record.parts().headers.is_empty() {
-        return None;
-    }
     let mut headers = record.headers();
     let (_, value) = headers.find(|(name, _)| *name == NOT_BEFORE)?;
     let until: u64 = std::str::from_utf8(value?).ok()?.parse().ok()?;

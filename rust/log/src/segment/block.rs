@@ -44,6 +44,12 @@ impl BodyExtent {
         self.block
     }
 
+    /// Where the next block starts.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.block + u64::from(self.len).next_multiple_of(8)
+    }
+
     /// Flags of the block.
     #[inline]
     pub fn flags(&self) -> u16 {

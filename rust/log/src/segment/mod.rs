@@ -610,9 +610,9 @@ impl Segment {
 
     /// All bytes from the beginning of a block's body to the end of the body of a later one: what lies
     /// between is committed like them. `None` where not all of it can be read.
-    pub(crate) fn through(&self, first: &Block, last: &Block) -> Option<&[u8]> {
-        let start = first.body();
-        let len = (last.body() + last.header.body_len() as u64).checked_sub(start)?;
+    pub(crate) fn through(&self, first: &BodyExtent, last: &BodyExtent) -> Option<&[u8]> {
+        let start = first.block + BlockHeader::len_for(first.flags) as u64;
+        let len = (last.block + u64::from(last.len)).checked_sub(start)?;
         let there = self.window.as_ref().is_none_or(|window| window.fetch(start, len));
         there.then(|| self.committed(start, len))
     }

@@ -18,6 +18,8 @@
 
 mod append;
 mod compact;
+mod follow;
+mod merge;
 mod preconditions;
 mod read;
 #[cfg(all(test, not(loom)))]
@@ -36,11 +38,14 @@ use crate::store::{Closing, Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, NewRecord};
 pub use crate::format::state::{CursorState, SequenceSpan};
+pub use crate::log::{BatchBlock, RecordBatch, RecordRef, RecordRefs};
 pub use crate::log::{Compacted, Last};
-pub use crate::log::{CursorMove, Precondition, RecordBatch, RecordRef, RecordRefs, Visibility};
+pub use crate::log::{CursorMove, Precondition, Visibility};
 pub use compact::{COMPACTION_MEMORY, CompactOptions, TOMBSTONES_US};
+pub use follow::Follow;
+pub use merge::Merge;
 pub use preconditions::{KnownProducer, MAX_PRODUCER_NAME};
-pub use read::{Record, Scan, Skipped, Slice};
+pub use read::{Record, Scan, ScanRange, Skipped};
 pub(crate) use transaction::GroupPosition;
 pub use transaction::{Committed, Transaction};
 

@@ -1,84 +1,79 @@
 //! Reading records: one by offset, ranges, and scans that go on as the topic grows.
 //!
-//! A [`Record`] holds the map of its segment, so it stays valid after the topic, the store and
-//! the file are gone. Nothing is copied.
+//! Reading gives batches ([`RecordBatch`]). A [`Record`] refers to its batch, which holds the map of its
+//! segment, so it stays valid after the topic, the store and the file are gone. Nothing is copied.
+//! Several partitions at once: [`super::Merge`]; waiting for more: [`super::Follow`].
 
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::Decoded;
 use crate::format::address::Address;
-use crate::format::record::{RecordCursor as Records, RecordLayout, RecordSpan, headers};
 use crate::format::settings::TopicSettings;
-use crate::log::{BlockCursor, DataBlock, RecordBatch};
+use crate::log::{BatchBlock, BatchBuilder, BlockCursor, DataBlock};
+use crate::log::{RecordBatch, RecordRef, RecordRefs};
 use crate::segment::Check;
 use crate::store::Closing;
 
 use super::{Topic, Visibility};
 
-/// A committed record, where it lies in mapped memory.
+/// A committed record: its batch, and its place in that. A clone costs one reference.
 #[derive(Clone, Debug)]
 pub struct Record {
-    block: DataBlock,
-    parts: RecordLayout,
+    batch: RecordBatch,
+    at: RecordRef,
 }
 
 impl Record {
-    /// A record of a block whose parts were walked already, see [`DataBlock::records`].
+    /// A record of a batch.
     #[inline]
-    pub fn new(block: DataBlock, parts: RecordLayout) -> Self {
-        Self { block, parts }
+    pub fn new(batch: RecordBatch, at: RecordRef) -> Self {
+        Self { batch, at }
+    }
+
+    /// Number of its partition.
+    #[inline]
+    pub fn partition(&self) -> u32 {
+        self.batch.partition()
     }
 
     /// Its offset.
     #[inline]
     pub fn offset(&self) -> u64 {
-        self.block.first() + u64::from(self.parts.offset_delta)
+        self.batch.offset(&self.at)
     }
 
     /// Its value; `None` for a tombstone.
     #[inline]
     pub fn value(&self) -> Option<&[u8]> {
-        self.parts.value.clone().map(|range| &self.block.body()[range])
+        self.batch.value(&self.at)
     }
 
     /// Its key.
-    #[inline]
     pub fn key(&self) -> Option<&[u8]> {
-        self.parts.key.clone().map(|range| &self.block.body()[range])
+        self.batch.key(&self.at)
     }
 
     /// Its headers, in order.
     pub fn headers(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
-        headers(&self.block.body()[self.parts.headers.clone()])
+        self.batch.headers(&self.at)
     }
 
     /// When it happened, or else was appended: nanoseconds since 1970.
-    #[inline]
     pub fn timestamp_ns(&self) -> i64 {
-        self.parts.event_time_ns.unwrap_or_else(|| self.block.appended_ns())
+        self.batch.timestamp_ns(&self.at)
     }
 
     /// The block that it is in.
-    pub fn block(&self) -> &DataBlock {
-        &self.block
+    pub fn block(&self) -> BatchBlock<'_> {
+        self.batch.block_of(&self.at)
     }
 
-    /// Where its parts lie in the block's body.
-    pub fn parts(&self) -> &RecordLayout {
-        &self.parts
+    /// Its batch, and its place in that.
+    pub fn into_parts(self) -> (RecordBatch, RecordRef) {
+        (self.batch, self.at)
     }
-}
-
-/// Records of one block, within the bounds of a scan.
-#[derive(Clone, Debug)]
-pub struct Slice {
-    /// The block.
-    pub block: DataBlock,
-    /// Offsets wanted of it.
-    pub offsets: Range<u64>,
 }
 
 /// What a reader stepped over.
@@ -92,41 +87,57 @@ pub struct Skipped {
     pub offsets: Range<u64>,
 }
 
+/// Most records that a scan reads ahead of the one that it returns.
+const AHEAD: usize = 64;
+
 /// Goes through a partition from an offset on. At the end it returns `None`, and goes on when there
 /// is more, unless it was given an end.
+///
+/// As an iterator it returns records. After an error it stays where it is and returns the error again,
+/// until [`Scan::skip_damage`] steps over what is damaged. Records and [`Scan::next_batch`] may be mixed.
 ///
 /// Invariant: what it returns lies before `end`; where only what is durable is visible, `end` is an
 /// offset that was durable when it was set.
 #[derive(Debug)]
 pub struct Scan {
     cursor: BlockCursor,
-    /// What of the cursor's block is still to come.
-    rest: Remaining,
+    /// Something of the cursor's block is still to be put into a batch.
+    has_block: bool,
+    /// Offset with which the next batch begins.
+    read: u64,
+    /// What was read ahead, and how far of it was returned.
+    ahead: Option<(RecordBatch, RecordRefs)>,
+    /// Offset of the next record to be returned.
     next: u64,
     end: u64,
+    range: ScanRange,
     /// For messages.
     topic: Arc<TopicSettings>,
-    held_back: Option<HeldBack>,
+    /// How far the log was durable when `end` was set, where no more is visible.
+    durable: Option<Address>,
     /// A scan is a handle of its log too; dropped right behind the cursor.
     _closing: Option<Closing>,
 }
 
-/// What a scan waits for that reads only what is on the medium.
-#[derive(Debug)]
-struct HeldBack {
-    topic: u32,
-    /// How far the log was durable when `end` was set.
-    durable: Address,
-    /// Where it ends in any case.
-    last: u64,
+/// What of a partition to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanRange {
+    /// Number of the partition.
+    pub partition: u32,
+    /// Offset to begin with.
+    pub from: u64,
+    /// Offset to end before; without one reading goes on as records are appended.
+    pub end: Option<u64>,
 }
 
-#[derive(Debug)]
-enum Remaining {
-    Nothing,
-    /// All of it, not looked at yet.
-    Whole,
-    Records(Records),
+impl Iterator for Scan {
+    type Item = Result<Record>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next_ref().transpose()?;
+        Some(next.map(|(batch, at)| Record::new(batch.clone(), at)))
+    }
 }
 
 impl Scan {
@@ -136,201 +147,202 @@ impl Scan {
         self.next
     }
 
-    /// The next record; `None` at the end.
+    /// What is still to be read.
+    pub fn range(&self) -> ScanRange {
+        ScanRange { from: self.next, ..self.range }
+    }
+
+    /// The next record as its batch and its place in that, which costs no reference; `None` at the end.
     ///
     /// # Errors
     /// `Corrupt`, `NeedsRecovery`, `Newer`: the scan stays where it is, and [`Scan::skip_damage`] goes
     /// on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
     #[inline]
-    pub fn next_record(&mut self) -> Result<Option<Record>> {
-        let next = self.next_parts()?;
-        Ok(next.map(|(block, parts)| Record { block: block.clone(), parts }))
-    }
-
-    /// The next record as its block, which is not cloned, and where its parts lie in it.
-    ///
-    /// # Errors
-    /// As [`Scan::next_record`].
-    #[inline]
-    pub fn next_parts(&mut self) -> Result<Option<(&DataBlock, RecordLayout)>> {
-        let next = self.advance(Records::next, |parts| parts.offset_delta)?;
-        Ok(next.map(|parts| (self.cursor.block(), parts)))
-    }
-
-    /// The next record as its block and its place in that: the least that can be told of it, and
-    /// the cheapest way through many. [`DataBlock::parts_of`] tells the rest.
-    ///
-    /// # Errors
-    /// As [`Scan::next_record`].
-    #[inline]
-    pub fn next_spot(&mut self) -> Result<Option<(&DataBlock, RecordSpan)>> {
-        let next = self.advance(Records::next_spot, |spot| spot.offset_delta)?;
-        Ok(next.map(|spot| (self.cursor.block(), spot)))
-    }
-
-    #[inline(always)]
-    fn advance<T>(
-        &mut self,
-        next: impl Fn(&mut Records, &[u8]) -> Decoded<Option<T>>,
-        delta: impl Fn(&T) -> u32,
-    ) -> Result<Option<T>> {
-        while self.next < self.end || self.reaches_further()? {
-            let Remaining::Records(records) = &mut self.rest else {
-                if !self.has_block()? {
-                    return Ok(None);
+    pub fn next_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
+        let found = loop {
+            if let Some((batch, refs)) = &mut self.ahead {
+                if let Some(at) = refs.next(batch)? {
+                    self.next = batch.offset(&at) + 1;
+                    break at;
                 }
-                self.rest = Remaining::Records(self.cursor.block().records()?);
-                continue;
-            };
-            let block = self.cursor.block();
-            let found = next(records, block.body()).map_err(|what| block.damaged(what))?;
-            let Some(found) = found else {
-                self.next = self.next.max(block.end());
-                self.rest = Remaining::Nothing;
-                continue;
-            };
-            let offset = block.first() + u64::from(delta(&found));
-            if offset >= self.end {
-                // Should the end move, the block is gone through again from there.
-                (self.next, self.rest) = (self.end, Remaining::Whole);
-            } else if offset >= self.next {
-                self.next = offset + 1;
-                return Ok(Some(found));
+            }
+            if !self.read_ahead()? {
+                return Ok(None);
+            }
+        };
+        Ok(self.batch().map(|batch| (batch, found)))
+    }
+
+    /// The batch that [`Scan::next_ref`] returned last.
+    #[inline]
+    pub(super) fn batch(&self) -> Option<&RecordBatch> {
+        self.ahead.as_ref().map(|(batch, _)| batch)
+    }
+
+    #[inline(never)]
+    fn read_ahead(&mut self) -> Result<bool> {
+        (self.ahead, self.next) = (None, self.read);
+        // What is damaged is met where it stands.
+        self.ahead = self.read_batch(AHEAD, false)?.map(|batch| (batch, RecordRefs::default()));
+        Ok(self.ahead.is_some())
+    }
+
+    /// The records of the next blocks, of one segment and of as many as were asked for: the last block
+    /// is not divided, so there may be more. A batch ends before an error, which the next call returns.
+    /// `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Scan::next_ref`].
+    pub fn next_batch(&mut self, records: usize) -> Result<Option<RecordBatch>> {
+        if let Some((batch, refs)) = self.ahead.take() {
+            if !refs.is_done(&batch) {
+                self.go_to(self.next)?;
+            }
+        }
+        let batch = self.read_batch(records, true)?;
+        self.next = self.read;
+        Ok(batch)
+    }
+
+    /// Read on from an offset, which is not less than the one that it was made for.
+    ///
+    /// # Errors
+    /// As [`Topic::scan`].
+    pub(super) fn go_to(&mut self, offset: u64) -> Result<()> {
+        self.cursor.go_to(offset).map_err(|error| topic_error(error, &self.topic))?;
+        (self.ahead, self.has_block, self.read, self.next) = (None, false, offset, offset);
+        Ok(())
+    }
+
+    /// The next blocks of which there are records. Of blocks that were not verified only what can be read
+    /// where `careful`.
+    fn read_batch(&mut self, records: usize, careful: bool) -> Result<Option<RecordBatch>> {
+        // What a writer committed, bit for bit, is sound.
+        let careful = careful && !self.cursor.verifies();
+        while self.has_wanted()? {
+            let wanted = self.wanted(careful)?;
+            let left = usize::try_from(self.end - wanted.start).unwrap_or(usize::MAX);
+            let (block, partition) = (self.cursor.block(), self.range.partition);
+            let mut batch = BatchBuilder::new(block, partition, &wanted, records.min(left))?;
+            self.take(&wanted);
+            while batch.len() < records && matches!(self.has_wanted(), Ok(true)) {
+                let (Ok(wanted), block) = (self.wanted(careful), self.cursor.block()) else {
+                    break;
+                };
+                if !batch.takes(block) || batch.push(block, &wanted).is_err() {
+                    break;
+                }
+                self.take(&wanted);
+            }
+            // Compaction may have left nothing of some blocks.
+            if batch.len() > 0 {
+                return Ok(Some(batch.finish()));
             }
         }
         Ok(None)
     }
 
-    /// At the end: whether it lies further now, because more of the log is on the medium. It costs a
-    /// load where that is not so.
-    #[cold]
-    fn reaches_further(&mut self) -> Result<bool> {
-        let Some(held) = &mut self.held_back else { return Ok(false) };
-        let log = self.cursor.log();
-        let durable = log.durable().unwrap_or_default();
-        if self.end == held.last || durable <= held.durable {
-            return Ok(false);
-        }
-        self.end = log.offset_at(held.topic, durable)?.max(self.end).min(held.last);
-        held.durable = durable;
-        Ok(self.next < self.end)
-    }
-
-    /// Have a block of which something is to come; false at the end.
+    /// What is wanted of the cursor's block.
     #[inline(always)]
-    fn has_block(&mut self) -> Result<bool> {
-        if matches!(self.rest, Remaining::Nothing) {
-            let next = self.cursor.next_block();
-            if next.map_err(|error| topic_error(error, &self.topic))?.is_some() {
-                self.rest = Remaining::Whole;
-            }
-        }
-        Ok(!matches!(self.rest, Remaining::Nothing))
-    }
-
-    /// The next block, or what is wanted of it; `None` at the end. Do not mix with
-    /// [`Scan::next_record`] within one block: what that returned already is left out.
-    ///
-    /// # Errors
-    /// As [`Scan::next_record`].
-    #[inline]
-    pub fn next_slice(&mut self) -> Result<Option<Slice>> {
-        if !self.has_wanted()? {
-            return Ok(None);
-        }
-        let block = self.cursor.block().clone();
-        let offsets = self.wanted_of(&block);
-        self.take(&offsets);
-        Ok(Some(Slice { block, offsets }))
-    }
-
-    /// The records of the next blocks, until there are as many as asked for, the segment ends, or
-    /// something is wrong, about which the next call then tells; `None` at the end. Do not mix with
-    /// [`Scan::next_record`] within one block, as with [`Scan::next_slice`].
-    ///
-    /// # Errors
-    /// As [`Scan::next_record`].
-    pub fn next_run(&mut self, records: usize) -> Result<Option<RecordBatch>> {
-        if !self.has_wanted()? {
-            return Ok(None);
-        }
-        let wanted = self.sound()?;
-        let left = usize::try_from(self.end - wanted.start).unwrap_or(usize::MAX);
-        let mut run = RecordBatch::new(self.cursor.block(), &wanted, records.min(left))?;
-        self.take_part(&wanted);
-        while run.len() < records && matches!(self.has_wanted(), Ok(true)) {
-            let (Ok(wanted), block) = (self.sound(), self.cursor.block()) else { break };
-            if !run.takes(block) || run.push(block, &wanted).is_err() {
-                break;
-            }
-            self.take_part(&wanted);
-        }
-        Ok(Some(run))
-    }
-
-    /// What is wanted of the cursor's block, up to a record that is damaged.
-    #[inline(always)]
-    fn sound(&self) -> Result<Range<u64>> {
-        let block = self.cursor.block();
-        let wanted = self.wanted_of(block);
-        // What a writer committed, bit for bit, is sound.
-        if self.cursor.verifies() { Ok(wanted) } else { block.sound_part(wanted) }
+    fn wanted(&self, careful: bool) -> Result<Range<u64>> {
+        let (block, wanted) = (self.cursor.block(), self.wanted_of(self.cursor.block()));
+        if careful { block.sound_part(wanted) } else { Ok(wanted) }
     }
 
     /// Have a block of which something is wanted; false at the end.
     #[inline(always)]
     fn has_wanted(&mut self) -> Result<bool> {
-        while (self.next < self.end || self.reaches_further()?) && self.has_block()? {
+        while self.read < self.end || self.reaches_further()? {
+            if !self.has_block {
+                let next = self.cursor.next_block();
+                if next.map_err(|error| topic_error(error, &self.topic))?.is_none() {
+                    return Ok(false);
+                }
+                self.has_block = true;
+            }
             if !self.wanted_of(self.cursor.block()).is_empty() {
                 return Ok(true);
             }
-            self.rest = Remaining::Nothing;
+            self.has_block = false;
         }
         Ok(false)
     }
 
     #[inline(always)]
     fn wanted_of(&self, block: &DataBlock) -> Range<u64> {
-        block.first().max(self.next)..block.end().min(self.end)
+        block.first().max(self.read)..block.end().min(self.end)
     }
 
+    /// Go on behind a part of the cursor's block; of what is left of it the next call tells.
     #[inline(always)]
-    fn take(&mut self, wanted: &Range<u64>) {
-        self.rest = Remaining::Nothing;
-        self.next = wanted.end;
+    fn take(&mut self, part: &Range<u64>) {
+        // Should the end move, the rest of a block is wanted.
+        self.has_block = part.end < self.cursor.block().end();
+        self.read = part.end;
     }
 
-    /// As [`Scan::take`]; of what is behind it in the block the next call tells.
-    #[inline(always)]
-    fn take_part(&mut self, part: &Range<u64>) {
-        let whole = part.end == self.wanted_of(self.cursor.block()).end;
-        self.rest = if whole { Remaining::Nothing } else { Remaining::Whole };
-        self.next = part.end;
+    /// At the end: whether it lies further now, because more of the log is on the medium. It costs a
+    /// load where that is not so.
+    #[cold]
+    fn reaches_further(&mut self) -> Result<bool> {
+        let Some(seen) = self.durable else { return Ok(false) };
+        let (log, last) = (self.cursor.log(), self.range.end.unwrap_or(u64::MAX));
+        let durable = log.durable().unwrap_or_default();
+        if self.end == last || durable <= seen {
+            return Ok(false);
+        }
+        self.end = log.offset_at(self.cursor.topic(), durable)?.max(self.end).min(last);
+        self.durable = Some(durable);
+        Ok(self.read < self.end)
     }
 
     /// Step over damage to the next sound block, for readers that were told to; says what they lose.
     /// It goes on with the end of those offsets.
     ///
     /// # Errors
-    /// As [`Scan::next_record`], where the next block is damaged as well: ask again.
+    /// As [`Scan::next_ref`], where the next block is damaged as well: ask again.
     pub fn skip_damage(&mut self) -> Result<Skipped> {
         let lost_from = self.next;
-        let (path, position, on) = match std::mem::replace(&mut self.rest, Remaining::Nothing) {
-            Remaining::Nothing => {
-                let position = self.cursor.address().position();
-                (self.cursor.path().to_path_buf(), position, self.cursor.skip_damage()?)
-            }
-            // A sound block of what cannot be read: the cursor is past it already.
-            Remaining::Whole | Remaining::Records(_) => {
-                let block = self.cursor.block();
-                (block.path().to_path_buf(), block.position(), block.end())
-            }
+        if let Some((batch, refs)) = &mut self.ahead
+            && !refs.is_done(batch)
+        {
+            // A block that is what its writer committed, and of which a record cannot be read.
+            let (block, end) = refs.skip_block(batch);
+            self.next = end.max(lost_from);
+            let (path, position) = (block.path().to_path_buf(), block.position());
+            return Ok(Skipped { path, position, offsets: lost_from..self.next });
+        }
+        self.ahead = None;
+        let (path, position, on) = if std::mem::take(&mut self.has_block) {
+            let block = self.cursor.block();
+            (block.path().to_path_buf(), block.position(), block.end())
+        } else {
+            let position = self.cursor.address().position();
+            (self.cursor.path().to_path_buf(), position, self.cursor.skip_damage()?)
         };
         self.next = on.max(lost_from);
+        self.read = self.next;
         Ok(Skipped { path, position, offsets: lost_from..self.next })
     }
 
-    /// Where it stands in the log.
+    /// Step over damage, of several blocks too.
+    ///
+    /// # Errors
+    /// As [`Scan::next_ref`], where nothing can be read behind it.
+    pub fn step_over(&mut self) -> Result<Skipped> {
+        let (path, first) = (self.cursor.path().to_path_buf(), self.cursor.address());
+        let mut before = first;
+        let mut skipped = self.skip_damage();
+        while matches!(skipped, Err(Error::Corrupt { .. })) && self.cursor.address() > before {
+            before = self.cursor.address();
+            let (path, position) = (path.clone(), first.position());
+            let more = self.skip_damage();
+            skipped = more.map(|more| Skipped { path, position, ..more });
+        }
+        skipped
+    }
+
+    /// Where it stands in the log: behind what was read ahead.
     pub fn cursor(&self) -> &BlockCursor {
         &self.cursor
     }
@@ -385,10 +397,11 @@ impl Topic {
         let Some(block) = block else {
             return Err(self.out_of_range(partition, offset.into())?);
         };
-        let Some(parts) = block.find(offset)? else {
+        let Some(span) = block.find(offset)? else {
             return Err(Error::Compacted { topic: self.name().to_owned(), offset });
         };
-        Ok(Record { block: block.clone(), parts })
+        let (batch, at) = RecordBatch::one(block, partition, span)?;
+        Ok(Record { batch, at })
     }
 
     fn is_visible(&self, block: &DataBlock) -> bool {
@@ -406,30 +419,27 @@ impl Topic {
         Ok(Error::OffsetOutOfRange { topic, partition, offset, first, end })
     }
 
-    /// Go through a partition from an offset on. With an `end` it stops there; without one it goes on
+    /// Go through a partition from an offset on. With a `last` it stops before that; without one it goes on
     /// as records are appended.
     ///
     /// # Errors
     /// `OffsetOutOfRange` for what retention took or was never written (the end itself is fine);
     /// `Corrupt`, `NeedsRecovery`, `Newer`.
-    pub fn scan(&self, partition: u32, from: u64, end: Option<u64>) -> Result<Scan> {
+    pub fn scan(&self, partition: u32, from: u64, last: Option<u64>) -> Result<Scan> {
         let number = self.number(partition)?;
         if from < self.first(partition)? {
             return Err(self.out_of_range(partition, from.into())?);
         }
         let cursor = self.log.cursor_at(number, from, self.check);
         let cursor = cursor.map_err(|error| self.topic_error(error))?;
-        let (rest, last, _closing) =
-            (Remaining::Nothing, end.unwrap_or(u64::MAX), self._closing.clone());
-        let (end, held_back) = match self.visibility {
-            Visibility::Committed => (last, None),
-            Visibility::Durable => {
-                let durable = Address::default();
-                (0, Some(HeldBack { topic: number, durable, last }))
-            }
+        let (end, durable) = match self.visibility {
+            Visibility::Committed => (last.unwrap_or(u64::MAX), None),
+            Visibility::Durable => (0, Some(Address::default())),
         };
-        let topic = Arc::clone(&self.settings);
-        Ok(Scan { cursor, rest, next: from, end, topic, held_back, _closing })
+        let (topic, _closing) = (Arc::clone(&self.settings), self._closing.clone());
+        let (has_block, ahead, read, next) = (false, None, from, from);
+        let range = ScanRange { partition, from, end: last };
+        Ok(Scan { cursor, has_block, read, ahead, next, end, range, topic, durable, _closing })
     }
 
     /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.

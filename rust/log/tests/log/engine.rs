@@ -74,7 +74,7 @@ fn any_offset_is_found_through_the_index() {
             let mut cursor = log.cursor_at(0, offset, Check::Full).unwrap();
             let block = cursor.next_block().unwrap().unwrap();
             let parts = block.find(offset).unwrap().unwrap();
-            assert_eq!(block.body()[parts.value.unwrap()], value(offset));
+            assert_eq!(block.body()[parts.value().unwrap()], value(offset));
         }
         let mut cursor = log.cursor_at(1, 1999, Check::Full).unwrap();
         let block = cursor.next_block().unwrap().unwrap();

@@ -26,7 +26,7 @@ fn look_up(log: &Arc<Log>, offset: u64, check: Check) -> Result<Vec<u8>, Error> 
     let block = cursor.next_block()?.expect("it was written");
     assert!((block.first()..block.end()).contains(&offset), "{offset} is looked up");
     let parts = block.find(offset)?.expect("nothing was compacted");
-    Ok(block.body()[parts.value.unwrap()].to_vec())
+    Ok(block.body()[parts.value().unwrap()].to_vec())
 }
 
 #[test]

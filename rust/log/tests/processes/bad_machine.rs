@@ -135,14 +135,14 @@ fn scan_long(path: &Path) {
     let (before, mut most) = (resident(), 0);
     let (mut scan, mut first) = (topic.scan(0, 0, None).unwrap(), None);
     for i in 0..LONG.2 {
-        let record = scan.next_record().unwrap().unwrap();
+        let record = scan.next().transpose().unwrap().unwrap();
         assert!(record.value() == Some(&long_value(i)), "{i}");
         first.get_or_insert(record);
         if i % 16 == 0 {
             most = most.max(resident().saturating_sub(before));
         }
     }
-    assert!(scan.next_record().unwrap().is_none());
+    assert!(scan.next().transpose().unwrap().is_none());
     // That of the first record, which is held, the one that is read, and the one before it.
     assert!(most <= 4 * LONG.0, "{most} bytes of {} were resident", LONG.2 * LONG.1 as u64);
     assert!(first.unwrap().value() == Some(&long_value(0)), "a view outlives its pages");

@@ -237,7 +237,7 @@ fn readers_and_followers_of_a_removed_store_are_told() {
         let more = Address(seen.0 + 8);
         expect_removed(log.wait_for_durable(more, Some(SOON), &|| false));
     }
-    let record = reading.scan(0, 0, None).unwrap().next_record().unwrap().unwrap();
+    let record = reading.scan(0, 0, None).unwrap().next().transpose().unwrap().unwrap();
     assert_eq!(record.value(), Some(&b"two coffees"[..]), "what is open stays readable");
 }
 

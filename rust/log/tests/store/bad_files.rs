@@ -308,11 +308,11 @@ fn a_reader_that_skips_damage_is_told_what_it_lost() {
         let mut scan = orders.scan(0, 0, None).unwrap();
         let (mut found, mut skipped) = (0, Vec::new());
         loop {
-            match scan.next_record() {
+            match scan.next().transpose() {
                 Ok(Some(_)) => found += 1,
                 Ok(None) => break,
                 Err(error) => {
-                    let again = scan.next_record().unwrap_err();
+                    let again = scan.next().transpose().unwrap_err();
                     assert_eq!(again.to_string(), error.to_string(), "it stays where it is");
                     let lost = scan.skip_damage().unwrap();
                     assert_eq!(lost.path, hurt);

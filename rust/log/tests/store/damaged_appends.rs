@@ -150,7 +150,7 @@ fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
         assert_eq!(repaired(false), told);
         let store = open(&storage, Path::new(PATH)).unwrap();
         let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
-        let read = orders.scan(0, 0, None).unwrap().next_record().unwrap().unwrap();
+        let read = orders.scan(0, 0, None).unwrap().next().transpose().unwrap().unwrap();
         assert_eq!(read.value(), Some(value(0).as_slice()));
         assert!(orders.append(0, &NewRecord::value(b"new"), None).unwrap() >= 20, "{bad:?}");
     }
@@ -171,7 +171,7 @@ fn a_repair_that_is_refused_a_read_once_cuts_nothing() {
         let store = open(&storage, Path::new(PATH)).unwrap();
         let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
         let mut scan = orders.scan(0, 0, None).unwrap();
-        let found = (0..).take_while(|_| scan.next_record().unwrap().is_some()).count();
+        let found = (0..).take_while(|_| scan.next().transpose().unwrap().is_some()).count();
         assert_eq!((orders.end(0).unwrap(), found), (4, 4), "{fault:?}: {told:?}");
         reads
     };

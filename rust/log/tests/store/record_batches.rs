@@ -32,7 +32,7 @@ fn filled(root: &std::path::Path) -> Topic {
 
 fn one_by_one(mut scan: Scan) -> Vec<Told> {
     let mut told = Vec::new();
-    while let Some(record) = scan.next_record().unwrap() {
+    while let Some(record) = scan.next().transpose().unwrap() {
         let (value, key) = (record.value().map(<[u8]>::to_vec), record.key().map(<[u8]>::to_vec));
         told.push((record.offset(), value, key, record.timestamp_ns()));
     }
@@ -43,10 +43,9 @@ fn tell(run: &RecordBatch) -> Vec<Told> {
     let (mut places, mut told) = (RecordRefs::default(), Vec::new());
     while let Some(place) = places.next(run).unwrap() {
         assert_eq!(run.record(told.len()).unwrap(), Some(place));
-        let parts = run.parts(&place).unwrap();
-        let key = parts.key.map(|key| run.body_of(&place)[key].to_vec());
-        let time = parts.event_time_ns.unwrap_or_else(|| run.appended_ns(&place));
-        told.push((run.offset(&place), run.value(&place).map(<[u8]>::to_vec), key, time));
+        let (value, key) = (run.value(&place), run.key(&place));
+        let (value, key) = (value.map(<[u8]>::to_vec), key.map(<[u8]>::to_vec));
+        told.push((run.offset(&place), value, key, run.timestamp_ns(&place)));
     }
     assert_eq!((run.len(), run.record(run.len()).unwrap()), (told.len(), None));
     let offsets: Vec<_> = told.iter().map(|record| record.0).collect();
@@ -65,7 +64,7 @@ fn runs_hold_the_records_that_a_scan_hands_out_one_by_one() {
         let wanted = one_by_one(topic.scan(0, from, until).unwrap());
         let mut scan = topic.scan(0, from, until).unwrap();
         let (mut found, mut runs) = (Vec::new(), 0);
-        while let Some(run) = scan.next_run(size).unwrap() {
+        while let Some(run) = scan.next_batch(size).unwrap() {
             found.extend(tell(&run));
             runs += 1;
         }
@@ -73,8 +72,8 @@ fn runs_hold_the_records_that_a_scan_hands_out_one_by_one() {
         assert!(runs * (size + 3) >= found.len(), "no run is much larger than asked for");
     }
     let mut scan = topic.scan(0, 0, None).unwrap();
-    scan.next_record().unwrap();
-    assert_eq!(scan.next_run(1).unwrap().unwrap().offsets(), 1..3, "what is left of a block");
+    scan.next().transpose().unwrap();
+    assert_eq!(scan.next_batch(1).unwrap().unwrap().offsets(), 1..3, "what is left of a block");
 }
 
 #[test]
@@ -82,19 +81,19 @@ fn a_run_ends_before_damage_and_the_next_call_tells_of_it() {
     let root = tempfile::tempdir().unwrap();
     let topic = filled(root.path());
     let mut scan = topic.scan(0, 0, None).unwrap();
-    let (at, path) = (scan.next_run(20).unwrap().unwrap().offsets().end, scan.cursor().path());
+    let (at, path) = (scan.next_batch(20).unwrap().unwrap().offsets().end, scan.cursor().path());
     let position = scan.cursor().address().position();
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.write_all_at(&[0xff], position + 40).unwrap();
     let mut scan = topic.scan(0, 0, None).unwrap();
-    let run = scan.next_run(1000).unwrap().unwrap();
+    let run = scan.next_batch(1000).unwrap().unwrap();
     assert_eq!(run.offsets(), 0..at);
     drop(topic);
     assert_eq!(tell(&run).len() as u64, at, "a run outlives its topic");
     for _ in 0..2 {
-        let error = scan.next_run(1000).unwrap_err();
+        let error = scan.next_batch(1000).unwrap_err();
         assert!(matches!(error, Error::Corrupt { position: there, .. } if there == position));
     }
     let skipped = scan.skip_damage().unwrap();
-    assert_eq!(scan.next_run(1).unwrap().unwrap().offsets().start, skipped.offsets.end);
+    assert_eq!(scan.next_batch(1).unwrap().unwrap().offsets().start, skipped.offsets.end);
 }

@@ -108,7 +108,7 @@ fn a_topic_whose_first_records_came_in_a_group_is_read_by_whoever_opens_it_later
         assert_eq!(late.get(1, 5).unwrap().value(), Some(&b"c"[..]));
         assert_eq!(late.offset_at_time(1, time + 1).unwrap(), None);
         let mut scan = late.scan(1, 3, None).unwrap();
-        assert_eq!(scan.next_record().unwrap().unwrap().value(), Some(&b"c"[..]));
+        assert_eq!(scan.next().transpose().unwrap().unwrap().value(), Some(&b"c"[..]));
     }
 }
 

@@ -30,7 +30,7 @@ fn by_hand(storage: &Arc<dyn Storage>, path: &Path) -> (Topic, Topic) {
 
 /// Read on to the end; how far it came.
 fn drain(scan: &mut Scan) -> u64 {
-    while let Some(record) = scan.next_record().unwrap() {
+    while let Some(record) = scan.next().transpose().unwrap() {
         assert_eq!(record.value(), Some(value(record.offset()).as_slice()));
     }
     scan.next_offset()
@@ -86,8 +86,8 @@ fn all_that_a_durable_handle_says_ends_with_what_is_on_the_medium() {
         let scan = |end| durable.scan(0, 1, end).unwrap();
         let (mut records, mut slices, mut runs) = (scan(None), scan(Some(4)), scan(None));
         assert_eq!(drain(&mut records), 3);
-        while slices.next_slice().unwrap().is_some() {}
-        while runs.next_run(100).unwrap().is_some() {}
+        while slices.next_batch(1).unwrap().is_some() {}
+        while runs.next_batch(100).unwrap().is_some() {}
         assert_eq!((slices.next_offset(), runs.next_offset()), (3, 3));
         orders.flush().unwrap();
         assert_eq!((drain(&mut records), drain(&mut slices), drain(&mut runs)), (5, 4, 5));
@@ -119,6 +119,11 @@ fn waiting(topic: &Topic) -> u64 {
     let storage = topic.store().storage();
     let page = storage.open(&topic.log().dir().join("control"), OpenMode::ReadWrite).unwrap();
     page.map(4096, MapAccess::Read).unwrap().load(at::WAITING)
+}
+
+/// True when a follower sleeps on the log.
+pub fn is_asleep(topic: &Topic) -> bool {
+    waiting(topic) & FOLLOWERS != 0
 }
 
 #[test]

@@ -54,10 +54,10 @@ pub fn assert_holds(topic: &Topic, end: u64) {
     assert_eq!(topic.end(0).unwrap(), end);
     let mut scan = topic.scan(0, 0, None).unwrap();
     for i in 0..end {
-        let record = scan.next_record().unwrap().unwrap();
+        let record = scan.next().transpose().unwrap().unwrap();
         assert_eq!((record.offset(), record.value()), (i, Some(value(i).as_slice())));
     }
-    assert!(scan.next_record().unwrap().is_none());
+    assert!(scan.next().transpose().unwrap().is_none());
 }
 
 /// Offsets that a scan finds up to its first error.
@@ -68,7 +68,7 @@ pub fn read_until_error(topic: &Topic) -> (Vec<u64>, Option<Error>) {
         Err(error) => return (found, Some(error)),
     };
     loop {
-        match scan.next_record() {
+        match scan.next().transpose() {
             Ok(Some(record)) => found.push(record.offset()),
             Ok(None) => return (found, None),
             Err(error) => return (found, Some(error)),

@@ -79,7 +79,7 @@ impl Look<'_> {
     fn partition(&mut self, topic: &Topic, partition: u32) -> Result<bool, String> {
         let stopped = match topic.scan(partition, 0, None) {
             Ok(mut scan) => loop {
-                match scan.next_record() {
+                match scan.next().transpose() {
                     Ok(Some(record)) => self.record(&record)?,
                     Ok(None) => return Ok(false),
                     Err(error) => break error,

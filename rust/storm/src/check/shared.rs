@@ -42,7 +42,7 @@ fn number(value: Option<&[u8]>) -> Option<u64> {
 fn check_steps(steps: &Topic) -> Result<(), Wrong> {
     let mut scan = steps.scan(0, 0, None)?;
     let mut next = 0;
-    while let Some(record) = scan.next_record()? {
+    while let Some(record) = scan.next().transpose()? {
         if number(record.value()) != Some(next) {
             return Err(format!("where step {next} should be is {:?}", record.value()).into());
         }
@@ -58,7 +58,7 @@ fn check_steps(steps: &Topic) -> Result<(), Wrong> {
 fn check_sunk(sunk: &Topic) -> Result<(), Wrong> {
     let mut scan = sunk.scan(0, 0, None)?;
     let mut found = Vec::new();
-    while let Some(record) = scan.next_record()? {
+    while let Some(record) = scan.next().transpose()? {
         found.extend(number(record.value()));
     }
     let last = last_token(sunk, NAME)?.map_or(0, |token| token.version);
@@ -74,7 +74,7 @@ fn check_keys(keys: &Topic, shared: &Shared) -> Result<(), Wrong> {
     let mut newest = BTreeMap::new();
     let mut scan = keys.scan(0, 0, None)?;
     loop {
-        match scan.next_record() {
+        match scan.next().transpose() {
             Ok(Some(record)) => newest.insert(number(record.key()), record.offset() + 1),
             Ok(None) => break,
             Err(error) => return Err(error.into()),

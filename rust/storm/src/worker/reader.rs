@@ -52,7 +52,7 @@ impl Stand {
 
     fn try_read_on(&mut self, seen: &mut Seen) -> Result<u64, Wrong> {
         let began = self.next;
-        while let Some(record) = self.scan.next_record()? {
+        while let Some(record) = self.scan.next().transpose()? {
             if record.offset() != self.next {
                 let (next, found, place) = (self.next, record.offset(), self.place);
                 return Err(format!("{place:?}: offset {found} came where {next} was due").into());

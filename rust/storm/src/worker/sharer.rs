@@ -254,7 +254,7 @@ impl Sharer<'_> {
         let GroupPartition { partition, mut next, .. } = part;
         let mut scan = work.scan(partition, next, None)?;
         for _ in 0..self.random.magnitude(6) {
-            let Some(record) = scan.next_record()? else { break };
+            let Some(record) = scan.next().transpose()? else { break };
             if record.offset() != next {
                 let found = record.offset();
                 return Err(

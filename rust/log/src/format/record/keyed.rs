@@ -24,7 +24,7 @@ impl KeyedPlace {
     }
 
     #[inline(always)]
-    fn new(start: usize, len: usize) -> Self {
+    pub(super) fn new(start: usize, len: usize) -> Self {
         Self { start: start as u32, len: len as u32 + 1 }
     }
 
@@ -46,11 +46,17 @@ impl KeyedPlace {
         self.len <= 1
     }
 
+    /// Where the bytes stand.
+    #[inline(always)]
+    pub fn range(self) -> Option<std::ops::Range<usize>> {
+        let start = self.start as usize;
+        self.is_some().then(|| start..start + self.len() as usize)
+    }
+
     /// The bytes, of the body in which it was found.
     #[inline(always)]
     pub fn bytes(self, body: &[u8]) -> Option<&[u8]> {
-        let start = self.start as usize;
-        self.is_some().then(|| &body[start..start + self.len() as usize])
+        self.range().map(|range| &body[range])
     }
 }
 

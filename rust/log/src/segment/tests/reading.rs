@@ -213,13 +213,14 @@ fn all_from_one_body_to_the_end_of_a_later_one_is_read_through() {
     for reading in BOTH {
         let segment = draft.open(reading);
         let block = |i: usize| segment.block(places[i], Check::Full).unwrap().unwrap();
+        let extent = |i: usize| segment.extent(&block(i));
         for (first, last) in [(0, 0), (0, 1), (1, 2), (0, 2)] {
             let end = block(last).body() as usize + bodies[last].len();
             let whole = &file[block(first).body() as usize..end];
-            assert!(segment.through(&block(first), &block(last)) == Some(whole), "{reading:?}");
+            assert!(segment.through(&extent(first), &extent(last)) == Some(whole), "{reading:?}");
             assert!(whole.starts_with(&bodies[first]) && whole.ends_with(&bodies[last]));
         }
-        assert_eq!(segment.through(&block(1), &block(0)), None, "the wrong way round");
+        assert_eq!(segment.through(&extent(1), &extent(0)), None, "the wrong way round");
     }
 }
 
@@ -232,7 +233,8 @@ fn who_cannot_read_what_lies_between_two_blocks_does_not_read_through() {
     let faulty = FaultyStorage::over_memory(draft.memory.clone());
     faulty.spoil(&draft.path(), 2 * PAGE + 8..2 * PAGE + 16).unwrap();
     let segment = draft.open_on(&faulty, Reading::Pread);
-    let [first, last] = [first, last].map(|at| segment.block(at, Check::Full).unwrap().unwrap());
+    let block = |at| segment.block(at, Check::Full).unwrap().unwrap();
+    let [first, last] = [first, last].map(|at| segment.extent(&block(at)));
     assert_eq!(segment.through(&first, &last), None);
     faulty.heal();
     assert!(segment.through(&first, &last).is_some());

@@ -182,12 +182,15 @@ fn a_lost_segment_stops_opening_and_repair_goes_on_beyond_it() {
         fill(&orders, 600, 700);
         let mut scan = orders.scan(0, 0, None).unwrap();
         for i in 0..found.len() as u64 {
-            assert_eq!(scan.next_record().unwrap().unwrap().offset(), i);
+            assert_eq!(scan.next().transpose().unwrap().unwrap().offset(), i);
         }
-        assert!(scan.next_record().is_err());
+        assert!(scan.next().transpose().is_err());
         assert_eq!(scan.skip_damage().unwrap().offsets, found.len() as u64..600);
         for i in 600..700 {
-            assert_eq!(scan.next_record().unwrap().unwrap().value(), Some(value(i).as_slice()));
+            assert_eq!(
+                scan.next().transpose().unwrap().unwrap().value(),
+                Some(value(i).as_slice())
+            );
         }
         let found = store.verify(None, &mut quietly).unwrap();
         let lost: Vec<_> = found.all_findings().filter_map(|f| f.offsets.clone()).collect();
@@ -213,7 +216,7 @@ fn what_cannot_be_mended_is_told() {
 /// What a reader gets of a topic: offsets, times and values.
 fn all_of(topic: &Topic) -> Vec<(u64, i64, Vec<u8>)> {
     let mut scan = topic.scan(0, 0, None).unwrap();
-    let next = || scan.next_record().unwrap();
+    let next = || scan.next().transpose().unwrap();
     let told = |record: Record| {
         let value = record.value().unwrap().to_vec();
         (record.offset(), record.timestamp_ns(), value)

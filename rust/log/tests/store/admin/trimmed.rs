@@ -13,10 +13,10 @@ fn holds(topic: &Topic, first: u64, end: u64) {
     assert_eq!((topic.first(0).unwrap(), topic.end(0).unwrap()), (first, end));
     let mut scan = topic.scan(0, first, None).unwrap();
     for i in first..end {
-        let record = scan.next_record().unwrap().unwrap();
+        let record = scan.next().transpose().unwrap().unwrap();
         assert_eq!((record.offset(), record.value()), (i, Some(value(i).as_slice())));
     }
-    assert!(scan.next_record().unwrap().is_none());
+    assert!(scan.next().transpose().unwrap().is_none());
     for gone in [0, first.saturating_sub(1)] {
         for error in [topic.get(0, gone).map(drop), topic.scan(0, gone, None).map(drop)] {
             let error = error.unwrap_err();
@@ -113,7 +113,7 @@ fn a_backup_and_a_verification_beside_trims_are_whole() {
                     assert!(first > 0 || end >= 200);
                     let mut scan = copied.scan(0, first, None).unwrap();
                     for i in first..end {
-                        let record = scan.next_record().unwrap().unwrap();
+                        let record = scan.next().transpose().unwrap().unwrap();
                         assert_eq!(record.value(), Some(value(i).as_slice()));
                     }
                 }

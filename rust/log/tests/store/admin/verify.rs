@@ -259,7 +259,7 @@ fn what_a_disk_does_not_give_back_is_told_with_what_reads_the_rest() {
     let orders = topic(&store, "orders");
     let (mut scan, mut read, mut lost) = (orders.scan(0, 0, None).unwrap(), 0, 0..0);
     loop {
-        match scan.next_record() {
+        match scan.next().transpose() {
             Ok(Some(_)) => read += 1,
             Ok(None) => break,
             Err(_) => lost = scan.skip_damage().unwrap().offsets,

@@ -28,7 +28,7 @@ fn a_scan_that_stands_anywhere_goes_on_and_misses_no_last_record() {
         let mut scan = others.scan(0, 0, Some(2550)).unwrap();
         let mut read = Vec::new();
         while read.len() < stands {
-            read.push(scan.next_record().unwrap().unwrap().offset());
+            read.push(scan.next().transpose().unwrap().unwrap().offset());
         }
         let view = others.get(0, 0).unwrap();
         compact(&prices).unwrap();
@@ -37,7 +37,8 @@ fn a_scan_that_stands_anywhere_goes_on_and_misses_no_last_record() {
             history[0].len.map(|len| value(0, len)).as_deref(),
             "a view stays"
         );
-        while let Some(record) = scan.next_record().unwrap_or_else(|e| panic!("{stands}: {e}")) {
+        while let Some(record) = scan.next().transpose().unwrap_or_else(|e| panic!("{stands}: {e}"))
+        {
             assert!(read.last().is_none_or(|last| *last < record.offset()), "{stands}");
             read.push(record.offset());
         }
@@ -59,7 +60,7 @@ fn who_stands_at_the_end_of_the_newest_segment_goes_on_in_one_that_stands_for_it
     let other = open_to_read(&process, Path::new(STORE)).unwrap();
     let mut scan = topic(&other).scan(0, 0, None).unwrap();
     let mut read = Vec::new();
-    while let Some(record) = scan.next_record().unwrap() {
+    while let Some(record) = scan.next().transpose().unwrap() {
         read.push(record.offset());
     }
     // What it stands in is sealed, and put together with the one that comes next.
@@ -68,7 +69,7 @@ fn who_stands_at_the_end_of_the_newest_segment_goes_on_in_one_that_stands_for_it
     seal(&prices);
     put(&prices, &mut history, 1, Some(8));
     assert_eq!(compact(&prices).unwrap().segments_removed, 1);
-    while let Some(record) = scan.next_record().unwrap_or_else(|e| panic!("{read:?}: {e}")) {
+    while let Some(record) = scan.next().transpose().unwrap_or_else(|e| panic!("{read:?}: {e}")) {
         assert!(read.last() < Some(&record.offset()), "{} again", record.offset());
         read.push(record.offset());
     }
@@ -106,7 +107,8 @@ fn a_cursor_stays_where_it_is_while_segments_are_compacted_over_and_over() {
     let mut state = HashMap::new();
     for round in 0..8 {
         for _ in 0..200 {
-            let Some(record) = scan.next_record().unwrap_or_else(|e| panic!("{round}: {e}")) else {
+            let Some(record) = scan.next().transpose().unwrap_or_else(|e| panic!("{round}: {e}"))
+            else {
                 break;
             };
             state.insert(record.key().map(<[u8]>::to_vec), record.offset());
@@ -115,7 +117,7 @@ fn a_cursor_stays_where_it_is_while_segments_are_compacted_over_and_over() {
         seal(&prices);
         compact(&prices).unwrap();
     }
-    while let Some(record) = scan.next_record().unwrap() {
+    while let Some(record) = scan.next().transpose().unwrap() {
         state.insert(record.key().map(<[u8]>::to_vec), record.offset());
     }
     for at in last_of(&history, history.len() as u64) {

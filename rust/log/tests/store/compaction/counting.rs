@@ -33,7 +33,7 @@ fn sparse(store: &Store) -> Topic {
 fn offsets(topic: &Topic) -> Vec<u64> {
     let (mut found, first) = (Vec::new(), topic.first(0).unwrap());
     let mut scan = topic.scan(0, first, Some(topic.end(0).unwrap())).unwrap();
-    while let Some(record) = scan.next_record().unwrap() {
+    while let Some(record) = scan.next().transpose().unwrap() {
         found.push(record.offset());
     }
     found
@@ -249,12 +249,12 @@ fn corrupt(storage: &Arc<dyn Storage>) -> (Store, Topic, Vec<u64>, Range<u64>, s
     compact(&prices).unwrap();
     let there = offsets(&prices);
     let mut scan = prices.scan(0, there[there.len() / 2], None).unwrap();
-    let slice = scan.next_slice().unwrap().unwrap();
-    let block = slice.block;
+    let batch = scan.next_batch(1).unwrap().unwrap();
+    let block = batch.block(0);
     assert!(block.is_compacted());
     flip(storage, block.path(), block.position() + 9);
-    let (path, lost) = (block.path().to_path_buf(), block.first()..block.end());
-    drop((prices, scan, slice.offsets, store));
+    let (path, lost) = (block.path().to_path_buf(), block.first()..batch.offsets().end);
+    drop((prices, scan, batch, store));
     let store = open(storage, Path::new(STORE)).unwrap();
     let prices = topic(&store);
     (store, prices, there, lost, path)

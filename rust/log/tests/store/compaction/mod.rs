@@ -118,11 +118,11 @@ fn sealed_end(topic: &Topic) -> u64 {
     let mut at = topic.first(0).unwrap();
     let active = topic.log().committed().unwrap().sequence();
     let mut scan = topic.scan(0, at, None).unwrap();
-    while let Some(slice) = scan.next_slice().unwrap() {
-        if slice.block.address().sequence() == active {
+    while let Some(batch) = scan.next_batch(1).unwrap() {
+        if batch.block(0).address().sequence() == active {
             return at;
         }
-        at = slice.offsets.end;
+        at = batch.offsets().end;
     }
     topic.end(0).unwrap()
 }
@@ -146,7 +146,7 @@ fn found(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
     let (first, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
     let mut runs = Vec::new();
     let mut scan = topic.scan(0, first, Some(end)).unwrap();
-    while let Some(run) = scan.next_run(50).unwrap() {
+    while let Some(run) = scan.next_batch(50).unwrap() {
         let mut places = falaj::topic::RecordRefs::default();
         let before = runs.len();
         while let Some(place) = places.next(&run).unwrap() {
@@ -164,7 +164,7 @@ fn scanned(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
     let (first, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
     let mut found = Vec::new();
     let mut scan = topic.scan(0, first, Some(end)).unwrap();
-    while let Some(record) = scan.next_record().unwrap_or_else(|e| panic!("{story}: {e}")) {
+    while let Some(record) = scan.next().transpose().unwrap_or_else(|e| panic!("{story}: {e}")) {
         let at = record.offset();
         let made = &history[at as usize];
         assert_eq!(record.key(), made.key.map(key).as_deref(), "{story}: {at}");

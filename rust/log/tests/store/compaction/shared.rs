@@ -21,7 +21,7 @@ fn partitions_are_compacted_each_by_itself_and_at_once() {
         assert_eq!(prices.end(partition).unwrap(), 1000);
         let mut scan = prices.scan(partition, 0, None).unwrap();
         let mut there = Vec::new();
-        while let Some(record) = scan.next_record().unwrap() {
+        while let Some(record) = scan.next().transpose().unwrap() {
             there.push((
                 record.offset(),
                 u64::from_le_bytes(record.value().unwrap()[..8].try_into().unwrap()),

@@ -168,8 +168,8 @@ fn of_each_partition_so_many_records_stay() {
         for partition in [0, 1] {
             let first = orders.first(partition).unwrap();
             let mut scan = orders.scan(partition, first, None).unwrap();
-            assert!((0..5).all(|_| scan.next_record().unwrap().is_some()));
-            assert!(scan.next_record().unwrap().is_none());
+            assert!((0..5).all(|_| scan.next().transpose().unwrap().is_some()));
+            assert!(scan.next().transpose().unwrap().is_none());
         }
     });
 }

@@ -74,9 +74,9 @@ fn read_on(topic: &Topic, next: &mut u64, end: u64) -> Result<()> {
     let mut scan = topic.scan(0, *next, None)?;
     for i in *next..end {
         *next = i;
-        let record = scan.next_record()?.unwrap();
+        let record = scan.next().transpose()?.unwrap();
         assert_eq!((record.offset(), record.value()), (i, Some(value(i).as_slice())));
     }
-    assert!(scan.next_record()?.is_none());
+    assert!(scan.next().transpose()?.is_none());
     Ok(())
 }

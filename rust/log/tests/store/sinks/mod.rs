@@ -69,7 +69,7 @@ fn stage(job: &BulkLoad, part: &str, numbers: std::ops::Range<u64>) -> Vec<u8> {
 fn held(topic: &Topic, partition: u32) -> Vec<u64> {
     let mut scan = topic.scan(partition, topic.first(partition).unwrap(), None).unwrap();
     let mut found = Vec::new();
-    while let Some(record) = scan.next_record().unwrap() {
+    while let Some(record) = scan.next().transpose().unwrap() {
         let value = record.value().unwrap();
         found.push(u64::from_le_bytes(value[..8].try_into().unwrap()));
         assert_eq!(value, self::value(*found.last().unwrap()).as_slice());

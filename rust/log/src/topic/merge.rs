@@ -1,0 +1,153 @@
+//! Merging: the records of several partitions in the order of their times.
+//!
+//! Each partition stays in the order of its offsets; between partitions the record with the lowest
+//! timestamp of those that come next is first. Invariant: the head of a stream, which was taken from its
+//! scan and not returned yet, counts as not read wherever the merge says how far it read.
+
+use crate::error::Result;
+use crate::format::address::Address;
+use crate::log::{RecordBatch, RecordRef};
+
+use super::{Record, Scan, ScanRange, Skipped, Topic};
+
+/// Goes through some partitions at once. At the end of all it returns `None`, and goes on when there is
+/// more. As an iterator it returns records; its errors are those of [`Scan`], and as that it stays before
+/// them.
+#[derive(Debug)]
+pub struct Merge {
+    streams: Vec<Stream>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    scan: Scan,
+    /// What the scan returned last, and its time, where that comes next in this partition.
+    head: Option<(RecordRef, i64)>,
+}
+
+impl Stream {
+    fn find_head(&mut self) -> Result<()> {
+        if self.head.is_none() {
+            let next = self.scan.next_ref()?;
+            self.head = next.map(|(batch, at)| (at, batch.timestamp_ns(&at)));
+        }
+        Ok(())
+    }
+
+    /// What is still to be returned.
+    fn range(&self) -> ScanRange {
+        let range = self.scan.range();
+        let head = self.head.as_ref().zip(self.scan.batch());
+        let from = head.map_or(range.from, |((at, _), batch)| batch.offset(at));
+        ScanRange { from, ..range }
+    }
+}
+
+impl Topic {
+    /// Go through several partitions at once, merged by timestamp.
+    ///
+    /// # Errors
+    /// As [`Topic::scan`].
+    pub fn merge(&self, ranges: &[ScanRange]) -> Result<Merge> {
+        let stream = |range: &ScanRange| {
+            let scan = self.scan(range.partition, range.from, range.end)?;
+            Ok(Stream { scan, head: None })
+        };
+        Ok(Merge { streams: ranges.iter().map(stream).collect::<Result<_>>()? })
+    }
+}
+
+impl Iterator for Merge {
+    type Item = Result<Record>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next_ref().transpose()?;
+        Some(next.map(|(batch, at)| Record::new(batch.clone(), at)))
+    }
+}
+
+impl Merge {
+    /// The next record of all, as its batch and its place in that; `None` where there is none now.
+    ///
+    /// # Errors
+    /// As [`Scan::next_ref`].
+    #[inline]
+    pub fn next_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
+        let Some((number, at)) = self.advance()? else { return Ok(None) };
+        Ok(self.batch(number).map(|batch| (batch, at)))
+    }
+
+    /// The next record by the number of its stream; [`Merge::batch`] is its batch.
+    #[inline]
+    pub(super) fn advance(&mut self) -> Result<Option<(usize, RecordRef)>> {
+        if let [Stream { scan, head: None }] = self.streams.as_mut_slice() {
+            return Ok(scan.next_ref()?.map(|(_, at)| (0, at)));
+        }
+        self.advance_oldest()
+    }
+
+    fn advance_oldest(&mut self) -> Result<Option<(usize, RecordRef)>> {
+        self.streams.iter_mut().try_for_each(Stream::find_head)?;
+        let time = |stream: &Stream| stream.head.map(|(_, time_ns)| time_ns);
+        let heads = self.streams.iter().enumerate().filter_map(|(n, s)| Some((time(s)?, n)));
+        let Some((_, oldest)) = heads.min() else { return Ok(None) };
+        let head = self.streams[oldest].head.take();
+        Ok(head.map(|(at, _)| (oldest, at)))
+    }
+
+    #[inline]
+    pub(super) fn batch(&self, number: usize) -> Option<&RecordBatch> {
+        self.streams[number].scan.batch()
+    }
+
+    /// The next records of one of the partitions, in turns: as [`Scan::next_batch`], and not merged.
+    ///
+    /// # Errors
+    /// As [`Scan::next_ref`].
+    pub fn next_batch(&mut self, records: usize) -> Result<Option<RecordBatch>> {
+        for number in 0..self.streams.len() {
+            let stream = &mut self.streams[number];
+            if stream.head.is_some() {
+                stream.scan.go_to(stream.range().from)?;
+                stream.head = None;
+            }
+            if let Some(batch) = stream.scan.next_batch(records)? {
+                self.streams.rotate_left(number + 1);
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Up to where all of them have read, once nothing came. Behind it may be more of some.
+    pub fn reached(&self) -> Address {
+        let ends = self.streams.iter().map(|stream| stream.scan.cursor().address());
+        ends.min().unwrap_or_default()
+    }
+
+    /// What is still to be read of each partition, to go on from there.
+    pub fn ranges(&self) -> impl Iterator<Item = ScanRange> {
+        self.streams.iter().map(Stream::range)
+    }
+
+    /// Step over damage in every partition that comes to some next; says in which, and what is lost.
+    ///
+    /// # Errors
+    /// As [`Scan::step_over`], where nothing was stepped over. An error behind that comes with the next
+    /// record.
+    pub fn step_over(&mut self) -> Result<Vec<(u32, Skipped)>> {
+        let mut lost = Vec::new();
+        for stream in &mut self.streams {
+            if stream.find_head().is_ok() {
+                continue;
+            }
+            match stream.scan.step_over() {
+                Ok(skipped) => lost.push((stream.scan.range().partition, skipped)),
+                Err(error) if lost.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(lost)
+    }
+}

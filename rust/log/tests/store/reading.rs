@@ -1,0 +1,284 @@
+//! Reading by records, by batches and by several partitions at once: each record once, and damage where
+//! it stands.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use falaj::error::Error;
+use falaj::format::record::BodyWriter;
+use falaj::storage::Storage;
+use falaj::storage::memory::MemoryStorage;
+use falaj::storage::real::RealStorage;
+use falaj::store::{Store, TopicOptions};
+use falaj::topic::{NewRecord, ScanRange, SyncMode, Topic, Visibility};
+
+use crate::stores::{fill, flip, open, topic, value};
+
+const STORE: &str = "/store";
+
+fn memory() -> (Arc<dyn Storage>, Store) {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    (storage, store)
+}
+
+fn whole(partition: u32) -> ScanRange {
+    ScanRange { partition, from: 0, end: None }
+}
+
+/// The next number of a xorshift generator.
+fn draw(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Three partitions of records, some with times of their own, which rise in each.
+fn partitioned(store: &Store, seed: u64) -> Topic {
+    let options = TopicOptions {
+        partitions: Some(3),
+        segment_bytes: Some(64 << 10),
+        ..TopicOptions::default()
+    };
+    let topic = Topic::open(store, "clicks", &options).unwrap().with_sync(SyncMode::None);
+    let (mut state, mut times) = (seed | 1, [0; 3]);
+    for _ in 0..400 {
+        let partition = (draw(&mut state) % 3) as usize;
+        times[partition] += (draw(&mut state) % 5) as i64;
+        let record = |time_ns| NewRecord { event_time_ns: Some(time_ns), ..NewRecord::value(b"v") };
+        let records: Vec<_> =
+            (0..draw(&mut state) % 4 + 1).map(|i| record(times[partition] + i as i64)).collect();
+        times[partition] += records.len() as i64;
+        topic.extend(partition as u32, &records, None).unwrap();
+    }
+    topic
+}
+
+fn place(record: &falaj::topic::Record) -> (i64, u32, u64) {
+    (record.timestamp_ns(), record.partition(), record.offset())
+}
+
+#[test]
+fn a_merge_has_all_records_in_the_order_of_their_times() {
+    let (_, store) = memory();
+    let clicks = partitioned(&store, 0x5eed);
+    let found: Vec<_> = clicks
+        .merge(&[whole(0), whole(1), whole(2)])
+        .unwrap()
+        .map(|r| place(&r.unwrap()))
+        .collect();
+    let each = (0..3).flat_map(|p| clicks.scan(p, 0, None).unwrap());
+    let mut wanted: Vec<_> = each.map(|record| place(&record.unwrap())).collect();
+    wanted.sort_unstable();
+    assert!(wanted.len() > 500);
+    assert_eq!(found, wanted, "of the same time the lower partition is first");
+}
+
+#[test]
+fn what_a_merge_did_not_return_is_read_from_where_its_ranges_say() {
+    let (_, store) = memory();
+    let clicks = partitioned(&store, 0xface);
+    let all: Vec<_> = clicks
+        .merge(&[whole(0), whole(1), whole(2)])
+        .unwrap()
+        .map(|r| place(&r.unwrap()))
+        .collect();
+    for returned in [0, 1, 2, 100, all.len() - 1, all.len()] {
+        let mut merge = clicks.merge(&[whole(0), whole(1), whole(2)]).unwrap();
+        (0..returned).for_each(|_| drop(merge.next().unwrap().unwrap()));
+        let ranges: Vec<_> = merge.ranges().collect();
+        let rest = clicks.merge(&ranges).unwrap().map(|record| place(&record.unwrap()));
+        assert_eq!(rest.collect::<Vec<_>>(), all[returned..], "{returned}");
+        // And by batches, which go through a partition at a time.
+        let mut rest = Vec::new();
+        while let Some(batch) = merge.next_batch(7).unwrap() {
+            rest.extend(batch.offsets().map(|offset| (batch.partition(), offset)));
+        }
+        rest.sort_unstable();
+        let mut wanted: Vec<_> = all[returned..].iter().map(|(_, p, o)| (*p, *o)).collect();
+        wanted.sort_unstable();
+        assert_eq!(rest, wanted, "{returned}");
+    }
+}
+
+#[test]
+fn records_and_batches_may_be_mixed_and_each_record_comes_once() {
+    let (_, store) = memory();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    let mut state = 0xbead;
+    while orders.end(0).unwrap() < 900 {
+        let records = vec![NewRecord::value(b"v"); (draw(&mut state) % 9) as usize + 1];
+        orders.extend(0, &records, None).unwrap();
+    }
+    let end = orders.end(0).unwrap();
+    for _ in 0..50 {
+        let (mut scan, mut next) = (orders.scan(0, 0, Some(end - 3)).unwrap(), 0);
+        while next < end - 3 {
+            if draw(&mut state) % 4 == 0 {
+                let batch = scan.next_batch((draw(&mut state) % 20) as usize).unwrap().unwrap();
+                assert_eq!(batch.offsets().start, next);
+                next = batch.offsets().end;
+            } else {
+                assert_eq!(scan.next().unwrap().unwrap().offset(), next);
+                next += 1;
+            }
+            assert_eq!(scan.next_offset(), next);
+        }
+        assert!(scan.next().is_none() && scan.next_batch(1).unwrap().is_none());
+    }
+}
+
+/// A topic of 40 records, each in its block, with damage in one of them; where that is.
+fn damaged(at: u64) -> (Store, Topic, u64) {
+    let (storage, store) = memory();
+    let orders = topic(&store, "orders");
+    fill(&orders, 0, 40);
+    let record = orders.get(0, at).unwrap();
+    let (path, position) = (record.block().path().to_owned(), record.block().position());
+    flip(&storage, &path, position + 100);
+    drop((orders, record, store));
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let orders = topic(&store, "orders");
+    (store, orders, position)
+}
+
+#[test]
+fn damage_is_told_where_it_stands_however_far_a_scan_reads_ahead() {
+    let (_store, orders, position) = damaged(20);
+    let mut scan = orders.scan(0, 0, None).unwrap();
+    for i in 0..20 {
+        assert_eq!(scan.next().unwrap().unwrap().value(), Some(value(i).as_slice()));
+    }
+    for _ in 0..3 {
+        assert_eq!(scan.next_offset(), 20);
+        let error = scan.next().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Corrupt { position: at, .. } if at == position), "{error}");
+    }
+    let skipped = scan.step_over().unwrap();
+    assert_eq!((skipped.position, skipped.offsets), (position, 20..21));
+    let rest: Vec<_> = scan.map(|record| record.unwrap().offset()).collect();
+    assert_eq!(rest, (21..40).collect::<Vec<_>>());
+}
+
+#[test]
+fn damage_in_one_partition_is_stepped_over_and_the_others_lose_nothing() {
+    let (storage, store) = memory();
+    let options = TopicOptions {
+        partitions: Some(2),
+        segment_bytes: Some(64 << 10),
+        ..TopicOptions::default()
+    };
+    let clicks = Topic::open(&store, "clicks", &options).unwrap();
+    for _ in 0..30 {
+        for partition in 0..2 {
+            clicks.append(partition, &NewRecord::value(&value(0)), None).unwrap();
+        }
+    }
+    let record = clicks.get(1, 10).unwrap();
+    let (path, position) = (record.block().path().to_owned(), record.block().position());
+    drop((record, clicks, store));
+    flip(&storage, &path, position + 100);
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let clicks = Topic::open(&store, "clicks", &TopicOptions::default()).unwrap();
+    let mut merge = clicks.merge(&[whole(0), whole(1)]).unwrap();
+    let (mut found, mut lost) = (vec![Vec::new(), Vec::new()], Vec::new());
+    loop {
+        match merge.next() {
+            Some(Ok(record)) => found[record.partition() as usize].push(record.offset()),
+            Some(Err(_)) => lost.extend(merge.step_over().unwrap()),
+            None => break,
+        }
+    }
+    // A block that cannot be read may be of either partition: both scans come by it.
+    assert!(lost.iter().all(|(_, skipped)| skipped.position == position), "{lost:?}");
+    assert_eq!(found[0], (0..30).collect::<Vec<_>>());
+    assert_eq!(found[1], (0..30).filter(|offset| *offset != 10).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_record_that_its_writer_cut_off_is_told_where_it_stands_and_its_block_is_stepped_over() {
+    let (_, store) = memory();
+    let orders = topic(&store, "orders");
+    orders.extend(0, &[NewRecord::value(b"a"), NewRecord::value(b"b")], None).unwrap();
+    // Two values, and a third of which there is no more than its length.
+    let (mut body, mut bytes) = (BodyWriter::default(), Vec::new());
+    body.begin(false, None);
+    [b"c", b"d"].iter().for_each(|value| body.push_value(*value));
+    bytes.extend_from_slice(body.body());
+    bytes.push(100);
+    let block = falaj::log::NewBlock {
+        topic: 0,
+        flags: body.flags(),
+        count: 3,
+        body: &bytes,
+        body_crc: falaj::format::checksum::crc32(&bytes),
+        highest_event_ns: None,
+        uses_append_time: true,
+        interval: true,
+    };
+    orders.log().append(&[block], &mut [0]).unwrap();
+    orders.append(0, &NewRecord::value(b"z"), None).unwrap();
+    let mut scan = orders.scan(0, 0, None).unwrap();
+    let found: Vec<_> = scan.by_ref().map_while(Result::ok).map(|r| r.offset()).collect();
+    assert_eq!((found, scan.next_offset()), (vec![0, 1, 2, 3], 4));
+    for _ in 0..2 {
+        let error = scan.next().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    }
+    let skipped = scan.step_over().unwrap();
+    assert_eq!(skipped.offsets, 4..5);
+    assert_eq!(scan.next().unwrap().unwrap().value(), Some(b"z".as_slice()));
+}
+
+#[test]
+fn a_follower_returns_what_is_appended_while_it_sleeps() {
+    let root = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
+    let store = open(&storage, &root.path().join("store")).unwrap();
+    let orders = topic(&store, "orders");
+    fill(&orders, 0, 3);
+    let mut follow = orders.follow(0, 1).unwrap();
+    std::thread::scope(|scope| {
+        let found = scope.spawn(move || {
+            let offset = |record: falaj::error::Result<falaj::topic::Record>| {
+                let record = record.unwrap();
+                assert_eq!(record.value(), Some(value(record.offset()).as_slice()));
+                record.offset()
+            };
+            let found: Vec<_> = follow.by_ref().take(9).map(offset).collect();
+            // Where nothing comes it ends after the timeout; and then it goes on.
+            let mut follow = follow.with_timeout(Some(Duration::ZERO));
+            assert!(follow.next().is_none());
+            (found, follow)
+        });
+        for end in 4..11 {
+            while !crate::visibility::is_asleep(&orders) && !found.is_finished() {
+                std::thread::yield_now();
+            }
+            fill(&orders, end - 1, end);
+        }
+        let (found, mut follow) = found.join().unwrap();
+        assert_eq!(found, (1..10).collect::<Vec<_>>());
+        fill(&orders, 10, 11);
+        assert_eq!(follow.next().unwrap().unwrap().offset(), 10);
+        drop(orders);
+        store.delete_topic("orders").unwrap();
+        let error = follow.with_timeout(None).next().unwrap().unwrap_err();
+        assert!(matches!(error, Error::TopicDeleted { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_durable_follower_returns_nothing_before_it_is_on_the_disk() {
+    let (_, store) = memory();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    let durable = orders.with_visibility(Visibility::Durable);
+    let mut follow = durable.follow(0, 0).unwrap().with_timeout(Some(Duration::ZERO));
+    fill(&orders, 0, 5);
+    assert!(follow.next().is_none());
+    orders.flush().unwrap();
+    let found: Vec<_> = follow.map(|record| record.unwrap().offset()).collect();
+    assert_eq!(found, (0..5).collect::<Vec<_>>());
+}
