@@ -1,19 +1,19 @@
-//! Committing a job: blocks that were encoded before, all at once, and the token that tells that it was.
+//! Committing a job: blocks that were encoded before, all at once, and the token that says so.
 //!
-//! Owns what a log knows of tokens, and the append of a job. A token is a name and a rising version; it is
-//! looked at under the append lock and noted in the same group as the records, so a job is committed once
-//! however often that is asked for, and whoever asks. Invariant: records and token are there together, or
-//! neither is. What is known of tokens is in each segment's snapshot, as cursors are: it outlives
-//! retention. Where blocks come from is left to [`crate::sink`]. See `docs/PROTOCOL.md`, "Sinks".
+//! Owns tokens, and the append of a job. A token is a name and a rising version. It is one of the append's
+//! [preconditions](super::preconditions) and is spent in the same group as the records, so a job is committed once
+//! however many processes ask for it, and however often. Invariant: records and token are there together,
+//! or neither is. Each segment's snapshot has the tokens, as it has cursors: they outlive retention. Where
+//! blocks come from is left to [`crate::sink`]. See `docs/PROTOCOL.md`, "Sinks".
 
 use crate::error::{Error, Result};
 use crate::format::state::{MAX_TOKEN_NAME, TokenState};
 
+use super::Log;
 use super::append::{Appended, NewBlock};
 use super::preconditions::{Found, Precondition, Unmet};
-use super::{Log, enter};
 
-/// Which job of which series is committed.
+/// A job of a series of jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Number of the topic, and name of the series.
@@ -52,8 +52,8 @@ impl Log {
     }
 
     /// Append the blocks of a job as one group, those of a topic one behind the other, with its token.
-    /// `firsts` gets the first offset of each. `None` where the token, or a later one of its name, is
-    /// there already; then nothing was appended. Neither is waited for the medium.
+    /// `firsts` gets the first offset of each. Returns `None`, and appends nothing, if the token or a later
+    /// one of its name was spent. Does not wait for the disk.
     ///
     /// # Errors
     /// As [`Log::append`]; `Invalid` where the log remembers as many tokens as it can.
@@ -63,14 +63,9 @@ impl Log {
         token: Option<&Token>,
         firsts: &mut [u64],
     ) -> Result<Option<Appended>> {
-        let (control, member) = self.writing()?;
-        member.check()?;
         check_job(blocks, token, firsts)?;
         let token = token.map(Precondition::Token);
-        let facts = self.facts_of(token.as_slice());
-        let batch = self.batch(blocks, token.as_slice(), &facts, false)?;
-        let tried = self.attempt(&mut enter(&self.writer), (control, member), &batch, firsts);
-        match tried.map_err(|error| self.unless_deleted(error))? {
+        match self.try_append_if(token.as_slice(), blocks, false, firsts)? {
             Ok(appended) => Ok(Some(appended)),
             Err(Unmet { found: Found::Past, .. }) => Ok(None),
             Err(unmet) => Err(self.unmet_error(token.as_slice(), unmet)),

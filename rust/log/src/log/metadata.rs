@@ -1,11 +1,11 @@
 //! What the log notes of itself beside its records: topics that come and go, and cursors.
 //!
-//! Owns the meta blocks that say so, and asking for what they said. Invariant: a fact is committed as
-//! a block is, under the append lock, and the control page says up to where facts about topics lie
-//! before the block is there, so that readers learn of them as they learn of trims. A number that was
-//! given to a topic is never given again: each snapshot says the highest one. A cursor moves in the
-//! group that it belongs to ([`super::append`]), or alone. Who may add and remove topics, and when
-//! that is told to whom, is left to the store. See `docs/PROTOCOL.md`, "Shared logs".
+//! Owns the meta blocks that say so, and reading what they said. Invariant: a fact is committed as
+//! a block is, under the append lock. The control page says up to where facts about topics lie
+//! before the block is there, so readers learn of them as they learn of trims. A number that was
+//! given to a topic is never given again: each snapshot says the highest one. A cursor moves in an append,
+//! with records or alone ([`super::preconditions`]). Which process may add and remove topics, and when
+//! others learn of it, is left to the store. See `docs/PROTOCOL.md`, "Shared logs".
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use super::guard::Which;
 use super::recover::sound_step;
 use super::{Control, Log, Member, enter};
 
-/// Topics, or producers, of which one block speaks.
+/// Topics, or producers, that one block names at most.
 pub(super) const FACTS_OF_A_BLOCK: usize = 256;
 
 /// A cursor that moves with an append, or alone.
@@ -59,7 +59,7 @@ impl Log {
     /// Where each topic ends at an address, by one walk over its segment.
     ///
     /// # Errors
-    /// `Corrupt` where there is damage on the way; `Newer`, `Io`.
+    /// `Corrupt` where there is corruption on the way; `Newer`, `Io`.
     pub fn ends_at(&self, address: Address) -> Result<TopicEnds> {
         let mut segment = self.chain.segment(address.sequence())?;
         let mut walk = self.opening(&segment)?.clone();
@@ -91,8 +91,8 @@ impl Log {
     }
 
     /// Add a topic with so many partitions; returns its number, and partition `p` has the number that
-    /// is higher by `p`. On the medium when it returns. The caller sees to it that nobody else adds
-    /// topics meanwhile. Who dies in between leaves topics that nobody names, which do no harm.
+    /// is higher by `p`. It is on the disk when this returns. The caller keeps others from adding
+    /// topics at the same time. A process that dies in between leaves topics that have no name, which do no harm.
     ///
     /// # Errors
     /// `Invalid` when the log has no numbers left; else as [`Log::append`] and [`Log::sync_to`].
@@ -114,9 +114,9 @@ impl Log {
         Ok(number)
     }
 
-    /// Say that the topics of these numbers were deleted, where they have this generation: appends to
-    /// them fail from then on, readers are told, and their records hold no segment any more. On the
-    /// medium when it returns. Doing it twice changes nothing.
+    /// Say that the topics of these numbers were deleted, where they have this generation. From then on appends
+    /// to them fail, readers learn of it, and their records hold no segment. It is on the disk when
+    /// this returns. Doing it twice changes nothing.
     ///
     /// # Errors
     /// As [`Log::append`] and [`Log::sync_to`].
@@ -150,7 +150,7 @@ impl Log {
             return self.deleted();
         }
         let dir = self.dir.display();
-        let what = format!("no topic of {dir} has the number {topic}: open the topic anew");
+        let what = format!("no topic of {dir} has the number {topic}: open the topic again");
         Error::Invalid { what }
     }
 
@@ -172,7 +172,7 @@ impl Log {
         self.with_metadata(|state| state.cursors().map(own).collect())
     }
 
-    /// Ask what the log says of cursors, tokens and producers at its end, unless damage may hide it.
+    /// Read what the log says of cursors, tokens and producers at its end, unless corruption may hide it.
     pub(super) fn with_metadata<T>(&self, ask: impl FnOnce(&LogState) -> T) -> Result<T> {
         let asked = |state: &LogState| self.sure_of_facts(state).map(|()| ask(state));
         if self.member.is_none() {
@@ -183,13 +183,13 @@ impl Log {
         member.check()?;
         let mut slot = enter(&self.writer);
         let writer = self.writer_in(&mut slot, control)?;
-        // With what a dead append left committed, which nobody has counted yet.
+        // With what a dead append left committed, which is not counted yet.
         self.repair_tail(writer, control).map_err(|error| self.unless_deleted(error))?;
         asked(&writer.walk.state)
     }
 
-    /// The same for who only reads: as far as the newest segment is sound, whole groups alone. What was
-    /// committed, as far as it is known, and what is on the medium must be.
+    /// The same for a log that is open for reading: as far as the newest segment is valid, whole groups alone. What
+    /// is known to be committed, and what is on the disk, must be valid.
     fn state_by_reading(&self) -> Result<LogState> {
         loop {
             let tail = self.committed();
@@ -306,7 +306,7 @@ impl Writer {
         }
         let end = Address::new(sequence, start + needs);
         control.set(at::DIRTY, end.0)?;
-        // Before the block: who looks in between finds nothing there, and looks again.
+        // Before the block: a reader that looks in between finds nothing there, and looks again.
         control.set(at::TRIMMED, end.0)?;
         compiler_fence(Ordering::SeqCst);
         pass(Point::AppendDirty);

@@ -208,20 +208,31 @@ impl Log {
         interval: bool,
         firsts: &mut [u64],
     ) -> Result<Appended> {
-        let (control, member) = self.writing()?;
-        member.check()?;
-        let facts = self.facts_of(preconditions);
-        if facts.is_empty() || !blocks.is_empty() {
+        let changes =
+            |it: &Precondition<'_>| matches!(it, Precondition::Token(_) | Precondition::Cursor(_));
+        if !blocks.is_empty() || !preconditions.iter().any(changes) {
             check_blocks(blocks, firsts)?;
         }
         validate(preconditions, blocks)?;
+        let tried = self.try_append_if(preconditions, blocks, interval, firsts)?;
+        tried.map_err(|unmet| self.unmet_error(preconditions, unmet))
+    }
+
+    /// As [`Log::append_if`], with arguments that were checked.
+    pub(super) fn try_append_if(
+        &self,
+        preconditions: &[Precondition<'_>],
+        blocks: &[NewBlock<'_>],
+        interval: bool,
+        firsts: &mut [u64],
+    ) -> Result<std::result::Result<Appended, Unmet>> {
+        let writing = self.writing()?;
+        writing.1.check()?;
+        let facts = self.facts_of(preconditions);
         let batch = self.batch(blocks, preconditions, &facts, interval)?;
-        let mut slot = enter(&self.writer);
-        let tried = self.attempt(&mut slot, (control, member), &batch, firsts);
+        let tried = self.attempt(&mut enter(&self.writer), writing, &batch, firsts);
         // Missing files of a deleted log are not corruption.
-        tried
-            .and_then(|tried| tried.map_err(|unmet| self.unmet_error(preconditions, unmet)))
-            .map_err(|error| self.unless_deleted(error))
+        tried.map_err(|error| self.unless_deleted(error))
     }
 
     /// Fail unless there is room for cursors of these names, beside those that the log keeps.
@@ -334,14 +345,8 @@ impl Log {
     /// # Errors
     /// `ReadOnly` for a log that was opened for reading; `Corrupt`, `Io`.
     pub fn last_sequence(&self, producer: &str, topics: Range<u32>) -> Result<Option<u64>> {
-        let (control, member) = self.writing()?;
-        member.check()?;
-        let mut slot = enter(&self.writer);
-        let writer = self.writer_in(&mut slot, control)?;
-        // With what a dead append left committed, which nobody has counted yet.
-        self.repair_tail(writer, control).map_err(|error| self.unless_deleted(error))?;
-        self.sure_of_facts(&writer.walk.state)?;
-        Ok(writer.walk.state.last_sequence(Producer::id_of(producer), topics))
+        self.writing()?;
+        self.with_metadata(|state| state.last_sequence(Producer::id_of(producer), topics))
     }
 
     /// What is known of producers in these topics, by id and then by topic number. Costs as
@@ -360,8 +365,8 @@ impl Log {
     }
 
     /// Forget what these producers appended to these topics: the next append under such a name is that
-    /// of a new producer. On the medium when it returns; says how many were known. What one appends
-    /// meanwhile may count as appended behind this.
+    /// of a new producer. It is on the disk when this returns how many were known. What a producer appends
+    /// during this may count as appended behind it.
     ///
     /// # Errors
     /// As [`Log::append`] and [`Log::sync_to`]; some may be forgotten then.
@@ -371,8 +376,8 @@ impl Log {
         let wanted: HashSet<_> = ids.iter().collect();
         let mut known = self.producers(topics)?;
         known.retain(|known| wanted.contains(&known.id));
-        // Where this ends in between, what is left of one still knows its last sequence: nothing that it
-        // repeats passes for new.
+        // If the process dies in between, what is left of a producer still has its last sequence, so none
+        // of its repeats counts as new.
         known.sort_by_key(|known| known.sequence);
         for part in known.chunks(FACTS_OF_A_BLOCK) {
             self.append_metadata(control, member, |state| {

@@ -122,7 +122,7 @@ impl Topic {
     }
 
     /// The highest sequence that a producer of this name appended up to now; `None` where the log does
-    /// not know it. With it a producer that starts anew knows where it is.
+    /// not know it. With it a producer that starts again knows where it is.
     ///
     /// # Errors
     /// `ReadOnly` for a topic that was opened for reading; `TopicDeleted`, `Corrupt`, `Io`.
@@ -154,14 +154,14 @@ impl Topic {
         }
         let with_time = |known: KnownProducer| {
             let record = self.get(known.partition, known.offset);
-            // What retention took, or damage, says nothing of when.
+            // A record that retention or corruption took does not say when.
             KnownProducer { appended_ns: record.ok().map(|r| r.block().appended_ns()), ..known }
         };
         Ok(last.into_values().map(with_time).collect())
     }
 
     /// Forget a producer: the next append under this name is a new one's, whatever its sequence, and what
-    /// it appended before is not known as a repeat. On the medium when it returns; says whether it was
+    /// it appended before is not known as a repeat. It is on the disk when this returns whether it was
     /// known.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ struct Part {
 struct Cursor {
     to: CursorState,
     from: Option<CursorState>,
-    position: Option<GroupPosition>,
+    position: Option<Box<GroupPosition>>,
 }
 
 /// What a cursor is, where it is the position of a consumer group in a partition.
@@ -181,7 +181,7 @@ impl Transaction {
         position: GroupPosition,
     ) -> Result<()> {
         self.write_to_log_of(home)?;
-        let cursor = Cursor { to: moved.to, from: moved.from, position: Some(position) };
+        let cursor = Cursor { to: moved.to, from: moved.from, position: Some(Box::new(position)) };
         self.cursors.insert(moved.name.to_vec(), cursor);
         Ok(())
     }
@@ -286,36 +286,27 @@ impl Transaction {
 
     /// Everything goes to one log: that of the first topic.
     fn write_to_log_of(&mut self, topic: &Topic) -> Result<()> {
-        let Some(home) = &self.home else {
-            if topic.store.path() != self.store.path() {
-                return Err(self.another_store(topic));
+        let name = topic.name();
+        let what = match &self.home {
+            Some(home) if Arc::ptr_eq(&topic.log, &home.log) => return Ok(()),
+            _ if topic.store.path() != self.store.path() => format!(
+                "topic {name:?} is in the store {}, and a transaction writes to one store: take the topic \
+                 from {}",
+                topic.store.path().display(),
+                self.store.path().display()
+            ),
+            Some(home) if topic.log.dir() == home.log.dir() => return Ok(()),
+            Some(home) => format!(
+                "topics {:?} and {name:?} live in different logs, and only what shares a log is written \
+                 at once: create topics that belong together with the same log=\"…\"",
+                home.name()
+            ),
+            None => {
+                self.home = Some(topic.clone());
+                return Ok(());
             }
-            self.home = Some(topic.clone());
-            return Ok(());
         };
-        if topic.log.dir() == home.log.dir() {
-            return Ok(());
-        }
-        if topic.store.path() != self.store.path() {
-            return Err(self.another_store(topic));
-        }
-        let (one, other) = (home.name(), topic.name());
-        let what = format!(
-            "topics {one:?} and {other:?} live in different logs, and only what shares a log is written at \
-             once: create topics that belong together with the same log=\"…\""
-        );
         Err(Error::Invalid { what })
-    }
-
-    #[cold]
-    fn another_store(&self, topic: &Topic) -> Error {
-        let (name, path) = (topic.name(), topic.store.path().display());
-        let what = format!(
-            "topic {name:?} is in the store {path}, and a transaction writes to one store: take the topic \
-             from {}",
-            self.store.path().display()
-        );
-        Error::Invalid { what }
     }
 }
 
