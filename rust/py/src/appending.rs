@@ -150,9 +150,10 @@ impl Topic {
         sync: SyncMode,
     ) -> PyResult<u64> {
         let open = self.opened.handle.open(py)?;
-        let preconditions = preconditions.of(&open.topic, &[partition]).or_raise(py)?;
-        let commit = || open.topic.commit_if(partition, record, &preconditions, Some(sync));
-        let appended = patiently(py, self.opened.handle.patience, commit)?;
+        let appended = preconditions.with(py, &open.topic, &[partition], |list| {
+            let commit = || open.topic.commit_if(partition, record, list, Some(sync));
+            patiently(py, self.opened.handle.patience, commit)
+        })?;
         self.note(py, partition, &appended);
         self.settle(py, &open, appended, sync)
     }

@@ -2,13 +2,12 @@
 //!
 //! Invariant: a producer is given with a sequence, or neither is.
 
-use falaj::error::{Error, Result};
 use falaj::topic::{Precondition, Topic};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::errors::invalid;
+use crate::errors::{OrRaise, invalid};
 use crate::input::{number, text};
 
 /// The keyword arguments `producer`, `sequence` and `expect` of append() and extend().
@@ -40,23 +39,29 @@ impl Preconditions {
         self.producer.is_none() && self.expect.is_none()
     }
 
-    /// As the engine takes them, for an append to these partitions of a topic.
-    pub(crate) fn of(&self, topic: &Topic, partitions: &[u32]) -> Result<Vec<Precondition<'_>>> {
-        let mut preconditions = Vec::new();
-        if let Some((name, sequence)) = &self.producer {
-            preconditions.push(topic.expect_sequence(name, *sequence)?);
-        }
-        match (self.expect, partitions) {
-            (Some(offset), [partition]) => {
-                preconditions.push(topic.expect_offset(*partition, offset)?);
-            }
+    /// Append with them to these partitions of a topic.
+    pub(crate) fn with<T>(
+        &self,
+        py: Python<'_>,
+        topic: &Topic,
+        partitions: &[u32],
+        append: impl FnOnce(&[Precondition<'_>]) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let producer = self.producer.as_ref();
+        let once = producer.map(|(name, sequence)| topic.expect_sequence(name, *sequence));
+        let offset = match (self.expect, partitions) {
             (Some(_), [_, _, ..]) => {
                 let what = "an append that expects an offset goes to one partition: name it";
-                return Err(Error::Invalid { what: what.into() });
+                return Err(invalid(py, what));
             }
-            _ => {}
+            (Some(offset), [partition]) => Some(topic.expect_offset(*partition, offset)),
+            _ => None,
+        };
+        match (once.transpose().or_raise(py)?, offset.transpose().or_raise(py)?) {
+            (None, None) => append(&[]),
+            (Some(only), None) | (None, Some(only)) => append(&[only]),
+            (Some(once), Some(offset)) => append(&[once, offset]),
         }
-        Ok(preconditions)
     }
 }
 

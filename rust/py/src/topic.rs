@@ -180,9 +180,10 @@ impl Topic {
         let Bodies(parts) = &bodies;
         let parts: Vec<_> = parts.iter().map(|(partition, body)| (*partition, body)).collect();
         let partitions: Vec<_> = parts.iter().map(|(partition, _)| *partition).collect();
-        let preconditions = preconditions.of(&open.topic, &partitions).or_raise(py)?;
-        let commit = || open.topic.commit_bodies_if(&parts, &preconditions, Some(to.sync));
-        let (ranges, appended) = patiently(py, self.opened.handle.patience, commit)?;
+        let (ranges, appended) = preconditions.with(py, &open.topic, &partitions, |list| {
+            let commit = || open.topic.commit_bodies_if(&parts, list, Some(to.sync));
+            patiently(py, self.opened.handle.patience, commit)
+        })?;
         for ((partition, _), range) in parts.iter().zip(&ranges) {
             receipts::note(py, &self.opened.handle.shape, *partition, range.clone());
         }

@@ -139,7 +139,8 @@ impl Transaction {
         for opened in &gathered.topics {
             opened.handle.open(py)?;
         }
-        let (sync, log) = (inner.sync_mode(), inner.log().cloned());
+        let durable = inner.sync_mode() == SyncMode::Durable;
+        let log = inner.log().filter(|_| durable).cloned();
         let patience = self.store.get().patience();
         let committed = patiently(py, patience, || inner.commit_visible())?;
         let of = |number: u32| gathered.topics.iter().find(|opened| opened.first_number == number);
@@ -154,7 +155,7 @@ impl Transaction {
         for part in committed.parts() {
             note(py, &offsets, part)?;
         }
-        if let (SyncMode::Durable, Some(log)) = (sync, log) {
+        if let Some(log) = log {
             // They are visible, whatever comes of the sync.
             self.gathered().offsets = Some(offsets.clone().unbind());
             let visible = |error: Error| error.after_append(committed.first());
@@ -182,15 +183,26 @@ fn note(
     offsets.set_item(topic.name(), by_partition)
 }
 
-/// Who calls. Without asyncio there are no tasks, and it is not imported for this.
+/// The thread and task that call. Without asyncio there are no tasks, and it is not imported for this.
 fn actor(py: Python<'_>) -> PyResult<Actor> {
-    let modules = py.import(pyo3::intern!(py, "sys"))?.getattr(pyo3::intern!(py, "modules"))?;
-    let asyncio =
-        modules.call_method1(pyo3::intern!(py, "get"), (pyo3::intern!(py, "asyncio"),))?;
-    // It raises where no event loop runs.
-    let task = asyncio.call_method0(pyo3::intern!(py, "current_task"));
-    let task = task.ok().filter(|task| !task.is_none()).map_or(0, |task| task.as_ptr() as usize);
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let modules = MODULES.import(py, "sys", "modules")?;
+    let task = match modules.get_item(pyo3::intern!(py, "asyncio"))? {
+        Some(asyncio) => running_task(&asyncio).unwrap_or(0),
+        None => 0,
+    };
     Ok((thread::current().id(), task))
+}
+
+/// The address of the running task. Outside of an event loop there is none, and no exception is made for that.
+fn running_task(asyncio: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let py = asyncio.py();
+    let running = asyncio.call_method0(pyo3::intern!(py, "_get_running_loop"))?;
+    if running.is_none() {
+        return Ok(0);
+    }
+    let task = asyncio.call_method1(pyo3::intern!(py, "current_task"), (running,))?;
+    Ok(if task.is_none() { 0 } else { task.as_ptr() as usize })
 }
 
 /// The transaction that the caller's context is in, or was when its task or thread was begun.
