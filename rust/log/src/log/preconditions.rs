@@ -77,6 +77,7 @@ impl<'a> Precondition<'a> {
     }
 
     /// Whether it holds where the log knows this. `room` says how many more cursors the log keeps.
+    #[inline]
     fn check(
         &self,
         log: &Log,
@@ -115,6 +116,11 @@ impl<'a> Precondition<'a> {
             }
         }
     }
+}
+
+/// Whether an append changes tokens or cursors.
+fn changes(preconditions: &[Precondition<'_>]) -> bool {
+    preconditions.iter().any(|it| matches!(it, Precondition::Token(_) | Precondition::Cursor(_)))
 }
 
 /// The sequences of its producer that an append has.
@@ -208,9 +214,7 @@ impl Log {
         interval: bool,
         firsts: &mut [u64],
     ) -> Result<Appended> {
-        let changes =
-            |it: &Precondition<'_>| matches!(it, Precondition::Token(_) | Precondition::Cursor(_));
-        if !blocks.is_empty() || !preconditions.iter().any(changes) {
+        if !blocks.is_empty() || !changes(preconditions) {
             check_blocks(blocks, firsts)?;
         }
         validate(preconditions, blocks)?;
@@ -219,6 +223,7 @@ impl Log {
     }
 
     /// As [`Log::append_if`], with arguments that were checked.
+    #[inline]
     pub(super) fn try_append_if(
         &self,
         preconditions: &[Precondition<'_>],
@@ -324,7 +329,11 @@ impl Log {
     }
 
     /// Body of the block that says what the preconditions of an append change; empty where they change nothing.
+    #[inline]
     pub(super) fn facts_of(&self, preconditions: &[Precondition<'_>]) -> Vec<u8> {
+        if !changes(preconditions) {
+            return Vec::new();
+        }
         let moves = preconditions.iter().filter_map(|precondition| match precondition {
             Precondition::Cursor(moved) => Some((moved.name, moved.to)),
             _ => None,
@@ -468,6 +477,7 @@ impl Writer {
 }
 
 /// Check what can be wrong with preconditions, before the lock.
+#[inline]
 fn validate(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Result<()> {
     let (mut names, mut producers) = (Vec::new(), 0);
     for precondition in preconditions {
@@ -480,6 +490,9 @@ fn validate(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Resu
     if producers > 1 || (producers == 1 && blocks.is_empty()) {
         let what = "a producer's append has one producer, and records".into();
         return Err(Error::Invalid { what });
+    }
+    if names.is_empty() {
+        return Ok(());
     }
     names.sort_unstable();
     let refuse = |name: &[u8], why: &str| {
