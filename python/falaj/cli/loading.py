@@ -12,8 +12,9 @@ from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
 from falaj import times
+from falaj.cli.documents import json_key
 from falaj.cli.exits import Stop
-from falaj.cli.values import Made, json_key, packed
+from falaj.cli.values import Made, packed
 from falaj.errors import Invalid
 from falaj.records import NewRecord
 

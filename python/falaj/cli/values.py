@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from falaj.cli.documents import check_text, json_key, readable
 from falaj.cli.exits import Stop
 from falaj.records import NewRecord
 
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     Pair = tuple[bytes | None, bytes | None]  # a key, and a value: None deletes the key
     Headers = list[tuple[str, bytes | None]]
 
-__all__ = ["Line", "Made", "Maker", "json_key", "maker_of", "packed"]
-
-DIGITS = sys.int_info.default_max_str_digits
-"""Digits of the longest whole number that Python reads from JSON."""
+__all__ = ["Line", "Made", "Maker", "maker_of", "packed"]
 
 
 class Made(NamedTuple):
@@ -165,7 +162,7 @@ def _value(codec: str, line: Line) -> tuple[Callable[[bytes], bytes], bool]:
         return _document, True
     if line.is_json:
         return _any_document, True
-    return (_text if codec == "str" else bytes), False
+    return (check_text if codec == "str" else bytes), False
 
 
 def _delimited(delimiter: bytes, value: Callable[[bytes], bytes]) -> Callable[[bytes], Pair]:
@@ -178,14 +175,6 @@ def _delimited(delimiter: bytes, value: Callable[[bytes], bytes]) -> Callable[[b
     return pair
 
 
-def _text(line: bytes) -> bytes:
-    try:
-        line.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 ({error.reason} at byte {error.start})") from None
-    return line
-
-
 def _document(line: bytes) -> bytes:
     json_key(line, None, strict=True)
     return line.strip()
@@ -194,64 +183,6 @@ def _document(line: bytes) -> bytes:
 def _any_document(line: bytes) -> bytes:
     json_key(line, None)
     return line.strip()
-
-
-def json_key(line: bytes, field: str | None, *, strict: bool = False) -> bytes | None:
-    """Check that a line is JSON, and find its key.
-
-    Args:
-        line: The line.
-        field: The member that is the key.
-        strict: Whether a number that Python would not read is refused.
-
-    Raises:
-        ValueError: It is no JSON, or the member cannot be a key.
-    """
-    _text(line)
-    number = _readable if strict and len(line) > DIGITS else str
-    try:
-        # As text a number is what was written, whatever it is as a number.
-        value = json.loads(
-            line.decode(), parse_constant=_no_constant, parse_int=number, parse_float=str
-        )
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    except _TooLong as error:
-        raise ValueError(str(error)) from None
-    except ValueError as error:
-        raise ValueError(f"is not JSON ({error})") from None
-    return _key(value, field)
-
-
-class _TooLong(ValueError):
-    """A number has more digits than Python reads."""
-
-
-def _readable(digits: str) -> str:
-    if len(digits.lstrip("-")) > DIGITS:
-        raise _TooLong(
-            f"has a whole number of {len(digits.lstrip('-'))} digits, and Python reads up to "
-            f"{DIGITS} of them: write it as text"
-        )
-    return digits
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not in JSON")
-
-
-def _key(value: Any, field: str | None) -> bytes | None:
-    if field is None:
-        return None
-    if not isinstance(value, dict):
-        raise ValueError(f"is no JSON object, so it has no field {field!r}")
-    key = value.get(field)
-    if isinstance(key, dict | list):
-        raise ValueError(f"has an object or array in the field {field!r}, which cannot be a key")
-    if key is None:
-        return None
-    text = key if isinstance(key, str) else json.dumps(key)
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _tombstone(key_field: str | None) -> Callable[[bytes], Pair]:
@@ -275,7 +206,7 @@ def _real(text: str) -> float:
 
 
 def _whole(digits: str) -> int:
-    return int(_readable(digits))
+    return int(readable(digits))
 
 
 def packed() -> Any:

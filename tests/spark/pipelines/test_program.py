@@ -169,8 +169,8 @@ def test_without_its_extra_it_says_how_to_get_it(missing: str, tmp_path: Path) -
 
 RELAY = """
 import subprocess, sys
-from falaj.cli import pipelines
-relay = pipelines._Relay()
+from falaj.cli.relay import Relay
+relay = Relay()
 with relay.instead_of_ours():
     subprocess.run(["sh", "-c", "echo early; echo error >&2"])
     late = subprocess.Popen(["sh", "-c", "read go; echo late"], stdin=subprocess.PIPE)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from falaj.cli import exits, options
 from falaj.cli.arguments import Command
-from falaj.cli.commands import group, queue
+from falaj.cli.commands import group
+from falaj.cli.commands.queue import list_ as queue
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, facts, rows_of, table
 from falaj.cli.units import show_time, size, span

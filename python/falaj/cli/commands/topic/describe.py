@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from falaj.cli import options
 from falaj.cli.arguments import Command
-from falaj.cli.commands import group, info, queue
+from falaj.cli.commands import group, info
+from falaj.cli.commands.queue import list_ as queue
 from falaj.cli.paint import is_terminal
 from falaj.cli.stores import expect_topics
 from falaj.cli.tables import facts, objects, rows_of, table

@@ -1,0 +1,42 @@
+"""`falaj queue create`: a queue over a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from falaj.cli import options
+from falaj.cli.arguments import Command, Option
+from falaj.cli.queues import QUEUE
+from falaj.cli.stores import expect_topics, raw_topic
+
+if TYPE_CHECKING:
+    from falaj.cli.stores import Access
+
+__all__ = ["COMMAND", "create"]
+
+
+def create(access: Access, queue: str, topic: str | None, order: Any) -> None:
+    """Create a queue over a topic that is there, or over a new one of its name."""
+    with access.store("w", creates=topic is None) as opened:
+        if topic is not None:
+            expect_topics(opened, topic)
+        with raw_topic(opened, topic or queue) as over:
+            opened.queue(queue, over, order=order).close()
+
+
+COMMAND = Command(
+    create,
+    "Create a queue over a topic.",
+    (QUEUE,),
+    (
+        *options.ACCESS,
+        Option("--topic", "topic", "Its topic; by default a new one of its name.", "TOPIC"),
+        Option(
+            "--order",
+            "order",
+            "key: deliver one job of a key at a time, in order.",
+            "ORDER",
+            options.choice("key"),
+        ),
+    ),
+)

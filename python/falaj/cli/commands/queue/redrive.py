@@ -1,0 +1,112 @@
+"""`falaj queue redrive`: dead letters put back into the queue.
+
+Invariant: a dead letter is put back once, however often a redrive is interrupted and repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from falaj.cli import options
+from falaj.cli.arguments import Command, Option
+from falaj.cli.paint import is_terminal
+from falaj.cli.queues import NOT_BEFORE, QUEUE, expect_queue
+from falaj.cli.stores import expect_topics, raw_topic
+from falaj.cli.units import count
+from falaj.records import NewRecord
+
+if TYPE_CHECKING:
+    from falaj.cli.stores import Access
+    from falaj.topics import Topic
+
+__all__ = ["COMMAND", "redrive"]
+
+_OF_LETTERS = frozenset(
+    ("falaj-queue", "falaj-topic", "falaj-offset", "falaj-attempts", "falaj-reason", NOT_BEFORE)
+)
+
+
+def redrive(
+    access: Access,
+    queue: str,
+    dead_letter: str | None,
+    limit: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Put dead letters of a queue back into its topic."""
+    with access.store() as opened:
+        topic = expect_queue(opened, queue)
+        dead = dead_letter or f"{topic}.dead"
+        if dead_letter is not None:
+            expect_topics(opened, dead)
+        there = dead in opened.topics()
+    done = 0
+    if there:
+        # Also for a dry run: only a store that is open for writing knows its producers.
+        with (
+            access.store("w") as opened,
+            raw_topic(opened, topic) as over,
+            raw_topic(opened, dead) as letters,
+        ):
+            done = _redriven(queue, over, letters, limit, dry_run=dry_run)
+    if as_json:
+        print(json.dumps({"queue": queue, "topic": topic, "redriven": done, "dry_run": dry_run}))
+    elif is_terminal(sys.stdout):
+        would = "would be put" if dry_run else "put"
+        print(f"{count(done, 'dead letter')} {would} back into topic {topic}")
+    else:
+        print(queue, done, sep="\t")
+
+
+def _redriven(
+    queue: str, topic: Topic[Any], letters: Topic[Any], limit: int | None, *, dry_run: bool
+) -> int:
+    """Append the dead letters of a queue to its topic, and count them.
+
+    Each partition of the letters is a producer of the topic: its last sequence says up to which
+    offset letters were put back, and an append that is repeated appends nothing.
+    """
+    done = 0
+    for number in letters.partitions:
+        part = letters.partition(number)
+        producer = f"redrive.{queue}.{letters.generation}.{number}"
+        start = max(part.first, topic.last_sequence(producer) or 0)
+        for letter in part._records(start, part.end):
+            if limit is not None and done >= limit:
+                return done
+            if dict(letter.headers).get("falaj-queue") != queue.encode():
+                continue
+            done += 1
+            if not dry_run:
+                topic.extend([_job(letter)], producer=producer, sequence=letter.offset + 1)
+    return done
+
+
+def _job(letter: Any) -> NewRecord:
+    """What a dead letter was before it was dead."""
+    headers = [each for each in letter.headers if each[0] not in _OF_LETTERS]
+    return NewRecord(bytes(letter.value), letter.key, headers or None)
+
+
+COMMAND = Command(
+    redrive,
+    "Put dead letters back into the queue, each once.",
+    (QUEUE,),
+    (
+        *options.ACCESS,
+        Option(
+            "--dead-letter",
+            "dead_letter",
+            "Topic of the dead letters; by default TOPIC.dead.",
+            "TOPIC",
+        ),
+        Option("-n --limit", "limit", "At most N.", "N", options.whole(1)),
+        options.DRY_RUN,
+        options.AS_JSON._replace(help="Print how many as JSON."),
+    ),
+    "The records stay in the topic of the dead letters. Running it again puts back only "
+    "those that came since.",
+)
