@@ -4,6 +4,7 @@
 //! Small file systems are mounted for it where this user may; where not, the test says so loudly.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -117,10 +118,15 @@ fn fill_up(root: &Path, write_mode: WriteMode) {
     let left: Vec<_> =
         fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("copy")), "{left:?}");
+    // A new topic is smaller than what a log grows by.
+    let rest = root.join("rest");
+    let mut left = fs::File::create(&rest).unwrap();
+    while left.write_all(&[1; 4096]).is_ok() {}
     let other = Topic::open(&store, "other", &Default::default());
     assert_no_space(&other.unwrap_err(), &path);
     assert!(store.verify(None, &mut quietly).unwrap().is_sound());
 
+    fs::remove_file(&rest).unwrap();
     fs::remove_file(&ballast).unwrap();
     let next = end + 20;
     fill(&orders, end, next);
