@@ -165,6 +165,7 @@ pub enum Remedy {
 
 impl Error {
     /// An operating system error, sorted: full disks are a situation of their own.
+    #[cold]
     pub fn io(what: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.raw_os_error() {
