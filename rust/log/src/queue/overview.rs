@@ -4,12 +4,10 @@
 //! enough. So counts that others change meanwhile may be of two moments; and jobs whose holders are
 //! dead count as given back, which they are as soon as somebody takes or waits.
 
-use std::path::Path;
+use std::io;
 
 use crate::error::{IoResult, Result};
-use crate::format::queue::{
-    ENTRY_LEN, JobEntry, Parts, QueueEnds, QueueHeader, SLOTS, State, VERSION_LEN, at,
-};
+use crate::format::queue::{JobEntry, Parts, SLOTS, State, VERSION_LEN, at};
 use crate::format::u64_at;
 use crate::lock::Identity;
 use crate::storage::{File, OpenMode};
@@ -81,7 +79,7 @@ fn look(
     let (holders, done) = if is_current {
         (holders(&front.bytes, slots), front.word(at::DONE))
     } else {
-        (Vec::new(), done_of(&*file, &path, &front.header, &front.ends)?)
+        (Vec::new(), done_of(&*file, &front).doing("read", &path)?)
     };
     let Front { header, ends, .. } = front;
     let leased = holders.iter().map(|(_, jobs)| jobs).sum();
@@ -119,19 +117,11 @@ fn holders(front: &[u8], slots: &[SlotInfo]) -> Vec<(String, u64)> {
 }
 
 /// How many are done, by the entries themselves.
-fn done_of(file: &dyn File, path: &Path, header: &QueueHeader, ends: &QueueEnds) -> Result<u64> {
-    let (parts, mut done, mut offset) = (header.parts, 0, ends.floor);
-    while offset < ends.head {
-        let first = parts.place(offset);
-        let count = (ends.head - offset).min(parts.capacity - first).min(4096);
-        let mut bytes = vec![0; (count * ENTRY_LEN) as usize];
-        let read = file.read_at(&mut bytes, parts.entry(first));
-        read.doing("read", path)?;
-        for (entry, offset) in bytes.chunks_exact(ENTRY_LEN as usize).zip(offset..) {
-            done += u64::from(state_of(entry, header.id, offset) == Some(State::Done));
-        }
-        offset += count;
-    }
+fn done_of(file: &dyn File, front: &Front) -> io::Result<u64> {
+    let mut done = 0;
+    front.each_entry(file, |offset, _, entry| {
+        done += u64::from(state_of(entry, front.header.id, offset) == Some(State::Done));
+    })?;
     Ok(done)
 }
 

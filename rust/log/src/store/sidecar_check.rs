@@ -86,6 +86,27 @@ impl Front {
         (self.ends.head - self.ends.floor).min(self.header.parts.capacity)
     }
 
+    /// Read all entries, each with its offset and its position; ends at the first error.
+    pub(crate) fn each_entry(
+        &self,
+        file: &dyn File,
+        mut each: impl FnMut(u64, u64, &[u8]),
+    ) -> io::Result<()> {
+        let (parts, mut offset) = (self.header.parts, self.ends.floor);
+        let head = offset + self.entries();
+        while offset < head {
+            let first = parts.place(offset);
+            let count = (head - offset).min(parts.capacity - first).min(AT_ONCE);
+            let mut bytes = vec![0; (count * ENTRY_LEN) as usize];
+            file.read_at(&mut bytes, parts.entry(first))?;
+            for (entry, offset) in bytes.chunks_exact(ENTRY_LEN as usize).zip(offset..) {
+                each(offset, parts.entry(offset), entry);
+            }
+            offset += count;
+        }
+        Ok(())
+    }
+
     /// One of the words that processes share.
     pub(crate) fn word(&self, position: u64) -> u64 {
         u64_at(&self.bytes, position as usize)
@@ -352,26 +373,15 @@ fn torn_in_queue(file: &dyn File, front: &Front) -> Vec<u64> {
     let (parts, id) = (front.header.parts, front.header.id);
     let ends = QueueEnds::torn_in(&front.bytes, id);
     let mut found: Vec<_> = ends.iter().map(|slot| queue::at::ENDS[*slot]).collect();
-    let mut offset = front.ends.floor;
-    let head = offset + front.entries();
-    while offset < head {
-        let first = parts.place(offset);
-        let count = (head - offset).min(parts.capacity - first).min(AT_ONCE);
-        let mut bytes = vec![0; (count * ENTRY_LEN) as usize];
-        // What cannot be read is not known to be torn; whoever opens the queue is told.
-        if file.read_at(&mut bytes, parts.entry(first)).is_err() {
-            return found;
-        }
-        for (entry, offset) in bytes.chunks_exact(ENTRY_LEN as usize).zip(offset..) {
-            for (half, version) in (0..).zip(entry.chunks_exact(VERSION_LEN as usize)) {
-                let words: [u64; 4] = std::array::from_fn(|word| u64_at(version, 8 * word));
-                if words != [0; 4] && !is_of_a_round(&words, id, offset, parts.capacity) {
-                    found.push(parts.entry(offset) + half * VERSION_LEN);
-                }
+    // What cannot be read is not known to be torn; a process that opens the queue gets the error.
+    let _ = front.each_entry(file, |offset, position, entry| {
+        for (half, version) in (0..).zip(entry.chunks_exact(VERSION_LEN as usize)) {
+            let words: [u64; 4] = std::array::from_fn(|word| u64_at(version, 8 * word));
+            if words != [0; 4] && !is_of_a_round(&words, id, offset, parts.capacity) {
+                found.push(position + half * VERSION_LEN);
             }
         }
-        offset += count;
-    }
+    });
     found
 }
 
