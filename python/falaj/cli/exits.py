@@ -14,7 +14,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from falaj.cli.paint import Paint
-from falaj.cli.remedies import in_our_words
 from falaj.errors import NeedsRecovery
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def say(sentence: str) -> None:
     """Put a sentence on stderr, in one line and with nothing in it that a terminal obeys."""
     sys.stdout.flush()
     paint = Paint.of(sys.stderr)
-    plain = " ".join(in_our_words(sentence).split())
+    plain = " ".join(sentence.split())
     print(f"{paint('falaj:', 'red')} {paint.harmless(plain)}", file=sys.stderr, flush=True)
 
 

@@ -371,7 +371,7 @@ impl fmt::Display for Error {
             ),
             Error::NoSuchTopic { name, store } => write!(
                 f,
-                "there is no topic {name:?} in {}; `falaj topics` lists what there is, and the first \
+                "there is no topic {name:?} in {}; `falaj topic list` lists what there is, and the first \
                  append creates one",
                 store.display()
             ),
@@ -443,7 +443,7 @@ impl fmt::Display for Error {
             ),
             Error::NoSuchConsumer { name, store } => write!(
                 f,
-                "there is no consumer {name:?} in {}; `falaj consumers` lists what there is",
+                "there is no consumer {name:?} in {}; `falaj group list` lists what there is",
                 store.display()
             ),
             Error::LeaseOver { queue, offset, why } => write!(

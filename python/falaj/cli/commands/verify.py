@@ -16,7 +16,6 @@ from falaj.cli.arguments import Command
 from falaj.cli.exits import Exit, Stop
 from falaj.cli.paint import Paint, is_terminal
 from falaj.cli.progress import bar
-from falaj.cli.remedies import in_our_words
 from falaj.cli.stores import Access, expect_topics
 from falaj.cli.tables import Column, rows_of, table
 from falaj.cli.units import count, size
@@ -84,7 +83,7 @@ def _list_findings(found: Verification) -> None:
         place = (each["path"], each["position"], each["length"])
         whose = (each["topic"], each["partition"], *offsets)
         severity = _word(each["severity"])
-        cells = (severity, *place, *whose, each["what"], in_our_words(each["remedy"]))
+        cells = (severity, *place, *whose, each["what"], each["remedy"])
         print(*("" if cell is None else cell for cell in cells), sep="\t")
 
 
@@ -96,7 +95,7 @@ def _tell_findings(found: Verification) -> None:
         severity = paint(_word(each["severity"]), _STYLES[each["severity"]])
         print(f"\n{severity}  {paint.harmless(each['path'])} at byte {each['position']:,}")
         print(f"    {paint.harmless(each['what'])}{_lost(each)}")
-        print(f"    {paint.harmless(in_our_words(each['remedy']))}")
+        print(f"    {paint.harmless(each['remedy'])}")
     for log in logs:
         if log["more_findings"]:
             print(f"\n{count(log['more_findings'], 'more finding')} in {log['path']}")

@@ -75,7 +75,7 @@ pub fn forget_topic(store: &Store, name: &str, topic: &str) -> Result<usize> {
         let Some(marks) = marks_of(&meant) else {
             let what = format!(
                 "consumer group {name:?} has no committed offset in topic {topic:?}; \
-                 `falaj consumers` lists what it reads"
+                 `falaj group list` lists what it reads"
             );
             return Err(Error::Invalid { what });
         };

@@ -277,7 +277,7 @@ pub fn reset_cursor(
             .find(|(_, entry)| entry.of() == Some((generation, partition)));
         let (index, found) = found.ok_or_else(|| Error::Invalid {
             what: format!(
-                "consumer {name:?} never read partition {partition} of topic {:?}; `falaj consumers` \
+                "consumer {name:?} never read partition {partition} of topic {:?}; `falaj group list` \
                  lists what it reads",
                 topic.name()
             ),

@@ -32,13 +32,12 @@ pub const CURSOR_LEN: usize = 104;
 pub const SECTOR: u64 = 512;
 
 /// What is said of a file that ends too early.
-pub const CUT: &str =
-    "the consumer's file was cut off; `falaj consumers --delete` forgets the consumer";
+pub const CUT: &str = "the consumer's file was cut off; `falaj group delete` forgets the consumer";
 /// What is said of an entry without a cursor that is whole.
-pub const TORN: &str = "neither of the two cursors is whole; `falaj seek` sets it anew";
+pub const TORN: &str = "neither of the two cursors is whole; `falaj group seek` sets it anew";
 /// The same of one that does not tell what it is of, either.
-pub const LOST: &str = "neither of the two cursors is whole, nor what they are of; `falaj consumers \
-                        --delete` forgets the consumer";
+pub const LOST: &str = "neither of the two cursors is whole, nor what they are of; `falaj group delete` \
+                        forgets the consumer";
 
 /// Positions in the file, in bytes, and in an entry.
 pub mod at {
@@ -103,10 +102,10 @@ pub fn encode_header(store: [u8; 16], log: [u8; 16]) -> [u8; HEADER_LEN] {
 /// `Damaged` when it is torn or another store's, `Newer` for a newer version.
 pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<[u8; 16]> {
     let say = owned::Complaints {
-        no_such: "not a consumer's file; `falaj consumers --delete` forgets the consumer",
-        damaged: "the checksum of the consumer's file does not match; `falaj consumers --delete` \
+        no_such: "not a consumer's file; `falaj group delete` forgets the consumer",
+        damaged: "the checksum of the consumer's file does not match; `falaj group delete` \
                   forgets the consumer",
-        foreign: "the consumer's file of another store; `falaj consumers --delete` forgets the \
+        foreign: "the consumer's file of another store; `falaj group delete` forgets the \
                   consumer",
     };
     owned::check_header(bytes, MAGIC, store, &say)?;

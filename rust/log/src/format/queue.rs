@@ -48,7 +48,7 @@ const BEGINS_FLAG: u32 = 1 << 1;
 pub const CAPACITY_MAX: u64 = 1 << 26;
 
 /// What is said of a file that ends too early.
-pub const CUT: &str = "the state of the queue was cut off; `falaj queues --reset` begins it anew";
+pub const CUT: &str = "the state of the queue was cut off; `falaj queue reset` begins it anew";
 /// What is said of a heap that is damaged again as soon as it was made anew.
 pub const NO_HEAP: &str = "the heap of the queue leads nowhere, although it was made anew";
 /// What is said of a lock word that no process writes.
@@ -169,8 +169,9 @@ impl QueueHeader {
     /// # Errors
     /// `Damaged` when it is torn or no state file, `Newer` for a newer version.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
-        let no_such = "not the state of a queue; `falaj queues --reset` begins it anew";
-        let damaged = "the checksum of the queue's header does not match; `falaj queues --reset` begins it anew";
+        let no_such = "not the state of a queue; `falaj queue reset` begins it anew";
+        let damaged =
+            "the checksum of the queue's header does not match; `falaj queue reset` begins it anew";
         check_sealed(bytes, HEADER_LEN, MAGIC, no_such, damaged)?;
         let flags = u32_at(bytes, 12);
         if flags > ORDERED_FLAG | BEGINS_FLAG {
@@ -190,7 +191,7 @@ impl QueueHeader {
                 Ok(Self { generation, id: u64_at(bytes, 32), parts, counts_begun, topic })
             }
             _ => Err(DecodeError::Damaged(
-                "a header that no queue has; `falaj queues --reset` begins it anew",
+                "a header that no queue has; `falaj queue reset` begins it anew",
             )),
         }
     }
@@ -250,7 +251,7 @@ impl QueueEnds {
     /// `Damaged` when neither is whole.
     pub fn newest(slots: [Option<Self>; 2]) -> Decoded<(Self, usize)> {
         let DoubleSlot { value, slot } = DoubleSlot::of(slots, |ends| ends.serial);
-        let damaged = "the ends of the queue; `falaj queues --reset` begins it anew";
+        let damaged = "the ends of the queue; `falaj queue reset` begins it anew";
         Ok((value.ok_or(DecodeError::Damaged(damaged))?, slot))
     }
 

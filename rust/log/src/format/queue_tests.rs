@@ -109,10 +109,10 @@ fn a_header_that_is_cut_off_newer_or_of_no_queue_is_told_apart() {
     let with = |at: usize, what: &[u8]| {
         QueueHeader::decode(&sealed(512, &[(0, &sound[..508]), (at, what)]))
     };
-    let no_queue = "not the state of a queue; `falaj queues --reset` begins it anew";
-    let strange = "a header that no queue has; `falaj queues --reset` begins it anew";
+    let no_queue = "not the state of a queue; `falaj queue reset` begins it anew";
+    let strange = "a header that no queue has; `falaj queue reset` begins it anew";
     let flipped =
-        "the checksum of the queue's header does not match; `falaj queues --reset` begins it anew";
+        "the checksum of the queue's header does not match; `falaj queue reset` begins it anew";
     assert_eq!(QueueHeader::decode(&sound[..511]), Err(DecodeError::Damaged(no_queue)), "cut off");
     assert_eq!(with(0, b"FALAJCON"), Err(DecodeError::Damaged(no_queue)));
     let torn = [&sound[..508], &[0; 4]].concat();

@@ -312,7 +312,7 @@ impl Log {
             Precondition::Producer(_) => (
                 format!("remembers {} producers", self.max_producers()),
                 "forget producers that no longer append (topic.producers(), topic.forget_producer(), \
-                 `falaj producers`), and let each worker keep one name",
+                 `falaj producer forget`), and let each worker keep one name",
             ),
             Precondition::Cursor(_) => (
                 format!("keeps {} cursors", self.max_cursors()),

@@ -208,7 +208,7 @@ impl Look<'_> {
             }
         };
         let forget = format!(
-            "put the file back from a backup, or let `falaj consumers STORE {name} --delete` forget \
+            "put the file back from a backup, or let `falaj group delete {name}` forget \
              the consumer, which then begins anew"
         );
         let corrupt = |position, what| Error::Corrupt { path: path.to_path_buf(), position, what };
@@ -232,7 +232,7 @@ impl Look<'_> {
                 let error = Error::Corrupt { path: path.to_path_buf(), position, what };
                 let remedy = entry.named.as_ref().map(|of| {
                     format!(
-                        "end its members, then say where it goes on: `falaj seek STORE {name} {} \
+                        "end its members, then say where it goes on: `falaj group seek {name} {} \
                          --partition {} --to PLACE`",
                         of.topic, of.partition
                     )
@@ -310,7 +310,7 @@ impl Look<'_> {
         let forget = || {
             format!(
                 "put the file back from a backup while nobody has the store open, or let `falaj \
-                 queues STORE --reset {name}` begin the queue anew: all its jobs are to be done"
+                 queue reset {name}` begin the queue anew: all its jobs are to be done"
             )
         };
         let front = match Front::read(&*file, path) {

@@ -100,7 +100,7 @@ impl Severity {
             Severity::Unrecovered => "open the store for writing once, or run `falaj repair`",
             Severity::Newer => "upgrade falaj",
             Severity::Damage => {
-                "restore the store from a backup, or read on behind it (`falaj cat --skip-damage`); \
+                "restore the store from a backup, or read on behind it (`falaj cat --skip-corrupt`); \
                  `falaj repair` helps where the log no longer opens"
             }
         }

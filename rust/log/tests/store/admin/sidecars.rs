@@ -126,21 +126,21 @@ fn every_flipped_byte_that_has_a_checksum_is_found_in_its_file() {
 type Hurt = (&'static str, u64, &'static str, fn(&Arc<dyn Storage>, &Path));
 
 const HURT: [Hurt; 8] = [
-    ("consumers/billing", 0, "falaj consumers STORE billing --delete", |s, p| write(s, p, 9, &[9])),
-    ("consumers/kept", 0, "falaj consumers STORE kept --delete", |s, p| write(s, p, 40, &[9])),
-    ("consumers/billing", 8704, "falaj seek STORE billing orders --partition 0 --to PLACE", tear),
-    ("consumers/billing", 8704, "falaj consumers STORE billing --delete", |s, p| {
+    ("consumers/billing", 0, "falaj group delete billing", |s, p| write(s, p, 9, &[9])),
+    ("consumers/kept", 0, "falaj group delete kept", |s, p| write(s, p, 40, &[9])),
+    ("consumers/billing", 8704, "falaj group seek billing orders --partition 0 --to PLACE", tear),
+    ("consumers/billing", 8704, "falaj group delete billing", |s, p| {
         tear(s, p);
         write(s, p, consumer::entry(0), &[9; 30]);
     }),
-    ("consumers/billing", 9216, "falaj consumers STORE billing --delete", |s, p| {
+    ("consumers/billing", 9216, "falaj group delete billing", |s, p| {
         cut(s, p, 9216);
     }),
-    ("queues/work", 0, "falaj queues STORE --reset work", |s, p| write(s, p, 100, &[9])),
-    ("queues/work", 512, "falaj queues STORE --reset work", |s, p| {
+    ("queues/work", 0, "falaj queue reset work", |s, p| write(s, p, 100, &[9])),
+    ("queues/work", 512, "falaj queue reset work", |s, p| {
         queue::at::ENDS.iter().for_each(|at| write(s, p, *at, &[9; 3]));
     }),
-    ("queues/work", 8192, "falaj queues STORE --reset work", |s, p| {
+    ("queues/work", 8192, "falaj queue reset work", |s, p| {
         cut(s, p, 8192);
     }),
 ];
@@ -186,7 +186,7 @@ fn whoever_looks_after_a_store_tells_of_what_is_hurt_and_what_they_say_helps() {
         let name = hurt.file_name().and_then(|name| name.to_str()).unwrap();
         if remedy.contains("seek") {
             reset_cursor(&store, name, &topic(&store, "orders"), 0, Start::Offset(3)).unwrap();
-        } else if remedy.contains("--delete") {
+        } else if remedy.contains("falaj group delete") {
             delete_consumer(&store, name).unwrap();
         } else {
             falaj::queue::delete(&store, name).unwrap();

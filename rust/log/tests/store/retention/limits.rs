@@ -238,7 +238,7 @@ fn where_it_is_not_known_what_is_needed_nothing_goes_and_the_reason_is_told() {
         store.configure_topic("orders", &waits, None).unwrap();
         let done = store.maintain(false).unwrap();
         let problem = done.logs[0].problem.as_ref().map(ToString::to_string).unwrap_or_default();
-        assert!(problem.contains("billing") && problem.contains("falaj seek"), "{problem}");
+        assert!(problem.contains("billing") && problem.contains("falaj group seek"), "{problem}");
         assert_eq!(orders.first(0).unwrap(), 0);
         let not = RetentionChange { waits: Some(false), ..RetentionChange::default() };
         store.configure_topic("orders", &not, None).unwrap();
