@@ -18,6 +18,10 @@ CORE := python/falaj/_core.abi3.so
 NO_PATHS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo --remap-path-prefix=$(CURDIR)=falaj
 SHIPPED := $(TARGET)/shipped
 AS_SHIPPED := RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" CARGO_TARGET_DIR="$(SHIPPED)"
+# Fail points and planted bugs are no cargo features, which any crate of a program could turn on. What has
+# them lies in directories of its own, from which nothing else is taken.
+STORM := RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS) --cfg falaj_failpoints" CARGO_TARGET_DIR="$(TARGET)/storm"
+CANARIES := RUSTFLAGS="--cfg falaj_canaries" CARGO_TARGET_DIR="$(TARGET)/canaries"
 MATURIN := $(AS_SHIPPED) $(BIN)/maturin
 DIST ?= dist
 SHUTTLE := RUSTFLAGS="$${RUSTFLAGS:-} --cfg shuttle" CARGO_TARGET_DIR="$(TARGET)/shuttle" \
@@ -55,23 +59,20 @@ test: | check-tools ## all tests, of Rust, Python and Spark, and the models
 test-proof: $(CORE) ## the reliability harness, push-sized (docs/RELIABILITY.md)
 	$(BIN)/python tools/parts.py proof "$(TARGET)/proof"
 
-# The storm's engine has fail points, which the others' must not have.
 proof-programs: | check-tools
 	$(AS_SHIPPED) cargo build --release --locked -p falaj-sim -p falaj-hostile
-	$(AS_SHIPPED) cargo build --release --locked -p falaj-storm
+	$(STORM) cargo build --release --locked -p falaj-storm
 
 proof-explore: | check-tools
 	$(AS_SHIPPED) cargo run --release --locked -p falaj-sim -- explore --states 2000000 --progress
 
-# A target directory of its own: nothing that has canaries in it lies where something else is taken from.
-# What tests depend on is taken from where those of `make test` are built.
 proof-canaries: | check-tools
-	FALAJ_BUILT="$(TARGET)" CARGO_TARGET_DIR="$(TARGET)/canaries" cargo run --release --locked -p falaj-sim --features canaries -- canaries
+	$(CANARIES) cargo run --release --locked -p falaj-sim -- canaries
 
 # A kernel in a process, whose disk drops, fails or tears writes: btrfs too.
 proof-guest: | check-tools ## power cuts in a guest, where user-mode-linux and its tools are installed
-	$(AS_SHIPPED) cargo build --release --locked -p falaj-storm
-	$(BIN)/python tools/guest.py "$(SHIPPED)/release/falaj-storm" --cuts $(or $(CUTS),12) --dir $(PROOF_DIR) || [ $$? = 77 ]
+	$(STORM) cargo build --release --locked -p falaj-storm
+	$(BIN)/python tools/guest.py "$(TARGET)/storm/release/falaj-storm" --cuts $(or $(CUTS),12) --dir $(PROOF_DIR) || [ $$? = 77 ]
 
 # Another seed is other schedules: FALAJ_SHUTTLE_SEED=…; a failure is seen again with the seed it prints.
 proof-models: | check-tools
@@ -101,12 +102,12 @@ PROOF_DIR ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)"
 
 # And how all harnesses go on with what they kept.
 proof-storm: $(CORE) proof-programs
-	$(AS_SHIPPED) cargo run --release --locked -p falaj-storm -- kill --kills 500 --records 5000000 --seed 20 \
+	$(STORM) cargo run --release --locked -p falaj-storm -- kill --kills 500 --records 5000000 --seed 20 \
 		--dir $(PROOF_DIR) --python $(BIN)/python
 	$(BIN)/python -m pytest tests/soak --proof -m proof -p no:cacheprovider
 
 proof-power: | check-tools
-	$(AS_SHIPPED) cargo run --release --locked -p falaj-storm -- power --cuts 50 --seed 20 --dir $(PROOF_DIR) || \
+	$(STORM) cargo run --release --locked -p falaj-storm -- power --cuts 50 --seed 20 --dir $(PROOF_DIR) || \
 		{ [ $$? = 77 ] && echo "NOT RUN: power cuts, for want of the right to mount"; }
 
 # Two fifths of what each of some forty Javas takes to start; `make test` has too few for it.
@@ -132,7 +133,7 @@ soak: $(CORE) proof-programs ## all harnesses for HOURS=…, gone on with after 
 	@[ -n "$(HOURS)" ] || { echo "say how long: make soak HOURS=3"; exit 2; }
 	rm -rf $(SOAK_DIR)/built && mkdir -p $(SOAK_DIR)/built
 	tools/asan "$(TARGET)" --programs $(SOAK_DIR)/built
-	install $(addprefix "$(SHIPPED)"/release/,falaj-sim falaj-storm falaj-hostile) $(SOAK_DIR)/built
+	install $(addprefix "$(SHIPPED)"/release/,falaj-sim falaj-hostile) "$(TARGET)/storm/release/falaj-storm" $(SOAK_DIR)/built
 	$(SHUTTLE) --no-run 2>&1 | tee /dev/stderr | sed -n 's/^ *Executable .*(\(.*\))$$/\1/p' | \
 		xargs -I {} install {} $(SOAK_DIR)/built/shuttle
 	PYTHONPATH=tools $(BIN)/python -m soak --hours $(HOURS) --home $(SOAK_DIR) \
@@ -152,6 +153,8 @@ lint: $(CORE) ## formatting, clippy, rustdoc, ruff, mypy, stubtest; warnings are
 lint-rust: .venv/.dev
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTFLAGS="$${RUSTFLAGS:-} --cfg falaj_failpoints --cfg falaj_canaries" CARGO_TARGET_DIR="$(TARGET)/planted" \
+		cargo clippy --all-targets --locked -p falaj -p falaj-sim -p falaj-storm -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
 
 lint-python: $(CORE)
@@ -164,6 +167,7 @@ lint-python: $(CORE)
 # proof-outside then does with the one that it starts.
 test-rust: .venv/.dev ## unit, integration and documentation tests of the crates
 	cargo test --workspace --locked $(if $(BESIDE_PROOF),-- --skip small_budget::)
+	$(STORM) cargo test --locked -p falaj-storm
 
 test-loom: | check-tools ## the interleavings of the models in rust/log/tests/loom
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="$(TARGET)/loom" \

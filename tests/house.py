@@ -555,6 +555,17 @@ def versions_that_differ(cargo: str, pyproject: str, changelog: str) -> list[str
     return said
 
 
+def features_that_plant(files: dict[str, str]) -> list[str]:
+    """Planted bugs and fail points come by `--cfg`: a feature is turned on by any crate of a program."""
+    named = re.compile(r"""(?<!falaj_)\b(?:canaries|failpoints)\b(?=["'/ =])""")
+    inside = re.compile(r'feature\s*=\s*"[^"]*(?:canar|failpoint)')
+    return [
+        f"{path} has a cargo feature for planted bugs or fail points"
+        for path, text in sorted(files.items())
+        if (named if path.endswith("Cargo.toml") else inside).search(text)
+    ]
+
+
 def licence_is_allowed(expression: str, allowed: set[str]) -> bool:
     """Evaluate an SPDX expression: AND needs both sides, OR (or the old `/`) one."""
     expression = expression.replace("/", " OR ").strip()

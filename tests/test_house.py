@@ -8,11 +8,13 @@ import re
 import subprocess
 import tomllib
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 import falaj
 import house
+from falaj import _core
 from house import ENGINE, PACKAGE, ROOT, complaints, matching
 
 
@@ -562,3 +564,18 @@ def test_the_tree_has_models_for_shuttle_to_draw_schedules_of() -> None:
 def test_nothing_that_only_machines_read_lies_in_docs() -> None:
     beside = [path for path in files() if path.startswith("docs/") and not path.endswith(".md")]
     assert [path for path in beside if not path.startswith("docs/images/")] == []
+
+
+def test_no_cargo_feature_plants_bugs_or_arms_fail_points() -> None:
+    assert house.features_that_plant(matching(files(), "**/Cargo.toml", "Cargo.toml", "**/*.rs")) == []
+    assert b"FALAJ_CANARY" not in Path(_core.__file__).read_bytes()
+
+
+def test_a_cargo_feature_that_plants_bugs_is_complained_of() -> None:
+    bad = {
+        "a/Cargo.toml": "[features]\ncanaries = []\n",
+        "b/src/lib.rs": '#[cfg(feature = "failpoints")]\n',
+        "b/Cargo.toml": '[dependencies]\nfalaj = { path = "../a", features = ["failpoints"] }\n',
+        "c/src/lib.rs": "#[cfg(falaj_canaries)]\n",
+    }
+    assert len(house.features_that_plant(bad)) == 3

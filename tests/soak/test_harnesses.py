@@ -15,8 +15,8 @@ import pytest
 from soak import sources
 from soak.harnesses import ROOT, Job, Turn, everything
 
-RELEASE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "shipped/release"
-PROGRAMS = ("falaj-sim", "falaj-storm", "falaj-hostile")
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+PROGRAMS = ("shipped/release/falaj-sim", "storm/release/falaj-storm", "shipped/release/falaj-hostile")
 # One of each kind. The others have a test of their own.
 JOBS = ("explore-0", "kill", "power", "flips-mapped-closed", "faults")
 SECONDS = 0.5
@@ -44,7 +44,7 @@ def test_every_harness_goes_on_with_what_it_kept(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     sources.copy(ROOT, programs)
     for name in PROGRAMS:
-        shutil.copy2(RELEASE / name, programs)
+        shutil.copy2(TARGET / name, programs)
     jobs = [job for job in everything(programs).jobs if job.name in JOBS]
     assert len(jobs) == len(JOBS)
     with ThreadPoolExecutor(3) as pool:

@@ -1,9 +1,9 @@
 //! Bugs planted on purpose: a harness that would not notice them proves nothing.
 //!
 //! Owns the list of canaries and the question whether one of them sings. In the crate that is shipped
-//! the answer is a constant `false` and every planted line is gone; with the feature `canaries`, which
-//! only the project's own harness turns on, the environment variable `FALAJ_CANARY` or `plant` names
-//! the one that is alive. Invariant: a planted line does exactly what a known mistake would do, and
+//! the answer is a constant `false` and every planted line is gone. With `--cfg falaj_canaries`, which
+//! only the project's own suite sets, the environment variable `FALAJ_CANARY` or `plant` names the one
+//! that is alive. It is no cargo feature: any crate of a program can turn those on. Invariant: a planted line does exactly what a known mistake would do, and
 //! nothing reads this switch to find it out. Who catches which: `docs/RELIABILITY.md`, "Canaries".
 
 /// A mistake that could be made.
@@ -131,21 +131,21 @@ impl Canary {
 }
 
 /// Whether this mistake is to be made.
-#[cfg(not(feature = "canaries"))]
+#[cfg(not(falaj_canaries))]
 #[inline(always)]
 pub const fn planted(_canary: Canary) -> bool {
     false
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(falaj_canaries)]
 const UNASKED: usize = usize::MAX;
-#[cfg(feature = "canaries")]
+#[cfg(falaj_canaries)]
 const NONE: usize = usize::MAX - 1;
-#[cfg(feature = "canaries")]
+#[cfg(falaj_canaries)]
 static ALIVE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(UNASKED);
 
 /// Whether this mistake is to be made.
-#[cfg(feature = "canaries")]
+#[cfg(falaj_canaries)]
 pub fn planted(canary: Canary) -> bool {
     match ALIVE.load(std::sync::atomic::Ordering::Relaxed) {
         UNASKED => {
@@ -157,13 +157,13 @@ pub fn planted(canary: Canary) -> bool {
 }
 
 /// Let a canary sing from now on, or none.
-#[cfg(feature = "canaries")]
+#[cfg(falaj_canaries)]
 pub fn plant(canary: Option<Canary>) {
     let alive = canary.map_or(NONE, |canary| canary as usize);
     ALIVE.store(alive, std::sync::atomic::Ordering::Relaxed);
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(falaj_canaries)]
 #[cold]
 fn ask() {
     let name = std::env::var("FALAJ_CANARY").unwrap_or_default();

@@ -2,8 +2,8 @@
 //!
 //! Owns the list of points, named after the steps of `docs/PROTOCOL.md`, and what happens at an
 //! armed one: the process kills or stops itself, as if somebody had sent it the signal at exactly
-//! that moment. Only the feature `failpoints` makes that so, for the reliability harness; without it
-//! [`pass`] is an empty function, and nothing of this room is in the program. What a death at each
+//! that moment. Only `--cfg falaj_failpoints` makes that so, for the reliability suite; without it
+//! [`pass`] is an empty function, and nothing of this module is in the program. What a death at each
 //! point must leave behind is left to the rooms that pass it.
 
 macro_rules! points {
@@ -106,14 +106,14 @@ points! {
 }
 
 /// Come past a point. Nothing, unless it is armed.
-#[cfg(not(feature = "failpoints"))]
+#[cfg(not(falaj_failpoints))]
 #[inline(always)]
 pub fn pass(_: Point) {}
 
-#[cfg(feature = "failpoints")]
+#[cfg(falaj_failpoints)]
 pub use armed::{Action, arm, pass};
 
-#[cfg(feature = "failpoints")]
+#[cfg(falaj_failpoints)]
 mod armed {
     use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     use std::sync::{Mutex, PoisonError};

@@ -4,7 +4,7 @@
 //! bytes judge what they see, a test of the engine fails or does not. Each catcher must be content
 //! while no canary is alive, or its word means nothing. A canary that survives fails the run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -241,25 +241,17 @@ fn judge(judge: impl Fn(WriteMode) -> Result<u64, String>) -> (u64, Option<Strin
     (judged, None)
 }
 
-/// Run one test of the engine with a canary alive in it; all that it said. What tests depend on is built
-/// once where `FALAJ_BUILT` names the directory in which those without canaries are built: cargo keeps
-/// apart what has other features, and what people start lies elsewhere.
+/// Run one test of the engine with a canary alive in it; all that it said. It is built where this program
+/// was, a model beside it.
 fn test(program: &str, name: &str, canary: &str, loom: bool) -> Result<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.current_dir(&root).args(["test", "-q", "--locked", "--features", "falaj/canaries"]);
-    cargo.args(["--test", program]).env("FALAJ_CANARY", canary);
-    let mut built = std::env::var_os("FALAJ_BUILT").map(PathBuf::from);
+    cargo.current_dir(&root).args(["test", "-q", "--locked", "-p", "falaj", "--test", program]);
+    cargo.env("FALAJ_CANARY", canary).env("RUSTFLAGS", "--cfg falaj_canaries");
     if loom {
         let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
-        cargo.args(["-p", "falaj", "--profile", "models"]).env("RUSTFLAGS", "--cfg loom");
-        cargo.env("CARGO_TARGET_DIR", Path::new(&target).join("loom-canaries"));
-        built = built.map(|built| built.join("loom"));
-    } else {
-        cargo.arg("--workspace"); // as `make test-rust`
-    }
-    if let Some(built) = built {
-        cargo.env("CARGO_BUILD_BUILD_DIR", built);
+        cargo.args(["--profile", "models"]).env("RUSTFLAGS", "--cfg loom --cfg falaj_canaries");
+        cargo.env("CARGO_TARGET_DIR", Path::new(&target).join("loom"));
     }
     cargo.args(["--", "--exact", name]);
     let done = cargo.output().map_err(|e| format!("start cargo: {e}"))?;

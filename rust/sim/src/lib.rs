@@ -15,7 +15,7 @@
 //! | [`explore`], [`seen`] | the crashes of a history, and which of the states are new |
 //! | [`site`], [`mod@replay`] | how a crash is named, and done again |
 //! | [`hostile`] | bytes that nobody wrote there |
-//! | `canaries` | planted bugs, and who must find them; with the feature of that name |
+//! | `canaries` | planted bugs, and who must find them; with `--cfg falaj_canaries` |
 //! | [`pool`] | memory that is used again and again |
 //! | [`plan`], [`campaign`] | how much is tried, by whom; progress, and going on |
 //!
@@ -26,7 +26,7 @@
 pub mod actor;
 mod ask;
 pub mod campaign;
-#[cfg(feature = "canaries")]
+#[cfg(falaj_canaries)]
 pub mod canaries;
 pub mod crew;
 pub mod explore;
@@ -36,7 +36,7 @@ pub mod jobs;
 pub mod look;
 pub mod machine;
 pub mod members;
-#[cfg(any(test, feature = "canaries"))]
+#[cfg(any(test, falaj_canaries))]
 mod noticed;
 pub mod op;
 pub mod pick;

@@ -31,10 +31,12 @@ fn main() -> ExitCode {
     let done = match words.next().as_deref() {
         Some("explore") => explore(words),
         Some("share") => share(words),
-        #[cfg(feature = "canaries")]
+        #[cfg(falaj_canaries)]
         Some("canaries") => canaries(words),
-        #[cfg(not(feature = "canaries"))]
-        Some("canaries") => Err("built without --features canaries: there are none".into()),
+        #[cfg(not(falaj_canaries))]
+        Some("canaries") => {
+            Err("built without --cfg falaj_canaries: run make proof-canaries".into())
+        }
         _ => Err("say what to do: falaj-sim explore, share, or canaries".into()),
     };
     match done {
@@ -138,7 +140,7 @@ fn share(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
     Ok(good)
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(falaj_canaries)]
 fn canaries(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
     let (mut only, mut seed, mut threads, mut json) = (String::new(), SEED, 2, None);
     while let Some(word) = words.next() {

@@ -3,8 +3,10 @@
 //! `falaj-storm kill` runs writers and readers, in Rust and Python, ends them at random moments and at
 //! named points of the protocols, and holds what is left against accounts that the writers keep
 //! outside. `falaj-storm power` does so on file systems that are cut off from their device. What is
-//! checked, and how to go on from a failure: `docs/RELIABILITY.md`.
+//! checked, and how to go on from a failure: `docs/RELIABILITY.md`. It does so only where the engine has its fail
+//! points: `--cfg falaj_failpoints`, which the Makefile sets.
 #![deny(unsafe_code)]
+#![cfg_attr(not(falaj_failpoints), allow(dead_code, reason = "refused in `main`"))]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program: this is how it tells")]
 
 mod acks;
@@ -26,6 +28,10 @@ mod worker;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if !cfg!(falaj_failpoints) {
+        eprintln!("built without --cfg falaj_failpoints: run make proof-programs");
+        return ExitCode::from(2);
+    }
     let mut args = std::env::args().skip(1);
     let subcommand = args.next().unwrap_or_default();
     if subcommand == "worker" {

@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
-use falaj::failpoints::{Action, Point, arm};
+use falaj::failpoints::Point;
+#[cfg(falaj_failpoints)]
+use falaj::failpoints::{Action, arm};
 use falaj::format::settings::WriteMode;
 use falaj::store::{StoreOptions, TopicOptions};
 use serde_json::{Value, json};
 
+#[cfg(falaj_failpoints)]
 use crate::system;
 
 /// A worker's part.
@@ -91,7 +94,12 @@ pub enum Snap {
 }
 
 impl Trap {
+    /// Without fail points there is nothing to arm.
+    #[cfg(not(falaj_failpoints))]
+    pub fn set(self) {}
+
     /// Arm it.
+    #[cfg(falaj_failpoints)]
     pub fn set(self) {
         let action = match self.snap {
             Snap::Kills => Action::Kill,

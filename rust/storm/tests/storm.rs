@@ -1,6 +1,7 @@
 //! A short storm and a few cuts on every run of the tests, and deaths that a storm once found.
 //!
 //! The large ones are run by `make test-proof`; this shows that they would notice, and do.
+#![cfg(falaj_failpoints)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::Write;
