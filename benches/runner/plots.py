@@ -62,7 +62,7 @@ def draw(figures: dict[str, Any]) -> dict[str, str]:
         "rates": lambda: _rates(rows),
         "ratios": lambda: _ratios(
             rows,
-            [row for row in ROWS if 0 < (row.bar.ratio_min or 0) < 1 and rows[row.key]["ratio"]],
+            [row for row in ROWS if _is_share(row) and rows.get(row.key, {}).get("ratio")],
             "Share of the floor's speed, and the bar",
             LEAST,
         ),
@@ -132,6 +132,10 @@ def _ratios(rows: dict[str, Any], shown: list[Row], title: str, below: str) -> F
     axes.xaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
     axes.set_xlabel(below, loc="right")  # it is wider than the axes
     return figure
+
+
+def _is_share(row: Row) -> bool:
+    return 0 < (row.bar.ratio_min or 0) < 1
 
 
 def _ratio(axes: Axes, i: int, row: Row, of: dict[str, Any]) -> None:

@@ -44,6 +44,9 @@ ROWS = (
         Bar(ratio_min=0.60, about_per_s=10e6)),
     Row("rust_append", "Rust append, one per call", "rate", "R",
         Bar(ratio_min=0.70, about_per_s=12e6)),
+    Row("rust_append_key", "… with a key", "rate", "without", Bar(ratio_min=0.85)),
+    Row("rust_append_partition", "… to partition 3", "rate", "partition 0",
+        Bar(ratio_min=0.85)),
     Row("python_iterate_batched", "Python iteration, first byte of every value", "rate",
         "a list of bytes", Bar(about_per_s=5e6)),
     Row("python_iterate_single", "… of records appended singly", "rate",
@@ -147,6 +150,8 @@ SPARK_REFERENCES = (
 
 # Measured beside, for orientation; no bar.
 REFERENCES = (
+    Row("rust_append_fresh", "Rust append, one per call, beside a floor on fresh pages", "rate",
+        "R on fresh pages", Bar()),
     Row("memcpy", "memcpy of 100 bytes at its speed for large blocks", "time", "", Bar()),
     Row("fdatasync", "mapped store and fdatasync (F)", "time", "", Bar()),
     Row(
@@ -155,4 +160,4 @@ REFERENCES = (
     Row(
         "consumer_commit_durable", "a consumer's durable commit, with its record", "time", "", Bar()
     ),
-)
+)  # fmt: skip

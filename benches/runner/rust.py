@@ -10,6 +10,9 @@ from runner.results import Measured
 PROGRAMS = ("falaj-bench", "durable", "opening")
 NAMES = {
     "rust append, one per call": "rust_append",
+    "rust append, one per call, fresh pages": "rust_append_fresh",
+    "rust append, with a key": "rust_append_key",
+    "rust append, to partition 3": "rust_append_partition",
     "rust scan, verified": "rust_scan_verified",
     "rust blocks, verified": "rust_blocks_verified",
     "rust blocks, unverified": "rust_scan_unverified",

@@ -1,7 +1,8 @@
 //! Floors: the least that a log of this kind can do, without being one.
 //!
 //! A mapped, allocated file into which each append does a compare-and-swap, a copy, a checksum and a
-//! release store of a commit word. It wraps around in place, so its memory is warm.
+//! release store of a commit word. It wraps around in place, so its memory is warm, unless a fresh one is
+//! asked for.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,12 +22,19 @@ pub(crate) struct Floor {
 
 impl Floor {
     pub(crate) fn new(path: &Path, blocks: u64) -> Self {
+        let floor = Self::fresh(path, blocks);
+        floor.map.populate(0, floor.map.len());
+        floor
+    }
+
+    /// One in a new file, in place of what has its name, of which no page was touched.
+    pub(crate) fn fresh(path: &Path, blocks: u64) -> Self {
         let storage = RealStorage::new();
+        let _ = storage.unlink(path);
         let file = storage.open(path, OpenMode::CreateNew(0o600)).expect("a file");
         let len = 4096 + blocks * BLOCK;
         file.allocate(len).expect("room");
         let map = file.map(len, MapAccess::Write).expect("a map");
-        map.populate(0, len);
         Self { map, at: AtomicU64::new(0), blocks }
     }
 

@@ -54,20 +54,41 @@ fn measure(
     row
 }
 
+/// Append records, each by a call; nanoseconds a record.
+fn append(topic: &Topic, partition: u32, record: &NewRecord<'_>) -> f64 {
+    per_record(RECORDS, || {
+        for _ in 0..RECORDS {
+            let offset = topic.append(partition, black_box(record), Some(SyncMode::None));
+            black_box(offset.expect("an append succeeds"));
+        }
+    })
+}
+
 fn append_row(topic: &Topic, floor: &floor::Floor) -> Row {
     let value = [b'v'; VALUE];
-    let ours = || {
-        per_record(RECORDS, || {
-            for _ in 0..RECORDS {
-                let offset =
-                    topic.append(0, &NewRecord::value(black_box(&value)), Some(SyncMode::None));
-                black_box(offset.expect("an append succeeds"));
-            }
-        })
-    };
     let theirs =
         || per_record(RECORDS, || (0..RECORDS).for_each(|_| floor.append(black_box(&value))));
+    let ours = || append(topic, 0, &NewRecord::value(&value));
     measure("rust append, one per call", "compare-and-swap, copy, crc, commit word", ours, theirs)
+}
+
+/// As [`append_row`], with a floor that finds no page there either.
+fn fresh_row(topic: &Topic, place: &std::path::Path) -> Row {
+    let value = [b'v'; VALUE];
+    let theirs = || {
+        let floor = floor::Floor::fresh(&place.join("fresh"), RECORDS);
+        per_record(RECORDS, || (0..RECORDS).for_each(|_| floor.append(black_box(&value))))
+    };
+    let ours = || append(topic, 0, &NewRecord::value(&value));
+    measure("rust append, one per call, fresh pages", "the same on fresh pages", ours, theirs)
+}
+
+/// Appends of another kind beside those of a value alone to partition 0.
+fn kind_row(topic: &Topic, name: &'static str, partition: u32, key: Option<&[u8]>) -> Row {
+    let value = [b'v'; VALUE];
+    let ours = || append(topic, partition, &NewRecord { key, ..NewRecord::value(&value) });
+    let theirs = || append(topic, 0, &NewRecord::value(&value));
+    measure(name, "a value alone", ours, theirs)
 }
 
 /// The way that services read: the iterator of a topic, which verifies.
@@ -117,8 +138,12 @@ fn blocks_row(topic: &Topic, name: &'static str, check: Check, floor: &floor::Fl
 }
 
 fn open(dir: &std::path::Path, name: &str) -> Topic {
+    open_with(dir, name, &TopicOptions::default())
+}
+
+fn open_with(dir: &std::path::Path, name: &str, options: &TopicOptions) -> Topic {
     let store = Store::open(dir, &StoreOptions::default()).expect("the store opens");
-    Topic::open(&store, name, &TopicOptions::default()).expect("the topic opens")
+    Topic::open(&store, name, options).expect("the topic opens")
 }
 
 #[allow(clippy::print_stdout, reason = "the program's result")]
@@ -131,8 +156,13 @@ fn main() {
     // As long as what the scans go over: a shorter walk would find half of it in the caches.
     let end = topic.end(0).expect("the end is known");
     let walked = floor::Floor::filled(&place.path().join("walked"), end);
+    let options = TopicOptions { partitions: Some(4), ..TopicOptions::default() };
+    let parted = open_with(&place.path().join("store"), "parted", &options);
     let rows = [
         append,
+        fresh_row(&topic, place.path()),
+        kind_row(&parted, "rust append, with a key", 0, Some(b"user-42")),
+        kind_row(&parted, "rust append, to partition 3", 3, None),
         scan_row(&topic, &walked),
         blocks_row(&topic, "rust blocks, verified", Check::Full, &walked),
         blocks_row(&topic, "rust blocks, unverified", Check::None, &walked),

@@ -138,7 +138,7 @@ impl Topic {
     }
 
     fn partition_of(&self, key: &[u8]) -> u32 {
-        falaj::format::checksum::crc32(key) % self.opened.partitions
+        falaj::topic::partition_for_key(key, self.opened.partitions)
     }
 
     fn append_if(

@@ -20,6 +20,7 @@ mod append;
 mod compact;
 mod follow;
 mod merge;
+mod partitioner;
 mod preconditions;
 mod read;
 #[cfg(all(test, not(loom)))]
@@ -44,6 +45,7 @@ pub use crate::log::{CursorMove, Precondition, Visibility};
 pub use compact::{COMPACTION_MEMORY, CompactOptions, TOMBSTONES_US};
 pub use follow::Follow;
 pub use merge::Merge;
+pub use partitioner::partition_for_key;
 pub use preconditions::{KnownProducer, MAX_PRODUCER_NAME};
 pub use read::{Record, Scan, ScanRange, Skipped};
 pub(crate) use transaction::GroupPosition;
@@ -219,11 +221,6 @@ impl Topic {
     /// How many partitions it has.
     pub fn partitions(&self) -> u32 {
         self.settings.partitions
-    }
-
-    /// The partition that records with a key go to: CRC-32 of the key, modulo their number.
-    pub fn partition_of(&self, key: &[u8]) -> u32 {
-        crate::format::checksum::crc32(key) % self.settings.partitions
     }
 
     fn number(&self, partition: u32) -> Result<u32> {

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
@@ -21,9 +20,6 @@ use crate::store::Store;
 use super::append::new_block;
 use super::read::topic_error;
 use super::{SyncMode, Topic};
-
-/// The partition of the next record without a key.
-static TURN: AtomicU32 = AtomicU32::new(0);
 
 /// Records for several topics of one log, and cursors, that become visible together.
 ///
@@ -133,11 +129,7 @@ impl Transaction {
     /// `Invalid` for a topic of another log, or of another store, than the transaction writes to.
     #[inline]
     pub fn append(&mut self, topic: &Topic, record: &NewRecord<'_>) -> Result<u32> {
-        let partition = match record.key {
-            Some(key) => topic.partition_of(key),
-            None if topic.partitions() == 1 => 0,
-            None => TURN.fetch_add(1, Ordering::Relaxed) % topic.partitions(),
-        };
+        let partition = topic.partition_for(record);
         self.append_to(topic, partition, record).map(|()| partition)
     }
 
