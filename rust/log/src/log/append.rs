@@ -141,17 +141,20 @@ impl Log {
         loop {
             writer.catch_up(self, control)?;
             writer.reserve_producer(self, batch)?;
-            if planted(Canary::ExpectBeforeLock) {
-                match self.check(&writer.walk.state, batch.preconditions) {
-                    Err(unmet) if unmet.is_offset(batch.preconditions) => return Ok(Err(unmet)),
-                    _ => {}
-                }
-            }
+            let before = match planted(Canary::ExpectBeforeLock) {
+                true => self.check(&writer.walk.state, batch.preconditions),
+                false => Ok(()),
+            };
             let guard = self.lock(Which::Append)?;
             pass(Point::AppendLocked);
             let outcome = writer
                 .under_lock(self, control, &guard)
-                .and_then(|()| writer.check(self, batch, firsts))
+                .and_then(|()| match before {
+                    Err(unmet) if unmet.is_offset(batch.preconditions) => {
+                        Err(Blocked::Unmet(unmet))
+                    }
+                    _ => writer.check(self, batch, firsts),
+                })
                 .and_then(|repeated| match repeated {
                     Some(repeated) => Ok(repeated),
                     None => writer.write_blocks(self, control, batch, producer, firsts),
