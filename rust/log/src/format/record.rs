@@ -260,7 +260,7 @@ pub struct RecordLayout {
 
 /// A record by as little as finds it again: where it begins in its block's body, its key and its value.
 /// What else it has is read when it is asked for, see [`RecordCursor::layout_of`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordSpan {
     /// Offset relative to the block's first one.
     pub offset_delta: u32,
@@ -434,11 +434,18 @@ impl RecordCursor {
         if !self.is_plain() {
             return self.next_rich_span(body).map(Some);
         }
-        let (start, offset_delta) = (self.at as u32, self.index);
-        let value = KeyedPlace::of(Some(self.next_plain(body).ok_or(CUT_OFF)?));
-        Ok(Some(RecordSpan { offset_delta, start, key: KeyedPlace::default(), value }))
+        self.next_plain_span(body).map(Some).ok_or(CUT_OFF)
     }
 
+    /// The next record of a body of plain values; `None` as [`RecordCursor::next_plain`].
+    #[inline(always)]
+    pub fn next_plain_span(&mut self, body: &[u8]) -> Option<RecordSpan> {
+        let (start, offset_delta) = (self.at as u32, self.index);
+        let value = KeyedPlace::of(Some(self.next_plain(body)?));
+        Some(RecordSpan { offset_delta, start, key: KeyedPlace::default(), value })
+    }
+
+    #[inline(always)] // so that it is put together where it is kept
     fn next_rich_span(&mut self, body: &[u8]) -> Decoded<RecordSpan> {
         let (start, parts) = (self.at as u32, self.next_rich(body)?);
         self.pass(&parts);

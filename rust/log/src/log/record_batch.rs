@@ -53,7 +53,7 @@ struct BlockExtent {
 }
 
 /// A record of a [`RecordBatch`], by its place in that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordRef {
     block: u32,
     span: RecordSpan,
@@ -311,29 +311,63 @@ impl RecordRefs {
     /// `Corrupt` where a record is damaged, again each time.
     #[inline]
     pub fn next(&mut self, batch: &RecordBatch) -> Result<Option<RecordRef>> {
-        while (self.block as usize) < batch.blocks() {
+        match self.next_plain(batch) {
+            Some((at, _)) => Ok(Some(at)),
+            None => {
+                let mut at = RecordRef::default();
+                Ok(self.next_other(batch, &mut at)?.map(|_| at))
+            }
+        }
+    }
+
+    /// The next record and its offset, where it is a plain value of a block that was entered, or is alone
+    /// in its block. `None` says no more than that [`RecordRefs::next_other`] has to be asked.
+    #[inline(always)]
+    pub(crate) fn next_plain(&mut self, batch: &RecordBatch) -> Option<(RecordRef, u64)> {
+        let number = self.block;
+        let extent = match (number as usize).checked_sub(1) {
+            None if batch.0.skipped > 0 => return None,
+            None => &batch.0.first,
+            Some(other) => batch.0.others.get(other)?,
+        };
+        let body = batch.0.segment.bytes(&extent.body);
+        let span = match &mut self.records {
+            // A block is in a batch because something of it is wanted: then all of this one.
+            None if extent.count == 1 => {
+                let span = RecordSpan::alone(extent.body.flags(), body)?;
+                self.block += 1;
+                span
+            }
+            Some(records) if records.is_plain() => records.next_plain_span(body)?,
+            _ => return None,
+        };
+        let offset = extent.first + u64::from(span.offset_delta);
+        Some((RecordRef { block: number, span }, offset))
+    }
+
+    /// Any step, with every check: where the next record is, which is put into `at`, and its offset.
+    #[inline(never)]
+    pub(crate) fn next_other(
+        &mut self,
+        batch: &RecordBatch,
+        at: &mut RecordRef,
+    ) -> Result<Option<u64>> {
+        while !self.is_done(batch) {
             let (number, block) = (self.block, batch.block(self.block as usize));
             let records = match &mut self.records {
                 Some(records) => records,
-                None => {
-                    // A block is in a batch because something of it is wanted: then all of this one.
-                    let alone = (block.extent.count == 1 && batch.0.skipped == 0)
-                        .then(|| RecordSpan::alone(block.extent.body.flags(), block.body()));
-                    if let Some(Some(span)) = alone {
-                        self.block += 1;
-                        return Ok(Some(RecordRef { block: number, span }));
-                    }
-                    self.records.insert(block.records()?)
-                }
+                None => self.records.insert(block.records()?),
             };
             let found = records.next_span(block.body());
-            let Some(span) = found.map_err(|what| block.damaged(what))? else {
-                self.block += 1;
-                self.records = None;
-                continue;
-            };
-            if block.extent.first + u64::from(span.offset_delta) >= batch.0.offsets.start {
-                return Ok(Some(RecordRef { block: number, span }));
+            let found = found.map_err(|what| block.damaged(what))?;
+            if records.left() == 0 {
+                (self.block, self.records) = (number + 1, None);
+            }
+            let Some(span) = found else { continue };
+            let offset = block.extent.first + u64::from(span.offset_delta);
+            if offset >= batch.0.offsets.start {
+                *at = RecordRef { block: number, span };
+                return Ok(Some(offset));
             }
         }
         Ok(None)

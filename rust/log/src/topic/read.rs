@@ -159,32 +159,44 @@ impl Scan {
     /// on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
     #[inline]
     pub fn next_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
-        let found = loop {
-            if let Some((batch, refs)) = &mut self.ahead {
-                if let Some(at) = refs.next(batch)? {
-                    self.next = batch.offset(&at) + 1;
-                    break at;
-                }
+        let quick = self.ahead.as_mut().and_then(|(batch, refs)| refs.next_plain(batch));
+        let at = match quick {
+            Some((at, offset)) => {
+                self.next = offset + 1;
+                at
             }
-            if !self.read_ahead()? {
-                return Ok(None);
+            None => {
+                let mut at = RecordRef::default();
+                if !self.next_other(&mut at)? {
+                    return Ok(None);
+                }
+                at
             }
         };
-        Ok(self.batch().map(|batch| (batch, found)))
+        Ok(self.batch().map(|batch| (batch, at)))
+    }
+
+    /// Any step, with every check.
+    #[inline(never)]
+    fn next_other(&mut self, at: &mut RecordRef) -> Result<bool> {
+        loop {
+            if let Some((batch, refs)) = &mut self.ahead {
+                if let Some(offset) = refs.next_other(batch, at)? {
+                    self.next = offset + 1;
+                    return Ok(true);
+                }
+            }
+            (self.ahead, self.next) = (None, self.read);
+            // What is damaged is met where it stands.
+            let Some(batch) = self.read_batch(AHEAD, false)? else { return Ok(false) };
+            self.ahead = Some((batch, RecordRefs::default()));
+        }
     }
 
     /// The batch that [`Scan::next_ref`] returned last.
     #[inline]
     pub(super) fn batch(&self) -> Option<&RecordBatch> {
         self.ahead.as_ref().map(|(batch, _)| batch)
-    }
-
-    #[inline(never)]
-    fn read_ahead(&mut self) -> Result<bool> {
-        (self.ahead, self.next) = (None, self.read);
-        // What is damaged is met where it stands.
-        self.ahead = self.read_batch(AHEAD, false)?.map(|batch| (batch, RecordRefs::default()));
-        Ok(self.ahead.is_some())
     }
 
     /// The records of the next blocks, of one segment and of as many as were asked for: the last block
@@ -194,11 +206,10 @@ impl Scan {
     /// # Errors
     /// As [`Scan::next_ref`].
     pub fn next_batch(&mut self, records: usize) -> Result<Option<RecordBatch>> {
-        if let Some((batch, refs)) = self.ahead.take() {
-            if !refs.is_done(&batch) {
-                self.go_to(self.next)?;
-            }
+        if self.ahead.as_ref().is_some_and(|(batch, refs)| !refs.is_done(batch)) {
+            self.go_to(self.next)?;
         }
+        self.ahead = None;
         let batch = self.read_batch(records, true)?;
         self.next = self.read;
         Ok(batch)
@@ -303,8 +314,8 @@ impl Scan {
     /// As [`Scan::next_ref`], where the next block is damaged as well: ask again.
     pub fn skip_damage(&mut self) -> Result<Skipped> {
         let lost_from = self.next;
-        if let Some((batch, refs)) = &mut self.ahead
-            && !refs.is_done(batch)
+        if let Some((batch, refs)) =
+            self.ahead.as_mut().filter(|(batch, refs)| !refs.is_done(batch))
         {
             // A block that is what its writer committed, and of which a record cannot be read.
             let (block, end) = refs.skip_block(batch);

@@ -130,6 +130,21 @@ fn records_and_batches_may_be_mixed_and_each_record_comes_once() {
     }
 }
 
+#[test]
+fn a_batch_that_cannot_be_looked_up_again_passes_over_nothing_that_was_read_ahead() {
+    let (_, store) = memory();
+    let orders = topic(&store, "orders");
+    fill(&orders, 0, 400);
+    let mut scan = orders.scan(0, 0, None).unwrap();
+    assert_eq!(scan.next().unwrap().unwrap().offset(), 0);
+    assert!(orders.trim(&[(0, 300)]).unwrap().segments > 0);
+    for _ in 0..2 {
+        let error = scan.next_batch(1).unwrap_err();
+        assert!(matches!(error, Error::OffsetOutOfRange { offset: 1, .. }), "{error}");
+    }
+    assert_eq!(scan.next().unwrap().unwrap().offset(), 1);
+}
+
 /// A topic of 40 records, each in its block, with damage in one of them; where that is.
 fn damaged(at: u64) -> (Store, Topic, u64) {
     let (storage, store) = memory();
