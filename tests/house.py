@@ -556,7 +556,7 @@ def versions_that_differ(cargo: str, pyproject: str, changelog: str) -> list[str
 
 
 def features_that_plant(files: dict[str, str]) -> list[str]:
-    """Planted bugs and fail points come by `--cfg`: a feature is turned on by any crate of a program."""
+    """Planted bugs and fail points come by `--cfg`: any crate of a program turns a feature on."""
     named = re.compile(r"""(?<!falaj_)\b(?:canaries|failpoints)\b(?=["'/ =])""")
     inside = re.compile(r'feature\s*=\s*"[^"]*(?:canar|failpoint)')
     return [

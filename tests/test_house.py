@@ -567,7 +567,8 @@ def test_nothing_that_only_machines_read_lies_in_docs() -> None:
 
 
 def test_no_cargo_feature_plants_bugs_or_arms_fail_points() -> None:
-    assert house.features_that_plant(matching(files(), "**/Cargo.toml", "Cargo.toml", "**/*.rs")) == []
+    crates = matching(files(), "**/Cargo.toml", "Cargo.toml", "**/*.rs")
+    assert house.features_that_plant(crates) == []
     assert b"FALAJ_CANARY" not in Path(_core.__file__).read_bytes()
 
 

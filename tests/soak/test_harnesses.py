@@ -16,7 +16,11 @@ from soak import sources
 from soak.harnesses import ROOT, Job, Turn, everything
 
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-PROGRAMS = ("shipped/release/falaj-sim", "storm/release/falaj-storm", "shipped/release/falaj-hostile")
+PROGRAMS = (
+    "shipped/release/falaj-sim",
+    "storm/release/falaj-storm",
+    "shipped/release/falaj-hostile",
+)
 # One of each kind. The others have a test of their own.
 JOBS = ("explore-0", "kill", "power", "flips-mapped-closed", "faults")
 SECONDS = 0.5

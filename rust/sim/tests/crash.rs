@@ -107,7 +107,6 @@ fn a_whole_group_behind_damage_is_not_taken_for_half_a_group() {
     for site in [
         "mapped/large,group,roll,trim/77/0:0,2:0,3:0,7:0,10:0,16:0,18:0,21:0",
         "pwrite/large,group,roll,trim/71/0:0,2:0,3:0,7:0,10:0,16:0,18:0,21:0",
-        "mapped/crew-e066f45df4b8/83/5:0,10:0,12:0",
     ] {
         assert_eq!(replay(site), Ok(None), "{site}");
     }
@@ -143,8 +142,13 @@ fn a_record_that_was_carried_over_is_the_same_in_both_places() {
 /// A hole in a segment that another one follows: who reads before recovery is told, and not shown an end.
 #[test]
 fn a_hole_before_the_end_of_a_segment_is_told() {
-    let site = "mapped/crew-c3d1a93cb387/110/0:0,4:0,5:0,6:0,8:0,10:0,11:0,17:0,18:0";
-    assert_eq!(replay(site), Ok(None), "{site}");
+    for site in [
+        "mapped/append,large,append,roll,append/81/10:0",
+        "mapped/append,large,append,roll,append/81/10:0,12:0,13:0",
+        "mapped/append,large,append,roll,append/81/0:0,2:0,10:0,12:0,13:0,14:0,15:0,19:0,20:0",
+    ] {
+        assert_eq!(replay(site), Ok(None), "{site}");
+    }
 }
 
 /// A death in compaction, whose removals nobody synced, and a trim: what was removed does not come back

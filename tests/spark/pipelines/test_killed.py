@@ -74,7 +74,8 @@ def test_pipelines_that_are_killed_are_finished_by_other_processes(
     assert found == dict.fromkeys(range(1_000), 3)
 
     assert len(list(tmp_path.glob("lake/date=*/*"))) == MOVES
-    command = [PROGRAM, "pipeline", "export", str(january.store), "flights", "lake", "--json"]
+    command = [PROGRAM, "pipeline", "export", "-s", str(january.store)]
+    command += ["flights", "lake", "--json"]
     done = subprocess.run(
         command,
         cwd=tmp_path,
