@@ -14,7 +14,8 @@ import falaj
 PRELUDE = """
 import os, sys, falaj
 def say(*words):
-    print(*words, flush=True)
+    # Not by print: a signal handler may say something in the middle of it.
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
 def hear():
     return sys.stdin.readline().strip()
 path = sys.argv[1]

@@ -302,7 +302,7 @@ pub struct JobEntry {
     pub serial: u32,
     /// Microseconds: see [`State`].
     pub when: u64,
-    /// Where it is done: which record it was ([`crate::log::DataBlock::fingerprint`]). Else: its lane, or 0.
+    /// Where it is done: which record it was ([`crate::log::BatchBlock::fingerprint`]). Else: its lane, or 0.
     pub mark: u64,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns what is believed of a file that nobody has open. After a loss of power the file may be of any
 //! age, each sector of its own, and the log may have lost its tail. So a *done* is believed only if the
-//! record that it was said of is still there ([`crate::log::DataBlock::fingerprint`]); leases are over, as
+//! record that it was said of is still there ([`crate::log::BatchBlock::fingerprint`]); leases are over, as
 //! their holders are dead; what is not believed is ready, so that at worst a job is done twice.
 //! Doing it again changes nothing, so dying in the middle does no harm.
 
