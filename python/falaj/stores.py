@@ -268,7 +268,7 @@ class Store(_core.Store):
         """Become a member of a named consumer, which reads on where it committed last.
 
         The first to open a name creates it: from then on it has a place in each partition, on the
-        medium, and `falaj consumers` lists it. Members of one name that live at the same time
+        medium, and `falaj group list` shows it. Members of one name that live at the same time
         divide the partitions; they name the same topics.
 
         Args:

@@ -27,7 +27,7 @@ impl Floor {
         floor
     }
 
-    /// One in a new file, in place of what has its name, of which no page was touched.
+    /// Make one in a new file whose pages are untouched; a file of that name is replaced.
     pub(crate) fn fresh(path: &Path, blocks: u64) -> Self {
         let storage = RealStorage::new();
         let _ = storage.unlink(path);

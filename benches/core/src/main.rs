@@ -95,7 +95,7 @@ fn kind_row(topic: &Topic, name: &'static str, partition: u32, key: Option<&[u8]
 fn scan_row(topic: &Topic, floor: &floor::Floor) -> Row {
     let end = topic.end(0).expect("the end is known");
     let ours = || {
-        // A store opened anew: nothing was checked before.
+        // The store is opened again, so that no block is verified yet.
         let store = Store::open(topic.store().path(), &StoreOptions::reading());
         let store = store.expect("the store opens");
         let fresh = Topic::open(&store, topic.name(), &TopicOptions::default());
@@ -116,13 +116,13 @@ fn scan_row(topic: &Topic, floor: &floor::Floor) -> Row {
     measure("rust scan, verified", "bare walk over headers", ours, theirs)
 }
 
-/// The least that reading does: the blocks of a log, whose records nobody looks at.
+/// Walk the blocks of a log without a look at their records: the least that reading does.
 fn blocks_row(topic: &Topic, name: &'static str, check: Check, floor: &floor::Floor) -> Row {
     let end = topic.end(0).expect("the end is known");
     let ours = || {
         let mut seen = 0u64;
         let taken = per_record(end, || {
-            // A cursor of a log opened anew: nothing was checked before.
+            // The log is opened again, so that no block is verified yet.
             let fresh = topic.reopen_to_read().expect("the log opens");
             let mut cursor = fresh.cursor_at(0, 0, check).expect("a cursor");
             while let Some(block) = cursor.next_block().expect("a block") {

@@ -104,10 +104,8 @@ def _dispatch(words: list[str]) -> None:
 
             print_command(found, title)
             return
-        if any(option.to == "network_fs" for option in found.options):
-            given["access"] = Access(
-                *(given.pop(name) for name in ("store", "network_fs", "lock_timeout"))
-            )
+        if "access" in given:
+            given["access"] = Access(**given["access"])
         found.run(**given)
         return
     from falaj.cli.help import print_group, print_program

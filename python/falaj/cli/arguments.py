@@ -35,7 +35,11 @@ class Argument(NamedTuple):
 
 
 class Option(NamedTuple):
-    """An option; without a metavar it is a flag that gives `gives`, and `off` gives False."""
+    """An option; without a metavar it is a flag that gives `gives`, and `off` gives False.
+
+    `to` names the parameter. Options that go together have `parameter.name`: the parameter then
+    gets a dict of them by their names.
+    """
 
     flags: str
     to: str
@@ -93,7 +97,19 @@ def parse(command: Command, title: str, words: Sequence[str]) -> dict[str, Any]:
     """
     line = _Line(command, title, list(words))
     line.read()
-    return line.found
+    return _gathered(line.found)
+
+
+def _gathered(found: dict[str, Any]) -> dict[str, Any]:
+    """Put the options that go together into dicts of their own."""
+    given: dict[str, Any] = {}
+    for to, value in found.items():
+        parameter, dot, name = to.partition(".")
+        if dot:
+            given.setdefault(parameter, {})[name] = value
+        else:
+            given[to] = value
+    return given
 
 
 class _Line:

@@ -92,10 +92,11 @@ def _names(command: Command, title: str, rest: Sequence[str]) -> Iterable[str]:
     try:
         given = parse(relaxed, title, rest)
         argument = _next(command, given)
-        if argument is None or "store" not in given:
+        # Pipelines have the store's path alone.
+        access = given.get("access", {"given": given.get("store")})
+        if argument is None or not {"access", "store"} & given.keys():
             return ()
-        access = Access(given["store"], given.get("network_fs", False), 1.0)
-        with access.store() as store:
+        with Access(**access)._replace(timeout=1.0).store() as store:
             if argument.metavar == "TOPIC":
                 return store.topics()
             if argument.metavar == "QUEUE":

@@ -107,10 +107,10 @@ STORE = Option(
 )
 #: What every command that opens a store takes; `Access` is made of it.
 ACCESS = (
-    STORE,
+    STORE._replace(to="access.given"),
     Option(
         "--lock-timeout",
-        "lock_timeout",
+        "access.timeout",
         "Seconds to wait for a lock whose holder is alive (default 10).",
         "SECONDS",
         seconds,
@@ -118,7 +118,7 @@ ACCESS = (
     ),
     Option(
         "--allow-network-fs",
-        "network_fs",
+        "access.force",
         "Allow a network file system. Unsafe unless only this machine mounts it.",
         default=False,
     ),
@@ -147,14 +147,16 @@ READING: tuple[Option, ...] = (
         default=False,
     ),
     Option("-g --grep", "grep", "Only records whose value matches.", "REGEX"),
-    Option("--json", "as_json", "Print JSON, one object a line.", default=False),
-    Option("--raw", "raw", "Print values byte for byte, nothing between.", default=False),
-    Option("--format", "form", r"Print by a template, such as '%k %o %v\n'.", "TEXT"),
-    Option("--offsets", "offsets", "Show, or hide, the column of offsets.", off="--no-offsets"),
-    Option("--keys", "keys", "Show, or hide, the column of keys.", off="--no-keys"),
+    Option("--json", "look.as_json", "Print JSON, one object a line.", default=False),
+    Option("--raw", "look.raw", "Print values byte for byte, nothing between.", default=False),
+    Option("--format", "look.form", r"Print by a template, such as '%k %o %v\n'.", "TEXT"),
+    Option(
+        "--offsets", "look.offsets", "Show, or hide, the column of offsets.", off="--no-offsets"
+    ),
+    Option("--keys", "look.keys", "Show, or hide, the column of keys.", off="--no-keys"),
     Option(
         "--time-format",
-        "time",
+        "look.time",
         "Times as iso, local, unix (seconds), ns or none.",
         "FORM",
         choice("iso", "local", "unix", "ns", "none"),

@@ -101,10 +101,9 @@ fn export(
 ) -> PyResult<()> {
     let (start, len) = (value.as_ptr().cast_mut().cast(), value.len() as ffi::Py_ssize_t);
     debug_assert!(!view.is_null());
-    // SAFETY: `view` is the interpreter's, to be filled. `start..len` are bytes of a committed
-    // block: no process writes them again (invariants 1 and 2 of docs/ARCHITECTURE.md), and they
-    // are exported as read-only (the 1). They stay mapped while `exporter` lives, to which the
-    // filled view holds a reference of its own. On failure an exception is set.
+    // SAFETY: the interpreter owns `view`, to be filled. No process writes these committed bytes again
+    // (invariants 1 and 2 of docs/ARCHITECTURE.md); they are exported as read-only (the 1) and stay mapped
+    // while `exporter` lives, to which the view holds a reference. A failure sets an exception.
     let filled = unsafe { ffi::PyBuffer_FillInfo(view, exporter.as_ptr(), start, len, 1, flags) };
     if filled == 0 { Ok(()) } else { Err(PyErr::fetch(exporter.py())) }
 }

@@ -25,6 +25,7 @@ mod held;
 mod input;
 mod iterate;
 mod job;
+mod lookup;
 mod module;
 mod opened;
 mod payload;

@@ -8,7 +8,7 @@ use falaj::topic::{ScanRange, Topic as Inner};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, invalid, raise};
-use crate::handle::Open;
+use crate::handle::{Open, Shape};
 use crate::topic::Topic;
 
 impl Topic {
@@ -82,4 +82,45 @@ impl Topic {
             .or_raise(py)?;
         if is_there { Ok(found) } else { out_of_range() }
     }
+
+    /// What `repr` shows.
+    pub(crate) fn description(&self, py: Python<'_>) -> String {
+        let Shape { name, codec, .. } = &*self.opened.handle.shape;
+        let part = match self.opened.only {
+            Some(only) if self.opened.partitions > 1 => format!(" partition {only}"),
+            _ if self.opened.partitions > 1 => format!(" {} partitions", self.opened.partitions),
+            _ => String::new(),
+        };
+        let state = match self.opened.handle.open(py) {
+            Err(_) => "closed".to_owned(),
+            Ok(open) if open.topic.is_deleted() => "deleted".to_owned(),
+            Ok(open) => {
+                match self.lanes().map(|p| self.lane(&open, p)).collect::<Result<Vec<_>>>() {
+                    Err(error) => error.to_string(),
+                    Ok(lanes) => match lanes.as_slice() {
+                        [ScanRange { from, end: Some(end), .. }] => {
+                            format!("offsets {from} up to {end}")
+                        }
+                        lanes => {
+                            let topic = self.seen(&open);
+                            let held =
+                                |lane: &ScanRange| topic.count(lane.partition, lane.from, lane.end);
+                            let held: Result<u64> = lanes.iter().map(held).sum();
+                            held.map_or_else(|error| error.to_string(), |n| format!("{n} records"))
+                        }
+                    },
+                }
+            }
+        };
+        format!("<falaj.Topic {name:?}{part}, codec {codec}, {state}>")
+    }
+}
+
+/// The offset after a record; an error for one that no topic can have.
+pub(crate) fn end_of(py: Python<'_>, topic: &Inner, partition: u32, offset: u64) -> PyResult<u64> {
+    if let Some(end) = offset.checked_add(1) {
+        return Ok(end);
+    }
+    let error = topic.out_of_range(partition, offset.into()).or_raise(py)?;
+    Err(raise(py, &error))
 }

@@ -8,23 +8,20 @@ use std::sync::atomic::AtomicU32;
 use falaj::error::{Error, Result};
 use falaj::format::block::Producer;
 use falaj::topic::{ScanRange, Topic as Inner, Visibility};
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyString};
 
 use crate::batch::Batches;
 use crate::collect::{Bodies, Collector};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Follower;
-use crate::handle::Shape;
-use crate::held::Held;
 use crate::input::{self, Incoming, SERIES};
 use crate::iterate::{Reading, Records};
 use crate::job;
 use crate::opened::Opened;
 use crate::precondition::{Preconditions, producer_name};
 use crate::receipts;
-use crate::record::Record;
+use crate::seen::end_of;
 use crate::wait::{patiently, seconds, wait};
 
 /// An open topic; see falaj.Topic.
@@ -392,45 +389,10 @@ impl Topic {
         slf: &Bound<'py, Self>,
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (py, own) = (slf.py(), slf.get());
         if index.is_instance_of::<PySlice>() {
-            return slf.call_method1(pyo3::intern!(py, "_slice"), (index,));
+            return slf.call_method1(pyo3::intern!(slf.py(), "_slice"), (index,));
         }
-        let wrong = |error: PyErr| {
-            if error.is_instance_of::<PyOverflowError>(py) {
-                return input::no_offset(index);
-            }
-            let kind = index.get_type().name().map_or_else(|_| String::new(), |n| n.to_string());
-            PyTypeError::new_err(format!("topic[i] takes an offset or a slice of them, not {kind}"))
-        };
-        let (partition, index): (u32, i128) = match index.cast::<PyTuple>() {
-            Ok(position) => {
-                let (partition, index): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
-                    position.extract().map_err(wrong)?;
-                let partition =
-                    input::whole(&partition).and_then(|p| p.extract()).map_err(wrong)?;
-                let index = input::whole(&index).and_then(|i| i.extract()).map_err(wrong)?;
-                own.target(py, Some(partition), None)?;
-                (partition, index)
-            }
-            Err(_) => {
-                let index = input::whole(index).and_then(|i| i.extract()).map_err(wrong)?;
-                (own.one(py)?, index)
-            }
-        };
-        let open = own.opened.handle.open_existing(py)?;
-        let topic = own.seen(&open);
-        // Where the last offset has its record, nothing needs to be counted.
-        let last = (index == -1).then(|| topic.end(partition).ok()?.checked_sub(1)).flatten();
-        let record = match last.map(|last| topic.get(partition, last)) {
-            Some(Ok(record)) => record,
-            _ => {
-                let offset = own.absolute(py, &open, partition, index)?;
-                topic.get(partition, offset).or_raise(py)?
-            }
-        };
-        let held = Held::alone(py, record, &own.opened.handle.shape)?;
-        Ok(Record::make(py, held)?.into_any())
+        Ok(slf.get().record_at(index)?.into_any())
     }
 
     /// `end - first`, of all its partitions: how many offsets there are. In a compacted topic more than
@@ -559,16 +521,10 @@ impl Topic {
         let partition = self.one(py)?;
         let open = self.opened.handle.open_existing(py)?;
         let topic = &open.topic;
-        let until = match offset {
-            Some(offset) => match offset.checked_add(1) {
-                Some(until) => until,
-                None => {
-                    let error = topic.out_of_range(partition, offset.into()).or_raise(py)?;
-                    return Err(raise(py, &error));
-                }
-            },
-            None => topic.committed(partition).or_raise(py)?,
-        };
+        let until = offset.map_or_else(
+            || topic.committed(partition).or_raise(py),
+            |offset| end_of(py, topic, partition, offset),
+        )?;
         let timeout = seconds(py, timeout)?;
         let ended = wait(
             py,
@@ -711,34 +667,7 @@ impl Topic {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let Shape { name, codec, .. } = &*self.opened.handle.shape;
-        let part = match self.opened.only {
-            Some(only) if self.opened.partitions > 1 => format!(" partition {only}"),
-            _ if self.opened.partitions > 1 => format!(" {} partitions", self.opened.partitions),
-            _ => String::new(),
-        };
-        let state = match self.opened.handle.open(py) {
-            Err(_) => "closed".to_owned(),
-            Ok(open) if open.topic.is_deleted() => "deleted".to_owned(),
-            Ok(open) => {
-                match self.lanes().map(|p| self.lane(&open, p)).collect::<Result<Vec<_>>>() {
-                    Err(error) => error.to_string(),
-                    Ok(lanes) => match lanes.as_slice() {
-                        [ScanRange { from, end: Some(end), .. }] => {
-                            format!("offsets {from} up to {end}")
-                        }
-                        lanes => {
-                            let topic = self.seen(&open);
-                            let held =
-                                |lane: &ScanRange| topic.count(lane.partition, lane.from, lane.end);
-                            let held: Result<u64> = lanes.iter().map(held).sum();
-                            held.map_or_else(|error| error.to_string(), |n| format!("{n} records"))
-                        }
-                    },
-                }
-            }
-        };
-        format!("<falaj.Topic {name:?}{part}, codec {codec}, {state}>")
+        self.description(py)
     }
 
     /// The error for an offset that no record has.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from falaj.cli import options
 from falaj.cli.arguments import Command, Option
@@ -32,16 +32,11 @@ def cat(
     partition: int | None,
     durable: bool,
     grep: str | None,
-    as_json: bool,
-    raw: bool,
-    form: str | None,
-    offsets: bool | None,
-    keys: bool | None,
-    time: str | None,
+    look: dict[str, Any],
     skip_corrupt: bool,
 ) -> None:
     """Print records."""
-    look = Look(as_json, raw, form, offsets, keys, time).check()
+    shown = Look(**look).check()
     wanted = Range(start, stop, since, until, partition).check()
     most = None if limit is None else min(limit, sys.maxsize)
     matches = matcher(grep)
@@ -54,11 +49,11 @@ def cat(
     with access.topics(topics, durable) as opened:
         parts = wanted.of(*opened)
         whole = matches is None and limit is None and not skip_corrupt and len(parts) == 1
-        if whole and look.bare(is_terminal(sys.stdout)):
+        if whole and shown.bare(is_terminal(sys.stdout)):
             write_values(parts[0], sys.stdout.buffer)
             return
         records = in_order(parts, on_corrupt if skip_corrupt else None)
-        write(islice(matching(records, matches), most), show_of(look, opened))
+        write(islice(matching(records, matches), most), show_of(shown, opened))
     if found:
         raise Stop.silent(Exit.CORRUPTION)
 

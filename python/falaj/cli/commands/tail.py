@@ -38,16 +38,11 @@ def tail(
     partition: int | None,
     durable: bool,
     grep: str | None,
-    as_json: bool,
-    raw: bool,
-    form: str | None,
-    offsets: bool | None,
-    keys: bool | None,
-    time: str | None,
+    look: dict[str, Any],
     skip_corrupt: bool,
 ) -> None:
     """Print the last records, and with -f those that come."""
-    look = Look(as_json, raw, form, offsets, keys, time).check()
+    shown = Look(**look).check()
     wanted = Range(start, None, since, None, partition).check()
     if last is not None and (start, since) != (None, None):
         raise Stop("-n, --from and --since say where to begin: give one of them")
@@ -68,7 +63,7 @@ def tail(
         if places is None:
             with access.store("w") as store:
                 timeout = idle if follow_on else 0.0
-                _consume(store, group, topics, durable, timeout, skip_corrupt, look, matches)
+                _consume(store, group, topics, durable, timeout, skip_corrupt, shown, matches)
             return
         if skip_corrupt:
             raise Stop("a group whose offsets a log keeps is not moved by tail: leave that out")
@@ -78,7 +73,7 @@ def tail(
             parts = [_from_place(part, places) for part in parts]
         elif (start, since) == (None, None):
             parts = _last(parts, 10 if last is None else last)
-        show = show_of(look, opened)
+        show = show_of(shown, opened)
         write(matching(in_order(parts), matches), show)
         if follow_on:
             follow(opened, partition, parts, idle, show, matches)

@@ -1,9 +1,9 @@
-//! Segments that stay open although nobody uses them, so that the next reader finds them mapped.
+//! Unused segments that stay open, so that the next reader finds them mapped.
 //!
 //! Owns how many these are and which is closed first. A map costs a descriptor, one of the maps that
 //! the system allows, address space, and memory for each page that was touched. All logs of a process
 //! share one allowance, which [`spare_maps`] draws from the limits of the process; when the system
-//! refuses a map all the same, every log closes what nobody uses and the caller tries again
+//! refuses a map all the same, every log closes its unused segments and the caller tries again
 //! ([`with_room`]). Behind a reader that goes on to the next segment the pages are given up, so that
 //! resident memory does not grow with what was read.
 //!
