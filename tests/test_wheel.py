@@ -61,7 +61,8 @@ def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (found,) = dist.glob("*.tar.gz")
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(found) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = papers.DATA_FILTER
+        archive.extractall(folder)
     return folder / f"falaj-{VERSION}"
 
 
@@ -210,7 +211,8 @@ def test_the_package_of_the_crate_holds_its_sources_alone_and_resolves(tmp_path:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     with tarfile.open(tmp_path / f"package/falaj-{VERSION}.crate") as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = papers.DATA_FILTER
+        archive.extractall(tmp_path)
     crate = tmp_path / f"falaj-{VERSION}"
     files = {p.relative_to(crate).as_posix() for p in crate.rglob("*") if p.is_file()}
     own = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import falaj
+from papers import DATA_FILTER
 from proof import reader
 
 FOLDER = Path(__file__).with_name("golden")
@@ -27,7 +28,8 @@ def expected(name: str) -> dict[str, Any]:
 def unpack(name: str, to: Path) -> Path:
     """Unpack a store into a directory, and return its path."""
     with tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
-        archive.extractall(to, filter="data")
+        archive.extraction_filter = DATA_FILTER
+        archive.extractall(to)
     return to / "store"
 
 
